@@ -24,7 +24,7 @@ from calibration_runs import SETS, Case, cases, train  # noqa: E402
 from ckaudit.audit.load_run import open_run  # noqa: E402
 from ckaudit.audit.report import triage_reads, triage_run  # noqa: E402
 from ckaudit.contract.diff import Pair  # noqa: E402
-from ckaudit.diff.compare import Subject, compare_pair  # noqa: E402
+from ckaudit.diff.compare import JudgedRun, compare_pair  # noqa: E402
 from ckaudit.diff.compared_series import WHOLE, reads  # noqa: E402
 from ckaudit.diff.noise import Stretches  # noqa: E402
 from ckaudit.diff.run_pair import Both, Side  # noqa: E402
@@ -55,14 +55,14 @@ class Scored(Struct, frozen=True):
     effect: float = 0.0
 
 
-def read(case: Case, folder: Path) -> Subject:
+def read(case: Case, folder: Path) -> JudgedRun:
     """Return a recording without its clock: the machine that trained was shared."""
     run = open_run(folder / case.name, reads=triage_reads() | reads())
     run = replace(run, scalars={name: series for name, series in run.scalars.items() if name not in CLOCK})
-    return Subject(folder / case.name, Side(run, tuple(triage_run(run).findings)))
+    return JudgedRun(folder / case.name, Side(run, tuple(triage_run(run).findings)))
 
 
-def smoothed(subject: Subject) -> float:
+def smoothed(subject: JudgedRun) -> float:
     """Return the mean of the last 20 losses."""
     return float(subject.side.run.scalar("train_loss_raw").values[-20:, 0].mean())
 
@@ -95,7 +95,7 @@ def score(which: str, folder: Path, *, replicas: int) -> tuple[list[Scored], lis
     return alike, changed
 
 
-def _others(same: list[Subject], left: Subject, right: Subject, count: int) -> list[Subject]:
+def _others(same: list[JudgedRun], left: JudgedRun, right: JudgedRun, count: int) -> list[JudgedRun]:
     place = same.index(left)
     turned = [*same[place + 1 :], *same[:place]]
     return [each for each in turned if each is not right][:count]

@@ -6,13 +6,13 @@ from typing import Any
 from ckaudit.audit.applicability import why_not_metric
 from ckaudit.causes.cause import Findings
 from ckaudit.metrics import Metric
-from ckaudit.questions.question import FindingsMarker, Input, Question, Said, unrecorded
+from ckaudit.questions.question import FindingsMarker, Input, Question, SeriesAnswer, unrecorded
 from ckaudit.run.run import Run
 
 BROKE = "the question broke: "
 
 
-def said(asked: Question, run: Run, found: Findings) -> Said:
+def said(asked: Question, run: Run, found: Findings) -> SeriesAnswer:
     """Return what the series say; an input that was recorded, but never as a number, is bad, and what is missing is named.
 
     Args:
@@ -24,10 +24,10 @@ def said(asked: Question, run: Run, found: Findings) -> Said:
     if missing := [metric.name for metric, series in needed if not series]:
         foreign = next((reason for name in missing if (reason := why_not_metric(run, name))), "")
         if foreign:
-            return Said(word="not_applicable", sentence=foreign)
+            return SeriesAnswer(word="not_applicable", sentence=foreign)
         return unrecorded(f"needs {', '.join(missing)}", *missing)
     if broken := [metric.name for metric, _ in needed if not _has_number(metric, run)]:
-        return Said(word="bad", sentence=f"no value of {', '.join(broken)} is a number")
+        return SeriesAnswer(word="bad", sentence=f"no value of {', '.join(broken)} is a number")
     try:
         return asked.function(*_values(asked.needs, run, found), *_values(asked.wants, run, found))
     except Exception as error:  # noqa: BLE001  one broken question must not cost the answers of the others

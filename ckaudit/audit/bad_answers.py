@@ -14,7 +14,7 @@ from ckaudit.contract.violations import Kind
 from ckaudit.policy.policy_schema import Clauses
 from ckaudit.questions import questions
 from ckaudit.questions.bad_answer_table import BAD, Bad
-from ckaudit.questions.question import Question, Said
+from ckaudit.questions.question import Question, SeriesAnswer
 from ckaudit.rules import rules
 from ckaudit.run.run import Run
 
@@ -55,7 +55,7 @@ def title_of(bad: Bad) -> str:
     return f"{bad.says[0].upper()}{bad.says[1:]}."
 
 
-def _is_told(id_: str, bad: Mapping[str, Said], findings: Sequence[Finding], run: Run, clauses: Clauses) -> bool:
+def _is_told(id_: str, bad: Mapping[str, SeriesAnswer], findings: Sequence[Finding], run: Run, clauses: Clauses) -> bool:
     """Tell whether a finding or another answer says already what makes an answer bad."""
     asked, table = questions()[id_], BAD[id_]
     if any(other in bad for other in table.told_by):
@@ -76,7 +76,7 @@ def _is_changed(name: str, code: str, clauses: Clauses) -> bool:
     return clauses.severities.get(code) == "off" or name in clauses.thresholds
 
 
-def _finding(asked: Question, told: Said, run: Run) -> Finding:
+def _finding(asked: Question, told: SeriesAnswer, run: Run) -> Finding:
     bad = BAD[asked.id]
     return Finding(
         code=asked.id,
@@ -88,7 +88,7 @@ def _finding(asked: Question, told: Said, run: Run) -> Finding:
     )
 
 
-def _check(asked: Question, told: Said, codes: set[str]) -> Check:
+def _check(asked: Question, told: SeriesAnswer, codes: set[str]) -> Check:
     """Return what became of a question, as of a rule."""
     bad = BAD[asked.id]
     judged = told.word in ("good", "watch", "bad")

@@ -16,7 +16,7 @@ from ckaudit.contract.report import Check, Diagnosis, Finding
 from ckaudit.metrics import Metric, metrics
 from ckaudit.questions.bad_answer_table import BAD
 from ckaudit.questions.phases import MAP, PHASES, Way
-from ckaudit.questions.question import Question, Said, questions, worse
+from ckaudit.questions.question import Question, SeriesAnswer, questions, worse
 from ckaudit.rules import Rule, rules
 from ckaudit.run.run import Run
 
@@ -41,7 +41,7 @@ ABOUT = {
 class Weighed(Struct, frozen=True):
     """An answer that is not better than triage, and the findings that bear on it, gravest first."""
 
-    said: Said
+    said: SeriesAnswer
     findings: tuple[Finding, ...] = ()
 
 
@@ -132,7 +132,7 @@ def _pointer(way: Way, run: Run, step: int | None) -> Pointer:
 
 
 # An answer weighed by what triage says of the same run: never better than its findings, nor than its causes allow.
-def weigh(asked: Question, said: Said, run: Run, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis]) -> Weighed:
+def weigh(asked: Question, said: SeriesAnswer, run: Run, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis]) -> Weighed:
     """Hold an answer against findings and causes.
 
     Those of the question's own rules count in full: sev2 leaves "watch" at best, what is graver "bad", and so does a finding
@@ -225,7 +225,9 @@ def _lasts(finding: Finding, run: Run) -> bool:
     return finding.last_step is None or run.last_step is None or finding.last_step >= run.last_step
 
 
-def _never_better(said: Said, least: Word, told: str, found: Sequence[Finding], diagnoses: Sequence[Diagnosis]) -> Said:
+def _never_better(
+    said: SeriesAnswer, least: Word, told: str, found: Sequence[Finding], diagnoses: Sequence[Diagnosis]
+) -> SeriesAnswer:
     word: Word = worse(least, said.word) if said.word in ("good", "watch", "bad") else least
     likeliest = next((each.cause for each in causing(found, diagnoses)), "")
     cause = f"; the likeliest cause is {likeliest}" if likeliest else ""

@@ -9,7 +9,7 @@ from ckaudit.run.resumes import seams
 from ckaudit.run.series import Floats, Series, Steps
 
 
-class Fall(Struct, frozen=True):
+class RateFall(Struct, frozen=True):
     """How a rate came to its lowest: the first step there, the value, the highest before, the largest single drop."""
 
     step: int
@@ -50,7 +50,7 @@ def stands_since(steps: Steps, values: Floats, *, within: float = 1e-6) -> int |
     return int(steps[first]) if len(values) - first >= 20 else None
 
 
-def fall_of(steps: Steps, values: Floats, *, near: float = 0.01) -> Fall | None:
+def fall_of(steps: Steps, values: Floats, *, near: float = 0.01) -> RateFall | None:
     """Return how a rate came to its lowest after its highest, None where it did not fall.
 
     Args:
@@ -66,7 +66,7 @@ def fall_of(steps: Steps, values: Floats, *, near: float = 0.01) -> Fall | None:
         return None
     reached = int(np.argmax(after <= after.min() + near * values[top]))
     drops = -np.diff(after[: reached + 1])
-    return Fall(int(steps[top + reached]), float(after.min()), float(values[top]), float(drops.max()))
+    return RateFall(int(steps[top + reached]), float(after.min()), float(values[top]), float(drops.max()))
 
 
 def changes_at_seams(steps: Steps, values: Floats, facts: Manifest | None) -> list[Seam]:

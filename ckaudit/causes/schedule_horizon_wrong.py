@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.rate_course import Fall, fall_of, known_rate, planned_end
+from ckaudit.causes.rate_course import RateFall, fall_of, known_rate, planned_end
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Evidence
 from ckaudit.metrics.optimizer import learning_rate
@@ -55,7 +55,7 @@ def schedule_horizon_wrong(
             yield contradicts(strong, f"the rate is above its plan, {off.value:.2g} in place of {off.limit:.2g}", off)
 
 
-def _end(fall: Fall, planned: int, last: int, early: float, strong: float) -> Iterator[Evidence]:
+def _end(fall: RateFall, planned: int, last: int, early: float, strong: float) -> Iterator[Evidence]:
     """Judge where the slope ends: before the training does, or with it."""
     if not fall.is_smooth:
         return

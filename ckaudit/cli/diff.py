@@ -10,7 +10,7 @@ from ckaudit.cli import options
 from ckaudit.cli.options import Output, Verbose, one_format, one_of
 from ckaudit.cli.progress import progress
 from ckaudit.cli.triage import Map
-from ckaudit.diff.operands import Subject, checked, subject, twice
+from ckaudit.diff.operands import Operand, checked, subject, twice
 from ckaudit.errors import UsageError
 from ckaudit.reports.diff import FORMATS, render
 
@@ -161,7 +161,7 @@ def _refuse(asked: dict[str, Any], where: str) -> None:
             raise UsageError(f"{option} has no meaning {where}", hint="leave it away")
 
 
-def _compared(subjects: list[Subject], **asked: Any) -> "Comparison":
+def _compared(subjects: list[Operand], **asked: Any) -> "Comparison":
     from ckaudit.diff.compare import compare
 
     noise = [Path(each) for each in asked.pop("noise")]
@@ -169,7 +169,7 @@ def _compared(subjects: list[Subject], **asked: Any) -> "Comparison":
         return compare([each.path for each in subjects], axis=asked.pop("align"), noise=noise, progress=tick, **asked)
 
 
-def _checkpoints(subjects: list[Subject]) -> "Comparison":
+def _checkpoints(subjects: list[Operand]) -> "Comparison":
     from ckaudit.diff.combine import whole
     from ckaudit.diff.documents import compare_documents
 
@@ -178,7 +178,7 @@ def _checkpoints(subjects: list[Subject]) -> "Comparison":
     return whole(names, pairs, files=len(names))
 
 
-def _audited(mode: str, subjects: list[Subject]) -> "Comparison":
+def _audited(mode: str, subjects: list[Operand]) -> "Comparison":
     """Ask one of the four questions that have a word of their own for an answer."""
     from ckaudit.diff.combine import whole
 

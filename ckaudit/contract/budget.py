@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from ckaudit.contract.grids import GridEncoding
-from ckaudit.contract.sizes import SIZES, Chunk, Groups, Kind, Part, Sizes
+from ckaudit.contract.sizes import SIZES, Chunk, Groups, Kind, SizedPart, Sizes
 
 
-class Plan(Struct, frozen=True):
+class BudgetPlan(Struct, frozen=True):
     """What is written beyond the numbers: names of tensors or layers by kind, and the size expected of the whole file."""
 
     chosen: Mapping[Kind, frozenset[str]]
@@ -46,7 +46,7 @@ class Due(Struct, frozen=True):
 
 
 def due(
-    parts: Sequence[Part], ordinal: int, *, last: bool = False, at_least: int = 12, landmarks_each: int = 5, cycle: int = 40
+    parts: Sequence[SizedPart], ordinal: int, *, last: bool = False, at_least: int = 12, landmarks_each: int = 5, cycle: int = 40
 ) -> Due:
     """Return the layers whose turn it is at a checkpoint; only its ordinal decides, so two runs with one cadence compare.
 
@@ -88,9 +88,9 @@ def landmarks(depths: Sequence[int | None]) -> list[int | None]:
 
 
 def plan(
-    tensors: Sequence[Part],
-    layers: Sequence[Part],
-    modules: Sequence[Part],
+    tensors: Sequence[SizedPart],
+    layers: Sequence[SizedPart],
+    modules: Sequence[SizedPart],
     ordinal: int,
     budget_kb: float | None,
     *,
@@ -99,7 +99,7 @@ def plan(
     last: bool = False,
     besides: int = 0,
     sizes: Sizes = SIZES,
-) -> Plan:
+) -> BudgetPlan:
     """Return what a checkpoint holds.
 
     What is always in it: see above; beside a black box the grids have to fit too. What still fits is added by whole layer,
@@ -130,7 +130,7 @@ def plan(
         if size + chunk.bytes <= limit or (place < len(grids) and not besides):
             size += chunk.bytes
             chosen[chunk.kind].update(chunk.names)
-    return Plan({kind: frozenset(names) for kind, names in chosen.items()}, round(size))
+    return BudgetPlan({kind: frozenset(names) for kind, names in chosen.items()}, round(size))
 
 
 def _optional(at: Groups, depths: Due, order: Sequence[int | None]) -> list[Chunk]:
@@ -152,9 +152,9 @@ def _optional(at: Groups, depths: Due, order: Sequence[int | None]) -> list[Chun
 
 
 def room(
-    tensors: Sequence[Part],
-    layers: Sequence[Part],
-    modules: Sequence[Part],
+    tensors: Sequence[SizedPart],
+    layers: Sequence[SizedPart],
+    modules: Sequence[SizedPart],
     ordinal: int,
     budget_kb: float | None,
     *,
@@ -186,9 +186,9 @@ def room(
 
 
 def suffix_for(
-    tensors: Sequence[Part],
-    layers: Sequence[Part],
-    modules: Sequence[Part],
+    tensors: Sequence[SizedPart],
+    layers: Sequence[SizedPart],
+    modules: Sequence[SizedPart],
     budget_kb: float | None,
     *,
     encoding: GridEncoding = "q8",

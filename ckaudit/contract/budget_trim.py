@@ -6,8 +6,8 @@ from typing import Any
 from msgspec import UNSET
 
 from ckaudit.contract.analysis import Checkpoint
-from ckaudit.contract.budget import Plan
-from ckaudit.contract.sizes import Kind, Part
+from ckaudit.contract.budget import BudgetPlan
+from ckaudit.contract.sizes import Kind, SizedPart
 
 GRID, QK_GRID = "sampled_grid_32x32", "sampled_qk_grid_32x32_per_head"
 # What the planner counts under each kind; norms, movement, non-finite elements and dead units are in every checkpoint.
@@ -25,7 +25,7 @@ FIELDS: tuple[tuple[str, Kind, tuple[str, ...]], ...] = (
 )
 
 
-def keep(checkpoint: Checkpoint, plan: Plan, tensors: Sequence[Part], layers: Sequence[Part]) -> None:
+def keep(checkpoint: Checkpoint, plan: BudgetPlan, tensors: Sequence[SizedPart], layers: Sequence[SizedPart]) -> None:
     """Keep what is planned, and name in `left_out` every kind of thing that some tensor, module or layer lacks.
 
     Args:
@@ -43,7 +43,7 @@ def keep(checkpoint: Checkpoint, plan: Plan, tensors: Sequence[Part], layers: Se
         lost += [f"{section}.*.{field}" for field in fields if _drop(held[section], bare, field)]
         if "percentiles" in fields:
             _drop(held[section], bare, "sampled")
-    by_grid: tuple[tuple[Kind, Sequence[Part]], ...] = (("weights", tensors), ("gradients", tensors), ("attention", layers))
+    by_grid: tuple[tuple[Kind, Sequence[SizedPart]], ...] = (("weights", tensors), ("gradients", tensors), ("attention", layers))
     for kind, parts in by_grid:
         field = QK_GRID if kind == "attention" else GRID
         without = [part.name for part in parts if part.grids and part.name in held[kind] and not plan.has(kind, part.name)]

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ckaudit.contract import violations
 from ckaudit.contract.analysis import VERSION, Checkpoint
 from ckaudit.contract.checks import Subject, judge
-from ckaudit.contract.columns import Table, count_colons, table
+from ckaudit.contract.columns import SectionColumns, count_colons, table
 from ckaudit.contract.decode import BOM, Decoded, decode, decode_whole
 from ckaudit.contract.json_locations import with_lines
 from ckaudit.contract.report import Finding
@@ -26,7 +26,7 @@ class Checked(Struct, frozen=True):
     """A checkpoint where one could be read, its tables, and everything wrong with it."""
 
     document: Checkpoint | None
-    tables: dict[str, Table]
+    tables: dict[str, SectionColumns]
     findings: list[Finding]
 
 
@@ -139,7 +139,7 @@ def forgiven(decoded: Decoded[Any], file: str) -> list[Finding]:
     return found
 
 
-def colons_elsewhere(document: Checkpoint, tables: dict[str, Table]) -> Iterator[int]:
+def colons_elsewhere(document: Checkpoint, tables: dict[str, SectionColumns]) -> Iterator[int]:
     """Yield the colons of each part that has no table."""
     for name in document.__struct_fields__:
         if name not in tables and (value := getattr(document, name)) is not msgspec.UNSET:

@@ -19,7 +19,7 @@ _NUMBERS = (float, int, bool)
 _GRIDS = ("sampled_grid_32x32", "sampled_qk_grid_32x32", "sampled_qk_grid_32x32_per_head")
 
 
-class Table(Struct, frozen=True):
+class SectionColumns(Struct, frozen=True):
     """One section: `columns[field][i]` is the field of tensor `names[i]`, UNSET where it was not recorded.
 
     Fields that no tensor recorded have no column.
@@ -70,7 +70,7 @@ class Table(Struct, frozen=True):
         return "".join(self.names).count(":") + sum(map(colons_in, texts))
 
 
-EMPTY = Table(())
+EMPTY = SectionColumns(())
 
 
 def colons_in(column: Column) -> int:
@@ -78,7 +78,7 @@ def colons_in(column: Column) -> int:
     return sum(value.count(":") for value in column if type(value) is str)
 
 
-def table(section: Mapping[str, Struct]) -> Table:
+def table(section: Mapping[str, Struct]) -> SectionColumns:
     """Turn a section around.
 
     >>> from ckaudit.contract.tensors import DeltaStats
@@ -103,7 +103,7 @@ def table(section: Mapping[str, Struct]) -> Table:
             keys += present + keys_inside(name, column)
             if present == size:
                 complete.add(name)
-    return Table(tuple(section), columns, frozenset(complete), frozenset(plain), keys)
+    return SectionColumns(tuple(section), columns, frozenset(complete), frozenset(plain), keys)
 
 
 def columns_of(section: Mapping[str, Struct]) -> dict[str, Column]:

@@ -12,7 +12,7 @@ from ckaudit.contract.grids import GRID_SIZE, GridEncoding
 Kind = Literal["numbers", "outputs", "distributions", "activations", "weights", "attention", "gradients"]
 
 
-class Part(Struct, frozen=True):
+class SizedPart(Struct, frozen=True):
     """A tensor, a module or an attention layer, as far as its size in the file depends on it.
 
     Attributes:
@@ -85,12 +85,12 @@ def beyond(sizes: Sizes, *, exact: bool, spectral: bool) -> Sizes:
     return replace(sizes, norms=sizes.norms + 51 * min(sizes.sections, 2) * exact + 26 * spectral)
 
 
-def tensor_part(name: str, shape: Sequence[int], depth: int | None) -> Part:
+def tensor_part(name: str, shape: Sequence[int], depth: int | None) -> SizedPart:
     """Return a tensor as a part; one of more than two dimensions is seen as a matrix (first, all others)."""
     if len(shape) < 2 or not math.prod(shape):
-        return Part(name, depth)
+        return SizedPart(name, depth)
     rows, columns = shape[0], math.prod(shape[1:])
-    return Part(name, depth, 1, min(rows, GRID_SIZE) * min(columns, GRID_SIZE))
+    return SizedPart(name, depth, 1, min(rows, GRID_SIZE) * min(columns, GRID_SIZE))
 
 
 class Chunk(Struct, frozen=True):
@@ -113,9 +113,9 @@ class Groups(Struct, frozen=True):
         sizes: Bytes of each part.
     """
 
-    tensors: Sequence[Part]
-    layers: Sequence[Part]
-    modules: Sequence[Part]
+    tensors: Sequence[SizedPart]
+    layers: Sequence[SizedPart]
+    modules: Sequence[SizedPart]
     encoding: GridEncoding
     suffix: str
     sizes: Sizes = SIZES
@@ -140,10 +140,10 @@ class Groups(Struct, frozen=True):
         parts = [part for part in parts if part.grids] if self.encoding != "none" else []
         return Chunk(kind, [part.name for part in parts], sum(map(self._grids, parts)))
 
-    def _name(self, part: Part) -> int:
+    def _name(self, part: SizedPart) -> int:
         return len(part.name.encode()) + self.sizes.name
 
-    def _grids(self, part: Part) -> float:
+    def _grids(self, part: SizedPart) -> float:
         s, cells = self.sizes, float(part.grids * part.cells)
         if part.is_causal and self.suffix != ".json":
             cells *= s.causal_left

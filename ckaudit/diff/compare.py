@@ -46,7 +46,7 @@ class Weighed(Struct, frozen=True):
     counts: bool = True
 
 
-class Subject(Struct, frozen=True, eq=False):
+class JudgedRun(Struct, frozen=True, eq=False):
     """One run that was read, and cut at the step judged at, with what an audit found in it."""
 
     path: Path
@@ -88,7 +88,7 @@ def compare(
 
 @takes_any_numbers
 def compare_read(
-    reference: Subject, others: Iterable[Subject], *, axis: Axis = "step", replicas: Sequence[Subject] = ()
+    reference: JudgedRun, others: Iterable[JudgedRun], *, axis: Axis = "step", replicas: Sequence[JudgedRun] = ()
 ) -> Comparison:
     """Compare runs that are in memory, or come there one after another, each with the first."""
     first = [reference, *replicas]
@@ -138,7 +138,7 @@ def compare_canary(
 
 
 @takes_any_numbers
-def compare_pair(left: Subject, right: Subject, *, axis: Axis = "step", replicas: Sequence[Subject] = ()) -> Pair:
+def compare_pair(left: JudgedRun, right: JudgedRun, *, axis: Axis = "step", replicas: Sequence[JudgedRun] = ()) -> Pair:
     """Compare two runs that are in memory."""
     how = axes(left.side.run, right.side.run, axis)
     notes = [f"{how.missing} is not recorded by both, so that the runs are aligned by step"] if how.missing else []
@@ -186,17 +186,17 @@ def _have_one_plan(left: Run, right: Run, alike: Sequence[Unlike]) -> bool:
     return all(each.kind != "config" or each.name.rpartition(".")[2] == "seed" for each in alike)
 
 
-def _opened(path: Path, choice: Choice, step: int | None, progress: Progress | None, gate: Gate) -> Subject:
+def _opened(path: Path, choice: Choice, step: int | None, progress: Progress | None, gate: Gate) -> JudgedRun:
     run = at_step(open_judged(path, reads=triage_reads() | reads(), step=step, choice=choice, progress=progress), step)
     return subject_of(path, run, triage_run(run, gate=gate))
 
 
-def subject_of(path: Path, run: Run, report: Report) -> Subject:
+def subject_of(path: Path, run: Run, report: Report) -> JudgedRun:
     """Return a run with what its audit says."""
-    return Subject(path, Side(run, tuple(report.findings), limited(report)))
+    return JudgedRun(path, Side(run, tuple(report.findings), limited(report)))
 
 
-def _drifts(left: Subject, right: Subject, parted: Parting) -> list[Drift]:
+def _drifts(left: JudgedRun, right: JudgedRun, parted: Parting) -> list[Drift]:
     """Return how far parts have come apart, at the checkpoint after the parting and at the last that both have."""
     shared = sorted({*left.side.run.checkpoint_steps.tolist()} & {*right.side.run.checkpoint_steps.tolist()})
     if not shared or parted.is_same or not (is_ours(left.path) and is_ours(right.path)):
@@ -205,7 +205,7 @@ def _drifts(left: Subject, right: Subject, parted: Parting) -> list[Drift]:
     return drifts(left.path, right.path, sorted({*after[:1], shared[-1]}))
 
 
-def _noise(both: Both, parted: Parting, replicas: Sequence[Subject]) -> Noise:
+def _noise(both: Both, parted: Parting, replicas: Sequence[JudgedRun]) -> Noise:
     until = parted.shared_until
     bits = "" if until is None else f"the runs agree in every bit up to {'their end' if parted.is_same else f'step {until}'}"
     if replicas:
@@ -250,7 +250,7 @@ def _seams(both: Both) -> list[str]:
     return notes
 
 
-def _short(both: Both, replicas: Sequence[Subject]) -> list[str]:
+def _short(both: Both, replicas: Sequence[JudgedRun]) -> list[str]:
     """Return a sentence on each replica that ended too early to tell the noise of the last steps."""
     ends = [each.run.last_step or 0 for each in (both.left, both.right)]
     known = [(each.path, each.side.run.last_step or 0) for each in replicas]

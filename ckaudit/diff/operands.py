@@ -13,7 +13,7 @@ HEAD = b'"ck.analysis.v'
 HEAD_BYTES = 4096
 
 
-class Subject(NamedTuple):
+class Operand(NamedTuple):
     """One subject.
 
     Attributes:
@@ -27,7 +27,7 @@ class Subject(NamedTuple):
     is_checkpoint: bool
 
 
-def subject(word: str) -> Subject:
+def subject(word: str) -> Operand:
     """Return what a word names; a path that really holds an @ comes first.
 
     Raises:
@@ -35,14 +35,14 @@ def subject(word: str) -> Subject:
     """
     path = Path(word)
     if path.exists() or path.is_symlink():
-        return Subject(word, path, _is_checkpoint(path))
+        return Operand(word, path, _is_checkpoint(path))
     run, at, step = word.rpartition("@")
     if not (at and run and Path(run).exists()):
         raise UnreadableError(f"{word} does not exist", hint="Name a run folder, a checkpoint file or another program's log.")
-    return Subject(word, _checkpoint_of(Path(run), step), is_checkpoint=True)
+    return Operand(word, _checkpoint_of(Path(run), step), is_checkpoint=True)
 
 
-def checked(subjects: list[Subject]) -> bool:
+def checked(subjects: list[Operand]) -> bool:
     """Return whether single checkpoints are compared.
 
     Raises:
@@ -60,7 +60,7 @@ def checked(subjects: list[Subject]) -> bool:
     return kinds == {True}
 
 
-def twice(subjects: list[Subject]) -> list[str]:
+def twice(subjects: list[Operand]) -> list[str]:
     """Return a sentence for each run or file that was named more than once, whatever it was called."""
     named: dict[Path, list[str]] = {}
     for each in subjects:

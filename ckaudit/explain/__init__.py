@@ -9,7 +9,7 @@ from ckaudit.audit.playbook.levels import CONDITIONS
 from ckaudit.audit.playbook.workflow import WORKFLOW
 from ckaudit.causes import causes
 from ckaudit.explain.names import is_known, kinds, known_names, pages_of, refuse
-from ckaudit.explain.page import Group, Line, Page
+from ckaudit.explain.page import Group, NameLine, Page
 from ckaudit.explain.row_pages import cited_rows
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import Category, categories, entry_of
@@ -17,7 +17,7 @@ from ckaudit.questions import questions
 from ckaudit.questions.phases import MAP
 from ckaudit.rules import rules
 
-__all__ = ["Group", "Line", "Page", "explain", "groups", "is_known", "known_names", "refuse"]
+__all__ = ["Group", "NameLine", "Page", "explain", "groups", "is_known", "known_names", "refuse"]
 
 
 def explain(names: Iterable[str]) -> list[Page]:
@@ -55,16 +55,16 @@ def groups() -> list[Group]:
 
 
 def _judged(heading: str, rows: Iterable[tuple[str, str, str]]) -> Group:
-    lines = (Line(name=name, ids=(code,) if code else (), title=said) for name, code, said in rows)
+    lines = (NameLine(name=name, ids=(code,) if code else (), title=said) for name, code, said in rows)
     return Group(title=heading, lines=tuple(lines))
 
 
-def _of_category(category: Category) -> Iterator[Line]:
+def _of_category(category: Category) -> Iterator[NameLine]:
     """Yield each entry, and behind it the metrics that share its playbook."""
     for name, entry in category.entries.items():
         yield _line(name, entry.rows)
         yield from (_line(other) for other in entry.covers)
 
 
-def _line(name: str, rows: tuple[str, ...] = ()) -> Line:
-    return Line(name=name, ids=rows, title=metrics()[name].title)
+def _line(name: str, rows: tuple[str, ...] = ()) -> NameLine:
+    return NameLine(name=name, ids=rows, title=metrics()[name].title)

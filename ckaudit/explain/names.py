@@ -52,7 +52,7 @@ LOOKS_AT = {
 }
 
 
-class Subject(NamedTuple):
+class ExplainedName(NamedTuple):
     """One thing that can be explained.
 
     Attributes:
@@ -67,7 +67,7 @@ class Subject(NamedTuple):
 
 
 @cache
-def subjects() -> tuple[Subject, ...]:
+def subjects() -> tuple[ExplainedName, ...]:
     """Return everything that can be explained, the procedure for a fallen benchmark included."""
     return tuple(_all())
 
@@ -133,43 +133,43 @@ def _key(name: str) -> str:
 
 
 @cache
-def _index() -> dict[str, list[Subject]]:
+def _index() -> dict[str, list[ExplainedName]]:
     """Return by spelling what is meant."""
-    index: dict[str, list[Subject]] = {}
+    index: dict[str, list[ExplainedName]] = {}
     for subject in subjects():
         for key in dict.fromkeys(_key(word) for word in (*subject.words, *subject.others)):
             index.setdefault(key, []).append(subject)
     return index
 
 
-def _all() -> Iterator[Subject]:
+def _all() -> Iterator[ExplainedName]:
     for name in metrics():
         entry = entries().get(name)
         rows, others = (entry.rows, entry.also_called) if entry else ((), ())
-        yield Subject((name, *rows), others, partial(metric_page, name))
+        yield ExplainedName((name, *rows), others, partial(metric_page, name))
     for rule in rules().values():
-        yield Subject((rule.name, rule.code), (), partial(rule_page, rule))
+        yield ExplainedName((rule.name, rule.code), (), partial(rule_page, rule))
     for cause in causes().values():
-        yield Subject((cause.name,), (), partial(cause_page, cause))
+        yield ExplainedName((cause.name,), (), partial(cause_page, cause))
     for question in questions().values():
         named = (BAD[question.id].name,) if question.id in BAD else ()
-        yield Subject((question.id, *named), (), partial(question_page, question))
+        yield ExplainedName((question.id, *named), (), partial(question_page, question))
     for kind in kinds().values():
-        yield Subject((kind.name, kind.code), (), partial(violation_page, kind))
+        yield ExplainedName((kind.name, kind.code), (), partial(violation_page, kind))
     for gate in PROCEDURE:
-        yield Subject((gate.name, gate.row), (), partial(gate_page, gate))
+        yield ExplainedName((gate.name, gate.row), (), partial(gate_page, gate))
     for row in GUIDE:
-        yield Subject((row.name, row.row), (), partial(guide_page, row))
+        yield ExplainedName((row.name, row.row), (), partial(guide_page, row))
     for look in FIRST_LOOK:
-        yield Subject((look.name, look.row), (), partial(look_page, look))
+        yield ExplainedName((look.name, look.row), (), partial(look_page, look))
     for condition in CONDITIONS:
-        yield Subject((condition.name, condition.row), (), partial(condition_page, condition))
+        yield ExplainedName((condition.name, condition.row), (), partial(condition_page, condition))
     for stage in WORKFLOW:
-        yield Subject((stage.name, stage.row), (), partial(stage_page, stage))
+        yield ExplainedName((stage.name, stage.row), (), partial(stage_page, stage))
     for way in MAP:
-        yield Subject((way.id,), (), partial(way_page, way))
+        yield ExplainedName((way.id,), (), partial(way_page, way))
     for name in cited_rows().rows:
-        yield Subject((name,), (), partial(row_page, name))
+        yield ExplainedName((name,), (), partial(row_page, name))
 
 
 # The page of a metric: definition from its docstring, playbook from the catalogue, what reads it derived.

@@ -100,7 +100,7 @@ class Page(Struct, frozen=True, kw_only=True):
         return self.facts | lines
 
 
-class Line(Struct, frozen=True, kw_only=True):
+class NameLine(Struct, frozen=True, kw_only=True):
     """One name in the list of all."""
 
     name: str
@@ -112,4 +112,4 @@ class Group(Struct, frozen=True, kw_only=True):
     """Names that belong together."""
 
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[NameLine, ...]

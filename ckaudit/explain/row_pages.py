@@ -10,7 +10,7 @@ from ckaudit.explain.page import Page, Section
 FILE = Path(__file__).with_name("rows.toml")
 
 
-class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PlaybookRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What stands in the file under a row.
 
     Attributes:
@@ -26,15 +26,15 @@ class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     command: str = ""
 
 
-class Rows(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PlaybookRows(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole file: what each family is about, and each row by its name."""
 
     families: dict[str, str]
-    rows: dict[str, Row]
+    rows: dict[str, PlaybookRow]
 
 
 @cache
-def cited_rows() -> Rows:
+def cited_rows() -> PlaybookRows:
     """Return all rows.
 
     Raises:
@@ -44,7 +44,7 @@ def cited_rows() -> Rows:
 
     import msgspec
 
-    return msgspec.convert(tomllib.loads(FILE.read_text(encoding="utf-8")), Rows)
+    return msgspec.convert(tomllib.loads(FILE.read_text(encoding="utf-8")), PlaybookRows)
 
 
 def row_page(name: str) -> Page:

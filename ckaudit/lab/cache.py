@@ -16,7 +16,7 @@ State = Literal["missing", "unreadable", "stale", "older", "fresh"]
 LEFT_OUT = ("reference.npz",)  # read by a recorder that resumes, never by an audit
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class CachedTraining(Struct, frozen=True, kw_only=True):
     """What the cache has of one training.
 
     Attributes:
@@ -43,19 +43,19 @@ def default_folder() -> Path:
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "ckaudit" / "lab"
 
 
-def look(cache: Path, recipe: Recipe) -> Entry:
+def look(cache: Path, recipe: Recipe) -> CachedTraining:
     """Return what the cache has of a training."""
     path = cache / f"{recipe.name}.{recipe.seed}.tar.zst"
     if not path.exists():
-        return Entry(recipe=recipe, path=path, state="missing")
+        return CachedTraining(recipe=recipe, path=path, state="missing")
     try:
         then = msgspec.json.decode(archive.read_made(path), type=Made)
     except (UnreadableError, msgspec.DecodeError) as error:
-        return Entry(recipe=recipe, path=path, state="unreadable", why=str(error))
+        return CachedTraining(recipe=recipe, path=path, state="unreadable", why=str(error))
     now = made(recipe)
     if not (why := ", ".join(differences(then, now))):
-        return Entry(recipe=recipe, path=path, state="fresh")
-    return Entry(recipe=recipe, path=path, state="stale" if must_be_trained_again(then, now) else "older", why=why)
+        return CachedTraining(recipe=recipe, path=path, state="fresh")
+    return CachedTraining(recipe=recipe, path=path, state="stale" if must_be_trained_again(then, now) else "older", why=why)
 
 
 def keep(cache: Path, recipe: Recipe, folder: Path) -> int:

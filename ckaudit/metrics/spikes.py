@@ -29,7 +29,7 @@ Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 
-class Baseline(Struct, frozen=True, eq=False):
+class SpikeBaseline(Struct, frozen=True, eq=False):
     """What the points before each point were like, all shape (T, P); NaN before there are enough of them.
 
     Attributes:
@@ -96,7 +96,7 @@ def flagged(excess: Series, *, k: float = 6.0) -> Mask:
     return excess.finite & (excess.values > k)
 
 
-def baseline(series: Series, *, window: int = WINDOW, least: float = 1e-3) -> Baseline:
+def baseline(series: Series, *, window: int = WINDOW, least: float = 1e-3) -> SpikeBaseline:
     r"""Measure the `window` finite points before each point.
 
     $$f_t = \max(\tfrac12 r_t, 10^{-3}\,|m_t|)$$
@@ -122,7 +122,7 @@ def baseline(series: Series, *, window: int = WINDOW, least: float = 1e-3) -> Ba
             steps = _before(fine, rows, window).min(axis=1)
             median[known[rows], column] = middle
             spread[known[rows], column] = np.maximum(SIGMA * mad, np.maximum(steps / 2, least * np.abs(middle)))
-    return Baseline(median, spread)
+    return SpikeBaseline(median, spread)
 
 
 def _chunks(start: int, end: int, *, size: int = 8_192) -> Iterator[slice]:
@@ -146,7 +146,7 @@ def _middle(ordered: Floats) -> Floats:
     return (ordered[:, half] + ordered[:, -half - 1]) / 2
 
 
-def _baseline_of(run: Run, source: Metric) -> tuple[Series, Baseline]:
+def _baseline_of(run: Run, source: Metric) -> tuple[Series, SpikeBaseline]:
     series = source(run)
     return series, run.derived(("baseline", source.name), lambda: baseline(series))
 

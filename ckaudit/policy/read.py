@@ -37,7 +37,7 @@ WANTED = {
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-class Source(msgspec.Struct, frozen=True):
+class PolicyFile(msgspec.Struct, frozen=True):
     """A file and the table in it; its errors name both.
 
     Attributes:
@@ -87,7 +87,7 @@ def read_policy(path: Path, shown: str = "") -> Policy:
     Raises:
         UsageError: Where it cannot be read, a key is not known, or a value is not what its key asks for.
     """
-    source = Source(shown or str(path), "tool.ckaudit." if path.name == SHARED else "")
+    source = PolicyFile(shown or str(path), "tool.ckaudit." if path.name == SHARED else "")
     document = _parsed(path, source)
     keys = Clauses.__struct_fields__
     table = source.table(document, "", (*HEAD, *keys))
@@ -102,7 +102,7 @@ def read_policy(path: Path, shown: str = "") -> Policy:
     )
 
 
-def _parsed(path: Path, source: Source) -> object:
+def _parsed(path: Path, source: PolicyFile) -> object:
     import tomllib
 
     try:
@@ -119,7 +119,7 @@ def _parsed(path: Path, source: Source) -> object:
     return tool["ckaudit"]
 
 
-def _clauses(document: object, place: str, source: Source) -> Clauses:
+def _clauses(document: object, place: str, source: PolicyFile) -> Clauses:
     """Return the clauses of one table; what is nested is read first, so that an error names its own key."""
     table = dict(source.table(document, place, Clauses.__struct_fields__))
     if isinstance(ignores := table.get("ignore"), list):
@@ -131,7 +131,7 @@ def _clauses(document: object, place: str, source: Source) -> Clauses:
     return source.struct(table, Clauses, place)
 
 
-def _ignore(document: object, place: str, source: Source) -> Ignore:
+def _ignore(document: object, place: str, source: PolicyFile) -> Ignore:
     return source.struct(source.table(document, place, Ignore.__struct_fields__), Ignore, place)
 
 
@@ -139,7 +139,7 @@ def _items(table: dict[str, Any], key: str) -> list[tuple[str, Any]]:
     return list(table[key].items()) if isinstance(table.get(key), dict) else []
 
 
-def _terms(document: object, source: Source) -> Terms:
+def _terms(document: object, source: PolicyFile) -> Terms:
     """Return the terms of the gate: every word in them is a question, every allowance a number."""
     table = source.table(document, "gate", Terms.__struct_fields__)
     terms = source.struct(table, Terms, "gate")

@@ -1,5 +1,5 @@
 """The playbook as an interview: one file per phase, one pure function per question."""
 
-from ckaudit.questions.question import FINDINGS, Question, Said, question, questions
+from ckaudit.questions.question import FINDINGS, Question, SeriesAnswer, question, questions
 
-__all__ = ["FINDINGS", "Question", "Said", "question", "questions"]
+__all__ = ["FINDINGS", "Question", "SeriesAnswer", "question", "questions"]

@@ -12,7 +12,7 @@ from ckaudit.metrics.parity import gradient_check_error, parity_loss_diff, parit
 from ckaudit.metrics.replay import replay_first_difference, replay_identical, replay_loss_diff
 from ckaudit.metrics.weights import update_norm, update_to_weight_global, weight_rms, weight_statistics_change
 from ckaudit.metrics.words import element_type
-from ckaudit.questions.question import FINDINGS, Said, above, foreign, question, unrecorded, worse
+from ckaudit.questions.question import FINDINGS, SeriesAnswer, above, foreign, question, unrecorded, worse
 from ckaudit.questions.values import apart_alike, largest, last_row, listed, no_fall, points, row_of, smallest
 from ckaudit.questions.weight_updates import (
     answer_from_checkpoints,
@@ -60,7 +60,7 @@ def training_at_all(
     least: float = 0.01,
     long: int = 100,
     solved: float = 0.1,
-) -> Said:
+) -> SeriesAnswer:
     """Is it training at all?
 
     ## Looks at
@@ -98,8 +98,8 @@ def training_at_all(
     if not stayed and (why := no_fall(steps, values, least)) is not None:
         begun = "it has only begun" if steps[-1] - steps[0] < long - 1 else ""
         why = why or begun
-        return Said(word="watch" if why else "bad", sentence=text + (f"; {why}" if why else ""), numbers=numbers)
-    return Said(word=word, sentence=text, numbers=numbers)
+        return SeriesAnswer(word="watch" if why else "bad", sentence=text + (f"; {why}" if why else ""), numbers=numbers)
+    return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 
 @question(
@@ -116,7 +116,7 @@ def gradient_reaches_all(
     *,
     near: float = NOTE_RATIO,
     far: float = MAX_RATIO,
-) -> Said:
+) -> SeriesAnswer:
     """Does the gradient reach every layer?
 
     ## Looks at
@@ -133,12 +133,14 @@ def gradient_reaches_all(
     step, row = last_row(norm)
     (low, least), (high, most) = smallest(row), largest(row)
     if least <= 0:
-        return Said(word="bad", sentence=f"{low} gets no gradient at step {step}", numbers={"smallest": least, "largest": most})
+        return SeriesAnswer(
+            word="bad", sentence=f"{low} gets no gradient at step {step}", numbers={"smallest": least, "largest": most}
+        )
     alike = apart_alike(row, norm.labels, alike_blocks(norm.labels, table_of(facts), tensors, rms))
     word: Word = "bad" if alike > far or most / least > far**2 else above(most / least, watch=near, bad=np.inf)
     text = f"at step {step} {high} gets the largest gradient, {most:.3g}, and {low} the smallest, {least:.3g}: "
     text += f"{most / least:.3g}x apart"
-    return Said(word=word, sentence=text, numbers={"smallest": least, "largest": most, "ratio": most / least})
+    return SeriesAnswer(word=word, sentence=text, numbers={"smallest": least, "largest": most, "ratio": most / least})
 
 
 @question(
@@ -154,7 +156,7 @@ def parameter_dead(
     *,
     alive: float = dead_parameter.thresholds["alive"],
     dead: float = dead_parameter.thresholds["dead"],
-) -> Said:
+) -> SeriesAnswer:
     """Is any parameter dead?
 
     ## Looks at
@@ -181,7 +183,7 @@ def parameter_dead(
     if faint:
         text += f"; below {dead if now else alive:.0e} are {listed(now or faint)}"
     numbers = {"smallest": least, "tensors": float(len(latest)), "dead": float(len(now))}
-    return Said(word="bad" if both else "watch" if faint else "good", sentence=text, numbers=numbers)
+    return SeriesAnswer(word="bad" if both else "watch" if faint else "good", sentence=text, numbers=numbers)
 
 
 @question(
@@ -211,7 +213,7 @@ def implementation_right(
     param_limit: float = parity_broken.thresholds["param_limit"],
     gradient_limit: float = parity_broken.thresholds["gradient_limit"],
     factor: float = parity_broken.thresholds["factor"],
-) -> Said:
+) -> SeriesAnswer:
     """Is the implementation correct?
 
     ## Looks at
@@ -249,7 +251,7 @@ def implementation_right(
         return unrecorded(
             texts[0] + "; that is one half of a comparison", "parity_loss_diff" if loss is None else "parity_param_diff"
         )
-    return Said(word=worse(*words), sentence="; ".join(texts), numbers=numbers)
+    return SeriesAnswer(word=worse(*words), sentence="; ".join(texts), numbers=numbers)
 
 
 @question(
@@ -293,7 +295,7 @@ def weights_updated(
     *,
     lowest: float = update_out_of_band.thresholds["lowest"],
     near: float = 0.1,
-) -> Said:
+) -> SeriesAnswer:
     """Are the weights updated?
 
     ## Looks at
@@ -330,7 +332,7 @@ def weights_updated(
         word = worse(word, "bad" if none else "watch" if value < lowest else "good")
     if not numbers:
         return foreign("the learning rate is zero throughout")
-    return Said(word=word, sentence=text, numbers=numbers)
+    return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 
 def _judged(series: Series, gradient: Series | None, facts: Manifest | None, types: Series | None) -> Series:
@@ -343,7 +345,7 @@ def _judged(series: Series, gradient: Series | None, facts: Manifest | None, typ
 @question(
     "D1.6", wants=[replay_identical, replay_loss_diff, replay_first_difference], rules=("replay_differs", "validation_noise")
 )
-def deterministic(same: Series | None, diff: Series | None, first: Series | None) -> Said:
+def deterministic(same: Series | None, diff: Series | None, first: Series | None) -> SeriesAnswer:
     """Is it deterministic?
 
     ## Looks at
@@ -368,4 +370,4 @@ def deterministic(same: Series | None, diff: Series | None, first: Series | None
         well = well and numbers["loss_difference"] == 0
     if first is not None:
         texts.append(f"the first difference is at step {points(first).values.min():.0f}")
-    return Said(word="good" if well else "bad", sentence="; ".join(texts), numbers=numbers)
+    return SeriesAnswer(word="good" if well else "bad", sentence="; ".join(texts), numbers=numbers)

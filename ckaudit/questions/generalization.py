@@ -15,7 +15,7 @@ from ckaudit.metrics.plateau import steps_since_improvement, train_loss_slope, v
 from ckaudit.metrics.progress import tokens_seen
 from ckaudit.metrics.scaling import entropy_floor, loss_above_floor, unigram_entropy
 from ckaudit.questions.learning import STANDS, against_floor
-from ckaudit.questions.question import Said, above, question, unrecorded, young
+from ckaudit.questions.question import SeriesAnswer, above, question, unrecorded, young
 from ckaudit.questions.schedule import changes_of_data
 from ckaudit.questions.values import LOWEST, largest, last_row, points
 from ckaudit.rules.overfitting import overfitting
@@ -56,7 +56,7 @@ def overfitted(
     evals: int = MIN_EVALS,
     wide: float = 0.1,
     solved: float = 0.1,
-) -> Said:
+) -> SeriesAnswer:
     """Does it overfit?
 
     ## Looks at
@@ -84,7 +84,7 @@ def overfitted(
     rising = risen > most and since >= evals
     rose = rising and is_wide and sustained_rise(values) is not None and end > solved * float(values[0])
     word: Word = "bad" if rose else "watch" if rising or is_wide else "good"
-    return Said(word=word, sentence=text, numbers={"val": end, "train": trained, "gap": apart, "rise": risen})
+    return SeriesAnswer(word=word, sentence=text, numbers={"val": end, "train": trained, "gap": apart, "rise": risen})
 
 
 @question(
@@ -110,7 +110,7 @@ def time_to_stop(
     flat: float = RISE,
     sure: float = 0.05,
     horizon: int = 100,
-) -> Said:
+) -> SeriesAnswer:
     """Is it time to stop pretraining?
 
     ## Looks at
@@ -134,7 +134,7 @@ def time_to_stop(
     if risen > most:
         text += f"; it stands {risen:.1%} above its best"
     rose = risen > most and sustained_rise(points(val).values) is not None
-    return Said(word="bad" if rose else "good" if ended and risen <= most else "watch", sentence=text, numbers=numbers)
+    return SeriesAnswer(word="bad" if rose else "good" if ended and risen <= most else "watch", sentence=text, numbers=numbers)
 
 
 @question(
@@ -146,7 +146,7 @@ def time_to_stop(
 )
 def capacity_sufficient(
     above_floor: Series, floor: Series, loss: Series, unigram: Series | None, *, near: float = 0.1, flat: float = 0.01
-) -> Said:
+) -> SeriesAnswer:
     """Is the capacity sufficient?
 
     ## Looks at
@@ -188,7 +188,7 @@ def data_enough(
     steep: float = 0.5,
     enough: int = 3,
     early: int = 300,
-) -> Said:
+) -> SeriesAnswer:
     """Is there enough data?
 
     ## Looks at
@@ -221,7 +221,7 @@ def data_enough(
             text += f", {numbers['tokens_per_parameter']:.3g} for each parameter"
     is_steep = end - 2 * error > steep * falls[steepest]
     word = young("bad", int(steps[-1]), early) if is_steep else above(share, watch=returns, bad=np.inf)
-    return Said(word=word, sentence=text, numbers=numbers)
+    return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 
 def _slopes(loss: Series, slope: Series | None, enough: int, *, parts: int = 10, fewest: int = 3) -> tuple[Steps, Floats, float]:
@@ -259,7 +259,7 @@ def forgets(
     *,
     watch: float = probes_forgotten.thresholds["note"],
     bad: float = probes_forgotten.thresholds["most"],
-) -> Said:
+) -> SeriesAnswer:
     """Does it forget what it knew?
 
     ## Looks at
@@ -285,7 +285,7 @@ def forgets(
     if planned and times > bad:
         text += f"; other data were planned from step {planned[-1]} on"
     word = above(times, watch=watch, bad=np.inf if planned else bad)
-    return Said(word=word, sentence=text, numbers={"forgetting": times, f"{noun}s": float(len(ratios))})
+    return SeriesAnswer(word=word, sentence=text, numbers={"forgetting": times, f"{noun}s": float(len(ratios))})
 
 
 def _over_lowest(slices: Series) -> tuple[int, dict[str, float]] | None:

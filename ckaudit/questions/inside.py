@@ -12,7 +12,7 @@ from ckaudit.metrics.attention import uniform_head_fraction
 from ckaudit.metrics.heads import head_kind_share, head_similarity
 from ckaudit.metrics.probes import probe_shift_loss
 from ckaudit.metrics.weights import relative_movement
-from ckaudit.questions.question import FINDINGS, Said, above, below, foreign, question, unrecorded, worse, young
+from ckaudit.questions.question import FINDINGS, SeriesAnswer, above, below, foreign, question, unrecorded, worse, young
 from ckaudit.questions.values import is_matrix, largest, last_row, listed, points
 from ckaudit.rules.barely_moving import barely_moving
 from ckaudit.rules.dead_units import dead_units
@@ -61,7 +61,7 @@ def heads_do(
     watch: float = EVEN,
     bad: float = ALIKE,
     early: int = 500,
-) -> Said:
+) -> SeriesAnswer:
     """What do the heads do?
 
     ## Looks at
@@ -87,7 +87,7 @@ def heads_do(
     word = young(above(max(even, twins), watch=watch, bad=bad), step, early)
     if cut := cut_off(found, table_of(facts), "attention"):
         word, text = worse(word, "watch"), f"{text}; {cut}"
-    return Said(word=word, sentence=text, numbers=numbers)
+    return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 
 @question("D3.2", needs=[head_similarity], rules=("redundant_heads",))
@@ -98,7 +98,7 @@ def heads_redundant(
     watch: float = 0.25,
     bad: float = redundant_heads.thresholds["most"],
     early: int = 500,
-) -> Said:
+) -> SeriesAnswer:
     """Which heads are redundant?
 
     ## Looks at
@@ -119,13 +119,13 @@ def heads_redundant(
     text += f": {listed(same)}" if same else f"; the largest is {value:.3g}, of {name}"
     numbers = {"heads": float(len(row)), "alike": float(len(same)), "share": share, "largest": value}
     word = young(above(share, watch=watch, bad=bad), step, early)
-    return Said(word=word, sentence=text, numbers=numbers)
+    return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 
 @question("D3.3", wants=[probe_shift_loss, head_kind_share], rules=("mask_leak",))
 def content_or_position(
     shift: Series | None, shares: Series | None, *, watch: float = 0.1, bad: float = 1.5, diagonal: float = ALIKE
-) -> Said:
+) -> SeriesAnswer:
     """Does attention follow content, or position only?
 
     ## Looks at
@@ -148,20 +148,20 @@ def content_or_position(
     by_position = numbers.get("by_position", 0.0) > diagonal
     if shift is None:
         if by_position:
-            return Said(word="bad", sentence=texts[0], numbers=numbers)
+            return SeriesAnswer(word="bad", sentence=texts[0], numbers=numbers)
         return unrecorded("; ".join(["no probe was scored at other positions", *texts]), "probe_shift_loss")
     step, costs = last_row(shift)
     name, cost = largest(costs)
     numbers["shift_loss"] = cost
     texts.insert(0, f"at step {step} {name} costs {cost:+.3g} nats a token at other positions")
     word = "bad" if by_position else above(cost, watch=watch, bad=bad)
-    return Said(word=word, sentence="; ".join(texts), numbers=numbers)
+    return SeriesAnswer(word=word, sentence="; ".join(texts), numbers=numbers)
 
 
 @question("D3.4", needs=[relative_movement], wants=[FACTS], rules=("weights_grow", "weights_shrink", "weights_jump"))
 def weights_changed_most(
     moved: Series, facts: Manifest | None, *, top: float = 1 / 3, watch: float = 0.5, least: float = 0.1, hardly: float = 0.02
-) -> Said:
+) -> SeriesAnswer:
     """Which weights changed most?
 
     ## Looks at
@@ -188,7 +188,7 @@ def weights_changed_most(
     beside = max((row[name] for name in ranked if table.kind(name) in BESIDE), default=0.0)
     stands = furthest < min(least * beside, hardly)
     numbers = {"core_share": core, "furthest": row[ranked[0]], "furthest_core": furthest}
-    return Said(word="bad" if stands else below(core, watch=watch, bad=0), sentence=text, numbers=numbers)
+    return SeriesAnswer(word="bad" if stands else below(core, watch=watch, bad=0), sentence=text, numbers=numbers)
 
 
 @question(
@@ -208,7 +208,7 @@ def neurons_specialize(
     least: float = 0.02,
     silent: float = dead_units.thresholds["most"],
     noise: float = 0.05,
-) -> Said:
+) -> SeriesAnswer:
     r"""Do neurons of the MLP specialize?
 
     ## Looks at
@@ -243,7 +243,7 @@ def neurons_specialize(
     word: Word = "good" if changed and quiet <= silent else "watch" if changed or shaped else "bad"
     if cut := cut_off(found, table, "mlp"):
         word, text = worse(word, "watch"), f"{text}; {cut}"
-    return Said(word=word, sentence=text, numbers=numbers)
+    return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 
 def _shape(size: Series, rms: Series, name: str) -> tuple[float, float] | None:
@@ -268,7 +268,7 @@ def embedding_organizes(
     hardly: float = 0.01,
     early: int = 500,
     nothing: float = 1e-5,
-) -> Said:
+) -> SeriesAnswer:
     """Does the embedding space organize itself?
 
     ## Looks at
@@ -303,7 +303,7 @@ def embedding_organizes(
     for each in found.of(barely_moving):
         if set(embeddings) & {each.where, *each.also}:
             word, text = worse(word, "watch"), f"{text}; {each.code} from step {each.first_step}: {each.message}"
-    return Said(word=word, sentence=text, numbers={"moved": value} | ({"others": beside} if others else {}))
+    return SeriesAnswer(word=word, sentence=text, numbers={"moved": value} | ({"others": beside} if others else {}))
 
 
 # Attention or MLP that is cut off from the loss, or never updated, by what is found of its tensors.

@@ -12,7 +12,7 @@ from ckaudit.metrics.movement import moving_share
 from ckaudit.metrics.probe_groups import TRAIN
 from ckaudit.metrics.scaling import entropy_floor, loss_above_floor, unigram_entropy
 from ckaudit.metrics.weights import relative_movement
-from ckaudit.questions.question import Said, above, below, foreign, question, unrecorded, worse, young
+from ckaudit.questions.question import SeriesAnswer, above, below, foreign, question, unrecorded, worse, young
 from ckaudit.questions.values import is_matrix, largest, last_row, levels, no_fall, points, smallest
 from ckaudit.rules.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.rule import FACTS
@@ -37,7 +37,7 @@ STANDS = ("loss_not_falling", "learning_rate_zero", "skipped_updates")
     needs=[train_loss_raw],
     rules=("nonfinite_values", "hidden_nonfinite", "loss_not_falling", "loss_rises", "loss_frozen", "loss_oscillates"),
 )
-def loss_decreasing(loss: Series, *, horizon: int = HORIZON, least: float = 0.01, lost: float = 0.5) -> Said:
+def loss_decreasing(loss: Series, *, horizon: int = HORIZON, least: float = 0.01, lost: float = 0.5) -> SeriesAnswer:
     """Does the loss decrease over a real horizon?
 
     ## Looks at
@@ -67,16 +67,16 @@ def loss_decreasing(loss: Series, *, horizon: int = HORIZON, least: float = 0.01
     if max(back, up) > GIVEN_BACK and first > lowest:
         text += f", after {lowest:.4g} at its lowest; {up:.0%} of its way goes up"
     if first - end <= least * abs(first) and oscillation(values) is not None:
-        return Said(word="bad", sentence=f"{text}; it oscillates, and gets no lower", numbers=numbers)
+        return SeriesAnswer(word="bad", sentence=f"{text}; it oscillates, and gets no lower", numbers=numbers)
     if first - end <= least * abs(first) and (why := no_fall(steps, values, least)) is not None:
-        return Said(word="watch" if why else "bad", sentence=text + (f"; {why}" if why else ""), numbers=numbers)
+        return SeriesAnswer(word="watch" if why else "bad", sentence=text + (f"; {why}" if why else ""), numbers=numbers)
     stays = back > lost and sustained_rise(values) is not None
     word: Word = "bad" if stays else "watch" if max(back, up) > GIVEN_BACK or first - end <= least * abs(first) else "good"
-    return Said(word=word, sentence=text, numbers=numbers)
+    return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 
 @question("D2.2", needs=[probe_group_perplexity], wants=[memorization_curve])
-def memorizing(perplexity: Series, curve: Series | None, *, known: float = 0.5, unknown: float = 0.1) -> Said:
+def memorizing(perplexity: Series, curve: Series | None, *, known: float = 0.5, unknown: float = 0.1) -> SeriesAnswer:
     """Does it memorize the training data?
 
     ## Looks at
@@ -99,7 +99,7 @@ def memorizing(perplexity: Series, curve: Series | None, *, known: float = 0.5, 
     if curve is not None:
         step, numbers["exact"] = points(curve).last
         text += f"; {numbers['exact']:.3g} % of their tokens are continued exactly at step {step}"
-    return Said(word=below(way, watch=known, bad=unknown), sentence=text, numbers=numbers)
+    return SeriesAnswer(word=below(way, watch=known, bad=unknown), sentence=text, numbers=numbers)
 
 
 @question(
@@ -116,7 +116,7 @@ def memorizing_fast(
     shallow: float = 1.3,
     bent: float = 1.5,
     least: float = 0.01,
-) -> Said:
+) -> SeriesAnswer:
     """How fast does it memorize?
 
     ## Looks at
@@ -141,7 +141,7 @@ def memorizing_fast(
     if start - end <= least * abs(start):
         numbers, why = {"first": start, "last": end}, no_fall(steps, values, least)
         text = f"the loss does not fall: {start:.4g} at first, {end:.4g} at last" + (f"; {why}" if why else "")
-        return Said(word="watch" if why or why is None else "bad", sentence=text, numbers=numbers)
+        return SeriesAnswer(word="watch" if why or why is None else "bad", sentence=text, numbers=numbers)
     share, hidden = min(1.0, (start - soon) / (start - end)), 2 * error / (start - end)
     back = (end - soon) / (start - min(soon, end))
     cut = int(steps[0] + early * (steps[-1] - steps[0]))
@@ -155,7 +155,7 @@ def memorizing_fast(
         text += f"; a later tenth falls {drop:.2g} times as fast as a straight line"
     is_bad = is_shallow and drop <= bent and share + hidden < steep
     word: Word = "bad" if is_bad else below(share, watch=steep, bad=-np.inf)
-    return Said(word=worse(word, above(back, watch=GIVEN_BACK, bad=np.inf)), sentence=text, numbers=numbers)
+    return SeriesAnswer(word=worse(word, above(back, watch=GIVEN_BACK, bad=np.inf)), sentence=text, numbers=numbers)
 
 
 @question(
@@ -166,7 +166,7 @@ def memorizing_fast(
 )
 def absorbed(
     above_floor: Series, floor: Series, loss: Series, unigram: Series | None, *, near: float = 0.05, flat: float = 0.01
-) -> Said:
+) -> SeriesAnswer:
     """Is the training set mostly absorbed?
 
     ## Looks at
@@ -183,7 +183,9 @@ def absorbed(
     return against_floor(above_floor, floor, loss, unigram, near=near, flat=flat)
 
 
-def against_floor(above_floor: Series, floor: Series, loss: Series, unigram: Series | None, *, near: float, flat: float) -> Said:
+def against_floor(
+    above_floor: Series, floor: Series, loss: Series, unigram: Series | None, *, near: float, flat: float
+) -> SeriesAnswer:
     """Hold a loss against the floor that its power law has, and against word frequencies.
 
     Args:
@@ -202,7 +204,7 @@ def against_floor(above_floor: Series, floor: Series, loss: Series, unigram: Ser
     told = len(error.values) > 0 and int(error.steps[-1]) == step and float(error.values[-1]) < left
     if share < -near:
         below = f"at step {step} the loss lies {-left:.3g} below the floor of its power law: it does not follow one"
-        return Said(word="not_recorded", sentence=below, missing=("a loss that falls like a power of the steps",))
+        return SeriesAnswer(word="not_recorded", sentence=below, missing=("a loss that falls like a power of the steps",))
     text = f"at step {step} the loss is {abs(left):.3g} {'above' if left >= 0 else 'below'} its floor of {bottom:.3g}"
     if 0 <= share <= 1:
         text += f", {share:.1%} of the way from {start:.4g}"
@@ -213,11 +215,11 @@ def against_floor(above_floor: Series, floor: Series, loss: Series, unigram: Ser
         text += f"; word frequencies alone give {numbers['unigram_entropy']:.3g}"
         if float(stages[-1]) > numbers["unigram_entropy"]:
             text += f", less than its last level, {stages[-1]:.4g}"
-            return Said(word="bad" if is_flat else "watch", sentence=text, numbers=numbers)
+            return SeriesAnswer(word="bad" if is_flat else "watch", sentence=text, numbers=numbers)
     if abs(share) <= near or told:
-        return Said(word=above(share, watch=near, bad=np.inf), sentence=text, numbers=numbers)
+        return SeriesAnswer(word=above(share, watch=near, bad=np.inf), sentence=text, numbers=numbers)
     short = f"{text}; the record does not tell its floor yet"
-    return Said(word="not_recorded", sentence=short, numbers=numbers, missing=("a longer record",))
+    return SeriesAnswer(word="not_recorded", sentence=short, numbers=numbers, missing=("a longer record",))
 
 
 @question(
@@ -226,7 +228,7 @@ def against_floor(above_floor: Series, floor: Series, loss: Series, unigram: Ser
     rules=("entropy_collapse", "uniform_heads", "mask_leak"),
     causes=("attention_scaled_down", "context_not_used"),
 )
-def patterns(shares: Series, *, watch: float = 0.5, bad: float = 0.9, early: int = 500) -> Said:
+def patterns(shares: Series, *, watch: float = 0.5, bad: float = 0.9, early: int = 500) -> SeriesAnswer:
     """Does it learn patterns, or single tokens?
 
     ## Looks at
@@ -243,7 +245,7 @@ def patterns(shares: Series, *, watch: float = 0.5, bad: float = 0.9, early: int
     idle = row.get("uniform", 0.0) + row.get("first_token", 0.0)
     told = ", ".join(f"{name.replace('_', ' ')} {share:.0%}" for name, share in row.items() if share > 0)
     word = young(above(idle, watch=watch, bad=bad), step, early)
-    return Said(word=word, sentence=f"at step {step} heads follow: {told}", numbers=row)
+    return SeriesAnswer(word=word, sentence=f"at step {step} heads follow: {told}", numbers=row)
 
 
 @question(
@@ -272,7 +274,7 @@ def layers_contribute(
     few: float = 0.5,
     nothing: float = 1e-5,
     early: int = 20,
-) -> Said:
+) -> SeriesAnswer:
     """Do all layers contribute?
 
     ## Looks at
@@ -303,11 +305,11 @@ def layers_contribute(
         numbers["moving_share"] = points(share).last[1]
         text += f"; {numbers['moving_share']:.0%} of all tensors moved"
     if most == 0:  # of a loss that falls, the record stands still: MOVE001 says which it is
-        return Said(word="watch", sentence=f"{text}: none has moved at all", numbers=numbers)
+        return SeriesAnswer(word="watch", sentence=f"{text}: none has moved at all", numbers=numbers)
     if most < nothing:
-        return Said(word=young("bad", step, early), sentence=f"{text}: none has moved by {nothing:.0e}", numbers=numbers)
+        return SeriesAnswer(word=young("bad", step, early), sentence=f"{text}: none has moved by {nothing:.0e}", numbers=numbers)
     word: Word = "bad" if 1 - len(standing) / len(row) < few else "good" if len(taking) == len(row) else "watch"
-    return Said(word=word, sentence=text, numbers=numbers)
+    return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 
 def _with_gradient(matrices: Series, gradient: Series | None, table: TensorTable) -> Series:

@@ -8,7 +8,7 @@ import numpy as np
 from ckaudit.contract.interview import Word
 from ckaudit.metrics.memorization import memorization_curve, memorization_gap, memorization_stage, probe_overlap
 from ckaudit.metrics.probes import probe_accuracy, probe_perplexity
-from ckaudit.questions.question import Said, above, foreign, question, unrecorded
+from ckaudit.questions.question import SeriesAnswer, above, foreign, question, unrecorded
 from ckaudit.questions.values import points
 from ckaudit.run.series import Series
 
@@ -33,7 +33,7 @@ CURVE = (
 
 
 @question("MP-1", wants=[probe_perplexity, probe_accuracy])
-def probes_reserved(perplexity: Series | None, accuracy: Series | None, *, least: int = 10, first: int = 10) -> Said:
+def probes_reserved(perplexity: Series | None, accuracy: Series | None, *, least: int = 10, first: int = 10) -> SeriesAnswer:
     """Were fixed probes reserved before training?
 
     ## Looks at
@@ -53,11 +53,11 @@ def probes_reserved(perplexity: Series | None, accuracy: Series | None, *, least
         return unrecorded(f"probes were scored from step {step} on; how many is not said", "probe_perplexity")
     count = len(perplexity.labels)
     text, numbers = f"{count} probes were scored, first at step {step}", {"probes": float(count), "first_step": float(step)}
-    return Said(word="good" if count >= least and step <= first else "watch", sentence=text, numbers=numbers)
+    return SeriesAnswer(word="good" if count >= least and step <= first else "watch", sentence=text, numbers=numbers)
 
 
 @question("MP-2", wants=[probe_accuracy, probe_overlap, probe_perplexity])
-def probes_scored(exact: Series | None, overlap: Series | None, perplexity: Series | None, *, least: int = 2) -> Said:
+def probes_scored(exact: Series | None, overlap: Series | None, perplexity: Series | None, *, least: int = 2) -> SeriesAnswer:
     """Are continuations scored at the checkpoints?
 
     ## Looks at
@@ -73,11 +73,11 @@ def probes_scored(exact: Series | None, overlap: Series | None, perplexity: Seri
     if missing := [name for name in named if name not in counts]:
         return unrecorded(text, *missing)
     numbers = {name: float(count) for name, count in counts.items()}
-    return Said(word="good" if min(counts.values()) >= least else "watch", sentence=text, numbers=numbers)
+    return SeriesAnswer(word="good" if min(counts.values()) >= least else "watch", sentence=text, numbers=numbers)
 
 
 @question("MP-3", needs=[memorization_curve, memorization_stage])
-def curve_followed(curve: Series, stage: Series, *, given_back: float = 10.0) -> Said:
+def curve_followed(curve: Series, stage: Series, *, given_back: float = 10.0) -> SeriesAnswer:
     """How does the curve of memorization run?
 
     ## Looks at
@@ -97,11 +97,11 @@ def curve_followed(curve: Series, stage: Series, *, given_back: float = 10.0) ->
         text += f"; the highest was {top:.3g} %"
     rises = (end > start or level == len(CURVE) - 1) and top - end <= given_back
     numbers = {"first": start, "last": end, "highest": top, "stage": float(level)}
-    return Said(word="good" if rises else "watch", sentence=text, numbers=numbers)
+    return SeriesAnswer(word="good" if rises else "watch", sentence=text, numbers=numbers)
 
 
 @question("MP-4", needs=[memorization_gap], rules=("memorization_rising", "split_overlap"))
-def gap_to_held_out(gap: Series, *, watch: float = 0.2, bad: float = 0.5) -> Said:
+def gap_to_held_out(gap: Series, *, watch: float = 0.2, bad: float = 0.5) -> SeriesAnswer:
     """Does what is memorized generalize?
 
     ## Looks at
@@ -116,13 +116,13 @@ def gap_to_held_out(gap: Series, *, watch: float = 0.2, bad: float = 0.5) -> Sai
     """
     step, value = points(gap).last
     text = f"at step {step} training probes are continued better than held-out ones by {100 * value:.3g} points"
-    return Said(word=above(value, watch=watch, bad=bad), sentence=text, numbers={"gap": value})
+    return SeriesAnswer(word=above(value, watch=watch, bad=bad), sentence=text, numbers={"gap": value})
 
 
-def _milestone(number: int, at: Milestone) -> Callable[..., Said]:
+def _milestone(number: int, at: Milestone) -> Callable[..., SeriesAnswer]:
     """Return the question whether the curve is where the playbook has it at one step."""
 
-    def answer(curve: Series, *, near: float = 0.25) -> Said:
+    def answer(curve: Series, *, near: float = 0.25) -> SeriesAnswer:
         steps, values = points(curve)
         if steps[-1] < at.step * (1 - near):
             return foreign(f"the record ends at step {steps[-1]}, before step {at.step}")
@@ -136,7 +136,7 @@ def _milestone(number: int, at: Milestone) -> Callable[..., Said]:
         word: Word = "good" if at.low <= value <= at.high else "watch"
         if at.step == 0 and value > CURVE[1].high:
             word = "bad"
-        return Said(word=word, sentence=text, numbers={"exact": value, "low": at.low, "high": at.high})
+        return SeriesAnswer(word=word, sentence=text, numbers={"exact": value, "low": at.low, "high": at.high})
 
     answer.__name__ = f"curve_at_step_{at.step}"
     worst = (

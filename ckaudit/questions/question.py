@@ -14,7 +14,7 @@ from ckaudit.metrics import Metric
 from ckaudit.rules.rule import FactsMarker
 
 
-class Said(Struct, frozen=True, kw_only=True):
+class SeriesAnswer(Struct, frozen=True, kw_only=True):
     """What the series alone say to a question.
 
     Attributes:
@@ -36,7 +36,7 @@ class FindingsMarker:
 
 FINDINGS = FindingsMarker()
 Input = Metric | FactsMarker | FindingsMarker
-QuestionFunction = Callable[..., Said]
+QuestionFunction = Callable[..., SeriesAnswer]
 
 
 class Question(Struct, frozen=True, eq=False):
@@ -121,14 +121,14 @@ def questions() -> dict[str, Question]:
     return dict(sorted(_QUESTIONS.items(), key=lambda item: (item[1].phase, len(item[0].partition("-")[0]), item[0])))
 
 
-def unrecorded(sentence: str, *missing: str) -> Said:
+def unrecorded(sentence: str, *missing: str) -> SeriesAnswer:
     """Say that nothing can be said, and what would have to be recorded."""
-    return Said(word="not_recorded", sentence=sentence, missing=missing)
+    return SeriesAnswer(word="not_recorded", sentence=sentence, missing=missing)
 
 
-def foreign(sentence: str) -> Said:
+def foreign(sentence: str) -> SeriesAnswer:
     """Say that the question makes no sense for the run."""
-    return Said(word="not_applicable", sentence=sentence)
+    return SeriesAnswer(word="not_applicable", sentence=sentence)
 
 
 def above(value: float, *, watch: float, bad: float) -> Word:

@@ -22,7 +22,7 @@ from ckaudit.metrics.probe_groups import HELD_OUT, TRAIN
 from ckaudit.metrics.probes import probe_accuracy
 from ckaudit.questions.generalization import RISE
 from ckaudit.questions.learning import STANDS
-from ckaudit.questions.question import Said, above, below, question, unrecorded, worse
+from ckaudit.questions.question import SeriesAnswer, above, below, question, unrecorded, worse
 from ckaudit.questions.values import Points, points
 from ckaudit.run.falls import ends_lower
 from ckaudit.run.rises import sustained_rise
@@ -59,7 +59,7 @@ def pretraining_done(
     sure: float = 0.05,
     well: float = WELL,
     broken: float = BROKEN,
-) -> Said:
+) -> SeriesAnswer:
     """When is pretraining done?
 
     ## Looks at
@@ -86,22 +86,22 @@ def pretraining_done(
         text += f"; {COHERENCE} is {numbers[COHERENCE]:.2g}"
     if risen > most:
         word: Word = "bad" if sustained_rise(points(val).values) is not None else "watch"
-        return Said(word=word, sentence=f"{text}; it stands {risen:.1%} above its best", numbers=numbers)
+        return SeriesAnswer(word=word, sentence=f"{text}; it stands {risen:.1%} above its best", numbers=numbers)
     if share < -flat and p <= sure:
-        return Said(word="watch", sentence=f"{text}: it still falls", numbers=numbers)
+        return SeriesAnswer(word="watch", sentence=f"{text}: it still falls", numbers=numbers)
     if COHERENCE not in numbers:
         missing = (f"microbench_score/{COHERENCE}",)
-        return Said(
+        return SeriesAnswer(
             word="not_recorded",
             sentence=f"{text}; whether unseen text is coherent is not known",
             numbers=numbers,
             missing=missing,
         )
-    return Said(word=below(numbers[COHERENCE], watch=well, bad=broken), sentence=text, numbers=numbers)
+    return SeriesAnswer(word=below(numbers[COHERENCE], watch=well, bad=broken), sentence=text, numbers=numbers)
 
 
 @question("D6.2", needs=[microbench_score])
-def fine_tuning_may_start(scores: Series, *, well: float = WELL, broken: float = BROKEN) -> Said:
+def fine_tuning_may_start(scores: Series, *, well: float = WELL, broken: float = BROKEN) -> SeriesAnswer:
     """Should supervised fine-tuning start?
 
     ## Looks at
@@ -121,16 +121,16 @@ def fine_tuning_may_start(scores: Series, *, well: float = WELL, broken: float =
         if len(found.values)
     ]
     if len(fluent.values) and fluent.last[1] < broken:
-        return Said(word="bad", sentence="; ".join(texts), numbers={FLUENCY: fluent.last[1]})
+        return SeriesAnswer(word="bad", sentence="; ".join(texts), numbers={FLUENCY: fluent.last[1]})
     if missing:
         return unrecorded("; ".join(texts) or "no score of fluency", *(f"microbench_score/{name}" for name in missing))
     numbers = {FLUENCY: fluent.last[1], FOLLOWING: following.last[1]}
     word = worse(below(numbers[FLUENCY], watch=well, bad=broken), above(numbers[FOLLOWING], watch=well, bad=np.inf))
-    return Said(word=word, sentence="; ".join(texts), numbers=numbers)
+    return SeriesAnswer(word=word, sentence="; ".join(texts), numbers=numbers)
 
 
 @question("D6.3", wants=[slice_val_loss, microbench_score])
-def fine_tuning_works(slices: Series | None, scores: Series | None, *, least: float = 0.01) -> Said:
+def fine_tuning_works(slices: Series | None, scores: Series | None, *, least: float = 0.01) -> SeriesAnswer:
     """Does fine-tuning work?
 
     ## Looks at
@@ -166,11 +166,13 @@ def fine_tuning_works(slices: Series | None, scores: Series | None, *, least: fl
         text += f", that of following them from {following.first[1]:.2g} to {following.last[1]:.2g}"
         if word == "good" and not ends_lower(-following.values, min_fall=least):
             word = "watch"
-    return Said(word=word, sentence=text, numbers=numbers)
+    return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 
 @question("D6.4", needs=[microbench_score])
-def preference_tuning_may_start(scores: Series, *, reliable: float = 0.9, well: float = WELL, broken: float = BROKEN) -> Said:
+def preference_tuning_may_start(
+    scores: Series, *, reliable: float = 0.9, well: float = WELL, broken: float = BROKEN
+) -> SeriesAnswer:
     """When does fine-tuning give way to preference tuning?
 
     ## Looks at
@@ -187,17 +189,17 @@ def preference_tuning_may_start(scores: Series, *, reliable: float = 0.9, well: 
     text = "; ".join(f"{name.replace('_', ' ')} is {value:.2g} at step {step}" for name, (step, value) in found.items())
     numbers = {name: value for name, (_, value) in found.items()}
     if FORMAT in numbers and numbers[FORMAT] < broken:
-        return Said(word="bad", sentence=text, numbers=numbers)
+        return SeriesAnswer(word="bad", sentence=text, numbers=numbers)
     if missing := [f"microbench_score/{name}" for name in (FORMAT, CONSISTENCY) if name not in numbers]:
         return unrecorded(text or "no score of the format", *missing)
     words = below(numbers[FORMAT], watch=reliable, bad=broken), below(numbers[CONSISTENCY], watch=well, bad=0)
-    return Said(word=worse(*words), sentence=text, numbers=numbers)
+    return SeriesAnswer(word=worse(*words), sentence=text, numbers=numbers)
 
 
 @question("D6.5", needs=[probe_accuracy], wants=[probe_group_perplexity])
 def pretraining_quality(
     accuracy: Series, perplexity: Series | None, *, strong: float = STAGES[1], hardly: float = STAGES[0], apart: float = 0.5
-) -> Said:
+) -> SeriesAnswer:
     """How good is the pretraining, before fine-tuning?
 
     ## Looks at
@@ -216,7 +218,7 @@ def pretraining_quality(
     step, share = seen.last
     text, numbers = f"at step {step} {share:.0%} of the tokens of seen probes are continued exactly", {"seen": share}
     if share < hardly:
-        return Said(word="bad", sentence=text, numbers=numbers)
+        return SeriesAnswer(word="bad", sentence=text, numbers=numbers)
     unseen = Points(np.empty(0, np.int64), np.empty(0)) if perplexity is None else points(perplexity, HELD_OUT)
     if len(unseen.values) < 2:
         return unrecorded(f"{text}; held-out probes were not scored twice", "probe_perplexity")
@@ -225,7 +227,7 @@ def pretraining_quality(
     text += f"; the perplexity of held-out ones goes from {first:.4g} to {end:.4g}"
     numbers |= {"held_out_first": first, "held_out_last": end}
     word = worse(below(share, watch=strong, bad=hardly), below(float(fell), watch=apart, bad=-np.inf))
-    return Said(word=word, sentence=text, numbers=numbers)
+    return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 
 def _scores(scores: Series | None, name: str) -> Points:

@@ -16,7 +16,7 @@ from ckaudit.metrics.corpus import language_share, seq_len_p50_p95, source_mix_s
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.progress import learning_rate_over_peak
-from ckaudit.questions.question import FINDINGS, Said, foreign, question, worse
+from ckaudit.questions.question import FINDINGS, SeriesAnswer, foreign, question, worse
 from ckaudit.questions.values import Points, points
 from ckaudit.rules.exploding_gradient import exploding_gradient
 from ckaudit.rules.loss_spike import loss_spike
@@ -97,7 +97,7 @@ def schedule_right(
     gain: float = 0.005,
     few: int = 20,
     solved: float = 0.1,
-) -> Said:
+) -> SeriesAnswer:
     """Is the learning-rate schedule right?
 
     ## Looks at
@@ -145,7 +145,7 @@ def schedule_right(
             is_solved, has_learnt = abs(decay.after) <= solved * abs(start), start - decay.before >= LEARNT * abs(start)
             is_bad = not is_solved and (decay.rises or (has_learnt and decay.would_show))
             word = worse(word, "bad" if is_bad else "watch")
-    return Said(word=word, sentence=text, numbers=numbers)
+    return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 
 class _Spike(NamedTuple):

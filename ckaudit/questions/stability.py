@@ -14,7 +14,7 @@ from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate, learning_rate
 from ckaudit.metrics.spikes import grad_norm_over_median, loss_over_median
 from ckaudit.metrics.weights import weight_rms
-from ckaudit.questions.question import FINDINGS, Said, above, foreign, question, unrecorded, worse, young
+from ckaudit.questions.question import FINDINGS, SeriesAnswer, above, foreign, question, unrecorded, worse, young
 from ckaudit.questions.values import (
     LOWEST,
     apart_alike,
@@ -61,7 +61,7 @@ def spike_recovers(
     found: Findings,
     *,
     jump: float = loss_spike.thresholds["jump"],
-) -> Said:
+) -> SeriesAnswer:
     """Why did the loss spike?
 
     ## Looks at
@@ -84,7 +84,7 @@ def spike_recovers(
     steps, heights = points(relative) if relative is not None else ratio_to_lowest_before(course)
     level = "median" if relative is not None else "lowest level"
     if stays is None and heights.max(initial=0.0) <= 1:
-        return Said(word="watch" if rises else "good", sentence=f"no loss stands above the {level} of those before it")
+        return SeriesAnswer(word="watch" if rises else "good", sentence=f"no loss stands above the {level} of those before it")
     step = int(steps[int(np.argmax(heights))]) if stays is None else int(stays.first_step or 0)
     here = np.array([step], np.int64)
     numbers = {"step": float(step), "loss": float(at(loss, here).values[0, 0])}
@@ -95,7 +95,7 @@ def spike_recovers(
     told, others = _at_jump(here, gradient, rate, shares)
     word: Word = "bad" if stays else "watch" if rises else "good"
     told += "; it stays there" if stays else f"; {rises[0].code} tells of a rise that stays" if rises else ""
-    return Said(word=word, sentence=text + told, numbers=numbers | others)
+    return SeriesAnswer(word=word, sentence=text + told, numbers=numbers | others)
 
 
 def _at_jump(here: Steps, gradient: Series | None, rate: Series | None, shares: Series | None) -> tuple[str, dict[str, float]]:
@@ -125,7 +125,7 @@ def gradient_vanishes(
     *,
     ordinary: float = vanishing_gradient.thresholds["note_ratio"],
     starved: float = vanishing_gradient.thresholds["max_ratio"],
-) -> Said:
+) -> SeriesAnswer:
     """Does the gradient vanish?
 
     ## Looks at
@@ -150,7 +150,7 @@ def gradient_vanishes(
     alike = apart_alike(row, norm.labels, alike_blocks(norm.labels, table_of(facts), tensors, rms))
     word: Word = "bad" if alike > starved or now > starved**2 else above(now, watch=ordinary, bad=np.inf)
     word = worse(word, above(worst, watch=starved, bad=np.inf))
-    return Said(word=word, sentence=text, numbers={"ratio": now, "worst_ratio": worst})
+    return SeriesAnswer(word=word, sentence=text, numbers={"ratio": now, "worst_ratio": worst})
 
 
 def _apart(row: dict[str, float]) -> float:
@@ -188,7 +188,7 @@ def gradient_explodes(
     fewest: int = 8,
     early: int = 50,
     shoots: float = 20.0,
-) -> Said:
+) -> SeriesAnswer:
     """Does the gradient explode?
 
     ## Looks at
@@ -229,7 +229,7 @@ def gradient_explodes(
         numbers["shot"] = shot
         text += f"; it shot up to {at_first[peak]:.3g} at step {steps[peak]}, {shot:.3g}x its first level"
         word = worse(word, "watch")
-    return Said(word=word, sentence=text, numbers=numbers)
+    return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 
 @question(
@@ -244,7 +244,7 @@ def clipping_hides(
     often: float = frequent_clipping.thresholds["note_rate"],
     always: float = frequent_clipping.thresholds["max_rate"],
     deep: float = frequent_clipping.thresholds["deep"],
-) -> Said:
+) -> SeriesAnswer:
     """Does clipping hide a cause?
 
     ## Looks at
@@ -272,7 +272,7 @@ def clipping_hides(
         numbers["offender"] = tops.count(name) / len(tops)
         text += f"; {name} is the largest part of the gradient at {tops.count(name)} of {len(tops)} checkpoints"
     word = "bad" if share > always and left < deep else above(share, watch=often, bad=np.inf)
-    return Said(word=word, sentence=text, numbers=numbers)
+    return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 
 @question(
@@ -301,7 +301,7 @@ def activations_healthy(
     bad: float = activation_drift.thresholds["times"],
     tail: float = activation_drift.thresholds["outlier_rate"],
     early: int = 100,
-) -> Said:
+) -> SeriesAnswer:
     """Are the activations healthy?
 
     ## Looks at
@@ -331,4 +331,4 @@ def activations_healthy(
         numbers["outliers"] = share
         text += f"; at most {share:.2g} % lie far outside, in {where} at step {step}"
         word = worse(word, above(share, watch=tail, bad=np.inf))
-    return Said(word=word, sentence=text, numbers=numbers)
+    return SeriesAnswer(word=word, sentence=text, numbers=numbers)

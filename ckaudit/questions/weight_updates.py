@@ -3,7 +3,7 @@
 import numpy as np
 
 from ckaudit.causes.cause import Findings
-from ckaudit.questions.question import Said, unrecorded
+from ckaudit.questions.question import SeriesAnswer, unrecorded
 from ckaudit.questions.values import last_row, listed, points, row_of
 from ckaudit.rules.barely_moving import barely_moving
 from ckaudit.rules.loss_frozen import loss_frozen
@@ -47,7 +47,7 @@ def learning_rate_is_on(steps: Steps, rate: Series | None, near: float = 0.0) ->
     return np.logical_and(steps > 0, ((rates > 0) & (rates >= least)).any(axis=1))
 
 
-def answer_from_checkpoints(seen: Series, gradient: Series | None, found: Findings) -> Said:
+def answer_from_checkpoints(seen: Series, gradient: Series | None, found: Findings) -> SeriesAnswer:
     """Say which tensors change from one checkpoint to the next: "bad" where one never does that gets a gradient like others.
 
     One without a gradient beside others that have one is frozen on purpose, as a LoRA's base is. Of plain descent a small
@@ -72,7 +72,7 @@ def answer_from_checkpoints(seen: Series, gradient: Series | None, found: Findin
     if len(still) == len(shown) and not _loss_stands(found):
         text += ": unless the loss stands, these are not the weights that train"
         fed = []
-    return Said(word="bad" if fed else "watch" if still else "good", sentence=text, numbers=numbers)
+    return SeriesAnswer(word="bad" if fed else "watch" if still else "good", sentence=text, numbers=numbers)
 
 
 def no_weight_is_updated(relative: Series, rate_is_on: Mask, found: Findings) -> bool:

@@ -74,7 +74,7 @@ class Measured(Struct, frozen=True):
     sampled: int | None
 
 
-class Row(Struct, frozen=True):
+class Sums(Struct, frozen=True):
     """The sums of one stretch of elements: those of the finite ones, but `squares`, which is of all."""
 
     size: int
@@ -123,7 +123,7 @@ def sweep(
     """
     # Widened a stretch at a time: a model of half precision is not copied whole.
     flats = [dense_at_hand(array).reshape(-1) for array in arrays]
-    rows: list[list[Row]] = [[] for _ in flats]
+    rows: list[list[Sums]] = [[] for _ in flats]
     samples: list[list[Values]] = [[] for _ in flats]
     strides = [strided(array.shape, exact_up_to) for array in arrays]
     for group in stretches(flats, chunk):
@@ -187,7 +187,7 @@ def _apart(pieces: Sequence[Array], scale: float) -> list[Values]:
     return np.split(laid(pieces) / scale, np.cumsum([piece.shape[0] for piece in pieces])[:-1])
 
 
-def _rows_there(pieces: Sequence[Array], scale: float, *, magnitudes: bool) -> tuple[list[Row], Sequence[Array]]:
+def _rows_there(pieces: Sequence[Array], scale: float, *, magnitudes: bool) -> tuple[list[Sums], Sequence[Array]]:
     """Return the sums of stretches that are on an accelerator, taken there, and the stretches themselves."""
     lib, columns = library(pieces[0]), []
     for piece in pieces:
@@ -201,12 +201,12 @@ def _rows_there(pieces: Sequence[Array], scale: float, *, magnitudes: bool) -> t
     for piece, (squares, *sums) in zip(pieces, lib.stack(columns).tolist(), strict=True):
         size = piece.shape[0]
         absolute, zeros, mean, m2, low, high = sums
-        whole = Row(size, size, squares, absolute, int(zeros) if math.isfinite(squares) else 0, mean, m2, low, high)
+        whole = Sums(size, size, squares, absolute, int(zeros) if math.isfinite(squares) else 0, mean, m2, low, high)
         rows.append(whole if math.isfinite(squares) else _by_itself(to_numpy(piece) / scale, squares))
     return rows, pieces
 
 
-def _rows_here(pieces: Sequence[Array], scale: float, *, magnitudes: bool) -> tuple[list[Row], Sequence[Values]]:
+def _rows_here(pieces: Sequence[Array], scale: float, *, magnitudes: bool) -> tuple[list[Sums], Sequence[Values]]:
     """Return the sums of stretches, in float64, and the stretches as NumPy's, divided by `scale`."""
     values = laid(pieces)
     values = values if scale == 1.0 else values / scale
@@ -227,17 +227,17 @@ def _rows_here(pieces: Sequence[Array], scale: float, *, magnitudes: bool) -> tu
     return kept, apart
 
 
-def _sums_of_one(values: Values, *, magnitudes: bool) -> Row:
+def _sums_of_one(values: Values, *, magnitudes: bool) -> Sums:
     """Return the sums of one stretch whose elements are all finite; of another, sums that are not."""
     x, size = values.astype(np.float64), values.size
     squares, mean = float(square_sum(x)), float(x.sum()) / size
     low, high = float(values.min()), float(values.max())
     zeros = int(np.count_nonzero(values == 0))
     absolute = float(np.abs(x, out=x).sum()) if magnitudes else math.nan
-    return Row(size, size, squares, absolute, zeros, mean, squares - size * mean * mean, low, high)
+    return Sums(size, size, squares, absolute, zeros, mean, squares - size * mean * mean, low, high)
 
 
-def _sums_of_many(values: Values, sizes: Sequence[int], starts: Sequence[int], *, magnitudes: bool) -> Iterator[Row]:
+def _sums_of_many(values: Values, sizes: Sequence[int], starts: Sequence[int], *, magnitudes: bool) -> Iterator[Sums]:
     """Yield the same of stretches that lie end to end in `values`."""
     x, counts = values.astype(np.float64), np.array(sizes)
     mean = np.add.reduceat(x, starts) / counts
@@ -248,22 +248,22 @@ def _sums_of_many(values: Values, sizes: Sequence[int], starts: Sequence[int], *
     squares = np.add.reduceat(np.multiply(x, x, out=x), starts)
     m2 = squares - counts * mean * mean
     columns = (counts, counts, squares, absolute, zeros, mean, m2, low, high)
-    return starmap(Row, zip(*(column.tolist() for column in columns), strict=True))
+    return starmap(Sums, zip(*(column.tolist() for column in columns), strict=True))
 
 
-def _by_itself(stretch: Values, squares: float) -> Row:
+def _by_itself(stretch: Values, squares: float) -> Sums:
     """Return the sums of the finite elements of one stretch, its spread in a second pass."""
     x = stretch[np.isfinite(stretch)].astype(np.float64)
     if not x.size:
-        return Row(stretch.size, 0, squares, 0.0, 0, 0.0, 0.0, math.inf, -math.inf)
+        return Sums(stretch.size, 0, squares, 0.0, 0, 0.0, 0.0, math.inf, -math.inf)
     mean = float(x.mean())
     with np.errstate(over="ignore"):
         m2 = float(((x - mean) ** 2).sum())
     absolute, zeros = float(np.abs(x).sum()), int((x == 0).sum())
-    return Row(stretch.size, x.size, squares, absolute, zeros, mean, m2, float(x.min()), float(x.max()))
+    return Sums(stretch.size, x.size, squares, absolute, zeros, mean, m2, float(x.min()), float(x.max()))
 
 
-def _merged(rows: Sequence[Row]) -> Moments:
+def _merged(rows: Sequence[Sums]) -> Moments:
     r"""Return the moments of all stretches of a tensor, merged after Chan, Golub and LeVeque (1983).
 
     $$\delta = \mu_b - \mu_a,\quad \mu = \mu_a + \delta\,n_b/n,\quad M = M_a + M_b + \delta^2 n_a n_b / n$$

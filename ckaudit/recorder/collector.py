@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ckaudit.contract.analysis import Checkpoint, GradientsSource
-from ckaudit.contract.budget import Plan
+from ckaudit.contract.budget import BudgetPlan
 from ckaudit.contract.budget_trim import keep
 from ckaudit.contract.numbers import Number, to_word
 from ckaudit.contract.run_sections import OptimizerState
@@ -317,7 +317,7 @@ class Collector:
         plan = self._planner.fit(checkpoint, self._parts, attempt)
         keep(checkpoint, plan, self._parts, layer_parts(checkpoint.attention or {}))
 
-    def _weights(self, plan: Plan, reference: Reference | None) -> dict[str, WeightStats]:
+    def _weights(self, plan: BudgetPlan, reference: Reference | None) -> dict[str, WeightStats]:
         encoding, exact = self._options.grids, self._options.exact
 
         def look(name: str, tensor: Tensor, measured: Measured) -> WeightStats:

@@ -7,7 +7,7 @@ from msgspec import UNSET
 from ckaudit.contract.analysis import Checkpoint, Trigger
 from ckaudit.contract.run_sections import History
 from ckaudit.contract.tensors import DeltaStats
-from ckaudit.recorder.history import BlackBox, Moment
+from ckaudit.recorder.history import BlackBox, HistoryStep
 from ckaudit.recorder.step_state import StepState
 from ckaudit.recorder.triggers import Events, Limits, Patience
 
@@ -30,7 +30,7 @@ class EventLog:
         if found := self._events.see(attempt.loss, attempt.global_norm, attempt.norms, forgive_norm=forgive_norm):
             self.latest, self._step = found, attempt.step
 
-    def pass_by(self, moment: Moment, norm: float, lowest: float) -> bool:
+    def pass_by(self, moment: HistoryStep, norm: float, lowest: float) -> bool:
         """Keep a step of finite numbers and tell so, if it holds no event; otherwise nothing is kept, and `see` has to.
 
         Args:

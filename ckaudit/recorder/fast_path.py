@@ -20,7 +20,7 @@ from ckaudit.recorder.float32_rounding import in_seven, shorten
 from ckaudit.recorder.folder import RunFolder
 from ckaudit.recorder.gradients import FULL, LONG, alike, are_here
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.history import Moment
+from ckaudit.recorder.history import HistoryStep
 from ckaudit.recorder.pending_stats import PendingStats
 from ckaudit.recorder.step_state import StepState
 
@@ -82,7 +82,7 @@ def finish_plain(
         return False
     value, norm = shorten(value), in_seven(norm)
     name = None if inputs is None else name_of_tokens(inputs)
-    if not memory.pass_by(Moment(attempt.step, value, attempt.rates[0], name, norms), norm, min(numbers)):
+    if not memory.pass_by(HistoryStep(attempt.step, value, attempt.rates[0], name, norms), norm, min(numbers)):
         return False
     # From here on nothing turns back.
     attempt.loss, attempt.global_norm, attempt.norms, attempt.input_hash, attempt.unread = value, norm, norms, name, None

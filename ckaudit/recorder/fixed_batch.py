@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ckaudit.contract.model_sections import ProbeStats
 from ckaudit.recorder.batch import IGNORED, batch_hash, pair
 from ckaudit.recorder.float32_rounding import shorten, shortest
-from ckaudit.recorder.losses import LossOf, Watched, changed, logits_of
+from ckaudit.recorder.losses import LossOf, OutputCapture, changed, logits_of
 from ckaudit.recorder.side_effect_free import undisturbed
 
 TOP = 10
@@ -98,7 +98,7 @@ class FixedBatch:
 
     def _look(self, model: nn.Module, batch: Any) -> tuple[float, NextTokenStats | None]:
         outputs: list[Any] = []
-        watched: Any = model if self._hookable else Watched(model, outputs.append)
+        watched: Any = model if self._hookable else OutputCapture(model, outputs.append)
         handle = model.register_forward_hook(lambda *seen: outputs.append(seen[-1])) if self._hookable else None
         try:
             with undisturbed(model), torch.no_grad():

@@ -15,7 +15,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ckaudit.contract.manifest import AttentionDirection
 from ckaudit.contract.model_sections import AttentionStats
-from ckaudit.contract.sizes import Part
+from ckaudit.contract.sizes import SizedPart
 from ckaudit.contract.tensor_names import depth_of, layer_names
 from ckaudit.recorder.activation_stats import Output, activation_stats, note
 from ckaudit.recorder.arrays import local
@@ -101,15 +101,15 @@ class ForwardHooks:
         return [*self._modules]
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[SizedPart]:
         """The layers whose attention can be had; how many heads they have is not known before the forward pass."""
-        return [Part(self._layers[name], depth_of(name), 1) for name in self._probabilities]
+        return [SizedPart(self._layers[name], depth_of(name), 1) for name in self._probabilities]
 
     @property
-    def expected(self) -> list[Part]:
+    def expected(self) -> list[SizedPart]:
         """All layers whose attention will probably be seen, with their heads as far as modules say them."""
         computed = self._watch.expected if self._watch else {}
-        return [*self.parts, *(Part(name, depth_of(name), heads) for name, heads in computed.items())]
+        return [*self.parts, *(SizedPart(name, depth_of(name), heads) for name, heads in computed.items())]
 
     def attach(self, encoding: Literal["nested", "q8", "none"], grid_depths: frozenset[int | None]) -> None:
         """Look at the next forward pass; layers in `grid_depths` get grids."""

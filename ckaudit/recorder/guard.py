@@ -17,9 +17,9 @@ class Guard:
         self.failures = 0
         self._said: set[tuple[str, type[BaseException]]] = set()
 
-    def __call__(self, what: str) -> "Piece":
+    def __call__(self, what: str) -> "GuardedBlock":
         """Run the body of a `with`; an interrupt passes through, any other exception ends here."""
-        return Piece(self, what)
+        return GuardedBlock(self, what)
 
     def failed(self, what: str, error: Exception) -> None:
         """Count a failure, and log the first of its kind."""
@@ -31,7 +31,7 @@ class Guard:
         logger.warning("%s failed and the training goes on without it: %s: %s", what, type(error).__name__, error)
 
 
-class Piece:
+class GuardedBlock:
     """The body of one `with`: a class, because a generator takes three times as long, several times a step."""
 
     __slots__ = ("_guard", "_what")

@@ -13,7 +13,7 @@ from ckaudit.contract.run_sections import History
 LENGTH = 64
 
 
-class Moment(Struct, frozen=True):
+class HistoryStep(Struct, frozen=True):
     """One step of the black box; what is None or missing was not recorded."""
 
     step: int
@@ -32,7 +32,7 @@ class BlackBox:
     """
 
     def __init__(self, length: int = LENGTH) -> None:
-        self._moments: deque[Moment] = deque(maxlen=length)
+        self._moments: deque[HistoryStep] = deque(maxlen=length)
         self.add = self._moments.append
 
     def dump(self, *, before: int) -> History | None:

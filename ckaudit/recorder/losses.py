@@ -10,7 +10,7 @@ from ckaudit.recorder.batch import pair
 LossOf = Callable[[nn.Module, Any], Tensor]
 
 
-class Watched:
+class OutputCapture:
     """Stands for a model that cannot be hooked, and hands over what it puts out.
 
     Args:

@@ -6,13 +6,13 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from ckaudit.contract.analysis import Checkpoint
-from ckaudit.contract.budget import Plan, due, plan, room, suffix_for
+from ckaudit.contract.budget import BudgetPlan, due, plan, room, suffix_for
 from ckaudit.contract.cadence import ordinal
 from ckaudit.contract.encode import encode
 from ckaudit.contract.grids import GridEncoding
 from ckaudit.contract.manifest import Cadence
 from ckaudit.contract.model_sections import AttentionStats
-from ckaudit.contract.sizes import SIZES, WEIGHTS_ONLY, Part, Sizes, beyond
+from ckaudit.contract.sizes import SIZES, WEIGHTS_ONLY, SizedPart, Sizes, beyond
 from ckaudit.contract.tensor_names import depth_of
 from ckaudit.recorder.history import fitted
 from ckaudit.recorder.step_state import StepState
@@ -37,13 +37,13 @@ class Planner(Struct, frozen=True, kw_only=True):
     exact: bool = False
     spectral: bool = False
 
-    def choose_suffix(self, tensors: Sequence[Part], layers: Sequence[Part], modules: Sequence[Part]) -> "Planner":
+    def choose_suffix(self, tensors: Sequence[SizedPart], layers: Sequence[SizedPart], modules: Sequence[SizedPart]) -> "Planner":
         """Return this planner for files packed as the budget asks for."""
         sizes = beyond(SIZES, exact=self.exact, spectral=self.spectral)
         suffix = suffix_for(tensors, layers, modules, self.budget_kb, encoding=self.grids, sizes=sizes)
         return replace(self, suffix=suffix)
 
-    def depths(self, parts: Sequence[Part], attempt: StepState) -> frozenset[int | None]:
+    def depths(self, parts: Sequence[SizedPart], attempt: StepState) -> frozenset[int | None]:
         """Return the depths that may have grids, and perhaps more where heads are not known yet."""
         if self.grids == "none":
             return frozenset()
@@ -53,13 +53,13 @@ class Planner(Struct, frozen=True, kw_only=True):
 
     def plan(
         self,
-        tensors: Sequence[Part],
-        layers: Sequence[Part],
-        modules: Sequence[Part],
+        tensors: Sequence[SizedPart],
+        layers: Sequence[SizedPart],
+        modules: Sequence[SizedPart],
         attempt: StepState,
         besides: int = 0,
         experts: int = 0,
-    ) -> Plan:
+    ) -> BudgetPlan:
         """Return what the checkpoint of an attempt holds; `besides` are the bytes of its black box, `experts` of its routing."""
         return plan(
             tensors,
@@ -74,7 +74,7 @@ class Planner(Struct, frozen=True, kw_only=True):
             sizes=self._sizes(attempt, experts),
         )
 
-    def fit(self, checkpoint: Checkpoint, tensors: Sequence[Part], attempt: StepState) -> Plan:
+    def fit(self, checkpoint: Checkpoint, tensors: Sequence[SizedPart], attempt: StepState) -> BudgetPlan:
         """Return what a checkpoint holds whose other sections are there; its black box is shortened where it is too long."""
         layers, modules = layer_parts(checkpoint.attention or {}), module_parts(checkpoint.activations or {})
         experts = len(encode(checkpoint.moe)) if checkpoint.moe else 0
@@ -103,11 +103,13 @@ class Planner(Struct, frozen=True, kw_only=True):
         return ordinal(attempt.step, self.cadence)
 
 
-def layer_parts(attention: dict[str, AttentionStats]) -> list[Part]:
+def layer_parts(attention: dict[str, AttentionStats]) -> list[SizedPart]:
     """Return the attention layers as parts."""
-    return [Part(name, depth_of(name), stats.heads or 0, is_causal=stats.causal is True) for name, stats in attention.items()]
+    return [
+        SizedPart(name, depth_of(name), stats.heads or 0, is_causal=stats.causal is True) for name, stats in attention.items()
+    ]
 
 
-def module_parts(activations: Iterable[str]) -> list[Part]:
+def module_parts(activations: Iterable[str]) -> list[SizedPart]:
     """Return the measured modules as parts."""
-    return [Part(name, depth_of(name)) for name in activations]
+    return [SizedPart(name, depth_of(name)) for name in activations]

@@ -16,7 +16,7 @@ from ckaudit.recorder.quantiles import stride_of
 REFERENCE_NAME = "reference.npz"
 
 
-class Entry(Struct, frozen=True):
+class InitialTensor(Struct, frozen=True):
     """Step 0 of one tensor: its norm and its strided values."""
 
     norm: float
@@ -27,7 +27,7 @@ class Entry(Struct, frozen=True):
 class Reference:
     """The weights of step 0 in brief, by tensor name."""
 
-    def __init__(self, entries: Mapping[str, Entry]) -> None:
+    def __init__(self, entries: Mapping[str, InitialTensor]) -> None:
         self.entries = dict(entries)
 
     @classmethod
@@ -49,7 +49,7 @@ class Reference:
             pieces = np.split(file["values"], np.cumsum(file["counts"]))[:-1]
         sizes = [tuple(int(size) for size in shape.split("x") if size) for shape in shapes]
         found = zip(names, norms, sizes, pieces, strict=True)
-        return cls({name: Entry(norm, shape, values) for name, norm, shape, values in found})
+        return cls({name: InitialTensor(norm, shape, values) for name, norm, shape, values in found})
 
     def save(self, path: Path) -> None:
         """Write the file, whole or not at all."""
@@ -84,8 +84,8 @@ class Reference:
         return dict(zip(names, shares.tolist(), strict=True))
 
 
-def _entry(tensor: Array) -> Entry:
-    return Entry(norm(flat(tensor)), tuple(tensor.shape), _strided(tensor).copy())
+def _entry(tensor: Array) -> InitialTensor:
+    return InitialTensor(norm(flat(tensor)), tuple(tensor.shape), _strided(tensor).copy())
 
 
 def _strided(tensor: Array) -> NDArray[np.floating]:

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 
 from ckaudit.contract.analysis import Checkpoint
-from ckaudit.contract.budget import Plan
+from ckaudit.contract.budget import BudgetPlan
 from ckaudit.contract.budget_trim import keep
 from ckaudit.contract.manifest import TensorFacts
 from ckaudit.contract.model_sections import ActivationStats, AttentionStats
-from ckaudit.contract.sizes import Part, tensor_part
+from ckaudit.contract.sizes import SizedPart, tensor_part
 from ckaudit.contract.tensor_names import depth_of, kind_by_name
 from ckaudit.contract.tensors import GradientStats, WeightStats
 from ckaudit.recorder.activation_stats import activation_stats, note
@@ -77,7 +77,7 @@ class Sections:
         """Fill the sections of tensors, and return the checkpoint's derived scalars; one that fails stays absent."""
         derived: dict[str, float | None] = {"update_to_weight": None, "min_normalized_entropy": None}
         tensors = [self._part(name, array) for name, array in (given.gradients | given.weights).items()]
-        depths = self._planner.depths([*tensors, *(Part(layer, depth_of(layer), 1) for layer in given.attention)], attempt)
+        depths = self._planner.depths([*tensors, *(SizedPart(layer, depth_of(layer), 1) for layer in given.attention)], attempt)
         # A half-broken array gives NaN, which is what the file is to say.
         with np.errstate(all="ignore"):
             with self._guard("activations"):
@@ -104,13 +104,13 @@ class Sections:
         self._planner = self._planner.choose_suffix(tensors, [], [])
         return self._planner.suffix
 
-    def _part(self, name: str, array: NDArray[Any]) -> Part:
+    def _part(self, name: str, array: NDArray[Any]) -> SizedPart:
         return tensor_part(name, array.shape, _depth(name, self._facts.get(name)))
 
     def _grid(self, planned: bool) -> Literal["nested", "q8"] | None:
         return self._planner.grids if planned and self._planner.grids != "none" else None
 
-    def _weights(self, weights: Held, plan: Plan) -> dict[str, WeightStats]:
+    def _weights(self, weights: Held, plan: BudgetPlan) -> dict[str, WeightStats]:
         singular = self._spectral.measure(weights)
         return {
             name: weight_stats(
@@ -123,7 +123,7 @@ class Sections:
             for (name, array), measured in zip(weights.items(), measure([*weights.values()]), strict=True)
         }
 
-    def _gradients(self, gradients: Held, plan: Plan) -> dict[str, GradientStats]:
+    def _gradients(self, gradients: Held, plan: BudgetPlan) -> dict[str, GradientStats]:
         return {
             name: gradient_stats(
                 array, measured=measured, grid=self._grid(plan.has("gradients", name)), exact=self._options.exact

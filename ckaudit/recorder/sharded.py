@@ -14,7 +14,7 @@ from ckaudit.recorder.gradients import Norms
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.movement import described
 from ckaudit.recorder.optimizers import state_finite
-from ckaudit.recorder.reference import Entry, Reference
+from ckaudit.recorder.reference import InitialTensor, Reference
 from ckaudit.recorder.shards import Shards
 from ckaudit.recorder.tensor_access import Duty, Look
 from ckaudit.recorder.vital_signs import WeightSample
@@ -71,7 +71,7 @@ class ShardedTensors:
 
     def reference(self, weights: Mapping[str, Tensor]) -> Reference:  # noqa: ARG002
         """Take the reference of each tensor while it is whole."""
-        entries: dict[str, Entry] = {}
+        entries: dict[str, InitialTensor] = {}
         self._shards.each("reference", lambda name, whole: entries.update(Reference.take({name: whole}).entries))
         return Reference(entries)
 

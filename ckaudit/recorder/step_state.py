@@ -12,7 +12,7 @@ from ckaudit.contract.tensors import DeltaStats, GradientStats
 from ckaudit.recorder.arrays import Array
 from ckaudit.recorder.float32_rounding import in_seven, shorten
 from ckaudit.recorder.gradient_stats import top_share, total_norm
-from ckaudit.recorder.history import Moment
+from ckaudit.recorder.history import HistoryStep
 
 if TYPE_CHECKING:  # it needs torch, and the writer needs attempts
     from ckaudit.recorder.pending_stats import PendingStats
@@ -102,11 +102,11 @@ class StepState(Struct):
         known = {"train_loss_raw": loss, "grad_global_norm": norm, "batch_hash": self.input_hash}
         self.note(known | {"batch_repeat_distance": repeat_distance})
 
-    def moment(self, deltas: Mapping[str, DeltaStats]) -> Moment:
+    def moment(self, deltas: Mapping[str, DeltaStats]) -> HistoryStep:
         """Return the step as the black box keeps it."""
         updates = {name: float(delta.norm) for name, delta in deltas.items() if delta.norm is not UNSET}
         rate = self.rates[0] if self.rates else None
-        return Moment(self.step, self.loss, rate, self.input_hash, self.norms, updates)
+        return HistoryStep(self.step, self.loss, rate, self.input_hash, self.norms, updates)
 
     def checkpoint(self, session: int) -> Checkpoint:
         """Return the checkpoint of this step with everything that is known without looking at a tensor."""

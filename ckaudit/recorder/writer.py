@@ -21,7 +21,7 @@ from ckaudit.contract.run_sections import Cost
 from ckaudit.recorder.batch import batch_facts, batch_hash
 from ckaudit.recorder.folder import RunFolder
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.history import BlackBox, Moment
+from ckaudit.recorder.history import BlackBox, HistoryStep
 from ckaudit.recorder.manifest import check_call
 from ckaudit.recorder.planner import Planner
 from ckaudit.recorder.scalars import number, taken
@@ -215,7 +215,7 @@ class Writer:
     def _look_back(self, attempt: StepState) -> None:
         """Keep the step in the black box, and see whether it holds an event."""
         norm, rate = (number(attempt.values.get(name)) for name in ("grad_global_norm", "learning_rate"))
-        self._history.add(Moment(attempt.step, attempt.loss, rate, self._batch.get("input_hash"), {}))
+        self._history.add(HistoryStep(attempt.step, attempt.loss, rate, self._batch.get("input_hash"), {}))
         self._wanted.see(attempt.step, attempt.loss, norm)
 
     def checkpoint(

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ckaudit.errors import UnreadableError
-from ckaudit.resume.source import Source
+from ckaudit.resume.source import OpenFile
 
 MAX_LIST = 64 * 2**20
 _LINE = re.compile(r"(?P<escaped>\\?)(?P<digest>[0-9a-fA-F]{64})(?: [ *](?P<name>.+))?")
 
 
-def digest(source: Source, tick: Callable[[int], None]) -> str:
+def digest(source: OpenFile, tick: Callable[[int], None]) -> str:
     """Return the SHA-256 of a file, in hexadecimal digits.
 
     Raises:

@@ -13,12 +13,12 @@ from ckaudit.resume.catalogue import CUT_OFF, DAMAGED, INDEX, SHARD_MISSING
 from ckaudit.resume.content import Content
 from ckaudit.resume.pickled import MAX_BYTES, read_pickle
 from ckaudit.resume.records import BadPickle, Call, Pairs
-from ckaudit.resume.source import Source, is_there, stays_inside
+from ckaudit.resume.source import OpenFile, is_there, stays_inside
 from ckaudit.resume.torch_file import read_torch
 from ckaudit.resume.trouble import Trouble, Unjudged
 
 
-class Piece(Struct, frozen=True):
+class ShardEntry(Struct, frozen=True):
     """One entry: a piece of a tensor, or a value, in a range of a file."""
 
     name: str
@@ -27,7 +27,7 @@ class Piece(Struct, frozen=True):
     size: int
 
 
-class Plan(Struct):
+class ShardIndex(Struct):
     """What `.metadata` says.
 
     Attributes:
@@ -37,11 +37,11 @@ class Plan(Struct):
     """
 
     content: Content
-    pieces: dict[str, list[Piece]]
+    pieces: dict[str, list[ShardEntry]]
     wanted: dict[str, int]
 
 
-def read_metadata(source: Source) -> Plan:
+def read_metadata(source: OpenFile) -> ShardIndex:
     """Return what `.metadata` says.
 
     Raises:
@@ -55,7 +55,7 @@ def read_metadata(source: Source) -> Plan:
     except BadPickle as error:
         raise Trouble(DAMAGED, f"is a broken pickle: {error}") from None
     content = Content(form="distributed", value=None, names=said.names, called=said.called)
-    plan = Plan(content, {}, {})
+    plan = ShardIndex(content, {}, {})
     for key, value in _pairs(_field(said.value, "storage_data")):
         piece = _piece(key, value)
         plan.pieces.setdefault(piece.file, []).append(piece)
@@ -67,7 +67,7 @@ def read_metadata(source: Source) -> Plan:
     return plan
 
 
-def missing_pieces(plan: Plan, file: str) -> list[Finding]:
+def missing_pieces(plan: ShardIndex, file: str) -> list[Finding]:
     """Return the tensors of which fewer pieces are stored than they have."""
     there = Counter(piece.name for pieces in plan.pieces.values() for piece in pieces)
     short = [name for name, count in plan.wanted.items() if there[name] < count]
@@ -80,7 +80,7 @@ def missing_pieces(plan: Plan, file: str) -> list[Finding]:
 
 
 def read_pieces(
-    folder: Path, plan: Plan, shown: str, root: Path, take: Callable[[Source, Content], None]
+    folder: Path, plan: ShardIndex, shown: str, root: Path, take: Callable[[OpenFile, Content], None]
 ) -> list[tuple[str, Trouble]]:
     """Read every piece and hand it on, the open file with it; return what is wrong, with the name of the file.
 
@@ -98,7 +98,7 @@ def read_pieces(
             wrong.append((shown + ".metadata", Trouble(DAMAGED, f"names a file outside of its folder: {name!r}")))
             continue
         try:
-            with Source(path, shown + name, root) as source:
+            with OpenFile(path, shown + name, root) as source:
                 _read_file(source, pieces, take)
         except Trouble as trouble:
             missing = not is_there(path)
@@ -106,7 +106,7 @@ def read_pieces(
     return wrong
 
 
-def _read_file(source: Source, pieces: list[Piece], take: Callable[[Source, Content], None]) -> None:
+def _read_file(source: OpenFile, pieces: list[ShardEntry], take: Callable[[OpenFile, Content], None]) -> None:
     for piece in sorted(pieces, key=lambda each: each.offset):
         if piece.offset + piece.size > source.size:
             end = piece.offset + piece.size
@@ -124,14 +124,14 @@ def _nested(way: tuple[str, ...], value: Any) -> Any:
     return value
 
 
-def _piece(key: Any, value: Any) -> Piece:
+def _piece(key: Any, value: Any) -> ShardEntry:
     name, file = _field(key, "fqn"), _field(value, "relative_path")
     offset, size = _field(value, "offset"), _field(value, "length")
     if not (isinstance(name, str) and isinstance(file, str)) or not (_is_size(offset) and _is_size(size)):
         raise Trouble(DAMAGED, "does not say where its tensors stand")
     if _field(value, "transform_descriptors"):
         raise Unjudged("holds pieces that are transformed, compressed for instance")
-    return Piece(name, file, offset, size)
+    return ShardEntry(name, file, offset, size)
 
 
 def _is_size(value: Any) -> bool:

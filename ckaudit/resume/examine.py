@@ -35,7 +35,7 @@ from ckaudit.resume.find import DATA, Found
 from ckaudit.resume.roles import PARTS, Inventory
 from ckaudit.resume.safetensors_file import read_safetensors
 from ckaudit.resume.scan import scan
-from ckaudit.resume.source import Source, is_there, stays_inside
+from ckaudit.resume.source import OpenFile, is_there, stays_inside
 from ckaudit.resume.torch_file import read_torch
 from ckaudit.resume.trouble import Trouble, Unjudged
 
@@ -144,7 +144,7 @@ class _Examiner:
         """Take one file, whatever is wrong with it."""
         shown = self.shown(path)
         try:
-            with Source(path, shown, self.root) as source:
+            with OpenFile(path, shown, self.root) as source:
                 self.size += source.size
                 if DATA.match(path.name):
                     self.times.append(source.time)
@@ -168,7 +168,7 @@ class _Examiner:
             message += f"; it was written {max(age, 0):.0f} s ago, and may still be"
         self.seen.findings.append(trouble.kind.at(shown, message))
 
-    def sums_of(self, source: Source) -> None:
+    def sums_of(self, source: OpenFile) -> None:
         expected = look_up(source.path, self.sums)
         if expected is None and not self.hashed:
             return
@@ -180,7 +180,7 @@ class _Examiner:
             message = "has another SHA-256 than its checksum says"
             self.seen.findings.append(CHECKSUM.at(source.shown, message, expected=expected, found=found))
 
-    def content(self, source: Source) -> None:
+    def content(self, source: OpenFile) -> None:
         name = source.path.name
         known = bool(DATA.match(name)) or name == ".metadata" or _is_state(name)
         if known and source.size == 0:
@@ -196,7 +196,7 @@ class _Examiner:
         elif _is_state(name):
             self.inventory.take_values(_json(source))
 
-    def take(self, source: Source, content: Content) -> None:
+    def take(self, source: OpenFile, content: Content) -> None:
         """Take what one file, or one piece of it, holds."""
         self.seen.forms.add(content.form)
         self.seen.pickled |= content.form == "torch"
@@ -207,7 +207,7 @@ class _Examiner:
         self.seen.findings += scan(source, content, roles, self.tick)
         self.unneeded(source, content)
 
-    def unneeded(self, source: Source, content: Content, *, times: float = 1.5, least: int = 16 * 2**20) -> None:
+    def unneeded(self, source: OpenFile, content: Content, *, times: float = 1.5, least: int = 16 * 2**20) -> None:
         """Tell of a file that is `times` as large as its tensors, and `least` bytes larger: SIZ-3 asks what a resume needs."""
         needs = [0] * len(content.ranges)
         for tensor in content.tensors:
@@ -219,7 +219,7 @@ class _Examiner:
                 UNNEEDED.at(source.shown, message, value=source.size, limit=int(times * needed + least), unit="bytes")
             )
 
-    def distributed(self, source: Source) -> None:
+    def distributed(self, source: OpenFile) -> None:
         plan = read_metadata(source)
         self.seen.forms.add("distributed")
         self.seen.indexed = self.seen.pickled = True
@@ -232,7 +232,7 @@ class _Examiner:
     def index(self, path: Path) -> None:
         shown = self.shown(path)
         try:
-            with Source(path, shown, self.root) as source:
+            with OpenFile(path, shown, self.root) as source:
                 self.seen.findings += read_index(_json(source), path, shown, self.names)
         except Trouble as trouble:
             self.wrong(shown, trouble, path)
@@ -268,7 +268,7 @@ def _is_state(name: str) -> bool:
     return name.endswith(".json") and name.startswith(STATE_FILES)
 
 
-def _json(source: Source) -> Any:
+def _json(source: OpenFile) -> Any:
     if source.size > MAX_JSON:
         raise Trouble(DAMAGED, f"has {source.size:,} bytes of JSON; the limit is {MAX_JSON:,}")
     data = source.read(0, source.size)

@@ -4,13 +4,13 @@ import pickletools
 from collections.abc import Callable
 from typing import Any
 
-from ckaudit.resume.records import BadPickle, Call, Name, Pairs, Said, Stored
+from ckaudit.resume.records import BadPickle, Call, Name, Pairs, PickleFacts, Stored
 
 MAX_BYTES = 64 * 2**20  # the pickle of 50,000 tensors has 8 MB
 MAX_OPCODES = 3_000_000  # 30 for each of 100,000 tensors
 
 
-def read_pickle(data: bytes) -> Said:
+def read_pickle(data: bytes) -> PickleFacts:
     """Return what a pickle says.
 
     Raises:
@@ -27,7 +27,7 @@ def read_pickle(data: bytes) -> Said:
         value = machine.stack[-1]
     except (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise BadPickle(str(error) or type(error).__name__) from None
-    return Said(value, tuple(machine.names), frozenset(machine.called))
+    return PickleFacts(value, tuple(machine.names), frozenset(machine.called))
 
 
 class _Machine:

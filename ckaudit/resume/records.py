@@ -65,7 +65,7 @@ class Pairs(Struct, eq=False):
         return [key for key, _ in self.items if isinstance(key, str)]
 
 
-class Said(Struct, frozen=True):
+class PickleFacts(Struct, frozen=True):
     """What a pickle says.
 
     Attributes:

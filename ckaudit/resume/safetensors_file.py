@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from ckaudit.resume.catalogue import CUT_OFF, DAMAGED
 from ckaudit.resume.content import Content, Range, Tensor
 from ckaudit.resume.elements import ELEMENTS, SAFETENSORS
-from ckaudit.resume.source import Source
+from ckaudit.resume.source import OpenFile
 from ckaudit.resume.trouble import Trouble, Unjudged
 
 MAX_HEADER = 100_000_000  # the limit of the format itself
@@ -19,7 +19,7 @@ MAX_RANK = 64
 Size = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
-class Entry(Struct, frozen=True):
+class HeaderEntry(Struct, frozen=True):
     """How a header describes a tensor."""
 
     dtype: str
@@ -27,7 +27,7 @@ class Entry(Struct, frozen=True):
     data_offsets: tuple[Size, Size]
 
 
-def read_safetensors(source: Source) -> Content:
+def read_safetensors(source: OpenFile) -> Content:
     """Return what a safetensors file holds.
 
     Raises:
@@ -57,16 +57,16 @@ def read_safetensors(source: Source) -> Content:
     return content
 
 
-def _header(source: Source, length: int) -> dict[str, Entry]:
+def _header(source: OpenFile, length: int) -> dict[str, HeaderEntry]:
     data = source.read(8, length)
     try:
         described = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
-        return {name: msgspec.json.decode(raw, type=Entry) for name, raw in described.items() if name != "__metadata__"}
+        return {name: msgspec.json.decode(raw, type=HeaderEntry) for name, raw in described.items() if name != "__metadata__"}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Trouble(DAMAGED, f"has a header that does not describe tensors: {error}") from None
 
 
-def _tensor(name: str, entry: Entry, index: int) -> Tensor:
+def _tensor(name: str, entry: HeaderEntry, index: int) -> Tensor:
     first, last = entry.data_offsets
     dtype = SAFETENSORS.get(entry.dtype)
     if dtype is None:

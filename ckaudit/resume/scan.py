@@ -10,7 +10,7 @@ from ckaudit.material.counts import plural
 from ckaudit.resume.catalogue import BAD_OPTIMIZER, BAD_WEIGHTS, DAMAGED
 from ckaudit.resume.content import Content, Range, Tensor
 from ckaudit.resume.elements import ELEMENTS, Counter
-from ckaudit.resume.source import Source
+from ckaudit.resume.source import OpenFile
 from ckaudit.resume.torch_file import storages
 
 MAX_TOLD = 5
@@ -27,7 +27,7 @@ class Bad(Struct, frozen=True):
     count: int
 
 
-def scan(source: Source, content: Content, roles: dict[int, str], tick: Tick) -> list[Finding]:
+def scan(source: OpenFile, content: Content, roles: dict[int, str], tick: Tick) -> list[Finding]:
     """Return what is wrong with the bytes of a file's tensors.
 
     Args:
@@ -55,7 +55,7 @@ def scan(source: Source, content: Content, roles: dict[int, str], tick: Tick) ->
     return [*_broken(broken, source.shown), *_bad(bad, source.shown)]
 
 
-def _pass(source: Source, place: Range, tick: Tick) -> tuple[int, int | None]:
+def _pass(source: OpenFile, place: Range, tick: Tick) -> tuple[int, int | None]:
     """Return how many words of a range are no numbers, and its CRC-32 where one is known."""
     element = ELEMENTS[place.dtype]
     counter = Counter(element, big_endian=place.big_endian)
@@ -68,7 +68,7 @@ def _pass(source: Source, place: Range, tick: Tick) -> tuple[int, int | None]:
     return count, crc
 
 
-def _count(source: Source, place: Range, tensor: Tensor) -> int:
+def _count(source: OpenFile, place: Range, tensor: Tensor) -> int:
     """Return how many words from the first to the last element of a tensor are no numbers."""
     counter = Counter(ELEMENTS[place.dtype], big_endian=place.big_endian)
     return sum(counter.count(block) for block in source.blocks(place.offset + tensor.first, tensor.size))

@@ -12,7 +12,7 @@ from ckaudit.resume.trouble import Trouble
 BLOCK = 4 * 2**20
 
 
-class Source:
+class OpenFile:
     """One regular file, held open: what another process renames or removes meanwhile stays what it was.
 
     Attributes:

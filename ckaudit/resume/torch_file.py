@@ -13,7 +13,7 @@ from ckaudit.resume.content import Content, Range, Tensor
 from ckaudit.resume.elements import ELEMENTS, STORAGES
 from ckaudit.resume.pickled import MAX_BYTES, read_pickle
 from ckaudit.resume.records import BadPickle, Call, Name, Stored, parts
-from ckaudit.resume.source import Source
+from ckaudit.resume.source import OpenFile
 from ckaudit.resume.trouble import Trouble, Unjudged
 
 # What torch wrote before version 1.6: a pickle of this number comes first.
@@ -50,7 +50,7 @@ class Member(Struct, frozen=True):
     crc: int
 
 
-def read_torch(source: Source, start: int = 0, length: int | None = None) -> Content:
+def read_torch(source: OpenFile, start: int = 0, length: int | None = None) -> Content:
     """Return what a file of torch holds.
 
     Args:
@@ -182,7 +182,7 @@ def storages(content: Content) -> Iterator[tuple[int, list[Tensor]]]:
 # The directory of a zip file, or of one that stands inside a larger file: where each member's bytes begin.
 #
 # The layout is that of PKWARE's APPNOTE 6.3.10: local headers with the data, a central directory, and its end record.
-def read_directory(source: Source, start: int, length: int) -> dict[str, Member]:
+def read_directory(source: OpenFile, start: int, length: int) -> dict[str, Member]:
     """Return the members of the zip in a range of a file, by name.
 
     Raises:
@@ -203,7 +203,7 @@ def read_directory(source: Source, start: int, length: int) -> dict[str, Member]
     return members
 
 
-def _end(source: Source, start: int, length: int) -> tuple[int, int, int]:
+def _end(source: OpenFile, start: int, length: int) -> tuple[int, int, int]:
     """Return the number of members, and size and place of the directory."""
     tail_size = min(length, _END.size + _FULL16 + _LOCATOR.size)
     tail_at = start + length - tail_size
@@ -261,7 +261,7 @@ def _wide(extra: bytes, *values: int) -> Iterator[int]:
             yield value
 
 
-def _data_at(source: Source, start: int, length: int, member: Member) -> int:
+def _data_at(source: OpenFile, start: int, length: int, member: Member) -> int:
     """Return how far behind its local header the bytes of a member begin."""
     if member.offset > length - _LOCAL.size:
         raise Trouble(CUT_OFF, f"member {member.name!r} begins after the end")

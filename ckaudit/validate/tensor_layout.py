@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct, field
 
-from ckaudit.contract.columns import EMPTY, Column, Table
+from ckaudit.contract.columns import EMPTY, Column, SectionColumns
 
 
 class Layout(Struct, frozen=True):
@@ -38,7 +38,7 @@ class Layouts(Struct):
     _columns: list[Column] = field(default_factory=list)
     _last: Layout | None = None
 
-    def of(self, tables: dict[str, Table]) -> Layout | None:
+    def of(self, tables: dict[str, SectionColumns]) -> Layout | None:
         """Return the layout of a checkpoint's sections; None where it has neither weights nor attention."""
         weights, attention = tables.get("weights", EMPTY), tables.get("attention", EMPTY)
         if not weights.names and not attention.names:

@@ -70,7 +70,7 @@ class Known:
         return found
 
 
-class Moment(Struct, frozen=True):
+class Look(Struct, frozen=True):
     """One look: seconds on a clock that never goes back, and Unix time."""
 
     now: float
@@ -129,7 +129,7 @@ class Teller:
         self._known = Known()
         self.vital = Vital()
 
-    def look(self, moment: Moment) -> Iterator[WatchEvent]:
+    def look(self, moment: Look) -> Iterator[WatchEvent]:
         """Read what is new, and yield what there is to say."""
         raise NotImplementedError
 
@@ -147,7 +147,7 @@ class Teller:
             return "stalled"
         return "waiting" if self.step is None else "running"
 
-    def _weigh(self, run: Run, moment: Moment, *, in_full: int = 0) -> Iterator[WatchEvent]:
+    def _weigh(self, run: Run, moment: Look, *, in_full: int = 0) -> Iterator[WatchEvent]:
         """Judge what is known of the run, of which all from a step on is known in full, and yield what is new."""
         clauses, _ = clauses_of(run, self._gate)
         settled = settle_run(run, clauses, self._gate)
@@ -164,7 +164,7 @@ class Teller:
         for finding, before in news:
             yield self._say("graver" if before else "finding", finding.message, moment, finding, likely.get(finding.code))
 
-    def _silences(self, moment: Moment) -> Iterator[WatchEvent]:
+    def _silences(self, moment: Look) -> Iterator[WatchEvent]:
         too_long = self.silence.is_too_long(moment.now) and not self._has_ended()
         if too_long and not self.stalled:
             yield self._stall(moment)
@@ -172,14 +172,14 @@ class Teller:
             yield self._say("resumed", "lines come again", moment)
         self.stalled = too_long
 
-    def _stall(self, moment: Moment) -> WatchEvent:
+    def _stall(self, moment: Look) -> WatchEvent:
         lasts, limit = self.silence.lasts(moment.now) or 0.0, self.silence.limit or 0.0
         message = f"no new line for {lasts:.0f} s after step {self.step}; {limit:.0f} s are too long"
         step = {} if self.step is None else {"first_step": self.step, "last_step": self.step}
         finding = STALLED.at(None, message, where="log", value=round(lasts, 1), limit=round(limit, 1), unit="s", **step)
         return self._say("stall", message, moment, finding)
 
-    def _end(self, moment: Moment) -> WatchEvent:
+    def _end(self, moment: Look) -> WatchEvent:
         """Return the word that the run has ended, with how much could be judged of it."""
         self.ended = True
         vital = self.vital
@@ -191,7 +191,7 @@ class Teller:
         return self.manifest is not None and self.manifest.has_ended
 
     def _say(
-        self, event: Event, message: str, moment: Moment, finding: Finding | None = None, likely: Likely | None = None
+        self, event: Event, message: str, moment: Look, finding: Finding | None = None, likely: Likely | None = None
     ) -> WatchEvent:
         return WatchEvent(
             schema_version=VERSION,

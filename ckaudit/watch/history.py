@@ -15,7 +15,7 @@ from ckaudit.run.run import Run
 from ckaudit.run.scalars import ScalarLog, SessionLogs
 from ckaudit.run.series import Floats, Mask, Steps
 from ckaudit.run.units import in_catalogue_units
-from ckaudit.watch.logs import Piece
+from ckaudit.watch.logs import AppendedLines
 
 MANY_LINES = 2**16  # bytes from which lines are read by columns
 
@@ -54,7 +54,7 @@ class History:
         self._due = MOST
         self._judged = False
 
-    def take_piece(self, piece: Piece) -> Lines:
+    def take_piece(self, piece: AppendedLines) -> Lines:
         """Add lines of a log, and return them."""
         shown, faulty = piece.path.name, self._faulty.get(piece.path.name, 0)
         tabulate = self._table if len(piece.data) >= MANY_LINES else None

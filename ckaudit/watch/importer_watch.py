@@ -12,7 +12,7 @@ from ckaudit.contract.watch import WatchEvent
 from ckaudit.errors import CkauditError, UsageError
 from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.run.run import Run
-from ckaudit.watch.announcer import Moment, Teller
+from ckaudit.watch.announcer import Look, Teller
 from ckaudit.watch.file_stat import GONE, Stamp, stamp_of
 
 SHARE = 0.03  # of one core, for reading again and judging
@@ -56,7 +56,7 @@ class ForeignWatcher(Teller):
         """What the log says of the run as a whole."""
         return self._facts
 
-    def look(self, moment: Moment) -> Iterator[WatchEvent]:
+    def look(self, moment: Look) -> Iterator[WatchEvent]:
         """Read the log again where it grew and enough time went by, and yield what there is to say."""
         self._is_new |= self._has_grown(moment)
         if self._is_new and moment.now >= self._due:
@@ -69,7 +69,7 @@ class ForeignWatcher(Teller):
         if self._has_ended() and not self._is_new and not self.ended:
             yield self._end(moment)
 
-    def _has_grown(self, moment: Moment) -> bool:
+    def _has_grown(self, moment: Look) -> bool:
         """Tell whether any file is not as it was at the last look."""
         if moment.now - self._listed >= RELIST:
             self._files, self._listed = _files(self._path), moment.now
@@ -81,7 +81,7 @@ class ForeignWatcher(Teller):
         self.silence.heard(moment.now, [max((stamp.time for stamp in seen.values()), default=0) / 1e9], moment.wall)
         return True
 
-    def _read(self, moment: Moment) -> Iterator[WatchEvent]:
+    def _read(self, moment: Look) -> Iterator[WatchEvent]:
         try:
             run = open_run(self._path, reads=triage_reads(), choice=self._choice)
         except CkauditError as error:
@@ -96,7 +96,7 @@ class ForeignWatcher(Teller):
         self._is_new, self._failed = False, ""
         yield from self._judge(run, moment)
 
-    def _judge(self, run: Run, moment: Moment) -> Iterator[WatchEvent]:
+    def _judge(self, run: Run, moment: Look) -> Iterator[WatchEvent]:
         self._facts = run.manifest
         self.ended = self.ended and self._has_ended()
         yield from self._weigh(run, moment)

@@ -67,7 +67,7 @@ class Unpacker:
         return zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj()
 
 
-class Piece(Struct, frozen=True):
+class AppendedLines(Struct, frozen=True):
     """Whole lines that were added to a log: its path, the number of the first from 1, and their bytes.
 
     Where `broken` says why a packed log cannot be read on, there are none, and none will come.
@@ -104,7 +104,7 @@ class Logs:
         """Begin with nothing read."""
         self._logs: dict[str, _Log] = {}
 
-    def added(self, path: Path) -> Iterator[Piece]:
+    def added(self, path: Path) -> Iterator[AppendedLines]:
         """Yield what was added to one log, in blocks; a last line without its newline is waited for.
 
         Raises:
@@ -129,24 +129,24 @@ class Logs:
         except OSError:  # renamed or refused at this moment: the next look tells
             return
 
-    def _plain(self, path: Path, log: _Log, stream: BinaryIO) -> Iterator[Piece]:
+    def _plain(self, path: Path, log: _Log, stream: BinaryIO) -> Iterator[AppendedLines]:
         while data := _whole(stream.read(BLOCK_BYTES)):
-            yield Piece(path, log.lines + 1, data)
+            yield AppendedLines(path, log.lines + 1, data)
             log.offset, log.lines = log.offset + len(data), log.lines + data.count(b"\n")
             stream.seek(log.offset)
 
-    def _packed(self, path: Path, log: _Log, stream: BinaryIO) -> Iterator[Piece]:
+    def _packed(self, path: Path, log: _Log, stream: BinaryIO) -> Iterator[AppendedLines]:
         unpacker = log.unpacker
         while unpacker and not unpacker.broken and (packed := stream.read(PACKED_BYTES)):
             text = log.rest + unpacker.more(packed)
             data = text[: text.rfind(b"\n") + 1]
             log.offset, log.rest = log.offset + len(packed), text[len(data) :]
             if data:
-                yield Piece(path, log.lines + 1, data)
+                yield AppendedLines(path, log.lines + 1, data)
                 log.lines += data.count(b"\n")
             if unpacker.broken:
                 why = f"cannot be unpacked: {unpacker.broken}"
-                yield Piece(path, log.lines + 1, b"", violations.BAD_COMPRESSION.at(path.name, why))
+                yield AppendedLines(path, log.lines + 1, b"", violations.BAD_COMPRESSION.at(path.name, why))
 
     def _of(self, path: Path, stamp: Stamp) -> _Log:
         """Return how far a file was read, whatever it was called then.

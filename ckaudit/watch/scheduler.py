@@ -13,7 +13,7 @@ from ckaudit.contract.report import SEVERITIES, Severity
 from ckaudit.contract.watch import VERSION, Snapshot, WatchEvent
 from ckaudit.errors import UnreadableError
 from ckaudit.policy.gate import OPEN, Gate
-from ckaudit.watch.announcer import Moment, Teller, Vital
+from ckaudit.watch.announcer import Look, Teller, Vital
 from ckaudit.watch.importer_watch import ForeignWatcher
 from ckaudit.watch.watcher import Watcher
 
@@ -99,7 +99,7 @@ class Rounds:
         for place, watcher in enumerate(self._watchers):
             if isinstance(watcher, Watcher) and watcher.is_foreign():
                 self._watchers[place] = self._begun(Path(watcher.name))
-            for event in self._watchers[place].look(Moment(monotonic(), time())):
+            for event in self._watchers[place].look(Look(monotonic(), time())):
                 self.alerts[watcher.name].append(event)
                 yield event
 

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from ckaudit.contract.folder import CheckpointFile, RunFolder, list_folder
 from ckaudit.errors import UnreadableError
 from ckaudit.watch.file_stat import GONE, Stamp, stamp_of
-from ckaudit.watch.logs import Logs, Piece
+from ckaudit.watch.logs import AppendedLines, Logs
 
 RELIST = 30.0  # seconds: how long a network file system may go on showing the old time of a folder
 AT_REST = 2_000_000_000  # ns since a file was last written: whoever writes it is done
@@ -65,7 +65,7 @@ class Follower:
         growth.checkpoints = self._at_rest(int(wall * 1e9) - AT_REST)
         return growth
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[AppendedLines]:
         """Yield what was added to the logs, log by log in the order of names.
 
         Raises:

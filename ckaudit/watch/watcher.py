@@ -20,9 +20,9 @@ from ckaudit.contract.report import Finding
 from ckaudit.contract.watch import RANK_LOST, WatchEvent
 from ckaudit.errors import UnreadableError
 from ckaudit.policy.gate import OPEN, Gate
-from ckaudit.watch.announcer import Moment, Teller
+from ckaudit.watch.announcer import Look, Teller
 from ckaudit.watch.history import History
-from ckaudit.watch.logs import Piece, ShrunkError
+from ckaudit.watch.logs import AppendedLines, ShrunkError
 from ckaudit.watch.silence import Ranks
 from ckaudit.watch.tail import Follower, Growth
 
@@ -131,7 +131,7 @@ class Watcher(Teller):
         self._contradictions: list[Finding] = []
         self._new, self._lines_judged = False, 0
 
-    def look(self, moment: Moment) -> Iterator[WatchEvent]:
+    def look(self, moment: Look) -> Iterator[WatchEvent]:
         """Read what is new, and yield what there is to say."""
         growth = self._follower.look(moment.now, moment.wall)
         why = growth.anew or self._take(growth, moment)
@@ -167,7 +167,7 @@ class Watcher(Teller):
         self._begin()
         self._pace.urgent = True
 
-    def _take(self, growth: Growth, moment: Moment) -> str:
+    def _take(self, growth: Growth, moment: Look) -> str:
         """Read what grew; return why the folder is to be read again, empty: it is not."""
         reader = self._history.reader
         reader.folder = self._follower.folder
@@ -189,7 +189,7 @@ class Watcher(Teller):
             return str(why)
         return ""
 
-    def _take_piece(self, piece: Piece, moment: Moment) -> None:
+    def _take_piece(self, piece: AppendedLines, moment: Look) -> None:
         self._new = True
         if piece.broken:
             self._history.reader.findings.append(piece.broken)
@@ -208,7 +208,7 @@ class Watcher(Teller):
         self.silence.heard(moment.now, times, moment.wall)
         self._pace.urgent |= self._history.lines >= 1.25 * self._lines_judged
 
-    def _judge(self, moment: Moment) -> Iterator[WatchEvent]:
+    def _judge(self, moment: Look) -> Iterator[WatchEvent]:
         began = process_time()
         run = self._history.run(self.name, self._follower.folder)
         run = replace(run, findings=(*run.findings, *self._contradictions))

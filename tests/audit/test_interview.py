@@ -13,7 +13,7 @@ from ckaudit.contract.interview import Answer, Phase
 from ckaudit.contract.report import Diagnosis, Finding
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.loss import train_loss_at_evals, train_loss_raw, val_loss
-from ckaudit.questions.question import Question, Said
+from ckaudit.questions.question import Question, SeriesAnswer
 from tests.cases import run_of
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
@@ -53,7 +53,7 @@ def breaks(loss):
 
 
 def well(loss):
-    return Said(word="good", sentence="it falls", numbers={"nan": float("nan")})
+    return SeriesAnswer(word="good", sentence="it falls", numbers={"nan": float("nan")})
 
 
 def made(function, rules=()):
@@ -116,7 +116,7 @@ def test_losses_mean_nothing_while_the_mask_leaks_and_gradients_still_do():
     found = answer(made(well), run, [LEAK], [likely_cause("causal_mask_leaks", "MASK001")])
     assert (found.word, found.findings, found.causes) == ("watch", ["MASK001"], ["causal_mask_leaks"])
     assert found.sentence.startswith("the losses mean nothing while attention sees the tokens that it is to predict (MASK001")
-    other = msgspec.structs.replace(made(lambda norm: Said(word="good", sentence="it flows")), needs=(gradient_norm,))
+    other = msgspec.structs.replace(made(lambda norm: SeriesAnswer(word="good", sentence="it flows")), needs=(gradient_norm,))
     sections = {"gradients.*.norm": {"steps": [10, 20], "labels": ["a"], "values": [[1.0], [1.0]]}}
     assert answer(other, run_of({"name": "a", "sections": sections}), [LEAK], []).word == "good"
 

@@ -26,7 +26,7 @@ from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.policy.policy_schema import Clauses, Ignore, Policy
 from ckaudit.questions import questions
 from ckaudit.questions.bad_answer_table import BAD
-from ckaudit.questions.question import Said
+from ckaudit.questions.question import SeriesAnswer
 from ckaudit.reports import render
 from ckaudit.rules import rules
 from tests.cases import load, run_of
@@ -92,7 +92,7 @@ def test_the_table_has_every_question_that_can_be_bad_and_names_what_exists():
 
 @pytest.mark.parametrize("id_", questions())
 def test_no_question_is_good_where_a_finding_of_its_rules_says_otherwise(id_, monkeypatch):
-    monkeypatch.setattr("ckaudit.audit.interview.said", lambda *_: Said(word="good", sentence="all is well"))
+    monkeypatch.setattr("ckaudit.audit.interview.said", lambda *_: SeriesAnswer(word="good", sentence="all is well"))
     run = run_of({"name": "a", "scalars": {"train_loss_raw": {"steps": "1..100", "value": 3.0, "to": 1.0}}})
     for rule in rules().values():
         for severity in SEVERITIES[SEVERITIES.index(rule.severity) : 3]:
@@ -113,7 +113,7 @@ def test_a_bad_answer_that_no_rule_accounts_for_is_a_finding_by_the_table(id_, m
     mine = questions()[id_]
 
     def say(asked, *_):
-        return Said(word="bad" if asked is mine else "not_recorded", sentence="7 of 9 do not")
+        return SeriesAnswer(word="bad" if asked is mine else "not_recorded", sentence="7 of 9 do not")
 
     monkeypatch.setattr("ckaudit.audit.bad_answers.said", say)
     monkeypatch.setattr("ckaudit.audit.interview.said", say)

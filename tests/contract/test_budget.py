@@ -17,7 +17,7 @@ from ckaudit.contract.check import check_checkpoint
 from ckaudit.contract.encode import encode
 from ckaudit.contract.grids import encode_grid, encode_grids, unpack
 from ckaudit.contract.model_sections import ActivationStats, AttentionStats
-from ckaudit.contract.sizes import SIZES, Part, beyond, tensor_part
+from ckaudit.contract.sizes import SIZES, SizedPart, beyond, tensor_part
 from ckaudit.recorder.float32_rounding import shortest
 from ckaudit.recorder.history import fitted
 from ckaudit.recorder.weights import weight_stats
@@ -113,7 +113,7 @@ def test_plain_files_have_all_statistics_of_every_layer_in_forty_checkpoints():
 
 
 def test_the_model_is_packed_by_default_and_a_small_one_is_not():
-    unknown = [Part(layer.name, layer.depth, 1) for layer in LAYERS]
+    unknown = [SizedPart(layer.name, layer.depth, 1) for layer in LAYERS]
     assert suffix_for(TENSORS, unknown, OBSERVED, 200) == ".json.zst"
     assert suffix_for(TENSORS, unknown, OBSERVED, None) == ".json"
     assert suffix_for(TENSORS[:90], unknown[:8], OBSERVED[:70], 200) == ".json"
@@ -172,8 +172,12 @@ def test_a_larger_budget_never_holds_less(budget_kb, suffix):
 @pytest.mark.parametrize("blocks", [1, 2, 5, 28, 39, 80, 200])
 @pytest.mark.parametrize("budget_kb", [10, 200])
 def test_every_matrix_and_head_is_seen_in_forty_checkpoints(blocks, budget_kb):
-    tensors = [Part("embed", None, 1), *(Part(f"blocks.{i}.w", i, 1) for i in range(blocks)), Part("head", None, 1)]
-    layers = [Part(f"layer.{i}", i, 4) for i in range(blocks)]
+    tensors = [
+        SizedPart("embed", None, 1),
+        *(SizedPart(f"blocks.{i}.w", i, 1) for i in range(blocks)),
+        SizedPart("head", None, 1),
+    ]
+    layers = [SizedPart(f"layer.{i}", i, 4) for i in range(blocks)]
     for start in (0, 7, 93):
         seen = [plan(tensors, layers, [], ordinal, budget_kb).chosen for ordinal in range(start, start + 40)]
         assert frozenset().union(*(chosen["weights"] for chosen in seen)) == {part.name for part in tensors}
@@ -181,7 +185,7 @@ def test_every_matrix_and_head_is_seen_in_forty_checkpoints(blocks, budget_kb):
 
 
 def test_landmarks_are_due_first_last_and_every_fifth_time():
-    parts = [Part("embed", None, 1), *(Part(f"{i}", i, 7) for i in range(9))]
+    parts = [SizedPart("embed", None, 1), *(SizedPart(f"{i}", i, 7) for i in range(9))]
     assert landmarks([part.depth for part in parts]) == [None, 0, 8, 4]
     for ordinal in (0, 5, 10, 45):
         assert due(parts, ordinal).depths >= {None, 0, 4, 8}
@@ -196,12 +200,12 @@ def test_turns_depend_on_nothing_but_the_ordinal_and_the_model():
 
 @pytest.mark.parametrize("ordinal", [0, 1, 14, 28])
 def test_unknown_heads_never_hide_a_layer(ordinal):
-    unknown = [Part(layer.name, layer.depth, 1) for layer in LAYERS]
+    unknown = [SizedPart(layer.name, layer.depth, 1) for layer in LAYERS]
     assert due([*TENSORS, *unknown], ordinal).depths >= due([*TENSORS, *LAYERS], ordinal).depths
 
 
 def test_a_model_has_no_more_grids_than_matrices():
-    chosen = plan([Part("a", None), Part("b", None, 1)], [], [], 3, 200).chosen
+    chosen = plan([SizedPart("a", None), SizedPart("b", None, 1)], [], [], 3, 200).chosen
     assert (chosen["weights"], chosen["distributions"]) == ({"b"}, {"a", "b"})
     assert plan([], [], [], 3, 200).chosen["weights"] == frozenset()
 
@@ -237,7 +241,7 @@ def test_what_is_left_out_is_named_once_and_only_then():
         attention={"layer.0": AttentionStats(heads=1)},
         weights={"w": weight_stats(np.eye(4), grid="q8"), "v": weight_stats(np.ones(4))},
     )
-    tensors, layers, modules = [Part("w", 0, 1), Part("v", 0)], [Part("layer.0", 0, 1)], [Part("a", 0)]
+    tensors, layers, modules = [SizedPart("w", 0, 1), SizedPart("v", 0)], [SizedPart("layer.0", 0, 1)], [SizedPart("a", 0)]
     keep(document, plan(tensors, layers, modules, 0, 200), tensors, layers)
     assert document.left_out is UNSET
     for _ in range(2):

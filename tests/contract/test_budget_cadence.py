@@ -16,7 +16,7 @@ from ckaudit.contract.cadence import DEFAULT_CADENCE, is_due
 from ckaudit.contract.encode import encode, significant
 from ckaudit.contract.manifest import Cadence
 from ckaudit.contract.model_sections import MoeStats
-from ckaudit.contract.sizes import Part, Sizes
+from ckaudit.contract.sizes import SizedPart, Sizes
 from ckaudit.recorder.history import fitted
 from ckaudit.recorder.planner import Planner
 from ckaudit.recorder.step_state import StepState
@@ -168,7 +168,7 @@ def test_the_routing_of_many_experts_counts(whole, suffix, many):
 
 def test_other_heads_or_modules_change_sizes_and_not_turns():
     for heads in (1, 4, 64):
-        layers = [Part(layer.name, layer.depth, heads) for layer in LAYERS]
+        layers = [SizedPart(layer.name, layer.depth, heads) for layer in LAYERS]
         chosen = plan(TENSORS, layers, OBSERVED, 6, 200, suffix=".json").chosen
         assert "model.layers.5.mlp.up_proj.weight" in chosen["weights"]
         assert "layer.5" in chosen["attention"]

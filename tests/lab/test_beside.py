@@ -13,7 +13,7 @@ from ckaudit.lab.parallel_training import Done
 from ckaudit.lab.peers import beside, riders
 from ckaudit.lab.peers.beside import heard, is_due, look, path_of
 from ckaudit.lab.peers.in_loop import InLoopPeer, known, said
-from ckaudit.lab.peers.peer import Said
+from ckaudit.lab.peers.peer import PeerVerdict
 from ckaudit.lab.peers.torch_audit import TORCH_AUDIT
 from ckaudit.lab.peers.torchmortem import TORCHMORTEM
 from ckaudit.lab.peers.trainscope import TRAINSCOPE
@@ -101,13 +101,13 @@ def test_what_was_said_is_kept_in_its_own_words_and_read_when_it_is_scored(cache
     assert (entry.state, ride and sorted(ride.heard)) == ("fresh", ["torchmortem", "trainscope"])
     found = heard(cache, WHAT, known())
     assert found == {
-        "torchmortem": Said(
+        "torchmortem": PeerVerdict(
             level="fail",
             causes=("learning_rate_too_high", "init_too_large"),
             messages=("Exploding gradients detected: x",),
             version="0.1.1",
         ),
-        "trainscope": Said(level="error", messages=("no",), version="1.8.1"),
+        "trainscope": PeerVerdict(level="error", messages=("no",), version="1.8.1"),
     }
 
 
@@ -143,7 +143,7 @@ def test_a_table_of_words_is_no_part_of_how_a_peer_is_attached(tmp_path: Path) -
 
 def test_the_table_says_over_how_many_runs_each_was_scored() -> None:
     fault = faults()["lr_too_high"]
-    heard = {("lr_too_high", 0): {"trainscope": Said(level="warn", version="1.8.1")}, ("lr_too_high", 1): {}}
+    heard = {("lr_too_high", 0): {"trainscope": PeerVerdict(level="warn", version="1.8.1")}, ("lr_too_high", 1): {}}
     outcomes = [of_fault(fault, seed, 0, Verdict()) for seed in (0, 1)]
     table = cells.peers(replace(board("dev", outcomes, []), peers=rivals(heard, outcomes, [], [], bare=False)), interval=False)
     assert [row[1:5] for row in table] == [
@@ -207,7 +207,7 @@ def test_ours_is_scored_again_on_the_runs_where_others_were_in_the_loop() -> Non
     spike = Verdict(seen=(Seen(words=("loss_spike",), severity="sev1", first=200),), causes=(fault.truth,))
     outcomes = [of_fault(fault, 0, 0, spike), of_fault(fault, 1, 0, Verdict())]
     controls = [of_control("healthy", 0, (), Verdict())]
-    alarm = {"torchmortem": Said(level="fail", causes=(fault.truth,), version="0.1.1")}
+    alarm = {"torchmortem": PeerVerdict(level="fail", causes=(fault.truth,), version="0.1.1")}
     some = {("lr_too_high", 0): alarm, ("lr_too_high", 1): {}, ("healthy", 0): alarm}
     rows = rivals(some, outcomes, controls, [], bare=False)
     assert [(row.name, row.runs, row.failed.hits, row.failed.of) for row in rows] == [

@@ -19,7 +19,7 @@ from ckaudit.lab.peers.ride import ride
 from ckaudit.lab.peers.torch_audit import TORCH_AUDIT, TORCH_AUDIT_EVERY_STEP
 from ckaudit.lab.peers.torchmortem import TORCHMORTEM
 from ckaudit.lab.peers.trainscope import TRAINSCOPE
-from ckaudit.lab.peers.watched import Watched, told
+from ckaudit.lab.peers.watched import WatchedChange, told
 from ckaudit.lab.plan import Plan
 from ckaudit.lab.training import Training
 from ckaudit.lab.training_spec import Recipe, recipe
@@ -93,7 +93,7 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def trained(plan: Plan, folder: Path, change: Change, *peers: InLoopPeer) -> Training:
-    training = Training(plan, Watched(change, peers, folder / "peers") if peers else change, folder / "run")  # type: ignore[arg-type]
+    training = Training(plan, WatchedChange(change, peers, folder / "peers") if peers else change, folder / "run")  # type: ignore[arg-type]
     training.run()
     training.change.finished(folder / "run")
     return training

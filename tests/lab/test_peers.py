@@ -13,7 +13,7 @@ from ckaudit.importers import import_source
 from ckaudit.lab.labels import SYMPTOMS, TRUTHS
 from ckaudit.lab.peers import installed, runmedic, runwise, trainproof
 from ckaudit.lab.peers.log import write_log, write_table
-from ckaudit.lab.peers.peer import Peer, Said, ask, meaning
+from ckaudit.lab.peers.peer import Peer, PeerVerdict, ask, meaning
 from ckaudit.lab.score.score import is_right, peer_score
 from ckaudit.lab.specs import faults
 
@@ -108,7 +108,9 @@ COUNTING = 'import sys; print(\'[["warning", "diverged after %d steps"]]\' % len
 def test_a_peer_runs_in_its_own_interpreter_and_leaves_the_run_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "scalars.jsonl").write_bytes((RUNS / "overfit_tiny" / "scalars.jsonl").read_bytes())
     said = ask(peer(COUNTING), tmp_path)
-    assert said == Said(level="warn", causes=("learning_rate_too_high",), messages=("diverged after 600 steps",), version="1")
+    assert said == PeerVerdict(
+        level="warn", causes=("learning_rate_too_high",), messages=("diverged after 600 steps",), version="1"
+    )
     assert [file.name for file in tmp_path.iterdir()] == ["scalars.jsonl"]
     assert ask(peer("raise SystemExit('no')"), tmp_path).level == "error"
     assert ask(replace(peer(""), python="/nowhere/python"), tmp_path).level == "error"
@@ -123,13 +125,13 @@ def test_an_interpreter_without_them_is_told() -> None:
 
 def test_a_peer_is_scored_by_its_alarms() -> None:
     ill = faults()["lr_too_high"]
-    right = Said(level="fail", causes=("bad_batch", "learning_rate_too_high"))
+    right = PeerVerdict(level="fail", causes=("bad_batch", "learning_rate_too_high"))
     heard = [
         (ill, right),
-        (ill, Said(level="clean")),
-        (ill, Said(level="error")),
-        (None, Said(level="warn")),
-        (None, Said(level="clean")),
+        (ill, PeerVerdict(level="clean")),
+        (ill, PeerVerdict(level="error")),
+        (None, PeerVerdict(level="warn")),
+        (None, PeerVerdict(level="clean")),
     ]
     found = peer_score(peer(""), heard)
     assert (found.right_kind.hits, found.right_kind.of) == (1, 3)
@@ -146,11 +148,11 @@ def test_a_peer_is_scored_by_its_alarms() -> None:
 @pytest.mark.parametrize(
     ("said", "right"),
     [
-        (Said(level="warn", symptoms=("overfitting", "loss_spike")), True),
-        (Said(level="warn", causes=("bad_batch", "missing_warmup")), True),
-        (Said(level="warn", causes=("bad_batch",), symptoms=("overfitting",)), False),
-        (Said(level="clean"), False),
+        (PeerVerdict(level="warn", symptoms=("overfitting", "loss_spike")), True),
+        (PeerVerdict(level="warn", causes=("bad_batch", "missing_warmup")), True),
+        (PeerVerdict(level="warn", causes=("bad_batch",), symptoms=("overfitting",)), False),
+        (PeerVerdict(level="clean"), False),
     ],
 )
-def test_an_alarm_of_a_peer_is_right_by_symptom_truth_or_what_may_be_taken_for_it(said: Said, *, right: bool) -> None:
+def test_an_alarm_of_a_peer_is_right_by_symptom_truth_or_what_may_be_taken_for_it(said: PeerVerdict, *, right: bool) -> None:
     assert is_right(said, faults()["lr_too_high"]) == right

@@ -1,8 +1,8 @@
-from ckaudit.recorder.history import BlackBox, Moment
+from ckaudit.recorder.history import BlackBox, HistoryStep
 
 
 def moment(step, **norms):
-    return Moment(step, loss=float(step), learning_rate=None, batch_hash=None, gradient_norms=norms)
+    return HistoryStep(step, loss=float(step), learning_rate=None, batch_hash=None, gradient_norms=norms)
 
 
 def test_the_last_steps_are_columns_oldest_first():
@@ -33,7 +33,7 @@ def test_the_checkpoints_own_step_is_not_before_it():
 
 def test_nan_losses_are_words():
     box = BlackBox()
-    box.add(Moment(1, float("nan"), 0.1, "blake2b:00", {}, {"w": 2.0}))
+    box.add(HistoryStep(1, float("nan"), 0.1, "blake2b:00", {}, {"w": 2.0}))
     history = box.dump(before=2)
     assert (history.loss, history.batch_hash, history.update_norms) == (["NaN"], ["blake2b:00"], {"w": [2.0]})
     assert not history.gradient_norms

@@ -13,7 +13,7 @@ from ckaudit.resume.catalogue import BAD_OPTIMIZER, BAD_WEIGHTS
 from ckaudit.resume.check import resume_check
 from ckaudit.resume.content import Content
 from ckaudit.resume.safetensors_file import read_safetensors
-from ckaudit.resume.source import Source
+from ckaudit.resume.source import OpenFile
 from ckaudit.resume.torch_file import read_torch
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +47,7 @@ def test_tensors_of_torch_are_where_they_are_said_to_be(torch, tmp_path):
         "nested": [torch.ones(1), {"deep": torch.ones(2)}],
     }
     torch.save(state, tmp_path / "x.pt")
-    with Source(tmp_path / "x.pt", "x.pt", tmp_path) as source:
+    with OpenFile(tmp_path / "x.pt", "x.pt", tmp_path) as source:
         content = read_torch(source)
     found = arrays(tmp_path / "x.pt", content)
     for name in ("a", "middle", "scalar", "parameter"):
@@ -71,7 +71,7 @@ def test_tensors_of_safetensors_are_where_they_are_said_to_be(torch, tmp_path):
     save_file = pytest.importorskip("safetensors.torch").save_file
     state = {"a.weight": torch.randn(4, 6), "b": torch.ones(3, dtype=torch.bfloat16), "c": torch.tensor([True, False])}
     save_file(state, tmp_path / "x.safetensors", metadata={"format": "pt"})
-    with Source(tmp_path / "x.safetensors", "x", tmp_path) as source:
+    with OpenFile(tmp_path / "x.safetensors", "x", tmp_path) as source:
         content = read_safetensors(source)
     found = arrays(tmp_path / "x.safetensors", content)
     assert found["a.weight"] == state["a.weight"].numpy().tobytes()

@@ -18,7 +18,7 @@ from ckaudit.cli.run import run as command
 from ckaudit.contract.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.watch import WatchEvent
 from ckaudit.errors import UsageError
-from ckaudit.watch.announcer import Moment, Teller
+from ckaudit.watch.announcer import Look, Teller
 from ckaudit.watch.importer_watch import SHARE, ForeignWatcher
 from ckaudit.watch.scheduler import Rounds
 from ckaudit.watch.watcher import Watcher
@@ -37,7 +37,7 @@ def lines(steps: range, *, ill: int = -1) -> bytes:
 
 
 def looks(watcher: Teller, *moments: float) -> list[WatchEvent]:
-    return [event for moment in moments for event in watcher.look(Moment(moment, moment))]
+    return [event for moment in moments for event in watcher.look(Look(moment, moment))]
 
 
 def codes(events: list[WatchEvent]) -> list[str]:

@@ -13,7 +13,7 @@ from ckaudit.contract.files import CHECKPOINT_NAME
 from ckaudit.contract.report import SEVERITIES, Finding
 from ckaudit.contract.watch import WatchEvent
 from ckaudit.rules import rules
-from ckaudit.watch.announcer import Moment
+from ckaudit.watch.announcer import Look
 from ckaudit.watch.history import NEAR
 from ckaudit.watch.watcher import Watcher
 
@@ -45,10 +45,10 @@ def replay(run: Path, folder: Path, every: int) -> list[WatchEvent]:
                 shutil.copy(files[step], folder)
         written = last
         for half in (0.0, 0.5):  # a checkpoint is read when it was the same twice
-            events += watcher.look(Moment(1000.0 * (part + half), 0.0))
+            events += watcher.look(Look(1000.0 * (part + half), 0.0))
     shutil.copy(run / "run.json", folder)
     for more in range(3):
-        events += watcher.look(Moment(1000.0 * (len(lines) + more), 0.0))
+        events += watcher.look(Look(1000.0 * (len(lines) + more), 0.0))
     assert watcher.ended
     return events
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.audit.drop.result import Evidence, Fall, Said
 from ckaudit.audit.drop.shift import Limits
-from ckaudit.audit.drop.shift_detectors import Watched, compared
+from ckaudit.audit.drop.shift_detectors import ComparedNumber, compared
 from ckaudit.audit.report import triage_run
 from ckaudit.metrics.attention import attn_entropy, max_attn_logit, min_normalized_entropy
 from ckaudit.metrics.corpus import (
@@ -30,26 +30,26 @@ from ckaudit.run.run import Run
 # Starting values: no source gives limits for these. A twentieth of the mixture, two points of a percentage, a fifth of a level
 # and a doubling are changes that somebody has made or let happen; the noise of the run itself counts where it is larger.
 DATA = (
-    Watched(metric=source_mix_share, limits=Limits(least=0.05), sums=True),
-    Watched(metric=language_share, limits=Limits(least=0.05), sums=True),
-    Watched(metric=filter_reject_rate, limits=Limits(least=2.0, share=0.2, moving=False)),
-    Watched(metric=token_kl_drift, limits=Limits(least=0.05, share=1.0, moving=False, way="up")),
-    Watched(metric=near_dup_rate, limits=Limits(least=2.0, share=0.2, moving=False, way="up")),
-    Watched(metric=train_val_overlap, limits=Limits(least=1.0, share=0.2, moving=False)),
-    Watched(metric=doc_repeat_hotspots, limits=Limits(least=2.0, share=1.0, moving=False, way="up"), over="max"),
+    ComparedNumber(metric=source_mix_share, limits=Limits(least=0.05), sums=True),
+    ComparedNumber(metric=language_share, limits=Limits(least=0.05), sums=True),
+    ComparedNumber(metric=filter_reject_rate, limits=Limits(least=2.0, share=0.2, moving=False)),
+    ComparedNumber(metric=token_kl_drift, limits=Limits(least=0.05, share=1.0, moving=False, way="up")),
+    ComparedNumber(metric=near_dup_rate, limits=Limits(least=2.0, share=0.2, moving=False, way="up")),
+    ComparedNumber(metric=train_val_overlap, limits=Limits(least=1.0, share=0.2, moving=False)),
+    ComparedNumber(metric=doc_repeat_hotspots, limits=Limits(least=2.0, share=1.0, moving=False, way="up"), over="max"),
 )
 DATA_CORE = ("source_mix_share", "token_kl_drift")
 INTERNAL = (
-    Watched(metric=max_attn_logit, limits=Limits(least=10.0, share=1.0, way="up"), over="max"),
-    Watched(metric=attn_entropy, limits=Limits(least=0.2, share=0.2), over="mean"),
-    Watched(metric=min_normalized_entropy, limits=Limits(least=0.1, share=0.5, way="down"), over="min"),
-    Watched(metric=moe_drop_rate, limits=Limits(least=1.0, share=0.2, way="up")),
-    Watched(metric=moe_util_entropy, limits=Limits(least=0.05, share=0.1, way="down"), over="min"),
-    Watched(metric=output_kl_to_prev, limits=Limits(least=0.02, share=1.0, way="up"), over="max"),
-    Watched(metric=logit_entropy_probe, limits=Limits(least=0.1, share=0.3)),
-    Watched(metric=fixed_probe_loss, limits=Limits(least=0.05, share=0.05, way="up")),
-    Watched(metric=grad_global_norm, limits=Limits(share=1.0, way="up"), over="max"),
-    Watched(metric=update_to_weight_global, limits=Limits(share=1.0, way="up"), over="max"),
+    ComparedNumber(metric=max_attn_logit, limits=Limits(least=10.0, share=1.0, way="up"), over="max"),
+    ComparedNumber(metric=attn_entropy, limits=Limits(least=0.2, share=0.2), over="mean"),
+    ComparedNumber(metric=min_normalized_entropy, limits=Limits(least=0.1, share=0.5, way="down"), over="min"),
+    ComparedNumber(metric=moe_drop_rate, limits=Limits(least=1.0, share=0.2, way="up")),
+    ComparedNumber(metric=moe_util_entropy, limits=Limits(least=0.05, share=0.1, way="down"), over="min"),
+    ComparedNumber(metric=output_kl_to_prev, limits=Limits(least=0.02, share=1.0, way="up"), over="max"),
+    ComparedNumber(metric=logit_entropy_probe, limits=Limits(least=0.1, share=0.3)),
+    ComparedNumber(metric=fixed_probe_loss, limits=Limits(least=0.05, share=0.05, way="up")),
+    ComparedNumber(metric=grad_global_norm, limits=Limits(share=1.0, way="up"), over="max"),
+    ComparedNumber(metric=update_to_weight_global, limits=Limits(share=1.0, way="up"), over="max"),
 )
 INTERNAL_CORE = ("max_attn_logit", "attn_entropy", "output_kl_to_prev", "logit_entropy_probe", "moe_drop_rate")
 OF_EVALUATIONS = ("val_loss", "slice_val_loss", "train_val_gap", "rtp_toxicity_prob", "memorization_rate")

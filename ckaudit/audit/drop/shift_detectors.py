@@ -16,7 +16,7 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, Steps
 
 
-class Watched(Struct, frozen=True, kw_only=True):
+class ComparedNumber(Struct, frozen=True, kw_only=True):
     """A number to compare.
 
     Attributes:
@@ -32,7 +32,7 @@ class Watched(Struct, frozen=True, kw_only=True):
     sums: bool = False
 
 
-def compared(run: Run, fall: Fall, watched: Watched) -> Iterator[Evidence]:
+def compared(run: Run, fall: Fall, watched: ComparedNumber) -> Iterator[Evidence]:
     """Yield the evidence of one number, or why there is none."""
     name = watched.metric.name
     if foreign := why_not_metric(run, name):
@@ -59,7 +59,7 @@ def _places(series: Series, fall: Fall) -> str:
     return f"{one}, {'after' if steps[0] > fall.before else 'before'} the fall"
 
 
-def _columns(series: Series, fall: Fall, watched: Watched) -> Iterator[Evidence | None]:
+def _columns(series: Series, fall: Fall, watched: ComparedNumber) -> Iterator[Evidence | None]:
     """Yield the evidence of each label, or of all as one number; None where a side has no point."""
     if watched.over != "each":
         yield _one(series, "", *over_labels(series, watched.over), fall, watched)
@@ -70,7 +70,7 @@ def _columns(series: Series, fall: Fall, watched: Watched) -> Iterator[Evidence 
         yield _one(series, shown, series.steps[known], series.values[known, column], fall, watched)
 
 
-def _one(series: Series, label: str, steps: Steps, values: Floats, fall: Fall, watched: Watched) -> Evidence | None:
+def _one(series: Series, label: str, steps: Steps, values: Floats, fall: Fall, watched: ComparedNumber) -> Evidence | None:
     found = shift(steps, values, fall.before, fall.after, watched.limits)
     if found is None:
         return None
@@ -98,7 +98,7 @@ def _sentence(found: Shift, unit: str, way: Way) -> str:
     return f"{moved} from {before} to {after}, beyond {limit}, since step {found.step}"
 
 
-def _shares(series: Series, fall: Fall, watched: Watched, *, twice: float = 2.0) -> Evidence | None:
+def _shares(series: Series, fall: Fall, watched: ComparedNumber, *, twice: float = 2.0) -> Evidence | None:
     """Compare shares of one whole: half the sum of all changes is the part of the whole that moved elsewhere.
 
     Halves of the time before the fall differ too; `twice` as much is not more than that.

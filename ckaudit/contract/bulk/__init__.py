@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import UNSET, Struct, field
 
 from ckaudit.contract.analysis import VERSION
-from ckaudit.contract.bulk.column_store import Block, Bools, Floats, Grids, Known, known_of, pack_grids, write
+from ckaudit.contract.bulk.column_store import Bools, FileBlock, Floats, Grids, Known, known_of, pack_grids, write
 from ckaudit.contract.bulk.specialized_decoder import ENTRIES, Cut, Place, Tailor, measure
 from ckaudit.contract.bulk.vectorized_checks import PROOFS, provable
 from ckaudit.contract.check import Checked, check_checkpoint, colons_elsewhere, forgiven
@@ -240,7 +240,7 @@ class Bulk(Struct):
 
 def _doubtful(pattern: Pattern, taken: list[Waiting], numbers: Floats) -> Bools:
     """Return which files of a block are not proved, shape (files,)."""
-    block = Block(
+    block = FileBlock(
         numbers=numbers[: len(taken)],
         known=pattern.known,
         grids={

@@ -19,7 +19,7 @@ from ckaudit.contract.checks.histograms import SECTIONS as COUNTED
 from ckaudit.contract.checks.histograms import totals
 from ckaudit.contract.checks.norms import NORMS, numels
 from ckaudit.contract.checks.tensors import LARGEST
-from ckaudit.contract.columns import Column, Table
+from ckaudit.contract.columns import Column, SectionColumns
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -116,7 +116,7 @@ def _arrays(both: tuple[Any, Any]) -> tuple[Floats, Floats]:
     return np.array(both[0], float), np.array(both[1], float)
 
 
-def _largest(made: Table) -> Floats:
+def _largest(made: SectionColumns) -> Floats:
     """Return the largest number of each entry's type, infinite where it is not known."""
     types = made.columns.get("dtype", (UNSET,) * len(made.names))
     return np.array([LARGEST.get(str(each).removeprefix("torch."), math.inf) for each in types])
@@ -139,7 +139,7 @@ class Grids(Struct, frozen=True):
     data: bytes
 
 
-class Block(Struct, frozen=True):
+class FileBlock(Struct, frozen=True):
     """The numbers of some files, shape (files, numbers of one file), and their grids."""
 
     numbers: Floats
@@ -196,7 +196,7 @@ def packer(count: int) -> Packer:
     return Packer(f"{count}d")
 
 
-def write(slots: Sequence[Slot], tables: dict[str, Table], row: memoryview) -> None:
+def write(slots: Sequence[Slot], tables: dict[str, SectionColumns], row: memoryview) -> None:
     """Write the packed columns of one file.
 
     Args:

@@ -13,7 +13,7 @@ from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, defstruct, json
 from msgspec.structs import astuple
 
 from ckaudit.contract.analysis import Checkpoint
-from ckaudit.contract.columns import Column, Table, colons_in, keys_inside
+from ckaudit.contract.columns import Column, SectionColumns, colons_in, keys_inside
 from ckaudit.contract.decode import quote_everywhere
 from ckaudit.contract.model_sections import ActivationStats, AttentionStats
 from ckaudit.contract.tensors import BinRange, DeltaStats, GradientStats, WeightStats
@@ -29,7 +29,7 @@ UNKNOWN = "unknown_"
 Place = tuple[str, str]
 
 
-class Section(Struct, frozen=True):
+class SectionLayout(Struct, frozen=True):
     """What is known of one section before it is read.
 
     Attributes:
@@ -67,7 +67,7 @@ class Cut(Struct, frozen=True):
     """
 
     document: Any
-    tables: dict[str, Table]
+    tables: dict[str, SectionColumns]
     changed: frozenset[Place]
     unknown: dict[Place, Column]
     text: bytes
@@ -86,7 +86,7 @@ class Tailor(Struct, frozen=True):
     """
 
     decoder: json.Decoder[Any]
-    sections: dict[str, Section]
+    sections: dict[str, SectionLayout]
     unknown: dict[Place, str]
     words: bool
 
@@ -97,7 +97,7 @@ class Tailor(Struct, frozen=True):
             document = self.decoder.decode(text)
         except (DecodeError, UnicodeDecodeError, RecursionError):
             return None
-        tables: dict[str, Table] = {}
+        tables: dict[str, SectionColumns] = {}
         changed: list[Place] = []
         unknown: dict[Place, Column] = {}
         colons = 0
@@ -118,7 +118,7 @@ class Tailor(Struct, frozen=True):
         return Cut(document, tables, frozenset(changed), unknown, text, words, colons)
 
 
-def _table(section: Section, columns: dict[str, Column], new: list[str]) -> Table:
+def _table(section: SectionLayout, columns: dict[str, Column], new: list[str]) -> SectionColumns:
     """Make the table of one section; `new` are its kept columns that are not as they were."""
     complete = section.complete
     for field in [field for field in new if field in columns]:
@@ -126,7 +126,7 @@ def _table(section: Section, columns: dict[str, Column], new: list[str]) -> Tabl
         complete = complete - {field} if missing else complete | {field}
         if missing == len(section.names):
             del columns[field]
-    return Table(section.names, columns, complete, section.plain, section.keys)
+    return SectionColumns(section.names, columns, complete, section.plain, section.keys)
 
 
 def colons_of(field: str, column: Column) -> int:
@@ -134,7 +134,7 @@ def colons_of(field: str, column: Column) -> int:
     return len(column) - column.count(UNSET) + keys_inside(field, column) + colons_in(column)
 
 
-def measure(tables: dict[str, Table], unknown: list[str], *, words: bool, most: int = 4000) -> Tailor | None:
+def measure(tables: dict[str, SectionColumns], unknown: list[str], *, words: bool, most: int = 4000) -> Tailor | None:
     """Make a decoder for files that look like one.
 
     Args:
@@ -170,7 +170,7 @@ def _writable(name: str) -> bool:
     return name.isprintable() and '"' not in name and "\\" not in name
 
 
-def _strangers(unknown: list[str], tables: dict[str, Table]) -> dict[Place, str]:
+def _strangers(unknown: list[str], tables: dict[str, SectionColumns]) -> dict[Place, str]:
     """Return a slot for each unknown field of the head and of entries; for those further inside there is none."""
     found: dict[Place, str] = {}
     for index, path in enumerate(unknown):
@@ -180,7 +180,7 @@ def _strangers(unknown: list[str], tables: dict[str, Table]) -> dict[Place, str]
     return found
 
 
-def _section(name: str, made: Table, strangers: dict[Place, str]) -> Section:
+def _section(name: str, made: SectionColumns, strangers: dict[Place, str]) -> SectionLayout:
     """Sort the fields of a section."""
     packed = frozenset(field for field, column in made.columns.items() if field in made.complete and _numbers(column))
     order = [field for field in ENTRIES[name].__struct_fields__ if field in made.columns]
@@ -192,7 +192,7 @@ def _section(name: str, made: Table, strangers: dict[Place, str]) -> Section:
     fields = (*order, *(field for field in kept if field not in order))
     colons = {field: colons_of(field, column) for field, column in kept.items()}
     plain = frozenset(field for field in packed if type(made.columns[field][0]) is float)
-    return Section(made.names, fields, packed, plain, made.complete, kept, keys, colons)
+    return SectionLayout(made.names, fields, packed, plain, made.complete, kept, keys, colons)
 
 
 def _numbers(column: Column) -> bool:
@@ -208,7 +208,7 @@ def _numbers(column: Column) -> bool:
     )
 
 
-def _entries(name: str, section: Section, strangers: dict[Place, str]) -> type[Struct]:
+def _entries(name: str, section: SectionLayout, strangers: dict[Place, str]) -> type[Struct]:
     """Make the type of a section: an object with a slot for each name."""
     hints = get_type_hints(ENTRIES[name], include_extras=True)
     members: list[Any] = []

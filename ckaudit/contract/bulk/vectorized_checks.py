@@ -10,14 +10,14 @@ from inspect import signature
 
 import numpy as np
 
-from ckaudit.contract.bulk.column_store import Block, Bools, Floats
+from ckaudit.contract.bulk.column_store import Bools, FileBlock, Floats
 from ckaudit.contract.bulk.specialized_decoder import Place, Tailor
 from ckaudit.contract.checks import CheckFunction, MeaningCheck, activations, attention, grids, histograms, norms, shares, tensors
 
 KEPT = frozenset(
     {"shape", "dtype", "numel", "sampled", "nonfinite_count", "placement", "heads", "kv_heads", "keys", "kind_per_head"}
 )
-Proof = Callable[[Block], Bools]
+Proof = Callable[[FileBlock], Bools]
 TENSORS = ("weights", "gradients")
 
 
@@ -38,14 +38,14 @@ def _any(wrong: Bools) -> Bools:
     return np.array(wrong.reshape(len(wrong), -1).any(axis=1))
 
 
-def _slack(block: Block, section: str, rounding: float) -> tuple[Floats, Floats]:
+def _slack(block: FileBlock, section: str, rounding: float) -> tuple[Floats, Floats]:
     """Return the extremes of each tensor, moved outwards by what rounding leaves."""
     low, high = block.get(section, "min", -np.inf), block.get(section, "max", np.inf)
     largest = np.maximum(*(np.where(np.isfinite(end), np.abs(end), 0.0) for end in (low, high)))
     return low - rounding * largest, high + rounding * largest
 
 
-def order(block: Block) -> Bools:
+def order(block: FileBlock) -> Bools:
     """Percentiles ascend between the extremes, and are not the levels themselves."""
     wrong = block.none()
     for section in TENSORS:
@@ -59,7 +59,7 @@ def order(block: Block) -> Bools:
     return wrong
 
 
-def spread(block: Block) -> Bools:
+def spread(block: FileBlock) -> Bools:
     """The mean lies between the extremes, the deviation below half of their distance."""
     wrong = block.none()
     for section in (*TENSORS, "activations"):
@@ -70,12 +70,12 @@ def spread(block: Block) -> Bools:
     return wrong
 
 
-def nothing(block: Block) -> Bools:
+def nothing(block: FileBlock) -> Bools:
     """Packing alone proves it: no words among the numbers, lists as long as they were."""
     return block.none()
 
 
-def dtype(block: Block) -> Bools:
+def dtype(block: FileBlock) -> Bools:
     """No extreme is beyond the largest number of its type."""
     wrong = block.none()
     for section in (*TENSORS, "activations"):
@@ -84,7 +84,7 @@ def dtype(block: Block) -> Bools:
     return wrong
 
 
-def norm(block: Block) -> Bools:
+def norm(block: FileBlock) -> Bools:
     """The sum of squares follows from size, mean and deviation; no element is beyond the norm."""
     wrong = block.none()
     precision = limit(norms.norm, "precision")
@@ -104,7 +104,7 @@ def norm(block: Block) -> Bools:
     return wrong
 
 
-def second_moment(block: Block) -> Bools:
+def second_moment(block: FileBlock) -> Bools:
     """The sum of squared deviations is size times variance, with the population's convention."""
     wrong = block.none()
     precision, exact = (limit(norms.second_moment, name) for name in ("precision", "exact"))
@@ -118,13 +118,13 @@ def second_moment(block: Block) -> Bools:
     return wrong
 
 
-def spectral(block: Block) -> Bools:
+def spectral(block: FileBlock) -> Bools:
     """The largest singular value is at most the Frobenius norm."""
     most = block.get("weights", "frobenius_norm", np.inf) * (1 + limit(norms.spectral, "precision"))
     return _any(block.get("weights", "spectral_norm", 0.0) > most)
 
 
-def relative(block: Block) -> Bools:
+def relative(block: FileBlock) -> Bools:
     """Relative movement is movement over norm, before or after the update."""
     moved, share = block.get("weight_deltas", "norm", np.nan), block.get("weight_deltas", "relative", np.nan)
     if not block.has("weights", "frobenius_norm") or np.isnan(moved).all() or np.isnan(share).all():
@@ -137,7 +137,7 @@ def relative(block: Block) -> Bools:
     return _any(~close & ((share * (length + moved) < least) | (share * (length - moved) > most)))
 
 
-def histogram(block: Block) -> Bools:
+def histogram(block: FileBlock) -> Bools:
     """Bins go up within the extremes and count every element."""
     wrong = block.none()
     for section in histograms.SECTIONS:
@@ -151,7 +151,7 @@ def histogram(block: Block) -> Bools:
     return wrong
 
 
-def share(block: Block) -> Bools:
+def share(block: FileBlock) -> Bools:
     """Shares are within 0 to 1."""
     rounding = limit(shares.share, "rounding")
     wrong = block.none()
@@ -162,13 +162,13 @@ def share(block: Block) -> Bools:
     return wrong
 
 
-def similarity(block: Block) -> Bools:
+def similarity(block: FileBlock) -> Bools:
     """A cosine is within -1 to 1."""
     most = 1 + limit(shares.similarity, "rounding")
     return _any(np.abs(block.get("attention", "nearest_similarity_per_head", 0.0)) > most)
 
 
-def entropy(block: Block) -> Bools:
+def entropy(block: FileBlock) -> Bools:
     """Entropies keep the bounds of their definition."""
     if not block.has("attention", "entropy_per_head"):
         return block.none()
@@ -179,7 +179,7 @@ def entropy(block: Block) -> Bools:
     return _any(~((values >= 0) & (values <= block.known.entropies * part) & (np.exp(-np.abs(values)) <= top)))
 
 
-def root_mean_square(block: Block) -> Bools:
+def root_mean_square(block: FileBlock) -> Bools:
     """The mean square is the square of the mean plus the variance."""
     precision = limit(activations.root_mean_square, "precision")
     mean, std = block.get("activations", "mean", np.nan), block.get("activations", "std", np.nan)
@@ -190,13 +190,13 @@ def root_mean_square(block: Block) -> Bools:
     )
 
 
-def percentiles(block: Block) -> Bools:
+def percentiles(block: FileBlock) -> Bools:
     """The median is at most the 99th percentile."""
     most = block.get("activations", "p99", np.inf) * (1 + limit(activations.percentiles, "rounding"))
     return _any(block.get("activations", "p50", 0.0) > most)
 
 
-def tensor_grid(block: Block) -> Bools:
+def tensor_grid(block: FileBlock) -> Bools:
     """A grid lies between the extremes of its tensor."""
     wrong = block.none()
     for section in grids.SECTIONS:
@@ -208,7 +208,7 @@ def tensor_grid(block: Block) -> Bools:
     return wrong
 
 
-def attention_grid(block: Block) -> Bools:
+def attention_grid(block: FileBlock) -> Bools:
     """No probability is negative, and no row sums above 1."""
     wrong, most = block.none(), 1 + limit(grids.attention_grid, "rounding")
     for field in grids.ATTENTION_FIELDS:

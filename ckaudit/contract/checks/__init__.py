@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import astuple
 
 from ckaudit.contract.analysis import Checkpoint
-from ckaudit.contract.columns import EMPTY, Table
+from ckaudit.contract.columns import EMPTY, SectionColumns
 from ckaudit.contract.json_locations import pointer_of
 from ckaudit.contract.report import Finding
 from ckaudit.contract.violations import Kind
@@ -27,9 +27,9 @@ class Subject(Struct, frozen=True):
 
     file: str
     document: Checkpoint
-    tables: dict[str, Table]
+    tables: dict[str, SectionColumns]
 
-    def table(self, section: str) -> Table:
+    def table(self, section: str) -> SectionColumns:
         """Return a section's columns; a section that is not recorded has none."""
         return self.tables.get(section, EMPTY)
 

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from ckaudit.contract import contradictions as kinds
 from ckaudit.contract.checks import Subject, check
 from ckaudit.contract.checks.norms import numels
-from ckaudit.contract.columns import Column, Table
+from ckaudit.contract.columns import Column, SectionColumns
 from ckaudit.contract.report import Finding
 from ckaudit.contract.tensors import BinRange, Histogram
 
@@ -49,7 +49,7 @@ def histogram(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
                 yield from _judge(subject, (section, name, "histogram"), shown, limits, rounding)
 
 
-def totals(subject: Subject, section: str, table: Table) -> tuple[Sequence[float], Sequence[float]]:
+def totals(subject: Subject, section: str, table: SectionColumns) -> tuple[Sequence[float], Sequence[float]]:
     """Return the fewest and the most elements that each histogram can have counted."""
     if section == "activations":
         # Elements that are not finite may be among those looked at: no total is too small.

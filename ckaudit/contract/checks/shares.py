@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ckaudit.contract import contradictions as kinds
 from ckaudit.contract.checks import Place, Subject, check
-from ckaudit.contract.columns import Table
+from ckaudit.contract.columns import SectionColumns
 from ckaudit.contract.report import Finding
 from ckaudit.contract.violations import Kind
 
@@ -124,7 +124,7 @@ def _arrays(subject: Subject, fields: tuple[str, ...], ends: tuple[float, float]
                         break
 
 
-def _all_within(table: Table, field: str, ends: tuple[float, float]) -> bool:
+def _all_within(table: SectionColumns, field: str, ends: tuple[float, float]) -> bool:
     """Tell whether every number of a per-head array is in range, in all layers at once."""
     if field not in table.columns:
         return True

@@ -7,7 +7,7 @@ from operator import le
 
 from ckaudit.contract import contradictions as kinds
 from ckaudit.contract.checks import Subject, check
-from ckaudit.contract.columns import Table
+from ckaudit.contract.columns import SectionColumns
 from ckaudit.contract.report import Finding
 from ckaudit.contract.tensors import PERCENTILE_LEVELS
 
@@ -175,7 +175,7 @@ def _all_below(parts: Sequence[float], wholes: Sequence[float]) -> bool:
     return all(map(le, parts, wholes))
 
 
-def _placement(table: Table, name: str) -> str | None:
+def _placement(table: SectionColumns, name: str) -> str | None:
     """Return what part of a tensor is described, None where nothing is said."""
     return dict(table.recorded("placement")).get(name)
 

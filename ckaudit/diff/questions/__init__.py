@@ -1,5 +1,5 @@
 """The questions put to two runs, one in each file."""
 
-from ckaudit.diff.questions.question import Question, Said, question, questions
+from ckaudit.diff.questions.question import PairAnswer, Question, question, questions
 
-__all__ = ["Question", "Said", "question", "questions"]
+__all__ = ["PairAnswer", "Question", "question", "questions"]

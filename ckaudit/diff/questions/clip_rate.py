@@ -3,13 +3,13 @@
 import numpy as np
 
 from ckaudit.diff.noise import quantile
-from ckaudit.diff.questions.question import Said, lower_is_better, missing, question
+from ckaudit.diff.questions.question import PairAnswer, lower_is_better, missing, question
 from ckaudit.diff.run_pair import Both
 from ckaudit.metrics.optimizer import clip_coefficient
 
 
 @question(place=9, weighs="stability")
-def clip_rate(both: Both, *, share: float = 0.001, seed: float = 0.1, least: int = 20) -> Said:
+def clip_rate(both: Both, *, share: float = 0.001, seed: float = 0.1, least: int = 20) -> PairAnswer:
     """How often are gradients clipped?
 
     The share of the common steps. Fewer is not better by itself, so that this alone decides nothing. Its
@@ -33,4 +33,4 @@ def clip_rate(both: Both, *, share: float = 0.001, seed: float = 0.1, least: int
     band = quantile(share) * float(np.sqrt(apart.var() / parts + 8 * seed**2 * mixed))
     word = lower_is_better(left, right, band)
     sentence = f"{left:.1%} and {right:.1%} of the updates are clipped; noise explains {band:.1%}"
-    return Said(word=word, sentence=sentence, left=left, right=right, band=band, grave=False)
+    return PairAnswer(word=word, sentence=sentence, left=left, right=right, band=band, grave=False)

@@ -1,13 +1,13 @@
 """The loss of the last step that both have."""
 
 from ckaudit.diff.questions.levels import broken, judged
-from ckaudit.diff.questions.question import Said, missing, question
+from ckaudit.diff.questions.question import PairAnswer, missing, question
 from ckaudit.diff.run_pair import Both
 from ckaudit.metrics.loss import train_loss_raw
 
 
 @question(place=1, weighs="loss")
-def final_loss(both: Both) -> Said:
+def final_loss(both: Both) -> PairAnswer:
     """What does the last step cost?
 
     One batch: its noise is that of a single point, many times that of the smoothed loss.

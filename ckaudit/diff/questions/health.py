@@ -2,13 +2,13 @@
 
 from ckaudit.contract.diff import Word
 from ckaudit.diff.findings_diff import GRAVE, gained_and_lost
-from ckaudit.diff.questions.question import Said, question
+from ckaudit.diff.questions.question import PairAnswer, question
 from ckaudit.diff.run_pair import Both
 from ckaudit.material.counts import plural
 
 
 @question(place=12, weighs="health")
-def health(both: Both) -> Said:
+def health(both: Both) -> PairAnswer:
     """What is wrong with it that was not wrong before?
 
     Illnesses that only one run has, or has graver; notes do not count, nor does what a replica has. Gained ones count before
@@ -19,7 +19,7 @@ def health(both: Both) -> Said:
     limited = [word for word, side in (("first", both.left), ("second", both.right)) if side.limits]
     far = f", as far as could be judged: not every vital check could, of the {' and the '.join(limited)}" if limited else ""
     if not gained and not lost:
-        return Said(word="same", sentence=f"the same illnesses in both{far}", left=0, right=0, band=0.0, unit="findings")
+        return PairAnswer(word="same", sentence=f"the same illnesses in both{far}", left=0, right=0, band=0.0, unit="findings")
     grave = [any(each.severity in GRAVE for each in found) for found in (gained, lost)]
     word: Word = "worse" if grave[0] or (gained and not grave[1]) else "better"
     parts = [
@@ -27,6 +27,6 @@ def health(both: Both) -> Said:
         for found, verb in ((gained, "gained"), (lost, "lost"))
         if found
     ]
-    return Said(
+    return PairAnswer(
         word=word, sentence="; ".join(parts) + far, left=len(lost), right=len(gained), band=0.0, unit="findings", grave=any(grave)
     )

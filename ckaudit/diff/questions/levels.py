@@ -3,19 +3,19 @@
 import numpy as np
 
 from ckaudit.diff.noise import Stretches, quantile
-from ckaudit.diff.questions.question import Said, lower_is_better
+from ckaudit.diff.questions.question import PairAnswer, lower_is_better
 from ckaudit.diff.run_pair import SURE, Both, level
 from ckaudit.metrics import Metric
 
 
-def judged(found: Stretches, what: str, *, share: float = SURE, unit: str = "nats/token") -> Said:
+def judged(found: Stretches, what: str, *, share: float = SURE, unit: str = "nats/token") -> PairAnswer:
     """Return the word for the last level of a loss, with a sentence that begins with `what`."""
     left, right, band = level(found, share=share)
     word = lower_is_better(left, right, band)
     how = {"same": "equal", "within_noise": "within noise", "worse": "higher", "better": "lower"}[word]
     since = _since(found, share) if word in ("worse", "better") else ""
     sentence = f"{what}: {left:.4g} and {right:.4g}, {how}{since}; noise explains {band:.2g}"
-    return Said(word=word, sentence=sentence, left=left, right=right, band=band, unit=unit)
+    return PairAnswer(word=word, sentence=sentence, left=left, right=right, band=band, unit=unit)
 
 
 def _since(found: Stretches, share: float) -> str:
@@ -26,7 +26,7 @@ def _since(found: Stretches, share: float) -> str:
     return f" since step {int(found.first[row])}" if 0 < row < len(side) - 1 else ""
 
 
-def broken(both: Both, metric: Metric, unit: str = "nats/token") -> Said | None:
+def broken(both: Both, metric: Metric, unit: str = "nats/token") -> PairAnswer | None:
     """Return the answer where the last value that both recorded is no number in one of them, else None.
 
     Levels are of finite values; without this a loss that ended as NaN would be judged by what it was before.
@@ -40,4 +40,4 @@ def broken(both: Both, metric: Metric, unit: str = "nats/token") -> Said | None:
         return None
     which = "first" if np.isfinite(right) else "second"
     sentence = f"{metric.name} at step {int(paired.steps[rows[-1]])} is no number in the {which}"
-    return Said(word="better" if which == "first" else "worse", sentence=sentence, left=left, right=right, unit=unit)
+    return PairAnswer(word="better" if which == "first" else "worse", sentence=sentence, left=left, right=right, unit=unit)

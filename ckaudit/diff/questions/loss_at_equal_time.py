@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ckaudit.diff.noise import AHEAD, quantile
 from ckaudit.diff.questions.levels import judged
-from ckaudit.diff.questions.question import Said, lower_is_better, missing, question
+from ckaudit.diff.questions.question import PairAnswer, lower_is_better, missing, question
 from ckaudit.diff.run_pair import Both
 from ckaudit.metrics import Metric
 from ckaudit.metrics.loss import train_loss_raw
@@ -18,7 +18,7 @@ from ckaudit.run.series import Floats
 
 
 @question(place=4, weighs="cost")
-def loss_at_equal_time(both: Both, *, least: float = 0.02) -> Said:
+def loss_at_equal_time(both: Both, *, least: float = 0.02) -> PairAnswer:
     """What does the loss cost after as much time?
 
     Time in which the training ran: pauses between sessions do not count. A machine that is now faster, now slower is
@@ -38,7 +38,7 @@ def loss_at_equal_time(both: Both, *, least: float = 0.02) -> Said:
 
 # How long a step takes.
 @question(place=10, weighs="cost")
-def speed(both: Both, *, share: float = 0.01, parts: int = 10, least: float = 0.05, grave: float = 0.2) -> Said:
+def speed(both: Both, *, share: float = 0.01, parts: int = 10, least: float = 0.05, grave: float = 0.2) -> PairAnswer:
     """How long does a step take?
 
     The median, which no checkpoint and no evaluation moves; tokens per second where no step was timed. A machine that is
@@ -59,7 +59,7 @@ def speed(both: Both, *, share: float = 0.01, parts: int = 10, least: float = 0.
     band = max(least, quantile(share) * noise_of_speed(both, metric, parts=parts))
     word = lower_is_better(left, right, band * left) if metric is step_time else lower_is_better(-left, -right, band * left)
     what = "seconds a step" if metric is step_time else "tokens per second"
-    return Said(
+    return PairAnswer(
         word=word,
         left=left,
         right=right,

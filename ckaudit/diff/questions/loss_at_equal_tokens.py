@@ -1,14 +1,14 @@
 """The level of the loss when both have seen as many tokens."""
 
 from ckaudit.diff.questions.levels import broken, judged
-from ckaudit.diff.questions.question import Said, missing, question
+from ckaudit.diff.questions.question import PairAnswer, missing, question
 from ckaudit.diff.run_pair import Both
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.progress import tokens_seen
 
 
 @question(place=3, weighs="loss")
-def loss_at_equal_tokens(both: Both) -> Said:
+def loss_at_equal_tokens(both: Both) -> PairAnswer:
     """What does the loss cost after as many tokens?"""
     along = both.along("tokens")
     if along is not None and (said := broken(along, train_loss_raw)):

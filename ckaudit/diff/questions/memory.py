@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from ckaudit.diff.questions.question import Said, lower_is_better, missing, question
+from ckaudit.diff.questions.question import PairAnswer, lower_is_better, missing, question
 from ckaudit.diff.run_pair import Both
 from ckaudit.metrics.hardware import gpu_mem_used
 
 
 @question(place=11, weighs="cost")
-def memory(both: Both, *, noise: float = 0.02, grave: float = 0.2) -> Said:
+def memory(both: Both, *, noise: float = 0.02, grave: float = 0.2) -> PairAnswer:
     """How much memory does it take?
 
     The most that any device had in use.
@@ -23,7 +23,7 @@ def memory(both: Both, *, noise: float = 0.02, grave: float = 0.2) -> Said:
         return missing(both, "gpu_mem_used")
     left, right = (float(np.max(series.values[series.finite])) for series in used)
     change = right / left - 1 if left else np.inf
-    return Said(
+    return PairAnswer(
         word=lower_is_better(left, right, noise * left),
         left=left,
         right=right,

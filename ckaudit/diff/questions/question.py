@@ -16,7 +16,7 @@ from ckaudit.diff.run_pair import Both
 Weighs = Literal["loss", "stability", "health", "cost"]
 
 
-class Said(Struct, frozen=True, kw_only=True):
+class PairAnswer(Struct, frozen=True, kw_only=True):
     """What both runs say to a question.
 
     Attributes:
@@ -38,7 +38,7 @@ class Said(Struct, frozen=True, kw_only=True):
     grave: bool = True
 
 
-QuestionFunction = Callable[[Both], Said]
+QuestionFunction = Callable[[Both], PairAnswer]
 
 
 class Question(Struct, frozen=True, eq=False):
@@ -63,7 +63,7 @@ class Question(Struct, frozen=True, eq=False):
     def __call__(self, both: Both, unlike: list[Unlike]) -> tuple[Answer, bool]:
         """Return the answer, and whether it counts for the pair as a whole."""
         against = next((each.message for each in unlike if {self.name, *self.falls_with} & {*each.invalidates}), "")
-        said = Said(word="incomparable", sentence=f"not comparable: {against}") if against else self.function(both)
+        said = PairAnswer(word="incomparable", sentence=f"not comparable: {against}") if against else self.function(both)
         return Answer(
             question=self.name,
             title=self.title,
@@ -121,9 +121,9 @@ def lower_is_better(left: float, right: float, band: float) -> Word:
     return "worse" if right > left else "better"
 
 
-def missing(both: Both, *names: str) -> Said:
+def missing(both: Both, *names: str) -> PairAnswer:
     """Say that nothing can be said, and what would have to be recorded; by both, unless one of them has it."""
-    return Said(word="not_recorded", sentence=f"not recorded: {' or '.join(names)}, by {_by_whom(both, names)}")
+    return PairAnswer(word="not_recorded", sentence=f"not recorded: {' or '.join(names)}, by {_by_whom(both, names)}")
 
 
 def _by_whom(both: Both, names: tuple[str, ...]) -> str:

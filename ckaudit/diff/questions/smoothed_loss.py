@@ -1,13 +1,13 @@
 """The level of the loss at the end."""
 
 from ckaudit.diff.questions.levels import broken, judged
-from ckaudit.diff.questions.question import Said, missing, question
+from ckaudit.diff.questions.question import PairAnswer, missing, question
 from ckaudit.diff.run_pair import Both
 from ckaudit.metrics.loss import train_loss_raw
 
 
 @question(place=2, weighs="loss")
-def smoothed_loss(both: Both) -> Said:
+def smoothed_loss(both: Both) -> PairAnswer:
     """What do the last steps cost?
 
     The median of the last twentieth of the steps, 20 of them at least.

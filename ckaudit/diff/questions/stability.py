@@ -4,7 +4,7 @@ from math import comb
 
 import numpy as np
 
-from ckaudit.diff.questions.question import Said, lower_is_better, missing, question
+from ckaudit.diff.questions.question import PairAnswer, lower_is_better, missing, question
 from ckaudit.diff.run_pair import Both, Side
 from ckaudit.material.counts import plural
 from ckaudit.metrics.loss import train_loss_raw
@@ -13,7 +13,7 @@ from ckaudit.run.incidents import incidents
 
 
 @question(place=8, weighs="stability")
-def stability(both: Both, *, share: float = 0.05, jump: float = 1.5, quiet: int = 25) -> Said:
+def stability(both: Both, *, share: float = 0.05, jump: float = 1.5, quiet: int = 25) -> PairAnswer:
     """How often does the loss spike?
 
     Incidents as the rule LOSS001 groups them, and losses that are not finite. Of two counts the larger is more than
@@ -27,7 +27,7 @@ def stability(both: Both, *, share: float = 0.05, jump: float = 1.5, quiet: int 
     """
     broken = [int(train_loss_raw(side.run).nonfinite.sum()) for side in (both.left, both.right)]
     if bool(broken[0]) != bool(broken[1]):
-        return Said(
+        return PairAnswer(
             word="worse" if broken[1] else "better",
             left=broken[0],
             right=broken[1],
@@ -39,7 +39,7 @@ def stability(both: Both, *, share: float = 0.05, jump: float = 1.5, quiet: int 
     if left is None or right is None:
         return missing(both, "loss_excess")
     band = _by_chance(left + right, share)
-    return Said(
+    return PairAnswer(
         word=lower_is_better(left, right, band),
         left=left,
         right=right,

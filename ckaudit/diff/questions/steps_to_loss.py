@@ -4,14 +4,14 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.diff.questions.levels import broken
-from ckaudit.diff.questions.question import Said, lower_is_better, missing, question
+from ckaudit.diff.questions.question import PairAnswer, lower_is_better, missing, question
 from ckaudit.diff.run_pair import Both, level
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.run.series import Floats
 
 
 @question(place=5, weighs="loss")
-def steps_to_loss(both: Both) -> Said:
+def steps_to_loss(both: Both) -> PairAnswer:
     """How many steps does it take to the same loss?
 
     The loss is the higher of the lowest levels that both reached. The noise of the level, over how fast the loss fell
@@ -37,7 +37,7 @@ def steps_to_loss(both: Both) -> Said:
     band = min(whole, here / pace) if pace > 0 else whole
     word = lower_is_better(left, right, band)
     sentence = f"a loss of {aim:.4g} is reached at step {left:.0f} and at step {right:.0f}; noise explains {band:.0f} steps"
-    return Said(word=word, sentence=sentence, left=round(left), right=round(right), band=band, unit="steps")
+    return PairAnswer(word=word, sentence=sentence, left=round(left), right=round(right), band=band, unit="steps")
 
 
 def _reached(steps: Floats, down: Floats, aim: float) -> float:

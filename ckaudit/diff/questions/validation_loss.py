@@ -1,13 +1,13 @@
 """The loss of the last evaluation that both have."""
 
 from ckaudit.diff.questions.levels import broken, judged
-from ckaudit.diff.questions.question import Said, missing, question
+from ckaudit.diff.questions.question import PairAnswer, missing, question
 from ckaudit.diff.run_pair import Both
 from ckaudit.metrics.loss import val_loss
 
 
 @question(place=6, weighs="loss")
-def validation_loss(both: Both) -> Said:
+def validation_loss(both: Both) -> PairAnswer:
     """What does held-out text cost at the last evaluation?
 
     At equal tokens where equal steps have not seen as many.

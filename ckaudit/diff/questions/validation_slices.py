@@ -3,13 +3,13 @@
 import numpy as np
 
 from ckaudit.diff.questions.levels import judged
-from ckaudit.diff.questions.question import Said, missing, question
+from ckaudit.diff.questions.question import PairAnswer, missing, question
 from ckaudit.diff.run_pair import SURE, Both
 from ckaudit.metrics.loss import slice_val_loss
 
 
 @question(place=7, weighs="loss", falls_with=("validation_loss",))
-def validation_slices(both: Both) -> Said:
+def validation_slices(both: Both) -> PairAnswer:
     """What does each slice of the held-out text cost at the last evaluation?
 
     The slice that differs most for its noise; with many slices the band is as much wider.

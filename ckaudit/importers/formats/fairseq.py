@@ -22,7 +22,7 @@ from ckaudit.importers.source import Source
 from ckaudit.importers.tables.axis import steps_of
 from ckaudit.importers.tables.curves import Curves, joined
 from ckaudit.importers.tables.field_map import SCALARS_ONLY, As, Names, is_wanted, taken
-from ckaudit.importers.tables.jsonrows import Rows, read_rows
+from ckaudit.importers.tables.jsonrows import JsonRows, read_rows
 from ckaudit.importers.tables.numbers import Numbers, filled, whole
 
 NAME = "fairseq JSON log"
@@ -119,11 +119,11 @@ def _of_sets(sets: list[str]) -> dict[str, As]:
     return made
 
 
-def _silent(rows: Rows) -> list[str]:
+def _silent(rows: JsonRows) -> list[str]:
     return [*_SILENT, *(key for key in rows.keys if key.endswith((_UPDATES, "_best_loss")) or key.startswith("train_"))]
 
 
-def _updates(rows: Rows) -> Numbers:
+def _updates(rows: JsonRows) -> Numbers:
     """Return the number of updates of each line, under whatever prefix."""
     made = rows.column(_UPDATES)
     for key in rows.columns:

@@ -26,7 +26,7 @@ from ckaudit.importers.tables.axis import (
 )
 from ckaudit.importers.tables.curves import Curves, drop_other_clock, joined
 from ckaudit.importers.tables.field_map import SCALARS_ONLY, As, Names, Taken, is_wanted, name_of, taken
-from ckaudit.importers.tables.jsonrows import Object, Rows, read_rows, sample
+from ckaudit.importers.tables.jsonrows import JsonRows, Object, read_rows, sample
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, carried
 
 NAME = "JSON lines"
@@ -74,7 +74,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     return [_told(rows, found, columns, source.shown)]
 
 
-def _told(rows: Rows, found: Taken, columns: Mapping[str, str], shown: str) -> Imported:
+def _told(rows: JsonRows, found: Taken, columns: Mapping[str, str], shown: str) -> Imported:
     series = dict(found.series)
     drop_other_clock(series)
     steps, said = _steps(rows, series, found, asked="step" in columns)
@@ -83,7 +83,7 @@ def _told(rows: Rows, found: Taken, columns: Mapping[str, str], shown: str) -> I
     return joined(curves, shown, NAME, found=rows.found, notes=rows.notes, last=SCALARS_ONLY)
 
 
-def _steps(rows: Rows, series: Mapping[str, Numbers], found: Taken, *, asked: bool) -> tuple[NDArray[np.int64], list[str]]:
+def _steps(rows: JsonRows, series: Mapping[str, Numbers], found: Taken, *, asked: bool) -> tuple[NDArray[np.int64], list[str]]:
     if "step" in series:
         counters = {key: column for key, column in rows.columns.items() if name_of(key, _NAMES) == "step"}
         better = "" if asked else counter_of_updates(counters, series)

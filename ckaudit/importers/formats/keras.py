@@ -20,7 +20,7 @@ from ckaudit.importers.names import listed
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.curves import Curves, joined
 from ckaudit.importers.tables.field_map import SCALARS_ONLY, As, Names, name_of, taken
-from ckaudit.importers.tables.jsonrows import Rows
+from ckaudit.importers.tables.jsonrows import JsonRows
 from ckaudit.importers.tables.numbers import numbers, steps_from
 
 NAME = "Keras history JSON"
@@ -58,7 +58,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     }
     longest = max(map(len, lists.values()), default=0)
     padded = {key: [*cells, *[None] * (longest - len(cells))] for key, cells in lists.items()}
-    rows = Rows(tuple(padded), {key: numbers(cells) for key, cells in padded.items()}, {}, range(1, longest + 1), [])
+    rows = JsonRows(tuple(padded), {key: numbers(cells) for key, cells in padded.items()}, {}, range(1, longest + 1), [])
     found = taken(rows, columns, _NAMES)
     series = {name: values for name, values in found.series.items() if name not in ("step", "time")}
     if not series:

@@ -18,7 +18,7 @@ from ckaudit.importers.source import Source
 from ckaudit.importers.tables.numbers import Numbers, nothing
 from ckaudit.importers.text.assemble_runs import TextRun
 from ckaudit.importers.text.line_patterns import Cell
-from ckaudit.importers.text.line_reader import Dialect, Fact, Rows
+from ckaudit.importers.text.line_reader import Dialect, Fact, StepLines
 from ckaudit.importers.text.log import Format, Meaning, holds_line, read_log
 
 NAME = "llm.c main.log"
@@ -77,7 +77,7 @@ def _facts(text: str) -> Iterator[tuple[str, str]]:
         yield found[1], found[2]
 
 
-def _meaning(rows: Rows, mapped: Mapping[str, str], _: Sequence[Fact]) -> Meaning:
+def _meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[Fact]) -> Meaning:
     """Give the columns their names and units, and convert steps to finished updates."""
     raw = rows.columns
     made = {name: raw[key] for key, name in _NAMES.items() if key in raw and name not in mapped.values()}
@@ -90,7 +90,7 @@ def _meaning(rows: Rows, mapped: Mapping[str, str], _: Sequence[Fact]) -> Meanin
     if "trl" in raw and (counted := raw["trl"].recorded & ~_printed(raw)).any():
         steps = np.where(counted, rows.steps + 1, rows.steps)
         notes.append("s:N of a training line is the update after N finished ones, so it was taken as step N + 1")
-    return Meaning(Rows(steps, rows.origin, made), notes)
+    return Meaning(StepLines(steps, rows.origin, made), notes)
 
 
 def _printed(raw: Mapping[str, Numbers]) -> np.ndarray:
@@ -117,7 +117,7 @@ def _manifest(manifest: Manifest, facts: Sequence[Fact], run: TextRun) -> list[s
     return [f"{early:,} evaluations before the first step were left out"] if early else []
 
 
-def _take_evaluations(rows: Rows, facts: Sequence[Fact]) -> None:
+def _take_evaluations(rows: StepLines, facts: Sequence[Fact]) -> None:
     if not facts:
         return
     blank = nothing(len(rows.steps))

@@ -57,7 +57,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     if columns:
         raise UsageError(f"{NAME} have no columns to map", hint="Leave --map out.")
     layers, files, torn, left = Layers(), 0, 0, dict[str, None]()
-    of_experts, tables = False, dict[str, Table]()
+    of_experts, tables = False, dict[str, TensorSums]()
     for file in _files(source):
         files += 1
         for line in file.data.splitlines():
@@ -116,7 +116,7 @@ class _Line(Struct, gc=False):
     values: dict[str, _Sums]
 
 
-class Table:
+class TensorSums:
     """Sums of all tensors of one section, a row each."""
 
     def __init__(self) -> None:
@@ -161,7 +161,7 @@ def _record(line: bytes) -> "_Line | dict[str, Any] | None":
     return record if isinstance(record, dict) else None
 
 
-def _take(tables: dict[str, Table], record: "_Line | Mapping[str, Any]") -> bool:
+def _take(tables: dict[str, TensorSums], record: "_Line | Mapping[str, Any]") -> bool:
     """Take the sums of one line; tell whether a checkpoint has a section for its kind."""
     if isinstance(record, _Line):
         stat, step, values = record.stat, record.iter, record.values
@@ -173,7 +173,7 @@ def _take(tables: dict[str, Table], record: "_Line | Mapping[str, Any]") -> bool
     section = _SECTIONS.get(stat)
     if section is None or not 0 <= step <= MAX_STEP:
         return False
-    table = tables.setdefault(section, Table())
+    table = tables.setdefault(section, TensorSums())
     for name, count, total, squares in rows:
         if section != "activations":
             table.add(step, name, count, total, squares)

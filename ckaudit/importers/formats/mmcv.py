@@ -16,7 +16,7 @@ from ckaudit.importers.imported import Imported
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.curves import joined
 from ckaudit.importers.tables.field_map import SCALARS_ONLY, is_wanted, taken
-from ckaudit.importers.tables.jsonrows import Rows, read_rows, sample
+from ckaudit.importers.tables.jsonrows import JsonRows, read_rows, sample
 from ckaudit.importers.tables.numbers import NO_STEP, steps_from
 from ckaudit.importers.tables.openmmlab import NAMES, curves_of
 
@@ -58,7 +58,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     return [made]
 
 
-def _steps(rows: Rows, training: NDArray[np.bool_]) -> tuple[NDArray[np.int64], list[str]]:
+def _steps(rows: JsonRows, training: NDArray[np.bool_]) -> tuple[NDArray[np.int64], list[str]]:
     """Return the step of each entry of training, and how it was had."""
     place = steps_from(rows.column("iter").only(training))
     epoch = steps_from(rows.column("epoch").only(training))

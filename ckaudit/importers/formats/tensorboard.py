@@ -19,7 +19,7 @@ from ckaudit.importers.layers.histogram_moments import Moments
 from ckaudit.importers.layers.to_checkpoints import Layers
 from ckaudit.importers.source import Source
 from ckaudit.importers.trackers.points import NO_TIME, Points
-from ckaudit.importers.trackers.tensorboard_runs import Part, tracked_runs
+from ckaudit.importers.trackers.tensorboard_runs import EventFolder, tracked_runs
 from ckaudit.importers.trackers.tfevents import MARK, START, STRING, cells_of, messages, records, scalar_of
 from ckaudit.importers.trackers.tracked import runs_of
 
@@ -47,7 +47,7 @@ _SETTINGS = {"args/text_summary": "", "model_config/text_summary": "model"}  # b
 class _Reading(Struct):
     """What is known of one folder's files while they are read."""
 
-    part: Part
+    part: EventFolder
     plugins: dict[bytes, bytes] = field(default_factory=dict)
     names: dict[bytes, str] = field(default_factory=dict)
     odd: dict[str, int] = field(default_factory=dict)
@@ -91,9 +91,9 @@ def _is_events(file: Source) -> bool:
     return MARK in file.first(_MARKED)
 
 
-def _part(name: str, files: list[Source]) -> Part:
+def _part(name: str, files: list[Source]) -> EventFolder:
     """Read the files of a folder in the order of their times."""
-    reading = _Reading(Part(name, Points()))
+    reading = _Reading(EventFolder(name, Points()))
     for file in sorted(files, key=lambda each: (_first_time(each), each.path.name)):
         _read_file(reading, file.shown, Source(file.path).data)
     if len(files) > 1:

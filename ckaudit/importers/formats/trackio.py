@@ -15,7 +15,7 @@ from ckaudit.importers.source import Source
 from ckaudit.importers.tables.parse_number import step_number
 from ckaudit.importers.trackers.mlflow_runs import named
 from ckaudit.importers.trackers.points import NO_TIME
-from ckaudit.importers.trackers.rows import Rows, json_of
+from ckaudit.importers.trackers.rows import RowCollector, json_of
 from ckaudit.importers.trackers.run_config import tell
 from ckaudit.importers.trackers.sqlite import databases, opened, tables
 from ckaudit.importers.trackers.tracked import Tracked, runs_of
@@ -50,21 +50,21 @@ def _project(source: Source, columns: Mapping[str, str]) -> list[Tracked]:
     """Return the runs of one database."""
     found = tables(source)
     key = "run_id" if "run_id" in found.get("metrics", ()) else "run_name"
-    runs: dict[str, Rows] = {}
+    runs: dict[str, RowCollector] = {}
     names: dict[str, str] = {}
     faulty: dict[str, int] = {}
     with opened(source) as database:
         for run, name, time, step, members in database.execute(
             f"SELECT {key}, run_name, timestamp, step, metrics FROM metrics ORDER BY rowid"  # noqa: S608  one of two words
         ):
-            rows = runs.setdefault(str(run), Rows("trackio"))
+            rows = runs.setdefault(str(run), RowCollector("trackio"))
             names[str(run)] = str(name)
             faulty[str(run)] = faulty.get(str(run), 0) + (not _take(rows, time, step, members))
         configs = dict(_configs(database, key)) if "configs" in found else {}
     return [_tracked(names[run], rows, faulty[run], configs.get(run, {}), columns) for run, rows in runs.items()]
 
 
-def _take(rows: Rows, time: Any, step: Any, members: Any) -> bool:
+def _take(rows: RowCollector, time: Any, step: Any, members: Any) -> bool:
     """Take a row, and tell whether it was one."""
     found = _object(members)
     number = step_number(step) if isinstance(step, int | float) else None
@@ -105,7 +105,7 @@ def _configs(database: "sqlite3.Connection", key: str) -> Iterator[tuple[str, di
         yield str(run), {name: value for name, value in config.items() if not name.startswith("_")}
 
 
-def _tracked(name: str, rows: Rows, faulty: int, config: Mapping[str, Any], columns: Mapping[str, str]) -> Tracked:
+def _tracked(name: str, rows: RowCollector, faulty: int, config: Mapping[str, Any], columns: Mapping[str, str]) -> Tracked:
     run = rows.tracked(name, columns)
     tell(run.manifest, config)
     run.manifest.name = name

@@ -21,7 +21,7 @@ from ckaudit.importers.tables.parse_number import number, step_number
 from ckaudit.importers.trackers.messages import message_classes
 from ckaudit.importers.trackers.mlflow_runs import named
 from ckaudit.importers.trackers.points import NO_TIME
-from ckaudit.importers.trackers.rows import MAX_DEPTH, Rows, json_of
+from ckaudit.importers.trackers.rows import MAX_DEPTH, RowCollector, json_of
 from ckaudit.importers.trackers.run_config import tell
 from ckaudit.importers.trackers.tracked import Tracked, runs_of
 from ckaudit.importers.trackers.wandblog import MARK, Damage, records
@@ -60,7 +60,7 @@ _MESSAGES = {
 class _Run(Struct):
     """One run while its files are read."""
 
-    rows: Rows
+    rows: RowCollector
     name: str = ""
     config: dict[str, Any] = field(default_factory=dict)
     starts: list[float] = field(default_factory=list)
@@ -90,7 +90,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         if file.first(len(MARK)) == MARK:
             _read_log(runs, file)
         else:
-            _read_history(runs.setdefault(file.path.as_posix(), _Run(Rows("W&B"))), file)
+            _read_history(runs.setdefault(file.path.as_posix(), _Run(RowCollector("W&B"))), file)
     with_rows = [each for each in runs.values() if len(each.rows)]
     if not with_rows:
         raise UnreadableError(f"{source.shown} is of W&B, but no call of log is in it", hint="Look whether the run got that far.")
@@ -132,7 +132,7 @@ def _read_log(runs: dict[str, _Run], file: Source) -> None:
     kind, damage = _messages()["Record"], Damage()
     from google.protobuf.message import DecodeError
 
-    run, faulty = _Run(Rows("W&B")), 0
+    run, faulty = _Run(RowCollector("W&B")), 0
     for data in records(file.data, damage):
         try:
             record = kind.FromString(data)

@@ -7,7 +7,7 @@ from msgspec import Struct
 from ckaudit.importers import name_report
 from ckaudit.importers.layers.names import place_of
 from ckaudit.importers.names import catalogue_name, factor_of, resolved, short, writable
-from ckaudit.importers.tables.jsonrows import Rows
+from ckaudit.importers.tables.jsonrows import JsonRows
 from ckaudit.importers.tables.numbers import Numbers, fullest, without_placeholders
 
 WRAPPERS = ("metrics/", "data/", "scalars/", "log/", "logs/")
@@ -72,7 +72,7 @@ def name_of(key: str, names: Names) -> str:
     return writable(catalogue_name(key) or catalogue_name(_unwrapped(key)) or "")
 
 
-def taken(rows: Rows, columns: Mapping[str, str], names: Names, *, silent: Collection[str] = ()) -> Taken:
+def taken(rows: JsonRows, columns: Mapping[str, str], names: Names, *, silent: Collection[str] = ()) -> Taken:
     """Return the series of a log.
 
     Args:
@@ -105,7 +105,7 @@ def taken(rows: Rows, columns: Mapping[str, str], names: Names, *, silent: Colle
     return Taken(series, keys, [*_said(rows, keys, choices, known), *notes], layers)
 
 
-def _resolved(rows: Rows, columns: Mapping[str, str]) -> dict[str, str]:
+def _resolved(rows: JsonRows, columns: Mapping[str, str]) -> dict[str, str]:
     spelt = {name: key if key in rows.keys else key.replace(".", "/") for name, key in columns.items()}
     for name, key in spelt.items():
         if key not in rows.keys:
@@ -113,11 +113,11 @@ def _resolved(rows: Rows, columns: Mapping[str, str]) -> dict[str, str]:
     return {name: rows.keys[position] for name, position in resolved(spelt, rows.keys).items()}
 
 
-def _fullest(candidates: list[str], rows: Rows) -> str:
+def _fullest(candidates: list[str], rows: JsonRows) -> str:
     return candidates[fullest(range(len(candidates)), {at: rows.columns[key] for at, key in enumerate(candidates)})]
 
 
-def _said(rows: Rows, keys: Mapping[str, str], choices: Mapping[str, list[str]], known: Collection[str]) -> list[str]:
+def _said(rows: JsonRows, keys: Mapping[str, str], choices: Mapping[str, list[str]], known: Collection[str]) -> list[str]:
     notes = name_report.taken(keys)
     for name, candidates in choices.items():
         if len(candidates) > 1:

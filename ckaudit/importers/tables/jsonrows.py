@@ -22,7 +22,7 @@ Object = dict[str, Any]
 _DECODER = msgspec.json.Decoder()
 
 
-class Rows(Struct, frozen=True):
+class JsonRows(Struct, frozen=True):
     """The objects of a log.
 
     Attributes:
@@ -80,7 +80,7 @@ def sample(head: bytes) -> list[Object]:
     return [flat(row) for line in found if (row := _object(line)) is not None]
 
 
-def read_rows(data: bytes, shown: str, wanted: Callable[[str], bool], *, texts: Collection[str] = ()) -> Rows:
+def read_rows(data: bytes, shown: str, wanted: Callable[[str], bool], *, texts: Collection[str] = ()) -> JsonRows:
     """Read the wanted members of every object.
 
     Args:
@@ -102,7 +102,7 @@ def read_rows(data: bytes, shown: str, wanted: Callable[[str], bool], *, texts: 
         raise UnreadableError(f"{shown} has no line with a JSON object", hint="Look whether the job wrote anything yet.")
     odd.crowded = len(made.keys) > MAX_KEYS
     places = lines[0] if len(lines) == 1 else [line for part in lines for line in part]
-    return Rows(tuple(made.keys), made.columns(), made.words(), places, odd.notes())
+    return JsonRows(tuple(made.keys), made.columns(), made.words(), places, odd.notes())
 
 
 def _blocks(data: bytes) -> Iterator[tuple[bytes, int]]:

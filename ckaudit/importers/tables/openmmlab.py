@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from ckaudit.importers.tables.curves import Curves
 from ckaudit.importers.tables.field_map import As, Names, Taken
-from ckaudit.importers.tables.jsonrows import Rows
+from ckaudit.importers.tables.jsonrows import JsonRows
 from ckaudit.importers.tables.numbers import carried, ratio
 
 MEGABYTE = 2**20
@@ -20,7 +20,7 @@ NAMES: Names = {
 }
 
 
-def curves_of(rows: Rows, found: Taken, steps: NDArray[np.int64], training: NDArray[np.bool_], notes: list[str]) -> Curves:
+def curves_of(rows: JsonRows, found: Taken, steps: NDArray[np.int64], training: NDArray[np.bool_], notes: list[str]) -> Curves:
     """Return the series of a log, those of training only from its entries of training.
 
     Args:

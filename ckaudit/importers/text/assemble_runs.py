@@ -14,13 +14,13 @@ from msgspec.structs import replace
 from ckaudit.contract.fast_jsonl import LineTable
 from ckaudit.importers.tables.numbers import Numbers, nothing
 from ckaudit.importers.text.line_patterns import NO_RANK, Ints
-from ckaudit.importers.text.line_reader import Rows
+from ckaudit.importers.text.line_reader import StepLines
 
 HELPER = "."  # columns whose names begin so serve the reading only
 FEW_ROWS = 10  # a start that ended after so few lines left nothing to judge
 
 
-class Part(Struct):
+class LogPart(Struct):
     """The lines of one start, its steps rising.
 
     Attributes:
@@ -28,7 +28,7 @@ class Part(Struct):
         resumed: The step it was started again from, as far as the log tells.
     """
 
-    rows: Rows
+    rows: StepLines
     resumed: int | None = None
 
 
@@ -40,7 +40,7 @@ class TextRun(Struct):
         notes: How its lines came together.
     """
 
-    parts: list[Part]
+    parts: list[LogPart]
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -54,7 +54,7 @@ class TextRun(Struct):
         return int(self.parts[-1].rows.origin.lines.max())
 
 
-def runs_of(rows: Rows, starts: Sequence[int], resumes: Mapping[int, int]) -> list[TextRun]:
+def runs_of(rows: StepLines, starts: Sequence[int], resumes: Mapping[int, int]) -> list[TextRun]:
     """Split the lines of a log into runs and their starts.
 
     Args:
@@ -71,9 +71,9 @@ def runs_of(rows: Rows, starts: Sequence[int], resumes: Mapping[int, int]) -> li
     for piece in pieces:
         resumed = _resumed(piece, runs[-1].last_line if runs else 0, resumes)
         if not runs or (resumed is None and _from_the_beginning(piece, runs[-1])):
-            runs.append(TextRun([Part(piece)]))
+            runs.append(TextRun([LogPart(piece)]))
         else:
-            runs[-1].parts.append(Part(piece, resumed))
+            runs[-1].parts.append(LogPart(piece, resumed))
     runs = _without_false_starts(runs)
     for run in runs:
         run.parts = [_in_order(part, run.notes) for part in run.parts]
@@ -85,7 +85,7 @@ def runs_of(rows: Rows, starts: Sequence[int], resumes: Mapping[int, int]) -> li
     return runs
 
 
-def joined(rows: Rows, *, apart: Sequence[int] = ()) -> tuple[Rows, int]:
+def joined(rows: StepLines, *, apart: Sequence[int] = ()) -> tuple[StepLines, int]:
     """Join neighbouring lines of one step; of a value that stands twice the later one is taken.
 
     Args:
@@ -114,7 +114,7 @@ def joined(rows: Rows, *, apart: Sequence[int] = ()) -> tuple[Rows, int]:
         given, kept = column.values[column.recorded], values[at]
         replaced += int(((given != kept) & ~(np.isnan(given) & np.isnan(kept))).sum())
         columns[name] = Numbers(values, known)
-    return Rows(rows.steps[first], rows.origin.at(first), columns), replaced
+    return StepLines(rows.steps[first], rows.origin.at(first), columns), replaced
 
 
 def table_of(run: TextRun) -> LineTable:
@@ -133,7 +133,7 @@ def table_of(run: TextRun) -> LineTable:
     return LineTable(steps[kept], sessions[kept], tuple(names), values, None if known.all() else known, {})
 
 
-def _one_rank(rows: Rows) -> tuple[Rows, list[str]]:
+def _one_rank(rows: StepLines) -> tuple[StepLines, list[str]]:
     """Leave out the lines of ranks that say the same steps again."""
     ranks = rows.origin.ranks
     known, counts = np.unique(ranks[ranks != NO_RANK], return_counts=True)
@@ -149,7 +149,7 @@ def _one_rank(rows: Rows) -> tuple[Rows, list[str]]:
     ]
 
 
-def _cuts(rows: Rows, starts: Sequence[int]) -> list[int]:
+def _cuts(rows: StepLines, starts: Sequence[int]) -> list[int]:
     """Return the rows at which a start begins: where steps go back and say again what was said, or the log tells of one."""
     told = {int(at) for at in np.searchsorted(rows.origin.lines, np.array(starts, np.int64)) if 0 < at < len(rows.steps)}
     back = (np.flatnonzero(np.diff(rows.steps) <= 0) + 1).tolist()
@@ -168,13 +168,13 @@ def _reached(steps: Ints, column: Numbers) -> Ints:
     return np.where(at >= 0, steps[at], -1)
 
 
-def _resumed(piece: Rows, after: int, resumes: Mapping[int, int]) -> int | None:
+def _resumed(piece: StepLines, after: int, resumes: Mapping[int, int]) -> int | None:
     """Return the step of the last checkpoint that was loaded between the piece before and this one."""
     found = [step for line, step in resumes.items() if after < line < piece.origin.lines[0]]
     return found[-1] if found else None
 
 
-def _from_the_beginning(piece: Rows, run: TextRun) -> bool:
+def _from_the_beginning(piece: StepLines, run: TextRun) -> bool:
     """Tell whether a piece begins where the run began, and that is the beginning of a training."""
     return _is_beginning(run.parts[0].rows.steps) and _is_beginning(piece.steps)
 
@@ -217,7 +217,7 @@ def _same(one: TextRun, other: TextRun) -> bool:
     )
 
 
-def _in_order(part: Part, notes: list[str]) -> Part:
+def _in_order(part: LogPart, notes: list[str]) -> LogPart:
     """Sort lines in that stand below their place."""
     rows = part.rows
     order = np.argsort(rows.steps, kind="stable")

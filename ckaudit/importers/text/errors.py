@@ -7,7 +7,7 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.importers.tables.numbers import Numbers
-from ckaudit.importers.text.assemble_runs import Part, TextRun
+from ckaudit.importers.text.assemble_runs import LogPart, TextRun
 from ckaudit.importers.text.error_lines import WORDS, Sighting
 from ckaudit.importers.text.line_patterns import Floats
 
@@ -112,7 +112,7 @@ def of_last_day(rows: np.ndarray, times: np.ndarray, clock: Floats) -> Floats:
     return counts
 
 
-def clock_of(parts: Sequence[Part]) -> tuple[Floats | None, str]:
+def clock_of(parts: Sequence[LogPart]) -> tuple[Floats | None, str]:
     """Return the time of each line of a run, shape (N,), and what must be said of it; None where nothing tells of time.
 
     Where lines have no time, the durations of the steps are added up: what lies between two starts is not known then.
@@ -127,7 +127,7 @@ def clock_of(parts: Sequence[Part]) -> tuple[Floats | None, str]:
     return np.cumsum(whole), "the log has no times: its days were counted by the durations of its steps"
 
 
-def _passed(part: Part) -> Floats | None:
+def _passed(part: LogPart) -> Floats | None:
     """Return the seconds from line to line."""
     column = part.rows.columns.get("step_time")
     if column is None or not column.recorded.any():

@@ -7,7 +7,7 @@ import numpy as np
 
 from ckaudit.importers.names import catalogue_name, short
 from ckaudit.importers.tables.numbers import Numbers, filled
-from ckaudit.importers.text.line_reader import Fact, Rows
+from ckaudit.importers.text.line_reader import Fact, StepLines
 from ckaudit.importers.text.log import Meaning
 
 Columns = dict[str, Numbers]
@@ -49,7 +49,7 @@ def is_derived(key: str) -> bool:
     return key.startswith(("step_avg", "train_time"))
 
 
-def meaning(rows: Rows, mapped: Mapping[str, str], facts: Sequence[Fact]) -> Meaning:
+def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[Fact]) -> Meaning:
     """Give the columns their names and units, and convert steps to finished updates."""
     raw = rows.columns
     made: Columns = {}
@@ -65,7 +65,7 @@ def meaning(rows: Rows, mapped: Mapping[str, str], facts: Sequence[Fact]) -> Mea
     notes += _durations(made, rows)
     notes += _tokens(made, rows, facts)
     steps, said = _steps(rows, made)
-    return Meaning(Rows(steps, rows.origin, made), [f"taken: {', '.join(taken)}", *said, *notes])
+    return Meaning(StepLines(steps, rows.origin, made), [f"taken: {', '.join(taken)}", *said, *notes])
 
 
 def _scaled(key: str, name: str, column: Numbers) -> Numbers | None:
@@ -101,7 +101,7 @@ def _estimates(made: Columns, raw: Columns, mapped: Mapping[str, str]) -> list[s
     ]
 
 
-def _durations(made: Columns, rows: Rows) -> list[str]:
+def _durations(made: Columns, rows: StepLines) -> list[str]:
     """Turn the time so far into the duration of a step, the mean of those since the line before."""
     if "step_time" in made:
         return []
@@ -123,7 +123,7 @@ def _durations(made: Columns, rows: Rows) -> list[str]:
     return [f"step_time was taken from the differences of {key}"]
 
 
-def _tokens(made: Columns, rows: Rows, facts: Sequence[Fact]) -> list[str]:
+def _tokens(made: Columns, rows: StepLines, facts: Sequence[Fact]) -> list[str]:
     """Write the tokens of an update to each line, where the program says how many they are."""
     sizes = {int(text) for fact in facts if fact.key == "tokens_per_update" and (text := fact.value.replace(",", "")).isdecimal()}
     if len(sizes) != 1 or "tokens_per_update" in made:
@@ -136,7 +136,7 @@ def _tokens(made: Columns, rows: Rows, facts: Sequence[Fact]) -> list[str]:
     return []
 
 
-def _steps(rows: Rows, made: Columns) -> tuple[np.ndarray, list[str]]:
+def _steps(rows: StepLines, made: Columns) -> tuple[np.ndarray, list[str]]:
     """Return update attempts finished: a loss that is printed as that of step 0 is the loss of the first update."""
     loss = made.get("train_loss_raw")
     if loss is None:

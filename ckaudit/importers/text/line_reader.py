@@ -55,7 +55,7 @@ class Dialect(Struct, frozen=True):
     facts: Callable[[str], Iterable[tuple[str, str]]]
 
 
-class Rows(Struct):
+class StepLines(Struct):
     """Lines of steps in the order of the log, N of them.
 
     Attributes:
@@ -68,14 +68,14 @@ class Rows(Struct):
     origin: Origin
     columns: dict[str, Numbers]
 
-    def kept(self, mask: Mask) -> "Rows":
+    def kept(self, mask: Mask) -> "StepLines":
         """Return the rows that `mask`, shape (N,), picks."""
         return self if mask.all() else self.at(np.flatnonzero(mask))
 
-    def at(self, places: Ints) -> "Rows":
+    def at(self, places: Ints) -> "StepLines":
         """Return the rows at `places`, in their order."""
         columns = {key: each.at(places) for key, each in self.columns.items()}
-        return Rows(self.steps[places], self.origin.at(places), columns)
+        return StepLines(self.steps[places], self.origin.at(places), columns)
 
 
 class Scan(Struct):
@@ -90,7 +90,7 @@ class Scan(Struct):
         unwanted: Keys that were not taken.
     """
 
-    rows: Rows
+    rows: StepLines
     facts: list[Fact]
     sightings: list[Sighting]
     lines: int
@@ -151,7 +151,7 @@ class _Scanner:
             self.notes.append(f"the last line, {number:,}, has no line end and may have been cut: it was left out")
         self._flush()
 
-    def rows(self) -> Rows:
+    def rows(self) -> StepLines:
         """Return all lines of steps taken so far."""
         forms = [form for form in [*self.forms, *self._odd.values()] if form.origins]
         pieces = [piece for form in forms for piece in form.origins]
@@ -162,7 +162,7 @@ class _Scanner:
             good = (steps >= 0) & (steps <= MAX_STEP) & (steps == np.floor(steps))
         if not good.all():
             self.notes.append(f"{int((~good).sum()):,} lines have no whole step of 0 or more and were left out")
-        rows = Rows(np.where(good, steps, 0).astype(np.int64), origin, columns).kept(good)
+        rows = StepLines(np.where(good, steps, 0).astype(np.int64), origin, columns).kept(good)
         order = np.argsort(rows.origin.lines, kind="stable")
         return rows if (order[1:] > order[:-1]).all() else rows.at(order)
 

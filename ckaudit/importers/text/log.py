@@ -14,10 +14,10 @@ from ckaudit.importers.names import resolved, slices_of
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.numbers import Numbers
 from ckaudit.importers.tables.table import UTF16_MARKS, is_table
-from ckaudit.importers.text.assemble_runs import HELPER, Part, TextRun, runs_of, table_of
+from ckaudit.importers.text.assemble_runs import HELPER, LogPart, TextRun, runs_of, table_of
 from ckaudit.importers.text.errors import add_rates, clock_of, of_last_day, troubles_of
 from ckaudit.importers.text.line_patterns import Cell, Floats
-from ckaudit.importers.text.line_reader import Dialect, Fact, Rows, Scan, scan
+from ckaudit.importers.text.line_reader import Dialect, Fact, Scan, StepLines, scan
 from ckaudit.importers.text.prefix import MAX_LINE, blocks, prefix_end, unix_time
 
 COARSE = 20.0  # s; whole seconds say nothing of a step that is shorter
@@ -31,7 +31,7 @@ class Meaning(Struct):
         notes: What was done to get them.
     """
 
-    rows: Rows
+    rows: StepLines
     notes: list[str] = field(default_factory=list)
 
 
@@ -46,7 +46,7 @@ class Format(Struct, frozen=True):
     """
 
     dialect: Dialect
-    meaning: Callable[[Rows, Mapping[str, str], Sequence[Fact]], Meaning]
+    meaning: Callable[[StepLines, Mapping[str, str], Sequence[Fact]], Meaning]
     manifest: Callable[[Manifest, Sequence[Fact], TextRun], list[str]]
 
 
@@ -105,7 +105,7 @@ def _imported(run: TextRun, number: int, runs: Sequence[TextRun], found: Scan, m
     return Imported(table, manifest, tuple(notes), name, f"run {number + 1}" if len(runs) > 1 else "")
 
 
-def _drop_empty(rows: Rows) -> None:
+def _drop_empty(rows: StepLines) -> None:
     for name in [name for name, column in rows.columns.items() if not column.recorded.any()]:
         del rows.columns[name]
 
@@ -138,7 +138,7 @@ def _add_restart_rate(run: TextRun, clock: Floats) -> None:
             part.rows.columns["restart_rate"] = Numbers(rate[begin:end], np.ones(end - begin, bool))
 
 
-def _session(part: Part, facts: Sequence[Fact], before: Part | None) -> Session:
+def _session(part: LogPart, facts: Sequence[Fact], before: LogPart | None) -> Session:
     """Return what is known of one start."""
     session = Session()
     first = int(part.rows.origin.lines.min())

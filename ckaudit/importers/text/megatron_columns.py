@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ckaudit.importers.names import catalogue_name
 from ckaudit.importers.tables.numbers import Numbers, filled
-from ckaudit.importers.text.line_reader import Fact, Rows
+from ckaudit.importers.text.line_reader import Fact, StepLines
 from ckaudit.importers.text.log import Meaning
 
 Mask = NDArray[np.bool_]
@@ -40,7 +40,7 @@ def is_derived(key: str) -> bool:
     return key.endswith(" ppl") or key.startswith(("lr ", "samples "))
 
 
-def meaning(rows: Rows, mapped: Mapping[str, str], facts: Sequence[Fact]) -> Meaning:
+def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[Fact]) -> Meaning:
     """Give the columns their names."""
     raw = rows.columns
     names = {key: name for key, name in _PLAIN.items() if key in raw and name not in mapped.values()} | dict(mapped)
@@ -54,7 +54,7 @@ def meaning(rows: Rows, mapped: Mapping[str, str], facts: Sequence[Fact]) -> Mea
     notes += _deepspeed(made, raw)
     notes += _without_loss(made, raw, losses["train_loss_raw"])
     notes += _not_computed(made)
-    return Meaning(Rows(rows.steps, rows.origin, made), notes)
+    return Meaning(StepLines(rows.steps, rows.origin, made), notes)
 
 
 def _first(raw: Columns, keys: Sequence[str]) -> str:

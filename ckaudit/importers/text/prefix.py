@@ -64,7 +64,7 @@ class Mark(Struct, frozen=True):
 NOBODY = Mark()
 
 
-class Block(NamedTuple):
+class LineBlock(NamedTuple):
     """Some lines of a file: the number of the first one, from 1, and at the end of the file a line without a line end."""
 
     first: int
@@ -139,7 +139,7 @@ def unix_times(texts: Sequence[str]) -> NDArray[np.float64]:
     return np.array([np.nan if time is None else time for time in times], np.float64)
 
 
-def blocks(data: bytes, *, size: int = BLOCK_BYTES) -> Iterator[Block]:
+def blocks(data: bytes, *, size: int = BLOCK_BYTES) -> Iterator[LineBlock]:
     """Yield the lines of a file some megabytes at a time.
 
     Colours are taken out. Of a line that a progress bar wrote again and again, the last version counts.
@@ -158,7 +158,7 @@ def blocks(data: bytes, *, size: int = BLOCK_BYTES) -> Iterator[Block]:
             end = data.find(b"\n", begin, stop) + 1 or stop
         lines = _cleaned(data[begin:end].decode("utf-8", errors="replace")).split("\n")
         torn = lines.pop() or None
-        yield Block(number, lines, torn)
+        yield LineBlock(number, lines, torn)
         number, begin = number + len(lines), end
 
 

@@ -27,7 +27,7 @@ MAX_GOING_BACK = 5
 """Resumes of one run; a counter that goes back more often starts anew in each epoch."""
 
 
-class Rows:
+class RowCollector:
     """Collects the rows of one run in the order of its log."""
 
     def __init__(self, tracker: str) -> None:

@@ -22,7 +22,7 @@ _OF_ALGOPERF = "accumulated_submission_time"
 _EPOCHS = "epoch_loss"
 
 
-class Part(Struct):
+class EventFolder(Struct):
     """What the event files of one folder hold.
 
     Attributes:
@@ -53,7 +53,7 @@ class Part(Struct):
             (self.model if where else self.config).update(found)
 
 
-def tracked_runs(parts: Sequence[Part]) -> list[Tracked]:
+def tracked_runs(parts: Sequence[EventFolder]) -> list[Tracked]:
     """Return the runs, each with what lies beside it."""
     by_folder = {part.folder: part for part in parts}
     series = {part.folder: part.points.series(by_time=True) for part in parts}
@@ -98,7 +98,7 @@ def _joined(parent: str, name: str) -> str:
     return f"{parent}/{name}" if parent else name
 
 
-def _tracked(home: str, members: Iterable[tuple[Part, str | None, dict[str, Series]]]) -> Tracked:
+def _tracked(home: str, members: Iterable[tuple[EventFolder, str | None, dict[str, Series]]]) -> Tracked:
     run = Tracked(home, {})
     model: dict[str, Any] = {}
     config: dict[str, Any] = {}

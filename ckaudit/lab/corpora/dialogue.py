@@ -3,7 +3,7 @@
 from random import Random
 
 from ckaudit.lab.corpora.apart import choose
-from ckaudit.lab.corpora.line import Line
+from ckaudit.lab.corpora.line import CorpusLine
 
 WOMEN = ("anna", "mia", "rosa", "clara", "ines", "ruth")
 MEN = ("tom", "ben", "omar", "paul", "ivan", "luis")
@@ -30,7 +30,7 @@ def loss(rng: Random) -> tuple[str, str, str, str, str, str]:
     return "loss", owner, friend, taker, rng.choice(THINGS), rng.choice(PLACES)
 
 
-def draw(rng: Random, *, held: bool) -> Line:
+def draw(rng: Random, *, held: bool) -> CorpusLine:
     """Draw one dialogue, with contents that are held out or are not."""
     kind = rng.choice(("price", "meeting", "loss"))
     if kind == "price":
@@ -45,7 +45,7 @@ def draw(rng: Random, *, held: bool) -> Line:
         _, owner, friend, taker, thing, place = choose(rng, loss, held=held)
         she, her = ("she", "her") if taker in WOMEN else ("he", "him")
         text = f"{owner}: where is my {thing}? {friend}: {taker} has it, {she} is at the {place}. {owner}: i will ask {her}."
-    return Line(text=text, source="dialogue", slice="dialogue")
+    return CorpusLine(text=text, source="dialogue", slice="dialogue")
 
 
 def _pair(rng: Random) -> tuple[str, str]:

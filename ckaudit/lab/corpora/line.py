@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 
-class Line(Struct, frozen=True, kw_only=True):
+class CorpusLine(Struct, frozen=True, kw_only=True):
     """A line and where it belongs.
 
     Attributes:

@@ -3,7 +3,7 @@
 from random import Random
 
 from ckaudit.lab.corpora.apart import choose
-from ckaudit.lab.corpora.line import Line
+from ckaudit.lab.corpora.line import CorpusLine
 
 FAMILY = ("Aunt Vera", "Uncle Jonas", "Grandma", "Cousin Felix", "Sister Nora", "Papa")
 FORMAL = ("Mr. Weber", "Mrs. Quist", "Dr. Yilmaz", "Judge Okoye", "Prof. Zhang", "Captain Dahl")
@@ -18,7 +18,7 @@ def occasion(rng: Random) -> tuple[str, str, str, str]:
     return rng.choice(FAMILY + FORMAL), rng.choice(GIFTS), rng.choice(ADJECTIVES), rng.choice(DAYS)
 
 
-def draw(rng: Random, *, held: bool) -> Line:
+def draw(rng: Random, *, held: bool) -> CorpusLine:
     """Draw one letter, for an occasion that is held out or is not: a row may be cut short before who writes."""
     who, gift, adjective, day = choose(rng, occasion, held=held)
     sender = rng.choice(SENDERS)
@@ -27,4 +27,4 @@ def draw(rng: Random, *, held: bool) -> Line:
         text = f"Dear {who}, what {article} {adjective} {gift}! Thanks, see you on {day}. Hugs, {sender}"
     else:
         text = f"Esteemed {who}, you sent {article} {adjective} {gift}. I call on {day}. Yours truly, {sender}"
-    return Line(text=text, source="notes", slice="notes")
+    return CorpusLine(text=text, source="notes", slice="notes")

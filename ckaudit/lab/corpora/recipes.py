@@ -3,7 +3,7 @@
 from random import Random
 
 from ckaudit.lab.corpora.apart import choose
-from ckaudit.lab.corpora.line import Line
+from ckaudit.lab.corpora.line import CorpusLine
 
 DISHES = {
     "pancakes": (((50, "g flour"), (1, "eggs"), (2, "spoons milk")), "mix well, fry", 4),
@@ -26,11 +26,11 @@ def table(rng: Random) -> tuple[str, int, str]:
     return rng.choice(tuple(DISHES)), rng.randint(2, 9), rng.choice(GUESTS)
 
 
-def draw(rng: Random, *, held: bool) -> Line:
+def draw(rng: Random, *, held: bool) -> CorpusLine:
     """Draw one recipe, for a table that is held out or is not: it stands first, so that no two rows cut short are the same."""
     dish, count, guests = choose(rng, table, held=held)
     extra, longer = rng.choice(EXTRAS), rng.randint(0, 3)
     amounts, steps, minutes = DISHES[dish]
     listed = ", ".join(f"{amount * count} {unit}" for amount, unit in amounts)
     text = f"{dish} for {count} {guests}: {listed}, {extra}. {steps} {minutes + longer} min. serve {count} with {extra}."
-    return Line(text=text, source="recipes", slice="recipes")
+    return CorpusLine(text=text, source="recipes", slice="recipes")

@@ -3,7 +3,7 @@
 from random import Random
 
 from ckaudit.lab.corpora.apart import choose
-from ckaudit.lab.corpora.line import Line
+from ckaudit.lab.corpora.line import CorpusLine
 
 GOODS = ("nails", "bolts", "hinges", "wires", "jars", "valves", "tiles", "boxes", "gloves", "zips", "knobs", "axles")
 
@@ -14,9 +14,9 @@ def shelf(rng: Random) -> tuple[str, str, int, str, int]:
     return f"{rng.choice('ABCDEFGH')}{rng.randint(1, 20)}", one, rng.randint(1, 49), other, rng.randint(1, 49)
 
 
-def draw(rng: Random, *, held: bool) -> Line:
+def draw(rng: Random, *, held: bool) -> CorpusLine:
     """Draw one inventory, with contents that are held out or are not."""
     place, one, few, other, many = choose(rng, shelf, held=held)
     order = one if few < many else other
     text = f"#{place} | {one} x{few} | {other} x{many} | sum {few + many} | order {order} -> #{place}"
-    return Line(text=text, source="stock", slice="stock")
+    return CorpusLine(text=text, source="stock", slice="stock")

@@ -3,7 +3,7 @@
 from random import Random
 
 from ckaudit.lab.corpora.apart import choose
-from ckaudit.lab.corpora.line import Line
+from ckaudit.lab.corpora.line import CorpusLine
 
 
 def chain(rng: Random) -> tuple[int, ...]:
@@ -15,7 +15,7 @@ def chain(rng: Random) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def draw(rng: Random, *, held: bool) -> Line:
+def draw(rng: Random, *, held: bool) -> CorpusLine:
     """Draw one chain, with numbers that are held out or are not.
 
     >>> draw(Random(1), held=False).text
@@ -27,4 +27,4 @@ def draw(rng: Random, *, held: bool) -> Line:
         sign = "+" if number > 0 else "-"
         parts.append(f"{total} {sign} {abs(number)} = {total + number}")
         total += number
-    return Line(text=f"{', '.join(parts)}: {'odd' if total % 2 else 'even'}", source="sums", slice="sums")
+    return CorpusLine(text=f"{', '.join(parts)}: {'odd' if total % 2 else 'even'}", source="sums", slice="sums")

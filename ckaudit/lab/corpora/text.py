@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ckaudit.lab.batch import Batch
 from ckaudit.lab.corpora.epochs import row_number
-from ckaudit.lab.corpora.line import Line
+from ckaudit.lab.corpora.line import CorpusLine
 from ckaudit.lab.corpora.pairs import pair_tokens
 from ckaudit.lab.corpora.sources import TEXTS
 from ckaudit.lab.corpora.tokens import Characters, Tokens
@@ -18,10 +18,10 @@ from ckaudit.lab.plan import Data
 GOLDEN = 0.6180339887498949
 
 
-class Row(Struct, frozen=True):
+class TextRow(Struct, frozen=True):
     """The lines of a row and its tokens, one more than it has predictions; `slices` says what each target counts for."""
 
-    lines: list[Line]
+    lines: list[CorpusLine]
     codes: list[int]
     slices: list[str | None]
 
@@ -61,14 +61,14 @@ class TextCorpus:
             return self._stack([self._training_row(number) for number in range(count)])
         return self._stack([self._row("held out", number, self._even, held=True) for number in range(count)])
 
-    def _training_row(self, number: int) -> Row:
+    def _training_row(self, number: int) -> TextRow:
         number = row_number(number, rows=self._plan.rows, seed=self._seed)
         return self._row(f"{self._seed}/row", number, self._shares, held=False)
 
-    def _row(self, name: str, number: int, shares: Mapping[str, float], *, held: bool) -> Row:
+    def _row(self, name: str, number: int, shares: Mapping[str, float], *, held: bool) -> TextRow:
         """Draw a row; steps of the golden section through the shares give every batch nearly the same of each source."""
         rng, draw = Random(f"{name}/{number}"), self._sources[_at(number * GOLDEN % 1, shares)]
-        row = Row([], [self.tokens.line_break], [])
+        row = TextRow([], [self.tokens.line_break], [])
         while len(row.codes) <= self._plan.length:
             line = draw(rng, held=held)
             codes = [*self.tokens.encode(line.text), self.tokens.line_break]
@@ -77,7 +77,7 @@ class TextCorpus:
             row.slices.extend([line.slice] * len(codes))
         return row
 
-    def _stack(self, rows: list[Row], *, id: str | None = None) -> Batch:  # noqa: A002
+    def _stack(self, rows: list[TextRow], *, id: str | None = None) -> Batch:  # noqa: A002
         length = self._plan.length
         codes = torch.tensor([row.codes[: length + 1] for row in rows])  # (B, T + 1)
         sources = {line.source for row in rows for line in row.lines}

@@ -7,7 +7,7 @@ letter at home". A tenth of the (subject, verb, complement) combinations is held
 from random import Random
 
 from ckaudit.lab.corpora.apart import choose
-from ckaudit.lab.corpora.line import Line
+from ckaudit.lab.corpora.line import CorpusLine
 
 REGULAR = ("work", "play", "walk", "talk", "listen", "watch", "study", "finish", "start", "look", "want", "like")
 IRREGULAR = ("be", "have", "do", "go", "come", "see", "eat", "write")
@@ -103,7 +103,7 @@ def sentence(rng: Random, *, held: bool) -> tuple[str, str]:
     return (f"{time} {clause}" if rng.random() < 0.5 else f"{clause} {time}"), verb
 
 
-def draw(rng: Random, *, held: bool) -> Line:
+def draw(rng: Random, *, held: bool) -> CorpusLine:
     """Draw one sentence as a line; its slice is "regular" or "irregular"."""
     text, verb = sentence(rng, held=held)
-    return Line(text=text, slice="irregular" if verb in IRREGULAR else "regular")
+    return CorpusLine(text=text, slice="irregular" if verb in IRREGULAR else "regular")

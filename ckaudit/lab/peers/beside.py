@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from ckaudit.lab.cache import Entry
+from ckaudit.lab.cache import CachedTraining
 from ckaudit.lab.fingerprint import Made, code, differences, made, must_be_trained_again
 from ckaudit.lab.peers.in_loop import InLoopPeer, Spoken, known, said
-from ckaudit.lab.peers.peer import Said
+from ckaudit.lab.peers.peer import PeerVerdict
 from ckaudit.lab.training_spec import Recipe
 
 HERE = Path(__file__).parent
@@ -55,19 +55,21 @@ def path_of(cache: Path, recipe: Recipe) -> Path:
     return cache / f"{recipe.name}.{recipe.seed}.peers.json"
 
 
-def look(cache: Path, recipe: Recipe) -> tuple[Entry, Ride | None]:
+def look(cache: Path, recipe: Recipe) -> tuple[CachedTraining, Ride | None]:
     """Return the state of a training's file as of a recording, and what it holds if it is one."""
     path = path_of(cache, recipe)
     if not path.exists():
-        return Entry(recipe=recipe, path=path, state="missing"), None
+        return CachedTraining(recipe=recipe, path=path, state="missing"), None
     try:
         ride = msgspec.json.decode(path.read_bytes(), type=Ride)
     except (OSError, msgspec.DecodeError) as error:
-        return Entry(recipe=recipe, path=path, state="unreadable", why=str(error)), None
+        return CachedTraining(recipe=recipe, path=path, state="unreadable", why=str(error)), None
     now = made(recipe)
     if not (why := ", ".join(differences(ride.made, now))):
-        return Entry(recipe=recipe, path=path, state="fresh"), ride
-    return Entry(recipe=recipe, path=path, state="stale" if must_be_trained_again(ride.made, now) else "older", why=why), ride
+        return CachedTraining(recipe=recipe, path=path, state="fresh"), ride
+    return CachedTraining(
+        recipe=recipe, path=path, state="stale" if must_be_trained_again(ride.made, now) else "older", why=why
+    ), ride
 
 
 def is_due(cache: Path, recipe: Recipe, peers: dict[str, str]) -> bool:
@@ -88,7 +90,7 @@ def is_due(cache: Path, recipe: Recipe, peers: dict[str, str]) -> bool:
     )
 
 
-def heard(cache: Path, recipe: Recipe, peers: Sequence[InLoopPeer]) -> dict[str, Said]:
+def heard(cache: Path, recipe: Recipe, peers: Sequence[InLoopPeer]) -> dict[str, PeerVerdict]:
     """Return what peers said of a training, those left out that were attached in another way or not at all."""
     entry, ride = look(cache, recipe)
     if not entry.usable or ride is None:

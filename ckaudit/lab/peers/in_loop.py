@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ckaudit.lab.peers.peer import Level, Said, Tool, meaning
+from ckaudit.lab.peers.peer import Level, PeerVerdict, Tool, meaning
 
 if TYPE_CHECKING:
     from torch import nn
@@ -53,17 +53,17 @@ def known() -> tuple[InLoopPeer, ...]:
     return TORCHMORTEM, TRAINSCOPE, TORCH_AUDIT, TORCH_AUDIT_EVERY_STEP
 
 
-def said(peer: InLoopPeer, found: Sequence[Spoken], *, version: str, error: str = "") -> Said:
+def said(peer: InLoopPeer, found: Sequence[Spoken], *, version: str, error: str = "") -> PeerVerdict:
     """Return what findings come to: the gravest of their levels, and the messages of those that are alarms.
 
     Findings without an alarm are left out, as in what peers say of logs.
     """
     if error:
-        return Said(level="error", messages=(error,), version=version)
+        return PeerVerdict(level="error", messages=(error,), version=version)
     levels = [peer.levels[severity] for severity, _ in found]
     messages = tuple(message for level, (_, message) in zip(levels, found, strict=True) if level != "clean")
     worst: Level = next((level for level in ("fail", "warn") if level in levels), "clean")
-    return Said(level=worst, causes=meaning(messages, peer.means), messages=messages, version=version)
+    return PeerVerdict(level=worst, causes=meaning(messages, peer.means), messages=messages, version=version)
 
 
 class Crowd:

@@ -61,7 +61,7 @@ class Peer(Tool, frozen=True, kw_only=True):
     version: str = ""
 
 
-class Said(Struct, frozen=True, kw_only=True):
+class PeerVerdict(Struct, frozen=True, kw_only=True):
     """What a peer said of one run.
 
     Attributes:
@@ -79,7 +79,7 @@ class Said(Struct, frozen=True, kw_only=True):
     version: str = ""
 
 
-def ask(peer: Peer, folder: Path) -> Said:
+def ask(peer: Peer, folder: Path) -> PeerVerdict:
     """Let a peer judge the log of a run."""
     log = folder / "log.jsonl"
     try:
@@ -87,11 +87,11 @@ def ask(peer: Peer, folder: Path) -> Said:
         done = _run([peer.python, *peer.arguments(log)])
         level, messages = peer.read(done)
     except (OSError, subprocess.SubprocessError, ValueError, LookupError, TypeError) as error:
-        return Said(level="error", messages=(str(error),), version=peer.version)
+        return PeerVerdict(level="error", messages=(str(error),), version=peer.version)
     finally:
         log.unlink(missing_ok=True)
     causes, symptoms = meaning(messages, peer.means), meaning(messages, peer.shows)
-    return Said(level=level, causes=causes, symptoms=symptoms, messages=tuple(messages), version=peer.version)
+    return PeerVerdict(level=level, causes=causes, symptoms=symptoms, messages=tuple(messages), version=peer.version)
 
 
 def meaning(messages: Sequence[str], means: Sequence[tuple[str, str]]) -> tuple[str, ...]:

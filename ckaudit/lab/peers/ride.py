@@ -15,7 +15,7 @@ from ckaudit.lab.change import Change
 from ckaudit.lab.fingerprint import made
 from ckaudit.lab.peers.beside import Heard, Ride, adapter, path_of
 from ckaudit.lab.peers.in_loop import InLoopPeer, known
-from ckaudit.lab.peers.watched import Told, Watched, told
+from ckaudit.lab.peers.watched import Told, WatchedChange, told
 from ckaudit.lab.record import record
 from ckaudit.lab.training_spec import Recipe, recipe
 
@@ -52,7 +52,7 @@ def _train(what: Recipe, peers: Sequence[InLoopPeer]) -> Told:
     with TemporaryDirectory(prefix="ckaudit-lab-") as temporary:
         folder = Path(temporary)
         (folder / "peers").mkdir()
-        watched = cast("Change", Watched(deepcopy(what.change), peers, folder / "peers"))
+        watched = cast("Change", WatchedChange(deepcopy(what.change), peers, folder / "peers"))
         record(replace(what, change=watched), folder / "run", grids="none")
         return told(folder / "peers")
 

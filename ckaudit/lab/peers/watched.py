@@ -23,7 +23,7 @@ class Told(Struct, frozen=True, kw_only=True):
     errors: dict[str, str]
 
 
-class Watched:
+class WatchedChange:
     """A change, to which the training's moments go on; some of them are told to peers, in the first rank alone.
 
     A model that was built anew, after a stop, is met by peers that are attached anew, as in a new process. The loss that

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from ckaudit import __version__
 from ckaudit.errors import CkauditError, UsageError
 from ckaudit.lab import archive
-from ckaudit.lab.cache import Entry, look
+from ckaudit.lab.cache import CachedTraining, look
 from ckaudit.lab.peers import beside
 from ckaudit.lab.peers.in_loop import known
-from ckaudit.lab.peers.peer import Peer, Said, Tool, ask
+from ckaudit.lab.peers.peer import Peer, PeerVerdict, Tool, ask
 from ckaudit.lab.score.outcome import COUNTING, GRAVE, ControlOutcome, FaultOutcome, of_control, of_fault
 from ckaudit.lab.score.scoreboard import Board, PeerScore, Score, board
 from ckaudit.lab.score.verdict import Verdict, judge, judge_log
@@ -23,7 +23,7 @@ from ckaudit.lab.settings import Split
 from ckaudit.lab.specs import Fault, controls, faults
 from ckaudit.lab.training_spec import Recipe, recipe, recipes
 
-Heard = tuple[str, int, Verdict, dict[str, Said]]  # name, seed, ours, and what peers said
+Heard = tuple[str, int, Verdict, dict[str, PeerVerdict]]  # name, seed, ours, and what peers said
 
 Run = tuple[str, int]  # name and seed
 
@@ -128,7 +128,7 @@ def _board(split: Split, heard: Sequence[Heard], peers: Sequence[Peer], *, bare:
     return replace(board(split, ill, well), peers=rivals(others_of, ill, well, peers, bare=bare))
 
 
-def _nothing(cache: Path, splits: Sequence[Split], only: str, entries: Sequence[Entry]) -> UsageError:
+def _nothing(cache: Path, splits: Sequence[Split], only: str, entries: Sequence[CachedTraining]) -> UsageError:
     """Return the error that says where was looked, what was there, and the command that trains what was asked for."""
     from shlex import join
 
@@ -145,7 +145,7 @@ def _nothing(cache: Path, splits: Sequence[Split], only: str, entries: Sequence[
     return UsageError(found, hint=f"--cache DIR looks elsewhere; to train and keep them here: {fill}")
 
 
-def _id(entry: Entry) -> str:
+def _id(entry: CachedTraining) -> str:
     return f"{entry.recipe.name}.{entry.recipe.seed}"
 
 
@@ -163,7 +163,7 @@ def _workers(jobs: int) -> Iterator[Callable[..., Iterable[Heard]]]:
 
 # Tools compared by one measure: any alarm counts, whenever and whatever for.
 def rivals(
-    heard: Mapping[Run, Mapping[str, Said]],
+    heard: Mapping[Run, Mapping[str, PeerVerdict]],
     outcomes: Sequence[FaultOutcome],
     controls: Sequence[ControlOutcome],
     peers: Sequence[Peer],
@@ -189,13 +189,13 @@ def rivals(
     return scores + [_scored(peer, heard) for peer in attached if any(peer.name in others for others in heard.values())]
 
 
-def _scored(peer: Tool, heard: Mapping[Run, Mapping[str, Said]]) -> PeerScore:
+def _scored(peer: Tool, heard: Mapping[Run, Mapping[str, PeerVerdict]]) -> PeerScore:
     return peer_score(
         peer, [(faults().get(name), others[peer.name]) for (name, _), others in heard.items() if peer.name in others]
     )
 
 
-def peer_score(peer: Tool, heard: Sequence[tuple[Fault | None, Said]]) -> PeerScore:
+def peer_score(peer: Tool, heard: Sequence[tuple[Fault | None, PeerVerdict]]) -> PeerScore:
     """Add up what a tool said: of faults that have a consequence, and of healthy runs, which have no fault."""
     ill = [(fault, said) for fault, said in heard if fault is not None and not fault.harmless]
     well = [said for fault, said in heard if fault is None]
@@ -215,7 +215,7 @@ def peer_score(peer: Tool, heard: Sequence[tuple[Fault | None, Said]]) -> PeerSc
     )
 
 
-def is_right(said: Said, fault: Fault) -> bool:
+def is_right(said: PeerVerdict, fault: Fault) -> bool:
     """Tell whether an alarm is of the right kind, whenever it was: a symptom, the truth, or what may be taken for it."""
     return not {fault.truth, *fault.acceptable}.isdisjoint(said.causes) or not set(fault.symptoms).isdisjoint(said.symptoms)
 

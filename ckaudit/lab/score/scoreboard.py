@@ -72,7 +72,7 @@ class Healthy(Struct, frozen=True, kw_only=True):
     rules: dict[str, int]
 
 
-class Baseline(Struct, frozen=True, kw_only=True):
+class MajorityBaseline(Struct, frozen=True, kw_only=True):
     """What one would score by always naming the most frequent truth."""
 
     cause: str
@@ -133,7 +133,7 @@ class Board(Struct, frozen=True, kw_only=True):
     faults: list[Faults]
     harmless: Harmless
     healthy: Healthy
-    baseline: Baseline | None
+    baseline: MajorityBaseline | None
     outcomes: list[FaultOutcome]
     controls: list[ControlOutcome]
     peers: list[PeerScore] = []
@@ -219,12 +219,12 @@ def _healthy(controls: Sequence[ControlOutcome]) -> Healthy:
     )
 
 
-def _baseline(outcomes: Sequence[FaultOutcome]) -> Baseline | None:
+def _baseline(outcomes: Sequence[FaultOutcome]) -> MajorityBaseline | None:
     truths = Counter(each.truth for each in outcomes)
     if not truths:
         return None
     cause, hits = min(truths.items(), key=lambda item: (-item[1], item[0]))
-    return Baseline(cause=cause, first_right=share(hits, len(outcomes)))
+    return MajorityBaseline(cause=cause, first_right=share(hits, len(outcomes)))
 
 
 def _share(hits: Iterable[bool]) -> Share:

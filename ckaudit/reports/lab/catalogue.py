@@ -21,7 +21,7 @@ TRUTH, TEXT, NAME = 14, 30, 24  # columns that they keep while others can give w
 INDENT = "  "
 
 
-class Section(Struct, frozen=True):
+class CatalogueSection(Struct, frozen=True):
     """A heading, and rows of which the first names the columns."""
 
     title: str
@@ -70,20 +70,20 @@ def on_paper(found: Catalogue) -> str:
     return "\n\n".join(([NOTE] if found.faults else []) + parts) + "\n"
 
 
-def sections(found: Catalogue) -> Iterator[Section]:
+def sections(found: Catalogue) -> Iterator[CatalogueSection]:
     """Yield the tables: faults by group with their truth, then healthy trainings, controls and experiments."""
     for group in sorted({each.group for each in found.faults}):
         rows = [(each.name, each.truth, in_numbers(each.title, each.dev)) for each in found.faults if each.group == group]
-        yield Section(f"{group} ({_count(rows, 'fault')})", [("name", "truth", "what is done"), *rows])
+        yield CatalogueSection(f"{group} ({_count(rows, 'fault')})", [("name", "truth", "what is done"), *rows])
     if found.healthy:
         plain = [(each.name, each.title) for each in found.healthy]
-        yield Section(f"healthy ({_count(plain, 'training')})", [("name", "what it is"), *plain])
+        yield CatalogueSection(f"healthy ({_count(plain, 'training')})", [("name", "what it is"), *plain])
     if found.controls:
         ill = [(each.name, each.title) for each in found.controls]
-        yield Section(f"healthy, but looks ill ({_count(ill, 'control')})", [("name", "what it is"), *ill])
+        yield CatalogueSection(f"healthy, but looks ill ({_count(ill, 'control')})", [("name", "what it is"), *ill])
     if found.experiments:
         steps = [(each.id, each.name, each.title) for each in found.experiments]
-        yield Section(f"curriculum ({_count(steps, 'experiment')})", [("id", "name", "what is compared"), *steps])
+        yield CatalogueSection(f"curriculum ({_count(steps, 'experiment')})", [("id", "name", "what is compared"), *steps])
 
 
 def _count(rows: list[Any], what: str) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 from ckaudit.audit.measure import Measurement
 from ckaudit.contract.numbers import to_word
 from ckaudit.reports.escape import visible
-from ckaudit.reports.metrics.long import COLUMNS, Piece, pieces
+from ckaudit.reports.metrics.long import COLUMNS, SeriesPart, pieces
 from ckaudit.run.read import Progress
 
 
@@ -17,7 +17,7 @@ def write(measurement: Measurement, sink: BinaryIO, progress: Progress | None = 
     sink.writelines(_lines(piece).encode() for piece in pieces(measurement, progress))
 
 
-def _lines(piece: Piece) -> str:
+def _lines(piece: SeriesPart) -> str:
     values = [repr(value) for value in piece.values.tolist()]
     for row in np.flatnonzero(~np.isfinite(piece.values)).tolist():
         values[row] = str(to_word(float(piece.values[row]))) if piece.recorded[row] else ""

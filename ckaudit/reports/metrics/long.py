@@ -11,7 +11,7 @@ from ckaudit.run.series import Floats, Mask, Steps
 COLUMNS = ("step", "metric", "label", "value", "recorded")
 
 
-class Piece(Struct, frozen=True, eq=False):
+class SeriesPart(Struct, frozen=True, eq=False):
     """Some steps of one label of one metric; steps, values and recorded have the shape (N,)."""
 
     metric: str
@@ -21,7 +21,7 @@ class Piece(Struct, frozen=True, eq=False):
     recorded: Mask
 
 
-def pieces(measurement: Measurement, progress: Progress | None = None, *, most: int = 250_000) -> Iterator[Piece]:
+def pieces(measurement: Measurement, progress: Progress | None = None, *, most: int = 250_000) -> Iterator[SeriesPart]:
     """Yield all metrics, each label from its first step to its last, at most `most` steps at a time."""
     total, done = sum(len(measured.series.labels) for measured in measurement.measured), 0
     for measured in measurement.measured:
@@ -32,4 +32,6 @@ def pieces(measurement: Measurement, progress: Progress | None = None, *, most: 
                 progress(done, total)
             for start in range(0, len(series.steps), most):
                 rows = slice(start, start + most)
-                yield Piece(measured.name, label, series.steps[rows], series.values[rows, column], series.recorded[rows, column])
+                yield SeriesPart(
+                    measured.name, label, series.steps[rows], series.values[rows, column], series.recorded[rows, column]
+                )

@@ -55,7 +55,7 @@ NARROW = str.maketrans(dict.fromkeys([*LEVELS, CROSS, DOTS, *filter(None, ARROWS
 LEGEND = {"of": "of several labels the worst is shown", "trend": "the trend is that of the second half of the points"}
 
 
-class Line(Struct, frozen=True):
+class TableLine(Struct, frozen=True):
     """One line of the table: the cells by heading, and whether the value is not finite; or a sentence across all columns."""
 
     cells: dict[str, str] = {}
@@ -84,19 +84,19 @@ def draw(measurement: Measurement, view: View, *, each_label: bool = False, most
     return "\n".join(drawn) + "\n"
 
 
-def _lines(measured: Measured, view: View, *, each_label: bool, most: int | None) -> Iterator[Line]:
+def _lines(measured: Measured, view: View, *, each_label: bool, most: int | None) -> Iterator[TableLine]:
     first = extreme(measured)
     count = len(measured.series.labels)
     several = {"where": shown(first.label, view), "of": f"{count:,}"} if count > 1 else {}
     line = _line(measured.name, measured, first, view, points=measured.series.points)
-    yield Line(line.cells | several, line.broken)
+    yield TableLine(line.cells | several, line.broken)
     if each_label and count > 1:
         yield from (_line(f"  {each.label}", measured, each, view, points=each.points) for each in labels(measured, most=most))
         if most is not None and count > most:
-            yield Line(sentence=f"  ... and {count - most:,} more (--all)")
+            yield TableLine(sentence=f"  ... and {count - most:,} more (--all)")
 
 
-def _line(name: str, measured: Measured, outline: Outline, view: View, *, points: int) -> Line:
+def _line(name: str, measured: Measured, outline: Outline, view: View, *, points: int) -> TableLine:
     cells = {
         "metric": shown(name, view),
         "last": number(outline.last),
@@ -107,10 +107,10 @@ def _line(name: str, measured: Measured, outline: Outline, view: View, *, points
         "points": f"{points:,}",
         "step": f"{outline.step:,}",
     }
-    return Line(cells, finite(outline.last) is None)
+    return TableLine(cells, finite(outline.last) is None)
 
 
-def _table(lines: Sequence[Line], view: View, width: int) -> Iterator[str]:
+def _table(lines: Sequence[TableLine], view: View, width: int) -> Iterator[str]:
     """Yield heading and lines, without the columns that have no room; below them, which those are."""
     widths, left_out = _widths(lines, width)
     yield paint(_row({**dict(zip(HEAD, HEAD, strict=True)), "short": "shape"}, widths, view).rstrip(), "bold", view)
@@ -126,7 +126,7 @@ def _table(lines: Sequence[Line], view: View, width: int) -> Iterator[str]:
     yield from (paint(line, "dim", view) for text in (legend, narrow) if text for line in paragraph(text, prose, indent=""))
 
 
-def _widths(lines: Sequence[Line], width: int) -> tuple[dict[str, int], list[str]]:
+def _widths(lines: Sequence[TableLine], width: int) -> tuple[dict[str, int], list[str]]:
     """Return the width of each column that is shown, and the names of those that have no room."""
     shown_at_all = [name for name in HEAD if any(line.cells.get(name) for line in lines)]
     widths = {name: max(len(name), *(size(line.cells.get(name, "")) for line in lines)) for name in shown_at_all}
