@@ -31,7 +31,7 @@ def straggler(
     faithful: float = 0.7,
     strong: float = 2.0,
     medium: float = 1.0,
-    limit: float = slow_rank.thresholds["limit"],
+    limit: float = slow_rank.thresholds["max_ratio"],
 ) -> Iterator[Evidence]:
     """One rank is slower than the others, and all wait for it.
 

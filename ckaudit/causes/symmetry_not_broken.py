@@ -88,7 +88,7 @@ def _of_heads(
     nearest = np.sort(similarity.values[known][:, columns], axis=1)[:, -2]
     if scale is not None:
         yield contradicts(strong, f"heads of such weights cannot be told apart, copies or not: {scale.message}", scale)
-    elif (nearest > redundant_heads.thresholds["copies"]).all():
+    elif (nearest > redundant_heads.thresholds["copy_similarity"]).all():
         since = f"from step {int(similarity.steps[known][0])} on, to the last digits"
         yield supports(decisive, f"heads of {copies.where} were alike at every record {since}", copies)
     else:

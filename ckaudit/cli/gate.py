@@ -88,6 +88,10 @@ def _policy(config: str) -> "Policy | None":
     from ckaudit.explain.names import kinds
     from ckaudit.policy.check import check
     from ckaudit.policy.read import read_policy
+    from ckaudit.policy.renamed_thresholds import with_present_names
     from ckaudit.rules import rules
 
-    return check(read_policy(path, config or os.path.relpath(path)), rules().values(), [*kinds().values(), *kinds_of_questions()])
+    policy, hints = with_present_names(read_policy(path, config or os.path.relpath(path)), rules().values())
+    for hint in hints:
+        say(hint)
+    return check(policy, rules().values(), [*kinds().values(), *kinds_of_questions()])

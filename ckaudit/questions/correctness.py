@@ -154,8 +154,8 @@ def parameter_dead(
     facts: Manifest | None,
     types: Series | None,
     *,
-    alive: float = dead_parameter.thresholds["alive"],
-    dead: float = dead_parameter.thresholds["dead"],
+    alive: float = dead_parameter.thresholds["min_alive_norm"],
+    dead: float = dead_parameter.thresholds["max_dead_norm"],
 ) -> SeriesAnswer:
     """Is any parameter dead?
 
@@ -212,7 +212,7 @@ def implementation_right(
     loss_limit: float = parity_broken.thresholds["loss_limit"],
     param_limit: float = parity_broken.thresholds["param_limit"],
     gradient_limit: float = parity_broken.thresholds["gradient_limit"],
-    factor: float = parity_broken.thresholds["factor"],
+    factor: float = parity_broken.thresholds["note_factor"],
 ) -> SeriesAnswer:
     """Is the implementation correct?
 
@@ -293,7 +293,7 @@ def weights_updated(
     facts: Manifest | None,
     types: Series | None,
     *,
-    lowest: float = update_out_of_band.thresholds["lowest"],
+    lowest: float = update_out_of_band.thresholds["min_ratio"],
     near: float = 0.1,
 ) -> SeriesAnswer:
     """Are the weights updated?

@@ -26,7 +26,7 @@ from ckaudit.run.rises import sustained_rise
 from ckaudit.run.robust import MEDIAN_COST, difference_noise
 from ckaudit.run.series import Floats, Series, Steps
 
-RISE: float = overfitting.thresholds["rise"]
+RISE: float = overfitting.thresholds["min_rise"]
 MIN_EVALS: int = overfitting.thresholds["min_evals"]
 
 
@@ -257,8 +257,8 @@ def forgets(
     slices: Series | None,
     facts: Manifest | None,
     *,
-    watch: float = probes_forgotten.thresholds["note"],
-    bad: float = probes_forgotten.thresholds["most"],
+    watch: float = probes_forgotten.thresholds["note_ratio"],
+    bad: float = probes_forgotten.thresholds["sev2_ratio"],
 ) -> SeriesAnswer:
     """Does it forget what it knew?
 

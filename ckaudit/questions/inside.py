@@ -94,9 +94,9 @@ def heads_do(
 def heads_redundant(
     similarity: Series,
     *,
-    alike: float = redundant_heads.thresholds["alike"],
+    alike: float = redundant_heads.thresholds["note_similarity"],
     watch: float = 0.25,
-    bad: float = redundant_heads.thresholds["most"],
+    bad: float = redundant_heads.thresholds["max_head_share"],
     early: int = 500,
 ) -> SeriesAnswer:
     """Which heads are redundant?
@@ -206,7 +206,7 @@ def neurons_specialize(
     found: Findings,
     *,
     least: float = 0.02,
-    silent: float = dead_units.thresholds["most"],
+    silent: float = dead_units.thresholds["max_dead_share"],
     noise: float = 0.05,
 ) -> SeriesAnswer:
     r"""Do neurons of the MLP specialize?

@@ -269,7 +269,7 @@ def layers_contribute(
     gradient: Series | None,
     facts: Manifest | None,
     *,
-    least: float = layer_not_contributing.thresholds["lowest"],
+    least: float = layer_not_contributing.thresholds["min_relative_update"],
     still: float = 0.02,
     few: float = 0.5,
     nothing: float = 1e-5,

@@ -31,8 +31,8 @@ from ckaudit.run.robust_outliers import departures
 from ckaudit.run.series import Floats, Series, at
 
 EARLY: int = inspect.signature(missing_warmup.function).parameters["early"].default
-SHARE: float = source_drift.thresholds["least"]
-RELATIVE: float = source_drift.thresholds["relative"]
+SHARE: float = source_drift.thresholds["min_change"]
+RELATIVE: float = source_drift.thresholds["min_relative_change"]
 TOKENS: float = LEAST["seq_len_p50_p95"]
 
 ORDINARY_GAIN = 0.037

@@ -60,7 +60,7 @@ def spike_recovers(
     shares: Series | None,
     found: Findings,
     *,
-    jump: float = loss_spike.thresholds["jump"],
+    jump: float = loss_spike.thresholds["jump_ratio"],
 ) -> SeriesAnswer:
     """Why did the loss spike?
 
@@ -243,7 +243,7 @@ def clipping_hides(
     warmup: int = frequent_clipping.thresholds["warmup"],
     often: float = frequent_clipping.thresholds["note_rate"],
     always: float = frequent_clipping.thresholds["max_rate"],
-    deep: float = frequent_clipping.thresholds["deep"],
+    deep: float = frequent_clipping.thresholds["deep_coefficient"],
 ) -> SeriesAnswer:
     """Does clipping hide a cause?
 
@@ -298,8 +298,8 @@ def activations_healthy(
     outliers: Series | None,
     *,
     watch: float = 1.5,
-    bad: float = activation_drift.thresholds["times"],
-    tail: float = activation_drift.thresholds["outlier_rate"],
+    bad: float = activation_drift.thresholds["max_ratio"],
+    tail: float = activation_drift.thresholds["max_outlier_rate"],
     early: int = 100,
 ) -> SeriesAnswer:
     """Are the activations healthy?

@@ -13,7 +13,7 @@ from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Mask, Series, Steps, at
 
 CHECKPOINTS: int = barely_moving.thresholds["min_points"]
-SMALL: float = barely_moving.thresholds["slow"]
+SMALL: float = barely_moving.thresholds["min_relative_movement"]
 WARMUP: int = update_out_of_band.thresholds["warmup"]
 
 

@@ -28,28 +28,27 @@ def activation_drift(
     outliers: Series | None,
     loss: Series | None,
     *,
-    times: float = 8.0,
-    runaway: float = 4.0,
+    max_ratio: float = 8.0,
+    runaway_ratio: float = 4.0,
     warmup: int = 100,
-    usual: float = 2.0,
-    paid: float = 0.5,
-    outlier_rate: float = 2.0,
+    usual_ratio: float = 2.0,
+    paid_loss_fall: float = 0.5,
+    max_outlier_rate: float = 2.0,
 ) -> Iterator[Hit | Skip]:
     """Outputs of a module grow, shrink or hold outliers.
 
     ## What it checks
     The root mean square of each module's output over the median of its checkpoints of the nine tenths of its steps before (of
-    all of them, what grows with the steps would always have grown many times over); not in the first third of the run,
-    or its first `warmup` steps where that is shorter, for at first all of them grow. `times` as large or as small at two
+    all of them, what grows with the steps would always have grown many times over); not in the first third of the run, or its
+    first `warmup` steps where that is shorter, for at first all of them grow. `max_ratio` as large or as small at two
     checkpoints in a row (of fewer than six, at the last one) is sev2 in the residual stream and a note elsewhere, for single
     branches come and go (M21, D4.5; lab and 19 families: healthy streams at most 4.5 times, branches 6.4). Any module whose
-    level, or spread, in the last third of the steps is over `runaway` times that in the middle third runs away, which is sev2 in
-    the stream, and from `times` on anywhere: outputs that grow with the steps come to 1.7 times, with their square to 2.8
-    (healthy after `warmup` steps: streams at most 1.4, branches 4.4 before a model groks; a rise by half in a hundred steps is
-    to be watched, DR-1).
-    What grew in the stream is a note where the loss fell by `paid` of itself meanwhile, since it was last at most `usual` times
-    as large: it grew with what was learnt. A share of outliers over `outlier_rate` percent is noted (M22; lab: healthy at most
-    0.9).
+    level, or spread, in the last third of the steps is over `runaway_ratio` times that in the middle third runs away, which is
+    sev2 in the stream, and from `max_ratio` on anywhere: outputs that grow with the steps come to 1.7 times, with their square
+    to 2.8 (healthy after `warmup` steps: streams at most 1.4, branches 4.4 before a model groks; a rise by half in a hundred
+    steps is to be watched, DR-1). What grew in the stream is a note where the loss fell by `paid_loss_fall` of itself meanwhile,
+    since it was last at most `usual_ratio` times as large: it grew with what was learnt. A share of outliers over
+    `max_outlier_rate` percent is noted (M22; lab: healthy at most 0.9).
     ## Why it matters
     Outputs that run away overflow in half precision and saturate whatever comes next; outputs that vanish carry nothing.
     ## False alarms
@@ -61,11 +60,11 @@ def activation_drift(
     settled = (rms.steps > min(warmup, rms.steps[-1] / 3))[:, None] & (np.arange(len(rms.steps)) >= 2)[:, None]
     grave = stream.labels if stream is not None else ()
     sizes = [each for each in (rms, std) if each is not None and rms.steps[-1] > warmup]
-    grown = {label: found for each in sizes for label, found in _runaways(each, runaway).items()}
-    for span in _lasting(rms, (ratio > times) & settled):
+    grown = {label: found for each in sizes for label, found in _runaways(each, runaway_ratio).items()}
+    for span in _lasting(rms, (ratio > max_ratio) & settled):
         is_grave = span.label in grave
         if is_grave and loss is not None:
-            is_grave = learnt_since(loss, _last_usual(rms, span, ratio, usual), until=span.first) <= paid
+            is_grave = learnt_since(loss, _last_usual(rms, span, ratio, usual_ratio), until=span.first) <= paid_loss_fall
         if span.label in grave:
             grown.pop(span.label, None)
         elif span.label in grown:
@@ -75,11 +74,11 @@ def activation_drift(
             "sev2" if is_grave else "note",
             "outputs of {where} have grown to {value:.3g} times what they were; the limit is {limit:.0f}",
             badness=ratio,
-            limit=times,
+            limit=max_ratio,
         )
     for label, (first, last, level) in grown.items():
-        since_learnt = loss is not None and learnt_since(loss, first, until=last) > paid
-        is_grave = level >= (runaway if label in grave else times) and not since_learnt
+        since_learnt = loss is not None and learnt_since(loss, first, until=last) > paid_loss_fall
+        is_grave = level >= (runaway_ratio if label in grave else max_ratio) and not since_learnt
         yield Hit(
             severity="sev2" if is_grave else "note",
             where=label,
@@ -87,24 +86,28 @@ def activation_drift(
             last=last,
             worst=last,
             value=level,
-            limit=runaway,
+            limit=runaway_ratio,
             badness=level,
             points=3,
             message="outputs of {where} run away: {value:.3g} times as large in the last third of the run as before it",
         )
-    for span in _lasting(rms, (ratio < 1 / times) & settled):
+    for span in _lasting(rms, (ratio < 1 / max_ratio) & settled):
         yield Hit.over(
             span,
             "sev2" if span.label in grave else "note",
             "outputs of {where} have shrunk to {value:.2g} of what they were; the limit is {limit:.2g}",
             badness=-ratio,
             value=ratio,
-            limit=1 / times,
+            limit=1 / max_ratio,
         )
     if outliers is not None:
-        for span in spans(outliers, outliers.values > outlier_rate, min_points=2):
+        for span in spans(outliers, outliers.values > max_outlier_rate, min_points=2):
             yield Hit.over(
-                span, "note", "{value:.2g} % of the outputs of {where} are outliers", badness=outliers.values, limit=outlier_rate
+                span,
+                "note",
+                "{value:.2g} % of the outputs of {where} are outliers",
+                badness=outliers.values,
+                limit=max_outlier_rate,
             )
 
 

@@ -65,20 +65,19 @@ def barely_moving(
     types: Series | None,
     *,
     warmup: int = 20,
-    slow: float = 0.01,
+    min_relative_movement: float = 0.01,
     min_points: int = 3,
 ) -> Iterator[Hit | Skip]:
     """A trainable tensor stands still, or nearly.
 
     ## What it checks
-    Updates of exactly zero at `min_points` checkpoints in a row, while the learning rate is not zero: sev1, for nothing
-    is applied (playbook D1.5); sev2 where the tensor's gradient is zero as well or is not made, for then the optimizer has
-    nothing to apply. Updates below `slow` of the median tensor's, by the root mean square of their elements as well as
-    relative to the tensor's own size: sev2 (TRI-5; lab's healthy runs stay above 0.04). The first `warmup` steps are not
-    judged.
-    Where no update was measured, what checkpoints show of the weights speaks, from `min_points` of them on: a tensor of which
-    no statistic and no sampled element changes from one to the next, or whose way since the first is below `slow` of
-    the median tensor's. In any record one whose whole way is less than a single ordinary update. These are sev2, for nobody
+    Updates of exactly zero at `min_points` checkpoints in a row, while the learning rate is not zero: sev1, for nothing is
+    applied (playbook D1.5); sev2 where the tensor's gradient is zero as well or is not made, for then the optimizer has nothing
+    to apply. Updates below `min_relative_movement` of the median tensor's, by the root mean square of their elements as well as
+    relative to the tensor's own size: sev2 (TRI-5; lab's healthy runs stay above 0.04). The first `warmup` steps are not judged.
+    Where no update was measured, what checkpoints show of the weights speaks, from `min_points` of them on: a tensor of which no
+    statistic and no sampled element changes from one to the next, or whose way since the first is below `min_relative_movement`
+    of the median tensor's. In any record one whose whole way is less than a single ordinary update. These are sev2, for nobody
     said whether the tensor is to train; a note where its gradient is not recorded though others are.
     ## Why it matters
     The tensor is not in the optimizer, is cut off from the loss, or its update is lost on the way.
@@ -104,7 +103,9 @@ def barely_moving(
     if norm is not None and relative is not None:
         yield from enough
         excused = _as_its_gradient(norm, gradient, adapts)
-        for found in _of_updates(norm, relative, rms, rate, gradient, tensors, excused, warmup, slow, min_points):
+        for found in _of_updates(
+            norm, relative, rms, rate, gradient, tensors, excused, warmup, min_relative_movement, min_points
+        ):
             told |= {found.where or ""} if isinstance(found, Hit) else set()
             yield found
     elif max(each.points for each in (way, seen) if each is not None) < min_points - 1:
@@ -117,7 +118,7 @@ def barely_moving(
         yield hit
     if way is not None:
         far = way.only(lambda name: name not in told)
-        yield from _of_ways(far, measured, rms, rate, gradient, tensors, warmup, slow)
+        yield from _of_ways(far, measured, rms, rate, gradient, tensors, warmup, min_relative_movement)
 
 
 def _of_updates(

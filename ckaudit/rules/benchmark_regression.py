@@ -19,13 +19,13 @@ FEW = 12
 
 @rule("EVAL002", severity="sev2", needs=[microbench_score], unit="score")
 def benchmark_regression(
-    score: Series, *, relative: float = 0.1, k: float = 4.0, history: int = 4, min_points: int = 2
+    score: Series, *, min_relative_fall: float = 0.1, k: float = 4.0, history: int = 4, min_points: int = 2
 ) -> Iterator[Hit | Skip]:
     """A small benchmark falls back.
 
     ## What it checks
-    Each score against its best so far, from `history` values on (M58, SEV2-2): lower by `relative` of it and by `k` robust
-    deviations of its own steps, at `min_points` evaluations in a row or at the last one.
+    Each score against its best so far, from `history` values on (M58, SEV2-2): lower by `min_relative_fall` of it and by `k`
+    robust deviations of its own steps, at `min_points` evaluations in a row or at the last one.
     ## Why it matters
     The loss may go on falling while an ability is lost: data, context or harness changed.
     ## False alarms
@@ -39,9 +39,9 @@ def benchmark_regression(
     if score.points >= 2 * FEW:  # the best of many noisy values is luck
         score = replace(score, values=_smoothed(score.values))
         best = np.fmax.accumulate(np.where(score.finite, score.values, np.nan), axis=0)
-    fallen = (best - score.values > np.maximum(relative * np.abs(best), k * noise)) & (np.arange(len(score.steps)) >= history)[
-        :, None
-    ]
+    fallen = (best - score.values > np.maximum(min_relative_fall * np.abs(best), k * noise)) & (
+        np.arange(len(score.steps)) >= history
+    )[:, None]
     for span in spans(score, fallen):
         if span.points >= min_points or span.last == int(score.steps[-1]):
             row = int(span.rows[0])

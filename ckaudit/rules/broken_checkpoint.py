@@ -13,20 +13,22 @@ from ckaudit.run.spans import spans
 
 
 @rule("FILE002", severity="sev0", needs=[checkpoint_ok], wants=[checkpoint_written, FACTS], unit="1", memory=1)
-def broken_checkpoint(whole: Series, read: Series | None, facts: Manifest | None, *, well: float = 1.0) -> Iterator[Hit | Skip]:
+def broken_checkpoint(
+    whole: Series, read: Series | None, facts: Manifest | None, *, min_health: float = 1.0
+) -> Iterator[Hit | Skip]:
     """A checkpoint of the training was not written whole.
 
     ## What it checks
-    What the trainer says of its own checkpoints (M61): anything below `well` is sev0 (SEV0-2). A session of the recorder that
-    could not write all of its files is sev2.
+    What the trainer says of its own checkpoints (M61): anything below `min_health` is sev0 (SEV0-2). A session of the recorder
+    that could not write all of its files is sev2.
     ## Why it matters
     The last good checkpoint must be protected before the next one takes its place: a resume from a broken one is lost time.
     ## False alarms
     An analysis checkpoint that cannot be read is no checkpoint of the training: reading it says so by itself.
     """
-    mine = whole.values < well
+    mine = whole.values < min_health
     if read is not None:
-        mine &= ~np.isin(whole.steps, read.steps[(read.values < well).any(axis=1)])[:, None]
+        mine &= ~np.isin(whole.steps, read.steps[(read.values < min_health).any(axis=1)])[:, None]
     for span in spans(whole, mine):
         yield Hit.over(
             span,
@@ -34,7 +36,7 @@ def broken_checkpoint(whole: Series, read: Series | None, facts: Manifest | None
             "a checkpoint of the training is not whole: protect the last good one",
             badness=-whole.values,
             value=whole.values,
-            limit=well,
+            limit=min_health,
         )
     for number, session in enumerate(facts.sessions if facts is not None and facts.sessions is not UNSET else []):
         if session.checkpoint_ok is False:
@@ -42,6 +44,6 @@ def broken_checkpoint(whole: Series, read: Series | None, facts: Manifest | None
                 severity="sev2",
                 where=f"session {number}",
                 value=0.0,
-                limit=well,
+                limit=min_health,
                 message="the recorder could not write every file of {where}",
             )

@@ -12,14 +12,14 @@ from ckaudit.run.series import Series
 
 @rule("RANK004", severity="sev2", needs=[comm_time_frac], unit="1")
 def communication_rising(
-    share: Series, *, rise: float = 0.1, parts: int = 3, min_points: int = 3, noise: float = 0.2
+    share: Series, *, min_rise: float = 0.1, parts: int = 3, min_points: int = 3, max_dip_share: float = 0.2
 ) -> Iterator[Hit | Skip]:
     """Communication takes more and more of a step.
 
     ## What it checks
-    The share of a step that is spent communicating (M45: rising trend): the medians of `parts` equal pieces of the run rise
-    from each to the next, by `rise` in all. A piece may lie below the one before by `noise` of that: a share that rises in
-    one step is flat from there on.
+    The share of a step that is spent communicating (M45: rising trend): the medians of `parts` equal pieces of the run rise from
+    each to the next, by `min_rise` in all. A piece may lie below the one before by `max_dip_share` of that: a share that rises
+    in one step is flat from there on.
     ## Why it matters
     A link degrades or a rank falls behind: the others wait for it inside the exchange.
     ## False alarms
@@ -31,8 +31,8 @@ def communication_rising(
     rows = np.flatnonzero(share.finite[:, 0])
     middles = np.array([median(piece) for piece in np.array_split(share.values[rows, 0], parts)])
     whole = float(middles[-1] - middles[0])
-    if whole > rise and (np.diff(middles) > -noise * whole).all():
-        higher = share.values[rows, 0] > middles[0] + noise * whole
+    if whole > min_rise and (np.diff(middles) > -max_dip_share * whole).all():
+        higher = share.values[rows, 0] > middles[0] + max_dip_share * whole
         start = len(rows) // parts + int(higher[len(rows) // parts :].argmax())
         yield Hit(
             severity="sev2",

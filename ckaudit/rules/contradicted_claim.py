@@ -11,13 +11,13 @@ from ckaudit.run.spans import spans
 
 
 @rule("CLM001", severity="sev2", needs=[claimed_value, nearest_allowed_value], unit="1")
-def contradicted_claim(claimed: Series, allowed: Series, *, precision: float = 1e-6) -> Iterator[Hit | Skip]:
+def contradicted_claim(claimed: Series, allowed: Series, *, max_relative_error: float = 1e-6) -> Iterator[Hit | Skip]:
     """A logged number is not what the run's own raw numbers give.
 
     ## What it checks
     Perplexities, averages, gaps, rates, counts, speeds and norms that the trainer logged, against those recomputed from
     its losses, counters, clock and tensors, at the same steps. What lies outside the range that rounding and open
-    conventions allow, by more than `precision` of itself (the error of a float32), is contradicted.
+    conventions allow, by more than `max_relative_error` of itself (the error of a float32), is contradicted.
     ## Why it matters
     One of the two is wrong, and whoever compares runs by it decides on a wrong number.
     ## False alarms
@@ -26,7 +26,7 @@ def contradicted_claim(claimed: Series, allowed: Series, *, precision: float = 1
     """
     off = np.abs(claimed.values - allowed.values)
     badness = off / np.maximum(np.abs(claimed.values) + np.abs(allowed.values), 1e-300)
-    for span in spans(claimed, badness > precision, among=claimed.recorded):
+    for span in spans(claimed, badness > max_relative_error, among=claimed.recorded):
         step, _ = span.worst(badness)
         row = int(np.searchsorted(claimed.steps, step))
         value, limit = float(claimed.values[row, span.column]), float(allowed.values[row, span.column])

@@ -12,11 +12,11 @@ from ckaudit.run.spans import spans
 
 
 @rule("CURV001", severity="sev2", needs=[curvature_trace_est], unit="1")
-def curvature_jump(curvature: Series, *, sharp: float = 5.0, history: int = 5) -> Iterator[Hit | Skip]:
+def curvature_jump(curvature: Series, *, max_ratio: float = 5.0, history: int = 5) -> Iterator[Hit | Skip]:
     """The curvature of the loss rises in one jump.
 
     ## What it checks
-    The trace of the Hessian over the median of the values before, `history` of them at least: over `sharp` the valley has
+    The trace of the Hessian over the median of the values before, `history` of them at least: over `max_ratio` the valley has
     become sharp (M18; the estimate itself is right within a factor of two, so that five is no chance).
     ## Why it matters
     Updates that fitted the old curvature overshoot the new one: a learning rate that was right is too high now (TRI-2).
@@ -25,11 +25,11 @@ def curvature_jump(curvature: Series, *, sharp: float = 5.0, history: int = 5) -
     """
     yield from too_few(curvature, history + 1)
     ratio = over_past(curvature, history)
-    for span in spans(curvature, np.nan_to_num(ratio) > sharp):
+    for span in spans(curvature, np.nan_to_num(ratio) > max_ratio):
         yield Hit.over(
             span,
             "sev2",
             "the curvature of the loss is {value:.3g} times what it was; the limit is {limit:.0f}",
             badness=ratio,
-            limit=sharp,
+            limit=max_ratio,
         )

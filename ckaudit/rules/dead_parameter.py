@@ -32,18 +32,18 @@ def dead_parameter(
     facts: Manifest | None,
     types: Series | None,
     *,
-    alive: float = 1e-7,
-    dead: float = 1e-10,
+    min_alive_norm: float = 1e-7,
+    max_dead_norm: float = 1e-10,
     min_points: int = 2,
     min_fall: float = 1000.0,
 ) -> Iterator[Hit | Skip]:
     """A trainable tensor gets no gradient, or the whole model.
 
     ## What it checks
-    The gradient norm of every trainable tensor: above `alive` is well, below `dead` or exactly zero at `min_points`
-    checkpoints in a row is dead; between the two, or in a single checkpoint, is noted (playbook D1.3). An expert of a
-    mixture is dead after ten checkpoints, and noted before. And the global norm, from three points on: below `dead` at that many
-    in a row, or at the end `min_fall` times below what it was, while the loss has not come down to a tenth.
+    The gradient norm of every trainable tensor: above `min_alive_norm` is well, below `max_dead_norm` or exactly zero at
+    `min_points` checkpoints in a row is dead; between the two, or in a single checkpoint, is noted (playbook D1.3). An expert of
+    a mixture is dead after ten checkpoints, and noted before. And the global norm, from three points on: below `max_dead_norm`
+    at that many in a row, or at the end `min_fall` times below what it was, while the loss has not come down to a tenth.
     ## Why it matters
     The tensor does not learn; something between it and the loss blocks the path: a mask, a zero factor, a detached
     branch.
@@ -57,11 +57,11 @@ def dead_parameter(
         yield needs_one_of(gradient_norm, grad_global_norm)
         return
     if norm is not None:
-        yield from _of_tensors(norm, facts, types, alive, dead, min_points)
+        yield from _of_tensors(norm, facts, types, min_alive_norm, max_dead_norm, min_points)
     if whole is not None and (norm is None or norm.points < whole.points):
         if norm is None:
             yield from too_few(whole, min_points + 1)
-        yield from _of_whole(whole, loss, dead, min_points + 1, min_fall)
+        yield from _of_whole(whole, loss, max_dead_norm, min_points + 1, min_fall)
 
 
 def _of_tensors(

@@ -15,19 +15,20 @@ def dead_units(
     dead: Series | None,
     sparsity: Series | None,
     *,
-    most: float = 0.5,
-    note: float = 0.1,
+    max_dead_share: float = 0.5,
+    note_dead_share: float = 0.1,
     min_points: int = 2,
     max_firing: float = 0.05,
-    max_left: float = 0.25,
+    max_left_share: float = 0.25,
 ) -> Iterator[Hit | Skip]:
     """Units never fire.
 
     ## What it checks
-    The share of each module's units that stay below 1e-3 over a whole batch (F8): over `most` at `min_points` checkpoints
-    in a row is sev2, over `note` is noted (lab: healthy modules at most 0.04 after the first steps, ill ones 0.9 and
-    more). Of modules whose units were not counted, the share of outputs that are not zero: at most `max_firing`, and at most
-    `max_left` of what it was, up to the last checkpoint is sev2. An output that is nothing but zeros throughout is noted.
+    The share of each module's units that stay below 1e-3 over a whole batch (F8): over `max_dead_share` at `min_points`
+    checkpoints in a row is sev2, over `note_dead_share` is noted (lab: healthy modules at most 0.04 after the first steps, ill
+    ones 0.9 and more). Of modules whose units were not counted, the share of outputs that are not zero: at most `max_firing`,
+    and at most `max_left_share` of what it was, up to the last checkpoint is sev2. An output that is nothing but zeros
+    throughout is noted.
     ## Why it matters
     A unit that never fires gets no gradient and cannot come back: the model is narrower than was paid for.
     ## False alarms
@@ -41,21 +42,25 @@ def dead_units(
         return
     if dead is not None:
         yield from too_few(dead, min_points)
-        for span in spans(dead, dead.values > most, min_points=min_points):
+        for span in spans(dead, dead.values > max_dead_share, min_points=min_points):
             yield Hit.over(
                 span,
                 "sev2",
                 "{value:.0%} of the units of {where} never fire; the limit is {limit:.0%}",
                 badness=dead.values,
-                limit=most,
+                limit=max_dead_share,
             )
-        for span in spans(dead, (dead.values > note) & (dead.values <= most), min_points=min_points):
+        for span in spans(dead, (dead.values > note_dead_share) & (dead.values <= max_dead_share), min_points=min_points):
             yield Hit.over(
-                span, "note", "{value:.0%} of the units of {where} are silent over a whole batch", badness=dead.values, limit=note
+                span,
+                "note",
+                "{value:.0%} of the units of {where} are silent over a whole batch",
+                badness=dead.values,
+                limit=note_dead_share,
             )
     if sparsity is not None:
         counted = set(dead.labels) if dead is not None else set()
-        yield from _by_zeros(sparsity.only(lambda name: name not in counted), max_firing, max_left, min_points)
+        yield from _by_zeros(sparsity.only(lambda name: name not in counted), max_firing, max_left_share, min_points)
 
 
 def _by_zeros(sparsity: Series, max_firing: float, max_left: float, min_points: int) -> Iterator[Hit | Skip]:

@@ -39,10 +39,10 @@ def dominant_tensor(
     relative: Series | None,
     facts: Manifest | None,
     *,
-    most: float = 0.95,
-    much: float = 0.7,
-    often: float = 0.5,
-    deep: float = 0.1,
+    max_share: float = 0.95,
+    offender_share: float = 0.7,
+    min_clipped_share: float = 0.5,
+    deep_coefficient: float = 0.1,
     min_points: int = 3,
     warmup: int = 20,
 ) -> Iterator[Hit | Skip]:
@@ -50,12 +50,12 @@ def dominant_tensor(
 
     ## What it checks
     The largest tensor's share in the squared gradient norm. Where clipping acts at three quarters of the checkpoints, or in
-    `often` of the steps around them, a tensor with more than `much` of it at as many is the offender of TRI-3: sev2. An
-    embedding or a head needs `most`, after the first `warmup` steps, and clipping that leaves less than `deep`, where that is
-    known. And without frequent clipping a share over `most` at `min_points` checkpoints in a row after them: sev2 where
-    clipping leaves less than `deep` of the gradient, or where the gradient is over ten times the tensor's own weights, or where
-    it had little before; else a note. A gradient over a hundred times the weights, with that share, is sev2 at a single
-    checkpoint.
+    `min_clipped_share` of the steps around them, a tensor with more than `offender_share` of it at as many is the offender of
+    TRI-3: sev2. An embedding or a head needs `max_share`, after the first `warmup` steps, and clipping that leaves less than
+    `deep_coefficient`, where that is known. And without frequent clipping a share over `max_share` at `min_points` checkpoints
+    in a row after them: sev2 where clipping leaves less than `deep_coefficient` of the gradient, or where the gradient is over
+    ten times the tensor's own weights, or where it had little before; else a note. A gradient over a hundred times the weights,
+    with that share, is sev2 at a single checkpoint.
     ## Why it matters
     Clipping by the global norm then scales every tensor down because of one.
     ## False alarms
@@ -68,9 +68,11 @@ def dominant_tensor(
         yield needs_one_of(gradient_share, top_gradient_share)
         return
     yield from too_few(judged, min_points)
-    offenders = list(_offenders(judged, clip, rate, facts, most, much, often, deep, min_points, warmup))
+    offenders = list(
+        _offenders(judged, clip, rate, facts, max_share, offender_share, min_clipped_share, deep_coefficient, min_points, warmup)
+    )
     yield from offenders
-    yield from _holders(judged, clip, relative, {hit.where for hit in offenders}, most, deep, min_points, warmup)
+    yield from _holders(judged, clip, relative, {hit.where for hit in offenders}, max_share, deep_coefficient, min_points, warmup)
 
 
 def _offenders(

@@ -9,13 +9,13 @@ from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 
 
 @rule("MODEL002", severity="sev2", needs=[FACTS], unit="1")
-def dropout_rate_high(facts: Manifest, *, most: float = 0.5, most_before_head: float = 0.8) -> Iterator[Hit | Skip]:
+def dropout_rate_high(facts: Manifest, *, max_rate: float = 0.5, max_rate_before_head: float = 0.8) -> Iterator[Hit | Skip]:
     """Dropout removes more than it leaves.
 
     ## What it checks
     The largest probability of dropout among the model's modules, as the recorder found it before the first step: more than
-    `most`, the half that Srivastava et al. 2014 drop in the widest layers, and less elsewhere. The one dropout before the
-    classifier of a pooled network, where nothing but the answer follows, is a note up to `most_before_head`: so MobileNetV2's
+    `max_rate`, the half that Srivastava et al. 2014 drop in the widest layers, and less elsewhere. The one dropout before the
+    classifier of a pooled network, where nothing but the answer follows, is a note up to `max_rate_before_head`: so MobileNetV2's
     default of 0.8.
     ## Why it matters
     What is left is scaled up to make good for it, and so is its noise: at nine tenths each value is zero or ten times itself.
@@ -28,17 +28,17 @@ def dropout_rate_high(facts: Manifest, *, most: float = 0.5, most_before_head: f
     if rate is UNSET:
         yield Skip("not_recorded", "run.json does not say how much the modules of the model drop")
         return
-    if isinstance(rate, str) or rate <= most:
+    if isinstance(rate, str) or rate <= max_rate:
         return
     where = None if facts.dropout_module is UNSET else facts.dropout_module
     yield Hit(
-        severity="note" if _is_before_head(where) and rate <= most_before_head else "sev2",
+        severity="note" if _is_before_head(where) and rate <= max_rate_before_head else "sev2",
         where=where,
         first=0,
         last=0,
         worst=0,
         value=rate,
-        limit=most,
+        limit=max_rate,
         points=1,
         message=f"{'a module' if where is None else '{where}'} drops {{value:.3g}} of what goes through it: more than it leaves",
     )

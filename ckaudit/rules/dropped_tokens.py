@@ -16,10 +16,10 @@ def dropped_tokens(
     rate: Series,
     used: Series | None,
     *,
-    usual: float = 1.0,
-    costly: float = 10.0,
-    many: float = 30.0,
-    falling: float = 0.7,
+    usual_percent: float = 1.0,
+    sev2_percent: float = 10.0,
+    sev1_percent: float = 30.0,
+    falling_share: float = 0.7,
     warmup: int = 100,
     min_points: int = 3,
 ) -> Iterator[Hit | Skip]:
@@ -27,14 +27,15 @@ def dropped_tokens(
 
     ## What it checks
     The share of routed tokens that found no room (M26; Switch stays below 1 %), after `warmup` steps, or a third of a shorter
-    log, at `min_points` points in a row: above `many` percent, or above `usual` and rising, it is sev1 (SEV1-5); above
-    `costly` and steady it is sev2; less, or where the last third of the points is below `falling` of the first, it is noted.
-    What is more than a note began with the first of the points in a row above `costly`, warm-up or not.
+    log, at `min_points` points in a row: above `sev1_percent` percent, or above `usual_percent` and rising, it is sev1 (SEV1-5);
+    above `sev2_percent` and steady it is sev2; less, or where the last third of the points is below `falling_share` of the
+    first, it is noted. What is more than a note began with the first of the points in a row above `sev2_percent`, warm-up or
+    not.
     ## Why it matters
     A dropped token passes the layer unchanged: its share of the compute and of the data is lost.
     ## False alarms
     A young router drops many tokens, fewer all the time: healthy models of the lab's dev split fall from 30 % to 3 % in 400
-    steps, or drop 13 to 17 % up to step 300 while all experts are used alike: there twice `costly` is allowed. With few
+    steps, or drop 13 to 17 % up to step 300 while all experts are used alike: there twice `sev2_percent` is allowed. With few
     tokens in a batch a capacity of 1.25 times the mean share is exceeded by chance now and then: some percent stay.
     """
     known = np.flatnonzero(rate.finite[:, 0])
@@ -43,22 +44,22 @@ def dropped_tokens(
         return
     late = np.arange(len(rate.steps)) >= known[min(int((rate.steps[known] <= warmup).sum()), len(known) // 3)]
     needed = min(min_points, max(2, int(late[known].sum())))
-    for span in spans(rate, (rate.values > usual) & late[:, None], min_points=needed):
+    for span in spans(rate, (rate.values > usual_percent) & late[:, None], min_points=needed):
         values = rate.values[known[known <= span.rows[-1]], 0]
         third = max(1, len(values) // 3)
         first, last = median(values[:third]), median(values[-third:])
-        rising, steady = last > first / falling, last >= falling * first
+        rising, steady = last > first / falling_share, last >= falling_share * first
         tail = ", and more and more" if rising else "" if steady else ", but fewer"
         usually = median(rate.values[span.rows, 0])
-        limit = 2 * costly if _is_young_and_even(used, rate, warmup) else costly
-        grave, dear = usually > many or rising, usually > limit and steady
+        limit = 2 * sev2_percent if _is_young_and_even(used, rate, warmup) else sev2_percent
+        grave, dear = usually > sev1_percent or rising, usually > limit and steady
         whole = reaching_back(span, rate, rate.values > limit) if grave or dear else span
         yield Hit.over(
             whole,
             "sev1" if grave else "sev2" if dear else "note",
             "up to {value:.3g} % of the tokens sent to the experts of all layers are dropped" + tail,
             badness=rate.values,
-            limit=usual,
+            limit=usual_percent,
         )
 
 

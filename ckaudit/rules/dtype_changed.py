@@ -11,12 +11,12 @@ from ckaudit.run.series import Series
 
 
 @rule("AMP003", severity="sev2", needs=[element_type], unit="1")
-def dtype_changed(types: Series, *, min_points: int = 2, lasting: int = 1) -> Iterator[Hit | Skip]:
+def dtype_changed(types: Series, *, min_points: int = 2, lasting_points: int = 1) -> Iterator[Hit | Skip]:
     """Tensors change their precision.
 
     ## What it checks
     The element type of every weight and of every module's output, from checkpoint to checkpoint (at least `min_points`). A
-    type other than the first one, at `lasting` checkpoints in a row up to the end, is a change.
+    type other than the first one, at `lasting_points` checkpoints in a row up to the end, is a change.
     ## Why it matters
     Autocast was lost, or the weights were loaded in another type: steps take another time, small updates vanish or are kept,
     and what is compared with the time before is not the same training (SR-3).
@@ -30,7 +30,7 @@ def dtype_changed(types: Series, *, min_points: int = 2, lasting: int = 1) -> It
         if len(rows) < min_points or values[0] == values[-1]:
             continue
         start = int(np.flatnonzero(values != values[-1])[-1]) + 1
-        if len(rows) - start < lasting:
+        if len(rows) - start < lasting_points:
             continue
         yield Hit(
             severity="sev2",

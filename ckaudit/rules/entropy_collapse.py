@@ -36,26 +36,27 @@ def entropy_collapse(
     start: Series | None,
     loss: Series | None,
     *,
-    max_left: float = 0.25,
-    max_left_calm: float = 0.1,
-    hot: float = 50.0,
-    most: float = 0.5,
-    early: float = 0.35,
-    learnt: float = 0.25,
+    max_left_share: float = 0.25,
+    max_left_share_calm: float = 0.1,
+    saturated_logit: float = 50.0,
+    max_collapsed_share: float = 0.5,
+    min_early_entropy: float = 0.35,
+    min_loss_fall: float = 0.25,
 ) -> Iterator[Hit | Skip]:
     """Attention heads look at one key only.
 
     ## What it checks
     What is left of the entropy of each head. A head has collapsed where it sees fewer than two keys in the mean (below log 2,
-    F10) and at most `max_left` is left of the widest it was: healthy heads keep 0.4 and more while they learn, and of short
-    sequences log 2 alone is not little. In a run that began knowing nothing the log of the keys stands for the widest, so that
-    what was sharp from the first step on counts as well. Where the largest logit of a head is recorded and over `hot`, it is
-    saturated, and need not see fewer than two keys; where it is not, its sharpness is a choice, and only `max_left_calm` counts.
-    When more than `most` of all heads have collapsed, it is sev1 (SEV1-3); more than `most` of one layer's is sev2, and noted
-    where they have chosen: no logit of the layer is over `hot`, and the loss has fallen by `learnt` of itself since their
-    median was soft. Single heads with less than `max_left_calm` are noted. Where the median of all heads is below `early` of
-    the possible, in a run that began knowing nothing and whose loss has not yet fallen by `learnt`, that is noted (lab: ordinary
-    runs from 0.77, a scale that is missing up to 0.29; one that is large by design comes as low).
+    F10) and at most `max_left_share` is left of the widest it was: healthy heads keep 0.4 and more while they learn, and of
+    short sequences log 2 alone is not little. In a run that began knowing nothing the log of the keys stands for the widest, so
+    that what was sharp from the first step on counts as well. Where the largest logit of a head is recorded and over
+    `saturated_logit`, it is saturated, and need not see fewer than two keys; where it is not, its sharpness is a choice, and
+    only `max_left_share_calm` counts. When more than `max_collapsed_share` of all heads have collapsed, it is sev1 (SEV1-3);
+    more than `max_collapsed_share` of one layer's is sev2, and noted where they have chosen: no logit of the layer is over
+    `saturated_logit`, and the loss has fallen by `min_loss_fall` of itself since their median was soft. Single heads with less
+    than `max_left_share_calm` are noted. Where the median of all heads is below `min_early_entropy` of the possible, in a run
+    that began knowing nothing and whose loss has not yet fallen by `min_loss_fall`, that is noted (lab: ordinary runs from 0.77,
+    a scale that is missing up to 0.29; one that is large by design comes as low).
     ## Why it matters
     Saturated softmax passes no gradient to queries and keys: the logits have outgrown their scale (TRI-4).
     ## False alarms
@@ -68,35 +69,39 @@ def entropy_collapse(
     knew_nothing = _knew_nothing(start)
     kept = np.fmin(left.values, share) if knew_nothing else left.values
     is_sharp = ~((unknown if entropy is None else _beside(left, entropy)) >= TWO_KEYS)
-    collapsed = left.finite & (is_sharp | (logits > hot)) & (kept <= np.where(logits <= hot, max_left_calm, max_left))
+    collapsed = (
+        left.finite
+        & (is_sharp | (logits > saturated_logit))
+        & (kept <= np.where(logits <= saturated_logit, max_left_share_calm, max_left_share))
+    )
     told, layers = np.zeros_like(collapsed), np.array([layer_of(label) for label in left.labels])
     for group in (None, *dict.fromkeys(layers.tolist())):
         mine = np.ones(len(layers), bool) if group is None else layers == group
         portion = _portion(left, collapsed[:, mine], left.finite[:, mine], group or "attention")
-        for span in _lasting(portion, (portion.values > most) & ~told[:, mine].any(axis=1, keepdims=True)):
+        for span in _lasting(portion, (portion.values > max_collapsed_share) & ~told[:, mine].any(axis=1, keepdims=True)):
             told[np.ix_(span.rows, mine)] = True
             severity: Severity = "sev1" if group is None else "sev2"
-            if group is not None and loss is not None and 0 < np.nanmax(logits[:, mine], initial=0) <= hot:
+            if group is not None and loss is not None and 0 < np.nanmax(logits[:, mine], initial=0) <= saturated_logit:
                 wide = np.where(np.isfinite(share), share, left.values)[:, mine]
-                severity = "note" if learnt_since(loss, _last_soft(left, wide, span.first)) > learnt else severity
+                severity = "note" if learnt_since(loss, _last_soft(left, wide, span.first)) > min_loss_fall else severity
             yield Hit.over(
                 span,
                 severity,
                 "{value:.0%} of the heads of {where} attend to one key only; the limit is {limit:.0%}",
                 badness=portion.values,
-                limit=most,
+                limit=max_collapsed_share,
             )
     if knew_nothing and loss is not None:
-        yield from _too_early(left, share, told, loss, early=early, learnt=learnt)
+        yield from _too_early(left, share, told, loss, early=min_early_entropy, learnt=min_loss_fall)
     smallest = np.fmin(share, kept)
-    for span in _lasting(left, (smallest < max_left_calm) & ~told):
+    for span in _lasting(left, (smallest < max_left_share_calm) & ~told):
         yield Hit.over(
             span,
             "note",
             "{where} attends to one key only: {value:.2g} of its entropy is left; the limit is {limit:.2g}",
             badness=-smallest,
             value=smallest,
-            limit=max_left_calm,
+            limit=max_left_share_calm,
         )
 
 

@@ -12,14 +12,14 @@ from ckaudit.run.series import Series
 
 @rule("EVL004", severity="sev2", needs=[eval_in_training_mode], wants=[train_loss_raw], unit="1")
 def evaluated_in_training_mode(
-    share: Series, loss: Series | None, *, min_points: int = 2, most: float = 0.5
+    share: Series, loss: Series | None, *, min_points: int = 2, max_step_share: float = 0.5
 ) -> Iterator[Hit | Skip]:
     """Evaluations run in training mode.
 
     ## What it checks
     Passes without gradients in which dropout was on or batch norm took the statistics of its batch. In two evaluations
-    (`min_points`) it is no slip. Where such passes come in more than `most` of the steps from then on they are taken to be a
-    part of the training itself, as where a model makes its own targets, and are not judged.
+    (`min_points`) it is no slip. Where such passes come in more than `max_step_share` of the steps from then on they are taken
+    to be a part of the training itself, as where a model makes its own targets, and are not judged.
     ## Why it matters
     Validation losses are too high by what dropout costs, and as noisy as the units dropped; batch norm even learns from the
     held-out set. No two checkpoints can be compared, and the best of them is chosen by chance.
@@ -35,7 +35,7 @@ def evaluated_in_training_mode(
         return
     first, last = int(steps[bad][0]), int(steps[bad][-1])
     taken = 0 if loss is None else int((loss.steps >= first).sum())
-    if bad.sum() - 1 > most * (taken - 1) > 0:
+    if bad.sum() - 1 > max_step_share * (taken - 1) > 0:
         yield Skip("not_applicable", f"{bad.sum()} of {taken} steps make passes without gradients in training mode: it trains so")
         return
     worst = int(np.argmax(values))

@@ -17,19 +17,20 @@ def evaluation_artifact_changed(
     val: Series | None,
     train: Series | None,
     *,
-    equal: float = 1.0,
-    alone: float = 5.0,
-    least: float = 0.05,
-    before: int = 4,
-    after: int = 3,
+    full_agreement: float = 1.0,
+    min_ratio: float = 5.0,
+    min_loss_share: float = 0.05,
+    evals_before: int = 4,
+    evals_after: int = 3,
 ) -> Iterator[Hit | Skip]:
     """Files that an evaluation rests on have changed.
 
     ## What it checks
     The hash of every artifact at every evaluation against the one that run.json names, else the first: anything below
-    `equal` is another file (M59, SR-1). Where nobody hashed them: one step of the held-out loss against the training loss,
-    more than `alone` times any of the three before it and of those after it, and `least` of the loss, with `before` evaluations
-    before it and `after` after it in which the two go on side by side, as they do where only the ruler was changed.
+    `full_agreement` is another file (M59, SR-1). Where nobody hashed them: one step of the held-out loss against the training
+    loss, more than `min_ratio` times any of the three before it and of those after it, and `min_loss_share` of the loss, with
+    `evals_before` evaluations before it and `evals_after` after it in which the two go on side by side, as they do where only
+    the ruler was changed.
     ## Why it matters
     Scores on both sides of the change do not compare: a regression, or a gain, may be of the harness alone.
     ## False alarms
@@ -37,16 +38,16 @@ def evaluation_artifact_changed(
     that steps because model or data changed takes the training loss with it, or goes on apart from it: neither is told.
     """
     if same is None:
-        yield from _stepped(val, train, alone, least, before, after)
+        yield from _stepped(val, train, min_ratio, min_loss_share, evals_before, evals_after)
         return
-    for span in spans(same, same.values < equal):
+    for span in spans(same, same.values < full_agreement):
         yield Hit.over(
             span,
             "sev2",
             "{where} is not the artifact of the earlier evaluations: scores before and after do not compare",
             badness=-same.values,
             value=same.values,
-            limit=equal,
+            limit=full_agreement,
         )
 
 

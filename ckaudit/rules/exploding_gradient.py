@@ -35,8 +35,8 @@ def exploding_gradient(
     note_ratio: float = 4.0,
     max_ratio: float = 10.0,
     min_points: int = 3,
-    shock: float = 1000.0,
-    felt: float = 0.05,
+    shock_ratio: float = 1000.0,
+    felt_loss_share: float = 0.05,
     slide_ratio: float = 2.5,
 ) -> Iterator[Hit | Skip]:
     """The gradient norm leaves its usual size by an order of magnitude and stays there.
@@ -44,7 +44,7 @@ def exploding_gradient(
     ## What it checks
     The global gradient norm over the median of the 50 points before it, ten at least. From `max_ratio` on
     (trainproof and runmedic use the same ten) for `min_points` points in a row it is an explosion (playbook D4.3). A
-    shorter one over `shock` is sev2: a plateau that is left reaches 110 (lab), a large spike 160 (public logs), a flipped
+    shorter one over `shock_ratio` is sev2: a plateau that is left reaches 110 (lab), a large spike 160 (public logs), a flipped
     bit 650,000. What is shorter but over `note_ratio` is noted, all of it once.
     And from three points on, whatever their number: a norm whose end lies `max_ratio` times above what it was before, and
     above all of it, for one that grows slowly takes the running median with it; sev2 where its last point alone says so.
@@ -52,7 +52,7 @@ def exploding_gradient(
     axis, M09) is sev2: none of 114 healthy recordings and public logs comes to twice.
     Where a black box holds the step of a short one, and a tensor has most of the squared norm, that is the place.
     An explosion is only noted where the norm stays below its own median over the first ten points, or has grown by less than
-    `max_ratio` to the power of 1.5, and the loss stays within `felt` of its range above the lowest.
+    `max_ratio` to the power of 1.5, and the loss stays within `felt_loss_share` of its range above the lowest.
     ## Why it matters
     Without clipping the next updates throw the weights out of their basin; with clipping they all point where one batch
     did.
@@ -69,7 +69,7 @@ def exploding_gradient(
     ratio = _over_running_median(norm)  # (T, 1)
     exploded = False
     for span in spans(norm, np.nan_to_num(ratio) > max_ratio, min_points=min_points):
-        if _is_harmless(span, norm, loss, felt):
+        if _is_harmless(span, norm, loss, felt_loss_share):
             continue
         exploded = True
         yield Hit.over(
@@ -80,20 +80,20 @@ def exploding_gradient(
             limit=max_ratio,
         )
         ratio[span.rows] = np.nan
-    for span in spans(norm, np.nan_to_num(ratio) > shock):
+    for span in spans(norm, np.nan_to_num(ratio) > shock_ratio):
         exploded = True
         hit = Hit.over(
             span,
             "sev2",
             "the gradient norm is {value:.3g}x its running median for a moment; batches stay below {limit:.0f}x",
             badness=ratio,
-            limit=shock,
+            limit=shock_ratio,
         )
         yield _placed(hit, box)
         ratio[span.rows] = np.nan
     if not exploded and (growth := sustained_growth(norm.values[positive, 0], min_ratio=max_ratio)) is not None:
         exploded = True
-        yield _grown(norm, positive, growth, loss, felt, max_ratio)
+        yield _grown(norm, positive, growth, loss, felt_loss_share, max_ratio)
     if not exploded and (turn := slide(norm.values[positive, 0], times=slide_ratio)) is not None:
         rows = positive[turn.first : turn.last + 1]
         yield Hit(

@@ -21,16 +21,16 @@ def frequent_clipping(
     warmup: int = 100,
     note_rate: float = 0.5,
     max_rate: float = 0.9,
-    deep: float = 0.1,
+    deep_coefficient: float = 0.1,
     min_points: int = 3,
 ) -> Iterator[Hit | Skip]:
     """Clipping acts at almost every step and takes most of the gradient away.
 
     ## What it checks
-    The share of clipped steps in the last hundred (M10), not in the first `warmup` steps. Above `max_rate`, while
-    clipping leaves less than `deep` of the gradient at `min_points` points in a row, it hides a cause (playbook D4.4);
-    above `note_rate` it is noted. Each is said once, from the first such point to the last; deep clipping began with the
-    first coefficient of those in a row below `deep`, warm-up or not.
+    The share of clipped steps in the last hundred (M10), not in the first `warmup` steps. Above `max_rate`, while clipping
+    leaves less than `deep_coefficient` of the gradient at `min_points` points in a row, it hides a cause (playbook D4.4); above
+    `note_rate` it is noted. Each is said once, from the first such point to the last; deep clipping began with the first
+    coefficient of those in a row below `deep_coefficient`, warm-up or not.
     ## Why it matters
     Clipping that never rests is a second learning rate, set by whichever tensor is largest (TRI-3).
     ## False alarms
@@ -49,7 +49,7 @@ def frequent_clipping(
         return
     left = at(coefficient, rate.steps).values if coefficient is not None else np.full(rate.values.shape, np.nan)  # (T, 1)
     judged = rate.finite & late[:, None]
-    high = (rate.values > max_rate) & (left < deep) & (left > 0) & judged
+    high = (rate.values > max_rate) & (left < deep_coefficient) & (left > 0) & judged
     grave = list(spans(rate, high, among=judged & (left != 0), min_points=min_points))
     rows = np.concatenate([span.rows for span in grave]) if grave else np.empty(0, np.int64)
     if len(rows) and coefficient is not None:
@@ -59,11 +59,11 @@ def frequent_clipping(
             "sev2",
             left,
             at_least=False,
-            limit=deep,
+            limit=deep_coefficient,
             message=f"clipping leaves {median(left[rows, 0]):.2g} of the gradient at the median step, {{value:.2g}} at the "
             "worst; limits usually leave over {limit:.1g}",
         )
-        began = _began(coefficient, int(rate.steps[rows[0]]), deep)
+        began = _began(coefficient, int(rate.steps[rows[0]]), deep_coefficient)
         judged &= ~((rate.steps >= began) & (rate.steps <= rate.steps[rows[-1]]))[:, None]
         yield replace(hit, first=began)
     mild = np.flatnonzero((rate.values > note_rate) & judged)

@@ -27,16 +27,16 @@ def frozen_parameter(
     update: Series | None,
     start: Series | None,
     *,
-    minority: float = 0.5,
+    max_frozen_share: float = 0.5,
     min_points: int = 3,
-    knows: float = 0.5,
+    min_nats_below_guess: float = 0.5,
 ) -> Iterator[Hit | Skip]:
     """Tensors that neighbours of their kind train are not trained.
 
     ## What it checks
-    Tensors that do not ask for a gradient, and those that do but never got one nor an update at `min_points` checkpoints,
-    while others train. Fewer than `minority` of all is sev2, for who freezes on purpose usually freezes most; else a
-    note. It is a note as well where the first loss is by `knows` nats lower than a guess: then the model was trained
+    Tensors that do not ask for a gradient, and those that do but never got one nor an update at `min_points` checkpoints, while
+    others train. Fewer than `max_frozen_share` of all is sev2, for who freezes on purpose usually freezes most; else a note. It
+    is a note as well where the first loss is by `min_nats_below_guess` nats lower than a guess: then the model was trained
     before.
     ## Why it matters
     They stay as they were drawn, at random, and the loss falls nonetheless: nobody sees it (once in a model of 175
@@ -55,8 +55,8 @@ def frozen_parameter(
     found = [name for name in still if not _is_meant(name, config)]
     if not found or len(found) == len(names):
         return
-    learnt = start is not None and start.finite.any() and float(start.values[start.finite][0]) < -knows
-    by_intent = learnt or len(still) >= minority * len(names) or whole_parts(still, names) >= {*found}
+    learnt = start is not None and start.finite.any() and float(start.values[start.finite][0]) < -min_nats_below_guess
+    by_intent = learnt or len(still) >= max_frozen_share * len(names) or whole_parts(still, names) >= {*found}
     severity: Severity = "note" if by_intent else "sev2"
     yield Hit(
         severity=severity,

@@ -13,14 +13,14 @@ from ckaudit.run.series import Series
 
 @rule("EVL003", severity="note", needs=[train_val_gap, val_loss], wants=[val_rise], unit="nats/token")
 def gap_widens(
-    gap: Series, val: Series, rise: Series | None, *, least: float = 0.1, chance: float = 0.02, min_evals: int = 10
+    gap: Series, val: Series, rise: Series | None, *, min_gap_share: float = 0.1, max_chance: float = 0.02, min_evals: int = 10
 ) -> Iterator[Hit | Skip]:
     """The gap between held-out and training loss widens while both still fall.
 
     ## What it checks
     The gap over the second half of the evaluations, `min_evals` at least in all: a trend upwards that is chance with a
-    probability below `chance` (Mann 1945), to a gap above `least` of the held-out loss (M55), while that loss is at its
-    best.
+    probability below `max_chance` (Mann 1945), to a gap above `min_gap_share` of the held-out loss (M55), while that loss is at
+    its best.
     ## Why it matters
     Overfitting begins like that: more data, or fewer passes over it, would still help.
     ## False alarms
@@ -34,7 +34,7 @@ def gap_widens(
     late = known[len(known) // 2 :]
     trend = theil_sen(gap.steps[late].astype(float), gap.values[late, 0])
     width, level = float(gap.values[late[-1], 0]), float(val.values[late[-1], 0])
-    if not (trend.slope > 0 and trend.p < chance and width > least * abs(level)):
+    if not (trend.slope > 0 and trend.p < max_chance and width > min_gap_share * abs(level)):
         return
     if rise is not None and float(np.nan_to_num(rise.values[late[-1], 0])) > 0.01:
         return
@@ -46,6 +46,6 @@ def gap_widens(
         points=len(late),
         worst=int(gap.steps[late[-1]]),
         value=width,
-        limit=least * abs(level),
+        limit=min_gap_share * abs(level),
         message="the held-out loss lies {value:.3g} above the training loss, and the gap widens steadily",
     )

@@ -27,17 +27,17 @@ def gradient_noise_too_high(
     loss: Series,
     facts: Manifest,
     *,
-    few: float = 4.0,
-    jitter: float = 0.05,
-    calm: float = 0.0035,
+    min_rows: float = 4.0,
+    max_loss_jitter: float = 0.05,
+    calm_update: float = 0.0035,
     min_points: int = 3,
 ) -> Iterator[Hit | Skip]:
     """Updates are as long as those of a large batch, and are made of a few rows.
 
     ## What it checks
-    The rows of an update: its tokens (M08) over the sequence length in run.json. Where there are fewer than `few`, and the
-    loss jumps by more than `jitter` of itself from one step to the next (the median of the second half), the norm of an
-    update over that of all weights (M11) may be `calm` for one row and grows with the root of the rows; it is more at
+    The rows of an update: its tokens (M08) over the sequence length in run.json. Where there are fewer than `min_rows`, and the
+    loss jumps by more than `max_loss_jitter` of itself from one step to the next (the median of the second half), the norm of an
+    update over that of all weights (M11) may be `calm_update` for one row and grows with the root of the rows; it is more at
     `min_points` points in a row.
     ## Why it matters
     A gradient of few rows is mostly their noise, which falls with the root of the rows only (McCandlish et al. 2018). Adam's
@@ -52,10 +52,10 @@ def gradient_noise_too_high(
         return
     yield from too_few(ratio, min_points)
     counts = tokens.values[tokens.finite]
-    rows = median(counts) / facts.sequence_length if counts.size else few
-    if rows >= few or (jump := typical_jump(loss)) is None or jump <= jitter:
+    rows = median(counts) / facts.sequence_length if counts.size else min_rows
+    if rows >= min_rows or (jump := typical_jump(loss)) is None or jump <= max_loss_jitter:
         return
-    limit, batch = calm * rows**0.5, "a single sequence" if rows <= 1 else f"{rows:.2g} sequences"
+    limit, batch = calm_update * rows**0.5, "a single sequence" if rows <= 1 else f"{rows:.2g} sequences"
     for span in spans(ratio, ratio.values > limit, min_points=min_points):
         yield Hit.over(
             span,

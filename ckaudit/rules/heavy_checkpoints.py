@@ -16,9 +16,9 @@ def heavy_checkpoints(
     time: Series | None,
     size: Series | None,
     *,
-    seconds: float = 30.0,
-    megabytes: float = 100.0,
-    relative: float = 1.0,
+    min_seconds: float = 30.0,
+    min_megabytes: float = 100.0,
+    min_relative_growth: float = 1.0,
     history: int = 5,
     k: float = 6.0,
 ) -> Iterator[Hit | Skip]:
@@ -26,15 +26,15 @@ def heavy_checkpoints(
 
     ## What it checks
     Time and size of each checkpoint against the median of all before, from `history` on (M62 spike or growth, M63 sudden jump):
-    more by `k` robust deviations, by `relative` of it, and by `seconds` or `megabytes`.
+    more by `k` robust deviations, by `min_relative_growth` of it, and by `min_seconds` or `min_megabytes`.
     ## Why it matters
     The store fills up or fails, or something is saved that should not be; the training waits for it.
     ## False alarms
     Analysis checkpoints are small, and their grids take turns: they stay below the least amounts.
     """
     found = [
-        (time, seconds, "takes {value:.3g} s, before {limit:.3g}"),
-        (size, 1e6 * megabytes, "is {value:.3g} bytes, before {limit:.3g}"),
+        (time, min_seconds, "takes {value:.3g} s, before {limit:.3g}"),
+        (size, 1e6 * min_megabytes, "is {value:.3g} bytes, before {limit:.3g}"),
     ]
     if time is None and size is None:
         yield needs_one_of(checkpoint_time, checkpoint_size)
@@ -42,7 +42,7 @@ def heavy_checkpoints(
     for series, least, what in found:
         if series is None:
             continue
-        away, usual = departures(series, least=least, relative=relative, history=history, k=k)
+        away, usual = departures(series, least=least, relative=min_relative_growth, history=history, k=k)
         for span in spans(series, np.nan_to_num(away) > 1):
             step, _ = span.worst(away)
             row = int(np.searchsorted(series.steps, step))

@@ -30,13 +30,13 @@ def hidden_nonfinite(
     skipped: Series | None,
     *,
     min_points: int = 1,
-    least: float = 0.05,
+    min_loss: float = 0.05,
 ) -> Iterator[Hit | Skip]:
     """The log is clean where other numbers are not finite.
 
     ## What it checks
     Steps with a finite loss though weights or outputs are not finite: no such loss exists. And steps whose gradients are not
-    finite while the loss reads exactly zero after one above `least`, or exactly what it read at both points before, at
+    finite while the loss reads exactly zero after one above `min_loss`, or exactly what it read at both points before, at
     `min_points` points in a row: a logger put it there (the Hugging Face Trainer does so by default).
     ## Why it matters
     Who reads the curve sees a good step, and the number that should stop the run is gone.
@@ -53,7 +53,7 @@ def hidden_nonfinite(
         bad -= {int(step) for step in skipped.steps[(skipped.values > 0).any(axis=1)]}
     values = loss.values[:, 0]
     same = np.diff(values, prepend=np.nan) == 0
-    stopped = _fell_to_zero(values, least) | (same & np.roll(same, 1))
+    stopped = _fell_to_zero(values, min_loss) | (same & np.roll(same, 1))
     hidden = _among(loss.steps, lost) | (_among(loss.steps, bad) & stopped)
     for span in spans(loss, hidden[:, None] & loss.finite, min_points=min_points):
         yield Hit.over(

@@ -47,14 +47,14 @@ COUNTS = (tokens_seen, steps_seen)
 
 @rule("VALUE001", severity="sev1", needs=[], wants=[FACTS, *LOSSES, *SHARES, *PERCENT, *POSITIVE, *COUNTS], unit="1")
 def impossible_value(
-    facts: Manifest | None, *found: Series | None, rounding: float = 0.01, min_points: int = 1
+    facts: Manifest | None, *found: Series | None, max_rounding: float = 0.01, min_points: int = 1
 ) -> Iterator[Hit | Skip]:
     """A number lies outside what is possible.
 
     ## What it checks
     Shares outside 0 to 1, percentages outside 0 to 100, negative norms and learning rates, counts that fall, and, where the
     vocabulary is known and the loss so a cross entropy, losses below zero (the catalogue's formulas; for the utilisation of
-    the hardware M41). `rounding` leaves room at the ends; `min_points` in a row are needed.
+    the hardware M41). `max_rounding` leaves room at the ends; `min_points` in a row are needed.
     ## Why it matters
     The number is computed wrongly, and so is all that is decided by it: a peak that is half of the truth makes a utilisation
     of 130 % (flame, issue 7), a loss below zero is climbed.
@@ -71,7 +71,7 @@ def impossible_value(
     limits |= {each.name: (0.0, math.inf) for each in (*POSITIVE, *(LOSSES if is_entropy else ()))}
     for name, (low, high) in limits.items():
         if name in named:
-            room = rounding * high if math.isfinite(high) else 0.0
+            room = max_rounding * high if math.isfinite(high) else 0.0
             yield from _outside(named[name], low - room, high + room, low, high, min_points)
     resumed = facts is not None and facts.sessions is not UNSET and len(facts.sessions) > 1
     for each in COUNTS:

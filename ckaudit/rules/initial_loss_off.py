@@ -34,17 +34,18 @@ def initial_loss_off(
     speed: Series | None,
     tokens: Series | None,
     *,
-    twice: float = 2.0,
-    noted: float = 0.03,
-    largest: int = 1_000_000,
+    sev2_ratio: float = 2.0,
+    note_share: float = 0.03,
+    max_vocabulary: int = 1_000_000,
 ) -> Iterator[Hit | Skip]:
     """The first loss is not that of a model that knows nothing.
 
     ## What it checks
-    The loss of step 0 or 1 over the log of the vocabulary, the cost of a uniform guess (playbook D1.1). More than `twice` as
-    much is sev2: a head or all matrices initialized too large give 4 to 8 times as much, a sum over tokens thousands. More than
-    `noted` above it or below it is a note, and a loss below zero is sev1: that is no cross entropy. Where a log counts tokens and
-    nobody tells the vocabulary, a first loss `twice` the log of `largest` is sev2: no public vocabulary is half as large.
+    The loss of step 0 or 1 over the log of the vocabulary, the cost of a uniform guess (playbook D1.1). More than `sev2_ratio`
+    as much is sev2: a head or all matrices initialized too large give 4 to 8 times as much, a sum over tokens thousands. More
+    than `note_share` above it or below it is a note, and a loss below zero is sev1: that is no cross entropy. Where a log counts
+    tokens and nobody tells the vocabulary, a first loss `sev2_ratio` the log of `max_vocabulary` is sev2: no public vocabulary
+    is half as large.
     ## Why it matters
     The model begins with confident wrong guesses, and the first steps are spent on taking them back; or what is called the
     loss is a sum, or has the wrong sign.
@@ -56,9 +57,11 @@ def initial_loss_off(
     if facts.vocabulary is UNSET:
         first = np.flatnonzero((losses.steps <= 1) & losses.finite[:, 0])[-1:]
         loss = float(losses.values[first[0], 0]) if len(first) and (speed or tokens) else 0.0
-        if loss > twice * math.log(largest):
-            message = f"the first loss is {{value:.4g}}; a uniform guess among {largest:,} tokens costs {{limit:.4g}}: " + WHY
-            yield _hit("sev2", int(losses.steps[first[0]]), loss, math.log(largest), message)
+        if loss > sev2_ratio * math.log(max_vocabulary):
+            message = (
+                f"the first loss is {{value:.4g}}; a uniform guess among {max_vocabulary:,} tokens costs {{limit:.4g}}: " + WHY
+            )
+            yield _hit("sev2", int(losses.steps[first[0]]), loss, math.log(max_vocabulary), message)
         else:
             yield Skip("not_recorded", "needs vocabulary")
         return
@@ -74,9 +77,9 @@ def initial_loss_off(
         return
     if loss < 0:
         yield _hit("sev1", step, loss, 0.0, "the first loss is {value:.4g}: a cross entropy is never below zero")
-    elif loss > twice * uniform:
+    elif loss > sev2_ratio * uniform:
         yield _hit("sev2", step, loss, uniform, "the first loss is {value:.4g}, a uniform guess costs {limit:.4g}: " + WHY)
-    elif abs(off) > noted * uniform:
+    elif abs(off) > note_share * uniform:
         side = "above" if off > 0 else "below, as of weights that were trained before,"
         yield _hit("note", step, loss, uniform, "the first loss is {value:.4g}, " + side + " the {limit:.4g} of a uniform guess")
 

@@ -13,13 +13,14 @@ from ckaudit.run.tensors import TensorTable, table_of
 
 @rule("MOVE005", severity="sev2", needs=[relative_movement], wants=[FACTS], unit="1")
 def initialization_lost(
-    moved: Series, facts: Manifest | None, *, most: float = 1.0, young: int = 12, fewest: int = 4
+    moved: Series, facts: Manifest | None, *, max_movement: float = 1.0, first_steps: int = 12, min_matrices: int = 4
 ) -> Iterator[Hit | Skip]:
     """The first steps carry the weights further than they were large.
 
     ## What it checks
     How far the matrices have come from where they started, over their initial norm (playbook D2.6), at the first checkpoint
-    within `young` steps: the median of at least `fewest` of them above `most` (lab: healthy runs come to 0.4 in ten steps).
+    within `first_steps` steps: the median of at least `min_matrices` of them above `max_movement` (lab: healthy runs come to 0.4
+    in ten steps).
     ## Why it matters
     The scale of the initial weights is what keeps signals and gradients in range; an optimizer that has seen ten gradients
     knows no better one. Training often goes on, from a worse start.
@@ -28,14 +29,14 @@ def initialization_lost(
     """
     table = table_of(facts)
     matrices = moved.only(lambda name: _is_matrix(name, table))
-    rows = np.flatnonzero((matrices.steps > 0) & (matrices.steps <= young) & (matrices.finite.sum(axis=1) >= fewest))
+    rows = np.flatnonzero((matrices.steps > 0) & (matrices.steps <= first_steps) & (matrices.finite.sum(axis=1) >= min_matrices))
     if not len(rows):
-        yield Skip("too_few_points", f"no checkpoint of {fewest} matrices within the first {young} steps")
+        yield Skip("too_few_points", f"no checkpoint of {min_matrices} matrices within the first {first_steps} steps")
         return
     row = int(rows[0])
     shares = matrices.values[row]
     middle = float(np.nanmedian(np.where(matrices.finite[row], shares, np.nan)))
-    if middle <= most:
+    if middle <= max_movement:
         return
     step = int(matrices.steps[row])
     yield Hit(
@@ -45,7 +46,7 @@ def initialization_lost(
         last=step,
         worst=step,
         value=middle,
-        limit=most,
+        limit=max_movement,
         message="after {first} steps the median matrix has moved {value:.3g} times its own initial size",
     )
 

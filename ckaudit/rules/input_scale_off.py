@@ -16,15 +16,15 @@ def input_scale_off(
     facts: Manifest,  # noqa: ARG001  nor without the order of the tensors
     scale: Series | None,
     *,
-    largest: float = 20.0,
-    smallest: float = 0.01,
+    max_rms: float = 20.0,
+    min_rms: float = 0.01,
     first_steps: int = 100,
 ) -> Iterator[Hit | Skip]:
     """Inputs are far from unit scale.
 
     ## What it checks
     The root mean square of a model's inputs, as its first layer tells it, in the `first_steps` steps, while that layer's weights
-    are still random: above `largest`, as of images from 0 to 255, or below `smallest`, as of images that were divided twice.
+    are still random: above `max_rms`, as of images from 0 to 255, or below `min_rms`, as of images that were divided twice.
     In the lab's dev split normed inputs give 0.8 to 1.1, images times 255 give 205 to 233.
     ## Why it matters
     Initial weights and learning rates are made for inputs of about one; others saturate the first layer or vanish in it.
@@ -36,7 +36,7 @@ def input_scale_off(
         yield Skip("not_applicable", "the model begins with no layer that tells the scale of its inputs")
         return
     early = (scale.steps <= max(first_steps, int(scale.steps[0])))[:, None]
-    for bad, limit, word in ((scale.values > largest, largest, "large"), (scale.values < smallest, smallest, "small")):
+    for bad, limit, word in ((scale.values > max_rms, max_rms, "large"), (scale.values < min_rms, min_rms, "small")):
         for span in spans(scale, bad & early):
             yield Hit.over(
                 span,

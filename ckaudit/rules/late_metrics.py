@@ -9,16 +9,16 @@ from ckaudit.run.spans import spans
 
 
 @rule("SYS009", severity="sev2", needs=[metrics_ingest_lag], unit="s")
-def late_metrics(lag: Series, *, limit: float = 120.0, min_points: int = 2) -> Iterator[Hit | Skip]:
+def late_metrics(lag: Series, *, max_seconds: float = 120.0, min_points: int = 2) -> Iterator[Hit | Skip]:
     """Numbers arrive minutes after their step.
 
     ## What it checks
-    The time from a step to the line that tells of it (M66: more than minutes, which are two), above `limit` seconds at
+    The time from a step to the line that tells of it (M66: more than minutes, which are two), above `max_seconds` seconds at
     `min_points` points in a row.
     ## Why it matters
     Whoever watches the run decides on what was true some minutes ago.
     ## False alarms
     One slow write is none.
     """
-    for span in spans(lag, lag.values > limit, min_points=min_points):
-        yield Hit.over(span, "sev2", "numbers arrive {value:.0f} s after their step", badness=lag.values, limit=limit)
+    for span in spans(lag, lag.values > max_seconds, min_points=min_points):
+        yield Hit.over(span, "sev2", "numbers arrive {value:.0f} s after their step", badness=lag.values, limit=max_seconds)

@@ -38,22 +38,22 @@ def layer_not_contributing(
     rate: Series | None,
     facts: Manifest | None,
     *,
-    lowest: float = 0.1,
+    min_relative_update: float = 0.1,
     warmup: int = 20,
     min_points: int = 3,
-    near: int = 2,
+    blocks_around: int = 2,
 ) -> Iterator[Hit | Skip]:
     """One layer moves far less than its neighbours.
 
     ## What it checks
-    Each matrix's update over its weights, relative to the median of the same matrix in the blocks up to `near` before and
-    after it; then the median over the matrices of one part of a block (its attention, its MLP). Below `lowest` at
-    `min_points` checkpoints in a row, after `warmup` steps and while the learning rate is not zero, that part does not
-    contribute (D2.6; lab: healthy blocks at least 0.25, cut off or frozen ones at most 0.02). It is a part of the model
-    that is still recorded; one without any update is found by another rule too. Where no update was measured, the way since
-    the start stands in. And whatever the neighbours do: a block that has come less than a thousandth as far as the one that came
-    furthest, and blocks that have come less than that beside embedding, norms and head (D3.4), by the root mean square of
-    their elements as well as relative to their size.
+    Each matrix's update over its weights, relative to the median of the same matrix in the blocks up to `blocks_around` before
+    and after it; then the median over the matrices of one part of a block (its attention, its MLP). Below `min_relative_update`
+    at `min_points` checkpoints in a row, after `warmup` steps and while the learning rate is not zero, that part does not
+    contribute (D2.6; lab: healthy blocks at least 0.25, cut off or frozen ones at most 0.02). It is a part of the model that is
+    still recorded; one without any update is found by another rule too. Where no update was measured, the way since the start
+    stands in. And whatever the neighbours do: a block that has come less than a thousandth as far as the one that came furthest,
+    and blocks that have come less than that beside embedding, norms and head (D3.4), by the root mean square of their elements
+    as well as relative to their size.
     ## Why it matters
     The budget trains a shallower model than was paid for.
     ## False alarms
@@ -73,14 +73,14 @@ def layer_not_contributing(
         return
     enough = min_points if update is not None else min_points - 1  # the way lacks the first checkpoint
     yield from too_few(matrices, enough)
-    relative = _to_neighbours(matrices, tensors, near)
+    relative = _to_neighbours(matrices, tensors, blocks_around)
     parts = relative.grouped([_part(name, tensors) for name in relative.labels], row_medians)
     on = parts.steps > warmup
     if rate is not None:
         on &= np.nan_to_num(at(rate, parts.steps).values[:, 0], nan=1.0) > 0
     told: set[str] = set()
     for span in spans(
-        parts, (parts.values < lowest) & on[:, None], min_points=min_points if update is not None else min_points - 1
+        parts, (parts.values < min_relative_update) & on[:, None], min_points=min_points if update is not None else min_points - 1
     ):
         told.add(span.label.rpartition(" ")[0])
         yield Hit.over(
@@ -89,7 +89,7 @@ def layer_not_contributing(
             "{where} moves {value:.2g} times as much as in the blocks beside it; below {limit:.2g} it rests",
             badness=-parts.values,
             value=parts.values,
-            limit=lowest,
+            limit=min_relative_update,
         )
     if way is not None:
         trained = way.only(lambda name: gradient is None or name in gradient.labels)

@@ -20,21 +20,21 @@ def learning_rate_jump(
     rate: Series,
     facts: Manifest | None,
     *,
-    jump: float = 0.01,
-    above: float = 1.2,
-    near: int = 5,
+    min_jump: float = 0.01,
+    max_ratio_at_resume: float = 1.2,
+    steps_after_resume: int = 5,
     tolerance: float = 0.05,
-    alone: float = 5.0,
+    min_ratio_to_neighbours: float = 5.0,
     min_points: int = 10,
 ) -> Iterator[Hit | Skip]:
     """The learning rate jumps.
 
     ## What it checks
-    Steps at which the rate changes by more than `jump` of itself beyond what the slopes on both sides explain, and `alone`
-    times as much as at the steps around them (M06: a discontinuity at a restart). At a resume, at most `near` steps after
-    its seam, and upwards to more than `above` times all rates before, it is sev2; elsewhere it is noted, for stairs and warm
-    restarts jump as they are meant to. In a log too short for slopes a fall by more than `jump` from one step to the next
-    is noted where the plan is so long that no schedule falls by a tenth of that.
+    Steps at which the rate changes by more than `min_jump` of itself beyond what the slopes on both sides explain, and
+    `min_ratio_to_neighbours` times as much as at the steps around them (M06: a discontinuity at a restart). At a resume, at most
+    `steps_after_resume` steps after its seam, and upwards to more than `max_ratio_at_resume` times all rates before, it is sev2;
+    elsewhere it is noted, for stairs and warm restarts jump as they are meant to. In a log too short for slopes a fall by more
+    than `min_jump` from one step to the next is noted where the plan is so long that no schedule falls by a tenth of that.
     ## Why it matters
     After a resume with another rate the run is another experiment; a rate that was never reached before is what no warm-up
     has prepared.
@@ -45,21 +45,21 @@ def learning_rate_jump(
     known = np.flatnonzero(rate.finite[:, 0]) if rate.labels else np.empty(0, np.int64)
     steps, values = rate.steps[known], rate.values[known, 0]
     if len(steps) < 2 * min_points:
-        few = _in_few_lines(steps, values, facts, jump)
+        few = _in_few_lines(steps, values, facts, min_jump)
         yield few or Skip("too_few_points", f"{len(steps)} points of the learning rate; {2 * min_points} are needed")
         return
     size = _beyond_slopes(steps, values)
     jumps = (
-        (size > jump)
-        & (size > alone * _around(size))
+        (size > min_jump)
+        & (size > min_ratio_to_neighbours * _around(size))
         & (np.arange(len(steps)) >= min_points)
         & ~_as_planned(facts, steps, values, tolerance)
     )
     highest = np.concatenate([[np.inf], np.maximum.accumulate(values)[:-1]])
     after_seam = np.zeros(len(steps), bool)
     for seam in seams(facts):
-        after_seam |= (steps > seam) & (steps <= seam + near)
-    grave = jumps & (after_seam | (values > above * highest))
+        after_seam |= (steps > seam) & (steps <= seam + steps_after_resume)
+    grave = jumps & (after_seam | (values > max_ratio_at_resume * highest))
     for row in map(int, np.flatnonzero(grave)):
         where = "after the resume" if after_seam[row] else "to more than it ever was"
         yield _hit("sev2", steps, values, row, "the learning rate jumps from {limit:.3g} to {value:.3g}, " + where)

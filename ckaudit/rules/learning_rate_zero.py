@@ -14,12 +14,12 @@ from ckaudit.run.spans import spans
 
 @rule("SCHED001", severity="sev1", needs=[learning_rate], wants=[FACTS], unit="1")
 def learning_rate_zero(
-    rate: Series, facts: Manifest | None, *, nothing: float = 1e-6, min_points: int = 10, min_share: float = 0.02
+    rate: Series, facts: Manifest | None, *, zero_share: float = 1e-6, min_points: int = 10, min_share: float = 0.02
 ) -> Iterator[Hit | Skip]:
     """The learning rate is zero while the training goes on.
 
     ## What it checks
-    Whether the largest rate of all parameter groups is below `nothing` of the highest rate seen or planned, for `min_points`
+    Whether the largest rate of all parameter groups is below `zero_share` of the highest rate seen or planned, for `min_points`
     points in a row and `min_share` of all points. A cosine to a hundredth, or a line to zero, comes near it in its last
     steps only; trainproof's ZERO-LR needs the same rate throughout.
     ## Why it matters
@@ -36,9 +36,9 @@ def learning_rate_zero(
     plan = planned_rate(facts, steps)
     peak = max(float(values.max()), 0.0 if plan is None else float(plan.max()))
     series = single("learning rate", "1", steps, values)
-    idle = values <= nothing * peak
+    idle = values <= zero_share * peak
     if plan is not None:
-        idle &= plan > nothing * peak
+        idle &= plan > zero_share * peak
     for span in spans(series, idle[:, None], min_points=max(min_points, int(min_share * len(steps)))):
         yield Hit.over(
             span,
@@ -46,5 +46,5 @@ def learning_rate_zero(
             "the learning rate is {value:.2g}, and the training goes on: nothing is learnt in these steps",
             badness=-series.values,
             value=series.values,
-            limit=nothing * peak,
+            limit=zero_share * peak,
         )

@@ -16,19 +16,19 @@ def logit_growth(
     logit: Series,
     facts: Manifest | None = None,
     *,
-    runaway: float = 1000.0,
-    high: float = 100.0,
-    note_high: float = 60.0,
-    growth: float = 1.5,
+    sev1_logit: float = 1000.0,
+    sev2_logit: float = 100.0,
+    note_logit: float = 60.0,
+    min_growth: float = 1.5,
     min_points: int = 2,
-    few: int = 6,
+    few_points: int = 6,
 ) -> Iterator[Hit | Skip]:
     """Attention logits are too large.
 
     ## What it checks
-    Each head's largest logit before softmax. Over `runaway` at `min_points` points in a row is sev1 (M19, SEV1-2). Over
-    `high` (where Kimi K2 caps them) and `growth` times what it was at the first is sev2, over `note_high` a note (lab: healthy
-    heads of full trainings at most 28, adapters 72). Of fewer than `few` points the last one alone tells.
+    Each head's largest logit before softmax. Over `sev1_logit` at `min_points` points in a row is sev1 (M19, SEV1-2). Over
+    `sev2_logit` (where Kimi K2 caps them) and `min_growth` times what it was at the first is sev2, over `note_logit` a note
+    (lab: healthy heads of full trainings at most 28, adapters 72). Of fewer than `few_points` points the last one alone tells.
     ## Why it matters
     Softmax of such logits is one key and nothing else: no gradient comes back to queries and keys, and bfloat16 has no
     digits left for the difference of two logits.
@@ -40,31 +40,31 @@ def logit_growth(
     if _is_sampled(logit, facts):
         yield Skip("too_few_points", "only a sample of the queries was looked at: a lower bound; checkpoints hold the maximum")
     values: Floats = np.abs(logit.values)
-    far = values > runaway
-    for span in _lasting(logit, far, min_points, few):
+    far = values > sev1_logit
+    for span in _lasting(logit, far, min_points, few_points):
         yield Hit.over(
             span,
             "sev1",
             "attention logits of {where} reach {value:.4g}; over {limit:.0f} softmax is saturated",
             badness=values,
-            limit=runaway,
+            limit=sev1_logit,
         )
-    has_grown = values > growth * _first(logit)
-    for span in _lasting(logit, (values > high) & ~far & has_grown, min_points, few):
+    has_grown = values > min_growth * _first(logit)
+    for span in _lasting(logit, (values > sev2_logit) & ~far & has_grown, min_points, few_points):
         yield Hit.over(
             span,
             "sev2",
             "attention logits of {where} have grown to {value:.4g}; over {limit:.0f} softmax begins to saturate",
             badness=values,
-            limit=high,
+            limit=sev2_logit,
         )
-    for span in _lasting(logit, (values > note_high) & (values <= high) & has_grown, min_points, few):
+    for span in _lasting(logit, (values > note_logit) & (values <= sev2_logit) & has_grown, min_points, few_points):
         yield Hit.over(
             span,
             "note",
             "attention logits of {where} have grown to {value:.4g}; {limit:.0f} and more saturates some heads",
             badness=values,
-            limit=note_high,
+            limit=note_logit,
         )
 
 

@@ -35,7 +35,7 @@ def loss_below_floor(
     equal: Series | None,
     facts: Manifest | None,
     *,
-    floor: float = 0.05,
+    min_entropy_share: float = 0.05,
     window: int = 20,
     min_evals: int = 2,
 ) -> Iterator[Hit | Skip]:
@@ -43,11 +43,11 @@ def loss_below_floor(
 
     ## What it checks
     The held-out loss at `min_evals` evaluations in a row, and the median of the last `window` training losses, against
-    `floor` of the entropy of the tokens (the best public models of text come to a fifth, those of code to a tenth; lab:
-    healthy runs 0.2 and more, leaking masks 0.01 to 0.04). A held-out loss below is sev1, for it cannot be memory; a
-    training loss alone is sev2. Both are notes where the record rules an answer in sight out (targets are not the inputs, and
-    no head looks ahead or there is none) and no held-out loss says that it is memory. A median below zero is sev1
-    of a loss that is known to be one of tokens, for no cross entropy is; of any other it is a note.
+    `min_entropy_share` of the entropy of the tokens (the best public models of text come to a fifth, those of code to a tenth;
+    lab: healthy runs 0.2 and more, leaking masks 0.01 to 0.04). A held-out loss below is sev1, for it cannot be memory; a
+    training loss alone is sev2. Both are notes where the record rules an answer in sight out (targets are not the inputs, and no
+    head looks ahead or there is none) and no held-out loss says that it is memory. A median below zero is sev1 of a loss that is
+    known to be one of tokens, for no cross entropy is; of any other it is a note.
     ## Why it matters
     The model sees what it is to predict, or learns the training set by heart: in both cases the number means nothing
     (D2.4).
@@ -62,7 +62,7 @@ def loss_below_floor(
         yield Skip("too_few_points", f"{loss.points} points of the loss; {window} are needed")
         return
     counted = entropy is not None and entropy.finite.any()
-    least = floor * median(entropy.values[entropy.finite]) if entropy is not None and counted else 0.0
+    least = min_entropy_share * median(entropy.values[entropy.finite]) if entropy is not None and counted else 0.0
     level = _running(loss, window, least)
     for span in spans(level, level.values < 0, min_points=window):
         yield Hit.over(

@@ -55,23 +55,23 @@ def loss_not_falling(
     facts: Manifest | None,
     *,
     min_plan_share: float = 0.5,
-    tail: float = 0.1,
-    margin: float = 0.98,
-    guess: float = 0.9,
+    tail_share: float = 0.1,
+    unigram_margin: float = 0.98,
+    guess_share: float = 0.9,
     max_bound_ratio: float = 10.0,
 ) -> Iterator[Hit | Skip]:
     """The loss does not fall, or has stopped far too high.
 
     ## What it checks
-    The median loss of the last `tail` of the points, once there are 50 of them, 200 steps and `min_plan_share` of the plan are
-    done. Above `margin` of the entropy of the tokens (PAN-1; where the vocabulary is small enough for it to
-    be counted) the model knows how often each token occurs and nothing of their order; above `guess` of the log of the
+    The median loss of the last `tail_share` of the points, once there are 50 of them, 200 steps and `min_plan_share` of the plan
+    are done. Above `unigram_margin` of the entropy of the tokens (PAN-1; where the vocabulary is small enough for it to be
+    counted) the model knows how often each token occurs and nothing of their order; above `guess_share` of the log of the
     vocabulary it knows nothing. A stream of fewer than two channels per bit of a token has no room for what came before, and a
-    loss above half of either bound shows that it would be needed. Where that does not tell, the curve of a log that starts
-    with the run, from three points and 100 steps on: it stands (no law of learning explains it better than a level), either at
-    what a uniform guess among a thousand to a million tokens costs, or anywhere else with so little noise that a fall of 5 % in
-    its first quarter would be seen. Of 120 points and more also: it ends as high as it began; it fell by less than a tenth while
-    the held-out loss moved by a quarter of it; or it has stayed within 3 % of its first fall since the first quarter, without a
+    loss above half of either bound shows that it would be needed. Where that does not tell, the curve of a log that starts with
+    the run, from three points and 100 steps on: it stands (no law of learning explains it better than a level), either at what a
+    uniform guess among a thousand to a million tokens costs, or anywhere else with so little noise that a fall of 5 % in its
+    first quarter would be seen. Of 120 points and more also: it ends as high as it began; it fell by less than a tenth while the
+    held-out loss moved by a quarter of it; or it has stayed within 3 % of its first fall since the first quarter, without a
     trend, and above half of what it began with.
     ## Why it matters
     A loss that rests there says that nothing reaches the weights, or that targets have nothing to do with inputs (D1.1,
@@ -96,11 +96,11 @@ def loss_not_falling(
     if looks_like_a_score(values):
         yield Skip("not_applicable", "what is logged as the loss rises and levels off, as an accuracy or a reward does")
         return
-    bound, why = _bound(entropy, facts, margin, guess)
+    bound, why = _bound(entropy, facts, unigram_margin, guess_share)
     if bound is not None and (width := _narrow(facts)) is not None:
         bound, why = bound * HALF, f"{width} channels have no room for more"
     has_level = len(values) >= MIN_POINTS_OF_LEVEL and steps[-1] >= MIN_STEPS_OF_LEVEL
-    level = median(values[-max(10, int(tail * len(values))) :])
+    level = median(values[-max(10, int(tail_share * len(values))) :])
     learnt = _falls(val)
     if bound is not None and has_level and bound < level <= max_bound_ratio * bound:
         first = _since(values, bound)

@@ -25,8 +25,8 @@ def loss_rises(
     loss: Series,
     rate: Series | None,
     *,
-    blocks: int = 40,
-    climbs: int = 4,
+    parts: int = 40,
+    min_climbs: int = 4,
     min_rise: float = 0.1,
     min_deviations: float = 6.0,
     sev1_share: float = 0.25,
@@ -36,11 +36,11 @@ def loss_rises(
 
     ## What it checks
     From three points on: whether the loss ends above its own lowest level, by more than its noise allows and by more than
-    `min_rise` of that level, or half of it where that stands out further (sustained_rise). sev1 where it ends `sev1_share`
-    above it, by `sev1_deviations` standard errors and more, in eight points or more; else sev2. Where fewer tell no noise, the
-    size of the rise speaks, and the finding says so. Of long logs also the medians of `blocks` equal parts: `climbs` of them in
-    a row each above the last, by more than `min_rise` of where it began and `min_deviations` robust deviations of such medians:
-    sev1 where half of it is not given back at the end (D4.1: no recovery), else sev2.
+    `min_rise` of that level, or half of it where that stands out further (sustained_rise). sev1 where it ends `sev1_share` above
+    it, by `sev1_deviations` standard errors and more, in eight points or more; else sev2. Where fewer tell no noise, the size of
+    the rise speaks, and the finding says so. Of long logs also the medians of `parts` equal parts: `min_climbs` of them in a row
+    each above the last, by more than `min_rise` of where it began and `min_deviations` robust deviations of such medians: sev1
+    where half of it is not given back at the end (D4.1: no recovery), else sev2.
     ## Why it matters
     A spike comes from a batch; a climb comes from the training itself, and goes on until somebody stops it.
     ## False alarms
@@ -57,7 +57,7 @@ def loss_rises(
     if looks_like_a_score(values):
         yield _score(steps, values)
         return
-    climbing = list(_in_blocks(steps, values, blocks, climbs, min_rise, min_deviations))
+    climbing = list(_in_blocks(steps, values, parts, min_climbs, min_rise, min_deviations))
     yield from climbing
     if any(hit.severity == "sev1" for hit in climbing) or (rise := _rise(values, min_rise, alone=not climbing)) is None:
         return

@@ -56,23 +56,23 @@ def loss_spike(
     rate: Series | None,
     *,
     k: float = 6.0,
-    jump: float = 1.5,
+    jump_ratio: float = 1.5,
     window: int = 50,
-    many: int = 3,
-    within: int = 1000,
-    patience: int = 200,
+    min_incidents: int = 3,
+    within_steps: int = 1000,
+    recovery_steps: int = 200,
 ) -> Iterator[Hit | Skip]:
     """The loss jumps out of its own noise.
 
     ## What it checks
     A point is flagged when it exceeds the median of the previous `window` points by `k` robust deviations (F15; a healthy 124M
     run has isolated flags at 6). Flags are an incident when three of five points in a row are flagged, when the loss is over
-    `jump` times the median, or over 1.25 times it where the gradient norm was flagged in the 3 steps before, and one of
+    `jump_ratio` times the median, or over 1.25 times it where the gradient norm was flagged in the 3 steps before, and one of
     them is higher by 0.02 of the first losses. An incident ends after half a window without flags, and not before the loss has
-    given back half of the jump: a loss that stays where it jumped to stops standing out, and has not come back. `many`
-    incidents within `within` steps, or one not back after `patience` steps, is sev1; one that recovered is sev2; isolated flags
-    are a note. In the first window a point that stands over the lowest so far by a quarter of the first loss is a jump: sev2 over
-    twice the first loss, else a note.
+    given back half of the jump: a loss that stays where it jumped to stops standing out, and has not come back. `min_incidents`
+    incidents within `within_steps` steps, or one not back after `recovery_steps` steps, is sev1; one that recovered is sev2;
+    isolated flags are a note. In the first window a point that stands over the lowest so far by a quarter of the first loss is a
+    jump: sev2 over twice the first loss, else a note.
     ## Why it matters
     A spike that recovers wastes steps and says that the next one may not (TRI-2, D4.1).
     ## False alarms
@@ -100,7 +100,7 @@ def loss_spike(
     flags = np.nan_to_num(excess.values[:, 0], nan=0.0, posinf=np.inf) > k  # (T,)
     height = _height(loss.values[:, 0], relative.values[:, 0])
     over = np.nan_to_num(relative.values[:, 0], posinf=np.inf)
-    strong = flags & ((over > jump) | (over > APART) & _led(excess.steps, gradient, k))
+    strong = flags & ((over > jump_ratio) | (over > APART) & _led(excess.steps, gradient, k))
     found = [each for each in incidents(flags, strong, quiet=window // 2) if (height[each.first : each.last + 1] >= 1).any()]
     calm = _calm(excess.steps, gradient, found, k)
     found = [
@@ -110,12 +110,12 @@ def loss_spike(
     found = _without_known_batches(found, loss.values[:, 0], flags | (over > APART))
     found = [_as_part_of_a_fall(each, loss.values[:, 0], relative.values[:, 0], window) for each in found]
     serious = [incident for incident in found if incident.is_incident]
-    crowded = _crowded(excess.steps, serious, many, within)
+    crowded = _crowded(excess.steps, serious, min_incidents, within_steps)
     for incident, close in zip(serious, crowded, strict=True):
         restarted = _restarted(rate, int(excess.steps[incident.first]), window)
         whole = incident if restarted else _until_back(incident, loss.values[:, 0], relative.values[:, 0], window // 2)
-        hit = _hit(whole, excess.steps, loss.values[:, 0], relative.values[:, 0], close=close, patience=patience)
-        small = hit.value is not None and hit.limit is not None and hit.value <= jump * hit.limit
+        hit = _hit(whole, excess.steps, loss.values[:, 0], relative.values[:, 0], close=close, patience=recovery_steps)
+        small = hit.value is not None and hit.limit is not None and hit.value <= jump_ratio * hit.limit
         if restarted and (small or (hit.severity == "sev2" and not incident.is_open)):
             hit = replace(hit, severity="note", message=hit.message + ", after a restart of the learning rate")
         yield hit

@@ -22,15 +22,15 @@ def mask_leak(
     match: Series | None,
     facts: Manifest | None,
     *,
-    most: float = 1e-3,
+    max_future_share: float = 1e-3,
     next_token: float = 0.5,
 ) -> Iterator[Hit | Skip]:
     """Attention puts weight on later tokens.
 
     ## What it checks
     The weight that each head puts above the diagonal, on tokens that come later. Under a causal mask it is exactly zero, and
-    `most` leaves room for rounding alone (in the lab's dev split all models without the fault have 0.0, leaky ones 0.5 and
-    more).
+    `max_future_share` leaves room for rounding alone (in the lab's dev split all models without the fault have 0.0, leaky ones
+    0.5 and more).
     ## Why it matters
     The model sees what it is to predict: losses become too good to be true, and what it generates is worthless.
     ## False alarms
@@ -48,9 +48,9 @@ def mask_leak(
     share = float(np.nanmedian(match.values)) if match is not None and match.finite.any() else None
     next_tokens = None if share is None else share >= next_token
     if mass is not None:
-        yield from _of_whole_maps(mass, facts, next_tokens, most)
+        yield from _of_whole_maps(mass, facts, next_tokens, max_future_share)
     elif sampled is not None:
-        yield from _of_sampled_maps(sampled, facts, next_tokens, most)
+        yield from _of_sampled_maps(sampled, facts, next_tokens, max_future_share)
 
 
 def _of_whole_maps(mass: Series, facts: Manifest | None, next_tokens: bool | None, most: float) -> Iterator[Hit | Skip]:

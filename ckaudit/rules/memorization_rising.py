@@ -11,13 +11,15 @@ from ckaudit.run.series import Series
 
 
 @rule("SAFE003", severity="sev2", needs=[memorization_rate], unit="%")
-def memorization_rising(rate: Series, *, usual: float = 1.0, growth: float = 2.0, min_points: int = 4) -> Iterator[Hit | Skip]:
+def memorization_rising(
+    rate: Series, *, usual_percent: float = 1.0, min_growth: float = 2.0, min_points: int = 4
+) -> Iterator[Hit | Skip]:
     """The model recites more and more of its training data.
 
     ## What it checks
-    The share of training sequences that the model continues word for word (M52: above `usual` percent without deduplication,
-    a tenth with it), as a matcher of many sequences found it: above `usual` at its last value and more than `growth` times
-    the median of its first half, over at least `min_points` values.
+    The share of training sequences that the model continues word for word (M52: above `usual_percent` percent without
+    deduplication, a tenth with it), as a matcher of many sequences found it: above `usual_percent` at its last value and more
+    than `min_growth` times the median of its first half, over at least `min_points` values.
     ## Why it matters
     What is recited may be private or owned, and it is bought with capacity (SEV2-3).
     ## False alarms
@@ -33,7 +35,7 @@ def memorization_rising(rate: Series, *, usual: float = 1.0, growth: float = 2.0
         if len(rows) < min_points:
             continue
         before = median(values[: len(values) // 2])
-        over = values > max(usual, growth * before)
+        over = values > max(usual_percent, min_growth * before)
         if over[-1]:
             first = len(over) - int(np.argmin(over[::-1])) if not over.all() else 0
             yield Hit(

@@ -12,14 +12,20 @@ from ckaudit.run.series import Series
 
 @rule("SYS005", severity="sev2", needs=[gpu_mem_used], unit="bytes")
 def memory_creep(
-    used: Series, *, growth: float = 0.08, parts: int = 4, min_points: int = 3, warmup: float = 0.2, stair: float = 0.005
+    used: Series,
+    *,
+    min_growth: float = 0.08,
+    parts: int = 4,
+    min_points: int = 3,
+    warmup_share: float = 0.2,
+    min_stair: float = 0.005,
 ) -> Iterator[Hit | Skip]:
     """Device memory grows all the time.
 
     ## What it checks
-    The memory in use after the first `warmup` of the points (M43: creep to near its end): the medians of `parts` equal pieces of
-    the run, or of as many as there are points, rise from each to the next by `stair` of themselves, in all but one of them,
-    fall nowhere, and rise by `growth` in all, which is what a device that is filled to nine tenths has left.
+    The memory in use after the first `warmup_share` of the points (M43: creep to near its end): the medians of `parts` equal
+    pieces of the run, or of as many as there are points, rise from each to the next by `min_stair` of themselves, in all but one
+    of them, fall nowhere, and rise by `min_growth` in all, which is what a device that is filled to nine tenths has left.
     ## Why it matters
     Something is kept from step to step; the run ends out of memory, at night.
     ## False alarms
@@ -31,13 +37,13 @@ def memory_creep(
         return
     for column, label in enumerate(used.labels):
         rows = np.flatnonzero(used.finite_in(column))
-        rows = rows[max(1, int(warmup * len(rows))) :]
+        rows = rows[max(1, int(warmup_share * len(rows))) :]
         if len(rows) < 2:
             continue
         middles = np.array([median(piece) for piece in np.array_split(used.values[rows, column], min(parts, len(rows)))])
         rises = np.diff(middles) / middles[:-1]
-        flat = int((rises <= stair).sum())
-        if flat <= (len(rises) > 2) and (rises >= 0).all() and middles[-1] > (1 + growth) * middles[0]:
+        flat = int((rises <= min_stair).sum())
+        if flat <= (len(rises) > 2) and (rises >= 0).all() and middles[-1] > (1 + min_growth) * middles[0]:
             yield Hit(
                 severity="sev2",
                 where=label,

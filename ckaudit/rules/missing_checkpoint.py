@@ -14,11 +14,11 @@ from ckaudit.run.series import Series
 
 
 @rule("FILE001", severity="sev2", needs=[checkpoint_written, FACTS], unit="checkpoints")
-def missing_checkpoint(written: Series, facts: Manifest, *, least: int = 1) -> Iterator[Hit | Skip]:
+def missing_checkpoint(written: Series, facts: Manifest, *, min_missing: int = 1) -> Iterator[Hit | Skip]:
     """A checkpoint that was due is not there.
 
     ## What it checks
-    The cadence that run.json declares against the analysis checkpoints found: a gap in which `least` or more were due.
+    The cadence that run.json declares against the analysis checkpoints found: a gap in which `min_missing` or more were due.
     ## Why it matters
     What happened between the two can no longer be told, and a writer that fails once may fail when it counts (M61).
     ## False alarms
@@ -32,7 +32,7 @@ def missing_checkpoint(written: Series, facts: Manifest, *, least: int = 1) -> I
     for older, newer in pairwise(steps):
         gone = ordinal(newer - 1, facts.cadence) - ordinal(older, facts.cadence)
         due = next_due(older, facts.cadence)
-        if gone >= least and due is not None:
+        if gone >= min_missing and due is not None:
             yield Hit(
                 severity="sev2",
                 where="checkpoints",

@@ -12,12 +12,12 @@ from ckaudit.run.spans import spans
 
 
 @rule("OPT001", severity="sev1", needs=[tensors_without_optimizer], wants=[update_norm], unit="1")
-def missing_in_optimizer(missing: Series, moved: Series | None, *, least: float = 0.5) -> Iterator[Hit | Skip]:
+def missing_in_optimizer(missing: Series, moved: Series | None, *, min_share: float = 0.5) -> Iterator[Hit | Skip]:
     """Trainable tensors are in no parameter group.
 
     ## What it checks
     The tensors that ask for a gradient but that no group of the optimizer holds (the recorder compares the two lists: more
-    than `least` of a tensor is all of it).
+    than `min_share` of a tensor is all of it).
     ## Why it matters
     They keep their initial values for the whole run, and the loss may look healthy.
     ## False alarms
@@ -25,7 +25,7 @@ def missing_in_optimizer(missing: Series, moved: Series | None, *, least: float 
     stand still should not ask for a gradient.
     """
     tensors = missing.only(lambda label: label != missing.name)
-    still = tensors.values > least
+    still = tensors.values > min_share
     if moved is not None:
         movers = {label for label, column in zip(moved.labels, moved.values.T, strict=True) if np.nanmax(column, initial=0.0) > 0}
         still &= np.array([label not in movers for label in tensors.labels], bool)
@@ -35,5 +35,5 @@ def missing_in_optimizer(missing: Series, moved: Series | None, *, least: float 
             "sev1",
             "{where} is trainable, but no parameter group of the optimizer holds it",
             badness=tensors.values,
-            limit=least,
+            limit=min_share,
         )

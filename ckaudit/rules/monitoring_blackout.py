@@ -17,17 +17,17 @@ def monitoring_blackout(
     silence: Series,
     facts: Manifest | None,
     *,
-    long: float = 1800.0,
-    times: float = 50.0,
-    lost: float = 10.0,
+    min_seconds: float = 1800.0,
+    min_ratio: float = 50.0,
+    min_lost_lines: float = 10.0,
     min_points: int = 10,
 ) -> Iterator[Hit | Skip]:
     """The training goes on, or hangs, and nothing is logged.
 
     ## What it checks
-    The time between two lines of the log, restarts left out: longer than `long` seconds and `times` the usual time. Where the
-    steps went on meanwhile, `lost` times the usual number of them or more without a line, it is a blackout of the monitoring
-    (SEV0-3); where they did not, the training hung: sev1.
+    The time between two lines of the log, restarts left out: longer than `min_seconds` seconds and `min_ratio` the usual time.
+    Where the steps went on meanwhile, `min_lost_lines` times the usual number of them or more without a line, it is a blackout
+    of the monitoring (SEV0-3); where they did not, the training hung: sev1.
     ## Why it matters
     Nobody sees what happens in between, and what happens to machines often does both: hang and hide it.
     ## False alarms
@@ -43,8 +43,8 @@ def monitoring_blackout(
     resumed = np.zeros(len(values), bool)
     for seam in seams(facts):
         resumed |= (silence.steps > seam) & (silence.steps - gaps <= seam)
-    for row in map(int, np.flatnonzero((values > max(long, times * usual)) & ~resumed)):
-        blind = gaps[row] >= lost * stride
+    for row in map(int, np.flatnonzero((values > max(min_seconds, min_ratio * usual)) & ~resumed)):
+        blind = gaps[row] >= min_lost_lines * stride
         step, before = int(silence.steps[row]), int(silence.steps[row] - gaps[row])
         yield Hit(
             severity="sev0" if blind else "sev1",
@@ -53,7 +53,7 @@ def monitoring_blackout(
             last=step,
             worst=step,
             value=float(values[row]),
-            limit=max(long, times * usual),
+            limit=max(min_seconds, min_ratio * usual),
             points=1,
             message=f"{gaps[row]} steps without a line in {{value:.0f}} s, from step {before} on: the monitoring was blind"
             if blind

@@ -12,11 +12,11 @@ from ckaudit.run.spans import spans
 
 
 @rule("GRAD008", severity="sev2", needs=[grad_noise_scale], unit="1")
-def noise_scale_jump(noise: Series, *, times: float = 10.0, history: int = 5, min_points: int = 2) -> Iterator[Hit | Skip]:
+def noise_scale_jump(noise: Series, *, max_ratio: float = 10.0, history: int = 5, min_points: int = 2) -> Iterator[Hit | Skip]:
     """The gradient noise scale changes in one jump.
 
     ## What it checks
-    The noise scale over the median of the values before, `history` of them at least: `times` as large or as small at
+    The noise scale over the median of the values before, `history` of them at least: `max_ratio` as large or as small at
     `min_points` points in a row, it is another problem than before (M16).
     ## Why it matters
     A batch that was right is too small now, or wasted; where nobody changed the data, something else did.
@@ -26,20 +26,20 @@ def noise_scale_jump(noise: Series, *, times: float = 10.0, history: int = 5, mi
     """
     yield from too_few(noise, history + min_points)
     ratio = over_past(noise, history)
-    for span in spans(noise, np.nan_to_num(ratio) > times, min_points=min_points):
+    for span in spans(noise, np.nan_to_num(ratio) > max_ratio, min_points=min_points):
         yield Hit.over(
             span,
             "sev2",
             "the gradient noise scale is {value:.3g} times what it was; the limit is {limit:.0f}",
             badness=ratio,
-            limit=times,
+            limit=max_ratio,
         )
-    for span in spans(noise, np.nan_to_num(ratio, nan=1.0) < 1 / times, min_points=min_points):
+    for span in spans(noise, np.nan_to_num(ratio, nan=1.0) < 1 / max_ratio, min_points=min_points):
         yield Hit.over(
             span,
             "sev2",
             "the gradient noise scale is {value:.2g} of what it was; the limit is {limit:.2g}",
             badness=-ratio,
             value=ratio,
-            limit=1 / times,
+            limit=1 / max_ratio,
         )

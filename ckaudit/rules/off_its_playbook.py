@@ -30,7 +30,13 @@ HELD = 0.2
 
 @rule("PLAY001", severity="sev2", needs=[playbook_numbers], wants=[train_loss_raw, learning_rate], unit="1")
 def off_its_playbook(
-    numbers: Series, loss: Series | None, rate: Series | None, *, few: float = 0.3, learnt: float = 0.5, min_points: int = 3
+    numbers: Series,
+    loss: Series | None,
+    rate: Series | None,
+    *,
+    min_share_of_few: float = 0.3,
+    learnt: float = 0.5,
+    min_points: int = 3,
 ) -> Iterator[Hit | Skip]:
     """A logged number takes the bad shape of its playbook.
 
@@ -42,7 +48,7 @@ def off_its_playbook(
     (curvature, spectral norm, residual stream, outliers, entropy and top mass of a probe), a second rise after it had settled
     (update over weight), a second warm-up of the learning rate, a phase that goes back, and a constant that changes. How far
     is declared for each. A change must exceed five standard errors of the noise; of fewer than eight points, whose noise is
-    not known, it must be a share of `few` where it falls or rises.
+    not known, it must be a share of `min_share_of_few` where it falls or rises.
     ## Why it matters
     Whoever logs such a number relies on somebody to look at it.
     ## False alarms
@@ -60,10 +66,12 @@ def off_its_playbook(
             short += [label] if len(values) else []
             continue
         for shape in BAD_SHAPES[label.partition("/")[0]]:
-            turn = _turn(values, shape, few)
+            turn = _turn(values, shape, min_share_of_few)
             if turn is None or (shape.kind == "slides down" and _is_learnt(loss, numbers.steps[known], turn, learnt)):
                 continue
-            if shape.kind in ("surges", "spikes") and not _surges_per_rate(rate, numbers.steps[known], values, shape, few):
+            if shape.kind in ("surges", "spikes") and not _surges_per_rate(
+                rate, numbers.steps[known], values, shape, min_share_of_few
+            ):
                 continue
             rows = known[turn.first : turn.last + 1]
             yield Hit(

@@ -21,19 +21,20 @@ def optimizer_state_reset(
     above: Series | None,
     rate: Series | None,
     *,
-    calm: float = 6.0,
-    burst: float = 12.0,
-    ratio: float = 3.0,
-    same_rate: float = 0.2,
+    max_first_deviations: float = 6.0,
+    min_later_deviations: float = 12.0,
+    min_ratio: float = 3.0,
+    max_rate_change: float = 0.2,
 ) -> Iterator[Hit | Skip]:
     """The optimizer forgets what it knew.
 
     ## What it checks
-    Whether the optimizer, of those that keep any state, held some before its first update of a resume. Where nobody looked,
-    the losses tell. The first loss after a resume is that of the loaded weights, before any update. Where it is within `calm`
-    deviations of the line of the losses before, and one of the next is more than `burst` above it and `ratio` times as far as
-    the first, while the learning rate changed by less than `same_rate`, the first updates were too large: moments start from
-    nothing, and Adam's first steps have the size of the learning rate in every element.
+    Whether the optimizer, of those that keep any state, held some before its first update of a resume. Where nobody looked, the
+    losses tell. The first loss after a resume is that of the loaded weights, before any update. Where it is within
+    `max_first_deviations` deviations of the line of the losses before, and one of the next is more than `min_later_deviations`
+    above it and `min_ratio` times as far as the first, while the learning rate changed by less than `max_rate_change`, the first
+    updates were too large: moments start from nothing, and Adam's first steps have the size of the learning rate in every
+    element.
     ## Why it matters
     The weights are thrown out of their basin, and what the run had learnt since its warm-up is partly lost.
     ## False alarms
@@ -54,10 +55,10 @@ def optimizer_state_reset(
         if seam in looked:
             continue
         rows = np.flatnonzero((above.steps > seam) & (above.steps <= (np.inf if later is None else later)))
-        if len(rows) < 2 or _rate_changed(rate, seam, int(above.steps[rows[1]]), same_rate):
+        if len(rows) < 2 or _rate_changed(rate, seam, int(above.steps[rows[1]]), max_rate_change):
             continue
         first, highest = float(above.values[rows[0], 0]), float(above.values[rows[1:], 0].max())
-        if abs(first) <= calm and highest > max(burst, ratio * abs(first)):
+        if abs(first) <= max_first_deviations and highest > max(min_later_deviations, min_ratio * abs(first)):
             reached = loss.values[np.searchsorted(loss.steps, above.steps[rows]), 0]
             worst = int(np.argmax(reached))
             yield Hit(

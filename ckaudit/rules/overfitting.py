@@ -24,22 +24,22 @@ def overfitting(
     train: Series | None,
     *,
     min_evals: int = 3,
-    rise: float = 0.01,
-    gain: float = 0.02,
-    fall: float = 0.15,
-    apart: float = 0.5,
-    solved: float = 0.01,
+    min_rise: float = 0.01,
+    max_gain: float = 0.02,
+    min_train_fall: float = 0.15,
+    min_gap_share: float = 0.5,
+    solved_share: float = 0.01,
 ) -> Iterator[Hit | Skip]:
     """The validation loss rises while the training loss does not.
 
     ## What it checks
-    From `min_evals` evaluations on: whether the validation loss ends above its own lowest level by more than its noise allows and
-    by more than `rise` of it (sustained_rise), and the training loss does not end above its own (F12, playbook D5.1).
-    Where no training loss was recorded the rise alone counts, and the message says so. The first step is that of the
-    first evaluation after the divergence step: in between it began. A validation loss that stands is as bad: it gains less
-    than `gain` from the third quarter of the evaluations to the last, while the training loss falls by `fall` and ends more
-    than `apart` of the validation loss below it. A validation loss below `solved` of the first losses is one of a task that
-    is solved: of the middle of three, for an untrained model may cost anything, or of the training loss there.
+    From `min_evals` evaluations on: whether the validation loss ends above its own lowest level by more than its noise allows
+    and by more than `min_rise` of it (sustained_rise), and the training loss does not end above its own (F12, playbook D5.1).
+    Where no training loss was recorded the rise alone counts, and the message says so. The first step is that of the first
+    evaluation after the divergence step: in between it began. A validation loss that stands is as bad: it gains less than
+    `max_gain` from the third quarter of the evaluations to the last, while the training loss falls by `min_train_fall` and ends
+    more than `min_gap_share` of the validation loss below it. A validation loss below `solved_share` of the first losses is one
+    of a task that is solved: of the middle of three, for an untrained model may cost anything, or of the training loss there.
     ## Why it matters
     From that step on the budget buys memory, not ability.
     ## False alarms
@@ -52,13 +52,13 @@ def overfitting(
         return
     steps, losses = val.steps[known], val.values[known, 0]
     level = None if train is None else train.values[known, 0]
-    if losses[-1] < solved * _first(losses, level):
+    if losses[-1] < solved_share * _first(losses, level):
         return
-    risen = large_or_clear_rise(losses, large=max(rise, LARGE), small=rise)
+    risen = large_or_clear_rise(losses, large=max(min_rise, LARGE), small=min_rise)
     if risen is None or falls_on(losses[risen.onset :], risen):
-        yield from _stands(steps, losses, level, gain, fall, apart)
+        yield from _stands(steps, losses, level, max_gain, min_train_fall, min_gap_share)
         return
-    if level is not None and _rises_along(level[np.isfinite(level)], risen, rise):
+    if level is not None and _rises_along(level[np.isfinite(level)], risen, min_rise):
         return
     onset = divergence_step(steps, np.zeros(len(steps)) if level is None else level, losses)
     first = risen.onset if onset is None else min(int(np.searchsorted(steps, onset, side="right")), len(steps) - 1)

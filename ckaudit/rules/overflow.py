@@ -38,22 +38,22 @@ def overflow(
     loss: Series | None,
     *,
     warmup: int = 100,
-    high: float = 5.0,
-    storm: float = 10.0,
-    long: int = 200,
+    sev1_rate: float = 5.0,
+    storm_rate: float = 10.0,
+    storm_steps: int = 200,
     min_points: int = 5,
-    low: float = 1.0,
+    note_rate: float = 1.0,
 ) -> Iterator[Hit | Skip]:
     """The loss scaler overflows.
 
     ## What it checks
-    The share of the last steps whose gradients overflowed (M14: about zero after warm-up), after `warmup` steps, or a third
-    of a shorter log. Above `high` percent at `min_points` points in a row, or all but one of fewer, is sev1, above `low` it
-    is noted; a rate that stays above `storm` for `long` steps is an overflow storm, sev0 (SEV0-4; the catalogue's bad example
-    stays between 10 and 15 %, its good one falls to 0). Overflows that a log of less than three windows tells of one by one
-    are counted behind the warm-up. A loss scale that falls to an eighth after the first third, and goes on falling, collapses
-    (M13): sev1. In a log that tells of no scaler, gradients that were not finite count where the loss is, and finite ones
-    come later.
+    The share of the last steps whose gradients overflowed (M14: about zero after warm-up), after `warmup` steps, or a third of a
+    shorter log. Above `sev1_rate` percent at `min_points` points in a row, or all but one of fewer, is sev1, above `note_rate`
+    it is noted; a rate that stays above `storm_rate` for `storm_steps` steps is an overflow storm, sev0 (SEV0-4; the catalogue's
+    bad example stays between 10 and 15 %, its good one falls to 0). Overflows that a log of less than three windows tells of one
+    by one are counted behind the warm-up. A loss scale that falls to an eighth after the first third, and goes on falling,
+    collapses (M13): sev1. In a log that tells of no scaler, gradients that were not finite count where the loss is, and finite
+    ones come later.
     ## Why it matters
     Every overflow is an update that is not taken, and a scale that keeps failing hides gradients that are truly infinite.
     ## False alarms
@@ -70,11 +70,11 @@ def overflow(
         yield Skip("too_few_points", f"{rate.points} points of {rate.name}; 3 are needed")
     source, hits = overflows(skipped or empty("skipped_updates"), scale or empty("loss_scale"))
     singly = len(source.steps) < 3 * WINDOW
-    counted = _counted(source, hits, warmup, high, storm, long) if singly else None
+    counted = _counted(source, hits, warmup, sev1_rate, storm_rate, storm_steps) if singly else None
     if (hit := counted or _collapse(scale, warmup)) is not None:
         yield hit
     more = _is_more(rate, source, hits) if singly else np.ones(rate.values.shape, bool)
-    yield from _rates(rate, more, warmup, high, storm, long, min_points, low)
+    yield from _rates(rate, more, warmup, sev1_rate, storm_rate, storm_steps, min_points, note_rate)
 
 
 def _rates(

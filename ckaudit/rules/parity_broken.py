@@ -38,7 +38,7 @@ def parity_broken(
     loss_limit: float = LOSS["float32"],
     param_limit: float = PARAMETERS["float32"],
     gradient_limit: float = 1e-4,
-    factor: float = 10.0,
+    note_factor: float = 10.0,
 ) -> Iterator[Hit | Skip]:
     """The implementation does not compute what its reference computes.
 
@@ -46,7 +46,7 @@ def parity_broken(
     The differences of the loss and of the parameters from a reference implementation on the same batch, and of gradients
     from finite differences. Losses agree within `loss_limit` nats, above one nat within that share of the loss; parameters
     within `param_limit` of their size (both playbook D1.4, in float32); gradients within `gradient_limit` (in float64, Press
-    et al. 2007, section 5.7). Where the run computes in a coarser type, that type's own limits hold. Up to `factor` times as
+    et al. 2007, section 5.7). Where the run computes in a coarser type, that type's own limits hold. Up to `note_factor` times as
     much is a note, for other orders of summation can do that; more is sev1, and sev2 for gradients.
     ## Why it matters
     What is trained is not the model that was meant, and every later number describes another one.
@@ -58,13 +58,13 @@ def parity_broken(
         return
     if loss is not None:
         limits = loss_limits(loss, level, types, loss_limit)
-        yield from _apart(loss, limits, factor, "the loss differs from the reference's by {value:.3g}", "sev1")
+        yield from _apart(loss, limits, note_factor, "the loss differs from the reference's by {value:.3g}", "sev1")
     if parameters is not None:
         limits = np.full(len(parameters.steps), max(param_limit, PARAMETERS[coarsest_type(types)]))
-        yield from _apart(parameters, limits, factor, "a parameter differs from the reference's by {value:.3g}", "sev1")
+        yield from _apart(parameters, limits, note_factor, "a parameter differs from the reference's by {value:.3g}", "sev1")
     if gradient is not None:
         limits = np.full(len(gradient.steps), gradient_limit)
-        yield from _apart(gradient, limits, factor, "a gradient differs from finite differences by {value:.3g}", "sev2")
+        yield from _apart(gradient, limits, note_factor, "a gradient differs from finite differences by {value:.3g}", "sev2")
 
 
 def coarsest_type(types: Series | None) -> str:

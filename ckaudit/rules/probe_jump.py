@@ -24,18 +24,18 @@ def probe_jump(
     change: Series | None,
     training: Series | None,
     *,
-    rise: float = 0.15,
+    min_rise: float = 0.15,
     mads: float = 8.0,
     history: int = 5,
-    spike: float = 1.1,
+    max_train_ratio: float = 1.1,
 ) -> Iterator[Hit | Skip]:
     """The answers to a fixed batch change in one jump.
 
     ## What it checks
-    From one checkpoint to the next: a rise of the fixed batch's loss by more than `rise` (M57), a change of its answers'
+    From one checkpoint to the next: a rise of the fixed batch's loss by more than `min_rise` (M57), a change of its answers'
     entropy by as much (M23), or a divergence from the answers before (M25) that is as far out of what came before; each
     by more than `mads` robust deviations of at least `history` changes before. It is sev2 where the training loss saw
-    nothing, never over `spike` times its median since: then the model changed for others only, or the evaluation did;
+    nothing, never over `max_train_ratio` times its median since: then the model changed for others only, or the evaluation did;
     else a note.
     ## Why it matters
     A batch that never changes has no noise: a jump there is the model's or the harness's (SR-1, SR-3).
@@ -47,9 +47,9 @@ def probe_jump(
         return
     for series, what, only_up in ((probe, "loss", True), (entropy, "entropy of the answers", False)):
         if series is not None:
-            yield from _jumps(series, what, training, rise, mads, history, spike, up=only_up)
+            yield from _jumps(series, what, training, min_rise, mads, history, max_train_ratio, up=only_up)
     if change is not None and change.points > history:
-        yield from _far(change, training, mads, history, spike)
+        yield from _far(change, training, mads, history, max_train_ratio)
 
 
 def _jumps(

@@ -9,12 +9,14 @@ from ckaudit.run.spans import spans
 
 
 @rule("PRB001", severity="sev2", needs=[forgetting], unit="1")
-def probes_forgotten(ratio: Series, *, most: float = 1.5, note: float = 1.2, min_points: int = 3) -> Iterator[Hit | Skip]:
+def probes_forgotten(
+    ratio: Series, *, sev2_ratio: float = 1.5, note_ratio: float = 1.2, min_points: int = 3
+) -> Iterator[Hit | Skip]:
     """What was learnt early is forgotten again.
 
     ## What it checks
-    Each probe's perplexity over its lowest so far: over `most` at `min_points` checkpoints in a row the probe is
-    forgotten, over `note` it is noted (D5.5: low on early slices is good, rising is bad; half more perplexity is 0.4 nats
+    Each probe's perplexity over its lowest so far: over `sev2_ratio` at `min_points` checkpoints in a row the probe is
+    forgotten, over `note_ratio` it is noted (D5.5: low on early slices is good, rising is bad; half more perplexity is 0.4 nats
     per token).
     ## Why it matters
     New data pushes out what older data taught: the mixture or the learning rate is wrong for going on (SR-2).
@@ -22,15 +24,19 @@ def probes_forgotten(ratio: Series, *, most: float = 1.5, note: float = 1.2, min
     Single checkpoints after a restart of the learning rate forget for a moment; three in a row do not.
     """
     yield from too_few(ratio, min_points)
-    for span in spans(ratio, ratio.values > most, min_points=min_points):
+    for span in spans(ratio, ratio.values > sev2_ratio, min_points=min_points):
         yield Hit.over(
             span,
             "sev2",
             "the perplexity of probe {where} is {value:.3g} times its lowest; over {limit:.2g} it is forgotten",
             badness=ratio.values,
-            limit=most,
+            limit=sev2_ratio,
         )
-    for span in spans(ratio, (ratio.values > note) & (ratio.values <= most), min_points=min_points):
+    for span in spans(ratio, (ratio.values > note_ratio) & (ratio.values <= sev2_ratio), min_points=min_points):
         yield Hit.over(
-            span, "note", "the perplexity of probe {where} is {value:.3g} times its lowest", badness=ratio.values, limit=note
+            span,
+            "note",
+            "the perplexity of probe {where} is {value:.3g} times its lowest",
+            badness=ratio.values,
+            limit=note_ratio,
         )

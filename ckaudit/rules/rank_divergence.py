@@ -9,23 +9,24 @@ from ckaudit.run.spans import spans
 
 
 @rule("RANK002", severity="sev0", needs=[replica_agreement], unit="1", memory=1)
-def rank_divergence(agreement: Series, *, full: float = 1.0) -> Iterator[Hit | Skip]:
+def rank_divergence(agreement: Series, *, full_agreement: float = 1.0) -> Iterator[Hit | Skip]:
     """Ranks hold different weights.
 
     ## What it checks
-    Whether all ranks hash the same parameters, of those that every rank holds whole: less than `full` agreement is none.
+    Whether all ranks hash the same parameters, of those that every rank holds whole: less than `full_agreement` agreement is
+    none.
     ## Why it matters
     Replicas that differ average gradients of different models, and which of them is saved is chance (BLOOM's norms drifted
     apart where one rank clipped alone).
     ## False alarms
     Sharded parameters are not hashed. Sums taken in another order do not change a hash: each rank adds the same gradient.
     """
-    for span in spans(agreement, agreement.values < full):
+    for span in spans(agreement, agreement.values < full_agreement):
         yield Hit.over(
             span,
             "sev0",
             "only {value:.0%} of the ranks hold the same weights: the replicas have diverged",
             badness=-agreement.values,
             value=agreement.values,
-            limit=full,
+            limit=full_agreement,
         )

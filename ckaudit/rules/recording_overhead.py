@@ -16,20 +16,20 @@ def recording_overhead(
     share: Series,
     seconds: Series,
     *,
-    highest: float = 0.3,
-    least: float = 60.0,
+    max_time_share: float = 0.3,
+    min_seconds: float = 60.0,
     min_points: int = 3,
-    noticeable: float = 0.1,
-    many: int = 20,
-    apart: float = 5.0,
+    min_time_share: float = 0.1,
+    min_checkpoints: int = 20,
+    max_steps_apart: float = 5.0,
 ) -> Iterator[Hit | Skip]:
     """Recording takes a large part of the training's time.
 
     ## What it checks
-    The share of the time that the recorder takes against `highest` (the dashboard's overhead budget of 30 %), at
-    `min_points` checkpoints in a row, once it has taken `least` seconds: less is nobody's budget. And whether checkpoints come
-    too often: `many` of them at most `apart` steps from one another, the closest that a default cadence has is 10, while the
-    median share is above `noticeable`.
+    The share of the time that the recorder takes against `max_time_share` (the dashboard's overhead budget of 30 %), at
+    `min_points` checkpoints in a row, once it has taken `min_seconds` seconds: less is nobody's budget. And whether checkpoints
+    come too often: `min_checkpoints` of them at most `max_steps_apart` steps from one another, the closest that a default
+    cadence has is 10, while the median share is above `min_time_share`.
     ## Why it matters
     Above it something runs in the innermost loop that does not belong there, and the budget pays for statistics.
     ## False alarms
@@ -37,17 +37,17 @@ def recording_overhead(
     before it has taken a minute. Events ask for checkpoints too, but not for twenty in a hundred steps.
     """
     yield from too_few(share, min_points)
-    felt = np.nan_to_num(at(seconds, share.steps).values, nan=0.0) >= least
-    high = (share.values > highest) & felt
+    felt = np.nan_to_num(at(seconds, share.steps).values, nan=0.0) >= min_seconds
+    high = (share.values > max_time_share) & felt
     for span in spans(share, high, min_points=min_points):
         yield Hit.over(
             span,
             "sev2",
             "recording takes {value:.0%} of the time; above {limit:.0%} it is recorded too often or too slowly",
             badness=share.values,
-            limit=highest,
+            limit=max_time_share,
         )
-    for span in spans(share, _too_often(share, noticeable, many, apart)[:, None] & ~high):
+    for span in spans(share, _too_often(share, min_time_share, min_checkpoints, max_steps_apart)[:, None] & ~high):
         middle = median(share.values[span.rows, 0])
         yield Hit(
             severity="sev2",
@@ -57,7 +57,7 @@ def recording_overhead(
             worst=span.first,
             points=span.points,
             value=middle,
-            limit=noticeable,
+            limit=min_time_share,
             message="recording takes {value:.0%} of the time, for there is a checkpoint every "
             f"{(span.last - span.first) / max(span.points - 1, 1):.1f} steps",
         )

@@ -22,45 +22,49 @@ def redundant_heads(
     even: Series,
     entropy: Series | None,
     *,
-    alike: float = 0.9,
-    copies: float = 0.99999,
-    chosen: float = 0.9,
-    sharp: float = 0.05,
-    most: float = 0.5,
+    note_similarity: float = 0.9,
+    copy_similarity: float = 0.99999,
+    max_evenness: float = 0.9,
+    min_evenness: float = 0.05,
+    max_head_share: float = 0.5,
     min_points: int = 3,
 ) -> Iterator[Hit | Skip]:
     """Heads of a layer do the same.
 
     ## What it checks
-    The cosine of each head's attention to the most similar other head of its layer, of heads that are choosy at all: with
-    an evenness below `chosen`, for even heads are all alike. More than `most` of the heads of a layer over `copies` at
-    `min_points` checkpoints in a row, two of a run of few, is sev2, for then they are copies of one; so near 1 come heads that
-    see one key alone as well, so that those below an evenness of `sharp` do not count (lab: 3e-5 from 1 in ill runs, 9e-4 in
-    healthy ones, 0 where heads are copies). Heads that are copies have one entropy, too, to a hundredth. More than `most` of
-    all heads over `alike` is a note (D3.2).
+    The cosine of each head's attention to the most similar other head of its layer, of heads that are choosy at all: with an
+    evenness below `max_evenness`, for even heads are all alike. More than `max_head_share` of the heads of a layer over
+    `copy_similarity` at `min_points` checkpoints in a row, two of a run of few, is sev2, for then they are copies of one; so
+    near 1 come heads that see one key alone as well, so that those below an evenness of `min_evenness` do not count (lab: 3e-5
+    from 1 in ill runs, 9e-4 in healthy ones, 0 where heads are copies). Heads that are copies have one entropy, too, to a
+    hundredth. More than `max_head_share` of all heads over `note_similarity` is a note (D3.2).
     ## Why it matters
     Copies get the same gradient and stay copies: the layer has fewer heads than were paid for.
     ## False alarms
     Several heads that look at the previous token are common: they are similar, not equal.
     """
     yield from too_few(similarity, min_points)
-    choosy = similarity.finite & _choosy(similarity, even, chosen)
+    choosy = similarity.finite & _choosy(similarity, even, max_evenness)
     told = np.zeros(len(similarity.steps), bool)
-    copied = choosy & ~_choosy(similarity, even, sharp) & _as_wide(similarity, entropy)
-    equal = _equal(similarity, copied, copies)
-    for span in spans(equal, equal.values > most, min_points=min_points if similarity.points >= FEW else 2):
+    copied = choosy & ~_choosy(similarity, even, min_evenness) & _as_wide(similarity, entropy)
+    equal = _equal(similarity, copied, copy_similarity)
+    for span in spans(equal, equal.values > max_head_share, min_points=min_points if similarity.points >= FEW else 2):
         told[span.rows] = True
         yield Hit.over(
-            span, "sev2", "{value:.0%} of the heads of {where} are copies of one another", badness=equal.values, limit=most
+            span,
+            "sev2",
+            "{value:.0%} of the heads of {where} are copies of one another",
+            badness=equal.values,
+            limit=max_head_share,
         )
-    share = _share(similarity, choosy, alike)
-    for span in spans(share, (share.values > most) & ~told[:, None], min_points=min_points):
+    share = _share(similarity, choosy, note_similarity)
+    for span in spans(share, (share.values > max_head_share) & ~told[:, None], min_points=min_points):
         yield Hit.over(
             span,
             "note",
             "{value:.0%} of the heads that choose are like another one of their layer; the limit is {limit:.0%}",
             badness=share.values,
-            limit=most,
+            limit=max_head_share,
         )
 
 

@@ -19,18 +19,19 @@ def repeated_batch(
     distance: Series | None,
     facts: Manifest | None,
     *,
-    near: int = 10,
-    often: float = 0.2,
-    stuck: float = 0.9,
+    max_steps_back: int = 10,
+    max_repeated_share: float = 0.2,
+    stuck_share: float = 0.9,
     window: int = 20,
     min_points: int = 10,
 ) -> Iterator[Hit | Skip]:
     """Batches come again too soon.
 
     ## What it checks
-    How many steps ago the very same inputs were seen. Where more than `often` of the last `window` steps repeat one of the
-    last `near`, loader workers share a seed (sev2); more than `stuck` of them, and the loader stands still (sev1). And
-    whether, after a resume, at least `min_points` batches are those from the run's beginning: the loader's place was lost.
+    How many steps ago the very same inputs were seen. Where more than `max_repeated_share` of the last `window` steps repeat one
+    of the last `max_steps_back`, loader workers share a seed (sev2); more than `stuck_share` of them, and the loader stands
+    still (sev1). And whether, after a resume, at least `min_points` batches are those from the run's beginning: the loader's
+    place was lost.
     ## Why it matters
     A repeated batch is learnt by heart: the training loss falls for nothing, and the data that was to come is never seen.
     ## False alarms
@@ -41,25 +42,25 @@ def repeated_batch(
             yield Skip("not_recorded", "needs batch")
         return
     again = np.zeros(len(loss.steps), bool)
-    again[np.isin(loss.steps, distance.steps[(distance.values <= near).any(axis=1)])] = True
+    again[np.isin(loss.steps, distance.steps[(distance.values <= max_steps_back).any(axis=1)])] = True
     share = _share(again, window)
     series = single("batches", "1", loss.steps, share)
-    for span in spans(series, (share > often)[:, None]):
+    for span in spans(series, (share > max_repeated_share)[:, None]):
         start = max(int(span.rows[0]) - window + 1, 0)
         first = start + int(np.argmax(again[start : int(span.rows[0]) + 1]))
         highest = float(share[span.rows].max())
         yield Hit(
-            severity="sev1" if highest >= stuck else "sev2",
+            severity="sev1" if highest >= stuck_share else "sev2",
             where="batches",
             first=int(loss.steps[first]),
             last=span.last,
             worst=int(loss.steps[first]),
             points=span.points,
             value=100 * highest,
-            limit=100 * often,
-            message="{value:.0f} % of " + f"{window} batches in a row were seen within the {near} steps before",
+            limit=100 * max_repeated_share,
+            message="{value:.0f} % of " + f"{window} batches in a row were seen within the {max_steps_back} steps before",
         )
-    yield from _from_the_beginning(distance, facts, near, min_points)
+    yield from _from_the_beginning(distance, facts, max_steps_back, min_points)
 
 
 def _share(again: Mask, window: int) -> Floats:

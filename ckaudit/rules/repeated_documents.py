@@ -12,14 +12,19 @@ from ckaudit.run.spans import spans
 
 @rule("DATA008", severity="sev2", needs=[], wants=[near_dup_rate, doc_repeat_hotspots], unit="1")
 def repeated_documents(
-    rate: Series | None, clusters: Series | None, *, usual: float = 1.0, many: float = 20.0, hotspot: float = 1000.0
+    rate: Series | None,
+    clusters: Series | None,
+    *,
+    note_percent: float = 1.0,
+    sev2_percent: float = 20.0,
+    max_copies: float = 1000.0,
 ) -> Iterator[Hit | Skip]:
     """Documents of the training data repeat.
 
     ## What it checks
-    The share of near duplicates (M36: above `usual` percent is noted, above `many` it is sev2, as it is where it more than
-    doubles; four public corpora have 0.4 to 13.6 %, Lee et al. 2022), and the largest cluster of equal documents, above
-    `hotspot` (M38: one sentence of 61 words stood over 60,000 times in a public corpus).
+    The share of near duplicates (M36: above `note_percent` percent is noted, above `sev2_percent` it is sev2, as it is where it
+    more than doubles; four public corpora have 0.4 to 13.6 %, Lee et al. 2022), and the largest cluster of equal documents,
+    above `max_copies` (M38: one sentence of 61 words stood over 60,000 times in a public corpus).
     ## Why it matters
     What is seen a thousand times is learnt by heart and recited, and takes the place of other text (SEV2-4).
     ## False alarms
@@ -29,19 +34,25 @@ def repeated_documents(
         yield needs_one_of(near_dup_rate, doc_repeat_hotspots)
         return
     if rate is not None:
-        for span in spans(rate, rate.values > usual):
-            grave = bool(np.nanmax(rate.values[span.rows, span.column]) > many) or _crosses(rate, span.column, span.rows, many)
+        for span in spans(rate, rate.values > note_percent):
+            grave = bool(np.nanmax(rate.values[span.rows, span.column]) > sev2_percent) or _crosses(
+                rate, span.column, span.rows, sev2_percent
+            )
             yield Hit.over(
                 span,
                 "sev2" if grave else "note",
                 "{value:.3g} % of the documents have a near duplicate",
                 badness=rate.values,
-                limit=many if grave else usual,
+                limit=sev2_percent if grave else note_percent,
             )
     if clusters is not None:
-        for span in spans(clusters, clusters.values > hotspot):
+        for span in spans(clusters, clusters.values > max_copies):
             yield Hit.over(
-                span, "sev2", "one document stands {value:.0f} times in the training data", badness=clusters.values, limit=hotspot
+                span,
+                "sev2",
+                "one document stands {value:.0f} times in the training data",
+                badness=clusters.values,
+                limit=max_copies,
             )
 
 

@@ -15,21 +15,21 @@ def router_imbalance(
     used: Series,
     layers: Series | None,
     *,
-    low: float = 0.5,
-    collapsed: float = 0.25,
+    sev2_entropy: float = 0.5,
+    sev1_entropy: float = 0.25,
     warmup: int = 20,
     min_points: int = 3,
-    fallen: float = 0.15,
-    lasting: int = 50,
+    max_fall: float = 0.15,
+    lasting_steps: int = 50,
 ) -> Iterator[Hit | Skip]:
     """Experts are used very unevenly.
 
     ## What it checks
     The utilisation entropy of each layer's experts, 1 for an even spread (M27), not in the first `warmup` steps, or the first
-    third of a shorter log. Below `low` at `min_points` points in a row is sev2; below `collapsed`, a quarter, nearly all
-    tokens go to one expert: sev1 (SEV1-5). One that stays `fallen` below the best it had, for `lasting` steps and at as many
-    points, is sev2 on its way there. In the lab's dev split healthy routers start at 0.5 and are above 0.75 from step 80 on,
-    and none that fell by 0.15 took 30 steps to be back; collapsed ones stay below 0.25.
+    third of a shorter log. Below `sev2_entropy` at `min_points` points in a row is sev2; below `sev1_entropy`, a quarter, nearly
+    all tokens go to one expert: sev1 (SEV1-5). One that stays `max_fall` below the best it had, for `lasting_steps` steps and at
+    as many points, is sev2 on its way there. In the lab's dev split healthy routers start at 0.5 and are above 0.75 from step 80
+    on, and none that fell by 0.15 took 30 steps to be back; collapsed ones stay below 0.25.
     ## Why it matters
     Experts without tokens learn nothing, the one with all of them drops what it has no room for.
     ## False alarms
@@ -41,7 +41,7 @@ def router_imbalance(
         return
     late = (np.arange(len(series.steps)) >= min(int((series.steps <= warmup).sum()), len(series.steps) // 3))[:, None]
     min_points = min(min_points, max(2, series.points // 3))
-    worst = (series.values < collapsed) & late
+    worst = (series.values < sev1_entropy) & late
     for span in spans(series, worst, min_points=min_points):
         yield Hit.over(
             span,
@@ -49,9 +49,9 @@ def router_imbalance(
             "{where} sends nearly all tokens to one expert: its utilisation entropy is {value:.2g}",
             badness=-series.values,
             value=series.values,
-            limit=collapsed,
+            limit=sev1_entropy,
         )
-    uneven = (series.values < low) & late & ~worst
+    uneven = (series.values < sev2_entropy) & late & ~worst
     for span in spans(series, uneven, min_points=min_points):
         yield Hit.over(
             span,
@@ -59,13 +59,13 @@ def router_imbalance(
             "{where} uses its experts unevenly: its utilisation entropy is {value:.2g}, below {limit:.2g}",
             badness=-series.values,
             value=series.values,
-            limit=low,
+            limit=sev2_entropy,
         )
     best = np.fmax.accumulate(series.values, axis=0)
-    falling = (series.values < best - fallen) & late & ~np.any((worst | uneven), axis=0)
+    falling = (series.values < best - max_fall) & late & ~np.any((worst | uneven), axis=0)
     for span in spans(series, falling, min_points=min_points):
-        if span.last - span.first >= lasting:
-            whole = reaching_back(span, series, (series.values < best - fallen / 10) & late)
+        if span.last - span.first >= lasting_steps:
+            whole = reaching_back(span, series, (series.values < best - max_fall / 10) & late)
             yield Hit.over(
                 whole,
                 "sev2",
@@ -73,5 +73,5 @@ def router_imbalance(
                 "more than {limit:.2g}",
                 badness=-series.values,
                 value=series.values,
-                limit=fallen,
+                limit=max_fall,
             )

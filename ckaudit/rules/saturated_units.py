@@ -17,14 +17,20 @@ _FUNCTION = re.compile(r"(^|[._])(act\w*|\w*sigmoid\w*|\w*tanh\w*|gates?)$", re.
 
 @rule("ACT003", severity="sev2", needs=[activation_saturation], wants=[activation_max_abs], unit="1", memory=3)
 def saturated_units(
-    ends: Series, largest: Series | None, *, most: float = 0.9, note: float = 0.6, min_points: int = 3, reach: float = 0.9
+    ends: Series,
+    largest: Series | None,
+    *,
+    max_saturation: float = 0.9,
+    note_saturation: float = 0.6,
+    min_points: int = 3,
+    reach: float = 0.9,
 ) -> Iterator[Hit | Skip]:
     """Outputs of an activation function sit at its ends.
 
     ## What it checks
     How near the outputs of a bounded activation function are to having only its two ends: their variance over the largest
-    that numbers with this mean and these ends can have. Over `most` at `min_points` checkpoints in a row is sev2, over
-    `note` is noted, for there enough of them still are in between to learn (lab: healthy functions at most 0.3, a
+    that numbers with this mean and these ends can have. Over `max_saturation` at `min_points` checkpoints in a row is sev2, over
+    `note_saturation` is noted, for there enough of them still are in between to learn (lab: healthy functions at most 0.3, a
     saturated sigmoid 0.8 that trains on).
     ## Why it matters
     At its ends the function is flat, and no gradient comes through.
@@ -38,14 +44,14 @@ def saturated_units(
         yield Skip("not_applicable", f"none of {len(ends.labels)} modules is a bounded function with outputs up to its ends")
         return
     yield from too_few(functions, min_points)
-    for span in spans(functions, (functions.values > note) & bounded, min_points=min_points):
-        grave: Severity = "sev2" if median(functions.values[span.rows, span.column]) > most else "note"
+    for span in spans(functions, (functions.values > note_saturation) & bounded, min_points=min_points):
+        grave: Severity = "sev2" if median(functions.values[span.rows, span.column]) > max_saturation else "note"
         yield Hit.over(
             span,
             grave,
             "the outputs of {where} sit at the two ends of its range: {value:.2g} of what is possible",
             badness=functions.values,
-            limit=note,
+            limit=note_saturation,
         )
 
 

@@ -34,23 +34,23 @@ def schedule_off_plan(
     facts: Manifest,
     loss: Series | None,
     *,
-    between: float = 0.1,
-    outside: float = 0.02,
+    max_off_between: float = 0.1,
+    max_off_outside: float = 0.02,
     min_points: int = 5,
-    grave: float = 3.0,
-    beyond_end: float = 0.5,
-    stall: float = 0.02,
+    sev1_ratio: float = 3.0,
+    max_beyond_end: float = 0.5,
+    min_recent_fall: float = 0.02,
 ) -> Iterator[Hit | Skip]:
     """The learning rate is not the planned one.
 
     ## What it checks
-    The learning rate against the plan in run.json, at `min_points` points in a row: off by more than `between` of the planned
-    peak from the line between two planned steps, or by `outside` of it from both of them; over `grave` times that peak it is
-    sev1, for after a spike a rate is lowered by three to ten times (TRI-2). Without a plan, whether the rate has grown by
-    a fifth since the end of the planned warm-up and still grows at twice its length (M06, M07). Where nothing was
-    planned, 30 points of the rate: whether a slope came down to a floor and the run goes on there for `beyond_end` of
-    the steps that it took to come down; whether the rate has grown all the time while the last quarter of the run brought
-    less than `stall` of what the loss has fallen.
+    The learning rate against the plan in run.json, at `min_points` points in a row: off by more than `max_off_between` of the
+    planned peak from the line between two planned steps, or by `max_off_outside` of it from both of them; over `sev1_ratio`
+    times that peak it is sev1, for after a spike a rate is lowered by three to ten times (TRI-2). Without a plan, whether the
+    rate has grown by a fifth since the end of the planned warm-up and still grows at twice its length (M06, M07). Where nothing
+    was planned, 30 points of the rate: whether a slope came down to a floor and the run goes on there for `max_beyond_end` of
+    the steps that it took to come down; whether the rate has grown all the time while the last quarter of the run brought less
+    than `min_recent_fall` of what the loss has fallen.
     ## Why it matters
     A schedule that is never stepped, ends too early or warms up for ever costs a whole run, and the loss looks plausible.
     ## False alarms
@@ -66,18 +66,18 @@ def schedule_off_plan(
     plan, ends = planned_rate(facts, steps), planned_range(facts, steps)
     if plan is None or ends is None:
         if facts.warmup_steps is UNSET and len(steps) >= POINTS_OF_A_SHAPE:
-            yield from _by_shape(steps, values, loss, beyond_end, stall)
+            yield from _by_shape(steps, values, loss, max_beyond_end, min_recent_fall)
         yield from _endless_warmup(steps, values, facts)
         return
     peak = float(np.abs(plan).max())
     off = np.abs(values - plan)
     beyond = np.maximum(ends[0] - values, values - ends[1])
     series = single("learning rate", "1", steps, values)
-    wrong = (off > between * peak) | (beyond > outside * peak)
+    wrong = (off > max_off_between * peak) | (beyond > max_off_outside * peak)
     for span in spans(series, wrong[:, None], min_points=min_points):
         worst = span.rows[int(np.argmax(off[span.rows]))]
         yield Hit(
-            severity="sev1" if values[worst] > grave * peak else "sev2",
+            severity="sev1" if values[worst] > sev1_ratio * peak else "sev2",
             where="learning rate",
             first=span.first,
             last=span.last,

@@ -15,14 +15,20 @@ from ckaudit.run.series import Series
 
 @rule("RESUME001", severity="sev2", needs=[train_loss_raw, FACTS], wants=[loss_after_resume], unit="nats/token")
 def seam_jump(
-    loss: Series, facts: Manifest, above: Series | None, *, limit: float = 8.0, points: int = 3, least: float = 0.01
+    loss: Series,
+    facts: Manifest,
+    above: Series | None,
+    *,
+    max_errors: float = 8.0,
+    points_after: int = 3,
+    min_loss_share: float = 0.01,
 ) -> Iterator[Hit | Skip]:
     """The loss differs on the two sides of a resume.
 
     ## What it checks
-    The mean of the first `points` losses after a resume against the line of those before it. More than `limit` standard
-    errors above it, and more than `least` of the loss, the training did not go on where it had stopped. In the lab's dev split
-    clean resumes give -0.3 to 2.4, a lost optimizer state or wrong weights 14 to 61.
+    The mean of the first `points_after` losses after a resume against the line of those before it. More than `max_errors`
+    standard errors above it, and more than `min_loss_share` of the loss, the training did not go on where it had stopped. In the
+    lab's dev split clean resumes give -0.3 to 2.4, a lost optimizer state or wrong weights 14 to 61.
     ## Why it matters
     Weights, optimizer, learning rate or data are not what they were: from here on it is another run.
     ## False alarms
@@ -36,7 +42,7 @@ def seam_jump(
         yield Skip("too_few_points", "fewer than ten losses before each resume")
         return
     for seam, later in zip(borders, [*borders[1:], None], strict=True):
-        rows = np.flatnonzero((above.steps > seam) & (above.steps <= (np.inf if later is None else later)))[:points]
+        rows = np.flatnonzero((above.steps > seam) & (above.steps <= (np.inf if later is None else later)))[:points_after]
         if not len(rows):
             continue
         error = float(above.values[rows, 0].mean() * np.sqrt(len(rows)))
@@ -44,7 +50,7 @@ def seam_jump(
         reached = loss.values[np.searchsorted(loss.steps, steps), 0]
         before = loss.values[(loss.steps <= seam) & loss.finite[:, 0], 0][-10:]
         usual = median(before)
-        if error > limit and float(reached.mean()) - usual > least * abs(usual):
+        if error > max_errors and float(reached.mean()) - usual > min_loss_share * abs(usual):
             worst = int(np.argmax(reached))
             yield Hit(
                 severity="sev2",

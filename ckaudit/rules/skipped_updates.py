@@ -20,19 +20,19 @@ def skipped_updates(
     rate: Series | None,
     *,
     window: int = 50,
-    limit: float = 0.1,
+    max_skipped_share: float = 0.1,
     warmup: int = 100,
     min_points: int = 3,
-    digits: int = 7,
+    min_digits: int = 7,
     low: float = 0.01,
 ) -> Iterator[Hit | Skip]:
     """Many updates are skipped.
 
     ## What it checks
     How many of the last `window` attempts were no update, by the count of applied ones (M15, M02: steps go on while updates
-    stand still). More than `limit` of them at `min_points` points in a row is sev1; in the first `warmup` steps only where it
-    is all of them. Where nothing counts them: at least `min_points` evaluations in a row whose loss is the same to the last
-    of `digits` digits or more, which only the same weights give, though training went on between them.
+    stand still). More than `max_skipped_share` of them at `min_points` points in a row is sev1; in the first `warmup` steps only
+    where it is all of them. Where nothing counts them: at least `min_points` evaluations in a row whose loss is the same to the
+    last of `min_digits` digits or more, which only the same weights give, though training went on between them.
     ## Why it matters
     The budget is paid and nothing is learnt: a scaler that gives up, a condition around the optimizer's step, a guard that
     never lets go.
@@ -42,7 +42,7 @@ def skipped_updates(
     one beside every step, or where it writes few digits.
     """
     if seen is None:
-        yield from _same_weights(val, loss, rate, min_points, digits, low)
+        yield from _same_weights(val, loss, rate, min_points, min_digits, low)
         return
     known = np.flatnonzero(seen.finite[:, 0]) if seen.labels else np.empty(0, np.int64)
     steps, counts = seen.steps[known], seen.values[known, 0]
@@ -58,7 +58,7 @@ def skipped_updates(
     share = np.where(counts < counts[starts], 0.0, share)  # the count began anew
     series = single("updates", "1", steps, share)
     settled = np.arange(len(steps)) >= min(int((steps <= warmup).sum()), len(steps) // 3)
-    many = (share > np.where(settled, limit, 0.95)) & (tried >= window / 2)
+    many = (share > np.where(settled, max_skipped_share, 0.95)) & (tried >= window / 2)
     for span in spans(series, many[:, None], min_points=min_points):
         first = _first_lost(steps, counts, int(starts[span.rows[0]]), int(span.rows[0]))
         worst = span.worst(series.values)
@@ -69,7 +69,7 @@ def skipped_updates(
             last=span.last,
             worst=worst[0],
             value=worst[1],
-            limit=limit,
+            limit=max_skipped_share,
             points=span.points,
             message="{value:.0%} of the updates are not applied in the " + f"{window} steps up to {{worst}}",
         )

@@ -22,19 +22,19 @@ def slice_gap_off(
     gap: Series,
     facts: Manifest | None,
     *,
-    start: float = 0.25,
-    peak: float = 1.0,
-    end: float = 0.5,
-    memorised: float = 0.05,
+    max_start: float = 0.25,
+    max_level: float = 1.0,
+    max_end: float = 0.5,
+    min_end: float = 0.05,
     margin: float = 0.1,
 ) -> Iterator[Hit | Skip]:
     """The hard slice costs more, or less, against the easy one than it should.
 
     ## What it checks
     Tau, the loss of the hard slice less that of the easy one, along its course: about 0 at first, 0.5 to 1.0 nats near step
-    500, 0.2 to 0.5 at the end (F14, DR-3). In the first ten steps more than `start` nats either way is off: an untrained
-    model knows neither slice. At any later time a level above `peak` is worrying, sev2. A run of a thousand steps or more
-    whose tau stays above `end` has not narrowed, and one whose tau was in the band and ends below `memorised` has learnt
+    500, 0.2 to 0.5 at the end (F14, DR-3). In the first ten steps more than `max_start` nats either way is off: an untrained
+    model knows neither slice. At any later time a level above `max_level` is worrying, sev2. A run of a thousand steps or more
+    whose tau stays above `max_end` has not narrowed, and one whose tau was in the band and ends below `min_end` has learnt
     the exceptions by heart: both are notes. The upper two bounds are widened by a tenth of themselves, `margin`, for a slice
     is small and noisy. A level is the median of three evaluations, of fewer than eight each evaluation itself.
     ## Why it matters
@@ -52,33 +52,33 @@ def slice_gap_off(
         yield Skip("too_few_points", "no two evaluations differ in tau" if len(steps) else "no evaluation has a finite tau")
         return
     level = _level(values)
-    if steps[0] <= UNTRAINED and abs(values[0]) > start:
+    if steps[0] <= UNTRAINED and abs(values[0]) > max_start:
         yield _hit(
             "note",
             steps[:1],
             values[:1],
-            start,
+            max_start,
             "at the start tau is {value:.3g} nats, off the expected 0 (limit {limit:g}): an untrained model knows neither slice",
         )
     later = steps > UNTRAINED
-    if (wide := later & (level > peak * (1 + margin))).any():
-        yield _worrying(steps, level, wide, peak)
-    elif steps[-1] >= ENDED and level[-1] > end * (1 + margin):
-        since = _last_stretch(level > end * (1 + margin))
+    if (wide := later & (level > max_level * (1 + margin))).any():
+        yield _worrying(steps, level, wide, max_level)
+    elif steps[-1] >= ENDED and level[-1] > max_end * (1 + margin):
+        since = _last_stretch(level > max_end * (1 + margin))
         yield _hit(
             "note",
             steps[since:],
             level[since:],
-            end,
+            max_end,
             "at the end tau is still {value:.3g} nats, above the expected 0.2 to {limit:g}: the gap has not narrowed",
         )
-    elif steps[-1] >= ENDED and level.max() >= end and level[-1] < memorised:
-        since = _last_stretch(level < memorised)
+    elif steps[-1] >= ENDED and level.max() >= max_end and level[-1] < min_end:
+        since = _last_stretch(level < min_end)
         yield _hit(
             "note",
             steps[since:],
             level[since:],
-            memorised,
+            min_end,
             "at the end tau is back at {value:.3g} nats, below the expected 0.2 to 0.5: the exceptions are memorised",
         )
 

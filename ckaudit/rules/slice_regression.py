@@ -16,7 +16,7 @@ def slice_regression(
     whole: Series | None,
     *,
     min_evals: int = 3,
-    rise: float = 0.01,
+    min_rise: float = 0.01,
     mads: float = 3.0,
     slices: tuple[str, ...] = (),
 ) -> Iterator[Hit | Skip]:
@@ -24,7 +24,7 @@ def slice_regression(
 
     ## What it checks
     The held-out loss of each slice by the measure of LOSS002: at least `min_evals` evaluations after its lowest, the last
-    of them above it by more than `rise` and more than `mads` robust deviations of the slice's own noise (M56, playbook D5.5).
+    of them above it by more than `min_rise` and more than `mads` robust deviations of the slice's own noise (M56, playbook D5.5).
     It is sev2 where the loss of the whole did not rise along. The `slices` that a policy watches must not rise at all:
     such a slice is sev1, whatever the whole does.
     ## Why it matters
@@ -42,7 +42,7 @@ def slice_regression(
         known = losses.finite_in(int(column))
         steps, values = losses.steps[known], losses.values[known, column]
         level = np.zeros(len(steps)) if name in slices or whole is None else at(whole, steps).values[:, 0]
-        onset = divergence_step(steps, level, values, min_evals=min_evals, rise=rise, mads=mads)
+        onset = divergence_step(steps, level, values, min_evals=min_evals, rise=min_rise, mads=mads)
         if onset is not None:
             yield _hit(name, steps, values, onset, watched=name in slices, alone=whole is not None)
 

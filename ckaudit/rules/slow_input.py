@@ -14,25 +14,25 @@ from ckaudit.run.spans import spans
 
 @rule("SYS001", severity="sev2", needs=[dataloader_stall_frac], wants=[step_time], unit="1", memory=3)
 def slow_input(
-    stall: Series, time: Series | None, *, limit: float = 0.2, least: float = 0.02, min_points: int = 3
+    stall: Series, time: Series | None, *, max_share: float = 0.2, min_seconds: float = 0.02, min_points: int = 3
 ) -> Iterator[Hit | Skip]:
     """A large part of a step is spent waiting for data.
 
     ## What it checks
-    The share of the step before the forward pass begins, above `limit` at `min_points` points in a row, or at the last
-    two of fewer than nine (M44: sustained above 10 to 20 %), where that is more than `least` seconds.
+    The share of the step before the forward pass begins, above `max_share` at `min_points` points in a row, or at the last
+    two of fewer than nine (M44: sustained above 10 to 20 %), where that is more than `min_seconds` seconds.
     ## Why it matters
     Accelerators stand idle for as long; more workers or a faster store cost less than they do.
     ## False alarms
     A model whose step takes a few milliseconds spends half of it in the loop around it: that is not the loader, and hidden
-    below `least`. Small networks of the lab's dev split wait for 5 ms, a slow loader for 200.
+    below `min_seconds`. Small networks of the lab's dev split wait for 5 ms, a slow loader for 200.
     """
     if stall.points < min_points:
         yield from too_few(stall, min_points)
         return
     needed = min(min_points, max(2, stall.points // 3))
     waits = np.full(stall.values.shape, np.inf) if time is None else stall.values * _usual(time, stall.steps)[:, None]
-    for span in spans(stall, (stall.values > limit) & ~(waits < least), min_points=needed):
+    for span in spans(stall, (stall.values > max_share) & ~(waits < min_seconds), min_points=needed):
         if span.points < min_points and span.last != int(stall.steps[-1]):
             continue  # two lines of few that hold an evaluation each
         yield Hit.over(
@@ -40,7 +40,7 @@ def slow_input(
             "sev2",
             "up to {value:.0%} of a step is spent waiting for data; above {limit:.0%} the input is the bottleneck",
             badness=stall.values,
-            limit=limit,
+            limit=max_share,
         )
 
 

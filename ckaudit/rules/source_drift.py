@@ -19,8 +19,8 @@ def source_drift(
     sources: Series | None,
     languages: Series | None,
     *,
-    least: float = 0.05,
-    relative: float = 0.25,
+    min_change: float = 0.05,
+    min_relative_change: float = 0.25,
     history: int = 5,
     k: float = 6.0,
     min_points: int = 2,
@@ -28,9 +28,9 @@ def source_drift(
     """The sources of the batches change their shares.
 
     ## What it checks
-    The share of every source and language against the median of all its values before (M29, M30, SEV2-1), from `history` of
-    them on: further away than `k` robust deviations, than `least` and than `relative` of that median, at `min_points` points;
-    or a slow change that lasts to the end, by twice `relative` and two fifths of `least`.
+    The share of every source and language against the median of all its values before (M29, M30, SEV2-1), from `history` of them
+    on: further away than `k` robust deviations, than `min_change` and than `min_relative_change` of that median, at `min_points`
+    points; or a slow change that lasts to the end, by twice `min_relative_change` and two fifths of `min_change`.
     ## Why it matters
     Another mixture teaches another model, and the loss may hardly move: the commonest silent regression.
     ## False alarms
@@ -45,7 +45,7 @@ def source_drift(
         if series.points <= MIN_POINTS:
             yield Skip("too_few_points", f"{series.points} points of {series.name}; more than {MIN_POINTS} are needed")
             continue
-        away, usual = departures(series, least=least, relative=relative, history=history, k=k)
+        away, usual = departures(series, least=min_change, relative=min_relative_change, history=history, k=k)
         seen = set()
         for span in spans(series, np.abs(np.nan_to_num(away)) > 1, min_points=min_points):
             seen.add(span.column)
@@ -63,7 +63,7 @@ def source_drift(
                 message="{where} makes {value:.1%} of the tokens; it was {limit:.1%}",
             )
         for column in sorted(set(range(len(series.labels))) - seen):
-            yield from _slid(series, column, 2 * relative, least)
+            yield from _slid(series, column, 2 * min_relative_change, min_change)
 
 
 def _slid(series: Series, column: int, share: float, least: float) -> Iterator[Hit]:

@@ -11,29 +11,32 @@ from ckaudit.run.spans import spans
 
 
 @rule("WGT005", severity="sev2", needs=[spectral_norm], unit="1")
-def spectral_norm_runaway(norm: Series, *, times: float = 10.0, within: int = 500, large: float = 10.0) -> Iterator[Hit | Skip]:
+def spectral_norm_runaway(
+    norm: Series, *, max_ratio: float = 10.0, within_steps: int = 500, min_norm: float = 10.0
+) -> Iterator[Hit | Skip]:
     """The spectral norm of a matrix grows ten times over within some hundred steps.
 
     ## What it checks
-    The spectral norm of each recorded matrix against its lowest of the last `within` steps, or of the checkpoint before where
-    they lie further apart: `times` as large, and over `large` (DR-2: from 1.2 to 14 by step 500 is of high concern).
+    The spectral norm of each recorded matrix against its lowest of the last `within_steps` steps, or of the checkpoint before
+    where they lie further apart: `max_ratio` as large, and over `min_norm` (DR-2: from 1.2 to 14 by step 500 is of high
+    concern).
     ## Why it matters
     Attention logits scale with the product of two such norms: softmax saturates soon after. Look at the entropy of the
     same layer and at its largest logit.
     ## False alarms
     A matrix that begins at zero or far below its usual scale grows many times over without harm: what counts besides is that
-    it stretches some vector more than `large` times. In long runs norms grow tenfold over tens of thousands of steps.
+    it stretches some vector more than `min_norm` times. In long runs norms grow tenfold over tens of thousands of steps.
     """
     yield from too_few(norm, 2)
-    ratio = _over_recent(norm.steps, np.where(norm.finite & (norm.values > 0), norm.values, np.nan), within)
-    for span in spans(norm, (np.nan_to_num(ratio) >= times) & (norm.values > large)):
+    ratio = _over_recent(norm.steps, np.where(norm.finite & (norm.values > 0), norm.values, np.nan), within_steps)
+    for span in spans(norm, (np.nan_to_num(ratio) >= max_ratio) & (norm.values > min_norm)):
         yield Hit.over(
             span,
             "sev2",
             "the spectral norm of {where} has come to {value:.3g}, more than {limit:.0f} times what it was shortly before",
             badness=ratio,
             value=norm.values,
-            limit=times,
+            limit=max_ratio,
         )
 
 

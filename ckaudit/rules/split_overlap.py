@@ -11,14 +11,14 @@ from ckaudit.run.spans import spans
 
 @rule("DATA005", severity="sev1", needs=[], wants=[train_val_overlap, held_out_rows_trained_on], unit="%", memory=1)
 def split_overlap(
-    overlap: Series | None, rows: Series | None, *, budget: float = 4.0, leak: float = 20.0
+    overlap: Series | None, rows: Series | None, *, sev2_percent: float = 4.0, sev1_percent: float = 20.0
 ) -> Iterator[Hit | Skip]:
     """What is held out is in the training set too.
 
     ## What it checks
     The share of held-out documents with a near duplicate in the training data (M37), and the share of held-out rows that were
-    met in the batches looked at. Above `budget` percent, what standard sets were found to have (Lee et al. 2022), it is sev2;
-    above `leak` the held-out set measures memory: sev1.
+    met in the batches looked at. Above `sev2_percent` percent, what standard sets were found to have (Lee et al. 2022), it is
+    sev2; above `sev1_percent` the held-out set measures memory: sev1.
     ## Why it matters
     The validation loss is then partly a training loss, and every decision made by it is too optimistic.
     ## False alarms
@@ -27,9 +27,9 @@ def split_overlap(
     if overlap is None and rows is None:
         yield needs_one_of(train_val_overlap, held_out_rows_trained_on)
     if overlap is not None:
-        yield from _of_documents(overlap, budget, leak)
+        yield from _of_documents(overlap, sev2_percent, sev1_percent)
     if rows is not None:
-        yield from _of_rows(rows, budget, leak)
+        yield from _of_rows(rows, sev2_percent, sev1_percent)
 
 
 def _of_documents(overlap: Series, budget: float, leak: float) -> Iterator[Hit]:

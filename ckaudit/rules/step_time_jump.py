@@ -27,21 +27,21 @@ def step_time_jump(
     speed: Series | None,
     *,
     window: int = 20,
-    mild: float = 1.25,
-    strong: float = 2.5,
-    lost: float = 600.0,
+    min_ratio: float = 1.25,
+    at_once_ratio: float = 2.5,
+    min_lost_seconds: float = 600.0,
     k: float = 6.0,
-    lasting: int = 5,
+    lasting_windows: int = 5,
 ) -> Iterator[Hit | Skip]:
     """Steps take longer from some step on.
 
     ## What it checks
-    The median step of each `window` points against the median of all windows before: slower by `mild` (the catalogue's drop
-    of 20 % in tokens per second, M39) and by `k` of their robust deviations, for `lasting` windows in a row, once that has
-    cost `lost` seconds; or slower by `strong` at once (trainproof's STEP-CLIFF is of that kind). Of fewer windows, or where
-    none stands out, the end is judged: steps of half a second or more that last half as long again as the fastest
-    before, or `mild` at that cost, by five standard errors; or half
-    as long again as in the first third, of which hardly one took as long as the shorter ones of the last.
+    The median step of each `window` points against the median of all windows before: slower by `min_ratio` (the catalogue's drop
+    of 20 % in tokens per second, M39) and by `k` of their robust deviations, for `lasting_windows` windows in a row, once that
+    has cost `min_lost_seconds` seconds; or slower by `at_once_ratio` at once (trainproof's STEP-CLIFF is of that kind). Of fewer
+    windows, or where none stands out, the end is judged: steps of half a second or more that last half as long again as the
+    fastest before, or `min_ratio` at that cost, by five standard errors; or half as long again as in the first third, of which
+    hardly one took as long as the shorter ones of the last.
     ## Why it matters
     A device throttles, a node is shared, a cache is full: the same work at a higher price, and nothing else shows it.
     ## False alarms
@@ -51,8 +51,8 @@ def step_time_jump(
     that (BLOOM's took 105 s for a step, and 111 s with one).
     """
     steps, values = windows(time, window)
-    if len(steps) < lasting + 3:
-        if (hit := _ends_slower(time, speed, mild, lost) or _in_few_lines(time)) is not None:
+    if len(steps) < lasting_windows + 3:
+        if (hit := _ends_slower(time, speed, min_ratio, min_lost_seconds) or _in_few_lines(time)) is not None:
             yield hit
             return
         if time.points >= MIN_LINES:
@@ -60,15 +60,15 @@ def step_time_jump(
         yield Skip("too_few_points", f"{time.points} points of step_time; {MIN_LINES} are needed")
         return
     middle = np.median(values, axis=1)
-    base, noise = _past(middle, mild)
+    base, noise = _past(middle, min_ratio)
     excess = middle - base
-    slow = (excess > (mild - 1) * base) & (excess > k * noise)  # where it does not stand out, no deviation is known
-    slow &= _fewer_tokens(speed, steps, mild)
+    slow = (excess > (min_ratio - 1) * base) & (excess > k * noise)  # where it does not stand out, no deviation is known
+    slow &= _fewer_tokens(speed, steps, min_ratio)
     seen = False
-    for start, end in _runs(slow, lasting):
+    for start, end in _runs(slow, lasting_windows):
         ratio = float(median(middle[start:end]) / base[start])
         cost = float(((middle[start:end] - base[start]) * (steps[start:end, -1] - steps[start:end, 0] + 1)).sum())
-        if ratio >= strong or cost >= lost:
+        if ratio >= at_once_ratio or cost >= min_lost_seconds:
             seen = True
             worst = start + int(np.argmax(middle[start:end]))
             first = int(np.argmax(values[start] > (base[start] + middle[start]) / 2))
@@ -83,7 +83,7 @@ def step_time_jump(
                 points=(end - start) * window,
                 message="a step takes {value:.3g} s from step {first} on, {limit:.3g} s before",
             )
-    if not seen and (hit := _ends_slower(time, speed, mild, lost)) is not None:
+    if not seen and (hit := _ends_slower(time, speed, min_ratio, min_lost_seconds)) is not None:
         yield hit
 
 

@@ -13,12 +13,12 @@ from ckaudit.run.spans import spans
 
 @rule("RANK001", severity="sev2", needs=[straggler_ratio], wants=[rank_step_time], unit="1", memory=5)
 def straggler(
-    ratio: Series, times: Series | None, *, limit: float = 1.25, min_points: int = 3, lasting: int = 5
+    ratio: Series, times: Series | None, *, max_ratio: float = 1.25, min_points: int = 3, lasting_points: int = 5
 ) -> Iterator[Hit | Skip]:
     """One rank is slower than the others.
 
     ## What it checks
-    A rank's own step, without waiting for others, over the median of the other ranks', above `limit` at `lasting`
+    A rank's own step, without waiting for others, over the median of the other ranks', above `max_ratio` at `lasting_points`
     checkpoints in a row; where none is, the slowest rank's over the median rank's (M47), whichever it is, at `min_points`
     points. In the lab's dev split equal ranks that share a machine reach 1.07 five times in a row and 1.8 once; one that makes
     each forward pass four times stays above 1.75.
@@ -30,20 +30,24 @@ def straggler(
     yield from too_few(ratio, min_points)
     if times is not None:
         behind = behind_others(times)
-        slow = list(spans(behind, behind.values > limit, min_points=lasting))
+        slow = list(spans(behind, behind.values > max_ratio, min_points=lasting_points))
         for span in slow:
             yield Hit.over(
                 span,
                 "sev2",
                 "{where} takes up to {value:.2f} times as long as the median of the others",
                 badness=behind.values,
-                limit=limit,
+                limit=max_ratio,
             )
         if slow:
             return
-    for span in spans(ratio, ratio.values > limit, min_points=min_points):
+    for span in spans(ratio, ratio.values > max_ratio, min_points=min_points):
         hit = Hit.over(
-            span, "sev2", "{where} takes up to {value:.2f} times as long as the median rank", badness=ratio.values, limit=limit
+            span,
+            "sev2",
+            "{where} takes up to {value:.2f} times as long as the median rank",
+            badness=ratio.values,
+            limit=max_ratio,
         )
         often = slowest(times, np.isin(times.steps, span.steps)) if times is not None else None
         yield replace(hit, where=often[0] if often else "the slowest rank")

@@ -14,13 +14,13 @@ from ckaudit.run.spans import spans
 
 @rule("DATA001", severity="sev0", needs=[target_shift_match], wants=[upper_triangle_mass], unit="1")
 def target_misalignment(
-    match: Series, ahead: Series | None, *, well: float = 0.95, wrong: float = 0.5, bidirectional: float = 0.05
+    match: Series, ahead: Series | None, *, min_match: float = 0.95, sev0_match: float = 0.5, bidirectional: float = 0.05
 ) -> Iterator[Hit | Skip]:
     """Targets are not the inputs shifted by one.
 
     ## What it checks
-    The share of targets that are the next input token. It is exactly 1 in a healthy language model: below `well` part of the
-    targets belongs to something else (sev1), below `wrong` most of them do (sev0, playbook D2.4 and the label rule of
+    The share of targets that are the next input token. It is exactly 1 in a healthy language model: below `min_match` part of the
+    targets belongs to something else (sev1), below `sev0_match` most of them do (sev0, playbook D2.4 and the label rule of
     trainproof). In the lab's dev split healthy runs have 1.0, shuffled targets 0.08, a third of noisy labels 0.7.
     ## Why it matters
     The model learns the frequencies of tokens and nothing else, while the loss falls as if all were well.
@@ -28,14 +28,14 @@ def target_misalignment(
     A model of another task, such as filling in masked tokens, has other targets rightly: where every head puts more than
     `bidirectional` of its weight on later tokens the model is taken for one, and not judged.
     """
-    if not (match.values < well).any():
+    if not (match.values < min_match).any():
         return
     if ahead is not None and float(np.nanmin(np.where(ahead.finite, ahead.values, np.inf))) > bidirectional:
         yield Skip("not_applicable", "all heads look ahead: the model does not predict the next token")
         return
     grades: tuple[tuple[Severity, float, float, str], ...] = (
-        ("sev0", -np.inf, wrong, "the model is not trained on the text that it reads"),
-        ("sev1", wrong, well, "part of the targets belongs to other text, or to none"),
+        ("sev0", -np.inf, sev0_match, "the model is not trained on the text that it reads"),
+        ("sev1", sev0_match, min_match, "part of the targets belongs to other text, or to none"),
     )
     for severity, lowest, limit, what in grades:
         for span in spans(match, (match.values >= lowest) & (match.values < limit)):

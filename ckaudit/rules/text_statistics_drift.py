@@ -21,19 +21,19 @@ def text_statistics_drift(
     length: Series | None,
     padding: Series | None,
     *,
-    relative: float = 0.25,
+    min_relative_change: float = 0.25,
     history: int = 5,
     k: float = 6.0,
     min_points: int = 2,
-    waste: float = 0.5,
+    max_padding: float = 0.5,
 ) -> Iterator[Hit | Skip]:
     """What the texts are like changes: rejects, bytes per token, lengths, padding.
 
     ## What it checks
     The share that each filter refuses (M31: a sudden change of yield), bytes per token (M32), lengths (M33) and padding (M34),
     each against the median of all its values before, from `history` of them on: further away than `k` robust deviations, than
-    `relative` of that median and than a least amount of its own, at `min_points` points in a row;
-    or a slow change by as much that lasts to the end. Padding above `waste`, half
+    `min_relative_change` of that median and than a least amount of its own, at `min_points` points in a row;
+    or a slow change by as much that lasts to the end. Padding above `max_padding`, half
     of all positions, is told by itself.
     ## Why it matters
     A filter that lets everything through, text decoded wrongly, rows cut or padded: the shards are not what they were.
@@ -45,7 +45,7 @@ def text_statistics_drift(
         yield needs_one_of(filter_reject_rate, bytes_per_token, seq_len_p50_p95, pad_fraction)
         return
     for series in told:
-        away, usual = departures(series, least=LEAST[series.name], relative=relative, history=history, k=k)
+        away, usual = departures(series, least=LEAST[series.name], relative=min_relative_change, history=history, k=k)
         seen = set()
         for span in spans(series, np.abs(np.nan_to_num(away)) > 1, min_points=min_points):
             seen.add(span.column)
@@ -63,15 +63,15 @@ def text_statistics_drift(
                 message=f"{series.name} of {{where}} is {{value:.4g}}; it was {{limit:.4g}}",
             )
         for column in sorted(set(range(len(series.labels))) - seen):
-            yield from _slid(series, column, relative)
+            yield from _slid(series, column, min_relative_change)
     if padding is not None:
-        for span in spans(padding, padding.values > waste, min_points=min_points):
+        for span in spans(padding, padding.values > max_padding, min_points=min_points):
             yield Hit.over(
                 span,
                 "sev2",
                 "{value:.0%} of the positions are padding: more than half of the work is for nothing",
                 badness=padding.values,
-                limit=waste,
+                limit=max_padding,
             )
 
 

@@ -27,22 +27,22 @@ def throughput_drop(
     tokens: Series | None,
     facts: Manifest | None,
     *,
-    drop: float = 0.1,
-    alone: float = 0.3,
-    collapse: float = 0.6,
+    min_drop: float = 0.1,
+    min_drop_of_few: float = 0.3,
+    sev1_share: float = 0.6,
     k: float = 6.0,
-    lasting: int = 3,
+    lasting_points: int = 3,
     window: int = 20,
 ) -> Iterator[Hit | Skip]:
     """Less goes through, for the same hardware.
 
     ## What it checks
     The utilisation of the hardware's peak (M41), or the tokens per second (M39), against the median of its first third: lower by
-    more than `drop`, `k` robust deviations of that third and three of the noise, at `lasting` points in a row, is sev2 (the
-    catalogue's bad series falls from 55 to 46 %); so is a slow slide that ends lower by `drop` and five standard errors, of
-    fewer than eight points by `alone`. Where it ends below `collapse` of what it was it is sev1 (SEV1-4). Where there are
-    more than ten times `window` points, medians of that many are judged. Tokens per second that are made of a clock and a count
-    are judged by the time that a step takes, another rule's business.
+    more than `min_drop`, `k` robust deviations of that third and three of the noise, at `lasting_points` points in a row, is
+    sev2 (the catalogue's bad series falls from 55 to 46 %); so is a slow slide that ends lower by `min_drop` and five standard
+    errors, of fewer than eight points by `min_drop_of_few`. Where it ends below `sev1_share` of what it was it is sev1 (SEV1-4).
+    Where there are more than ten times `window` points, medians of that many are judged. Tokens per second that are made of a
+    clock and a count are judged by the time that a step takes, another rule's business.
     ## Why it matters
     The same budget buys fewer tokens, and only this number shows it.
     ## False alarms
@@ -65,7 +65,7 @@ def throughput_drop(
     known = np.flatnonzero(series.finite[:, 0])
     for part in np.split(known, np.searchsorted(series.steps[known], [seam + 1 for seam in seams(facts)])):
         if len(part) >= MIN_POINTS:
-            yield from _falls(series, part, drop, alone, collapse, k, lasting)
+            yield from _falls(series, part, min_drop, min_drop_of_few, sev1_share, k, lasting_points)
 
 
 def _falls(series: Series, rows: Steps, drop: float, alone: float, collapse: float, k: float, lasting: int) -> Iterator[Hit]:

@@ -18,47 +18,48 @@ def token_drift(
     val: Series | None,
     slices: Series | None,
     *,
-    far: float = 0.8,
-    noted: float = 0.1,
-    times: float = 5.0,
-    worse: float = 0.1,
-    parted: float = 0.03,
+    max_divergence: float = 0.8,
+    note_divergence: float = 0.1,
+    min_ratio: float = 5.0,
+    worse_loss_share: float = 0.1,
+    parted_loss_share: float = 0.03,
     min_history: int = 5,
 ) -> Iterator[Hit | Skip]:
     """The tokens of the batches change their distribution.
 
     ## What it checks
-    The divergence of each batch's tokens from the first batch's (M35, SEV2-1). Beyond `far` nats it is text of another kind; more
-    than `noted` and `times` the median of all before (at least `min_history`) is noted, and sev2 where the validation
-    loss, or that of a slice of what is held out, has got worse since by `worse` of its best; `parted` of it are enough where
-    another slice is at its best, for what is trained on is then learnt at the cost of the rest. In the lab's dev split healthy
-    batches reach 0.09, a planned curriculum over sources 0.53; sources one after the other 1.4, junk 2.1, other tokens 4.
+    The divergence of each batch's tokens from the first batch's (M35, SEV2-1). Beyond `max_divergence` nats it is text of
+    another kind; more than `note_divergence` and `min_ratio` the median of all before (at least `min_history`) is noted, and
+    sev2 where the validation loss, or that of a slice of what is held out, has got worse since by `worse_loss_share` of its
+    best; `parted_loss_share` of it are enough where another slice is at its best, for what is trained on is then learnt at the
+    cost of the rest. In the lab's dev split healthy batches reach 0.09, a planned curriculum over sources 0.53; sources one
+    after the other 1.4, junk 2.1, other tokens 4.
     ## Why it matters
     The model is trained on something else than before, or on nothing that means anything.
     ## False alarms
-    Batches of a few tokens differ by chance, and a curriculum by intention: both stay below `far`, and neither
+    Batches of a few tokens differ by chance, and a curriculum by intention: both stay below `max_divergence`, and neither
     harms what is held out.
     """
     yield from too_few(drift, min_history)
-    strange = drift.values > far
+    strange = drift.values > max_divergence
     for span in spans(drift, strange):
         yield Hit.over(
             span,
             "sev2",
             "the tokens are {value:.2g} nats from those of the first batch; {limit:.2g} is another kind",
             badness=drift.values,
-            limit=far,
+            limit=max_divergence,
         )
     usual = np.array([_median(drift.values[:row], min_history) for row in range(len(drift.steps))])[:, None]
-    for span in spans(drift, (drift.values > np.maximum(noted, times * usual)) & ~strange):
-        harmed = _worse_since([val, slices], span.first, worse) or _parted_since(slices, span.first, parted)
+    for span in spans(drift, (drift.values > np.maximum(note_divergence, min_ratio * usual)) & ~strange):
+        harmed = _worse_since([val, slices], span.first, worse_loss_share) or _parted_since(slices, span.first, parted_loss_share)
         yield Hit.over(
             span,
             "sev2" if harmed else "note",
             "the tokens are {value:.2g} nats from the first batch's, further than before"
             + (f", and {harmed} has got worse since" if harmed else ""),
             badness=drift.values,
-            limit=noted,
+            limit=note_divergence,
         )
 
 

@@ -12,13 +12,15 @@ FEW = 5
 
 
 @rule("DATA010", severity="sev2", needs=[tokens_seen], unit="tokens")
-def tokens_stand_still(tokens: Series, *, least: int = 20, times: float = 5.0, grown: int = 3) -> Iterator[Hit | Skip]:
+def tokens_stand_still(
+    tokens: Series, *, min_stretch: int = 20, min_ratio: float = 5.0, min_growths: int = 3
+) -> Iterator[Hit | Skip]:
     """Steps are taken and no token is counted.
 
     ## What it checks
-    Stretches of `least` logged steps or more, a third of a log of few lines, over which the count of tokens seen does not
-    grow (M01: no growth for many steps), and which are `times` longer than any such stretch before, of a count that has grown
-    `grown` times until then or never does. All are starting values.
+    Stretches of `min_stretch` logged steps or more, a third of a log of few lines, over which the count of tokens seen does not
+    grow (M01: no growth for many steps), and which are `min_ratio` longer than any such stretch before, of a count that has grown
+    `min_growths` times until then or never does. All are starting values.
     ## Why it matters
     The loader is stuck, or its rows are all padding: time passes and nothing is learnt.
     ## False alarms
@@ -28,14 +30,14 @@ def tokens_stand_still(tokens: Series, *, least: int = 20, times: float = 5.0, g
     if len(rows) < FEW:
         yield Skip("too_few_points", f"{len(rows)} values of tokens_seen; {FEW} are needed")
         return
-    least, grown = (least, grown) if len(rows) > 2 * least else (max(3, len(rows) // 3), 2)
+    min_stretch, min_growths = (min_stretch, min_growths) if len(rows) > 2 * min_stretch else (max(3, len(rows) // 3), 2)
     still = np.concatenate(([False], np.diff(tokens.values[rows, 0]) <= 0, [False]))
     edges = np.flatnonzero(still[1:] != still[:-1])
     longest = 0
     for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
         length = end - start
-        known = (~still[1 : start + 1]).sum() >= grown or length == len(rows) - 1
-        if length >= least and length > times * longest and known:
+        known = (~still[1 : start + 1]).sum() >= min_growths or length == len(rows) - 1
+        if length >= min_stretch and length > min_ratio * longest and known:
             yield Hit(
                 severity="sev2",
                 where="tokens_seen",

@@ -30,24 +30,24 @@ def train_val_inverted(
     train: Series,
     facts: Manifest | None,
     *,
-    share: float = 0.18,
-    foreign: float = 0.26,
+    max_share: float = 0.18,
+    max_share_not_tokens: float = 0.26,
     note_share: float = 0.02,
     min_evals: int = 3,
-    widens: float = 1.5,
-    chance: float = 0.01,
+    min_widening: float = 1.5,
+    max_chance: float = 0.01,
 ) -> Iterator[Hit | Skip]:
     """The validation loss lies below the training loss.
 
     ## What it checks
     The median training loss of the points around each evaluation (none from before half of its step or after half as many again)
-    less the validation loss, over the first losses. More than `share` at `min_evals` evaluations in a row, by 12 points before
-    and after it and the median of three evaluations: the two cannot be losses of the same thing (lab: label smoothing of 0.1
-    comes to 0.12, a third of the targets at random to 0.2 and more). Where nothing says that the inputs are tokens the limit is
-    `foreign` (public logs: augmented images with smoothing come to 0.24). More than `note_share`, by 5 points, is noted; and it
-    is sev2 too where it widens, without a doubt (Mann-Kendall below `chance`, from 8 evaluations on): to `widens` times from
-    their second quarter to the last (lab: held-out rows in the training set come to 1.9), in a model of which run.json says
-    that no module drops anything.
+    less the validation loss, over the first losses. More than `max_share` at `min_evals` evaluations in a row, by 12 points
+    before and after it and the median of three evaluations: the two cannot be losses of the same thing (lab: label smoothing of
+    0.1 comes to 0.12, a third of the targets at random to 0.2 and more). Where nothing says that the inputs are tokens the limit
+    is `max_share_not_tokens` (public logs: augmented images with smoothing come to 0.24). More than `note_share`, by 5 points,
+    is noted; and it is sev2 too where it widens, without a doubt (Mann-Kendall below `max_chance`, from 8 evaluations on): to
+    `min_widening` times from their second quarter to the last (lab: held-out rows in the training set come to 1.9), in a model
+    of which run.json says that no module drops anything.
     ## Why it matters
     Targets of the training set are wrong, the two losses are computed in two ways, or the held-out set is in the training
     set.
@@ -66,7 +66,7 @@ def train_val_inverted(
         return
     gap = (_level(train, known, val, AROUND)[:, None] - val.values) / start  # (E, V)
     steady = _middle_of_three((_level(train, known, val, WIDE)[:, None] - val.values) / start)
-    limit = share if facts is not None and facts.vocabulary is not UNSET else foreign
+    limit = max_share if facts is not None and facts.vocabulary is not UNSET else max_share_not_tokens
     limit *= 1.0 if late <= START else LATE_RATIO if late <= LATE_START else np.inf
     rest = np.nan_to_num(gap) > note_share
     for span in spans(val, np.nan_to_num(steady) > limit, min_points=min_evals):
@@ -81,7 +81,9 @@ def train_val_inverted(
         )
     drops_nothing = facts is not None and facts.dropout == 0
     wider = (
-        late <= START and drops_nothing and _widens(val, gap[:, 0], widens, chance, -(-2 * AROUND * len(val.steps) // len(known)))
+        late <= START
+        and drops_nothing
+        and _widens(val, gap[:, 0], min_widening, max_chance, -(-2 * AROUND * len(val.steps) // len(known)))
     )
     for span in spans(val, rest, min_points=min_evals):
         yield Hit.over(

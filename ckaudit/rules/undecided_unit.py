@@ -26,13 +26,14 @@ GRAVE = ("overflow_rate", "moe_drop_rate")
 
 
 @rule("UNIT001", severity="sev2", needs=[undecided_share], unit="%")
-def undecided_unit(share: Series, *, falling: float = 0.7, min_points: int = 3) -> Iterator[Hit | Skip]:
+def undecided_unit(share: Series, *, falling_share: float = 0.7, min_points: int = 3) -> Iterator[Hit | Skip]:
     """A rate is harmless in percent and ill as a fraction, and nobody says which it is.
 
     ## What it checks
-    Rates that the catalogue has in percent and that never exceed 1 in a log, from `min_points` on, where nothing else decides: if
-    they were fractions, and the last third of their points, not below `falling` of the first, exceeds what is ill, it is said,
-    with the option that decides. It is sev2 of overflows and dropped tokens, which would be sev1, and a note of the others.
+    Rates that the catalogue has in percent and that never exceed 1 in a log, from `min_points` on, where nothing else decides:
+    if they were fractions, and the last third of their points, not below `falling_share` of the first, exceeds what is ill, it
+    is said, with the option that decides. It is sev2 of overflows and dropped tokens, which would be sev1, and a note of the
+    others.
     ## Why it matters
     0.14 is 14 % of all updates lost, or one in seven hundred.
     ## False alarms
@@ -46,7 +47,7 @@ def undecided_unit(share: Series, *, falling: float = 0.7, min_points: int = 3) 
         third = len(values) // 3
         first, last = median(values[:third]), median(values[-third:])
         name = label.partition("/")[0]
-        if last > LIMITS[name] and last >= falling * first:
+        if last > LIMITS[name] and last >= falling_share * first:
             yield Hit(
                 severity="sev2" if name in GRAVE else "note",
                 where=label,

@@ -13,13 +13,19 @@ from ckaudit.run.spans import spans
 
 @rule("ATTN003", severity="sev2", needs=[uniform_head_fraction], wants=[FACTS], unit="1")
 def uniform_heads(
-    uniform: Series, facts: Manifest | None, *, most: float = 0.9, late: int = 200, share: float = 0.75, min_points: int = 3
+    uniform: Series,
+    facts: Manifest | None,
+    *,
+    max_uniform_share: float = 0.9,
+    min_steps: int = 200,
+    min_plan_share: float = 0.75,
+    min_points: int = 3,
 ) -> Iterator[Hit | Skip]:
     """Attention heads look at everything alike.
 
     ## What it checks
-    The share of heads whose entropy is that of looking everywhere alike: over `most` at `min_points` checkpoints in a row
-    up to the last one, after `late` steps and `share` of the plan (D2.5, D3.1).
+    The share of heads whose entropy is that of looking everywhere alike: over `max_uniform_share` at `min_points` checkpoints in
+    a row up to the last one, after `min_steps` steps and `min_plan_share` of the plan (D2.5, D3.1).
     ## Why it matters
     Attention is an average over all tokens then: the model has not begun to use its context.
     ## False alarms
@@ -29,12 +35,16 @@ def uniform_heads(
     yield from too_few(uniform, min_points)
     end = int(uniform.steps[-1])
     planned = facts.planned_steps if facts else UNSET
-    least = late if planned is UNSET else max(late, int(share * planned))
+    least = min_steps if planned is UNSET else max(min_steps, int(min_plan_share * planned))
     if end <= least:
         yield Skip("too_few_points", f"step {end}; heads are judged after step {least}")
         return
-    for span in spans(uniform, uniform.values > most, min_points=min_points):
+    for span in spans(uniform, uniform.values > max_uniform_share, min_points=min_points):
         if span.last == end:
             yield Hit.over(
-                span, "sev2", "{value:.0%} of all heads look at everything alike, to the last", badness=uniform.values, limit=most
+                span,
+                "sev2",
+                "{value:.0%} of all heads look at everything alike, to the last",
+                badness=uniform.values,
+                limit=max_uniform_share,
             )

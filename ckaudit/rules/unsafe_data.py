@@ -16,18 +16,18 @@ def unsafe_data(
     toxic: Series | None,
     personal: Series | None,
     *,
-    least: float = 0.5,
-    relative: float = 0.5,
+    min_percent: float = 0.5,
+    min_relative_rise: float = 0.5,
     history: int = 5,
     k: float = 6.0,
-    much: float = 10.0,
+    max_percent: float = 10.0,
 ) -> Iterator[Hit | Skip]:
     """Toxic text or personal data in the training data.
 
     ## What it checks
-    The share of documents that a classifier calls toxic (M48) and of those with personal data (M51): above `much` percent, or
-    suddenly above the median of all values before, from `history` on, by more than `k` robust deviations, `least` percent and
-    `relative` of it.
+    The share of documents that a classifier calls toxic (M48) and of those with personal data (M51): above `max_percent`
+    percent, or suddenly above the median of all values before, from `history` on, by more than `k` robust deviations,
+    `min_percent` percent and `min_relative_rise` of it.
     ## Why it matters
     The model learns to say what it reads; a spike is a shard that went past its filter.
     ## False alarms
@@ -38,8 +38,8 @@ def unsafe_data(
         yield needs_one_of(data_toxicity_rate, pii_hit_rate)
         return
     for series, what in told:
-        away, _ = departures(series, least=least, relative=relative, history=history, k=k)
-        for span in spans(series, (series.values > much) | (np.nan_to_num(away) > 1)):
+        away, _ = departures(series, least=min_percent, relative=min_relative_rise, history=history, k=k)
+        for span in spans(series, (series.values > max_percent) | (np.nan_to_num(away) > 1)):
             yield Hit.over(
-                span, "sev2", f"{what}: {{value:.3g}} % of the documents of {{where}}", badness=series.values, limit=much
+                span, "sev2", f"{what}: {{value:.3g}} % of the documents of {{where}}", badness=series.values, limit=max_percent
             )

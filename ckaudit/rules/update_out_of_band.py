@@ -37,21 +37,21 @@ def update_out_of_band(
     loss: Series | None,
     *,
     warmup: int = 100,
-    lowest: float = 1e-5,
-    highest: float = 1e-1,
-    high: float = 0.03,
-    near_peak: float = 0.3,
+    min_ratio: float = 1e-5,
+    max_ratio: float = 1e-1,
+    max_matrix_ratio: float = 0.03,
+    min_rate_share: float = 0.3,
     min_points: int = 3,
 ) -> Iterator[Hit | Skip]:
     """An update is too large or too small for the weights it changes.
 
     ## What it checks
-    The norm of one update over the norm of all weights (M11) against the band from `lowest` to `highest` (torchmortem
+    The norm of one update over the norm of all weights (M11) against the band from `min_ratio` to `max_ratio` (torchmortem
     uses the same), at `min_points` points in a row; not in the first `warmup` steps and not while the learning rate is
-    zero. Below the band only while the rate is above `near_peak` of its peak and the loss above a tenth of its first.
-    Where tensors were recorded, the median tensor's ratio too: over `high` at `min_points` checkpoints in a row
+    zero. Below the band only while the rate is above `min_rate_share` of its peak and the loss above a tenth of its first.
+    Where tensors were recorded, the median tensor's ratio too: over `max_matrix_ratio` at `min_points` checkpoints in a row
     after the `warmup` (lab: healthy runs at most 0.02, a learning rate ten times too high from 0.036), and below a thousandth
-    while the learning rate is above `near_peak` of its peak, in a run that began knowing nothing and has not yet lost
+    while the learning rate is above `min_rate_share` of its peak, in a run that began knowing nothing and has not yet lost
     a quarter of its first loss (lab: healthy runs from 0.005); below 0.0025 where it has not to its last line either, nor to
     its middle where the rate has since come down to half of its peak. While the learning rate still rises, what is
     small may be meant.
@@ -67,15 +67,15 @@ def update_out_of_band(
         return
     yield from too_few(ratio, min_points)
     judged = ((ratio.steps > warmup) & _rate(ratio.steps, rate, 0.0))[:, None]
-    large, small = (ratio.values > highest) & judged, (ratio.values < lowest) & (ratio.values > 0) & judged
-    small &= (_rate(ratio.steps, rate, near_peak) & ~_is_solved(ratio.steps, loss, SOLVED))[:, None]
+    large, small = (ratio.values > max_ratio) & judged, (ratio.values < min_ratio) & (ratio.values > 0) & judged
+    small &= (_rate(ratio.steps, rate, min_rate_share) & ~_is_solved(ratio.steps, loss, SOLVED))[:, None]
     for span in spans(ratio, large, min_points=min_points):
         yield Hit.over(
             span,
             "sev2",
             "an update changes up to {value:.2g} of the weights; above {limit:.0e} they do not settle",
             badness=ratio.values,
-            limit=highest,
+            limit=max_ratio,
         )
     for span in spans(ratio, small, min_points=min_points):
         yield Hit.over(
@@ -84,22 +84,24 @@ def update_out_of_band(
             "an update changes as little as {value:.2g} of the weights; below {limit:.0e} they stand still",
             badness=-ratio.values,
             value=ratio.values,
-            limit=lowest,
+            limit=min_ratio,
         )
     if tensors is None or large.any() or small.any():
         return
     middle = _middle(tensors)
-    for span in spans(middle, (middle.values > high) & (middle.steps > warmup)[:, None], min_points=min_points):
+    for span in spans(middle, (middle.values > max_matrix_ratio) & (middle.steps > warmup)[:, None], min_points=min_points):
         yield Hit.over(
             span,
             "sev2",
             "an update changes up to {value:.2g} of the median tensor; above {limit:.0e} it does not settle",
             badness=middle.values,
-            limit=high,
+            limit=max_matrix_ratio,
         )
     if _rises(rate) or not len(middle.steps):
         return
-    full = _rate(middle.steps, rate, near_peak) & (middle.steps > warmup // 5) & ~_has_learnt(middle.steps, start, loss, LEARNT)
+    full = (
+        _rate(middle.steps, rate, min_rate_share) & (middle.steps > warmup // 5) & ~_has_learnt(middle.steps, start, loss, LEARNT)
+    )
     limit = LOW if _has_learnt(_by_when(loss or ratio, rate), start, loss, LEARNT)[0] else SLOW
     for span in spans(middle, (middle.values < limit) & (middle.values > 0) & full[:, None], min_points=min_points):
         yield Hit.over(

@@ -10,12 +10,12 @@ from ckaudit.run.series import Floats, Series
 
 
 @rule("DATA011", severity="note", needs=[tokens_per_update], unit="tokens/update")
-def update_size_changed(size: Series, *, share: float = 0.2, width: int = 20, mads: float = 6.0) -> Iterator[Hit | Skip]:
+def update_size_changed(size: Series, *, max_change: float = 0.2, window: int = 20, mads: float = 6.0) -> Iterator[Hit | Skip]:
     """An update is made of more or fewer tokens than before.
 
     ## What it checks
-    The median of `width` updates against that of the `width` before them (M08: the size of an update is an invariant):
-    apart by more than `share` and by more than `mads` robust deviations of the sizes before. All are starting values.
+    The median of `window` updates against that of the `window` before them (M08: the size of an update is an invariant):
+    apart by more than `max_change` and by more than `mads` robust deviations of the sizes before. All are starting values.
     ## Why it matters
     Noise of the gradient, fitting learning rate and loss per step change with it: what lies on the two sides of the change
     does not compare, and neither do two runs of which one has it.
@@ -24,14 +24,14 @@ def update_size_changed(size: Series, *, share: float = 0.2, width: int = 20, ma
     That no token is counted at all is another rule's business.
     """
     rows = np.flatnonzero(size.finite[:, 0])
-    count = len(rows) // width
+    count = len(rows) // window
     if count < 2:
-        yield Skip("too_few_points", f"{len(rows)} values of tokens_per_update; {2 * width} are needed")
+        yield Skip("too_few_points", f"{len(rows)} values of tokens_per_update; {2 * window} are needed")
         return
-    blocks = size.values[rows[: count * width], 0].reshape(count, width)
+    blocks = size.values[rows[: count * window], 0].reshape(count, window)
     middle = np.median(blocks, axis=1)
-    for block in np.flatnonzero(_changes(blocks, middle, share, mads)).tolist():
-        first = rows[(block + 1) * width]
+    for block in np.flatnonzero(_changes(blocks, middle, max_change, mads)).tolist():
+        first = rows[(block + 1) * window]
         yield Hit(
             severity="note",
             where="tokens_per_update",
@@ -39,7 +39,7 @@ def update_size_changed(size: Series, *, share: float = 0.2, width: int = 20, ma
             last=int(size.steps[rows[-1]]),
             value=float(middle[block + 1]),
             limit=float(middle[block]),
-            points=len(rows) - (block + 1) * width,
+            points=len(rows) - (block + 1) * window,
             message="an update has {value:.4g} tokens from about step {first} on, and {limit:.4g} before; losses on the two "
             "sides do not compare",
         )

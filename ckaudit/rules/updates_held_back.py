@@ -18,18 +18,18 @@ def updates_held_back(
     adapts: Series,
     gradient: Series,
     *,
-    little: float = 0.05,
-    steady: float = 0.3,
+    max_bound_share: float = 0.05,
+    min_gradient_share: float = 0.3,
     warmup: int = 20,
     min_points: int = 3,
 ) -> Iterator[Hit | Skip]:
     """Under Adam, no matrix moves as far as the learning rate asks.
 
     ## What it checks
-    How far an element of each matrix moves in one update, over the learning rate; below `little` in every matrix, at
-    `min_points` checkpoints in a row after `warmup` steps. Under Adam it is a fifth to the whole of the rate, whatever the
-    size of the gradient (Kingma & Ba 2015, section 2.1; lab: healthy runs at least 0.16, an epsilon of 0.1 at most 0.03), as
-    long as the gradient is what it was: checkpoints whose gradient norm is below `steady` of its root mean square so far are
+    How far an element of each matrix moves in one update, over the learning rate; below `max_bound_share` in every matrix, at
+    `min_points` checkpoints in a row after `warmup` steps. Under Adam it is a fifth to the whole of the rate, whatever the size
+    of the gradient (Kingma & Ba 2015, section 2.1; lab: healthy runs at least 0.16, an epsilon of 0.1 at most 0.03), as long as
+    the gradient is what it was: checkpoints whose gradient norm is below `min_gradient_share` of its root mean square so far are
     not judged.
     ## Why it matters
     Something stands beside the second moment and outweighs it, an epsilon mostly: the run learns at a fraction of the rate
@@ -42,10 +42,10 @@ def updates_held_back(
         yield Skip("not_applicable", "the optimizer is none of Adam's kin")
         return
     largest = _largest(step)
-    judged = (largest.steps > warmup) & (_of_usual(gradient, largest.steps) >= steady)
+    judged = (largest.steps > warmup) & (_of_usual(gradient, largest.steps) >= min_gradient_share)
     series = single("largest step of a matrix", "1", largest.steps[judged], largest.values[judged, 0])
     yield from too_few(series, min_points)
-    for span in spans(series, series.values < little, min_points=min_points):
+    for span in spans(series, series.values < max_bound_share, min_points=min_points):
         yield Hit.over(
             span,
             "sev2",
@@ -53,7 +53,7 @@ def updates_held_back(
             "and more, whatever the gradient",
             badness=-series.values,
             value=series.values,
-            limit=little,
+            limit=max_bound_share,
         )
 
 

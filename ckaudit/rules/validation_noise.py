@@ -13,14 +13,14 @@ from ckaudit.run.series import Mask, Series, Steps
 
 @rule("EVL001", severity="sev2", needs=[val_loss, learning_rate], wants=[update_to_weight_global], unit="1")
 def validation_noise(
-    val: Series, rate: Series, moved: Series | None, *, least: float = 1e-4, min_pairs: int = 2
+    val: Series, rate: Series, moved: Series | None, *, max_relative_difference: float = 1e-4, min_pairs: int = 2
 ) -> Iterator[Hit | Skip]:
     """Two evaluations of the same weights differ.
 
     ## What it checks
-    Evaluations between which no weight can have changed: the learning rate was zero at every step in between, or every
-    recorded update was. Where they differ by more than `least` of their value (arithmetic in half precision stays below),
-    at `min_pairs` of such pairs, the evaluation itself is not repeatable.
+    Evaluations between which no weight can have changed: the learning rate was zero at every step in between, or every recorded
+    update was. Where they differ by more than `max_relative_difference` of their value (arithmetic in half precision stays
+    below), at `min_pairs` of such pairs, the evaluation itself is not repeatable.
     ## Why it matters
     Dropout is still on, or each evaluation takes other data: then a difference of two checkpoints may be chance (D1.6,
     M53).
@@ -42,10 +42,10 @@ def validation_noise(
         return
     before, after = val.values[pairs[:, 0], 0], val.values[pairs[:, 1], 0]
     off = np.abs(after - before) / np.maximum(np.abs(before), 1e-12)
-    if (off > least).sum() < min_pairs:
+    if (off > max_relative_difference).sum() < min_pairs:
         return
     worst = int(np.argmax(off))
-    differ = pairs[off > least, 1]
+    differ = pairs[off > max_relative_difference, 1]
     yield Hit(
         severity="sev2",
         where=val.labels[0],
@@ -53,7 +53,7 @@ def validation_noise(
         last=int(val.steps[differ[-1]]),
         worst=int(val.steps[pairs[worst, 1]]),
         value=float(off[worst]),
-        limit=least,
+        limit=max_relative_difference,
         points=len(differ),
         message="two evaluations of the same weights differ by {value:.2g} of their value; the limit is {limit:.0e}",
     )

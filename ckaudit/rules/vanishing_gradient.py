@@ -24,19 +24,19 @@ def vanishing_gradient(
     *,
     note_ratio: float = 10.0,
     max_ratio: float = 100.0,
-    born_ratio: float = 20.0,
-    young: int = 20,
+    initial_ratio: float = 20.0,
+    initial_steps: int = 20,
 ) -> Iterator[Hit | Skip]:
     """The gradient shrinks on its way back to a block.
 
     ## What it checks
-    The last block's gradient norm over each block's own, or that of the median block where it is more, at each checkpoint,
-    among blocks of one build, whose tensors have the same shapes; where nobody said shapes, the same names and elements
-    of a like size. Up to `note_ratio` is ordinary (playbook D1.2); from `max_ratio` the block is starved (playbook D4.2).
-    More than ordinary at the first two checkpoints, and more than `born_ratio` within the first `young` steps is sev2: no
-    training has made it, the model is built so (residual models of the lab begin below 2, an embedding below a plain stack
-    of layers at 13). A block of another build than the last one is a note, unless blocks of one build show at the same
-    checkpoint that the gradient shrinks, or hardly anything arrives: less than the square of `max_ratio` allows.
+    The last block's gradient norm over each block's own, or that of the median block where it is more, at each checkpoint, among
+    blocks of one build, whose tensors have the same shapes; where nobody said shapes, the same names and elements of a like
+    size. Up to `note_ratio` is ordinary (playbook D1.2); from `max_ratio` the block is starved (playbook D4.2). More than
+    ordinary at the first two checkpoints, and more than `initial_ratio` within the first `initial_steps` steps is sev2: no
+    training has made it, the model is built so (residual models of the lab begin below 2, an embedding below a plain stack of
+    layers at 13). A block of another build than the last one is a note, unless blocks of one build show at the same checkpoint
+    that the gradient shrinks, or hardly anything arrives: less than the square of `max_ratio` allows.
     ## Why it matters
     A block fed a hundred times less gradient than the last one barely trains, while the loss still falls.
     ## False alarms
@@ -59,8 +59,8 @@ def vanishing_gradient(
     for span in spans(norm, ratio > max_ratio):
         yield _starved(span, ratio, max_ratio, _other(span, alike))
     for span in spans(norm, (ratio > note_ratio) & (ratio <= max_ratio)):
-        begun = norm.steps[span.rows] <= young
-        born = span.rows[0] == 0 and span.points > 1 and bool((ratio[span.rows, span.column] > born_ratio)[begun].any())
+        begun = norm.steps[span.rows] <= initial_steps
+        born = span.rows[0] == 0 and span.points > 1 and bool((ratio[span.rows, span.column] > initial_ratio)[begun].any())
         yield Hit.over(
             span,
             "sev2" if born else "note",

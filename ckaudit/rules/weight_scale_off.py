@@ -15,15 +15,15 @@ from ckaudit.run.tensors import table_of
 
 @rule("WGT004", severity="sev2", needs=[weight_std, FACTS], unit="1", memory=1)
 def weight_scale_off(
-    std: Series, facts: Manifest, *, lowest: float = 0.01, highest: float = 5.0, one: float = 3.0
+    std: Series, facts: Manifest, *, min_gain: float = 0.01, max_gain: float = 5.0, single_ratio: float = 3.0
 ) -> Iterator[Hit | Skip]:
     r"""Initial weights are far from the usual scale.
 
     ## What it checks
     At step 0 the gain of each matrix, $\sigma\sqrt{\mathrm{fan\,in}}$: 0.58 for the default of PyTorch, 1 and 1.4 after
-    Glorot and He, 0.02 times the root of the width for the GPTs (0.14 to 1.3). The median matrix below `lowest` or above
-    `highest` is sev2 (lab: healthy runs 0.04 to 1.4, init times a hundred 14); a single matrix above `one` times the
-    highest, or above `highest` while the median is not, is noted.
+    Glorot and He, 0.02 times the root of the width for the GPTs (0.14 to 1.3). The median matrix below `min_gain` or above
+    `max_gain` is sev2 (lab: healthy runs 0.04 to 1.4, init times a hundred 14); a single matrix above `single_ratio` times the
+    highest, or above `max_gain` while the median is not, is noted.
     ## Why it matters
     Far too large, outputs saturate and the first losses are huge; far too small, hardly any gradient comes back.
     ## False alarms
@@ -38,7 +38,7 @@ def weight_scale_off(
         yield Skip("not_recorded", "needs the shapes of the matrices")
         return
     middle = median(list(gains.values()))
-    if not lowest <= middle <= highest:
+    if not min_gain <= middle <= max_gain:
         yield Hit(
             severity="sev2",
             where="median matrix",
@@ -47,12 +47,12 @@ def weight_scale_off(
             worst=0,
             value=middle,
             points=1,
-            limit=highest if middle > highest else lowest,
+            limit=max_gain if middle > max_gain else min_gain,
             message="the initial gain of the median matrix is {value:.2g}, beyond {limit:.2g}: the usual is 0.1 to 1.4",
         )
         return
     for name, gain in gains.items():
-        if gain > highest * (one if middle > 1 else 1.0):
+        if gain > max_gain * (single_ratio if middle > 1 else 1.0):
             yield Hit(
                 severity="note",
                 where=name,
@@ -60,7 +60,7 @@ def weight_scale_off(
                 last=0,
                 worst=0,
                 value=gain,
-                limit=highest,
+                limit=max_gain,
                 points=1,
                 message="the initial gain of {where} is {value:.2g}, while that of the median matrix is " + f"{middle:.2g}",
             )

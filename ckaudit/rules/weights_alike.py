@@ -14,13 +14,13 @@ from ckaudit.run.tensors import table_of
 
 @rule("WGT003", severity="sev2", needs=[weight_std, weight_norm, FACTS], unit="1")
 def weights_alike(
-    std: Series, norm: Series, facts: Manifest, *, least: float = 1e-6, min_points: int = 2
+    std: Series, norm: Series, facts: Manifest, *, min_relative_std: float = 1e-6, min_points: int = 2
 ) -> Iterator[Hit | Skip]:
     r"""The elements of a weight matrix are all equal.
 
     ## What it checks
-    The standard deviation of each trainable matrix over the root mean square of its elements: below `least` (the rounding
-    of float32) at `min_points` checkpoints in a row, all its elements are one number.
+    The standard deviation of each trainable matrix over the root mean square of its elements: below `min_relative_std` (the
+    rounding of float32) at `min_points` checkpoints in a row, all its elements are one number.
     ## Why it matters
     Units with equal weights get equal gradients and stay copies of each other: the matrix has rank one for good.
     ## False alarms
@@ -39,12 +39,12 @@ def weights_alike(
     mean_square = at(norm, judged.steps).values[:, places] / np.sqrt([sizes[name] for name in judged.labels])
     with np.errstate(all="ignore"):
         spread = judged.values / mean_square
-    for span in spans(judged, (spread < least) & (mean_square > 0), min_points=min_points):
+    for span in spans(judged, (spread < min_relative_std) & (mean_square > 0), min_points=min_points):
         yield Hit.over(
             span,
             "sev2",
             "the elements of {where} are all equal: their spread is {value:.2g} of their size",
             badness=-spread,
             value=spread,
-            limit=least,
+            limit=min_relative_std,
         )

@@ -18,19 +18,19 @@ def weights_grow(
     std: Series,
     facts: Manifest,
     *,
-    gain: float = 1.5,
-    growth: float = 5.0,
-    one_gain: float = 10.0,
-    one_growth: float = 10.0,
+    max_gain: float = 1.5,
+    max_growth: float = 5.0,
+    max_single_gain: float = 10.0,
+    max_single_growth: float = 10.0,
     min_points: int = 3,
 ) -> Iterator[Hit | Skip]:
     r"""Weights grow without bound.
 
     ## What it checks
-    The gain of each matrix, $\sigma\sqrt{\mathrm{fan\,in}}$, about what it multiplies the size of its input by. Where the
-    median matrix's gain is over `gain` and over `growth` times what it began with, all of them run away (lab: healthy
-    runs end at up to 1.1, or grow by less than a half; learning rates ten times too high come to 1.7 to 3.2). A single
-    matrix over `one_gain` that grew `one_growth` times, its largest step left out, runs away alone. Both at `min_points`
+    The gain of each matrix, $\sigma\sqrt{\mathrm{fan\,in}}$, about what it multiplies the size of its input by. Where the median
+    matrix's gain is over `max_gain` and over `max_growth` times what it began with, all of them run away (lab: healthy runs end
+    at up to 1.1, or grow by less than a half; learning rates ten times too high come to 1.7 to 3.2). A single matrix over
+    `max_single_gain` that grew `max_single_growth` times, its largest step left out, runs away alone. Both at `min_points`
     checkpoints.
     ## Why it matters
     Outputs and attention logits grow with the weights, until softmax saturates and updates no longer matter (D4.5, DR-2).
@@ -47,23 +47,23 @@ def weights_grow(
         grown = gains.values / first
     middle, times = row_medians(gains.values), row_medians(grown)
     series = single("median matrix", "1", gains.steps, middle)
-    together = ((middle > gain) & (times > growth))[:, None]
+    together = ((middle > max_gain) & (times > max_growth))[:, None]
     for span in spans(series, together, min_points=min_points):
         yield Hit.over(
             span,
             "sev2",
             "the gain of the median matrix has come to {value:.3g}; above {limit:.2g} outputs grow layer by layer",
             badness=series.values,
-            limit=gain,
+            limit=max_gain,
         )
-    alone = (gains.values > one_gain) & (np.nan_to_num(grown / _largest_step(gains.values)) > one_growth)
+    alone = (gains.values > max_single_gain) & (np.nan_to_num(grown / _largest_step(gains.values)) > max_single_growth)
     for span in spans(gains, alone & ~together, min_points=min_points):
         yield Hit.over(
             span,
             "sev2",
             "the gain of {where} has come to {value:.3g}, and grows; above {limit:.2g} its outputs run away",
             badness=gains.values,
-            limit=one_gain,
+            limit=max_single_gain,
         )
 
 

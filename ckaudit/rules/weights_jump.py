@@ -29,28 +29,27 @@ def weights_jump(
     adapts: Series | None,
     facts: Manifest | None,
     *,
-    share: float = 0.3,
-    times: float = 10.0,
-    reach: float = 10.0,
+    min_change_share: float = 0.3,
+    min_ratio: float = 10.0,
+    adam_reach: float = 10.0,
     min_points: int = 4,
-    rest: float = 0.1,
-    bound: float = 3.2,
+    max_rest_share: float = 0.1,
+    adam_bound: float = 3.2,
 ) -> Iterator[Hit | Skip]:
     """Weights change more than the optimizer can move them.
 
     ## What it checks
-    The change of each tensor over one step. It is no update where it is more than `share` of the tensor, and more than `times`
-    what the last ten checkpoints make of the learning rate, and of what the median tensor does in the same step (from
-    `min_points` checkpoints on). In the lab's dev split weights that are overwritten give 113 times and more; healthy runs
+    The change of each tensor over one step. It is no update where it is more than `min_change_share` of the tensor, and more
+    than `min_ratio` what the last ten checkpoints make of the learning rate, and of what the median tensor does in the same step
+    (from `min_points` checkpoints on). In the lab's dev split weights that are overwritten give 113 times and more; healthy runs
     reach 13 once, in an update of a fiftieth of its tensor. Adam moves no element by more than (1 - beta1) / sqrt(1 - beta2)
-    learning rates, 3.2 by its defaults (Kingma & Ba 2015, section 2.1): what lies within `reach` of them is its own doing.
-    Between two checkpoints it is the norm of each tensor, under Adam: where it grows by more than `share` of itself, by
-    `times` its past as above, at once, and by more than all learning rates on the way together, in every element to the same
-    side, which is as far as steady gradients take it (lab: 0.7 of that in healthy runs so far beyond
-    their past, 1.1 where it was written to); or where
-    less than `rest` of it is left while the median tensor stays as it was. Sudden growth by more than `bound` times all learning
-    rates on the way is never Adam's, whatever the past and the others do (lab: 1.1 in healthy runs, 7.5 where every matrix of
-    the model was multiplied by five at once).
+    learning rates, 3.2 by its defaults (Kingma & Ba 2015, section 2.1): what lies within `adam_reach` of them is its own doing.
+    Between two checkpoints it is the norm of each tensor, under Adam: where it grows by more than `min_change_share` of itself,
+    by `min_ratio` its past as above, at once, and by more than all learning rates on the way together, in every element to the
+    same side, which is as far as steady gradients take it (lab: 0.7 of that in healthy runs so far beyond their past, 1.1 where
+    it was written to); or where less than `max_rest_share` of it is left while the median tensor stays as it was. Sudden growth
+    by more than `adam_bound` times all learning rates on the way is never Adam's, whatever the past and the others do (lab: 1.1
+    in healthy runs, 7.5 where every matrix of the model was multiplied by five at once).
     ## Why it matters
     Memory was corrupted, or something other than the optimizer wrote to the weights: what was learnt there is gone.
     ## False alarms
@@ -63,14 +62,14 @@ def weights_jump(
     if len(moved.steps) < min_points:
         return
     relative = moved.values / np.maximum(np.maximum(size.values, _before(size.values)), 1e-300)
-    large = relative > share
+    large = relative > min_change_share
     excess = _excess(moved, rate, np.flatnonzero(large.any(axis=1)), min_points=min_points)
-    jumps = large & (np.nan_to_num(excess, posinf=np.inf) > times)
+    jumps = large & (np.nan_to_num(excess, posinf=np.inf) > min_ratio)
     is_adam = adapts is not None and bool((adapts.values[adapts.finite] == 1).any())
     if is_adam and rate is not None:
-        jumps &= moved.values > reach * _farthest(moved, rate, facts)
+        jumps &= moved.values > adam_reach * _farthest(moved, rate, facts)
         seen = {(label, int(step)) for label, rows in zip(moved.labels, jumps.T, strict=True) for step in moved.steps[rows]}
-        limits = {"share": share, "times": times, "rest": rest, "bound": bound}
+        limits = {"share": min_change_share, "times": min_ratio, "rest": max_rest_share, "bound": adam_bound}
         between = _between(every, rate, facts, **limits, min_points=min_points)
         yield from (hit for hit in between if (hit.where, hit.first) not in seen)
     for span in spans(moved, jumps):
@@ -79,7 +78,7 @@ def weights_jump(
             "sev0",
             "{where} changes by {value:.2g} of its size in one step: no update of the optimizer can be so large",
             badness=relative,
-            limit=share,
+            limit=min_change_share,
         )
 
 

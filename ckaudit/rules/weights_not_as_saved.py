@@ -13,20 +13,20 @@ from ckaudit.run.series import Floats, Series, Steps
 
 @rule("RESUME004", severity="sev1", needs=[FACTS], wants=[weight_norm], unit="1")
 def weights_not_as_saved(
-    facts: Manifest, size: Series | None, *, same: float = 5e-3, drift: float = 5.0, least: float = 1e-6
+    facts: Manifest, size: Series | None, *, max_difference: float = 5e-3, max_drift_ratio: float = 5.0, min_norm: float = 1e-6
 ) -> Iterator[Hit | Skip]:
     """A resume begins with other weights than the checkpoint before it has.
 
     ## What it checks
     The norm of each tensor before the first update of a resume against its last one at or before the step of the resume: they
-    differ by more than `same` of the larger, and, where the checkpoint is older than the resume, by more than `drift` times
-    what the tensor changed over as many steps before. Norms below `least` are not compared.
+    differ by more than `max_difference` of the larger, and, where the checkpoint is older than the resume, by more than
+    `max_drift_ratio` times what the tensor changed over as many steps before. Norms below `min_norm` are not compared.
     ## Why it matters
     What was learnt in these tensors is gone, and a loss that is soon back hides it: a key that was not found, a file of
     another step, averaged weights in place of the trained ones.
     ## False alarms
-    Norms of the same weights agree in all their digits; `same` leaves room for weights that were saved in half precision,
-    whose rounding averages out (2^-8 for an element). Weights that were changed on purpose differ rightly.
+    Norms of the same weights agree in all their digits; `max_difference` leaves room for weights that were saved in half
+    precision, whose rounding averages out (2^-8 for an element). Weights that were changed on purpose differ rightly.
     """
     later = resumed(facts)
     if not later:
@@ -36,7 +36,7 @@ def weights_not_as_saved(
         yield Skip("not_recorded", "needs weight_norm, and weight_norms of the session that took the run up again")
         return
     for session in later:
-        yield from _changed(size, session, same, drift, least)
+        yield from _changed(size, session, max_difference, max_drift_ratio, min_norm)
 
 
 def _changed(size: Series, session: Session, same: float, drift: float, least: float) -> Iterator[Hit]:

@@ -15,15 +15,21 @@ from ckaudit.run.tensors import table_of
 
 @rule("WGT001", severity="sev2", needs=[], wants=[weight_norm, weight_rms, FACTS], unit="1")
 def weights_shrink(
-    norm: Series | None, rms: Series | None, facts: Manifest | None, *, lowest: float = 0.7, min_points: int = 2, falls: int = 3
+    norm: Series | None,
+    rms: Series | None,
+    facts: Manifest | None,
+    *,
+    min_norm_share: float = 0.7,
+    min_points: int = 2,
+    min_falls: int = 3,
 ) -> Iterator[Hit | Skip]:
     """Weight norms decay steadily everywhere.
 
     ## What it checks
-    Each trainable tensor's norm over its largest so far, or the root mean square of its elements where no norm is recorded,
-    and the median tensor's of it: below `lowest` at `min_points` checkpoints in a row, after `falls` falls in a row and
-    smaller than at the start, the weights decay (lab: the median tensor of a healthy run has at least 0.94 of its largest
-    norm; under too much weight decay it comes to 0.05).
+    Each trainable tensor's norm over its largest so far, or the root mean square of its elements where no norm is recorded, and
+    the median tensor's of it: below `min_norm_share` at `min_points` checkpoints in a row, after `min_falls` falls in a row and
+    smaller than at the start, the weights decay (lab: the median tensor of a healthy run has at least 0.94 of its largest norm;
+    under too much weight decay it comes to 0.05).
     ## Why it matters
     Weight decay, or something that acts like it, outweighs what is learnt: the model forgets (M11).
     ## False alarms
@@ -34,7 +40,7 @@ def weights_shrink(
     if size is None:
         yield needs_one_of(weight_norm, weight_rms)
         return
-    yield from too_few(size, falls + 1)
+    yield from too_few(size, min_falls + 1)
     trainable = size.only(table_of(facts).is_trainable).recorded_rows()
     if not trainable:
         return
@@ -46,8 +52,8 @@ def weights_shrink(
     middle = row_medians(ratio)
     share = single("median tensor", "1", trainable.steps, middle)
     down = np.diff(middle, prepend=np.inf) < 0
-    steady = np.convolve(down, np.ones(falls), mode="full")[: len(down)] >= falls
-    low = (middle < lowest) & (row_medians(since) < 1)
+    steady = np.convolve(down, np.ones(min_falls), mode="full")[: len(down)] >= min_falls
+    low = (middle < min_norm_share) & (row_medians(since) < 1)
     began = np.logical_or.accumulate(steady & low)
     for span in spans(share, (low & began)[:, None], min_points=min_points):
         yield Hit.over(
@@ -57,5 +63,5 @@ def weights_shrink(
             "faster than they learn",
             badness=-share.values,
             value=share.values,
-            limit=lowest,
+            limit=min_norm_share,
         )

@@ -21,19 +21,18 @@ def zero_gradients(
     facts: Manifest | None,
     types: Series | None,
     *,
-    most: float = 0.5,
+    max_zero_share: float = 0.5,
     min_points: int = 2,
-    many: int = 3,
-    tensors_hit: float = 0.25,
+    min_tensors: int = 3,
+    max_tensors_share: float = 0.25,
 ) -> Iterator[Hit | Skip]:
     """A large share of gradient elements is exactly zero.
 
     ## What it checks
-    The share of exact zeros in each tensor's gradient: over `most` at `min_points` checkpoints in a row. It is sev2 where the
-    whole of a tensor's gradient is zero, as behind a cut path, or where over `tensors_hit` of all tensors are hit, as by
-    underflow; a part of few tensors is a note. And gradients that are all zero at one
-    checkpoint, with an ordinary gradient at the one before and the one after: `many` of them over all tensors are no
-    chance.
+    The share of exact zeros in each tensor's gradient: over `max_zero_share` at `min_points` checkpoints in a row. It is sev2
+    where the whole of a tensor's gradient is zero, as behind a cut path, or where over `max_tensors_share` of all tensors are
+    hit, as by underflow; a part of few tensors is a note. And gradients that are all zero at one checkpoint, with an ordinary
+    gradient at the one before and the one after: `min_tensors` of them over all tensors are no chance.
     ## Why it matters
     Elements without a gradient do not learn: they underflow in half precision, lie behind dead units or a cut path, or
     were lost on their way between devices (D1.3).
@@ -55,8 +54,8 @@ def zero_gradients(
             and tensors.is_trainable(name)
         )
     )
-    high = judged.values > most
-    widely = high.mean(axis=1) > tensors_hit if len(judged.labels) else np.zeros(len(high), bool)
+    high = judged.values > max_zero_share
+    widely = high.mean(axis=1) > max_tensors_share if len(judged.labels) else np.zeros(len(high), bool)
     for span in spans(judged, high, min_points=min_points):
         whole = bool((judged.values[span.rows, span.column] == 1).sum() >= min_points)
         yield Hit.over(
@@ -64,9 +63,9 @@ def zero_gradients(
             "sev2" if whole or widely[span.rows].any() else "note",
             "{value:.0%} of the gradient of {where} is exactly zero; the limit is {limit:.0%}",
             badness=judged.values,
-            limit=most,
+            limit=max_zero_share,
         )
-    yield from _lost(judged, most, many)
+    yield from _lost(judged, max_zero_share, min_tensors)
 
 
 def _lost(zeros: Series, most: float, many: int) -> Iterator[Hit]:

@@ -263,7 +263,10 @@ def test_a_policy_that_moves_the_limits_of_a_rule_moves_what_its_question_finds(
     rising = {"steps": "10..200:10", "value": 2.0, "set": {"150..200": 2.5}}
     case = {"name": "a", "scalars": {"train_loss_raw": {"steps": "1..200", "value": 3.0, "to": 0.5}, "val_loss": rising}}
     assert {"LOSS002"} & {each.code for each in audited(case).findings}
-    for gate in (under(thresholds={"overfitting": {"rise": 0.9, "apart": 0.9}}), under(severities={"LOSS002": "off"})):
+    for gate in (
+        under(thresholds={"overfitting": {"min_rise": 0.9, "min_gap_share": 0.9}}),
+        under(severities={"LOSS002": "off"}),
+    ):
         report = audited(case, gate)
         assert not {"LOSS002", "D5.1"} & {each.code for each in report.findings if each.severity != "note"}
         hold_together(report)

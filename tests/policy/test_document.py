@@ -15,7 +15,7 @@ def test_the_example_changes_what_it_says(told):
     assert report["policy"]["changes"] == [
         "select LOSS*, GRAD*, ATTN001, overfitting, SLIC001",
         "loss_spike.k = 8.0",
-        "loss_spike.within = 500",
+        "loss_spike.within_steps = 500",
         "vanishing_gradient.max_ratio = 1000.0",
         "ATTN001 sev2",
         "RUN003 note",

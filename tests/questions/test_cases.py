@@ -80,16 +80,16 @@ def test_limits_that_a_rule_has_too_are_the_rules_own():
     by_name = {rule.name: rule.thresholds for rule in rules().values()}
     shared = [
         ("D1.2", "far", "vanishing_gradient", "max_ratio"),
-        ("D1.3", "dead", "dead_parameter", "dead"),
-        ("D1.5", "lowest", "update_out_of_band", "lowest"),
+        ("D1.3", "dead", "dead_parameter", "max_dead_norm"),
+        ("D1.5", "lowest", "update_out_of_band", "min_ratio"),
         ("D4.2", "starved", "vanishing_gradient", "max_ratio"),
-        ("D3.2", "alike", "redundant_heads", "alike"),
-        ("D5.5", "bad", "probes_forgotten", "most"),
+        ("D3.2", "alike", "redundant_heads", "note_similarity"),
+        ("D5.5", "bad", "probes_forgotten", "sev2_ratio"),
         ("D4.3", "bad", "exploding_gradient", "max_ratio"),
-        ("D4.4", "deep", "frequent_clipping", "deep"),
-        ("D5.1", "most", "overfitting", "rise"),
-        ("D5.2", "most", "overfitting", "rise"),
-        ("D6.1", "flat", "overfitting", "rise"),
+        ("D4.4", "deep", "frequent_clipping", "deep_coefficient"),
+        ("D5.1", "most", "overfitting", "min_rise"),
+        ("D5.2", "most", "overfitting", "min_rise"),
+        ("D6.1", "flat", "overfitting", "min_rise"),
     ]
     for row, name, rule, threshold in shared:
         assert questions()[row].thresholds[name] == by_name[rule][threshold]

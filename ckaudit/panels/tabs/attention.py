@@ -29,7 +29,7 @@ def attention(board: Board) -> None:
         "entropy_timeline",
         "Do the narrowest heads collapse?",
         "normalized_attention_entropy",
-        lines=threshold("ATTN001", "max_left"),
+        lines=threshold("ATTN001", "max_left_share"),
         most=8,
     )
     board.curves(
@@ -38,7 +38,7 @@ def attention(board: Board) -> None:
         "max_attn_logit",
         log=True,
         most=8,
-        lines=threshold("ATTN002", "high", "runaway"),
+        lines=threshold("ATTN002", "sev2_logit", "sev1_logit"),
     )
     board.curves("head_kinds", "What do the heads follow?", "head_kind_share", stacked=True)
     board.heat("head_similarity", "Does a head do what another does?", "head_similarity")
@@ -49,4 +49,6 @@ def attention(board: Board) -> None:
     board.curves(
         "dead_heads", "How many heads look at one token, or at all alike?", "dead_head_fraction", also=("uniform_head_fraction",)
     )
-    board.curves("mask", "Does any head see later tokens?", "upper_triangle_mass", lines=threshold("MASK001", "most"), most=6)
+    board.curves(
+        "mask", "Does any head see later tokens?", "upper_triangle_mass", lines=threshold("MASK001", "max_future_share"), most=6
+    )

@@ -86,7 +86,7 @@ def seven_panels(board: Board) -> None:
         "dead_head_fraction",
         most=4,
         points=POINTS,
-        lines=threshold("ACT001", "note", "most"),
+        lines=threshold("ACT001", "note_dead_share", "max_dead_share"),
     )
     board.curves("panel_7_slices", "7 Loss by class, and tau", "slice_val_loss", also=("tau",), points=POINTS)
 

@@ -33,7 +33,9 @@ def gradients(board: Board) -> None:
     board.curves("gradient_norm", "Does the gradient as a whole grow or vanish?", "grad_global_norm", log=True)
     board.heat("gradient_zeros", "Which part of each gradient is exactly zero?", "gradient_zero_fraction")
     board.heat("gradient_ratio", "How large is each gradient beside its weight?", "grad_to_weight", log=True)
-    board.curves("gradient_share", "Does one tensor have it all?", "gradient_share", lines=threshold("GRAD007", "most"), most=6)
+    board.curves(
+        "gradient_share", "Does one tensor have it all?", "gradient_share", lines=threshold("GRAD007", "max_share"), most=6
+    )
     board.curves("clipping", "How often is it clipped?", "grad_clip_rate", lines=threshold("CLIP001", "note_rate", "max_rate"))
     board.ridges("gradient_ridges", "How are the gradients of a tensor spread, over time?", "gradients")
     board.grids("gradient_grids", "Which parts of a matrix get gradient?", "gradients")

@@ -40,17 +40,30 @@ def health(board: Board) -> None:
     """Is anything dead or exploding?"""
     scene = board.scene
     board.heat("tensor_gradients", "Does any tensor get no gradient?", "gradient_norm", log=True)
-    board.curves("dead_units", "How many units never answer?", "dead_unit_fraction", lines=threshold("ACT001", "note", "most"))
+    board.curves(
+        "dead_units",
+        "How many units never answer?",
+        "dead_unit_fraction",
+        lines=threshold("ACT001", "note_dead_share", "max_dead_share"),
+    )
     board.put(bands(scene), "activation_mean", "activation_std")
     board.heat("activation_size", "Do activations drift or explode?", "activation_max_abs", log=True)
-    board.curves("saturation", "Do units saturate?", "activation_saturation", lines=threshold("ACT003", "note", "most"), most=6)
+    board.curves(
+        "saturation",
+        "Do units saturate?",
+        "activation_saturation",
+        lines=threshold("ACT003", "note_saturation", "max_saturation"),
+        most=6,
+    )
     board.curves("spectral_norm", "How far can a matrix stretch a vector?", "spectral_norm")
     board.curves("nonfinite", "Where is anything not finite?", "nan_inf_events")
     board.heat("weight_size", "Do weights grow or shrink?", "weight_norm", log=True)
     board.ridges("activation_ridges", "How are activations spread, over time?", "activations")
     board.put(loads(scene), "expert_entropy")
-    board.curves("routing", "Are the experts used evenly?", "moe_util_entropy", lines=threshold("MOE001", "low", "collapsed"))
-    board.curves("dropped", "Do tokens find no expert with room?", "moe_drop_rate", lines=threshold("MOE002", "usual"))
+    board.curves(
+        "routing", "Are the experts used evenly?", "moe_util_entropy", lines=threshold("MOE001", "sev2_entropy", "sev1_entropy")
+    )
+    board.curves("dropped", "Do tokens find no expert with room?", "moe_drop_rate", lines=threshold("MOE002", "usual_percent"))
 
 
 def bands(scene: Scene, *, most: int = 8, points: int = 200) -> Chart | None:

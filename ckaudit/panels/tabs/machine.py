@@ -59,11 +59,18 @@ def machine(board: Board) -> None:
     board.curves("step_time", "Does a step take longer than it did?", "step_time", marked=True)
     board.curves("throughput", "How many tokens go through?", "tokens_per_sec")
     board.curves("utilization", "How much of the arithmetic is used?", "mfu")
-    board.curves("device", "Is the accelerator busy?", "gpu_util", right=("gpu_mem_used",), lines=threshold("SYS004", "low"))
-    board.curves("straggler", "Does one rank hold up the others?", "straggler_ratio", lines=threshold("RANK001", "limit"))
+    board.curves(
+        "device", "Is the accelerator busy?", "gpu_util", right=("gpu_mem_used",), lines=threshold("SYS004", "min_percent")
+    )
+    board.curves("straggler", "Does one rank hold up the others?", "straggler_ratio", lines=threshold("RANK001", "max_ratio"))
     board.heat("rank_times", "Which rank takes how long?", "rank_step_time")
-    board.curves("recording", "What does recording cost?", "recording_share", lines=threshold("COST001", "noticeable", "highest"))
-    board.curves("silence", "How long was nothing heard?", "log_silence", lines=threshold("SYS003", "long"))
+    board.curves(
+        "recording",
+        "What does recording cost?",
+        "recording_share",
+        lines=threshold("COST001", "min_time_share", "max_time_share"),
+    )
+    board.curves("silence", "How long was nothing heard?", "log_silence", lines=threshold("SYS003", "min_seconds"))
 
 
 def parts(scene: Scene, *, points: int = 400) -> Chart | None:

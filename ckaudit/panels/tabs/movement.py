@@ -18,7 +18,7 @@ def movement(board: Board) -> None:
         "Is the step of the whole model in its band?",
         "update_to_weight_global",
         log=True,
-        lines=threshold("MOVE002", "lowest", "highest"),
+        lines=threshold("MOVE002", "min_ratio", "max_ratio"),
     )
     board.curves("moving_share", "How many tensors take part?", "moving_share")
     board.ridges("weight_ridges", "How are the weights of a tensor spread, over time?", "weights")
