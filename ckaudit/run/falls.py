@@ -143,13 +143,13 @@ def flat_fall(values: Floats, *, max_ratio: float = 5.0, max_scatter: float = 0.
     return largest_fall(values)
 
 
-def fall_would_show(values: Floats, fall: float, *, min_ratio: float = 3.0) -> bool:
+def fall_would_show(values: Floats, fall: float, *, min_ratio: float = 2.0) -> bool:
     """Tell whether a curve that stands would look otherwise, had it fallen by a share of its level in its first quarter.
 
     Args:
         values: Finite, in the order of steps, shape (N,), three at least.
         fall: The share.
-        min_ratio: Log likelihood ratio of a level over such a fall; a hundredth of the curves that fall come so far.
+        min_ratio: Log likelihood ratio of a level over such a fall; two in a hundred of the curves that fall so come so far.
     """
     levels = means_of_parts(values)
     if len(levels) < POINTS_OF_A_COURSE or levels.min() <= 0:

@@ -44,7 +44,7 @@ POINTS_FOR_A_LAW = 7
 MIN_LAW_RATIO = 6.0
 """Log likelihood ratio; two of a hundred falling curves of noise of 10 % come so far, of 3 % none."""
 
-ALLOWED_BY_LAW = 1.5
+ALLOWED_BY_LAW = 1.7
 """Deviations that a rise of few points may lack where no law of learning explains it."""
 
 MIN_POINTS_OF_LINE = 4
