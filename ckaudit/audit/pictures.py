@@ -1,24 +1,38 @@
 """The data of a report's pictures, and the state of the run at the step judged."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.contract.numbers import Number, to_word
-from ckaudit.contract.report import Chart, Point
+from ckaudit.contract.report import Chart, Finding, Point
 from ckaudit.metrics.attention import normalized_attention_entropy
 from ckaudit.metrics.gradients import block_gradient_norm, grad_global_norm, gradient_norm
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.metric import Metric
 from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.spikes import loss_excess
 from ckaudit.metrics.weights import update_to_weight_global
+from ckaudit.rules import rules
 from ckaudit.run.medians import median
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, root_sum_square
 
 STATE = (train_loss_raw, val_loss, learning_rate, grad_global_norm, update_to_weight_global, normalized_attention_entropy)
+
 DRAWN = (train_loss_raw, block_gradient_norm, gradient_norm)
+
 SHORT = {"attention": "attn"}
+
+OF_LOSS = (train_loss_raw, loss_excess)
+
+FIRST = 10  # findings that are looked at: where none of the gravest can be drawn, the rest do not stand for them
+
+LEAST = 3  # points below which there is nothing to see
+
+AROUND = 10  # rows before and after, at least
 
 
 def state(run: Run) -> dict[str, Number]:
@@ -169,3 +183,52 @@ def _dead_branches(run: Run, step: int, *, least: float = 1e-6) -> dict[str, str
         for block, found in norms.items()
     }
     return {block: ", ".join(told) for block, told in dead.items() if told}
+
+
+# The metric that a finding rests on, around the steps where it was found: one picture for each of the gravest.
+def finding_charts(run: Run, findings: Sequence[Finding], *, most: int = 2, points: int = 120) -> list[Chart]:
+    """Return pictures of the gravest findings, each metric and place once; the loss has a picture of its own, a level none.
+
+    Args:
+        run: The run, cut at the step judged.
+        findings: All findings, gravest first.
+        most: Pictures at most.
+        points: Values of each at most; of each stretch the one that stands out is there.
+    """
+    made: dict[tuple[str, str], Chart] = {}
+    for place, finding in enumerate(findings[:FIRST]):
+        if len(made) >= most or finding.severity == "note":
+            break
+        metric = _metric(run, finding)
+        if metric is None or metric in OF_LOSS:
+            continue
+        series = metric(run)
+        label = finding.where if finding.where in series.labels else series.labels[0]
+        title = f"{finding.code}: {metric.name}" + (f" of {label}" if len(series.labels) > 1 else "")
+        around = _around(series.only(label.__eq__).recorded_rows(), finding)
+        if (metric.name, label) not in made and len(around.steps) >= LEAST and len(np.unique(around.values)) > 1:
+            made[metric.name, label] = chart_of(
+                around, name="finding", title=title, points=points, finding=place, unit=run.shown_unit(metric.unit)
+            )
+    return list(made.values())
+
+
+def _metric(run: Run, finding: Finding) -> Metric | None:
+    """Return what a finding is seen in: the metric that it names, else one that has its place, else the rule's first."""
+    rule = rules().get(finding.code)
+    if finding.first_step is None or rule is None:
+        return None
+    alone = [metric for metric in rule.metrics if len(metric(run).labels) == 1 and metric(run)]
+    named = [metric for metric in alone if metric.name == finding.where]
+    placed = [metric for metric in rule.metrics if finding.where in metric(run).labels]
+    first = [metric for metric in alone if metric is rule.metrics[0]]
+    return next(iter([*named, *placed, *first]), None)
+
+
+def _around(series: Series, finding: Finding) -> Series:
+    """Return the stretch from as long before a finding as it lasts to as long after."""
+    first, last = finding.first_step or 0, finding.last_step or finding.first_step or 0
+    begin, end = np.searchsorted(series.steps, [first, last + 1]).tolist()
+    room = max(AROUND, end - begin)
+    rows = slice(max(0, begin - room), end + room)
+    return replace(series, steps=series.steps[rows], values=series.values[rows], recorded=series.recorded[rows])

@@ -10,12 +10,11 @@ from ckaudit import __version__
 from ckaudit.audit.derived import METRICS as DERIVED
 from ckaudit.audit.derived import derived
 from ckaudit.audit.diagnose import diagnose
-from ckaudit.audit.finding_pictures import finding_charts
 from ckaudit.audit.interview import broken, interview, interview_reads
 from ckaudit.audit.judge import gravity
 from ckaudit.audit.latest_checkpoint import contradictions_of_newest
 from ckaudit.audit.load_run import is_ours, open_run
-from ckaudit.audit.pictures import DRAWN, STATE, charts, state
+from ckaudit.audit.pictures import DRAWN, STATE, charts, finding_charts, state
 from ckaudit.audit.playbook.first_knob import advised
 from ckaudit.audit.policy_run import broken_plugins, clauses_of, settle_run, unwatched, with_slices
 from ckaudit.audit.ranking import first_causes, of_record, ranked

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.report import SEVERITIES, Accepted, Check, Finding, Severity, Suppressed
 from ckaudit.policy.baseline import Baseline, is_graver
-from ckaudit.policy.code_match import means
-from ckaudit.policy.policy_schema import NOTHING, Clauses, Ignore, without_end
+from ckaudit.policy.policy_schema import NOTHING, Clauses, Ignore, means, without_end
 
 
 class Settled(Struct, frozen=True):

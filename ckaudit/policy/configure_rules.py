@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.report import Check
 from ckaudit.policy.check import thresholds_of
-from ckaudit.policy.code_match import means
-from ckaudit.policy.policy_schema import Clauses
+from ckaudit.policy.policy_schema import Clauses, means
 from ckaudit.rules.rule import Rule
 
 

@@ -1,6 +1,7 @@
 """What a policy may say: the keys of `ckaudit.toml`, their types, and how one clause is laid over another."""
 
 from datetime import date
+from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -10,9 +11,13 @@ from ckaudit.contract.report import Severity
 from ckaudit.policy.gate_settings import Terms
 
 Scale = Literal["nano", "medium", "large"]
+
 Stage = Literal["early", "steady", "late"]
+
 Grade = Severity | Literal["off"]
+
 Words = Annotated[str, Meta(min_length=1)]
+
 PROFILES: tuple[str, ...] = ("nano", "medium", "large", "early", "steady", "late")
 
 
@@ -109,3 +114,13 @@ def without_end(clauses: Clauses, today: date) -> tuple[Clauses, list[Ignore]]:
     """Return the clauses whose ignores still hold today, and the ignores that have ended."""
     ended = [each for each in clauses.ignore if each.until is not None and each.until < today]
     return replace(clauses, ignore=[each for each in clauses.ignore if each not in ended]), ended
+
+
+# How a policy names rules and violations: by code, by name, or by a pattern of either.
+def means(word: str, code: str, name: str) -> bool:
+    """Tell whether a word of a policy means the rule or violation of a code and a name.
+
+    >>> means("GRAD*", "GRAD003", "dead_parameter"), means("dead_*", "GRAD003", "dead_parameter")
+    (True, True)
+    """
+    return fnmatchcase(code, word) or fnmatchcase(name, word)

@@ -1,15 +1,20 @@
 """What was asked for beyond the standing record, kept until a line or a checkpoint takes it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import torch
 from msgspec import UNSET
+from msgspec.structs import replace
 from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 
 from ckaudit.contract.analysis import Checkpoint
+from ckaudit.contract.manifest import TensorFacts
 from ckaudit.contract.model_sections import ProbeStats
 from ckaudit.contract.run_sections import Parity
 from ckaudit.recorder.arrays import dtype_name, is_sharded
+from ckaudit.recorder.autograd_trace import PathTrace, Reader, operator_of
 from ckaudit.recorder.batch import TOKEN_TYPES, pair
 from ckaudit.recorder.collector import Collector
 from ckaudit.recorder.curvature import Curvature, trace_of
@@ -19,7 +24,6 @@ from ckaudit.recorder.float32_rounding import shorten, shortest
 from ckaudit.recorder.folder import RunFolder
 from ckaudit.recorder.gradient_check import GradientCheck, check_gradients
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.kernels import KernelWatch
 from ckaudit.recorder.losses import LossOf
 from ckaudit.recorder.noise_scale import Noise, NoiseScale
 from ckaudit.recorder.rank_noise import RankNoise
@@ -33,6 +37,51 @@ NAME = "held_out_rows_trained_on"
 MOST = 2**16  # rows that are remembered of either kind
 
 LEAST = 24  # tokens of a row, padding aside: shorter ones come again by chance. Lee et al. (2022) count from 50 on
+
+# Operators of ATen that move no element.
+FREE = frozenset(
+    f"aten::{name}"
+    for name in """
+    t transpose permute view _unsafe_view reshape _reshape_alias as_strided expand expand_as select slice split narrow unsqueeze
+    squeeze detach alias resolve_conj resolve_neg empty empty_like empty_strided new_empty lift_fresh numpy_T
+    """.split()  # noqa: SIM905  one word a line would take five times the room
+)
+
+
+class KernelWatch:
+    """Profiles what runs between its making and `stop`: one forward and backward pass.
+
+    PyTorch numbers the operators of a forward pass, and a node of the backward graph carries the number of its operator:
+    so what ran for one tensor is known exactly, and not by name or shape. A CPU's kernels have no names; there the operators
+    of ATen that did the work stand for them.
+
+    Args:
+        model: The model.
+        hookable: Whether it may be hooked; without, nothing is found.
+
+    Raises:
+        RuntimeError: If something else is being profiled: there is one profiler, and it would lose what it saw.
+    """
+
+    def __init__(self, model: nn.Module, *, hookable: bool) -> None:
+        if torch._C._autograd._profiler_enabled():  # noqa: SLF001  there is no public name
+            raise RuntimeError("another profile is being taken")
+        on_device = [ProfilerActivity.CUDA] if torch.cuda.is_available() else []
+        self._profiler = profile(activities=[ProfilerActivity.CPU, *on_device])
+        self._profiler.start()
+        self._paths = PathTrace(model, hookable=hookable)
+
+    def stop(self, table: Mapping[str, TensorFacts]) -> dict[str, TensorFacts]:
+        """Stop, and return the table of tensors with the kernels of each that was seen."""
+        self._paths.close()
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.synchronize()
+        self._profiler.stop()
+        numbered: dict[int, list[Any]] = {}
+        for event in self._profiler.events() or ():  # type: ignore[no-untyped-call]
+            numbered.setdefault(event.sequence_nr, []).append(event)
+        found = {name: kernels_for(self._paths.readers_of(name), numbered) for name in table}
+        return {name: replace(facts, kernels=found[name]) if found[name] else facts for name, facts in table.items()}
 
 
 class HeldOut:
@@ -230,3 +279,37 @@ def _rows(batch: Any) -> set[int]:
     tokens = inputs.reshape(len(inputs), -1)
     is_long = [(tokens != pad).sum(1) >= LEAST for pad in (tokens[:, :1], tokens[:, -1:])]  # it stands on one side or the other
     return {*hashes[is_long[0] & is_long[1]].tolist()}
+
+
+# The kernels that ran for each parameter in one profiled step.
+def kernels_for(readers: Iterable[Reader], numbered: Mapping[int, list[Any]]) -> list[str]:
+    """Return the kernels of a tensor's operators, forward before backward, each once.
+
+    Args:
+        readers: Nodes of the backward graph that fill the tensor's gradient.
+        numbered: Events of the profiler by sequence number.
+    """
+    kernels: dict[str, None] = {}
+    for reader in readers:
+        events = numbered.get(reader.number, [])
+        operator = operator_of(reader.node)
+        forward = [event for event in events if event.name.removeprefix("aten::").lstrip("_") == operator]
+        backward = [event for event in events if event.name == reader.node]
+        for event in (*forward, *backward):
+            kernels |= dict.fromkeys(_device_kernels(event) or _working(event))
+    return list(kernels)
+
+
+def _device_kernels(event: Any) -> list[str]:
+    return [kernel.name for each in _all(event) for kernel in each.kernels]
+
+
+def _working(event: Any) -> list[str]:
+    return [each.name for each in _all(event) if each.name.startswith("aten::") and each.name not in FREE]
+
+
+def _all(event: Any) -> Iterator[Any]:
+    """Yield an event and everything inside it."""
+    yield event
+    for child in event.cpu_children:
+        yield from _all(child)

@@ -7,8 +7,7 @@ import numpy as np
 
 from ckaudit.contract.report import Severity
 from ckaudit.metrics.attention import attention_entropy_left, attn_entropy, max_attn_logit, normalized_attention_entropy
-from ckaudit.metrics.learnt import learnt_since
-from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw
+from ckaudit.metrics.loss import initial_loss_excess, learnt_since, train_loss_raw
 from ckaudit.metrics.medians import row_medians
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
 from ckaudit.run.directions import layer_of

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.contract.manifest import Manifest
+from ckaudit.metrics.medians import windows
 from ckaudit.metrics.progress import tokens_seen
 from ckaudit.metrics.speed import mfu, step_time, tokens_per_sec
-from ckaudit.metrics.tumbling import windows
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.curve_shapes import lasting_fall
 from ckaudit.run.medians import median

@@ -1,20 +1,141 @@
 """The scalar logs of one run, read in one pass each: what their lines violate, and what the run is judged by."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from operator import le, lt
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct, field
 
-from ckaudit.contract.lines import Row
+from ckaudit.contract.lines import Lines, Row
 from ckaudit.contract.logs import read_lines
+from ckaudit.contract.numbers import Number
 from ckaudit.contract.report import Finding
-from ckaudit.validate.catalogue import CONFLICT
+from ckaudit.validate.catalogue import CLOCK_BACK, CONFLICT, SESSION_BACK, STEPS_BACK
 from ckaudit.validate.file_facts import LogFacts, RunFacts
 from ckaudit.validate.finding_cap import Bounded
-from ckaudit.validate.scalar_stream_checks import Walk, contradicted, repeated_stretches
 
 # A second pass over the scalar logs, only where a step may hold one name twice: the lines apart that contradict each other.
 Ranges = dict[int, list[tuple[int, int]]]
+
+NO_VALUE = frozenset({"schema_version", "step", "time", "session"})
+
+COMPARED = ("train_loss_raw", "grad_global_norm")
+
+
+class Stretch(Struct):
+    """The steps that one session wrote into one file.
+
+    Attributes:
+        first: Lowest step.
+        last: Highest step.
+        names: Every name that has a value.
+        back: The lowest step that the session went back to; None: it never did.
+    """
+
+    first: int
+    last: int
+    names: set[str] = field(default_factory=set)
+    back: int | None = None
+
+
+class Walk(Struct):
+    """The state of the pass: the line before, and what is known of each session so far.
+
+    Attributes:
+        found: Collects what is wrong with the file.
+        wanted: Steps whose values are kept, those of the checkpoints.
+        tolerance: Seconds that a clock may go back by when it is set right; NTP slews smaller errors instead of jumping.
+    """
+
+    found: Bounded
+    wanted: Container[int]
+    tolerance: float = 1.0
+    stretches: dict[int, Stretch] = field(default_factory=dict)
+    lines: int = 0
+    _values: dict[tuple[int, int, str], tuple[Number, int]] = field(default_factory=dict)
+    _session: int = -1
+    _step: int = -1
+    _time: float = float("-inf")
+    _row: Row = field(default_factory=dict)
+
+    def take(self, lines: Lines) -> None:
+        """Go over one block of lines."""
+        rows = lines.rows
+        if not rows:
+            return
+        self.lines += len(rows)
+        steps = [row["step"] for row in rows]
+        sessions = set(map(_session_of, rows))
+        if not self._in_order(rows, steps, sessions):
+            for row, number in zip(rows, lines.numbers, strict=True):
+                self._take_row(row, number)
+        self._keep_wanted(rows, lines.numbers, steps)
+
+    def close(self) -> tuple[LogFacts, list[Finding]]:
+        """Return what is kept of the file, and what was wrong with its order."""
+        timed = self._time != float("-inf")
+        names = frozenset().union(*(stretch.names for stretch in self.stretches.values())) - NO_VALUE
+        facts = LogFacts(self.found.file, self.lines, frozenset(self.stretches), timed, self._values, names)
+        return facts, self.found.close()
+
+    def _in_order(self, rows: list[Row], steps: list[Any], sessions: set[int]) -> bool:
+        """Go over a block in one sweep where everything in it rises, and say whether it does."""
+        if len(sessions) > 1 or (self._session not in sessions and self._session >= 0):
+            return False
+        times = [time for row in rows if isinstance(time := row.get("time"), (int, float))]
+        if steps[0] <= self._step or not all(map(lt, steps, steps[1:])):
+            return False
+        if times and (times[0] < self._time or not all(map(le, times, times[1:]))):
+            return False
+        self._session, self._step, self._row = sessions.pop(), steps[-1], rows[-1]
+        self._time = times[-1] if times else self._time
+        stretch = self.stretches.setdefault(self._session, Stretch(steps[0], steps[-1]))
+        stretch.last = max(stretch.last, steps[-1])
+        stretch.names.update(*rows)
+        return True
+
+    def _take_row(self, row: Row, number: int) -> None:
+        step, session = int(row["step"] or 0), _session_of(row)
+        if session < self._session:
+            message = f"line {number} is of session {session}, after a line of session {self._session}"
+            self.found.add(SESSION_BACK, message, line=number, first_step=step)
+        stretch = self.stretches.setdefault(session, Stretch(step, step))
+        if session != self._session:
+            self._time, self._row = float("-inf"), {}
+        elif step < self._step:
+            message = f"step {step} in line {number} follows step {self._step} of the same session"
+            self.found.add(STEPS_BACK, message, line=number, first_step=step)
+        if step < stretch.last:
+            stretch.back = step if stretch.back is None else min(step, stretch.back)
+        elif session == self._session and step == self._step:
+            row = self._merge(row, number, step)
+        self._take_time(row, number, step)
+        stretch.first, stretch.last = min(stretch.first, step), max(stretch.last, step)
+        stretch.names.update(row)
+        self._session, self._step, self._row = session, step, row
+
+    def _take_time(self, row: Row, number: int, step: int) -> None:
+        time = row.get("time")
+        if not isinstance(time, (int, float)):
+            return
+        if time < self._time - self.tolerance:
+            message = f"the clock goes back by {self._time - time:,.3g} s in line {number}"
+            self.found.add(CLOCK_BACK, message, line=number, first_step=step)
+        self._time = time
+
+    def _merge(self, row: Row, number: int, step: int) -> Row:
+        for name in contradicted(self._row, row):
+            message = f"{name} of step {step} is {row[name]} in line {number}, {self._row[name]} before"
+            self.found.add(CONFLICT, message, where=name, line=number, first_step=step, **_both(self._row[name], row[name]))
+        return self._row | row
+
+    def _keep_wanted(self, rows: list[Row], numbers: list[int], steps: list[Any]) -> None:
+        for index in [index for index, step in enumerate(steps) if step in self.wanted]:
+            for name in COMPARED:
+                value = rows[index].get(name)
+                if isinstance(value, (int, float)) or value in ("NaN", "Infinity", "-Infinity"):
+                    self._values[steps[index], _session_of(rows[index]), name] = value, numbers[index]  # type: ignore[assignment]
 
 
 def conflicts(logs: Iterable[tuple[Path, str]], ranges: Ranges, *, root: Path | None, limit: int = 200_000) -> list[Finding]:
@@ -95,3 +216,39 @@ def read_logs(files: Sequence[tuple[Path, str]], run: RunFacts, tick: Callable[[
     if ranges := repeated_stretches(walks):
         read.conflicts += conflicts(files, ranges, root=root)
     return read
+
+
+# One pass over a scalar log in the order of its lines: steps, clock and sessions must not go back, values not contradict.
+def contradicted(older: Row, newer: Row) -> Iterator[str]:
+    """Yield the names that have a different value in two lines of one step and session; null is no value.
+
+    >>> list(contradicted({"step": 1, "loss": 2.0, "lr": None}, {"step": 1, "loss": 2.5, "lr": 1.0}))
+    ['loss']
+    """
+    for name in sorted(older.keys() & newer.keys() - NO_VALUE):
+        if older[name] != newer[name] and older[name] is not None and newer[name] is not None:
+            yield name
+
+
+def repeated_stretches(walks: list[Walk]) -> dict[int, list[tuple[int, int]]]:
+    """Return, by session, the ranges of steps that may hold one name twice: a session went back, or two files share names."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for walk in walks:
+        for session, stretch in walk.stretches.items():
+            if stretch.back is not None:
+                found.setdefault(session, []).append((stretch.back, stretch.last))
+    for one, other in ((one, other) for index, one in enumerate(walks) for other in walks[:index]):
+        for session in one.stretches.keys() & other.stretches.keys():
+            a, b = one.stretches[session], other.stretches[session]
+            first, last = max(a.first, b.first), min(a.last, b.last)
+            if first <= last and a.names & b.names - NO_VALUE:
+                found.setdefault(session, []).append((first, last))
+    return found
+
+
+def _session_of(row: Row) -> int:
+    return row.get("session") or 0  # type: ignore[return-value]
+
+
+def _both(older: Any, newer: Any) -> dict[str, str]:
+    return {"expected": str(older), "found": str(newer)}

@@ -3,24 +3,118 @@
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from time import monotonic, sleep, time
+from time import monotonic, process_time, sleep, time
 
 from msgspec import UNSET
 
-from ckaudit.audit.load_run import is_ours, whole_of
+from ckaudit.audit.load_run import is_ours, open_run, whole_of
+from ckaudit.audit.report import triage_reads
 from ckaudit.contract.import_options import NOTHING_SAID, Choice
+from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import SEVERITIES, Severity
 from ckaudit.contract.watch import VERSION, Snapshot, WatchEvent
-from ckaudit.errors import UnreadableError
+from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.policy.gate import OPEN, Gate
+from ckaudit.run.run import Run
 from ckaudit.watch.announcer import Look, Teller, Vital
-from ckaudit.watch.importer_watch import ForeignWatcher
+from ckaudit.watch.file_stat import GONE, Stamp, stamp_of
 from ckaudit.watch.watcher import Watcher
 
 EVERY = 0.5  # seconds between two looks
+
 ALERTS = 200  # kept for the panel
 
 CLEAN, FOUND, NOTHING = 0, 1, 2
+
+SHARE = 0.03  # of one core, for reading again and judging
+
+FIRST = 0.1  # seconds of processor time that the first reading counts at most
+
+SOON = 1.0  # seconds between two readings, however little they cost
+
+RELIST = 5.0  # seconds between two lists of a folder
+
+MOST_FILES = 1_000
+
+
+class ForeignWatcher(Teller):
+    """Follows one log, or the folder of another program; what is read of it is what `triage` would read."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        gate: Gate = OPEN,
+        stall_after: float | None = None,
+        notes: bool = False,
+        choice: Choice = NOTHING_SAID,
+    ) -> None:
+        """Begin with nothing read.
+
+        Args:
+            path: The log.
+            gate: Policy and baseline.
+            stall_after: Seconds without a change that are a stall; None: learned.
+            notes: Whether notes are told too.
+            choice: What the log does not say itself.
+        """
+        super().__init__(str(path), gate=gate, stall_after=stall_after, notes=notes)
+        self._path, self._choice = path, choice
+        self._files: list[Path] = []
+        self._listed = self._due = float("-inf")
+        self._seen: dict[Path, Stamp] = {}
+        self._is_new, self._failed = False, ""
+        self._facts: Manifest | None = None
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """What the log says of the run as a whole."""
+        return self._facts
+
+    def look(self, moment: Look) -> Iterator[WatchEvent]:
+        """Read the log again where it grew and enough time went by, and yield what there is to say."""
+        self._is_new |= self._has_grown(moment)
+        if self._is_new and moment.now >= self._due:
+            began = process_time()
+            yield from self._read(moment)
+            cost = process_time() - began
+            # The first reading loads what it needs, and costs more than any later one.
+            self._due = moment.now + max(SOON, (min(cost, FIRST) if self._due == float("-inf") else cost) / SHARE)
+        yield from self._silences(moment)
+        if self._has_ended() and not self._is_new and not self.ended:
+            yield self._end(moment)
+
+    def _has_grown(self, moment: Look) -> bool:
+        """Tell whether any file is not as it was at the last look."""
+        if moment.now - self._listed >= RELIST:
+            self._files, self._listed = _files(self._path), moment.now
+        seen = {path: stamp for path in self._files if (stamp := stamp_of(path)) != GONE}
+        if seen == self._seen:
+            return False
+        self._seen = seen
+        # That a file was written is heard as lines are, whether or not they can be read yet.
+        self.silence.heard(moment.now, [max((stamp.time for stamp in seen.values()), default=0) / 1e9], moment.wall)
+        return True
+
+    def _read(self, moment: Look) -> Iterator[WatchEvent]:
+        try:
+            run = open_run(self._path, reads=triage_reads(), choice=self._choice)
+        except CkauditError as error:
+            if isinstance(error, UsageError) and not self._told_any:  # there is a choice to be made, by whoever began the watch
+                raise
+            # A log that only begins may have no whole line yet: what is wrong for good is so at the next reading too.
+            if self._failed == str(error):
+                self._is_new = False
+                yield self._say("error", f"{error}: it is read again when it changes", moment)
+            self._failed = str(error)
+            return
+        self._is_new, self._failed = False, ""
+        yield from self._judge(run, moment)
+
+    def _judge(self, run: Run, moment: Look) -> Iterator[WatchEvent]:
+        self._facts = run.manifest
+        self.ended = self.ended and self._has_ended()
+        yield from self._weigh(run, moment)
 
 
 class Rounds:
@@ -147,3 +241,12 @@ def wait_for(paths: Sequence[Path], seconds: float, *, every: float = EVERY) -> 
     for path in paths:
         if whole := whole_of(path):
             raise UnreadableError(f"{path} is one file of a run", hint=f"name the folder: ckaudit watch {whole}")
+
+
+# A log of another program under watch: when it grew it is read again as a whole, as often as that may cost.
+def _files(path: Path) -> list[Path]:
+    """Return the files whose growth is looked for, at most so many of a folder."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(each for each in path.rglob("*") if each.is_file())
+    return found[-MOST_FILES:]

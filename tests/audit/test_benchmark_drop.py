@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-from ckaudit.audit.drop import benchmark_drop, benchmark_drop_of
-from ckaudit.audit.drop.fall import fall_of, fall_since
+from ckaudit.audit.drop import benchmark_drop, benchmark_drop_of, fall_of, fall_since
 from ckaudit.audit.drop.guide import GUIDE
 from ckaudit.audit.drop.shift import Limits, shift
 from ckaudit.cli.run import run

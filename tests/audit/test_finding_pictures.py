@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ckaudit.audit import triage
-from ckaudit.audit.finding_pictures import finding_charts
 from ckaudit.audit.load_run import open_run
+from ckaudit.audit.pictures import finding_charts
 from ckaudit.audit.report import triage_reads
 from ckaudit.cli.run import run as command
 from ckaudit.metrics import metrics

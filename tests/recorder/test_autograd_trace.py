@@ -13,7 +13,7 @@ from ckaudit.audit import triage
 from ckaudit.contract.manifest import TensorFacts
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.autograd_trace import PathTrace, Reader
-from ckaudit.recorder.kernels import kernels_for
+from ckaudit.recorder.requests import kernels_for
 from ckaudit.recorder.table import tensor_table
 from ckaudit.reports import render
 from ckaudit.reports.view import View

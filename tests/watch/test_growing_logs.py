@@ -19,8 +19,7 @@ from ckaudit.contract.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.watch import WatchEvent
 from ckaudit.errors import UsageError
 from ckaudit.watch.announcer import Look, Teller
-from ckaudit.watch.importer_watch import SHARE, ForeignWatcher
-from ckaudit.watch.scheduler import Rounds
+from ckaudit.watch.scheduler import SHARE, ForeignWatcher, Rounds
 from ckaudit.watch.watcher import Watcher
 
 ROOT = Path(__file__).parents[2]
@@ -220,7 +219,7 @@ def test_a_choice_is_asked_for_at_the_start_and_does_not_end_a_watch_later(tmp_p
 
 def test_reading_again_costs_its_share_of_a_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr("ckaudit.watch.importer_watch.process_time", lambda: clock[0])
+    monkeypatch.setattr("ckaudit.watch.scheduler.process_time", lambda: clock[0])
 
     class Slow(ForeignWatcher):
         def _read(self, moment):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ckaudit.watch.logs import Logs, ShrunkError
-from ckaudit.watch.tail import Follower
+from ckaudit.watch.watcher import Follower
 
 
 def line(step: int, loss: float = 2.0) -> str:

@@ -1,17 +1,16 @@
 """The whole page: head with its policy, header, tabs, data and scripts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ckaudit.contract.interview import Answer
-from ckaudit.contract.panels import Panels, Tab
-from ckaudit.contract.report import Diagnosis, Evidence, Report
+from ckaudit.contract.panels import Link, Panels, Tab
+from ckaudit.contract.report import Diagnosis, Evidence, Finding, Report
 from ckaudit.reports import derived
 from ckaudit.reports.html.data import blocks
 from ckaudit.reports.html.figure import figure
-from ckaudit.reports.html.links import Places, badge, finding, places
 from ckaudit.reports.html.markup import Markup, join, tag
 from ckaudit.reports.html.scripts import bodies, library, own, policy
-from ckaudit.reports.words import advice, is_limited, not_judged, number, standing
+from ckaudit.reports.words import advice, interval, is_limited, not_judged, number, standing
 
 SIGNATURE = '<!doctype html>\n<html lang="en"><!-- ckaudit report -->'  # by this a file is known as ours
 
@@ -21,6 +20,8 @@ QUESTION = "What is wrong?"
 SIGNS = {"good": ("✓", "good"), "watch": ("!", "watch"), "bad": ("✕", "bad"), "unknown": ("?", "not known")}
 
 MISSING_SHOWN = 8
+
+Places = Mapping[int, Link]
 
 
 def render(report: Report, panels: Panels) -> str:
@@ -205,3 +206,41 @@ def _missing(sentences: list[str], *, is_answer: bool) -> Markup:
     lines = tag("ul", *(tag("li", each) for each in sentences))
     title = f"Not drawn, for want of data: {len(sentences)}"
     return tag("details", tag("summary", title), lines, class_="missing", open=is_answer or len(sentences) <= MISSING_SHOWN)
+
+
+# Links from a finding to where it is seen best: a tab, a chart on it, a step.
+def places(panels: Panels) -> Places:
+    """Return for each finding, by its place in the report, the link to what shows it."""
+    return {each.finding: each for each in panels.links}
+
+
+def to(link: Link | None, words: str) -> Markup:
+    """Return `words` as a link, or as they are where nothing shows the finding."""
+    if link is None:
+        return tag("span", words)
+    target = f"#c-{link.chart}" if link.chart else f"#t-{link.tab}"
+    return tag("a", words, href=target, data_step=False if link.step is None or not link.chart else link.step)
+
+
+def finding(each: Finding, link: Link | None) -> Markup:
+    """Return a finding as an item of a list, its sentence the link to its chart."""
+    parts = [badge(each.severity), " ", tag("code", each.code), " ", to(link, each.message)]
+    if steps := interval(each):
+        parts.append(tag("span", f" {steps}", class_="dim"))
+    if each.where:
+        parts.append(tag("span", " in ", tag("code", each.group or each.where), class_="dim"))
+    if each.also:
+        parts.append(_also(each.also))
+    if each.help:
+        parts.append(tag("p", each.help, class_="help"))
+    return tag("li", *parts)
+
+
+def badge(severity: str) -> Markup:
+    """Return a severity as a word that colour only repeats."""
+    return tag("span", severity, class_=f"badge {severity}")
+
+
+def _also(names: list[str], *, most: int = 40) -> Markup:
+    shown = ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    return tag("details", tag("summary", f"and {len(names)} more places"), tag("p", tag("code", shown)))
