@@ -13,7 +13,7 @@ from ckaudit.run.curve_shapes import lasting_fall
 from ckaudit.run.medians import median
 from ckaudit.run.resumes import seams
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise
-from ckaudit.run.series import Floats, Series, Steps, single
+from ckaudit.run.series import Floats, Series, Steps, at, single
 from ckaudit.run.spans import spans
 
 MIN_POINTS = 3
@@ -41,8 +41,8 @@ def throughput_drop(
     more than `min_drop`, `k` robust deviations of that third and three of the noise, at `lasting_points` points in a row, is
     sev2 (the catalogue's bad series falls from 55 to 46 %); so is a slow slide that ends lower by `min_drop` and five standard
     errors, of fewer than eight points by `min_drop_of_few`. Where it ends below `sev1_share` of what it was it is sev1 (SEV1-4).
-    Where there are more than ten times `window` points, medians of that many are judged. Tokens per second that are made of a
-    clock and a count are judged by the time that a step takes, another rule's business.
+    Where there are more than ten times `window` points, medians of that many are judged. Tokens per second of which a
+    step has as many as ever are judged by the time that it takes, another rule's business.
     ## Why it matters
     The same budget buys fewer tokens, and only this number shows it.
     ## False alarms
@@ -50,7 +50,7 @@ def throughput_drop(
     use the hardware less, rightly. A run that was taken up again may have other hardware: each of its sessions is judged by
     itself.
     """
-    is_made_of_clock = time is not None and tokens is not None
+    is_made_of_clock = _is_made_of_clock(speed, time, tokens, min_drop)
     series = used if used is not None else None if is_made_of_clock else speed
     if series is None:
         yield Skip("not_recorded", "needs mfu")
@@ -66,6 +66,16 @@ def throughput_drop(
     for part in np.split(known, np.searchsorted(series.steps[known], [seam + 1 for seam in seams(facts)])):
         if len(part) >= MIN_POINTS:
             yield from _falls(series, part, min_drop, min_drop_of_few, sev1_share, k, lasting_points)
+
+
+def _is_made_of_clock(speed: Series | None, time: Series | None, tokens: Series | None, drop: float) -> bool:
+    """Tell whether tokens per second say no more than the time of a step, because a step has as many tokens as ever."""
+    if time is None or tokens is not None or speed is None:
+        return time is not None and tokens is not None
+    per_step = (speed.values * at(time, speed.steps).values)[:, 0]
+    per_step = per_step[np.isfinite(per_step)]
+    third = len(per_step) // 3
+    return third > 0 and median(per_step[-third:]) > (1 - drop) * median(per_step[:third])
 
 
 def _falls(series: Series, rows: Steps, drop: float, alone: float, collapse: float, k: float, lasting: int) -> Iterator[Hit]:
