@@ -40,9 +40,10 @@ def over_past(series: Series, history: int, *, window: int = 50, reach: float = 
         known = np.flatnonzero(series.finite_in(column))
         values = series.values[known, column]
         before = np.full(len(known), np.nan)
+        steps = series.steps[known]
+        oldest = np.searchsorted(steps, reach * steps)
         for row in range(history, min(window, len(known))):
-            oldest = np.searchsorted(series.steps[known], reach * series.steps[known[row]])
-            before[row] = median(values[min(oldest, row - history) : row])
+            before[row] = median(values[min(oldest[row], row - history) : row])
         if len(known) > window:
             before[window:] = np.median(np.lib.stride_tricks.sliding_window_view(values[:-1], window), axis=1)
         positive = before > 0
