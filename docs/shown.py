@@ -12,7 +12,7 @@ from typing import Any
 from ckaudit.audit import triage
 from ckaudit.causes import causes
 from ckaudit.contract.report import Report
-from ckaudit.explain.judgement_pages import SHOWN as FILE
+from ckaudit.explain.judgement_pages import SHOWN
 from ckaudit.importers import Choice, import_runs
 from ckaudit.lab import archive
 from ckaudit.lab.specs import Fault, faults
@@ -119,4 +119,4 @@ def text(found: dict[str, Table]) -> str:
 
 
 if __name__ == "__main__":
-    FILE.write_text(text(collected(Path(sys.argv[1]))), encoding="utf-8")
+    SHOWN.write_text(text(collected(Path(sys.argv[1]))), encoding="utf-8")

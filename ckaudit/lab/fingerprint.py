@@ -106,11 +106,11 @@ def _without_imports(text: str) -> str:
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
-            node.body = [each for each in body if not _is_of_the_lab(each)] or [ast.Pass()]  # type: ignore[attr-defined]
+            node.body = [each for each in body if not _is_own_import(each)] or [ast.Pass()]  # type: ignore[attr-defined]
     return ast.unparse(tree)
 
 
-def _is_of_the_lab(statement: ast.stmt) -> bool:
+def _is_own_import(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("ckaudit.")
 
 

@@ -178,7 +178,6 @@ def _moving_average(values: Floats, beta: float) -> Floats:
     return np.fromiter(islice(sums, 1, None), float, len(values)) / weights
 
 
-# How much a run has learnt since a step.
 def learnt_since(loss: Series, step: int, *, until: int | None = None, around: int = 10) -> float:
     """Return the share of the loss around a step that is gone at a later one; 0 where too few points lie between to tell.
 

@@ -1,4 +1,4 @@
-"""Medians: of what a row holds, and of what came before a cell."""
+"""Medians of rows and of what came before a cell, and windows side by side."""
 
 from collections.abc import Callable
 

@@ -149,12 +149,13 @@ def fall_would_show(values: Floats, fall: float, *, min_ratio: float = 2.0) -> b
     Args:
         values: Finite, in the order of steps, shape (N,), three at least.
         fall: The share.
-        min_ratio: Log likelihood ratio of a level over such a fall; two in a hundred of the curves that fall so come so far.
+        min_ratio: Log likelihood ratio of a level over such a fall; two in a hundred of the curves that fall so come so far;
+            where few points tell the noise badly, more.
     """
     levels = means_of_parts(values)
     if len(levels) < POINTS_OF_A_COURSE or levels.min() <= 0:
         return smallest_visible_fall(values) <= fall
-    return level_likelihood_ratio(levels, fall=fall) >= min_ratio
+    return level_likelihood_ratio(levels, fall=fall) >= min_ratio * (1 + 4 / len(values))
 
 
 def smallest_visible_fall(values: Floats, *, max_deviations: float = 3.3) -> float:

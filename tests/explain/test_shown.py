@@ -82,4 +82,4 @@ def test_the_file_names_what_there_is_and_is_written_as_the_script_writes_it():
         }
         for kind in ("rules", "causes")
     }
-    assert writer().FILE.read_text(encoding="utf-8") == writer().text(fields)
+    assert writer().SHOWN.read_text(encoding="utf-8") == writer().text(fields)
