@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ckaudit.causes import causes
-from ckaudit.causes.links import causes_of
+from ckaudit.causes.shared.links import causes_of
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries
 from ckaudit.questions import questions

@@ -19,7 +19,7 @@ from ckaudit.audit.remedies import BY_ITSELF, Remedy, remedies
 from ckaudit.audit.scale_and_stage import scale_of, stage_of
 from ckaudit.audit.unrecorded import RECORDER, line_instead
 from ckaudit.audit.writer import source_of, trainer_of
-from ckaudit.causes.links import causes_reading, rules_reading
+from ckaudit.causes.shared.links import causes_reading, rules_reading
 from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.missing_summary import needs_of

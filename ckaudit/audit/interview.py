@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ckaudit.audit.answer_from_series import BROKE, said
 from ckaudit.causes.cause import Findings
-from ckaudit.causes.void import likely, voided
+from ckaudit.causes.shared.void import likely, voided
 from ckaudit.contract.interview import Answer, Phase, Pointer, Word
 from ckaudit.contract.numbers import to_word
 from ckaudit.contract.report import Check, Diagnosis, Finding

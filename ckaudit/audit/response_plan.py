@@ -12,7 +12,7 @@ from ckaudit.audit.ranking import of_record
 from ckaudit.contract.report import SEVERITIES, Diagnosis, Finding
 from ckaudit.metrics.loss import val_loss
 from ckaudit.metrics.probes import fixed_probe_loss
-from ckaudit.rules.benchmark_regression import benchmark_regression
+from ckaudit.rules.evaluation.benchmark_regression import benchmark_regression
 from ckaudit.run.run import Run
 
 BATCHES = ("batch_id", "batch_hash")

@@ -1,16 +1,13 @@
 """What a cause is: a pure function from findings and series to evidence for and against one hypothesis."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
-from importlib import import_module
 from math import isnan
-from pkgutil import iter_modules
 
 from msgspec import Struct
 
+from ckaudit.catalogue import Catalogue
 from ckaudit.contract.report import Evidence, Finding
 from ckaudit.contract.violations import Kind
-from ckaudit.plugins import has_any, load
 from ckaudit.rules.rule import Input, Rule, rules
 
 Sign = Rule | Kind  # of an illness, or of a broken file
@@ -93,7 +90,7 @@ class Cause(Struct, frozen=True, eq=False):
     function: CauseFunction
 
 
-_CAUSES: dict[str, Cause] = {}
+_CAUSES: Catalogue[Cause] = Catalogue("cause", "ckaudit.causes", before_plugins=rules)
 
 
 def cause(
@@ -116,25 +113,15 @@ def cause(
     def enter(function: CauseFunction) -> Cause:
         title = (function.__doc__ or "").strip().partition("\n")[0]
         rules, later = tuple(explains), tuple(follows)
-        made = Cause(function.__name__, rules, later, tuple(wants), knob, inspect, runbook, title, prior, function)
-        if made.name in _CAUSES:
-            raise ValueError(f"cause {made.name} stands twice in the catalogue")
-        _CAUSES[made.name] = made
-        return made
+        entry = Cause(function.__name__, rules, later, tuple(wants), knob, inspect, runbook, title, prior, function)
+        return _CAUSES.add(entry.name, entry)
 
     return enter
 
 
-@cache
 def causes() -> dict[str, Cause]:
     """Return every cause by name, sorted; those of plugins come in after our own."""
-    package = import_module("ckaudit.causes")
-    for module in iter_modules(package.__path__):
-        import_module(f"{package.__name__}.{module.name}")
-    if has_any("ckaudit.causes"):
-        rules()  # a plugin imports the rules it explains
-        load("ckaudit.causes")
-    return dict(sorted(_CAUSES.items()))
+    return _CAUSES.units()
 
 
 def total(evidence: Iterable[Evidence], *, most_per_source: float = 6.0) -> float:

@@ -20,7 +20,7 @@ from ckaudit.diff.distribution_drift import cells, shared
 from ckaudit.diff.files import checkpoints_of, read_document
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.parity import parity_loss_diff, parity_param_diff
-from ckaudit.rules.parity_broken import LOSS, PARAMETERS
+from ckaudit.rules.resume.parity_broken import LOSS, PARAMETERS
 from ckaudit.run.run import Run
 
 _COARSE = ("float64", "float32", "float16", "bfloat16")

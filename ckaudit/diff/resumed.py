@@ -16,11 +16,11 @@ from ckaudit.diff.comparability import unlike
 from ckaudit.diff.resume_checks import AROUND, Seam
 from ckaudit.material.counts import plural
 from ckaudit.metrics import Metric
-from ckaudit.rules.learning_rate_jump import learning_rate_jump
-from ckaudit.rules.optimizer_state_reset import optimizer_state_reset
-from ckaudit.rules.repeated_batch import repeated_batch
-from ckaudit.rules.seam_jump import seam_jump
-from ckaudit.rules.weights_not_as_saved import weights_not_as_saved
+from ckaudit.rules.data.repeated_batch import repeated_batch
+from ckaudit.rules.resume.optimizer_state_reset import optimizer_state_reset
+from ckaudit.rules.resume.seam_jump import seam_jump
+from ckaudit.rules.resume.weights_not_as_saved import weights_not_as_saved
+from ckaudit.rules.updates.learning_rate_jump import learning_rate_jump
 from ckaudit.run.resumes import resumed as later_sessions
 from ckaudit.run.run import Labels, Run
 from ckaudit.run.series import Series

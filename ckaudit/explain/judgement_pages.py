@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from ckaudit.causes.cause import Cause
-from ckaudit.causes.links import causes_of, metric_names
+from ckaudit.causes.shared.links import causes_of, metric_names
 from ckaudit.contract.violations import Kind
 from ckaudit.explain.cited import cited
 from ckaudit.explain.docstring import sections, sentences_about, thresholds

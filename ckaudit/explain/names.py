@@ -17,7 +17,7 @@ from ckaudit.audit.playbook.levels import CONDITIONS
 from ckaudit.audit.playbook.workflow import WORKFLOW
 from ckaudit.audit.remedies import lines_for
 from ckaudit.causes import causes
-from ckaudit.causes.links import causes_reading, metric_names, rules_reading
+from ckaudit.causes.shared.links import causes_reading, metric_names, rules_reading
 from ckaudit.contract import contradictions, watch
 from ckaudit.contract.violations import KINDS, Kind
 from ckaudit.diff import catalogue as compared

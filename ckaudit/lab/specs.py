@@ -1,13 +1,11 @@
 """What the lab can train: faults with their truth, healthy controls, and the experiments of the curriculum."""
 
 from collections.abc import Callable, Mapping
-from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any, Literal
 
 from msgspec import Struct
 
+from ckaudit.catalogue import Catalogue
 from ckaudit.lab.change import Change
 from ckaudit.lab.labels import SYMPTOMS, TRUTHS
 
@@ -104,9 +102,9 @@ class Experiment(Struct, frozen=True, kw_only=True):
     family: Family
 
 
-_FAULTS: dict[str, Fault] = {}
-_CONTROLS: dict[str, Control] = {}
-_EXPERIMENTS: dict[str, Experiment] = {}
+_FAULTS: Catalogue[Fault] = Catalogue("fault", "ckaudit.lab.faults")
+_CONTROLS: Catalogue[Control] = Catalogue("control", "ckaudit.lab.controls")
+_EXPERIMENTS: Catalogue[Experiment] = Catalogue("experiment", "ckaudit.lab.experiments")
 
 
 def fault(
@@ -129,7 +127,7 @@ def fault(
 
     def enter(change: type[Change]) -> type[Change]:
         title, story = _read(change)
-        _FAULTS[name] = Fault(
+        entry = Fault(
             name=name,
             title=title,
             story=story,
@@ -146,6 +144,7 @@ def fault(
             family=family,
             harmless=harmless,
         )
+        _FAULTS.add(name, entry)
         return change
 
     return enter
@@ -157,7 +156,7 @@ def control(name: str, *, family: Family = "gpt", expected: tuple[str, ...] = ()
 
     def enter(change: type[Change]) -> type[Change]:
         title, story = _read(change)
-        _CONTROLS[name] = Control(name=name, title=title, story=story, change=change, family=family, expected=expected)
+        _CONTROLS.add(name, Control(name=name, title=title, story=story, change=change, family=family, expected=expected))
         return change
 
     return enter
@@ -174,36 +173,27 @@ def experiment(
 
     def enter(arms: Callable[[], Mapping[str, Change]]) -> Experiment:
         title, story = _read(arms)
-        made = Experiment(name=arms.__name__, id=id, title=title, story=story, arms=arms(), look=look, steps=steps, family=family)
-        _EXPERIMENTS[made.name] = made
-        return made
+        entry = Experiment(
+            name=arms.__name__, id=id, title=title, story=story, arms=arms(), look=look, steps=steps, family=family
+        )
+        return _EXPERIMENTS.add(entry.name, entry)
 
     return enter
 
 
 def faults() -> dict[str, Fault]:
     """Return every fault by name, sorted."""
-    _walk("faults")
-    return dict(sorted(_FAULTS.items()))
+    return _FAULTS.units()
 
 
 def controls() -> dict[str, Control]:
     """Return every control by name, sorted."""
-    _walk("controls")
-    return dict(sorted(_CONTROLS.items()))
+    return _CONTROLS.units()
 
 
 def experiments() -> dict[str, Experiment]:
     """Return every experiment by name, in the order of the curriculum."""
-    _walk("experiments")
-    return dict(sorted(_EXPERIMENTS.items(), key=lambda item: int(item[1].id.removeprefix("EXP-"))))
-
-
-@cache
-def _walk(folder: str) -> None:
-    package = import_module(f"ckaudit.lab.{folder}")
-    for module in iter_modules(package.__path__):
-        import_module(f"{package.__name__}.{module.name}")
+    return dict(sorted(_EXPERIMENTS.units().items(), key=lambda item: int(item[1].id.removeprefix("EXP-"))))
 
 
 def _read(thing: Any) -> tuple[str, str]:

@@ -1,14 +1,11 @@
 """What a metric is: a pure function from a run to a series, with what it reads and where it comes from."""
 
 from collections.abc import Callable, Iterable
-from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Literal
 
 from msgspec import Struct
 
-from ckaudit.plugins import load
+from ckaudit.catalogue import Catalogue
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series
 
@@ -50,7 +47,7 @@ class Metric(Struct, frozen=True, eq=False):
         return frozenset(path for path in self.reads if "." in path)
 
 
-_METRICS: dict[str, Metric] = {}
+_METRICS: Catalogue[Metric] = Catalogue("metric", "ckaudit.metrics")
 
 
 def metric(
@@ -71,20 +68,12 @@ def metric(
         flat = [part for each in parts for part in (each.reads if isinstance(each, Metric) else (each,))]
         title = (function.__doc__ or "").strip().partition("\n")[0]
         uses = tuple(each.name for each in parts if isinstance(each, Metric))
-        made = Metric(function.__name__, unit, tuple(dict.fromkeys(flat)), source, title, memory, function, uses, worst)
-        if made.name in _METRICS:
-            raise ValueError(f"metric {made.name} stands twice in the catalogue")
-        _METRICS[made.name] = made
-        return made
+        entry = Metric(function.__name__, unit, tuple(dict.fromkeys(flat)), source, title, memory, function, uses, worst)
+        return _METRICS.add(entry.name, entry)
 
     return enter
 
 
-@cache
 def metrics() -> dict[str, Metric]:
     """Return every metric by name, sorted; those of plugins come in after our own."""
-    package = import_module("ckaudit.metrics")
-    for module in iter_modules(package.__path__):
-        import_module(f"{package.__name__}.{module.name}")
-    load("ckaudit.metrics")
-    return dict(sorted(_METRICS.items()))
+    return _METRICS.units()

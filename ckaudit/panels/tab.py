@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Literal
 
 from msgspec import Struct
 
+from ckaudit.catalogue import Catalogue
 from ckaudit.contract.interview import Answer
 from ckaudit.contract.interview import Word as AnswerWord
 from ckaudit.contract.panels import Answered, Chart, Tab
@@ -86,7 +85,7 @@ class TabKind(Struct, frozen=True, eq=False):
         return frozenset(self.rules).union(*(each.rules + each.weighs for each in asked))
 
 
-_TABS: dict[str, TabKind] = {}
+_TABS: Catalogue[TabKind] = Catalogue("tab", "ckaudit.panels.tabs")
 
 
 def tab(
@@ -102,11 +101,10 @@ def tab(
 
     def enter(function: Painter) -> TabKind:
         question = (function.__doc__ or "").partition("\n")[0]
-        made = TabKind(function.__name__, place, question, kind, tuple(asks), tuple(beside), tuple(rules), tuple(reads), function)
-        if made.id in _TABS:
-            raise ValueError(f"tab {made.id} stands twice in the catalogue")
-        _TABS[made.id] = made
-        return made
+        entry = TabKind(
+            function.__name__, place, question, kind, tuple(asks), tuple(beside), tuple(rules), tuple(reads), function
+        )
+        return _TABS.add(entry.id, entry)
 
     return enter
 
@@ -114,10 +112,7 @@ def tab(
 @cache
 def tabs() -> tuple[TabKind, ...]:
     """Return every tab in its place."""
-    package = import_module("ckaudit.panels.tabs")
-    for module in iter_modules(package.__path__):
-        import_module(f"{package.__name__}.{module.name}")
-    return tuple(sorted(_TABS.values(), key=lambda each: each.place))
+    return tuple(sorted(_TABS.units().values(), key=lambda each: each.place))
 
 
 def _settle(

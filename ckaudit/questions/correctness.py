@@ -21,11 +21,11 @@ from ckaudit.questions.weight_updates import (
     no_weight_is_updated,
     unchanged_by_last_update,
 )
-from ckaudit.rules.dead_parameter import dead_parameter
-from ckaudit.rules.parity_broken import PARAMETERS, coarsest_type, loss_limits, parity_broken
+from ckaudit.rules.gradients.dead_parameter import dead_parameter
+from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.resume.parity_broken import PARAMETERS, coarsest_type, loss_limits, parity_broken
 from ckaudit.rules.rule import FACTS
-from ckaudit.rules.update_out_of_band import update_out_of_band
-from ckaudit.rules.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.run.alike_blocks import alike_blocks
 from ckaudit.run.cancelled import cancelled
 from ckaudit.run.medians import median

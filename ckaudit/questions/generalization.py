@@ -18,8 +18,8 @@ from ckaudit.questions.learning import STANDS, against_floor
 from ckaudit.questions.question import SeriesAnswer, above, question, unrecorded, young
 from ckaudit.questions.schedule import changes_of_data
 from ckaudit.questions.values import LOWEST, largest, last_row, points
-from ckaudit.rules.overfitting import overfitting
-from ckaudit.rules.probes_forgotten import probes_forgotten
+from ckaudit.rules.evaluation.probes_forgotten import probes_forgotten
+from ckaudit.rules.loss.overfitting import overfitting
 from ckaudit.rules.rule import FACTS
 from ckaudit.run.medians import medians_of_parts
 from ckaudit.run.rises import sustained_rise

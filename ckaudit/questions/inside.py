@@ -14,10 +14,10 @@ from ckaudit.metrics.probes import probe_shift_loss
 from ckaudit.metrics.weights import relative_movement
 from ckaudit.questions.question import FINDINGS, SeriesAnswer, above, below, foreign, question, unrecorded, worse, young
 from ckaudit.questions.values import is_matrix, largest, last_row, listed, points
-from ckaudit.rules.barely_moving import barely_moving
-from ckaudit.rules.dead_units import dead_units
-from ckaudit.rules.redundant_heads import redundant_heads
+from ckaudit.rules.activations.dead_units import dead_units
+from ckaudit.rules.attention.redundant_heads import redundant_heads
 from ckaudit.rules.rule import FACTS
+from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import TensorTable, table_of

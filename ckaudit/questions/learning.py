@@ -14,8 +14,8 @@ from ckaudit.metrics.scaling import entropy_floor, loss_above_floor, unigram_ent
 from ckaudit.metrics.weights import relative_movement
 from ckaudit.questions.question import SeriesAnswer, above, below, foreign, question, unrecorded, worse, young
 from ckaudit.questions.values import is_matrix, largest, last_row, levels, no_fall, points, smallest
-from ckaudit.rules.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.rule import FACTS
+from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
 from ckaudit.run.early_fall import early_fall, steepest_tenth
 from ckaudit.run.oscillation import oscillation
 from ckaudit.run.rises import sustained_rise

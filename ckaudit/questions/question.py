@@ -3,12 +3,11 @@
 import inspect
 from collections.abc import Callable, Sequence
 from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any
 
 from msgspec import Struct
 
+from ckaudit.catalogue import Catalogue
 from ckaudit.contract.interview import WORDS, Word
 from ckaudit.metrics import Metric
 from ckaudit.rules.rule import FactsMarker
@@ -79,7 +78,7 @@ class Question(Struct, frozen=True, eq=False):
         return {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
 
 
-_QUESTIONS: dict[str, Question] = {}
+_QUESTIONS: Catalogue[Question] = Catalogue("question", "ckaudit.questions")
 
 
 def question(
@@ -101,13 +100,10 @@ def question(
         doc = inspect.cleandoc(function.__doc__ or "")
         phase = int(id[1]) if id.startswith("D") else 7
         text, name = doc.partition("\n")[0], function.__name__
-        made = Question(
+        entry = Question(
             id, phase, text, tuple(needs), tuple(wants), tuple(rules), doc, name, function, tuple(weighs), tuple(causes)
         )
-        if id in _QUESTIONS:
-            raise ValueError(f"question {id} stands twice in the catalogue")
-        _QUESTIONS[id] = made
-        return made
+        return _QUESTIONS.add(id, entry)
 
     return enter
 
@@ -115,10 +111,7 @@ def question(
 @cache
 def questions() -> dict[str, Question]:
     """Return every question by its id, by phase and in the order of the playbook."""
-    package = import_module("ckaudit.questions")
-    for module in iter_modules(package.__path__):
-        import_module(f"{package.__name__}.{module.name}")
-    return dict(sorted(_QUESTIONS.items(), key=lambda item: (item[1].phase, len(item[0].partition("-")[0]), item[0])))
+    return dict(sorted(_QUESTIONS.units().items(), key=lambda item: (item[1].phase, len(item[0].partition("-")[0]), item[0])))
 
 
 def unrecorded(sentence: str, *missing: str) -> SeriesAnswer:

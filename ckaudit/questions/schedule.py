@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import UNSET
 
 from ckaudit.causes.cause import Findings
-from ckaudit.causes.missing_warmup import missing_warmup
+from ckaudit.causes.optimization.missing_warmup import missing_warmup
 from ckaudit.contract.interview import Word
 from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.report import Finding
@@ -18,11 +18,11 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.progress import learning_rate_over_peak
 from ckaudit.questions.question import FINDINGS, SeriesAnswer, foreign, question, worse
 from ckaudit.questions.values import Points, points
-from ckaudit.rules.exploding_gradient import exploding_gradient
-from ckaudit.rules.loss_spike import loss_spike
+from ckaudit.rules.data.source_drift import source_drift
+from ckaudit.rules.data.text_statistics_drift import LEAST
+from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
+from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.rule import FACTS
-from ckaudit.rules.source_drift import source_drift
-from ckaudit.rules.text_statistics_drift import LEAST
 from ckaudit.run.falls import fall_would_show, flat_fall
 from ckaudit.run.medians import median
 from ckaudit.run.peaks import passing_peaks

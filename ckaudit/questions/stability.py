@@ -5,7 +5,7 @@ import inspect
 import numpy as np
 
 from ckaudit.causes.cause import Findings
-from ckaudit.causes.missing_warmup import missing_warmup
+from ckaudit.causes.optimization.missing_warmup import missing_warmup
 from ckaudit.contract.interview import Word
 from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.activations import activation_outlier_rate, activation_std
@@ -28,13 +28,13 @@ from ckaudit.questions.values import (
     row_of,
     smallest,
 )
-from ckaudit.rules.activation_drift import activation_drift
-from ckaudit.rules.exploding_gradient import exploding_gradient
-from ckaudit.rules.frequent_clipping import frequent_clipping
-from ckaudit.rules.loss_rises import loss_rises
-from ckaudit.rules.loss_spike import loss_spike
+from ckaudit.rules.activations.activation_drift import activation_drift
+from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
+from ckaudit.rules.gradients.frequent_clipping import frequent_clipping
+from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.loss.loss_rises import loss_rises
+from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.rule import FACTS
-from ckaudit.rules.vanishing_gradient import vanishing_gradient
 from ckaudit.run.alike_blocks import alike_blocks
 from ckaudit.run.growth import sustained_growth
 from ckaudit.run.medians import median, thirds_of_steps

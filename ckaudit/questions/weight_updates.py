@@ -5,10 +5,10 @@ import numpy as np
 from ckaudit.causes.cause import Findings
 from ckaudit.questions.question import SeriesAnswer, unrecorded
 from ckaudit.questions.values import last_row, listed, points, row_of
-from ckaudit.rules.barely_moving import barely_moving
-from ckaudit.rules.loss_frozen import loss_frozen
-from ckaudit.rules.loss_not_falling import loss_not_falling
-from ckaudit.rules.update_out_of_band import update_out_of_band
+from ckaudit.rules.loss.loss_frozen import loss_frozen
+from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.updates.barely_moving import barely_moving
+from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Mask, Series, Steps, at
 

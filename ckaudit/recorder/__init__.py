@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from ckaudit.optional import needed
-from ckaudit.recorder.triggers import Limits
+from ckaudit.recorder.loop.triggers import Limits
 
 if TYPE_CHECKING:
     from ckaudit.recorder.recorder import Recorder

@@ -5,10 +5,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ckaudit.recorder.curvature import Curvature
-from ckaudit.recorder.gradient_check import GradientCheck
+from ckaudit.recorder.checks.curvature import Curvature
+from ckaudit.recorder.checks.gradient_check import GradientCheck
+from ckaudit.recorder.checks.probe_loss import changed
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.losses import changed
 from ckaudit.recorder.recorder import Recorder
 
 

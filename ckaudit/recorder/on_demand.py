@@ -5,13 +5,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ckaudit.recorder.curvature import Curvature
-from ckaudit.recorder.gradient_check import PER_TENSOR, GradientCheck
+from ckaudit.recorder.checks.curvature import Curvature
+from ckaudit.recorder.checks.gradient_check import PER_TENSOR, GradientCheck
+from ckaudit.recorder.checks.probe_loss import own_loss
+from ckaudit.recorder.distributed.ranks import Start
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.losses import own_loss
-from ckaudit.recorder.ranks import Start
-from ckaudit.recorder.requests import FIRST
-from ckaudit.recorder.session import RunSession
+from ckaudit.recorder.loop.requests import FIRST
+from ckaudit.recorder.loop.session import RunSession
 
 
 class OnDemand:

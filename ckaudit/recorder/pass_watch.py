@@ -11,7 +11,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ckaudit.contract.tensor_names import depth_of
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.hooks import Hook
+from ckaudit.recorder.hooks.hook import Hook
 
 
 class Pass(Struct, frozen=True):

@@ -16,16 +16,16 @@ from torch.optim import Optimizer
 from ckaudit.contract.cadence import DEFAULT_CADENCE
 from ckaudit.contract.grids import GridEncoding
 from ckaudit.contract.manifest import Cadence
-from ckaudit.recorder.gradients import clip
+from ckaudit.recorder.distributed.ranks import Start, start
+from ckaudit.recorder.files.manifest import check_call
+from ckaudit.recorder.files.provenance import model_config
+from ckaudit.recorder.files.scalar_log import number
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.manifest import check_call
+from ckaudit.recorder.loop.triggers import Limits
+from ckaudit.recorder.model.gradient_norms import clip
+from ckaudit.recorder.model.tensor_table import hooked, inner
 from ckaudit.recorder.on_demand import OnDemand
-from ckaudit.recorder.provenance import model_config
-from ckaudit.recorder.ranks import Start, start
-from ckaudit.recorder.scalars import number
 from ckaudit.recorder.setup import Options, Setup
-from ckaudit.recorder.table import hooked, inner
-from ckaudit.recorder.triggers import Limits
 
 
 class Recorder(OnDemand):

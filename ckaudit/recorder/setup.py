@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ckaudit.contract.grids import GridEncoding
 from ckaudit.contract.manifest import Cadence
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.triggers import Limits
+from ckaudit.recorder.loop.triggers import Limits
 
 
 class Options(Struct, frozen=True, kw_only=True):

@@ -18,16 +18,26 @@ from ckaudit.contract.cadence import DEFAULT_CADENCE, is_due
 from ckaudit.contract.grids import GridEncoding
 from ckaudit.contract.manifest import Cadence, Triggers
 from ckaudit.contract.run_sections import Cost
-from ckaudit.recorder.batch import batch_facts, batch_hash
-from ckaudit.recorder.folder import RunFolder
+from ckaudit.recorder.data.batch_stats import batch_facts, batch_hash
+from ckaudit.recorder.files.manifest import check_call
+from ckaudit.recorder.files.run_folder import RunFolder
+from ckaudit.recorder.files.scalar_log import number, taken
+from ckaudit.recorder.files.sections import (
+    Arrays,
+    Given,
+    Held,
+    Options,
+    Sections,
+    attention_held,
+    given_facts,
+    held,
+    tensor_table,
+)
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.history import BlackBox, HistoryStep
-from ckaudit.recorder.manifest import check_call
-from ckaudit.recorder.planner import Planner
-from ckaudit.recorder.scalars import number, taken
-from ckaudit.recorder.sections import Arrays, Given, Held, Options, Sections, attention_held, given_facts, held, tensor_table
-from ckaudit.recorder.step_state import StepState
-from ckaudit.recorder.triggers import Events, Limits, Patience
+from ckaudit.recorder.loop.flight_recorder import BlackBox, HistoryStep
+from ckaudit.recorder.loop.step_state import StepState
+from ckaudit.recorder.loop.triggers import Events, Limits, Patience
+from ckaudit.recorder.model.budget_planner import Planner
 
 
 # Which steps have a checkpoint: by the cadence, as the last planned one, and after an event.

@@ -2,17 +2,14 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any
 
 from msgspec import Struct
 
+from ckaudit.catalogue import Catalogue
 from ckaudit.contract.missing_summary import ONE_OF
 from ckaudit.contract.report import Severity, SkipReason
 from ckaudit.metrics import Metric, metrics
-from ckaudit.plugins import has_any, load
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import Span
 
@@ -145,7 +142,7 @@ class Rule(Struct, frozen=True, eq=False):
         return {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
 
 
-_RULES: dict[str, Rule] = {}
+_RULES: Catalogue[Rule] = Catalogue("rule", "ckaudit.rules", before_plugins=metrics)
 
 
 def rule(
@@ -168,7 +165,7 @@ def rule(
     def enter(function: RuleFunction) -> Rule:
         doc = inspect.cleandoc(function.__doc__ or "")
         title = doc.partition("\n")[0]
-        made = Rule(
+        entry = Rule(
             code,
             function.__name__,
             severity,
@@ -181,21 +178,11 @@ def rule(
             function,
             facts=tuple(map(tuple, facts)),
         )
-        if code in _RULES:
-            raise ValueError(f"rule {code} stands twice in the catalogue")
-        _RULES[code] = made
-        return made
+        return _RULES.add(code, entry)
 
     return enter
 
 
-@cache
 def rules() -> dict[str, Rule]:
     """Return every rule by code, sorted; those of plugins come in after our own."""
-    package = import_module("ckaudit.rules")
-    for module in iter_modules(package.__path__):
-        import_module(f"{package.__name__}.{module.name}")
-    if has_any("ckaudit.rules"):
-        metrics()  # a plugin imports its metrics, whose names must not stand before ours
-        load("ckaudit.rules")
-    return dict(sorted(_RULES.items()))
+    return _RULES.units()

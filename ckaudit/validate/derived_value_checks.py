@@ -44,7 +44,7 @@ def contradicted_claims(run: RunFacts, units: Mapping[str, str] = MappingProxyTy
     if not says_derived(run):
         return
     from ckaudit.metrics.contradictions import claimed_value, nearest_allowed_value
-    from ckaudit.rules.contradicted_claim import contradicted_claim
+    from ckaudit.rules.files.contradicted_claim import contradicted_claim
     from ckaudit.rules.rule import Hit
     from ckaudit.run.read import read_run
     from ckaudit.run.units import in_catalogue_units

@@ -18,8 +18,8 @@ from ckaudit.contract.import_options import Choice
 from ckaudit.contract.manifest import Manifest, TensorFacts
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import RANKS, actions, entries
-from ckaudit.recorder.manifest import FACTS
-from ckaudit.recorder.provenance import SOURCES
+from ckaudit.recorder.files.manifest import FACTS
+from ckaudit.recorder.files.provenance import SOURCES
 from ckaudit.reports.coverage import render
 from ckaudit.reports.view import PLAIN, View
 from ckaudit.run.read import read_run

@@ -18,9 +18,9 @@ from ckaudit.contract.encode import encode
 from ckaudit.contract.grids import encode_grid, encode_grids, unpack
 from ckaudit.contract.model_sections import ActivationStats, AttentionStats
 from ckaudit.contract.sizes import SIZES, SizedPart, beyond, tensor_part
-from ckaudit.recorder.float32_rounding import shortest
-from ckaudit.recorder.history import fitted
-from ckaudit.recorder.weights import weight_stats
+from ckaudit.recorder.loop.flight_recorder import fitted
+from ckaudit.recorder.stats.float32_rounding import shortest
+from ckaudit.recorder.stats.weight_stats import weight_stats
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "fixtures"))
 

@@ -17,9 +17,9 @@ from ckaudit.contract.encode import encode, significant
 from ckaudit.contract.manifest import Cadence
 from ckaudit.contract.model_sections import MoeStats
 from ckaudit.contract.sizes import SizedPart, Sizes
-from ckaudit.recorder.history import fitted
-from ckaudit.recorder.planner import Planner
-from ckaudit.recorder.step_state import StepState
+from ckaudit.recorder.loop.flight_recorder import fitted
+from ckaudit.recorder.loop.step_state import StepState
+from ckaudit.recorder.model.budget_planner import Planner
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "fixtures"))
 

@@ -8,7 +8,7 @@ import pytest
 
 from ckaudit.contract.check import check_checkpoint
 from ckaudit.metrics.contradictions import claimed_value, nearest_allowed_value
-from ckaudit.rules.contradicted_claim import contradicted_claim
+from ckaudit.rules.files.contradicted_claim import contradicted_claim
 from tests.metrics.samples import run_of
 
 STEPS = 300

@@ -14,7 +14,7 @@ from ckaudit.audit.playbook.first_look import FIRST_LOOK
 from ckaudit.audit.playbook.levels import CONDITIONS
 from ckaudit.audit.playbook.workflow import WORKFLOW
 from ckaudit.causes import causes
-from ckaudit.causes.links import made_of, rules_reading
+from ckaudit.causes.shared.links import made_of, rules_reading
 from ckaudit.contract.violations import KINDS
 from ckaudit.errors import UsageError
 from ckaudit.explain import explain, groups, is_known, known_names, refuse

@@ -23,7 +23,7 @@ DSH are panels and checklists, IMP the tables of importance, CPL couplings of se
 |---|---|---|---|---|"""
 PROCEDURES = {
     "CAD": "`ckaudit.contract.cadence`, FILE001",
-    "TRG": "`ckaudit.recorder.triggers`",
+    "TRG": "`ckaudit.recorder.loop.triggers`",
     "MAP": "`ckaudit triage RUN --questions`",
     "WF": "*What to do now* of `ckaudit triage RUN`",
     "SR": "`ckaudit triage RUN --benchmark-drop`",

@@ -11,7 +11,7 @@ from ckaudit.audit.load_run import open_run
 from ckaudit.contract.cadence import is_due
 from ckaudit.questions import questions
 from ckaudit.questions.phases import MAP
-from ckaudit.recorder.triggers import Events, Limits
+from ckaudit.recorder.loop.triggers import Events, Limits
 from ckaudit.reports.drop import render
 from tests.cases import run_of
 from tests.inventory.sources import FIXTURES, HERE, report, table

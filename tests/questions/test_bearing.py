@@ -6,7 +6,7 @@ import pytest
 
 from ckaudit.audit import triage
 from ckaudit.causes import causes
-from ckaudit.causes.void import VOIDS, likely
+from ckaudit.causes.shared.void import VOIDS, likely
 from ckaudit.metrics import Metric, metrics
 from ckaudit.questions import questions
 from ckaudit.rules import rules

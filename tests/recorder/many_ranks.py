@@ -25,7 +25,10 @@ from torch.distributed.tensor.parallel import (
 from torch.nn.parallel import DistributedDataParallel
 
 from ckaudit.contract.manifest import Cadence
-from ckaudit.recorder import Recorder, collector, ranks, sharded, shards
+from ckaudit.recorder import Recorder
+from ckaudit.recorder.distributed import ranks, shards
+from ckaudit.recorder.distributed import sharded_access as sharded
+from ckaudit.recorder.model import collector
 from tests.recorder.conftest import LENGTH, VOCABULARY, TinyGPT
 
 PLAIN = {"ddp": "module.norm.bias", "tensor": "norm.bias"}  # a tensor that every rank holds

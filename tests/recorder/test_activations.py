@@ -3,8 +3,8 @@ import pytest
 import torch
 from torch import nn
 
-from ckaudit.recorder.activation_stats import activation_stats, note
-from ckaudit.recorder.forward_hooks import chosen_modules, is_function, output_tensor
+from ckaudit.recorder.hooks.forward_hooks import chosen_modules, is_function, output_tensor
+from ckaudit.recorder.stats.activation_stats import activation_stats, note
 
 
 def random(shape, dtype=torch.float32):

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from ckaudit.recorder.activation_stats import activation_stats, note
-from ckaudit.recorder.arrays import bytes_hash, dtype_name, flat, norm
-from ckaudit.recorder.attention import attention_stats, max_logits
-from ckaudit.recorder.batch import batch_facts, batch_hash
-from ckaudit.recorder.gradient_stats import gradient_stats
-from ckaudit.recorder.spectral import SpectralNorms, spectral_norm
-from ckaudit.recorder.weights import weight_stats
+from ckaudit.recorder.data.batch_stats import batch_facts, batch_hash
+from ckaudit.recorder.stats.activation_stats import activation_stats, note
+from ckaudit.recorder.stats.arrays import bytes_hash, dtype_name, flat, norm
+from ckaudit.recorder.stats.attention_stats import attention_stats, max_logits
+from ckaudit.recorder.stats.gradient_stats import gradient_stats
+from ckaudit.recorder.stats.spectral import SpectralNorms, spectral_norm
+from ckaudit.recorder.stats.weight_stats import weight_stats
 from tests.recorder.test_writer import assert_close
 
 SOURCE = np.random.default_rng(4)

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from ckaudit.contract.grids import unpack
-from ckaudit.recorder import attention
-from ckaudit.recorder.attention import attention_stats, four_dimensional, max_logits
+from ckaudit.recorder.stats import attention_stats as attention
+from ckaudit.recorder.stats.attention_stats import attention_stats, four_dimensional, max_logits
 
 
 def random(batch=3, heads=4, queries=9, keys=9, *, causal=True, sharpness=3.0, dtype=torch.float32):

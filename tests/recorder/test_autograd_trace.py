@@ -12,9 +12,9 @@ from torch.utils.checkpoint import checkpoint
 from ckaudit.audit import triage
 from ckaudit.contract.manifest import TensorFacts
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.autograd_trace import PathTrace, Reader
-from ckaudit.recorder.requests import kernels_for
-from ckaudit.recorder.table import tensor_table
+from ckaudit.recorder.hooks.autograd_trace import PathTrace, Reader
+from ckaudit.recorder.loop.requests import kernels_for
+from ckaudit.recorder.model.tensor_table import tensor_table
 from ckaudit.reports import render
 from ckaudit.reports.view import View
 from ckaudit.validate import validate

@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from ckaudit.recorder.clock import WINDOW, StepClock
+from ckaudit.recorder.loop.step_clock import WINDOW, StepClock
 
 
 @pytest.fixture
 def moments(monkeypatch):
     """Return a list whose last value is the time."""
     now = [0.0]
-    monkeypatch.setattr("ckaudit.recorder.clock.perf_counter", lambda: now[-1])
+    monkeypatch.setattr("ckaudit.recorder.loop.step_clock.perf_counter", lambda: now[-1])
     return now
 
 

@@ -8,7 +8,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ckaudit.contract.manifest import Cadence
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.curvature import hessian_trace
+from ckaudit.recorder.checks.curvature import hessian_trace
 from ckaudit.validate import validate
 
 

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from ckaudit.recorder import Recorder, session
-from ckaudit.recorder.device import CudaDevice, DeviceGauge, devices_of
+from ckaudit.recorder import Recorder
+from ckaudit.recorder.loop import session
+from ckaudit.recorder.stats.accelerator_stats import CudaDevice, DeviceGauge, devices_of
 from ckaudit.validate import validate
 
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from ckaudit.recorder.arrays import ROW, square_sum
-from ckaudit.recorder.differences import difference_norms
-from ckaudit.recorder.movement import distances
-from ckaudit.recorder.session import OverheadMeter
+from ckaudit.recorder.loop.session import OverheadMeter
+from ckaudit.recorder.stats.arrays import ROW, square_sum
+from ckaudit.recorder.stats.differences import difference_norms
+from ckaudit.recorder.stats.movement import distances
 
 SOURCE = torch.Generator().manual_seed(11)
 

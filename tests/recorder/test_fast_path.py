@@ -2,7 +2,9 @@ import pytest
 import torch
 
 from ckaudit.contract.manifest import Cadence
-from ckaudit.recorder import Recorder, scalars, session
+from ckaudit.recorder import Recorder
+from ckaudit.recorder.files import scalar_log as scalars
+from ckaudit.recorder.loop import session
 
 PACE = {"time", "step_time", "dataloader_stall_frac", "compute_time_frac", "tokens_per_sec"}  # what no two runs have in common
 

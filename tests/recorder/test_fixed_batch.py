@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.fixed_batch import FixedBatch, cut, divergence, outlook, twin
-from ckaudit.recorder.losses import own_loss
-from ckaudit.recorder.side_effect_free import undisturbed
+from ckaudit.recorder.checks.fixed_batch import FixedBatch, cut, divergence, outlook, twin
+from ckaudit.recorder.checks.probe_loss import own_loss
+from ckaudit.recorder.checks.side_effect_free import undisturbed
 from ckaudit.validate import validate
 
 

@@ -13,10 +13,11 @@ from torch.utils.checkpoint import checkpoint
 
 from ckaudit.contract.grids import sample_indices, unpack
 from ckaudit.contract.manifest import Cadence
-from ckaudit.recorder import Recorder, attention_hooks, forward_hooks, sdpa_sample
-from ckaudit.recorder.forward_hooks import ForwardHooks
+from ckaudit.recorder import Recorder
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.sdpa_sample import fused_call, largest_logits, sample_stats, sampled, softmax_call, take
+from ckaudit.recorder.hooks import attention_hooks, forward_hooks, sdpa_sample
+from ckaudit.recorder.hooks.forward_hooks import ForwardHooks
+from ckaudit.recorder.hooks.sdpa_sample import fused_call, largest_logits, sample_stats, sampled, softmax_call, take
 from ckaudit.validate import validate
 from tests.recorder.conftest import Attention, TinyGPT
 from tests.recorder.llama import llama

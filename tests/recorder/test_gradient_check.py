@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.gradient_check import _furthest, check_gradients
-from ckaudit.recorder.losses import own_loss
+from ckaudit.recorder.checks.gradient_check import _furthest, check_gradients
+from ckaudit.recorder.checks.probe_loss import own_loss
 from ckaudit.validate import validate
 
 

@@ -3,8 +3,9 @@ import pytest
 import torch
 from torch import nn
 
-from ckaudit.recorder import gradient_stats, gradients
-from ckaudit.recorder.optimizers import clip_coefficient
+from ckaudit.recorder.model import gradient_norms as gradients
+from ckaudit.recorder.model.optimizers import clip_coefficient
+from ckaudit.recorder.stats import gradient_stats
 
 
 def some(dtypes=(torch.float32,), count=6, scale=1.0):

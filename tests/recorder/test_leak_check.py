@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.fingerprint import fingerprint, row_fingerprints
-from ckaudit.recorder.requests import LEAST, HeldOut
+from ckaudit.recorder.data.fingerprint import fingerprint, row_fingerprints
+from ckaudit.recorder.loop.requests import LEAST, HeldOut
 
 NAME = "held_out_rows_trained_on"
 SOURCE = torch.Generator().manual_seed(7)

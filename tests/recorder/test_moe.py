@@ -21,7 +21,7 @@ from ckaudit.contract.manifest import Cadence
 from ckaudit.contract.model_sections import MoeStats
 from ckaudit.metrics.gradients import block_gradient_norm
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.moe import may_route, moe_scalars, moe_stats, routing_of, utilisation
+from ckaudit.recorder.stats.moe import may_route, moe_scalars, moe_stats, routing_of, utilisation
 from ckaudit.run.read import read_run
 from ckaudit.validate import validate
 

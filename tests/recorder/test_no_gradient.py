@@ -4,7 +4,7 @@ from torch import nn
 from transformers import BertConfig, BertModel
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
-from ckaudit.recorder.table import ForwardOrder, is_table_of_sinusoids, tensor_table
+from ckaudit.recorder.model.tensor_table import ForwardOrder, is_table_of_sinusoids, tensor_table
 
 
 def facts_of(model, *inputs):

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.noise_scale import NoiseScale, common_stride, noise_and_signal
+from ckaudit.recorder.checks.noise_scale import NoiseScale, common_stride, noise_and_signal
 from ckaudit.validate import validate
 
 

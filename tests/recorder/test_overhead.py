@@ -1,11 +1,11 @@
 """What recording costs, with a time that only moves when it is told to."""
 
-from ckaudit.recorder.session import OverheadMeter
+from ckaudit.recorder.loop.session import OverheadMeter
 
 
 def test_a_checkpoint_says_what_it_and_all_steps_since_the_last_one_cost(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("ckaudit.recorder.session.perf_counter", lambda: now[-1])
+    monkeypatch.setattr("ckaudit.recorder.loop.session.perf_counter", lambda: now[-1])
     meter = OverheadMeter()
     for training, recording in ((8, 2), (7, 2), (30, 3)):
         now.append(now[-1] + training + recording)

@@ -3,7 +3,9 @@ import pytest
 import torch
 
 from ckaudit.contract.manifest import Cadence
-from ckaudit.recorder import Recorder, gradients, pending_stats, session
+from ckaudit.recorder import Recorder
+from ckaudit.recorder.loop import pending_stats, session
+from ckaudit.recorder.model import gradient_norms as gradients
 
 OWN = {"time", "cost"}  # what no two runs have in common
 PACE = {"step_time", "dataloader_stall_frac", "compute_time_frac", "tokens_per_sec"}

@@ -12,8 +12,8 @@ from torch import nn
 
 from ckaudit import Recorder, Writer, __version__
 from ckaudit.contract.artifact_hash import artifact_hash, text_hash
+from ckaudit.recorder.files.provenance import commit, packages_hash, resolved, tokenizer_hash
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.provenance import commit, packages_hash, resolved, tokenizer_hash
 from ckaudit.validate import validate
 
 

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from ckaudit.recorder.movement import copies, movement
-from ckaudit.recorder.reference import Reference
-from ckaudit.recorder.spectral import SpectralNorms, spectral_norm
+from ckaudit.recorder.model.initial_weights import Reference
+from ckaudit.recorder.stats.movement import copies, movement
+from ckaudit.recorder.stats.spectral import SpectralNorms, spectral_norm
 
 SOURCE = torch.Generator().manual_seed(4)
 

@@ -6,8 +6,8 @@ import pytest
 
 from ckaudit.contract.manifest import Manifest, Session
 from ckaudit.recorder import Recorder
+from ckaudit.recorder.files.manifest import begin, set_aside
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.manifest import begin, set_aside
 
 
 def names(folder):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from ckaudit.recorder import scalars
-from ckaudit.recorder.scalars import ScalarLog, cut_torn_tail, last_value, number, plain
+from ckaudit.recorder.files import scalar_log as scalars
+from ckaudit.recorder.files.scalar_log import ScalarLog, cut_torn_tail, last_value, number, plain
 
 
 def append(log, step, time, values):

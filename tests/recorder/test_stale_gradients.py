@@ -15,9 +15,10 @@ from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.checkpoint import checkpoint
 
 from ckaudit.contract.manifest import Cadence
-from ckaudit.recorder import Recorder, stale_gradients
+from ckaudit.recorder import Recorder
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.stale_gradients import StaleGradients
+from ckaudit.recorder.model import stale_gradients
+from ckaudit.recorder.model.stale_gradients import StaleGradients
 
 ROOT = Path(__file__).parents[2]
 EVERY = [Cadence(until=None, every=2)]

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from ckaudit.contract.tensor_names import depth_of
-from ckaudit.recorder import table
-from ckaudit.recorder.table import kind_of, tensor_table, trainable_count
+from ckaudit.recorder.model import tensor_table as table
+from ckaudit.recorder.model.tensor_table import kind_of, tensor_table, trainable_count
 
 LINEAR = nn.Linear(4, 4)
 

@@ -6,12 +6,12 @@ import torch
 
 from ckaudit.contract.encode import significant
 from ckaudit.contract.grids import unpack
-from ckaudit.recorder.arrays import dense
-from ckaudit.recorder.batched_stats import measure, moments, sweep
-from ckaudit.recorder.float32_rounding import shorten, shorten_all, significant_all
-from ckaudit.recorder.gradient_stats import gradient_stats
-from ckaudit.recorder.quantiles import quantiles_of, spread_of, stride_of
-from ckaudit.recorder.weights import weight_stats
+from ckaudit.recorder.stats.arrays import dense
+from ckaudit.recorder.stats.batched_stats import measure, moments, sweep
+from ckaudit.recorder.stats.float32_rounding import shorten, shorten_all, significant_all
+from ckaudit.recorder.stats.gradient_stats import gradient_stats
+from ckaudit.recorder.stats.quantiles import quantiles_of, spread_of, stride_of
+from ckaudit.recorder.stats.weight_stats import weight_stats
 
 LEVELS = (1, 5, 25, 50, 75, 95, 99)
 SHAPES = [(1,), (2,), (7,), (3, 5), (1, 1), (64, 33), (4, 3, 5, 5), (30_000,), (150, 200)]
@@ -211,8 +211,8 @@ def measured(tensors=None, **options):
 
 def test_tensors_measured_on_their_device_and_here_are_the_same(monkeypatch):
     here = measured(scale=8.0)
-    monkeypatch.setattr("ckaudit.recorder.batched_stats.is_away", lambda _array: True)
-    monkeypatch.setattr("ckaudit.recorder.batched_stats.dense_at_hand", dense)
+    monkeypatch.setattr("ckaudit.recorder.stats.batched_stats.is_away", lambda _array: True)
+    monkeypatch.setattr("ckaudit.recorder.stats.batched_stats.dense_at_hand", dense)
     for found, expected in zip(measured(scale=8.0), here, strict=True):
         assert found[1:] == expected[1:]
         for name in expected[0].__struct_fields__:

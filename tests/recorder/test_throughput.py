@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.batch import token_count
-from ckaudit.recorder.clock import StepTime
-from ckaudit.recorder.step_state import StepState
-from ckaudit.recorder.throughput import Pace
+from ckaudit.recorder.data.batch_stats import token_count
+from ckaudit.recorder.loop.step_clock import StepTime
+from ckaudit.recorder.loop.step_state import StepState
+from ckaudit.recorder.loop.throughput import Pace
 from ckaudit.validate import validate
 from tests.recorder.conftest import LENGTH
 

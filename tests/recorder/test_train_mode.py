@@ -11,9 +11,9 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.hooks import Hook
+from ckaudit.recorder.hooks.hook import Hook
+from ckaudit.recorder.hooks.train_mode import NAME
 from ckaudit.recorder.lightning import RecorderCallback
-from ckaudit.recorder.train_mode import NAME
 from tests.recorder.llama import llama, rows, trainer
 from tests.recorder.trained import LIGHTNING_WARNINGS
 

@@ -7,7 +7,7 @@ from transformers import TrainerCallback
 
 from ckaudit.contract.manifest import Cadence
 from ckaudit.recorder import pass_watch
-from ckaudit.recorder.hooks import Hook
+from ckaudit.recorder.hooks.hook import Hook
 from ckaudit.recorder.huggingface import RecorderCallback, loss_kind
 from tests.recorder.llama import LENGTH, VOCABULARY, llama, rows, trainer
 from tests.recorder.trained import assert_sound

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ckaudit.recorder.triggers import Events, Limits, Patience
+from ckaudit.recorder.loop.triggers import Events, Limits, Patience
 
 
 def events_of(losses=(), norms=(), **limits):

@@ -5,11 +5,11 @@ import pytest
 import torch
 from torch import nn
 
-from ckaudit.recorder.attention import attention_stats
-from ckaudit.recorder.forward_hooks import ForwardHooks
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.sdpa_sample import fused_call, softmax_call, take
-from ckaudit.recorder.vitals import DeadUnits, Readings, Vitals, blocks
+from ckaudit.recorder.hooks.forward_hooks import ForwardHooks
+from ckaudit.recorder.hooks.sdpa_sample import fused_call, softmax_call, take
+from ckaudit.recorder.loop.vitals import DeadUnits, Readings, Vitals, blocks
+from ckaudit.recorder.stats.attention_stats import attention_stats
 from tests.recorder.llama import llama
 
 

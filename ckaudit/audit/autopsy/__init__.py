@@ -26,7 +26,7 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.progress import tokens_seen
 from ckaudit.metrics.weights import update_norm
 from ckaudit.policy.gate import OPEN, Gate
-from ckaudit.rules.token_drift import token_drift
+from ckaudit.rules.data.token_drift import token_drift
 from ckaudit.run.medians import median
 from ckaudit.run.read import Progress
 from ckaudit.run.run import Run

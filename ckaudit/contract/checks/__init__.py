@@ -6,13 +6,12 @@ A check must be cheap where nothing is wrong: it looks at whole columns first, a
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any
 
 from msgspec import UNSET, Struct
 from msgspec.structs import astuple
 
+from ckaudit.catalogue import import_all
 from ckaudit.contract.analysis import Checkpoint
 from ckaudit.contract.columns import EMPTY, SectionColumns
 from ckaudit.contract.json_locations import pointer_of
@@ -100,8 +99,7 @@ def check(*kinds: Kind, reads: tuple[str, ...]) -> Callable[[CheckFunction], Che
 @cache
 def checks() -> tuple[MeaningCheck, ...]:
     """Return every check of this folder."""
-    for module in iter_modules(__path__):
-        import_module(f"{__name__}.{module.name}")
+    import_all(__name__)
     return tuple(_CHECKS)
 
 

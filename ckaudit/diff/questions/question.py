@@ -3,12 +3,11 @@
 import inspect
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Literal
 
 from msgspec import Struct
 
+from ckaudit.catalogue import Catalogue
 from ckaudit.contract.diff import Answer, Unlike, Word
 from ckaudit.contract.numbers import Number, to_word
 from ckaudit.diff.run_pair import Both
@@ -76,7 +75,7 @@ class Question(Struct, frozen=True, eq=False):
         ), said.grave
 
 
-_QUESTIONS: dict[str, Question] = {}
+_QUESTIONS: Catalogue[Question] = Catalogue("question", "ckaudit.diff.questions")
 
 
 def question(*, place: int, weighs: Weighs, falls_with: tuple[str, ...] = ()) -> Callable[[QuestionFunction], Question]:
@@ -90,11 +89,8 @@ def question(*, place: int, weighs: Weighs, falls_with: tuple[str, ...] = ()) ->
 
     def enter(function: QuestionFunction) -> Question:
         title = inspect.cleandoc(function.__doc__ or "").partition("\n")[0]
-        made = Question(function.__name__, title, place, weighs, function, falls_with)
-        if made.name in _QUESTIONS:
-            raise ValueError(f"question {made.name} stands twice in the catalogue")
-        _QUESTIONS[made.name] = made
-        return made
+        entry = Question(function.__name__, title, place, weighs, function, falls_with)
+        return _QUESTIONS.add(entry.name, entry)
 
     return enter
 
@@ -102,10 +98,7 @@ def question(*, place: int, weighs: Weighs, falls_with: tuple[str, ...] = ()) ->
 @cache
 def questions() -> dict[str, Question]:
     """Return every question by its name, in the order of the catalogue."""
-    package = import_module("ckaudit.diff.questions")
-    for module in iter_modules(package.__path__):
-        import_module(f"{package.__name__}.{module.name}")
-    return dict(sorted(_QUESTIONS.items(), key=lambda item: item[1].place))
+    return dict(sorted(_QUESTIONS.units().items(), key=lambda item: item[1].place))
 
 
 def lower_is_better(left: float, right: float, band: float) -> Word:

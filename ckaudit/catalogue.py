@@ -1,0 +1,55 @@
+"""A catalogue of units that stand one a file: rules, causes, metrics, questions, tabs, faults."""
+
+from collections.abc import Callable
+from importlib import import_module
+from pkgutil import walk_packages
+from typing import Generic, TypeVar
+
+from ckaudit.plugins import GROUPS, has_any, load
+
+Unit = TypeVar("Unit")
+
+
+class Catalogue(Generic[Unit]):
+    """Units of one kind by key; each enters when the module that defines it is imported.
+
+    Args:
+        kind: What one unit is called, as "rule".
+        package: The package whose modules hold the units, as "ckaudit.rules".
+        before_plugins: What must be loaded before the units of other packages: the catalogues that those may import from.
+    """
+
+    def __init__(self, kind: str, package: str, *, before_plugins: Callable[[], object] | None = None) -> None:
+        self._kind = kind
+        self._package = package
+        self._before_plugins = before_plugins
+        self._entered: dict[str, Unit] = {}
+        self._all: dict[str, Unit] = {}
+
+    def add(self, key: str, unit: Unit) -> Unit:
+        """Enter a unit.
+
+        Raises:
+            ValueError: Where another unit has the key.
+        """
+        if key in self._entered:
+            raise ValueError(f"{self._kind} {key} stands twice in the catalogue")
+        self._entered[key] = unit
+        return unit
+
+    def units(self) -> dict[str, Unit]:
+        """Import every module of the package and of plugins, once, and return all units by key, sorted."""
+        if not self._all:
+            import_all(self._package)
+            if self._package in GROUPS and has_any(self._package):
+                if self._before_plugins:
+                    self._before_plugins()
+                load(self._package)
+            self._all = dict(sorted(self._entered.items()))
+        return self._all
+
+
+def import_all(package: str) -> None:
+    """Import every module of a package and of its folders."""
+    for module in walk_packages(import_module(package).__path__, f"{package}."):
+        import_module(module.name)

@@ -1,0 +1,110 @@
+"""A part of the model is cut off from the loss."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.places import named, places_of
+from ckaudit.contract.report import Evidence, Finding
+from ckaudit.metrics.gradients import gradient_norm
+from ckaudit.rules.activations.dead_units import dead_units
+from ckaudit.rules.attention.entropy_collapse import entropy_collapse
+from ckaudit.rules.attention.logit_growth import logit_growth
+from ckaudit.rules.gradients.dead_parameter import dead_parameter
+from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
+from ckaudit.rules.gradients.starved_branch import starved_branch
+from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.gradients.zero_gradients import zero_gradients
+from ckaudit.rules.loss.loss_spike import loss_spike
+from ckaudit.rules.moe.router_imbalance import router_imbalance
+from ckaudit.rules.precision.nonfinite_values import nonfinite_values
+from ckaudit.rules.updates.barely_moving import barely_moving
+from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
+from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.rules.weights.weight_scale_off import weight_scale_off
+from ckaudit.rules.weights.weights_alike import weights_alike
+from ckaudit.rules.weights.weights_shrink import weights_shrink
+from ckaudit.run.series import Series
+
+OTHERS = (dead_units, weights_alike, weight_scale_off, weights_shrink, router_imbalance)
+"""Illnesses that leave tensors without a gradient by themselves, whenever they are seen."""
+SATURATED = (entropy_collapse, logit_growth)
+"""Illnesses that do so once they have come: where a softmax has one key only, its gradient is zero."""
+
+
+@cause(
+    prior=-0.5,
+    explains=[dead_parameter, barely_moving],
+    follows=[starved_branch, layer_not_contributing, zero_gradients],
+    wants=[gradient_norm],
+    knob="Inspect upstream gradients and mask logic: find what multiplies the path by zero or detaches it, such as a mask, a "
+    "zeroed projection, requires_grad, a wrong index.",
+    inspect="The ranking of tensors by relative movement, and the gradient of the first tensor behind the cut.",
+    runbook="Save the checkpoint; on one batch, follow the gradient from the loss back and see where it becomes zero.",
+)
+def dead_path(
+    found: Findings, norm: Series | None, *, few: float = 0.5, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0
+) -> Iterator[Evidence]:
+    """A path through the model is cut off from the loss.
+
+    Tensors of such a path have a gradient of zero, or none is made for them any more: where it is taken out on the way, they
+    are no part of the graph. Where more than `few` of all tensors get no gradient, it is not one path. Units that never fire,
+    weights without spread or scale, and routers that send nothing leave tensors without a gradient too, each with a sign of
+    its own. Weights follow the scale that all causes share.
+    """
+    dead = found.of(dead_parameter)
+    still = places_of(found.of(barely_moving))
+    if not dead:
+        yield from _no_longer_made(found, norm, few, strong)
+        return
+    before = found.before(dead[0].first_step or 0)
+    if earlier := before.of(loss_spike, exploding_gradient, update_out_of_band, nonfinite_values):
+        yield contradicts(strong, f"the run was ill before: {earlier[0].message}", earlier[0])
+    if worn := found.first(vanishing_gradient):
+        yield contradicts(strong, f"it is worn down on its way: {worn.message}", worn)
+    if other := found.first(*OTHERS) or before.first(*SATURATED):
+        yield contradicts(decisive, f"there is another reason for it: {other.message}", other)
+    places = places_of(dead)
+    if norm is not None:
+        total = len(norm.labels)
+        if len(places) <= few * total:
+            yield supports(strong, f"{len(places)} of {total} tensors get no gradient, the others are well", dead[0])
+        else:
+            yield contradicts(medium, f"{len(places)} of {total} tensors get no gradient: nearly all of them", dead[0])
+        if healed := [each for each in dead if _is_back(norm, each)]:
+            again = f"{healed[0].where} has a gradient again after step {healed[0].last_step}: no cut heals"
+            yield contradicts(decisive, again, norm.name)
+    if overlap := places & still:
+        yield supports(medium, f"{named(overlap)}: without movement too", "MOVE001")
+    if all(each.value == 0 for each in dead):
+        yield supports(medium, "their gradient is exactly zero, not merely small", dead[0])
+    else:
+        yield contradicts(strong, "their gradient is tiny, not zero: it is worn down, not cut off", dead[0])
+
+
+def _no_longer_made(found: Findings, norm: Series | None, few: float, strong: float) -> Iterator[Evidence]:
+    """Judge a run without a gradient of zero: by tensors that had one, and stand still since none is made for them."""
+    ended = [each for each in found.of(barely_moving) if norm is not None and _has_ended(norm, each)]
+    places = places_of(ended)
+    if ended and norm is not None and len(places) <= few * len(norm.labels):
+        since = f"no gradient is made for {named(places)} since step {ended[0].first_step}; one was, before"
+        yield supports(strong, since, ended[0])
+        return
+    yield contradicts(strong, "every tensor that has a gradient has one above zero", "gradient_norm")
+
+
+def _has_ended(norm: Series, still: Finding) -> bool:
+    """Tell whether a tensor's gradient was recorded before it stood still, and those of others alone afterwards."""
+    if still.where not in norm.labels or still.first_step is None:
+        return False
+    own, later = norm.recorded[:, norm.labels.index(still.where)], norm.steps >= still.first_step
+    return bool(own[~later].any() and norm.recorded[later].any() and not own[later].any())
+
+
+def _is_back(norm: Series, dead: Finding) -> bool:
+    """Tell whether a tensor that had no gradient has one again."""
+    if dead.where not in norm.labels or dead.last_step is None:
+        return False
+    later = norm.values[norm.steps > dead.last_step, norm.labels.index(dead.where)]
+    return bool((np.nan_to_num(later) > 0).any())

@@ -1,0 +1,73 @@
+"""Evaluations run with dropout."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.evaluation import eval_in_training_mode
+from ckaudit.rules.evaluation.evaluated_in_training_mode import evaluated_in_training_mode
+from ckaudit.rules.evaluation.evaluation_artifact_changed import evaluation_artifact_changed
+from ckaudit.rules.loss.validation_noise import validation_noise
+from ckaudit.rules.rule import FACTS
+from ckaudit.run.series import Series
+
+
+@cause(
+    prior=0.0,
+    explains=[evaluated_in_training_mode, validation_noise],
+    wants=[FACTS, eval_in_training_mode],
+    knob="Call model.eval() before each evaluation and model.train() after it.",
+    inspect="The model's training flag inside the evaluation, and whether the evaluation draws its samples anew each time.",
+    runbook="Evaluate one checkpoint twice on the same data: the two must agree. Curves so far are too high, and not comparable.",
+)
+def evaluation_in_training_mode(
+    found: Findings,
+    facts: Manifest | None,
+    share: Series | None,
+    *,
+    large: float = 1e-3,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
+    """Evaluations run with dropout, so that they are noisy and too high.
+
+    A recorder that saw the mode is decisive either way. Else dropout moves a loss by more than `large` of its value, the order
+    of arithmetic in another order stays far below, and a model without dropout acquits it. Weights follow the scale that
+    all causes share.
+    """
+    seen, noise = found.first(evaluated_in_training_mode), found.first(validation_noise)
+    if noise is not None and noise.value is not None and float(noise.value) > large:
+        yield supports(medium, f"the same weights give losses that differ by {float(noise.value):.2g} of their value", noise)
+    if seen is not None:
+        yield supports(decisive, seen.message, seen)
+        return
+    if share is not None and share.points:
+        yield contradicts(decisive, "evaluations ran in evaluation mode", share.name)
+        return
+    if changed := found.first(evaluation_artifact_changed):
+        yield contradicts(strong, changed.message, changed)
+    rates = [*_told(facts), *_dropouts(facts.config if facts is not None else None)]
+    if any(rates):
+        yield supports(strong, f"the model has a dropout of {max(rates):g}", "run.json")
+    elif rates:
+        yield contradicts(strong, "the model has no dropout", "run.json")
+    else:
+        yield contradicts(medium, "nothing says that the model has dropout", "run.json")
+
+
+def _told(facts: Manifest | None) -> Iterator[float]:
+    """Yield the largest rate of the modules, where the recorder looked."""
+    if facts is not None and isinstance(facts.dropout, float):
+        yield facts.dropout
+
+
+def _dropouts(config: Any) -> Iterator[float]:
+    """Yield every number in a configuration whose key speaks of dropout."""
+    for key, value in config.items() if isinstance(config, dict) else ():
+        if isinstance(value, dict):
+            yield from _dropouts(value)
+        elif ("dropout" in key or "pdrop" in key) and isinstance(value, (int, float)):
+            yield float(value)

@@ -1,0 +1,42 @@
+"""Tensors that should learn do not ask for a gradient."""
+
+from collections.abc import Iterator
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.places import named, places_of
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.report import Evidence
+from ckaudit.rules.gradients.dead_parameter import dead_parameter
+from ckaudit.rules.gradients.starved_branch import starved_branch
+from ckaudit.rules.gradients.zero_gradients import zero_gradients
+from ckaudit.rules.rule import FACTS
+from ckaudit.rules.updates.barely_moving import barely_moving
+from ckaudit.rules.updates.frozen_parameter import frozen_parameter
+from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
+from ckaudit.run.tensors import table_of
+
+
+@cause(
+    prior=0.0,
+    explains=[frozen_parameter],
+    follows=[starved_branch, barely_moving, dead_parameter, layer_not_contributing, zero_gradients],
+    wants=[FACTS],
+    knob="Set requires_grad of these tensors before the optimizer is built, or declare them in the configuration's `frozen`.",
+    inspect="Every place that sets requires_grad, in code and in what is loaded; which tensors it matches.",
+    runbook="Save the weights: what else has learnt is of use. List the trainable tensors at the start of each run.",
+)
+def frozen_by_mistake(found: Findings, facts: Manifest | None, *, decisive: float = 4.0, weak: float = 0.5) -> Iterator[Evidence]:
+    """Tensors that should learn do not ask for a gradient, and nothing says that this is meant.
+
+    What the run says of each tensor is decisive either way. Weights follow the scale that all causes share.
+    """
+    tensors = table_of(facts)
+    still = places_of(found.of(frozen_parameter))
+    shut = {place for place in still if not tensors.is_trainable(place)}
+    if not shut:
+        yield contradicts(decisive, "they ask for a gradient, and get none", "MOVE003")
+        return
+    yield supports(decisive, f"{named(shut)}: not trainable, as run.json has it, and nothing declares it", "MOVE003")
+    parts = {(tensors.block(place), tensors.kind(place) if tensors.block(place) is None else "") for place in shut}
+    if len(parts) == 1:
+        yield supports(weak, "they are one part of the model: one line of code shuts them", "MOVE003")

@@ -1,0 +1,62 @@
+"""The gradient is detached, so that everything before it stands still."""
+
+from collections.abc import Iterator
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.places import named, places_of
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.gradients import gradient_norm
+from ckaudit.rules.gradients.dead_parameter import dead_parameter
+from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.gradients.zero_gradients import zero_gradients
+from ckaudit.rules.rule import FACTS
+from ckaudit.rules.updates.barely_moving import barely_moving
+from ckaudit.rules.updates.frozen_parameter import frozen_parameter
+from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
+from ckaudit.run.series import Series
+from ckaudit.run.tensors import TensorTable, table_of
+
+
+@cause(
+    prior=-0.5,
+    explains=[frozen_parameter, barely_moving, dead_parameter],
+    follows=[layer_not_contributing, vanishing_gradient, zero_gradients],
+    wants=[FACTS, gradient_norm],
+    knob="Take out what cuts the graph there: detach(), no_grad(), .data, a NumPy round trip, reentrant checkpointing.",
+    inspect="The input of the first block that learns: it should have a grad_fn.",
+    runbook="Save the weights; on one batch, look where requires_grad is lost on the way forward.",
+)
+def gradient_path_cut(
+    found: Findings, facts: Manifest | None, norm: Series | None, *, decisive: float = 4.0, strong: float = 2.0
+) -> Iterator[Evidence]:
+    """The forward pass goes on but the gradient is detached, so that everything before that place stands still.
+
+    What lies before a cut are all tensors up to one block, and none behind it. Tensors that do not ask for a gradient need no
+    cut. Weights follow the scale that all causes share.
+    """
+    tensors = table_of(facts)
+    still = places_of([each for each in found.of(frozen_parameter, barely_moving) if each.severity != "sev1"])
+    dead = places_of([each for each in found.of(dead_parameter) if each.value == 0])
+    if shut := {place for place in still if not tensors.is_trainable(place)}:
+        yield contradicts(decisive, f"{named(shut)}: not asked for a gradient at all", "MOVE003")
+        return
+    never = {place for place in still if norm is not None and place not in norm.labels}
+    if never:
+        yield supports(strong, f"no gradient was ever made for {named(never)}, which ask for one", "gradient_norm")
+    before = never | dead
+    behind = {label for label in (norm.labels if norm is not None else ()) if label not in before}
+    block = _first_alive(before, behind, tensors)
+    if block is not None:
+        yield supports(strong, f"all that has no gradient comes before block {block}, and all behind it has one", "gradient_norm")
+    else:
+        yield contradicts(strong, "tensors without a gradient are not those before one block", "gradient_norm")
+
+
+def _first_alive(before: set[str], behind: set[str], tensors: TensorTable) -> int | None:
+    """Return the first block with a gradient, None where some block before it has one or none is dead."""
+    dead = {depth for name in before if (depth := tensors.depth(name)) is not None}
+    alive = {depth for name in behind if (depth := tensors.depth(name)) is not None}
+    if not dead or not alive or max(dead) >= min(alive):
+        return None
+    return min(alive)

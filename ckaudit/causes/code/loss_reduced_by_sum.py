@@ -1,0 +1,87 @@
+"""The loss is a sum over tokens where a mean is meant."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.of_curves import multiple
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw, val_loss
+from ckaudit.metrics.progress import tokens_per_update
+from ckaudit.rules.files.contradicted_claim import contradicted_claim
+from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
+from ckaudit.rules.gradients.frequent_clipping import frequent_clipping
+from ckaudit.rules.loss.initial_loss_off import initial_loss_off
+from ckaudit.rules.loss.train_val_inverted import train_val_inverted
+from ckaudit.rules.precision.impossible_value import impossible_value
+from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.run.medians import median
+from ckaudit.run.series import Series, at
+
+
+@cause(
+    prior=-1.5,
+    explains=[initial_loss_off, train_val_inverted],
+    follows=[frequent_clipping, exploding_gradient, impossible_value, contradicted_claim, update_out_of_band],
+    wants=[train_loss_raw, val_loss, tokens_per_update, initial_loss_excess],
+    knob="Divide the loss by the number of its targets, pads left out (reduction='mean'), before the backward pass.",
+    inspect="The call of the loss and its reduction; what accumulation and padding divide by.",
+    runbook="Nothing to save: mend the reduction, restart, and see the first loss near the log of the vocabulary.",
+)
+def loss_reduced_by_sum(
+    found: Findings,
+    train: Series | None,
+    val: Series | None,
+    tokens: Series | None,
+    excess: Series | None,
+    *,
+    least: float = 5.0,
+    within: float = 0.3,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
+    """The loss is a sum over tokens where a mean is meant.
+
+    The training loss is then as many times the held-out loss as an update has tokens, `within` that share of it. Below `least`
+    times it is no sum. Where tokens were not counted, a multiple that is the same at the first and the last evaluation, `within`
+    that share, is one of units: noise makes a difference, which is small at first. Weights are starting values.
+    """
+    ratio = _over_held_out(train, val)
+    usual = _median(tokens)
+    if ratio is not None and ratio < least:
+        yield contradicts(decisive, f"the training loss is {ratio:.2g} times the held-out loss: no sum of many", val_loss.name)
+        return
+    if ratio is not None:
+        yield supports(strong, f"the training loss is {ratio:.3g} times the held-out loss", val_loss.name)
+        if usual and abs(ratio / usual - 1) < within:
+            yield supports(decisive, f"an update has {usual:.4g} tokens: the loss is their sum", tokens_per_update.name)
+        both = multiple(train, val)
+        if not usual and both is not None and min(both) > least and abs(both[1] / both[0] - 1) < within:
+            yield supports(strong, f"it is the same multiple, {both[1]:.4g}, at the last evaluation", val_loss.name)
+        return
+    first = found.first(initial_loss_off)
+    if first is None or excess is None or train is None or not train.finite.any():
+        return
+    start = float(train.values[train.finite][0])
+    guess = start - float(excess.values[-1, 0])
+    if guess > 0 and start > least * guess:
+        yield supports(medium, f"the first loss is {start / guess:.3g} times that of a guess", first)
+        if usual and abs(start / guess / usual - 1) < within:
+            yield supports(decisive, f"an update has {usual:.4g} tokens: the loss is their sum", tokens_per_update.name)
+    else:
+        yield contradicts(decisive, f"the first loss is {start:.3g}: no sum of many", first)
+
+
+def _over_held_out(train: Series | None, val: Series | None) -> float | None:
+    """Return the median ratio of training to held-out loss at evaluations."""
+    if train is None or val is None or not train.labels:
+        return None
+    with np.errstate(all="ignore"):
+        ratio = at(train, val.steps).values[:, :1] / np.where(val.values > 0, val.values, np.nan)
+    return float(np.nanmedian(ratio)) if np.isfinite(ratio).any() else None
+
+
+def _median(series: Series | None) -> float | None:
+    return median(series.values[series.finite]) if series is not None and series.finite.any() else None

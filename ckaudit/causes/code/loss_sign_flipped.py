@@ -1,0 +1,122 @@
+"""The training climbs the loss."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.rules.activations.activation_drift import activation_drift
+from ckaudit.rules.attention.entropy_collapse import entropy_collapse
+from ckaudit.rules.attention.logit_growth import logit_growth
+from ckaudit.rules.attention.uniform_heads import uniform_heads
+from ckaudit.rules.gradients.dead_parameter import dead_parameter
+from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
+from ckaudit.rules.gradients.frequent_clipping import frequent_clipping
+from ckaudit.rules.loss.initial_loss_off import initial_loss_off
+from ckaudit.rules.loss.loss_below_floor import loss_below_floor
+from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.loss.loss_rises import loss_rises
+from ckaudit.rules.loss.overfitting import overfitting
+from ckaudit.rules.loss.train_val_inverted import train_val_inverted
+from ckaudit.rules.precision.impossible_value import impossible_value
+from ckaudit.rules.rule import FACTS
+from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.rules.weights.weights_grow import weights_grow
+from ckaudit.run.medians import median
+from ckaudit.run.series import Floats, Series
+from ckaudit.run.tensors import loss_vocabulary
+
+
+@cause(
+    prior=-1.0,
+    explains=[impossible_value, initial_loss_off, loss_below_floor, loss_rises],
+    follows=[
+        activation_drift,
+        dead_parameter,
+        entropy_collapse,
+        exploding_gradient,
+        frequent_clipping,
+        logit_growth,
+        loss_not_falling,
+        overfitting,
+        train_val_inverted,
+        uniform_heads,
+        update_out_of_band,
+        weights_grow,
+    ],
+    wants=[train_loss_raw, val_loss, FACTS],
+    knob="Turn the sign: minimise the negative log-likelihood, and see that no maximize flag of the optimizer is set.",
+    inspect="The line that makes the loss, and the optimizer's options.",
+    runbook="Stop; no weight of this run is of use. Take one step on one batch and see whether the loss of that batch falls.",
+)
+def loss_sign_flipped(
+    found: Findings,
+    train: Series | None,
+    val: Series | None,
+    facts: Manifest | None,
+    *,
+    alike: float = 0.1,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
+    """The training climbs the loss: its sign is wrong.
+
+    An untrained model has the cross entropy of a guess, log V; within `alike` of -log V the first loss is a guess with the wrong
+    sign. Rewards, densities and advantages may be below zero: that alone says nothing, but a loss that falls through zero
+    without bound does, and so does a held-out loss that climbs meanwhile. Without a wrong sign in the log the loss climbs past
+    a guess, where no descent leads.
+    Weights follow the scale that all causes share.
+    """
+    if train is None or not train.finite.any():
+        yield contradicts(decisive, "no loss below zero is recorded", train_loss_raw.name)
+        return
+    losses = train.values[train.finite]
+    first, last = float(losses[0]), median(losses[-20:])
+    vocabulary = loss_vocabulary(facts)
+    guess = None if vocabulary is None else math.log(vocabulary)
+    mirrored = guess is not None and abs(first + guess) < alike * guess
+    if last < 0 and (mirrored or _falls_without_bound(losses) or _worsens(val, guess)):
+        yield supports(decisive, f"the loss goes from {first:.3g} to {last:.3g}, and nothing holds it below zero", train.name)
+    elif last < 0:
+        yield contradicts(
+            decisive, f"the loss goes from {first:.3g} to {last:.3g}: it may be below zero, and does not run away", train.name
+        )
+    elif (rise := found.first(loss_rises)) and guess is not None and last > guess:
+        yield supports(strong, f"the loss climbs to {last:.3g}, past the {guess:.3g} of a guess", rise)
+    else:
+        yield contradicts(decisive, f"the loss goes from {first:.3g} to {last:.3g}, as a loss that is descended", train.name)
+    if mirrored:
+        yield supports(strong, f"the first loss, {first:.3g}, is that of a guess with the other sign", train.name)
+    if val is not None and _worsens(val, guess):
+        values = val.values[val.finite]
+        yield supports(medium, f"the held-out loss climbs from {values[0]:.3g} to {values[-1]:.3g}", val.name)
+
+
+def _worsens(val: Series | None, guess: float | None) -> bool:
+    """Tell whether the held-out loss, which is measured with its own sign, ends above its start and above a guess."""
+    if val is None or not val.finite.any():
+        return False
+    values = val.values[val.finite]
+    return bool(values[-1] > max(values[0], guess or 0.0) and values[-1] > 0)
+
+
+def _falls_without_bound(losses: Floats, *, noise: float = 10.0, pace: float = 0.5) -> bool:
+    """Tell whether a loss ends further below zero than it began above, and does not slow down.
+
+    Its fall is over `noise` times the usual difference of neighbours, and that of the second half over `pace` times that of the
+    first: a loss that has a lower bound, such as a reward or a density, comes to rest.
+    """
+    if len(losses) < 3:
+        return False
+    width = max(1, len(losses) // 10)
+    middle = len(losses) // 2
+    start, halfway, end = (median(part) for part in (losses[:width], losses[middle:][:width], losses[-width:]))
+    usual = median(np.abs(np.diff(losses)))
+    # Neighbours of a smooth curve differ by its slope: what is left of them without it is noise.
+    usual = min(usual, median(np.abs(np.diff(losses, n=2))))
+    return end < -abs(start) and start - end > noise * usual and halfway - end > pace * (start - halfway) > 0

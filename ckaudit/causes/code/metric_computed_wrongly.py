@@ -1,0 +1,67 @@
+"""A logged number is not what its formula gives."""
+
+import math
+from collections.abc import Iterator
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.contract.report import Evidence, Finding
+from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.metrics.speed import mfu
+from ckaudit.rules.files.contradicted_claim import contradicted_claim
+from ckaudit.rules.precision.impossible_value import impossible_value
+from ckaudit.rules.resume.weights_jump import weights_jump
+
+GIVEN = (train_loss_raw.name, val_loss.name, mfu.name)
+"""Numbers whose impossible values come from what goes in, not from a formula."""
+FACTORS = (100.0, 0.01, 1000.0, 0.001, 1024.0, 1 / 1024, 8.0, 1 / 8)
+"""Percent for a share, kilo, kibi, bits for bytes, and each the other way round."""
+
+
+@cause(
+    prior=-0.5,
+    explains=[contradicted_claim, impossible_value],
+    knob="Compare the formula used with that of `ckaudit explain`: base of the logarithm, factor, percent, what is averaged.",
+    inspect="The line that computes the number named; compute it by hand once from the raw numbers of one step.",
+    runbook="The training itself may be well: decide nothing by this number, recompute it from the raw log.",
+)
+def metric_computed_wrongly(
+    found: Findings, *, least: int = 2, near: float = 0.02, strong: float = 2.0, medium: float = 1.0
+) -> Iterator[Evidence]:
+    """A logged number is not what its formula gives.
+
+    A wrong formula is wrong at `least` points in a row and more; a single point is an event. A usual factor, or the ratio of
+    two bases of logarithms, met within `near`, says which slip it is. Weights follow the scale that all causes share.
+    """
+    claim = found.first(contradicted_claim)
+    if claim is not None:
+        points = claim.points or 0
+        if points >= least:
+            yield supports(strong, f"{claim.message}, and so at {points} points in a row", claim)
+        else:
+            yield contradicts(strong, f"{claim.where} is wrong at one point only", claim)
+        if slip := _slip(claim, near):
+            yield supports(medium, slip, claim)
+        if jump := found.first(weights_jump):
+            yield contradicts(medium, f"something else happened: {jump.message}", jump)
+        return
+    for each in found.of(impossible_value):
+        if each.where in GIVEN or each.message.startswith(GIVEN):
+            yield contradicts(strong, f"{each.message}: what goes into it is wrong, not its formula", each)
+        else:
+            yield supports(strong, each.message, each)
+
+
+def _slip(claim: Finding, near: float) -> str | None:
+    """Return which usual slip makes the logged number of the one that it should be."""
+    if not isinstance(claim.value, float) or not isinstance(claim.limit, float) or claim.value <= 0 or claim.limit <= 0:
+        return None
+    for factor in FACTORS:
+        if abs(claim.value / claim.limit / factor - 1) < near:
+            return f"it is about {factor:.4g} times what it should be"
+    if claim.limit == 1:
+        return None
+    power = math.log(claim.value) / math.log(claim.limit)
+    for base in (2, 10):
+        if abs(power / math.log(base) - 1) < near:
+            return f"it is as if taken to base {base} where e is meant"
+    return None

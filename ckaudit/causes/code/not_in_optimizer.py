@@ -1,0 +1,86 @@
+"""A trainable tensor was never given to the optimizer, or its updates are lost."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.places import named, places_of
+from ckaudit.contract.report import Evidence, Finding
+from ckaudit.metrics.gradients import gradient_norm
+from ckaudit.metrics.progress import steps_seen
+from ckaudit.metrics.weights import update_norm
+from ckaudit.metrics.words import tensors_without_optimizer
+from ckaudit.rules.attention.uniform_heads import uniform_heads
+from ckaudit.rules.gradients.dead_parameter import dead_parameter
+from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
+from ckaudit.rules.gradients.frequent_clipping import frequent_clipping
+from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.precision.skipped_updates import skipped_updates
+from ckaudit.rules.updates.barely_moving import barely_moving
+from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
+from ckaudit.rules.updates.missing_in_optimizer import missing_in_optimizer
+from ckaudit.run.series import Series
+
+
+@cause(
+    prior=-1.0,
+    explains=[missing_in_optimizer, barely_moving],
+    follows=[exploding_gradient, frequent_clipping, layer_not_contributing, loss_not_falling, uniform_heads],
+    wants=[gradient_norm, update_norm, steps_seen, tensors_without_optimizer],
+    knob="Build the optimizer from model.parameters() after all wrapping and casting; see that its step is called.",
+    inspect="Parameter groups of the optimizer against the model's trainable tensors.",
+    runbook="Save the configuration; compare the tensors in the optimizer with the model's before the first step.",
+)
+def not_in_optimizer(
+    found: Findings,
+    norm: Series | None,
+    moved: Series | None,
+    count: Series | None,
+    missing: Series | None,
+    *,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
+    """A tensor gets a gradient and no update: the optimizer does not hold it, or holds a copy of it.
+
+    Tensors that are in no parameter group are decisive. A tensor that moved before was in the optimizer then. Weights follow
+    the scale that all causes share.
+    """
+    listed = found.first(missing_in_optimizer)
+    if listed is not None:
+        yield supports(decisive, listed.message, listed)
+    elif missing is not None and not (missing.values[missing.finite] > 0).any():
+        yield contradicts(strong, "the groups of the optimizer hold every trainable tensor", missing.name)
+    frozen = [each for each in found.of(barely_moving) if each.severity == "sev1"]
+    if not frozen:
+        yield contradicts(strong, "no tensor with a gradient stands quite still", "MOVE001")
+        return
+    yield from _still(found, frozen, norm, strong)
+    if moved is not None:
+        yield from _before(frozen[0], moved, strong, medium)
+    if skipped := found.first(skipped_updates):
+        yield contradicts(decisive, f"no tensor is updated then: {skipped.message}", skipped)
+    elif count is not None and moved is not None and len(places_of(frozen)) == len(moved.labels):
+        yield supports(medium, "updates are counted and nothing moves: the optimizer moves other tensors, or copies", count.name)
+
+
+def _still(found: Findings, frozen: list[Finding], norm: Series | None, strong: float) -> Iterator[Evidence]:
+    places, dead = places_of(frozen), places_of(found.of(dead_parameter))
+    fed = {place for place in places - dead if norm is not None and place in norm.labels}
+    if fed:
+        yield supports(strong, f"{named(fed)}: a gradient, and never an update", frozen[0])
+    if places & dead:
+        yield contradicts(strong, f"{min(places & dead)} gets no gradient either", "GRAD003")
+
+
+def _before(frozen: Finding, moved: Series, strong: float, medium: float) -> Iterator[Evidence]:
+    """Judge whether the first tensor that stands still ever moved before."""
+    if frozen.where not in moved.labels or frozen.first_step is None:
+        return
+    past = moved.values[moved.steps < frozen.first_step, moved.labels.index(frozen.where)]
+    if np.any(np.nan_to_num(past) > 0):
+        yield contradicts(strong, f"{frozen.where} was updated before step {frozen.first_step}", frozen)
+    else:
+        yield supports(medium, f"{frozen.where} has not moved since the first checkpoint", frozen)

@@ -1,0 +1,132 @@
+"""Probabilities are given to a loss that expects logits."""
+
+import math
+from collections.abc import Iterator
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.of_curves import still
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.gradients import grad_global_norm
+from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.rules.attention.uniform_heads import uniform_heads
+from ckaudit.rules.gradients.dead_parameter import dead_parameter
+from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.loss.overfitting import overfitting
+from ckaudit.rules.loss.train_val_inverted import train_val_inverted
+from ckaudit.rules.rule import FACTS
+from ckaudit.rules.updates.barely_moving import barely_moving
+from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.run.medians import median
+from ckaudit.run.series import Series
+from ckaudit.run.tensors import loss_vocabulary
+
+
+@cause(
+    prior=-1.0,
+    explains=[loss_not_falling],
+    follows=[
+        barely_moving,
+        dead_parameter,
+        overfitting,
+        train_val_inverted,
+        uniform_heads,
+        update_out_of_band,
+        vanishing_gradient,
+    ],
+    wants=[train_loss_raw, val_loss, grad_global_norm, FACTS],
+    knob="Give the loss logits: take the softmax out of the model's head, or use the loss that takes log-probabilities.",
+    inspect="What the head returns (rows that sum to one are no logits), and what the loss function expects.",
+    runbook="Nothing here is worth keeping. On one batch compare the loss with a cross entropy computed by hand from the logits.",
+)
+def softmax_applied_twice(
+    _: Findings,
+    train: Series | None,
+    val: Series | None,
+    norm: Series | None,
+    facts: Manifest | None,
+    *,
+    small: float = 10.0,
+    learnt: float = 0.05,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
+    """Probabilities are given to a loss that expects logits: softmax is taken twice.
+
+    With V tokens such a loss is never below log(V - 1 + e) - 1, for even a sure and right answer comes out as 1 against V - 1
+    zeros. And its gradient begins about V times smaller than usual: below `small` / V, where the gradients of models at their
+    start are of the order of one. The loss must have fallen by `learnt` nats, else nothing is learnt at all, which is another
+    illness. Whatever V is, the loss falls by less than one nat, and what is measured in another way goes elsewhere. Weights
+    follow the scale that all causes share.
+    """
+    vocabulary = loss_vocabulary(facts)
+    if vocabulary is None or vocabulary < 2 or train is None or not train.finite.any():
+        yield from _without_vocabulary(train, val, norm, decisive, strong, medium)
+        return
+    guess, floor = math.log(vocabulary), math.log(vocabulary - 1 + math.e) - 1
+    losses = train.values[train.finite]
+    least, level = float(losses.min()), median(losses[-20:])
+    if least < floor:
+        yield contradicts(
+            decisive, f"the loss falls to {least:.3g}; with a second softmax it stays above {floor:.3g}", train.name
+        )
+        return
+    if guess - learnt > level:
+        yield supports(
+            strong, f"the loss falls and rests at {level:.3g}, above the {floor:.3g} that a second softmax leaves", train.name
+        )
+    if norm is not None and norm.finite.any():
+        start = median(norm.values[norm.finite][:10])
+        if start < small / vocabulary:
+            yield supports(
+                strong,
+                f"the gradient norm begins at {start:.2g}, where 1 is usual: a second softmax divides by some {vocabulary}",
+                norm.name,
+            )
+        else:
+            yield contradicts(decisive, f"the gradient norm begins at {start:.2g}, as it should", norm.name)
+    if val is not None and val.finite.any():
+        values = val.values[val.finite]
+        if values.min() < floor or values.max() > guess + 1:
+            yield supports(
+                medium,
+                f"the held-out loss goes from {values[0]:.3g} to {values[-1]:.3g}: it is not the loss that is trained",
+                val.name,
+            )
+
+
+def _without_vocabulary(
+    train: Series | None,
+    val: Series | None,
+    norm: Series | None,
+    decisive: float,
+    strong: float,
+    medium: float,
+    *,
+    weak_gradient: float = 0.1,
+) -> Iterator[Evidence]:
+    """Judge by the curves alone."""
+    stands = still(train, val)
+    if train is None or val is None or stands is None or stands.kind != "apart":
+        yield contradicts(strong, "the training loss is not held up while the held-out loss moves", train_loss_raw.name)
+        return
+    losses, held_out = train.values[train.finite], val.values[val.finite]
+    fall = stands.limit - float(losses.min())
+    if fall >= 1:
+        yield contradicts(decisive, f"the loss falls by {fall:.2g} nats; a second softmax leaves it less than one", train.name)
+        return
+    yield supports(
+        strong,
+        f"the loss falls by {fall:.2g} nats and no more: a second softmax leaves it less than one, of any number of tokens",
+        train.name,
+    )
+    if held_out.min() < losses.min() or held_out.max() > stands.limit + 1:
+        yield supports(
+            medium,
+            f"the held-out loss goes from {held_out[0]:.3g} to {held_out[-1]:.3g}: it is not the loss that is trained",
+            val.name,
+        )
+    if norm is not None and norm.finite.any() and (start := median(norm.values[norm.finite][:10])) < weak_gradient:
+        yield supports(medium, f"the gradient norm begins at {start:.2g}, where 1 is usual", norm.name)

@@ -1,0 +1,106 @@
+"""Targets do not belong to the inputs beside them."""
+
+from collections.abc import Iterator
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.model.capacity_too_small import OTHERS
+from ckaudit.causes.shared.of_curves import still
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.data import target_shift_match
+from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss
+from ckaudit.rules.attention.uniform_heads import uniform_heads
+from ckaudit.rules.data.target_equals_input import target_equals_input
+from ckaudit.rules.data.target_misalignment import target_misalignment
+from ckaudit.rules.gradients.dead_parameter import dead_parameter
+from ckaudit.rules.gradients.dominant_tensor import dominant_tensor
+from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.loss.overfitting import overfitting
+from ckaudit.rules.loss.train_val_inverted import train_val_inverted
+from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.run.medians import median
+from ckaudit.run.series import Series
+
+
+@cause(
+    prior=-0.5,
+    explains=[target_misalignment, loss_not_falling],
+    follows=[
+        dead_parameter,
+        dominant_tensor,
+        overfitting,
+        train_val_inverted,
+        uniform_heads,
+        update_out_of_band,
+        vanishing_gradient,
+    ],
+    wants=[target_shift_match, train_loss_raw, val_loss, train_val_gap],
+    knob="Make inputs and targets from one array, shifted by one exactly once, after shuffling, cropping and packing.",
+    inspect="Where inputs and targets part in the loader: offsets, a second shift inside the model, a shuffle of one of the two.",
+    runbook="Stop. Decode one row of inputs and of targets side by side; keep that batch as a test of the loader.",
+)
+def targets_misaligned(
+    found: Findings,
+    match: Series | None,
+    train: Series | None,
+    val: Series | None,
+    gap: Series | None,
+    *,
+    chance: float = 0.2,
+    most: float = 0.5,
+    alike: float = 0.02,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
+    """Targets do not belong to the inputs beside them: they are shifted twice, or shuffled.
+
+    Two unrelated tokens of a text are equal with the probability that its commonest tokens have, at most `chance`. Where more
+    than `most` of the targets are right since it began, some are wrong, which is noise and no shift. Where nobody compared them,
+    a loss that falls as it should until it knows how often each target occurs, stands still from there, and is the same on what
+    is held out, within `alike` of it, says that nothing more can be learnt from the inputs. Weights follow the scale that all
+    causes share.
+    """
+    first = found.first(target_misalignment)
+    if first is None:
+        yield from _by_curves(found, match, train, val, gap, alike, decisive, medium)
+        return
+    if same := found.first(target_equals_input):
+        yield contradicts(decisive, "the targets are the inputs themselves", same)
+        return
+    if match is None:
+        return
+    level = median(match.values[(match.steps >= (first.first_step or 0))[:, None] & match.finite])
+    if level < chance:
+        yield supports(decisive, f"{level:.0%} of the targets follow their input, as many as of unrelated tokens", first)
+    elif level > most:
+        yield contradicts(strong, f"{level:.0%} of the targets are right: some are wrong, none is out of place", first)
+
+
+def _by_curves(
+    found: Findings,
+    match: Series | None,
+    train: Series | None,
+    val: Series | None,
+    gap: Series | None,
+    alike: float,
+    decisive: float,
+    medium: float,
+) -> Iterator[Evidence]:
+    """Judge a run in which no target was seen to be wrong: by the curves alone, if none was looked at."""
+    stands = still(train, val)
+    if ill := found.first(*OTHERS):
+        yield contradicts(decisive, f"something else keeps it from learning: {ill.message}", ill)
+    if match is not None and match.finite.any():
+        yield contradicts(decisive, "the targets are their inputs shifted by one", match.name)
+    elif stands is None or stands.kind != "rests":
+        yield contradicts(decisive, "the loss does not stop at once: something is learnt from the inputs", train_loss_raw.name)
+    elif gap is not None and (apart := gap.late_median()) is not None and abs(apart) < alike * stands.level:
+        yield supports(
+            medium,
+            f"the loss falls to {stands.level:.4g} and stands still, on held-out data too: nothing more can be "
+            "learnt from these inputs",
+            train_loss_raw.name,
+        )
+    else:
+        yield contradicts(medium, "the held-out loss is another: something is learnt", train_loss_raw.name)

@@ -1,0 +1,67 @@
+"""Gradients are computed but the optimizer's step is not taken."""
+
+from collections.abc import Iterator
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.places import places_of
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.progress import steps_seen
+from ckaudit.metrics.weights import update_norm
+from ckaudit.rules.attention.uniform_heads import uniform_heads
+from ckaudit.rules.gradients.frequent_clipping import frequent_clipping
+from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.precision.nonfinite_values import nonfinite_values
+from ckaudit.rules.precision.overflow import overflow
+from ckaudit.rules.precision.skipped_updates import skipped_updates
+from ckaudit.rules.updates.barely_moving import barely_moving
+from ckaudit.rules.updates.learning_rate_zero import learning_rate_zero
+from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.run.series import Series
+
+
+@cause(
+    prior=-0.5,
+    explains=[skipped_updates, barely_moving],
+    follows=[frequent_clipping, loss_not_falling, uniform_heads, update_out_of_band],
+    wants=[update_norm, steps_seen],
+    knob="Call the optimizer's step at every attempt: look for a condition, an accumulation count or a guard around it.",
+    inspect="The branch around optimizer.step(), and the count of applied updates beside the count of steps.",
+    runbook="Stop: steps are paid for and not taken. Go on from the last step that was applied; the weights are still good.",
+)
+def updates_not_applied(
+    found: Findings,
+    moved: Series | None,
+    count: Series | None,
+    *,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
+    """Gradients are computed but the optimizer's step is not taken, always or in part of the steps.
+
+    All tensors stand still at once then, and the count of updates falls behind the count of steps. Overflows, gradients that
+    are not finite and a learning rate of zero leave updates out too, and contradict it. Weights follow the scale that all
+    causes share.
+    """
+    skipped = found.first(skipped_updates)
+    if skipped is not None:
+        yield supports(strong, skipped.message, skipped)
+    elif count is not None:
+        yield contradicts(strong, "the optimizer counts its updates, and none is missing", count.name)
+    still = [each for each in found.of(barely_moving) if each.severity == "sev1"]
+    if still and moved is not None:
+        held, total = len(places_of(still)), len(moved.labels)
+        if held == total:
+            yield supports(strong, f"all {total} tensors stand still at once, though they have gradients", still[0])
+        else:
+            yield contradicts(strong, f"{held} of {total} tensors stand still, the others are updated", still[0])
+    elif found.first(barely_moving) is not None:
+        yield contradicts(strong, "no tensor with a gradient stands quite still", "MOVE001")
+    if other := found.first(overflow):
+        yield contradicts(decisive, "the loss scaler skips updates because gradients overflow", other)
+    elif other := found.first(nonfinite_values):
+        yield contradicts(strong, f"there is a reason to skip updates: {other.message}", other)
+    elif skipped is not None:
+        yield supports(medium, "nothing overflows and all values are finite: there was no reason to skip", skipped)
+    if zero := found.first(learning_rate_zero):
+        yield contradicts(decisive, "the learning rate is zero: steps are taken, of no length", zero)

@@ -1,0 +1,190 @@
+"""One batch holds what the loss cannot digest."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
+from ckaudit.causes.shared.of_batches import target_tokens
+from ckaudit.causes.shared.of_loss import has_finite_loss_before
+from ckaudit.causes.shared.of_precision import is_scaled
+from ckaudit.causes.shared.of_tokens import shifted
+from ckaudit.contract.report import Evidence, Finding
+from ckaudit.material.counts import plural
+from ckaudit.metrics.data import token_kl_drift
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.optimizer import loss_scale
+from ckaudit.metrics.progress import tokens_seen
+from ckaudit.metrics.spikes import grad_norm_over_median
+from ckaudit.metrics.weights import update_to_weight_global
+from ckaudit.rules.activations.activation_drift import activation_drift
+from ckaudit.rules.attention.entropy_collapse import entropy_collapse
+from ckaudit.rules.attention.logit_growth import logit_growth
+from ckaudit.rules.data.token_drift import token_drift
+from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
+from ckaudit.rules.gradients.frequent_clipping import frequent_clipping
+from ckaudit.rules.loss.loss_spike import loss_spike
+from ckaudit.rules.precision.nonfinite_values import nonfinite_values
+from ckaudit.rules.precision.overflow import overflow
+from ckaudit.rules.precision.skipped_updates import skipped_updates
+from ckaudit.rules.resume.optimizer_state_reset import optimizer_state_reset
+from ckaudit.rules.resume.seam_jump import seam_jump
+from ckaudit.rules.resume.weights_jump import weights_jump
+from ckaudit.rules.updates.learning_rate_jump import learning_rate_jump
+from ckaudit.rules.updates.schedule_off_plan import schedule_off_plan
+from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.rules.weights.weight_scale_off import weight_scale_off
+from ckaudit.rules.weights.weights_grow import weights_grow
+from ckaudit.rules.weights.weights_shrink import weights_shrink
+from ckaudit.run.series import Series
+
+SIGNS = (loss_spike, exploding_gradient, update_out_of_band, entropy_collapse)
+OTHERS = (
+    weights_jump,
+    learning_rate_jump,
+    seam_jump,
+    optimizer_state_reset,
+    schedule_off_plan,
+    weight_scale_off,
+    weights_grow,
+    logit_growth,
+    weights_shrink,
+)
+"""Illnesses that a batch does not make, and that make the loss jump."""
+
+
+@cause(
+    prior=-1.0,
+    explains=[nonfinite_values, loss_spike],
+    follows=[token_drift, exploding_gradient, frequent_clipping, update_out_of_band, activation_drift, skipped_updates, overflow],
+    wants=[loss_scale, train_loss_raw, token_kl_drift, grad_norm_over_median, update_to_weight_global, tokens_seen],
+    knob="Skip steps whose loss is not finite; look at that batch: empty targets, a division by a zero count, a corrupt sample.",
+    inspect="The batch of the first bad step, and the history of the checkpoint after it.",
+    runbook="Stop. Keep the last good checkpoint and the batch's hash; feed that batch alone through the last good weights.",
+)
+def bad_batch(
+    found: Findings,
+    scale: Series | None,
+    loss: Series | None,
+    tokens: Series | None,
+    gradient: Series | None,
+    update: Series | None,
+    counted: Series | None,
+    *,
+    lead: int = 20,
+    short: int = 20,
+    jump: float = 4.0,
+    large_update: float = 0.03,
+    strong: float = 2.5,
+    medium: float = 1.0,
+) -> Iterator[Evidence | Advice]:
+    """One batch, or a few, hold something unlike the rest, and break the loss out of a healthy state.
+
+    Signs of illness within `lead` steps before the first bad value speak against it. A jump that a batch makes is back within
+    `short` steps, and the gradient jumps at the very same step (`jump` times its median), not before it. Where updates are
+    above `large_update` of the weights the training shakes by itself.
+    Weights are starting values, to be fitted on runs of known truth.
+    """
+    broken, spike = found.first(nonfinite_values), found.first(loss_spike)
+    if broken is not None and broken.first_step is not None:
+        if broken.where != "train_loss_raw" and not (loss is not None and loss.nonfinite.any()):
+            yield Advice(
+                f"Skip steps whose gradient is not finite, as at step {broken.first_step}; look at that batch: "
+                "empty targets, a division by a zero count, a corrupt sample."
+            )
+        yield from _broken(found, broken, loss, lead, strong, medium)
+        odd = list(_odd(found, broken.first_step, counted, strong))
+        yield from odd
+        if not odd and loss is not None and int(loss.nonfinite[loss.steps >= broken.first_step].sum()) > lead:
+            yield contradicts(medium, "the loss does not come back, and nothing tells that the batch was odd", loss.name)
+        if scale is not None and is_scaled(scale):
+            yield contradicts(medium, "a loss scaler is at work: half precision may have overflowed", scale.name)
+    elif spike is not None and spike.first_step is not None:
+        yield Advice(
+            f"Look at the batch of step {spike.first_step}: corrupt or very long samples, wrong labels; clip the gradient, or "
+            "skip a batch whose loss is far above the rest."
+        )
+        yield from _jumped(found, spike, short, strong, medium)
+        if spike.first_step <= lead:
+            yield contradicts(strong, f"at step {spike.first_step} nothing is known yet of a healthy state", spike)
+        if update is not None and (moved := _largest(update, spike.first_step + short)) > large_update:
+            yield contradicts(strong, f"updates of {moved:.2g} of the weights shake the loss, whatever the batch", update.name)
+        yield from _gradient(gradient, spike, jump, medium)
+        yield from _tokens(found, tokens, spike, short, strong)
+
+
+def _broken(found: Findings, first: Finding, loss: Series | None, lead: int, strong: float, medium: float) -> Iterator[Evidence]:
+    """Judge a value that is not finite."""
+    step = first.first_step or 0
+    near = [each for each in found.before(step).of(*SIGNS) if each.last_step is not None and each.last_step >= step - lead]
+    if near:
+        yield contradicts(strong, f"the run was ill before: {near[0].message}", near[0])
+    elif not has_finite_loss_before(loss, step):
+        yield contradicts(strong, f"at step {step} nothing is known yet of a healthy state", first)
+    elif step > lead:
+        yield supports(strong, f"nothing was wrong in the steps before step {step}", first)
+    if first.where == "train_loss_raw":
+        yield supports(medium, f"the loss itself is the first to break, at step {step}", first)
+    if loss is None:
+        return
+    later = loss.values[(loss.steps > (first.last_step or step)) & loss.recorded[:, 0], 0]
+    bad = int(loss.nonfinite[loss.steps >= step].sum())
+    if first.where == "train_loss_raw" and later.size and np.isfinite(later).all():
+        yield supports(
+            medium,
+            f"the loss is not finite at {plural(bad, 'step')}, and finite at all later ones: the weights took no harm",
+            loss.name,
+        )
+
+
+def _odd(found: Findings, step: int, counted: Series | None, strong: float) -> Iterator[Evidence]:
+    """Judge whether the batch of the first bad step is unlike the others."""
+    if drift := next((each for each in found.of(token_drift) if each.first_step == step), None):
+        yield supports(strong, f"the batch of that step is odd: {drift.message}", drift)
+    known = target_tokens(counted, step) if counted is not None else None
+    if known is not None and known[0] == 0 < known[1]:
+        yield supports(strong + 1, f"the batch of step {step} has no target token, others {known[1]:.0f}", tokens_seen.name)
+
+
+def _jumped(found: Findings, spike: Finding, short: int, strong: float, medium: float) -> Iterator[Evidence]:
+    """Judge a loss that jumps."""
+    step, last = spike.first_step or 0, spike.last_step or 0
+    if (other := found.before(last + 1).of(*OTHERS)) or (other := found.before(step).of(*SIGNS[1:])):
+        yield contradicts(strong + 2, f"another thing was wrong by then: {other[0].message}", other[0])
+    if last - step < short and spike.severity != "sev1":
+        yield supports(strong, f"the loss jumps at step {step} and is back after {last - step + 1} steps", spike)
+    else:
+        yield contradicts(strong, f"it is not one jump: {spike.message}", spike)
+    if (count := len(found.of(loss_spike))) > 2:
+        yield contradicts(medium, f"the loss jumps {count} times", spike)
+
+
+def _largest(update: Series, step: int) -> float:
+    """Return the largest update until a step, 0 where none was recorded."""
+    known = update.until(step).values
+    return float(known[np.isfinite(known)].max(initial=0.0))
+
+
+def _gradient(gradient: Series | None, spike: Finding, jump: float, weight: float) -> Iterator[Evidence]:
+    rows = np.flatnonzero(gradient.finite[:, 0]) if gradient is not None else np.empty(0, int)
+    if gradient is None or spike.first_step is None or not (gradient.steps[rows] == spike.first_step).any():
+        return
+    before = gradient.values[rows[(gradient.steps[rows] < spike.first_step) & (gradient.steps[rows] >= spike.first_step - 3)], 0]
+    now = float(gradient.values[rows[gradient.steps[rows] == spike.first_step], 0][0])
+    if now > jump and (not before.size or before.max() < jump):
+        yield supports(weight, f"the gradient is {now:.0f} times its median at the same step, and not before it", gradient.name)
+    elif before.size and before.max() > jump:
+        yield contradicts(weight, "the gradient leads the loss: the model was leaving its basin before this batch", gradient.name)
+
+
+def _tokens(found: Findings, tokens: Series | None, spike: Finding, short: int, weight: float) -> Iterator[Evidence]:
+    if tokens is not None and (now := shifted(tokens)):
+        yield contradicts(
+            weight, f"the tokens stay {now[1]:.2g} nats away from step {now[2]} on: it is all batches since", tokens.name
+        )
+        return
+    for drift in found.of(token_drift):
+        first, last = drift.first_step or 0, drift.last_step or 0
+        if first <= (spike.last_step or 0) and last >= (spike.first_step or 0) and last - first < short:
+            yield supports(weight, f"the tokens of those steps are unlike the rest, and only theirs: {drift.message}", drift)
+            return

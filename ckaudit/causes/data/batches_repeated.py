@@ -1,0 +1,45 @@
+"""Loader workers share one seed."""
+
+from collections.abc import Iterator
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.of_batches import repeats
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.data import batch_repeat_distance
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.rules.data.repeated_batch import repeated_batch
+from ckaudit.rules.evaluation.memorization_rising import memorization_rising
+from ckaudit.rules.loss.loss_below_floor import loss_below_floor
+from ckaudit.rules.loss.overfitting import overfitting
+from ckaudit.run.series import Series
+
+
+@cause(
+    prior=-0.5,
+    explains=[repeated_batch],
+    follows=[loss_below_floor, memorization_rising, overfitting],
+    wants=[batch_repeat_distance, train_loss_raw],
+    knob="Seed each loader worker with its own number, and give each its own part of the data.",
+    inspect="Hashes of the batches of a hundred steps, and the worker's initialization.",
+    runbook="Nothing is broken: mend the loader at the next resume, and count the tokens again that were really seen.",
+)
+def batches_repeated(
+    found: Findings, distance: Series | None, loss: Series | None, *, often: float = 0.2, most: float = 0.9, strong: float = 3.0
+) -> Iterator[Evidence]:
+    """Loader workers share one seed, so that each batch comes several times.
+
+    With W workers of one seed all but one in W batches are repeats: between `often` and `most` of them. More, and the loader
+    stands still; fewer near ones, and it began anew.
+    Weights are starting values, to be fitted on runs of known truth.
+    """
+    first = found.first(repeated_batch)
+    if first is None or first.first_step is None or distance is None or loss is None:
+        return
+    share = repeats(distance, loss, first.first_step, first.last_step)
+    if often < share < most:
+        times = 1 / (1 - share)
+        yield supports(
+            strong, f"{share:.0%} of the batches are repeats of those just before: each comes about {times:.1f} times", first
+        )
+    else:
+        yield contradicts(strong, f"{share:.0%} of the batches repeat those just before", first)

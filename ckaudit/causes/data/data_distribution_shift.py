@@ -1,0 +1,113 @@
+"""From some step on the data comes from elsewhere."""
+
+from collections.abc import Iterator
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.of_curves import leap
+from ckaudit.causes.shared.of_loss import parted
+from ckaudit.causes.shared.of_tokens import is_same, shifted
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.data import token_kl_drift
+from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss
+from ckaudit.rules.activations.activation_drift import activation_drift
+from ckaudit.rules.data.source_drift import source_drift
+from ckaudit.rules.data.text_statistics_drift import text_statistics_drift
+from ckaudit.rules.data.token_drift import token_drift
+from ckaudit.rules.evaluation.probes_forgotten import probes_forgotten
+from ckaudit.rules.evaluation.slice_regression import slice_regression
+from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
+from ckaudit.rules.gradients.frequent_clipping import frequent_clipping
+from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.loss.loss_rises import loss_rises
+from ckaudit.rules.loss.loss_spike import loss_spike
+from ckaudit.rules.loss.overfitting import overfitting
+from ckaudit.rules.loss.train_val_inverted import train_val_inverted
+from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.run.series import Series
+
+
+@cause(
+    prior=-1.0,
+    explains=[token_drift, source_drift, text_statistics_drift, overfitting, slice_regression, loss_spike],
+    follows=[
+        activation_drift,
+        exploding_gradient,
+        frequent_clipping,
+        loss_not_falling,
+        loss_rises,
+        probes_forgotten,
+        train_val_inverted,
+        update_out_of_band,
+    ],
+    wants=[token_kl_drift, slice_val_loss, train_loss_raw, val_loss],
+    knob="Find what changed in the data at that step: a shard, a mixture weight, the tokenizer; mix the old data in again.",
+    inspect="Shares of the sources and the divergence of the tokens over time, beside the held-out loss of each slice.",
+    runbook="Keep the last checkpoint before the change; decode a batch from either side, and resume on the right data.",
+)
+def data_distribution_shift(
+    found: Findings,
+    tokens: Series | None,
+    slices: Series | None,
+    train: Series | None,
+    val: Series | None,
+    *,
+    near: int = 5,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
+    """From some step on the data comes from elsewhere, and what was learnt before is forgotten.
+
+    The tokens go away from those of the first batch and stay away; a bad batch comes back, sources one after the other swing.
+    A jump of the loss within `near` steps of the change hangs together with it. Where tokens were not looked at, or are as many
+    of each kind as before: both losses jump, the training loss comes back, for the new data is learnt, and the held-out loss
+    does not, for it is of the old.
+    Weights are starting values, to be fitted on runs of known truth.
+    """
+    told = found.of(source_drift, text_statistics_drift)
+    now = shifted(tokens) if tokens is not None else None
+    if told:
+        yield supports(strong, told[0].message, told[0])
+    if now is not None and tokens is not None:
+        yield supports(
+            strong,
+            f"since step {now[2]} the tokens are {now[1]:.2g} nats from the first ones, to the end; {now[0]:.2g} before",
+            tokens.name,
+        )
+    elif not told:
+        if tokens is not None and is_same(tokens):
+            yield contradicts(medium, "neither tokens nor sources have changed for good", tokens.name)
+        yield from _by_curves(found, train, val, strong)
+    drifts = found.of(token_drift)
+    if len(drifts) > 1:
+        yield contradicts(medium, f"the tokens change {len(drifts)} times, to and fro", drifts[0])
+    change = drifts[0].first_step if drifts else None
+    spikes = found.of(loss_spike)
+    if change is not None and (together := [each for each in spikes if abs((each.first_step or 0) - change) <= near]):
+        yield supports(medium, f"the loss jumps with the change, at step {together[0].first_step}", together[0])
+    turned = found.first(overfitting, slice_regression)
+    if turned is not None and now is not None and (turned.first_step or 0) >= now[2]:
+        yield supports(medium, f"since the change, and not before, {turned.message}", turned)
+    onset = found.first(overfitting, slice_regression, token_drift, source_drift)
+    if slices is not None and onset is not None and (two := parted(slices, onset.first_step or 0)):
+        yield supports(medium, f"held-out {two[0]} gets worse while {two[1]} gets better", slices.name)
+
+
+def _by_curves(found: Findings, train: Series | None, val: Series | None, strong: float) -> Iterator[Evidence]:
+    """Judge a run whose tokens say nothing by its two losses."""
+    spike = found.first(loss_spike)
+    both = leap(train, val, spike.first_step or 0) if spike is not None else None
+    if both is None or not both.is_of_both:
+        yield contradicts(strong, "the two losses do not jump together, and no token or source tells of a change", val_loss.name)
+    elif both.is_as_new:
+        yield contradicts(
+            2 * strong, f"at step {both.step} the loss is that of the first step: the model is new, not the data", spike
+        )
+    elif both.stays < 0.5 and both.held_out_stays > 1 - both.stays:
+        yield supports(
+            strong,
+            f"both losses jump at step {both.step}; {1 - both.stays:.0%} of the training loss's rise is gone in the end, "
+            "the held-out loss has not come back",
+            val_loss.name,
+        )
+    else:
+        yield contradicts(strong, f"both losses jump at step {both.step} and come back: the data is what it was", val_loss.name)

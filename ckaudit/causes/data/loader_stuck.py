@@ -1,0 +1,94 @@
+"""The loader gives the same batch again and again."""
+
+from collections.abc import Iterator
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.of_batches import repeats
+from ckaudit.causes.shared.of_curves import lost_noise
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.data import batch_duplicate_share, batch_repeat_distance
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.rules.attention.entropy_collapse import entropy_collapse
+from ckaudit.rules.attention.logit_growth import logit_growth
+from ckaudit.rules.data.repeated_batch import repeated_batch
+from ckaudit.rules.evaluation.memorization_rising import memorization_rising
+from ckaudit.rules.evaluation.slice_regression import slice_regression
+from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
+from ckaudit.rules.gradients.frequent_clipping import frequent_clipping
+from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.loss.loss_below_floor import loss_below_floor
+from ckaudit.rules.loss.overfitting import overfitting
+from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.run.series import Series
+
+
+@cause(
+    prior=-0.5,
+    explains=[repeated_batch, overfitting],
+    follows=[
+        entropy_collapse,
+        exploding_gradient,
+        frequent_clipping,
+        logit_growth,
+        loss_below_floor,
+        memorization_rising,
+        slice_regression,
+        update_out_of_band,
+        vanishing_gradient,
+    ],
+    wants=[batch_repeat_distance, batch_duplicate_share, train_loss_raw],
+    knob="Make the iterator once, outside the training loop, and draw the next batch at each step.",
+    inspect="Hashes of the batches from the first repeated step on, and where the loader's iterator is made.",
+    runbook="Keep the last checkpoint before the first repeat; resume from it with a loader that is seen to move.",
+)
+def loader_stuck(
+    found: Findings,
+    distance: Series | None,
+    duplicates: Series | None,
+    loss: Series | None,
+    *,
+    most: float = 0.9,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
+    """The loader gives the same batch again and again.
+
+    Nearly all batches, `most` of them, are then equal to one of a few steps before; workers that share a seed repeat some.
+    Where batches were not told apart, their losses do it: those of different samples never agree to the last.
+    Weights are starting values, to be fitted on runs of known truth.
+    """
+    if distance is None and duplicates is not None:
+        yield contradicts(decisive, "batches were told apart by what is in them, and none came twice", duplicates.name)
+        return
+    if distance is None:
+        yield from _by_noise(loss, strong, medium)
+        return
+    first = found.first(repeated_batch)
+    if first is None:
+        yield contradicts(decisive, "no batch is like one of those just before", distance.name)
+        return
+    if first.first_step is None or loss is None:
+        return
+    share = repeats(distance, loss, first.first_step, first.last_step)
+    if share >= most:
+        yield supports(
+            decisive, f"{share:.0%} of the batches from step {first.first_step} on are repeats of those just before", first
+        )
+    else:
+        yield contradicts(strong + 1, f"only {share:.0%} of the batches repeat those just before: the loader moves on", first)
+    if heart := found.since(first.first_step).first(overfitting, loss_below_floor):
+        yield supports(medium, f"it is learnt by heart from then on: {heart.message}", heart)
+
+
+def _by_noise(loss: Series | None, strong: float, medium: float) -> Iterator[Evidence]:
+    """Judge a run whose batches have no hashes by how losses of neighbouring steps differ."""
+    alike = lost_noise(loss)
+    if alike is None:
+        yield contradicts(strong, "losses of neighbouring steps differ as those of different samples do", train_loss_raw.name)
+    else:
+        yield supports(
+            strong + medium,
+            f"in the end losses of neighbouring steps differ by {alike:.2%} only: every step sees the same samples",
+            train_loss_raw.name,
+        )

@@ -1,0 +1,87 @@
+"""A share of the targets is random."""
+
+from collections.abc import Iterator
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.of_curves import multiple
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.data import target_shift_match
+from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss
+from ckaudit.rules.attention.uniform_heads import uniform_heads
+from ckaudit.rules.data.split_overlap import split_overlap
+from ckaudit.rules.data.target_equals_input import target_equals_input
+from ckaudit.rules.data.target_misalignment import target_misalignment
+from ckaudit.rules.loss.initial_loss_off import initial_loss_off
+from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.loss.train_val_inverted import train_val_inverted
+from ckaudit.run.medians import median
+from ckaudit.run.series import Series
+
+
+@cause(
+    prior=-1.0,
+    explains=[target_misalignment, train_val_inverted, loss_not_falling],
+    follows=[uniform_heads],
+    wants=[target_shift_match, train_val_gap, train_loss_raw, val_loss],
+    knob="Look at a hundred samples with the highest loss: wrong labels stand out there; mend or drop them.",
+    inspect="The share of targets that are the next token, per source, and the samples whose loss does not come down.",
+    runbook="Keep the last checkpoint: what it learnt is right, if blurred; go on from it on targets that were cleaned.",
+)
+def noisy_labels(
+    found: Findings,
+    match: Series | None,
+    gap: Series | None,
+    train: Series | None,
+    val: Series | None,
+    *,
+    most: float = 3.0,
+    least: float = 0.5,
+    well: float = 0.95,
+    steady: float = 0.1,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
+    """A share of the targets is random, so that the training loss stays above the held-out one.
+
+    Between `least` and `well` of the targets follow their inputs, at each checkpoint about as many (a spread below `steady`);
+    with fewer than half right it is no noise, but a shift. Held-out text with right targets is then cheaper.
+    A guess costs as much with random targets as with right ones: at the first evaluation the two losses are within `most` times.
+    Weights are starting values, to be fitted on runs of known truth.
+    """
+    if match is not None and match.finite.any():
+        values = match.values[match.finite]
+        usual = median(values)
+        if not least <= usual < well:
+            yield contradicts(
+                strong + 1, f"{usual:.0%} of the targets are the next token: no share of them is random", match.name
+            )
+        else:
+            yield supports(
+                strong, f"{usual:.0%} of the targets are the next token, {1 - usual:.0%} are something else", match.name
+            )
+            if values.std() < steady:
+                yield supports(medium, "it is the same share at every checkpoint", match.name)
+    if val is not None and (off := _not_evaluated(val)):
+        told = f"the validation loss is exactly 0 at {off:.0%} of its points: nothing was evaluated there"
+        yield contradicts(2 * strong, told, val.name)
+    if gap is not None and (level := gap.late_median()) is not None:
+        if level < 0 and (inverted := found.first(train_val_inverted)):
+            yield supports(strong, f"what is held out, with targets of its own, does better by {-level:.2g}", inverted)
+        elif level > 0:
+            yield contradicts(medium, "the training loss is the lower of the two", gap.name)
+    if (times := multiple(train, val)) is not None and times[0] > most:
+        yield contradicts(
+            2 * strong,
+            f"the training loss is {times[0]:.3g} times the held-out one from the first evaluation on: no "
+            "noise makes a guess dearer",
+            val_loss.name,
+        )
+    if other := found.first(initial_loss_off, split_overlap, target_equals_input):
+        yield contradicts(strong + 1, f"the loss is off for another reason: {other.message}", other)
+
+
+def _not_evaluated(val: Series, *, most: float = 0.05) -> float | None:
+    """Return the share of held-out losses that are exactly 0, as trainers write where they do not evaluate; None: it is small."""
+    known = val.values[val.finite]
+    share = float((known == 0).mean()) if known.size else 0.0
+    return share if share > most else None

@@ -1,0 +1,141 @@
+"""The model has more capacity than the data has content."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
+from ckaudit.causes.shared.of_curves import leap, lost_noise
+from ckaudit.causes.shared.of_loss import parted
+from ckaudit.causes.shared.of_tokens import is_same, shifted
+from ckaudit.contract.report import Evidence, Finding
+from ckaudit.metrics.data import token_kl_drift
+from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss
+from ckaudit.rules.attention.entropy_collapse import entropy_collapse
+from ckaudit.rules.attention.logit_growth import logit_growth
+from ckaudit.rules.attention.mask_leak import mask_leak
+from ckaudit.rules.data.input_scale_off import input_scale_off
+from ckaudit.rules.data.repeated_batch import repeated_batch
+from ckaudit.rules.data.repeated_documents import repeated_documents
+from ckaudit.rules.data.source_drift import source_drift
+from ckaudit.rules.data.target_equals_input import target_equals_input
+from ckaudit.rules.data.target_misalignment import target_misalignment
+from ckaudit.rules.data.token_drift import token_drift
+from ckaudit.rules.evaluation.evaluation_artifact_changed import evaluation_artifact_changed
+from ckaudit.rules.evaluation.memorization_rising import memorization_rising
+from ckaudit.rules.evaluation.slice_regression import slice_regression
+from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
+from ckaudit.rules.gradients.frequent_clipping import frequent_clipping
+from ckaudit.rules.loss.initial_loss_off import initial_loss_off
+from ckaudit.rules.loss.loss_below_floor import loss_below_floor
+from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.loss.loss_spike import loss_spike
+from ckaudit.rules.loss.overfitting import overfitting
+from ckaudit.rules.precision.impossible_value import impossible_value
+from ckaudit.run.medians import median
+from ckaudit.run.series import Series
+
+OTHERS = (
+    repeated_batch,
+    token_drift,
+    source_drift,
+    target_misalignment,
+    target_equals_input,
+    evaluation_artifact_changed,
+    input_scale_off,
+    initial_loss_off,
+    impossible_value,
+    mask_leak,
+)
+"""Illnesses that part the two losses for another reason."""
+
+
+@cause(
+    prior=-0.5,
+    explains=[overfitting, slice_regression],
+    follows=[entropy_collapse, exploding_gradient, frequent_clipping, logit_growth, loss_below_floor, memorization_rising],
+    wants=[train_loss_raw, val_loss, slice_val_loss, token_kl_drift],
+    knob="More or more varied data, or more regularisation; until then stop at the lowest validation loss.",
+    inspect="Training and validation loss on one axis, and how often each sample has been seen.",
+    runbook="Keep the checkpoint nearest to the lowest validation loss: it is the model to use.",
+)
+def too_little_data(
+    found: Findings,
+    train: Series | None,
+    val: Series | None,
+    slices: Series | None,
+    tokens: Series | None,
+    *,
+    wide: float = 0.2,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence | Advice]:
+    """The model memorises: it sees too little data for its capacity and its number of steps.
+
+    A slice that gets worse while the whole does not is the first to pay, where the training loss runs away from the whole.
+    Validation is far from training where their gap is more than `wide` of the validation loss. Memory costs every slice of
+    the held-out text, and needs no change of tokens, batches, targets or inputs; it makes the training loss fall below that of
+    a model that knows no order.
+    Slices that part tell of other data where it is not known that the tokens are the same.
+    Weights are starting values, to be fitted on runs of known truth.
+    """
+    first = found.first(overfitting) or found.first(slice_regression)
+    if first is None or train is None or val is None or first.last_step is None:
+        return
+    if not train.finite.any() or not val.finite.any():
+        return
+    yield from _by_gap(first, train, val, wide=wide, decisive=decisive, strong=strong, medium=medium)
+    if other := found.first(*OTHERS):
+        yield contradicts(decisive, f"the two part for another reason: {other.message}", other)
+    if (jump := found.first(loss_spike)) and (both := leap(train, val, jump.first_step or 0)) and both.is_of_both:
+        yield contradicts(strong, f"both losses jump at step {both.step}: memory would not make the training loss jump", jump)
+    if tokens is None and (alike := lost_noise(train)) is not None:
+        yield contradicts(
+            medium, f"in the end losses of neighbouring steps differ by {alike:.2%}: every step sees the same samples", train.name
+        )
+    if stuck := found.first(loss_not_falling):
+        yield contradicts(decisive, f"nothing is learnt by heart: {stuck.message}", stuck)
+    if again := found.first(repeated_documents):
+        yield supports(medium, again.message, again)
+    same = tokens is not None and is_same(tokens)
+    if slices is not None and not same and (two := parted(slices, first.first_step or 0)):
+        yield contradicts(
+            strong + 1, f"{two[0]} is forgotten while {two[1]} is still learnt: other data, not too little", slices.name
+        )
+    if tokens is not None and (now := shifted(tokens)):
+        yield contradicts(medium, f"the tokens have changed, by {now[1]:.2g} nats since step {now[2]}", tokens.name)
+
+
+def _level(train: Series, step: int | None) -> float:
+    """Return the training loss by a step: the median of a twentieth of its points, so that no single batch or jump counts."""
+    known = train.values[train.finite[:, 0] & (train.steps <= (step or 0)), 0]
+    return median(known[-max(1, train.points // 20) :]) if len(known) else np.nan
+
+
+def _by_gap(
+    first: Finding, train: Series, val: Series, *, wide: float, decisive: float, strong: float, medium: float
+) -> Iterator[Evidence | Advice]:
+    """Judge by how far the training loss has run away from the held-out one."""
+    is_whole = first.code == overfitting.code
+    start, end = (_level(train, step) for step in (first.first_step, first.last_step))
+    last = float(val.values[val.finite[:, 0], 0][-1])
+    is_far = last > 0 and (last - end) / last > wide
+    if is_whole:
+        best = int(np.nanargmin(np.where(val.finite[:, 0], val.values[:, 0], np.nan)))
+        yield Advice(
+            f"More or more varied data, or more regularisation; of this run keep step {val.steps[best]}, where validation is "
+            f"lowest, at {val.values[best, 0]:.4g}."
+        )
+    elif not is_far or end >= start:
+        yield contradicts(
+            decisive, "the training loss does not run away from validation, as it does where data is learnt by heart"
+        )
+        return
+    if end < 0.98 * start:  # noise of the level is below that
+        behind = "validation does not" if is_whole else "that of a slice has turned"
+        yield supports(strong, f"the training loss goes on falling, from {start:.3g} to {end:.3g}, and {behind}", first)
+    elif end > start * 1.05:
+        yield contradicts(strong, f"the training loss rises too, from {start:.3g} to {end:.3g}", first)
+    if is_far:
+        yield supports(medium, f"validation ends at {last:.3g}, training at {end:.3g}", val.name)

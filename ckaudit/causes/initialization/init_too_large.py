@@ -1,0 +1,94 @@
+"""The initial weights are too large."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.contract.report import Evidence, Finding
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.rules.activations.activation_drift import activation_drift
+from ckaudit.rules.activations.dead_units import dead_units
+from ckaudit.rules.activations.saturated_units import saturated_units
+from ckaudit.rules.attention.entropy_collapse import entropy_collapse
+from ckaudit.rules.attention.logit_growth import logit_growth
+from ckaudit.rules.gradients.dead_parameter import dead_parameter
+from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
+from ckaudit.rules.gradients.frequent_clipping import frequent_clipping
+from ckaudit.rules.gradients.starved_branch import starved_branch
+from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.gradients.zero_gradients import zero_gradients
+from ckaudit.rules.loss.initial_loss_off import initial_loss_off
+from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.loss.loss_spike import loss_spike
+from ckaudit.rules.loss.train_val_inverted import train_val_inverted
+from ckaudit.rules.precision.nonfinite_values import nonfinite_values
+from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.rules.weights.weight_scale_off import weight_scale_off
+from ckaudit.run.medians import median
+from ckaudit.run.series import Series
+
+
+@cause(
+    prior=-1.0,
+    explains=[weight_scale_off, initial_loss_off],
+    follows=[
+        starved_branch,
+        activation_drift,
+        dead_parameter,
+        dead_units,
+        entropy_collapse,
+        exploding_gradient,
+        frequent_clipping,
+        logit_growth,
+        loss_not_falling,
+        loss_spike,
+        nonfinite_values,
+        saturated_units,
+        update_out_of_band,
+        vanishing_gradient,
+        zero_gradients,
+    ],
+    wants=[train_loss_raw],
+    knob="Draw matrices with a spread of about one over the root of their fan-in (0.02 for a GPT), the head's no larger.",
+    inspect="Spread of each matrix at step 0 against its fan-in, and the loss of step 1 against the log of the vocabulary.",
+    runbook="Nothing to save: begin again with a smaller scale, and see that the first loss is the log of the vocabulary.",
+)
+def init_too_large(
+    found: Findings, loss: Series | None, *, back: float = 1.0, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0
+) -> Iterator[Evidence]:
+    """The initial weights are too large, so that the model starts with confident wrong guesses.
+
+    A matrix that is too large at step 0 was drawn so: no other cause makes it. A first loss alone may be of a sum, too: a mean
+    comes down below `back` times a uniform guess, a sum over tokens does not.
+    Weights are starting values, to be fitted on runs of known truth.
+    """
+    scale = found.first(weight_scale_off)
+    if scale is not None:
+        yield from _scale(scale, decisive)
+    first = found.first(initial_loss_off)
+    if first is None or not isinstance(first.value, float) or not isinstance(first.limit, float):
+        return
+    if first.value < 0:
+        yield contradicts(decisive, "the first loss is below zero: no scale of weights makes it so", first)
+        return
+    end = _level(loss)
+    if end is not None and end < back * first.limit:
+        yield supports(strong, f"the loss comes from {first.value:.3g} down to {end:.3g}: only its start was wrong", first)
+    elif end is not None and scale is None:
+        yield contradicts(strong, f"the loss is still {end:.3g}, above the {first.limit:.3g} of a guess, at the end", first)
+    if inverted := found.first(train_val_inverted):
+        yield contradicts(medium, "held-out loss and training loss are not on one scale", inverted)
+
+
+def _scale(scale: Finding, weight: float) -> Iterator[Evidence]:
+    if isinstance(scale.value, float) and isinstance(scale.limit, float) and scale.value > scale.limit:
+        yield supports(weight, f"the median matrix begins with a gain of {scale.value:.2g}; 0.1 to 1.4 is usual", scale)
+    else:
+        yield contradicts(weight, "the median matrix begins too small, not too large", scale)
+
+
+def _level(loss: Series | None, *, tail: float = 0.1) -> float | None:
+    """Return the median of the last `tail` of the finite losses."""
+    known = loss.values[loss.finite] if loss is not None else np.empty(0)
+    return median(known[-max(5, int(tail * known.size)) :]) if known.size >= 10 else None

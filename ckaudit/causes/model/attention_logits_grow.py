@@ -1,0 +1,104 @@
+"""Query and key weights grow without bound."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.of_attention import only_queries_and_keys
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.attention import max_attn_logit
+from ckaudit.rules.activations.activation_drift import activation_drift
+from ckaudit.rules.attention.entropy_collapse import entropy_collapse
+from ckaudit.rules.attention.logit_growth import logit_growth
+from ckaudit.rules.gradients.dead_parameter import dead_parameter
+from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
+from ckaudit.rules.gradients.frequent_clipping import frequent_clipping
+from ckaudit.rules.gradients.starved_branch import starved_branch
+from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.gradients.zero_gradients import zero_gradients
+from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.loss.loss_spike import loss_spike
+from ckaudit.rules.precision.nonfinite_values import nonfinite_values
+from ckaudit.rules.resume.weights_jump import weights_jump
+from ckaudit.rules.rule import FACTS
+from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.rules.weights.weights_grow import weights_grow
+from ckaudit.run.series import Series
+from ckaudit.run.tensors import table_of
+
+UNTRAINED = 10.0
+"""A logit that begins above that did not grow: those of a well scaled head begin at 4 or 5 spreads, for thousands of them."""
+
+TURNED_BACK = 0.9
+"""Share of its peak below which the largest logit has turned back."""
+
+
+@cause(
+    prior=-1.0,
+    explains=[logit_growth, weights_grow, entropy_collapse],
+    follows=[
+        starved_branch,
+        activation_drift,
+        dead_parameter,
+        exploding_gradient,
+        frequent_clipping,
+        loss_not_falling,
+        loss_spike,
+        nonfinite_values,
+        update_out_of_band,
+        vanishing_gradient,
+        zero_gradients,
+    ],
+    wants=[max_attn_logit, FACTS],
+    knob="Put a norm on queries and keys, or scale both down where the largest logit passes 100 (QK-clip); then decay them more.",
+    inspect="Norm of query and key weights and the largest logit of each head, on one axis of steps.",
+    runbook="Stop; scale query and key of the heads named so that logits come below 100, and resume from before the collapse.",
+)
+def attention_logits_grow(
+    found: Findings,
+    logit: Series | None,
+    facts: Manifest | None,
+    *,
+    grown: float = 10.0,
+    runaway: float = 1000.0,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
+    """Query and key weights grow without bound, so that attention saturates while the loss hardly moves.
+
+    The growth is theirs where no matrix of another kind grows. It goes on where the largest logit is `grown` times the first
+    one and has not turned back below nine tenths of its peak at the last checkpoint; beyond `runaway` (M19) it has no bound.
+    Logits over 10 in the first record did not grow.
+    Weights are starting values, to be fitted on runs of known truth.
+    """
+    growing = found.of(weights_grow)
+    places = [place for each in growing for place in (each.where, *each.also) if place]
+    if only_queries_and_keys(places, table_of(facts)):
+        yield supports(decisive, f"only queries' and keys' weights grow: {growing[0].message}", growing[0])
+    elif places:
+        yield contradicts(decisive, f"it is not queries and keys alone: {growing[0].message}", growing[0])
+    elif not found.first(logit_growth):
+        yield contradicts(strong, "neither weights nor logits were found to grow", "entropy_collapse")
+    onset = found.first(logit_growth, entropy_collapse, weights_grow)
+    if earlier := found.before(onset.first_step or 0 if onset else 0).of(exploding_gradient, loss_spike, update_out_of_band):
+        yield contradicts(strong, f"the run was ill before: {earlier[0].message}", earlier[0])
+    if jump := found.first(weights_jump):
+        yield contradicts(strong, f"the weights jumped and did not grow: {jump.message}", jump)
+    if logit is not None and logit.finite.any():
+        yield from _course(logit, grown, runaway, strong, medium)
+
+
+def _course(logit: Series, grown: float, runaway: float, strong: float, medium: float) -> Iterator[Evidence]:
+    """Judge how the largest logit of all heads goes."""
+    largest = np.nanmax(np.where(logit.finite, np.abs(logit.values), np.nan), axis=1)[logit.finite.any(axis=1)]  # (T,)
+    start, peak, end = float(largest[0]), float(largest.max()), float(largest[-1])
+    if start > UNTRAINED:
+        yield contradicts(strong, f"the largest logit begins at {start:.3g}: it was large from the first", logit.name)
+    elif peak > grown * start and end > TURNED_BACK * peak:
+        weight = strong if peak > runaway else medium
+        yield supports(weight, f"the largest logit has grown from {start:.2g} to {end:.3g}, and has not turned back", logit.name)
+    else:
+        yield contradicts(medium, f"the largest logit comes back from {peak:.3g} to {end:.3g}", logit.name)

@@ -1,0 +1,107 @@
+"""The model is too small for its data."""
+
+import math
+from collections.abc import Iterator
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.of_curves import still
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss
+from ckaudit.metrics.weights import update_to_weight_global
+from ckaudit.rules.activations.dead_units import dead_units
+from ckaudit.rules.attention.uniform_heads import uniform_heads
+from ckaudit.rules.data.target_misalignment import target_misalignment
+from ckaudit.rules.gradients.dead_parameter import dead_parameter
+from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.precision.skipped_updates import skipped_updates
+from ckaudit.rules.rule import FACTS
+from ckaudit.rules.updates.barely_moving import barely_moving
+from ckaudit.rules.updates.frozen_parameter import frozen_parameter
+from ckaudit.rules.updates.learning_rate_zero import learning_rate_zero
+from ckaudit.rules.updates.schedule_off_plan import schedule_off_plan
+from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.rules.weights.weights_alike import weights_alike
+from ckaudit.rules.weights.weights_shrink import weights_shrink
+from ckaudit.run.series import Series
+from ckaudit.run.tensors import loss_vocabulary, table_of
+
+OTHERS = (
+    barely_moving,
+    dead_parameter,
+    frozen_parameter,
+    learning_rate_zero,
+    schedule_off_plan,
+    skipped_updates,
+    target_misalignment,
+    vanishing_gradient,
+    weights_alike,
+    weights_shrink,
+)
+"""Illnesses that keep a model of any size from learning."""
+
+
+@cause(
+    prior=-1.0,
+    explains=[loss_not_falling, uniform_heads],
+    follows=[dead_units, update_out_of_band],
+    wants=[train_val_gap, val_loss, update_to_weight_global, train_loss_raw, FACTS],
+    knob="Make the model wider, then deeper; two sizes on the same data show what size buys.",
+    inspect="Training and held-out loss on one axis: a model that is too small has them alike, and both rest high.",
+    runbook="Nothing to save: train a model of twice the width for as many steps, and compare the loss at each step.",
+)
+def capacity_too_small(
+    found: Findings,
+    gap: Series | None,
+    val: Series | None,
+    update: Series | None,
+    train: Series | None,
+    facts: Manifest | None,
+    *,
+    alike: float = 0.02,
+    room: float = 2.0,
+    usual: float = 3e-3,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
+    """The model is too small to learn what the data holds.
+
+    It learns as it should, with updates that reach `usual` of the weights (about 1e-3 is what recipes aim at), nothing is ill,
+    and it learns nothing by heart: the two losses are within `alike` of each other. It takes
+    as many channels as a token has bits, the base-2 log of the vocabulary, to tell all tokens apart by signs: with fewer than
+    `room` times that hardly any is left for what came before.
+    Weights are starting values, to be fitted on runs of known truth.
+    """
+    if ill := found.first(*OTHERS):
+        yield contradicts(strong, f"something keeps it from learning: {ill.message}", ill)
+    if (stands := still(train, val)) is not None:
+        yield contradicts(
+            strong, "the loss does not come down slowly, it stands: a small model learns less, and goes on learning", "LOSS003"
+        )
+        if stands.kind in ("flat", "lost"):
+            yield contradicts(strong, "even the smallest model learns how often each token occurs", "LOSS003")
+    width, vocabulary = table_of(facts).width(), loss_vocabulary(facts)
+    if width is not None and vocabulary is not None and vocabulary > 1:
+        bits = math.log2(vocabulary)
+        if width < room * bits:
+            yield supports(
+                strong, f"{width} channels are to tell {vocabulary} tokens apart, which takes {bits:.1f} bits", "run.json"
+            )
+        elif width > 4 * bits:
+            yield contradicts(strong, f"{width} channels are many for a vocabulary of {vocabulary}", "run.json")
+    if update is not None and update.finite.any():
+        largest = float(update.values[update.finite].max())
+        if largest >= usual:
+            yield supports(medium / 2, f"updates reach an ordinary {largest:.2g} of the weights", update.name)
+        else:
+            yield contradicts(
+                strong, f"updates never reach more than {largest:.2g} of the weights: it is not being trained", update.name
+            )
+    if gap is not None and val is not None and (apart := gap.late_median()) is not None and (level := val.late_median()):
+        if abs(apart) < alike * level:
+            yield supports(medium, f"training and held-out loss are alike, {level:.3g}: nothing is learnt by heart", gap.name)
+        elif apart > 0:
+            yield contradicts(
+                strong, f"the training loss lies {apart:.2g} below the held-out one: there is room to memorise", gap.name
+            )

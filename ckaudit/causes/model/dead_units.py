@@ -1,0 +1,111 @@
+"""Units of an activation function never fire."""
+
+from collections.abc import Iterator
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.of_activations import silent as silent_function
+from ckaudit.causes.shared.rate_course import known_rate
+from ckaudit.causes.shared.update_size import first_spread
+from ckaudit.contract.report import Evidence, Finding
+from ckaudit.metrics.activations import activation_sparsity
+from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.weights import weight_std
+from ckaudit.metrics.words import optimizer_adapts
+from ckaudit.rules.activations.activation_drift import activation_drift
+from ckaudit.rules.activations.dead_units import dead_units as units_found
+from ckaudit.rules.activations.dropout_rate_high import dropout_rate_high
+from ckaudit.rules.gradients.dead_parameter import dead_parameter
+from ckaudit.rules.gradients.starved_branch import starved_branch
+from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.gradients.zero_gradients import zero_gradients
+from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.loss.loss_spike import loss_spike
+from ckaudit.rules.updates.barely_moving import barely_moving
+from ckaudit.rules.updates.frozen_parameter import frozen_parameter
+from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
+from ckaudit.rules.weights.weight_scale_off import weight_scale_off
+from ckaudit.rules.weights.weights_shrink import weights_shrink
+from ckaudit.run.series import Series
+from ckaudit.run.tensors import TensorTable
+
+
+@cause(
+    prior=-1.0,
+    explains=[units_found, zero_gradients],
+    follows=[
+        starved_branch,
+        activation_drift,
+        barely_moving,
+        dead_parameter,
+        frozen_parameter,
+        layer_not_contributing,
+        loss_not_falling,
+        loss_spike,
+        vanishing_gradient,
+    ],
+    wants=[activation_sparsity, learning_rate, weight_std, optimizer_adapts],
+    knob="Lower the learning rate that threw the units there, and draw them anew; a ReLU may also become a GELU.",
+    inspect="Share of silent units of each module over time, and the bias of the layer before it.",
+    runbook="Draw the dead units' weights and biases anew from the last checkpoint where they fired; alone they stay dead.",
+)
+def dead_units(
+    found: Findings,
+    sparsity: Series | None,
+    rate: Series | None,
+    std: Series | None,
+    adapts: Series | None,
+    *,
+    least: float = 0.5,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+) -> Iterator[Evidence]:
+    """Units of an activation function never fire, so that what is before them gets no gradient.
+
+    A function that is open to one side gives zeros for about half of its inputs, `least`. Where units are dead, so many of its
+    outputs are zero as elements of the gradient around it, or more. Where all weights shrink, began far too small, or where
+    dropout removes most of them, silent units are a consequence; so they are of a rate that under Adam replaces weights in a
+    step.
+    Weights are starting values, to be fitted on runs of known truth.
+    """
+    silent, gone = found.first(units_found), found.first(zero_gradients)
+    if silent is not None:
+        yield supports(decisive, silent.message, silent)
+    elif gone is not None and (zeros := _around(gone, sparsity, least)):
+        yield supports(
+            strong + 1,
+            f"{zeros[1]:.0%} of the outputs of {zeros[0]} are exactly zero, as is the gradient around it",
+            activation_sparsity.name,
+        )
+    else:
+        yield contradicts(decisive, "no activation function is silent", gone)
+    if shrunk := found.first(weights_shrink):
+        yield contradicts(decisive + 1, f"all weights shrink, and units with them: {shrunk.message}", shrunk)
+    if silent is not None and (times := _replaced(rate, std, adapts, silent.first_step)) > 1:
+        yield contradicts(
+            strong,
+            f"by then the learning rate was {times:.2g} times the spread of the first weights: it threw the units there",
+            learning_rate.name,
+        )
+    if drops := found.first(dropout_rate_high):
+        yield contradicts(decisive, f"units are silent because they are dropped: {drops.message}", drops)
+    if (worn := found.first(vanishing_gradient)) and silent is not None and (worn.first_step or 0) <= (silent.first_step or 0):
+        yield contradicts(strong / 2, f"the gradient is worn down from block to block already: {worn.message}", worn)
+    if scale := found.first(weight_scale_off):
+        yield contradicts(strong, f"it was so from the start for another reason: {scale.message}", scale)
+
+
+def _replaced(rate: Series | None, std: Series | None, adapts: Series | None, step: int | None) -> float:
+    """Return the largest learning rate up to a step over the first spread of the weights, under Adam; 0 where it is not known."""
+    steps, values = known_rate(rate)
+    spread, early = first_spread(std), values[steps <= (step if step is not None else 0)]
+    is_plain = adapts is None or bool((adapts.values[adapts.finite] == 0).any())
+    return 0.0 if is_plain or not spread or not early.size else float(early.max()) / spread
+
+
+def _around(gone: Finding, sparsity: Series | None, least: float) -> tuple[str, float] | None:
+    """Return the function nearest to tensors without gradient that has as many zeros as they have, and how many."""
+    if sparsity is None or not isinstance(gone.value, float):
+        return None
+    table = TensorTable({})
+    depths = {table.depth(place) for place in (gone.where, *gone.also) if place} - {None}
+    return silent_function(sparsity, depths, max(least, gone.value), table)

@@ -1,0 +1,74 @@
+"""One tensor's gradient sets the global norm."""
+
+from collections.abc import Iterator
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.gradient_majority import largest_share
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.gradients import gradient_share
+from ckaudit.rules.attention.mask_leak import mask_leak
+from ckaudit.rules.data.token_drift import token_drift
+from ckaudit.rules.gradients.dominant_tensor import dominant_tensor
+from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
+from ckaudit.rules.gradients.frequent_clipping import frequent_clipping
+from ckaudit.rules.gradients.starved_branch import starved_branch
+from ckaudit.rules.loss.initial_loss_off import initial_loss_off
+from ckaudit.rules.loss.loss_rises import loss_rises
+from ckaudit.rules.loss.loss_spike import loss_spike
+from ckaudit.rules.precision.nonfinite_values import nonfinite_values
+from ckaudit.rules.resume.seam_jump import seam_jump
+from ckaudit.rules.resume.weights_jump import weights_jump
+from ckaudit.rules.updates.barely_moving import barely_moving
+from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.rules.weights.weights_shrink import weights_shrink
+from ckaudit.run.series import Series
+from ckaudit.run.tensors import TensorTable
+
+OTHER_TROUBLE = (
+    initial_loss_off,
+    loss_rises,
+    loss_spike,
+    mask_leak,
+    nonfinite_values,
+    seam_jump,
+    token_drift,
+    update_out_of_band,
+    weights_jump,
+    weights_shrink,
+)
+"""Illnesses that may raise one tensor's gradient, and are no part of it where they come first."""
+
+
+@cause(
+    prior=-1.5,
+    explains=[dominant_tensor, frequent_clipping, exploding_gradient],
+    follows=[starved_branch, barely_moving, loss_spike, update_out_of_band],
+    wants=[gradient_share],
+    knob="Lower the learning rate or scale of that tensor alone, or regularise it; then look at what feeds it.",
+    inspect="Gradient norm per tensor and the tail of that tensor's gradient histogram.",
+    runbook="Save a checkpoint at a clipped step; compare the tensor's gradient with and without the batch's longest sample.",
+)
+def one_tensor_dominates(
+    found: Findings, share: Series | None, *, warmup: int = 100, strong: float = 3.0, medium: float = 1.0
+) -> Iterator[Evidence]:
+    """One tensor makes up most of the gradient norm, so clipping starves the others.
+
+    The embedding carries 95 to 99 % of it in the first steps of every healthy run: the first `warmup` steps do not count.
+    From the first finding on, a tensor dominates with more than half of the squared norm: more than all others together.
+    Weights are starting values, to be fitted on runs of known truth.
+    """
+    first = found.first(dominant_tensor, frequent_clipping, exploding_gradient)
+    start = max(warmup, (first.first_step or 0) - 1) if first is not None else warmup
+    largest = largest_share(share, after=start)
+    if share is None or largest is None:
+        return
+    where, value = largest
+    if largest.is_majority:
+        weight = medium if TensorTable({}).kind(where) == "embedding" else strong
+        yield supports(weight, f"{where} makes up {value:.0%} of the squared gradient norm", share.name)
+    else:
+        yield contradicts(strong, f"no tensor makes up more than {value:.0%} of the squared gradient norm", share.name)
+    if named := found.first(dominant_tensor):
+        yield supports(medium, named.message, named)
+    if first is not None and (earlier := found.before(first.first_step or 0).of(*OTHER_TROUBLE)):
+        yield contradicts(strong, f"the run was ill before: {earlier[0].message}", earlier[0])

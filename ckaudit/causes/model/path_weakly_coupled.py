@@ -1,0 +1,118 @@
+"""A part of the model hangs on the loss by a thin thread."""
+
+from collections.abc import Collection, Iterator
+
+import numpy as np
+
+from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
+from ckaudit.causes.shared.places import named, places_of
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.gradients import gradient_norm
+from ckaudit.rules.activations.dead_units import dead_units
+from ckaudit.rules.attention.entropy_collapse import entropy_collapse
+from ckaudit.rules.attention.logit_growth import logit_growth
+from ckaudit.rules.gradients.dead_parameter import dead_parameter
+from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
+from ckaudit.rules.gradients.starved_branch import starved_branch
+from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.loss.loss_spike import loss_spike
+from ckaudit.rules.moe.router_imbalance import router_imbalance
+from ckaudit.rules.precision.nonfinite_values import nonfinite_values
+from ckaudit.rules.rule import FACTS
+from ckaudit.rules.updates.barely_moving import barely_moving
+from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
+from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.rules.weights.weight_scale_off import weight_scale_off
+from ckaudit.rules.weights.weights_alike import weights_alike
+from ckaudit.rules.weights.weights_shrink import weights_shrink
+from ckaudit.run.medians import median
+from ckaudit.run.series import Mask, Series
+from ckaudit.run.tensors import TensorTable, table_of
+
+OTHERS = (
+    dead_units,
+    weights_alike,
+    weight_scale_off,
+    weights_shrink,
+    router_imbalance,
+    entropy_collapse,
+    logit_growth,
+    loss_spike,
+    exploding_gradient,
+    update_out_of_band,
+    nonfinite_values,
+)
+"""Illnesses that weaken a gradient by themselves where they come first."""
+
+
+@cause(
+    prior=-1.0,
+    explains=[barely_moving, starved_branch, dead_parameter],
+    follows=[layer_not_contributing],
+    wants=[gradient_norm, FACTS],
+    knob="Inspect upstream gradients and mask logic: what scales this path down, such as a gate, a mask or a tiny factor.",
+    inspect="The ranking of tensors by relative movement, and the flow of the gradient on either side of the weak part.",
+    runbook="Save the checkpoint; on one batch, follow the gradient from the loss back and see where it becomes small.",
+)
+def path_weakly_coupled(
+    found: Findings,
+    norm: Series | None,
+    facts: Manifest | None,
+    *,
+    thin: float = 0.05,
+    as_others: float = 0.3,
+    few: float = 0.5,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence | Advice]:
+    """A path through the model hangs on the loss by a thin thread: its gradient is there, and far too small.
+
+    Tensors of such a path have less than `thin` of the gradient of their namesakes in other blocks, or of the median tensor
+    where they have none; with `as_others` of it or more, what holds them back comes after the gradient. Where more than `few`
+    of all tensors are weak, it is not one path. Weights follow the scale that all causes share.
+    """
+    still = [each for each in found.of(barely_moving, dead_parameter) if each.value != 0 or each.code == barely_moving.code]
+    places = places_of(still)
+    if starved := found.first(starved_branch):
+        yield supports(strong, f"a part of a block gets little: {starved.message}", starved)
+    if norm is not None and (weak := _weakest(norm, places, table_of(facts))):
+        name, share = weak
+        if share == 0:
+            yield contradicts(strong, f"{name} gets no gradient at all: it is cut off, not weak", norm.name)
+        elif share < thin:
+            yield supports(strong, f"{name} gets {share:.2g} times the gradient of its like", norm.name)
+            yield Advice(
+                f"Inspect the gradients upstream of {name} and the mask logic: what scales this path down, such as a gate, a "
+                "mask or a tiny factor."
+            )
+        elif share >= as_others:
+            yield contradicts(strong, f"{name} gets {share:.2g} times the gradient of its like: that is enough", norm.name)
+        if len(places) > few * len(norm.labels):
+            yield contradicts(strong, f"{len(places)} of {len(norm.labels)} tensors stand still: that is not one path", norm.name)
+    onset = found.first(barely_moving, starved_branch, dead_parameter)
+    if onset is not None and (other := found.before((onset.first_step or 0) + 1).of(*OTHERS)):
+        yield contradicts(strong + 1, f"there is another reason for it: {other[0].message}", other[0])
+    if worn := found.first(vanishing_gradient):
+        yield contradicts(medium, f"the gradient gets narrow at a block: {worn.message}", worn)
+    if dead := [each for each in found.of(dead_parameter) if each.value == 0]:
+        yield contradicts(strong, f"{named(places_of(dead))}: no gradient at all, not a weak one", dead[0])
+
+
+def _weakest(norm: Series, places: Collection[str], table: TensorTable) -> tuple[str, float] | None:
+    """Return the tensor among some with the least of what its like get in the later half of the record, None: there is none."""
+    late = norm.values[len(norm.values) // 2 :]
+    known: Mask = np.asarray(np.isfinite(late).any(axis=0))
+    usual = np.full(len(norm.labels), np.nan)
+    usual[known] = np.nanmedian(late[:, known], axis=0)
+    roles = table.roles(norm.labels)
+    shares = {}
+    for place, name in enumerate(norm.labels):
+        if name not in places or not known[place]:
+            continue
+        others = [other for other, role in enumerate(roles) if role == roles[place] and norm.labels[other] not in places]
+        alike = usual[others][np.isfinite(usual[others])]
+        middle = median(alike) if len(alike) else float(np.nanmedian(usual))
+        if middle > 0:
+            shares[name] = float(usual[place]) / middle
+    return min(shares.items(), key=lambda each: each[1], default=None)

@@ -1,0 +1,116 @@
+"""Blocks pass no gradient around themselves."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.of_activations import bounded
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.activations import activation_max_abs, activation_mean_abs
+from ckaudit.metrics.gradients import block_gradient_norm
+from ckaudit.rules.activations.activation_drift import activation_drift
+from ckaudit.rules.attention.uniform_heads import uniform_heads
+from ckaudit.rules.gradients.dead_parameter import dead_parameter
+from ckaudit.rules.gradients.starved_branch import starved_branch
+from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.gradients.zero_gradients import zero_gradients
+from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.updates.barely_moving import barely_moving
+from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
+from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.rules.weights.weight_scale_off import weight_scale_off
+from ckaudit.rules.weights.weights_alike import weights_alike
+from ckaudit.rules.weights.weights_shrink import weights_shrink
+from ckaudit.run.series import Series
+
+EARLY = 30
+"""Steps in which a model still has the structure of its initialization and nothing else."""
+
+HOPELESS = 1e4
+"""How many times less gradient shows that nothing leads around the blocks: at most 900 where blocks add to the stream."""
+
+
+@cause(
+    prior=-0.5,
+    explains=[vanishing_gradient, loss_not_falling, uniform_heads],
+    follows=[
+        starved_branch,
+        activation_drift,
+        barely_moving,
+        dead_parameter,
+        layer_not_contributing,
+        update_out_of_band,
+        zero_gradients,
+    ],
+    wants=[block_gradient_norm, activation_max_abs, activation_mean_abs],
+    knob="Check the residual path: that each block adds to its input; then the initial scale and the norm's parameters.",
+    inspect="Gradient norm per block at one step, and the size of the activations that enter each block.",
+    runbook="Save one checkpoint with activations; on a fixed batch, print the gradient at the input of each block.",
+)
+def residual_path_broken(
+    found: Findings,
+    norm: Series | None,
+    largest: Series | None,
+    usual: Series | None,
+    *,
+    steady: float = 0.5,
+    even: float = 10.0,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
+    """Blocks pass no signal around themselves, so the gradient decays with depth.
+
+    The decay is steady where its spread from block to block is below `steady` of its mean. A structure that is broken is so
+    from the start: one whose blocks got gradients within a factor `even` of each other in the first 30 steps, or at the
+    first record, is sound, unless the first block comes to get 10,000 times less than the last. Then, however it began,
+    nothing leads around the blocks between: what does brings the last one's gradient along (lab: at most 900 times less in
+    models whose blocks add to the stream).
+    Weights are starting values, to be fitted on runs of known truth.
+    """
+    first = found.first(vanishing_gradient)
+    if first is None:
+        yield contradicts(decisive, "the gradient does not shrink on its way back", vanishing_gradient.code)
+        return
+    if norm is not None and (steps := _log_steps(norm, first.first_step)) is not None:
+        if steps.min() > 0 and steps.std() < steady * steps.mean():
+            yield supports(strong, f"the gradient falls about {np.exp(steps.mean()):.1f}x at every block on its way back", first)
+        else:
+            yield contradicts(medium, "the gradient falls at one block, not evenly with depth", first)
+    if norm is not None and (start := _decay(norm)):
+        ratio, at = max(start[:1] + [each for each in start if each[1] <= EARLY])
+        worst, then = max(start)
+        if ratio > even:
+            yield supports(medium, f"already at step {at} the first block gets {ratio:.0f}x less than the last", first)
+        elif worst <= HOPELESS:
+            yield contradicts(strong + 1, f"at step {at} the first block still got its share: the structure is sound", first)
+        if worst > HOPELESS:
+            yield supports(
+                strong, f"at step {then} the first block gets {worst:.0e}x less: nothing leads around the blocks between", first
+            )
+    dead = found.first(dead_parameter)
+    if dead is not None and dead.value == 0:
+        yield contradicts(medium, f"{dead.where} gets no gradient at all: something is cut off, not worn down", dead)
+    if other := found.before((first.first_step or 0) + 1).of(weights_alike, weights_shrink, weight_scale_off):
+        yield contradicts(strong, f"the weights themselves are ill: {other[0].message}", other[0])
+    if largest is not None and usual is not None and (flat := bounded(largest, usual)):
+        yield contradicts(medium, f"{flat[0]} works between bounds, where functions are flat", largest.name)
+
+
+def _decay(norm: Series) -> list[tuple[float, int]]:
+    """Return by how much the last block's norm exceeds the first one's, and at which step, where there are three blocks."""
+    if norm.values.shape[1] < 3:
+        return []
+    known = norm.finite.all(axis=1) & (norm.values > 0).all(axis=1)
+    ratios = norm.values[known, -1] / norm.values[known, 0]
+    return list(zip(ratios.tolist(), norm.steps[known].tolist(), strict=True))
+
+
+def _log_steps(norm: Series, step: int | None) -> np.ndarray | None:
+    """Return the log ratio of each block's norm to the one before it, at a step."""
+    row = int(np.searchsorted(norm.steps, step if step is not None else 0))
+    values = norm.values[min(row, len(norm.values) - 1)]
+    if len(values) < 3 or not (np.isfinite(values) & (values > 0)).all():
+        return None
+    return np.asarray(np.diff(np.log(values)))

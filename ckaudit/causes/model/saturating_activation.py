@@ -1,0 +1,87 @@
+"""An activation function works where it is flat."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.of_activations import bounded, is_function
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.activations import activation_max_abs, activation_mean_abs
+from ckaudit.metrics.gradients import block_gradient_norm
+from ckaudit.rules.activations.activation_drift import activation_drift
+from ckaudit.rules.activations.saturated_units import saturated_units
+from ckaudit.rules.gradients.dead_parameter import dead_parameter
+from ckaudit.rules.gradients.starved_branch import starved_branch
+from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.gradients.zero_gradients import zero_gradients
+from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.updates.barely_moving import barely_moving
+from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
+from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.run.series import Series
+
+
+@cause(
+    prior=-1.0,
+    explains=[saturated_units, vanishing_gradient],
+    follows=[
+        starved_branch,
+        activation_drift,
+        barely_moving,
+        dead_parameter,
+        layer_not_contributing,
+        loss_not_falling,
+        update_out_of_band,
+        zero_gradients,
+    ],
+    wants=[activation_max_abs, activation_mean_abs, block_gradient_norm],
+    knob="Use a function that is open to one side (ReLU, GELU) in hidden layers, or smaller weights before the bounded one.",
+    inspect="Histogram of the outputs of the module named, and of what goes into it.",
+    runbook="Save one checkpoint with activations; on a fixed batch, print the slope of the function at its inputs.",
+)
+def saturating_activation(
+    found: Findings,
+    largest: Series | None,
+    usual: Series | None,
+    norm: Series | None,
+    *,
+    slope: float = 2.0,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
+    """An activation function works where it is flat, so that little gradient comes through.
+
+    A sigmoid's slope is a quarter at most: a stack of them loses a factor of `slope` or more at each layer.
+    Weights are starting values, to be fitted on runs of known truth.
+    """
+    ends, starved = found.first(saturated_units), found.first(vanishing_gradient)
+    if ends is not None:
+        yield supports(decisive, ends.message, ends)
+    if largest is None or usual is None:
+        if ends is None:
+            yield contradicts(medium, "the outputs of activation functions were not recorded", starved)
+        return
+    functions = [name for name in largest.labels if is_function(name)]
+    flat = bounded(largest, usual)
+    if functions and len(flat) > len(functions) / 2:
+        yield supports(
+            strong, f"the outputs of {len(flat)} of {len(functions)} functions, {flat[0]} first, stay within 1", largest.name
+        )
+    elif ends is None:
+        yield contradicts(strong, "no activation function works between bounds", largest.name)
+        return
+    if starved is not None and norm is not None and (loss := _per_block(norm, starved.first_step)) and loss > slope:
+        yield supports(
+            medium, f"the gradient falls {loss:.1f}x at every such layer; a sigmoid's slope is a quarter at most", starved
+        )
+
+
+def _per_block(norm: Series, step: int | None) -> float | None:
+    """Return by what factor the gradient shrinks at each block on its way back, on average."""
+    row = int(np.searchsorted(norm.steps, step or 0))
+    values = norm.values[min(row, len(norm.values) - 1)]
+    if len(values) < 3 or not (np.isfinite(values) & (values > 0)).all():
+        return None
+    return float(np.exp(np.log(values[-1] / values[0]) / (len(values) - 1)))

@@ -1,0 +1,1 @@
+"""Causes in the optimizer: learning rate, schedule, clipping, batch size."""

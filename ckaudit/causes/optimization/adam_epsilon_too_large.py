@@ -1,0 +1,89 @@
+"""Adam's epsilon outweighs the second moment."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.update_size import per_element, usual_steps
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.gradients import gradient_norm
+from ckaudit.metrics.movement import step_over_rate
+from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.words import optimizer_adapts
+from ckaudit.rules.attention.uniform_heads import uniform_heads
+from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.rule import FACTS
+from ckaudit.rules.updates.barely_moving import barely_moving
+from ckaudit.rules.updates.learning_rate_zero import learning_rate_zero
+from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.rules.updates.updates_held_back import updates_held_back
+from ckaudit.rules.weights.weights_shrink import weights_shrink
+from ckaudit.run.series import Series
+
+
+@cause(
+    prior=-1.5,
+    explains=[updates_held_back, update_out_of_band, barely_moving, loss_not_falling, uniform_heads],
+    follows=[weights_shrink],
+    wants=[step_over_rate, learning_rate, gradient_norm, optimizer_adapts, FACTS],
+    knob="Set Adam's eps back to 1e-8, or at least far below the root of the second moment.",
+    inspect="The optimizer's eps against the size of a gradient's elements, tensor by tensor.",
+    runbook="Nothing to save: restart with the smaller eps; updates must be a tenth of the learning rate per element or more.",
+)
+def adam_epsilon_too_large(
+    found: Findings,
+    step: Series | None,
+    rate: Series | None,
+    gradient: Series | None,
+    adapts: Series | None,
+    facts: Manifest | None,
+    *,
+    small: float = 0.1,
+    usual_eps: float = 1e-8,
+    strong: float = 3.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
+    """Adam's epsilon outweighs the second moment, so that updates shrink.
+
+    Adam moves an element by a tenth of the rate and more, whatever the gradient; where no matrix moves by `small` of it,
+    something stands beside the second moment in every denominator. A gradient whose elements are no larger than a thousand
+    times `usual_eps` would be too small itself. Weights are starting values.
+    """
+    if adapts is not None and (adapts.values[adapts.finite] == 0).any():
+        yield contradicts(2 * strong, "the optimizer is plain descent, it has no epsilon", adapts.name)
+        return
+    if low := found.first(learning_rate_zero):
+        yield contradicts(strong, f"the rate itself is zero: {low.message}", low)
+        return
+    moves = usual_steps(step, rate)
+    if moves is None:
+        return
+    moved = float(moves.max())
+    if moved >= small:
+        yield contradicts(
+            strong, f"there are matrices whose elements move by {moved:.2g} of the rate, as under Adam", step_over_rate.name
+        )
+        return
+    if adapts is not None and adapts.finite.any():
+        yield supports(medium, "the optimizer is one of Adam's kin", adapts.name)
+    largest = _largest(gradient, facts)
+    if largest is not None and largest < 1e3 * usual_eps:
+        yield contradicts(strong, f"the gradient itself is small, {largest:.1g} per element", gradient_norm.name)
+    elif largest is not None:
+        yield supports(
+            strong,
+            f"no matrix moves by more than {moved:.1g} of the rate per element, where Adam moves all by 0.1 and more; "
+            f"yet gradients are up to {largest:.1g} per element, {largest / usual_eps:.0e} times the usual epsilon",
+            step_over_rate.name,
+        )
+
+
+def _largest(gradient: Series | None, facts: Manifest | None) -> float | None:
+    """Return the largest matrix's gradient per element, the median over checkpoints."""
+    size = per_element(gradient, facts)
+    if size is None:
+        return None
+    known = size.only(lambda name: bool(size.finite[:, size.labels.index(name)].any()))
+    return float(np.nanmedian(np.where(known.finite, known.values, np.nan), axis=0).max()) if known.labels else None

@@ -1,0 +1,232 @@
+"""The learning rate is too high for the curvature."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
+from ckaudit.causes.shared.rate_course import known_rate
+from ckaudit.causes.shared.update_size import first_spread
+from ckaudit.contract.report import Evidence, Finding
+from ckaudit.metrics.flags import spike_flags
+from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.weights import update_to_weight_global, weight_std
+from ckaudit.metrics.words import optimizer_adapts
+from ckaudit.rules.activations.activation_drift import activation_drift
+from ckaudit.rules.activations.dead_units import dead_units
+from ckaudit.rules.activations.saturated_units import saturated_units
+from ckaudit.rules.attention.entropy_collapse import entropy_collapse
+from ckaudit.rules.attention.logit_growth import logit_growth
+from ckaudit.rules.attention.redundant_heads import redundant_heads
+from ckaudit.rules.attention.uniform_heads import uniform_heads
+from ckaudit.rules.gradients.dead_parameter import dead_parameter
+from ckaudit.rules.gradients.dominant_tensor import dominant_tensor
+from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
+from ckaudit.rules.gradients.frequent_clipping import frequent_clipping
+from ckaudit.rules.gradients.starved_branch import starved_branch
+from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.gradients.zero_gradients import zero_gradients
+from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.loss.loss_rises import loss_rises
+from ckaudit.rules.loss.loss_spike import loss_spike
+from ckaudit.rules.precision.nonfinite_values import nonfinite_values
+from ckaudit.rules.precision.overflow import overflow
+from ckaudit.rules.precision.skipped_updates import skipped_updates
+from ckaudit.rules.resume.seam_jump import seam_jump
+from ckaudit.rules.updates.learning_rate_jump import learning_rate_jump
+from ckaudit.rules.updates.schedule_off_plan import schedule_off_plan
+from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.rules.weights.initialization_lost import initialization_lost
+from ckaudit.rules.weights.weight_scale_off import weight_scale_off
+from ckaudit.rules.weights.weights_alike import weights_alike
+from ckaudit.rules.weights.weights_grow import weights_grow
+from ckaudit.run.series import Series
+
+EXPLAINS = (
+    initialization_lost,
+    update_out_of_band,
+    loss_spike,
+    exploding_gradient,
+    entropy_collapse,
+    nonfinite_values,
+    weights_grow,
+    logit_growth,
+)
+FOLLOWS = (
+    starved_branch,
+    *EXPLAINS,
+    activation_drift,
+    dead_units,
+    dead_parameter,
+    dominant_tensor,
+    frequent_clipping,
+    loss_not_falling,
+    loss_rises,
+    overflow,
+    redundant_heads,
+    saturated_units,
+    seam_jump,
+    skipped_updates,
+    uniform_heads,
+    vanishing_gradient,
+    learning_rate_jump,
+    zero_gradients,
+)
+"""What follows where updates become too large, whatever made them so."""
+TROUBLE = (loss_spike, exploding_gradient, entropy_collapse, weights_grow, logit_growth)
+OTHER_CAUSES = (learning_rate_jump, seam_jump, schedule_off_plan, weight_scale_off, nonfinite_values)
+"""Illnesses that make the loss jump at a rate that is right."""
+
+
+@cause(
+    prior=-1.5,
+    explains=EXPLAINS,
+    follows=FOLLOWS,
+    wants=[learning_rate, update_to_weight_global, weight_std, optimizer_adapts, spike_flags],
+    knob="Lower the peak learning rate by a factor of 3 to 10, or lengthen the warm-up.",
+    inspect="Update over weight norm against the gradient norm, at the first checkpoint of the incident.",
+    runbook="Resume with the lower rate from the last checkpoint before the first finding, on the same batches, or begin again.",
+)
+def learning_rate_too_high(
+    found: Findings,
+    rate: Series | None,
+    update: Series | None,
+    std: Series | None,
+    adapts: Series | None,
+    flags: Series | None,
+    *,
+    large_update: float = 0.03,
+    usual_rate: float = 1e-2,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence | Advice]:
+    """The learning rate is too high for the curvature of the loss.
+
+    Updates above `large_update` of the weights are large; few recipes go beyond a learning rate of `usual_rate`. Adam moves
+    an element by about the rate: one above the first standard deviation of the weights replaces them in a step.
+    Weights are starting values, to be fitted on runs of known truth.
+    """
+    if band := [each for each in found.of(update_out_of_band) if _above(each.value, each.limit)]:
+        yield supports(strong, band[0].message, band[0])
+    if update is not None:
+        yield from _updates(update, large_update, medium)
+    if grown := [each for each in found.of(weights_grow) if each.where == "median matrix"]:
+        yield supports(strong, f"the matrices run away together: {grown[0].message}", grown[0])
+    yield from _spikes(found, flags, strong)
+    yield from _rate(found, rate, std, adapts, usual_rate, strong, medium)
+    yield from _dose(rate, update, large_update / 3, usual_rate if adapts is None or not _plain(adapts) else np.inf)
+    several = {
+        each.code for each in found.of(loss_spike, exploding_gradient, entropy_collapse) if each.severity in ("sev0", "sev1")
+    }
+    if len(several) > 1:
+        yield supports(medium, "loss, gradient and attention go wrong together, not one of them", min(several))
+    if (broken := found.first(nonfinite_values)) and not found.before(broken.first_step or 0).of(*EXPLAINS):
+        yield contradicts(strong, "nothing grew before the first non-finite value", broken)
+    if off := [each for each in found.of(schedule_off_plan) if _above(each.value, each.limit)]:
+        yield contradicts(strong, f"the planned rate is not to blame: {off[0].message}", off[0])
+
+
+def _spikes(found: Findings, flags: Series | None, weight: float, *, several: int = 3) -> Iterator[Evidence]:
+    """Judge spikes after a calm time: `several` of them are no one batch, and what makes them goes on (TRI-2)."""
+    first = found.first(loss_spike)
+    if first is None or first.first_step is None or found.before(first.first_step).of(*OTHER_CAUSES):
+        return
+    # Jumps of the loss that are close together are one incident; the gradient comes back sooner and shows each.
+    findings = max(len(found.since(first.first_step).of(rule)) for rule in (loss_spike, exploding_gradient))
+    count = max(findings, _jumps(flags, first.first_step))
+    if count >= several:
+        yield supports(weight, f"it was calm until step {first.first_step}, and has jumped {count} times since", first)
+
+
+def _jumps(flags: Series | None, since: int, *, apart: int = 10) -> int:
+    """Return how often the loss jumps from a step on: flags less than `apart` points behind another are of the same jump."""
+    if flags is None:
+        return 0
+    rows = np.flatnonzero((flags.values[:, 0] == 1) & (flags.steps >= since))
+    return int((np.diff(rows, prepend=-apart) >= apart).sum())
+
+
+def _is_late(first: Finding | None, *, filled: int = 100) -> bool:
+    """Tell whether trouble began when Adam's moments were `filled`, too late for a warm-up to have spared it."""
+    return first is not None and (first.first_step or 0) > filled
+
+
+def _above(value: float | str | None, limit: float | str | None) -> bool:
+    return value is not None and limit is not None and float(value) > float(limit)
+
+
+def _plain(adapts: Series) -> bool:
+    """Tell whether the optimizer multiplies the gradient by the rate, and does not adapt to its size."""
+    return bool((adapts.values[adapts.finite] == 0).any())
+
+
+def _dose(rate: Series | None, update: Series | None, much: float, usual: float, *, plenty: float = 10.0) -> Iterator[Advice]:
+    """Say the rate to begin again with, where it lies far below: one whose updates change `much` of the weights at most."""
+    peak = float(known_rate(rate)[1].max(initial=0.0))
+    changed = None if update is None else update.late_median()
+    if changed is None or peak <= 0:
+        return
+    goal = min(peak * much / max(changed, much), usual)
+    if peak > plenty * goal > 0:
+        yield Advice(
+            f"Lower the peak learning rate from {peak:.3g} to {goal:.1g} or less, {peak / goal:.0f} times lower; to "
+            "lengthen the warm-up would not make up for that."
+        )
+
+
+def _updates(update: Series, large: float, weight: float) -> Iterator[Evidence]:
+    """Judge the usual update of the second half of the record: early steps of a small model are always large."""
+    usual = update.late_median()
+    if usual is not None and usual > large:
+        yield supports(weight, f"an update changes {usual:.2g} of the weights (median); {large:g} is already much", update.name)
+    elif usual is not None and usual < large / 3:
+        yield contradicts(weight / 2, f"an update changes only {usual:.2g} of the weights (median)", update.name)
+
+
+def _rate(
+    found: Findings,
+    rate: Series | None,
+    std: Series | None,
+    adapts: Series | None,
+    usual_rate: float,
+    strong: float,
+    medium: float,
+) -> Iterator[Evidence]:
+    """Judge the rate's height, its start, and where it was when the trouble began."""
+    steps, values = known_rate(rate)
+    if not values.size or values.max() <= 0:
+        return
+    peak = float(values.max())
+    if peak > usual_rate:
+        yield supports(
+            medium, f"the learning rate peaks at {peak:.3g}; few recipes go beyond {usual_rate:.0e}", learning_rate.name
+        )
+    spread = first_spread(std)
+    plain = adapts is not None and _plain(adapts)
+    if spread and peak > spread and not plain and not found.of(weight_scale_off, weights_alike):
+        yield supports(
+            strong,
+            f"the learning rate peaks at {peak / spread:.2g} times the standard deviation of the first weights, and Adam moves "
+            "an element by about the rate",
+            learning_rate.name,
+        )
+    first = found.first(*TROUBLE)
+    if steps[0] <= 5 and values[0] > 0.5 * peak and not _is_late(first):
+        yield contradicts(
+            strong, f"the rate begins at {values[0] / peak:.0%} of its peak: there was no warm-up", learning_rate.name
+        )
+    if first is not None and first.first_step is not None:
+        yield from _when(steps, values, first.first_step, medium)
+
+
+def _when(steps: np.ndarray, values: np.ndarray, first: int, medium: float, *, share: float = 0.3) -> Iterator[Evidence]:
+    """Judge the rate at which the trouble began: far below its peak, it is hardly to blame.
+
+    A rate that was as high for long is no excuse: the loss bends more sharply as training goes on.
+    """
+    before = values[steps <= first]
+    if not before.size:
+        return
+    peak = values.max()
+    if before[-1] < share * peak and before.max() >= peak:
+        yield contradicts(medium, "the trouble begins when the learning rate is already far below its peak", learning_rate.name)

@@ -1,0 +1,124 @@
+"""The learning rate is too low for anything to be learnt in this time."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.of_curves import still
+from ckaudit.causes.shared.rate_course import known_rate
+from ckaudit.causes.shared.update_size import reach, usual_steps
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.metrics.movement import step_over_rate
+from ckaudit.metrics.optimizer import clip_coefficient, learning_rate
+from ckaudit.metrics.weights import weight_std
+from ckaudit.metrics.words import element_type, optimizer_adapts
+from ckaudit.rules.attention.uniform_heads import uniform_heads
+from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.updates.barely_moving import barely_moving
+from ckaudit.rules.updates.learning_rate_zero import learning_rate_zero
+from ckaudit.rules.updates.schedule_off_plan import schedule_off_plan
+from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.run.column_builder import DTYPES
+from ckaudit.run.medians import median
+from ckaudit.run.series import Series
+
+_HALF = [DTYPES.index(name) for name in ("bfloat16", "float16")]
+
+
+@cause(
+    prior=-1.0,
+    explains=[update_out_of_band, loss_not_falling, uniform_heads],
+    follows=[barely_moving],
+    wants=[learning_rate, weight_std, step_over_rate, clip_coefficient, optimizer_adapts, element_type, train_loss_raw, val_loss],
+    knob="Raise the peak learning rate tenfold, twice if need be, until the loss no longer falls faster.",
+    inspect="The sum of all learning rates against the spread of the weights; units and exponents in the configuration.",
+    runbook="Nothing to save: restart with the higher rate, and compare the first hundred steps on the same batches.",
+)
+def learning_rate_too_low(
+    found: Findings,
+    rate: Series | None,
+    std: Series | None,
+    step: Series | None,
+    clip: Series | None,
+    adapts: Series | None,
+    types: Series | None,
+    train: Series | None,
+    val: Series | None,
+    *,
+    short: float = 2.0,
+    ordinary: float = 0.1,
+    smallest: float = 1e-5,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
+    """The learning rate is too low for anything to be learnt in this time.
+
+    Adam moves an element by the rate at most: where all rates together come to less than `short` spreads of the first weights,
+    what is learnt cannot replace what was drawn. Its updates are `ordinary` of the rate and more where nothing else holds them
+    back. A rate that never comes to `smallest` is below the peaks of nearly all recipes; where it is only too low, the
+    held-out loss falls from evaluation to evaluation all the same. Weights are starting values.
+    """
+    if zero := found.first(learning_rate_zero, schedule_off_plan):
+        yield contradicts(2 * strong, f"not the planned rate is too low: {zero.message}", zero)
+    far = reach(rate, std)
+    if far is not None and far < short:
+        steps, values = known_rate(rate)
+        yield supports(
+            strong,
+            f"with a peak of {values.max():.2g} the rates of all {steps[-1]} steps together are {far:.2g} spreads of the weights",
+            learning_rate.name,
+        )
+    elif far is not None:
+        yield contradicts(strong, f"the rates of all steps together are {far:.3g} spreads of the weights", learning_rate.name)
+    if far is None:
+        yield from _by_curves(rate, train, val, smallest, medium)
+    if adapts is not None and (adapts.values[adapts.finite] == 0).any():
+        yield contradicts(strong, "plain descent: its rates are not Adam's", adapts.name)
+    elif (each_moves := usual_steps(step, rate)) is not None:
+        moved = median(each_moves)
+        if moved >= ordinary:
+            yield supports(
+                medium, f"an element moves by {moved:.2g} of the rate: the optimizer makes of it what it can", step_over_rate.name
+            )
+        else:
+            yield contradicts(
+                strong, f"an element moves by {moved:.2g} of the rate only: something else holds it back", step_over_rate.name
+            )
+    if any(_below(each.value, each.limit) for each in found.of(update_out_of_band)):
+        yield supports(medium, "updates are small for the weights", "MOVE002")
+    elif high := found.first(update_out_of_band):
+        yield contradicts(2 * strong, high.message, high)
+    if types is not None and np.isin(types.only(lambda name: name.startswith("weights/")).values, _HALF).any():
+        yield contradicts(strong, "weights are kept in half precision, which loses small updates", types.name)
+    if clip is not None and clip.finite.any() and (left := median(clip.values[clip.finite])) < 0.1:
+        yield contradicts(medium, f"clipping leaves {left:.2g} of the gradient", clip.name)
+
+
+def _by_curves(
+    rate: Series | None, train: Series | None, val: Series | None, smallest: float, medium: float
+) -> Iterator[Evidence]:
+    """Judge by the rate and the losses alone, where nothing of the weights was recorded."""
+    _, values = known_rate(rate)
+    stands = still(train, val)
+    if stands is not None and stands.kind != "flat":
+        yield contradicts(2 * medium, "the loss falls as fast as it should at first: the rate is not too low", "LOSS003")
+    if stands is None or stands.kind != "flat":
+        return
+    if values.size and 0 < values.max() < smallest:
+        yield supports(medium, f"the rate never exceeds {values.max():.2g}", learning_rate.name)
+    falls = np.diff(val.values[val.finite[:, 0], 0]) if val is not None else np.empty(0)
+    if len(falls) >= 5 and (falls < 0).mean() >= 0.9:
+        yield supports(
+            medium,
+            f"the held-out loss falls at {(falls < 0).sum()} of {len(falls)} evaluations, by {-falls.sum():.2g} in all: "
+            "it goes the right way, too slowly",
+            val_loss.name,
+        )
+    elif len(falls) >= 5 and not falls.any():
+        yield contradicts(2 * medium, "the held-out loss does not change at all: no rate is so low", val_loss.name)
+
+
+def _below(value: float | str | None, limit: float | str | None) -> bool:
+    return value is not None and limit is not None and float(value) < float(limit)

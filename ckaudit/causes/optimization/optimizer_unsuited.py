@@ -1,0 +1,82 @@
+"""The optimizer does not fit the learning rate and model."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.of_curves import still
+from ckaudit.causes.shared.update_size import gain_of_gradient
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.gradients import gradient_norm
+from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.metrics.optimizer import clip_coefficient, learning_rate
+from ckaudit.metrics.weights import update_norm
+from ckaudit.metrics.words import optimizer_adapts
+from ckaudit.rules.attention.uniform_heads import uniform_heads
+from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.updates.barely_moving import barely_moving
+from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
+from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.run.medians import median
+from ckaudit.run.series import Series
+
+
+@cause(
+    prior=-1.5,
+    explains=[update_out_of_band, barely_moving, loss_not_falling, uniform_heads],
+    follows=[layer_not_contributing],
+    wants=[update_norm, gradient_norm, learning_rate, clip_coefficient, optimizer_adapts, train_loss_raw, val_loss],
+    knob="Use Adam or AdamW for this model, or give SGD a rate of its own, a hundred times Adam's, and a longer warm-up.",
+    inspect="Updates over weights, tensor by tensor: under plain descent they are as far apart as the gradients.",
+    runbook="Nothing to save: restart with the other optimizer and compare the first hundred steps on the same batches.",
+)
+def optimizer_unsuited(
+    _: Findings,
+    update: Series | None,
+    gradient: Series | None,
+    rate: Series | None,
+    clip: Series | None,
+    adapts: Series | None,
+    train: Series | None,
+    val: Series | None,
+    *,
+    alike: float = 10.0,
+    apart: float = 30.0,
+    low: float = 0.03,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
+    """The optimizer does not fit the learning rate and model, as plain SGD with the rate of Adam.
+
+    Updates go by the gradient alone where their ratio to rate times gradient differs by less than `alike` between tensors (the
+    10th and the 90th percentile) while gradients differ by more than `apart`: one rate cannot suit all of them. Rates below `low`
+    are Adam's; SGD's are 0.1 and more in most recipes. Weights are starting values.
+    """
+    if adapts is not None and (adapts.values[adapts.finite] == 1).any():
+        yield contradicts(3 * strong, "the optimizer divides each gradient by its own size", adapts.name)
+        return
+    if adapts is not None and adapts.finite.any():
+        yield supports(strong, "the optimizer is plain descent, which goes by the gradient as it is", adapts.name)
+    if (found := gain_of_gradient(update, gradient, rate, clip)) is not None:
+        gains, gradients = (np.percentile(each, [10, 90]) for each in found)
+        spread, width = gains[1] / gains[0], gradients[1] / gradients[0]
+        if spread < alike and width > apart:
+            yield supports(
+                strong,
+                f"updates are {gains[0]:.2g} to {gains[1]:.2g} times rate and gradient in nearly all tensors, and "
+                f"gradients are {width:.0f} times as large in some as in others",
+                update_norm.name,
+            )
+        elif spread > apart:
+            yield contradicts(
+                strong, f"updates do not go by the gradient: their ratio differs {spread:.0f}-fold", update_norm.name
+            )
+    if update is None and (stands := still(train, val)) is not None:
+        yield contradicts(strong, f"the loss does not fall slowly, it stands, at {stands.level:.4g}", "LOSS003")
+    if rate is not None and rate.finite.any() and (peak := float(rate.values[rate.finite].max())) < low:
+        yield supports(medium, f"the rate of {peak:.2g} is one for Adam", rate.name)
+    elif rate is not None and rate.finite.any():
+        yield contradicts(strong, f"the rate of {peak:.2g} is one for plain descent", rate.name)
+    if clip is not None and clip.finite.any() and (left := median(clip.values[clip.finite])) < 0.1:
+        yield contradicts(strong, f"clipping leaves {left:.2g} of the gradient", clip.name)

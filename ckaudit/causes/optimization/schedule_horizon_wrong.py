@@ -1,0 +1,70 @@
+"""The schedule ends long before the training does."""
+
+from collections.abc import Iterator
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.rate_course import RateFall, fall_of, known_rate, planned_end
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.rules.attention.uniform_heads import uniform_heads
+from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.rule import FACTS
+from ckaudit.rules.updates.barely_moving import barely_moving
+from ckaudit.rules.updates.learning_rate_jump import learning_rate_jump
+from ckaudit.rules.updates.learning_rate_zero import learning_rate_zero
+from ckaudit.rules.updates.schedule_off_plan import schedule_off_plan
+from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.run.planned_rate import planned_rate
+from ckaudit.run.series import Series
+
+
+@cause(
+    prior=-0.5,
+    explains=[schedule_off_plan, learning_rate_zero],
+    follows=[learning_rate_jump, loss_not_falling, uniform_heads, barely_moving, update_out_of_band],
+    wants=[learning_rate, FACTS],
+    knob="Give the schedule the steps that will be trained: updates, not epochs, micro-batches, or one rank's share.",
+    inspect="The learning rate against its plan, and how the scheduler's length is computed.",
+    runbook="Go back to the last checkpoint before the rate left its plan, and resume with a schedule of the right length.",
+)
+def schedule_horizon_wrong(
+    found: Findings, rate: Series | None, facts: Manifest | None, *, early: float = 0.9, strong: float = 2.0, medium: float = 1.0
+) -> Iterator[Evidence]:
+    """The schedule ends long before the training does.
+
+    The rate comes down a slope and reaches its lowest before `early` of the steps. Weights are starting values.
+    """
+    if found.first(schedule_off_plan, learning_rate_zero) is None:
+        return
+    steps, values = known_rate(rate)
+    fall = fall_of(steps, values)
+    if fall is None:
+        if values.size:
+            yield contradicts(2 * strong, "the rate never falls", learning_rate.name)
+        return
+    if not fall.is_smooth:
+        yield contradicts(strong, f"the rate falls at once, by {fall.largest_drop:.2g} in one step", learning_rate.name)
+    yield from _end(fall, planned_end(facts) or int(steps[-1]), int(steps[-1]), early, strong)
+    off = found.first(schedule_off_plan)
+    is_planned = planned_rate(facts, steps) is not None
+    if off is not None and is_planned and isinstance(off.value, float) and isinstance(off.limit, float):
+        if off.value < off.limit:
+            yield supports(medium, f"the rate is below its plan, {off.value:.2g} in place of {off.limit:.2g}", off)
+        else:
+            yield contradicts(strong, f"the rate is above its plan, {off.value:.2g} in place of {off.limit:.2g}", off)
+
+
+def _end(fall: RateFall, planned: int, last: int, early: float, strong: float) -> Iterator[Evidence]:
+    """Judge where the slope ends: before the training does, or with it."""
+    if not fall.is_smooth:
+        return
+    if fall.step < early * min(planned, last):
+        yield supports(
+            strong,
+            f"the rate has come down to its lowest, {fall.lowest:.2g}, by step {fall.step}, and the training goes on "
+            f"to step {max(last, planned)}",
+            learning_rate.name,
+        )
+    else:
+        yield contradicts(strong, f"the rate falls until step {fall.step}, nearly to the end", learning_rate.name)

@@ -1,0 +1,136 @@
+"""Weight decay pulls the weights down faster than they learn."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.of_curves import still
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.gradients import grad_global_norm
+from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.metrics.medians import row_medians
+from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.weights import weight_norm
+from ckaudit.rules.activations.activation_drift import activation_drift
+from ckaudit.rules.activations.dead_units import dead_units
+from ckaudit.rules.attention.uniform_heads import uniform_heads
+from ckaudit.rules.gradients.dead_parameter import dead_parameter
+from ckaudit.rules.gradients.dominant_tensor import dominant_tensor
+from ckaudit.rules.gradients.starved_branch import starved_branch
+from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.gradients.zero_gradients import zero_gradients
+from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.loss.loss_rises import loss_rises
+from ckaudit.rules.loss.loss_spike import loss_spike
+from ckaudit.rules.updates.barely_moving import barely_moving
+from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
+from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.rules.weights.weights_shrink import weights_shrink
+from ckaudit.run.medians import median
+from ckaudit.run.series import Series, at
+
+
+@cause(
+    prior=-0.5,
+    explains=[weights_shrink, loss_rises, loss_not_falling, uniform_heads],
+    follows=[
+        starved_branch,
+        dead_parameter,
+        dead_units,
+        activation_drift,
+        vanishing_gradient,
+        loss_spike,
+        dominant_tensor,
+        update_out_of_band,
+        zero_gradients,
+        layer_not_contributing,
+        barely_moving,
+    ],
+    wants=[weight_norm, learning_rate, train_loss_raw, val_loss, grad_global_norm],
+    knob="Set the weight decay to 0.1 or less, and to 0 for norms and biases.",
+    inspect="Norms of all tensors over time; the decay of each parameter group, and whether it is multiplied by the rate.",
+    runbook="Go back to the last checkpoint at which the norms were whole, and resume from it with the lower decay.",
+)
+def weight_decay_too_high(
+    found: Findings,
+    norm: Series | None,
+    rate: Series | None,
+    train: Series | None,
+    val: Series | None,
+    gradient: Series | None,
+    *,
+    usual: float = 1.0,
+    calm: float = 0.02,
+    strong: float = 2.5,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
+    """Weight decay pulls the weights down faster than they learn.
+
+    Decoupled decay takes rate times decay off every weight at each step: the steepest fall of the median norm over the rate is
+    the decay at work. Recipes give 0 to 0.3; more than `usual` is too much. Where weights were not recorded, the loss
+    climbs back to where it began and rests there, from step to step within `calm` of it, with gradients no larger than before: a
+    model whose weights go to zero says the same of everything, and one that is shaken does not rest. Weights are starting values.
+    """
+    if norm is None:
+        yield from _forgotten(train, val, gradient, calm, strong, medium)
+        return
+    shrink = found.first(weights_shrink)
+    if shrink is None:
+        yield contradicts(2 * strong, "the weights do not shrink", weight_norm.name)
+        return
+    yield supports(strong, f"the weights shrink together: {shrink.message}", shrink)
+    if (fall := _steepest_fall(norm)) is None:
+        return
+    step, per_step = fall
+    used = None if rate is None else float(np.nan_to_num(at(rate, np.array([step])).values.max()))
+    if not used:
+        return
+    decay = per_step / used
+    if decay > usual:
+        yield supports(
+            medium,
+            f"up to step {step} each update takes {per_step:.1%} off the median tensor, as a decay of {decay:.2g} does",
+            shrink,
+        )
+    else:
+        yield contradicts(medium, f"they shrink no faster than under a decay of {decay:.2g}", shrink)
+
+
+def _forgotten(
+    train: Series | None, val: Series | None, gradient: Series | None, calm: float, strong: float, medium: float
+) -> Iterator[Evidence]:
+    """Judge by the curves alone."""
+    stands = still(train, val)
+    if train is None or stands is None or stands.kind != "lost":
+        yield contradicts(2 * strong, "the loss does not go back to where it began, and no weights were recorded", "LOSS003")
+        return
+    end = train.values[train.finite][-50:]
+    noise = median(np.abs(np.diff(end))) / abs(stands.level)
+    if noise < calm:
+        yield supports(
+            strong, f"the loss goes back to {stands.level:.4g} and rests there, from step to step within {noise:.1%}", train.name
+        )
+    else:
+        yield contradicts(strong, f"the loss shakes by {noise:.1%} from step to step", train.name)
+    if gradient is not None and (norms := gradient.values[gradient.finite]).size >= 100:
+        before, after = median(norms[:50]), median(norms[-50:])
+        if after > 2 * before:
+            yield contradicts(strong, f"gradients have grown, from {before:.2g} to {after:.2g}", gradient.name)
+        else:
+            yield supports(
+                medium, f"gradients are no larger than at the start: {after:.2g}, where it was {before:.2g}", gradient.name
+            )
+
+
+def _steepest_fall(norm: Series) -> tuple[int, float] | None:
+    """Return the step after the steepest fall of the median tensor's log norm, and the fall per step."""
+    known = norm.recorded_rows()
+    logs = np.log(np.where(known.finite & (known.values > 0), known.values, np.nan))
+    if len(logs) < 2:
+        return None
+    falls = -row_medians(np.diff(logs, axis=0)) / np.diff(known.steps)
+    if not np.isfinite(falls).any():
+        return None
+    row = int(np.nanargmax(falls))
+    return (int(known.steps[row + 1]), float(falls[row])) if falls[row] > 0 else None

@@ -1,0 +1,1 @@
+"""Causes in number formats and arithmetic."""

@@ -1,0 +1,111 @@
+"""Gradients are too small for half precision and become zero."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.of_precision import is_single
+from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.activations import activation_sparsity
+from ckaudit.metrics.gradients import gradient_zero_fraction
+from ckaudit.metrics.optimizer import loss_scale
+from ckaudit.metrics.words import element_type
+from ckaudit.rules.activations.dead_units import dead_units
+from ckaudit.rules.attention.uniform_heads import uniform_heads
+from ckaudit.rules.gradients.dead_parameter import dead_parameter
+from ckaudit.rules.gradients.starved_branch import starved_branch
+from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.gradients.zero_gradients import zero_gradients
+from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.moe.router_imbalance import router_imbalance
+from ckaudit.rules.rule import FACTS
+from ckaudit.rules.updates.barely_moving import barely_moving
+from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
+from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.rules.updates.updates_held_back import updates_held_back
+from ckaudit.run.column_builder import DTYPES
+from ckaudit.run.series import Series
+from ckaudit.run.tensors import table_of
+
+
+@cause(
+    prior=-1.0,
+    explains=[zero_gradients, dead_parameter],
+    follows=[
+        starved_branch,
+        barely_moving,
+        layer_not_contributing,
+        loss_not_falling,
+        uniform_heads,
+        update_out_of_band,
+        updates_held_back,
+        vanishing_gradient,
+    ],
+    wants=[gradient_zero_fraction, loss_scale, element_type, activation_sparsity, FACTS],
+    knob="Scale the loss, dynamically, or train in bfloat16; keep the reduction of gradients in float32.",
+    inspect="The loss scale, where gradients are cast, and a histogram of their exponents against 2^-24.",
+    runbook="Save a checkpoint; compute one batch's gradient in float32 and count what is zero in half precision and not there.",
+)
+def gradient_underflow(
+    found: Findings,
+    zeros: Series | None,
+    scale: Series | None,
+    types: Series | None,
+    silent: Series | None,
+    facts: Manifest | None,
+    *,
+    part: float = 0.05,
+    many: float = 0.25,
+    quiet: float = 0.9,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
+    """Gradients are too small for half precision and become zero, element by element.
+
+    It takes the smallest elements of many tensors first: between `part` and all of a gradient is zero in over `many` of the
+    tensors, embeddings left out, at two checkpoints or more. A cut path takes whole tensors, always the same, and a module with
+    over `quiet` of zeros in its output has as many in its gradient. Weights follow the scale that all causes share.
+    """
+    if zeros is None:
+        yield contradicts(strong, "nothing says how many elements of the gradient are zero", gradient_zero_fraction.name)
+        return
+    tensors = table_of(facts)
+    judged = zeros.only(lambda name: tensors.kind(name) != "embedding" and not tensors.is_expert(name))
+    values = np.where(judged.finite, judged.values, np.nan)
+    partial = ((values > part) & (values < 1)).sum(axis=1)  # (C,)
+    if (partial > many * len(judged.labels)).sum() > 1:
+        step, count = int(zeros.steps[partial.argmax()]), int(partial.max())
+        yield supports(
+            strong, f"at step {step} a part of the elements is zero in {count} of {len(judged.labels)} gradients", zeros.name
+        )
+        mixed = int(((values == 1).any(axis=0) & (values < 1).any(axis=0)).sum())
+        if mixed > many * len(judged.labels):
+            yield supports(
+                strong, f"{mixed} gradients are all zeros at some checkpoints and not at others, as their size goes", zeros.name
+            )
+    else:
+        yield contradicts(strong, "gradients are zero as a whole or not at all", zeros.name)
+    yield from _precision(types, scale, decisive, medium)
+    if silent is not None and (silent.values[silent.finite] > quiet).any():
+        yield contradicts(
+            strong, f"over {quiet:.0%} of the outputs of a module are zero, and so are gradients before it", silent.name
+        )
+    for other in found.of(dead_units, router_imbalance)[:1]:
+        yield contradicts(strong, f"there is another reason for it: {other.message}", other)
+
+
+def _precision(types: Series | None, scale: Series | None, decisive: float, medium: float) -> Iterator[Evidence]:
+    """Judge whether anything is of half precision, and whether the loss is scaled then."""
+    if types is None:
+        return
+    if is_single(types):
+        yield contradicts(decisive, "all modules compute in single precision, in which nothing is so small", types.name)
+        return
+    if (types.values[types.finite] == DTYPES.index("float16")).any():
+        if scale is None:
+            yield supports(medium, "parts of the model are in float16, and no loss scale is recorded", types.name)
+    else:
+        yield contradicts(medium / 2, "nothing that is recorded is in float16", types.name)

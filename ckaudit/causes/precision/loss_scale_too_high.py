@@ -1,0 +1,66 @@
+"""The loss scale overflows, so that updates are skipped."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.of_precision import is_scaled, is_single
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.optimizer import loss_scale
+from ckaudit.metrics.words import element_type
+from ckaudit.rules.precision.nonfinite_values import nonfinite_values
+from ckaudit.rules.precision.overflow import overflow
+from ckaudit.rules.precision.skipped_updates import skipped_updates
+from ckaudit.rules.updates.barely_moving import barely_moving
+from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.run.series import Series
+
+
+@cause(
+    prior=-0.5,
+    explains=[overflow, skipped_updates],
+    follows=[barely_moving, nonfinite_values, update_out_of_band],
+    wants=[loss_scale, train_loss_raw, element_type],
+    knob="Let the scale grow after 2,000 good steps, not a few, and start it lower; or train in bfloat16, which needs no scale.",
+    inspect="The loss scale on one axis with the skipped updates; the scaler's growth interval and factor.",
+    runbook="The weights are sound, a skipped step changes nothing: resume with half of the scale at which it last failed.",
+)
+def loss_scale_too_high(
+    found: Findings,
+    scale: Series | None,
+    loss: Series | None,
+    types: Series | None,
+    *,
+    falls: int = 5,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
+    """The loss scale overflows again and again, so that updates are skipped.
+
+    A scale that fell more than `falls` times grows faster than the gradients allow; a scaler of the usual kind tries once in
+    2,000 steps. A loss that stays finite says that the gradients themselves are well. Where no scale above 1 is recorded, nothing
+    is known of it. Weights follow the scale that all causes share.
+    """
+    if not is_scaled(scale):
+        yield contradicts(decisive, "no loss scale is recorded, or it is 1 throughout: the loss is not scaled", loss_scale.name)
+    if is_single(types):
+        yield contradicts(decisive, "all modules compute in single precision, which needs no scale", element_type.name)
+    seen = found.first(overflow)
+    if seen is not None:
+        yield supports(strong, seen.message, seen)
+    else:
+        yield contradicts(decisive, "no overflow was seen", "overflow_rate")
+    if scale is not None:
+        known = scale.values[scale.finite]
+        fell, rose = int((np.diff(known) < 0).sum()), int((np.diff(known) > 0).sum())
+        if fell > falls and rose > falls:
+            yield supports(strong, f"the scale fell {fell} times and rose {rose} times, up to {known.max():.3g}", scale.name)
+        elif fell > falls:
+            yield contradicts(medium, f"the scale fell {fell} times and hardly rose: the gradients may be infinite", scale.name)
+    if loss is not None and loss.nonfinite.any():
+        yield contradicts(strong, "the loss is not finite: no scale can help", loss.name)
+    elif loss is not None:
+        yield supports(medium, "the loss is finite at every step: the gradients overflow by their scale alone", loss.name)

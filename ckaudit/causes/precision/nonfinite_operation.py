@@ -1,0 +1,102 @@
+"""An operation of model or loss is undefined for valid inputs."""
+
+from collections.abc import Iterator
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.of_batches import target_tokens
+from ckaudit.causes.shared.of_loss import has_finite_loss_before
+from ckaudit.causes.shared.of_precision import is_scaled
+from ckaudit.causes.shared.places import places_of
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.gradients import gradient_norm
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.optimizer import loss_scale
+from ckaudit.metrics.progress import tokens_seen
+from ckaudit.rules.attention.entropy_collapse import entropy_collapse
+from ckaudit.rules.attention.logit_growth import logit_growth
+from ckaudit.rules.data.token_drift import token_drift
+from ckaudit.rules.gradients.dead_parameter import dead_parameter
+from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
+from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.loss.loss_spike import loss_spike
+from ckaudit.rules.precision.hidden_nonfinite import hidden_nonfinite
+from ckaudit.rules.precision.impossible_value import impossible_value
+from ckaudit.rules.precision.nonfinite_values import nonfinite_values
+from ckaudit.rules.precision.skipped_updates import skipped_updates
+from ckaudit.rules.resume.weights_jump import weights_jump
+from ckaudit.rules.updates.barely_moving import barely_moving
+from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.run.series import Series
+
+ILL = (loss_spike, exploding_gradient, update_out_of_band, entropy_collapse, logit_growth, weights_jump)
+
+
+@cause(
+    prior=-1.0,
+    explains=[nonfinite_values],
+    follows=[barely_moving, dead_parameter, hidden_nonfinite, impossible_value, loss_not_falling, skipped_updates],
+    wants=[train_loss_raw, gradient_norm, loss_scale, tokens_seen],
+    knob="Make the operation safe: log_softmax, an epsilon under roots and logs, no division by a count of zero.",
+    inspect="log, sqrt, division, pow and masked softmax in loss and model; torch.autograd.set_detect_anomaly names the line.",
+    runbook="Stop: such weights never recover. Go back to the last finite checkpoint; run the next batch with anomaly detection.",
+)
+def nonfinite_operation(
+    found: Findings,
+    loss: Series | None,
+    norm: Series | None,
+    scale: Series | None,
+    tokens: Series | None,
+    *,
+    lead: int = 20,
+    most: float = 0.9,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
+    """An operation of model or loss is undefined for valid inputs, such as the log of zero.
+
+    It strikes a healthy run: illness within `lead` steps before speaks against it. What comes out of the loss reaches the
+    gradient of every tensor (over `most` of them) in the same step. A loss that is finite again at the next step was one batch's,
+    and so is one of a batch without targets or of odd tokens. Weights follow the scale that all causes share.
+    """
+    first = found.first(nonfinite_values)
+    if first is None or first.first_step is None:
+        return
+    start = first.first_step
+    near = [each for each in found.before(start + 1).of(*ILL) if each.last_step is not None and each.last_step >= start - lead]
+    if near:
+        yield contradicts(strong, f"the run was ill before: {near[0].message}", near[0])
+    elif start > lead and has_finite_loss_before(loss, start):
+        yield supports(strong, f"nothing was wrong in the steps before step {start}", first)
+    if loss is not None:
+        yield from _course(loss, start, strong, medium)
+    hit = places_of([each for each in found.of(nonfinite_values) if norm is not None and each.where in norm.labels])
+    if norm is not None and len(hit) >= most * len(norm.labels):
+        yield supports(
+            medium, f"the gradients of {len(hit)} of {len(norm.labels)} tensors break together: it comes from the loss", first
+        )
+    if odd := next((each for each in found.of(token_drift) if each.first_step == start), None):
+        yield contradicts(strong, f"the batch of that step is odd: {odd.message}", odd)
+    if tokens is not None:
+        yield from _batch(tokens, start, strong, medium)
+    if scale is not None and is_scaled(scale):
+        yield contradicts(medium, "a loss scaler is at work: half precision may have overflowed", scale.name)
+
+
+def _course(loss: Series, start: int, strong: float, medium: float) -> Iterator[Evidence]:
+    """Judge whether the loss breaks first, and whether it is whole again at the next step."""
+    known = loss.steps[loss.nonfinite[:, 0]]
+    if not len(known) or known[0] != start:
+        return
+    yield supports(medium, f"the loss itself is the first to break, at step {start}", loss.name)
+    after = loss.values[(loss.steps > start) & loss.recorded[:, 0], 0]
+    if len(after) and abs(after[0]) < float("inf"):
+        yield contradicts(strong, "the loss is finite again at the next step, on another batch", loss.name)
+
+
+def _batch(tokens: Series, start: int, strong: float, medium: float) -> Iterator[Evidence]:
+    """Judge by the count of target tokens whether the batch of a step had as many as those before it."""
+    here, usual = target_tokens(tokens, start) or (0.0, 0.0)
+    if here == 0 and usual > 0:
+        yield contradicts(strong, f"the batch of step {start} has no target token, others {usual:.0f}", tokens.name)
+    elif usual > 0 and here >= usual / 2:
+        yield supports(medium / 2, f"the batch of step {start} has {here:.0f} target tokens, as others have", tokens.name)

@@ -1,0 +1,137 @@
+"""Hardware has changed a number."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.places import places_of
+from ckaudit.contract.report import Evidence, Finding
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.weights import update_norm, weight_max_abs, weight_norm
+from ckaudit.rules.activations.activation_drift import activation_drift
+from ckaudit.rules.activations.dead_units import dead_units
+from ckaudit.rules.activations.saturated_units import saturated_units
+from ckaudit.rules.attention.entropy_collapse import entropy_collapse
+from ckaudit.rules.attention.logit_growth import logit_growth
+from ckaudit.rules.files.contradicted_claim import contradicted_claim
+from ckaudit.rules.gradients.dead_parameter import dead_parameter
+from ckaudit.rules.gradients.dominant_tensor import dominant_tensor
+from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
+from ckaudit.rules.gradients.frequent_clipping import frequent_clipping
+from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.gradients.zero_gradients import zero_gradients
+from ckaudit.rules.loss.loss_rises import loss_rises
+from ckaudit.rules.loss.loss_spike import loss_spike
+from ckaudit.rules.precision.nonfinite_values import nonfinite_values
+from ckaudit.rules.resume.weights_jump import weights_jump
+from ckaudit.rules.updates.barely_moving import barely_moving
+from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.run.medians import median
+from ckaudit.run.series import Series
+
+
+@cause(
+    prior=-1.0,
+    explains=[weights_jump, exploding_gradient],
+    follows=[
+        activation_drift,
+        barely_moving,
+        contradicted_claim,
+        dead_parameter,
+        dead_units,
+        dominant_tensor,
+        entropy_collapse,
+        frequent_clipping,
+        logit_growth,
+        loss_rises,
+        loss_spike,
+        nonfinite_values,
+        saturated_units,
+        update_out_of_band,
+        vanishing_gradient,
+        zero_gradients,
+    ],
+    wants=[weight_max_abs, update_norm, weight_norm, train_loss_raw],
+    knob="Take the device out of service and go back to the last checkpoint before it; no setting of the training is to blame.",
+    inspect="ECC and machine-check logs of the device that holds the tensor; the element's value and place.",
+    runbook="Stop. Keep the checkpoints around the step; replay it from the one before on another device and compare bits.",
+)
+def silent_data_corruption(
+    found: Findings,
+    largest: Series | None,
+    moved: Series | None,
+    size: Series | None,
+    loss: Series | None,
+    *,
+    alone: float = 0.9,
+    calm: float = 1.5,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
+) -> Iterator[Evidence]:
+    """Hardware has changed a number: one element is absurd, and nothing else.
+
+    A flipped bit changes one element: its magnitude is then over `alone` of the length of the whole change. One of a
+    gradient makes its norm jump for a single step while the loss stays within `calm` of the median of the 20 before. Weights
+    follow the scale that all causes share.
+    """
+    jump = found.first(weights_jump)
+    if jump is not None:
+        share = largest_share(jump, largest, moved, size)
+        if share is not None and share > alone:
+            yield supports(decisive, f"one element makes up {share:.1%} of the change of {jump.where}", jump)
+        elif share is not None:
+            yield contradicts(strong, f"many elements of {jump.where} changed, the largest by {share:.1%} of the change", jump)
+        count = len(places_of(found.of(weights_jump)))
+        if count == 1:
+            yield supports(medium, f"{jump.where} is the only tensor that changed so", jump)
+        else:
+            yield contradicts(strong, f"{count} tensors changed so", jump)
+        return
+    shock = found.first(exploding_gradient)
+    if shock is not None:
+        yield from _shock(found, shock, loss, calm, strong, medium)
+
+
+def largest_share(jump: Finding, largest: Series | None, moved: Series | None, size: Series | None) -> float | None:
+    """Return the largest element's magnitude after a jump over the length of the change, at most 1.
+
+    Where it came between two checkpoints, the change is that of the norm.
+    """
+    element, step, norm = (_cell(each, jump) for each in (largest, moved, size))
+    before = None if size is None else _cell(size, jump, earlier=1)
+    change = max(step or 0.0, 0.0 if norm is None or before is None else abs(norm - before))
+    return None if element is None or not change else min(1.0, element / change)
+
+
+def _cell(series: Series | None, jump: Finding, *, earlier: int = 0) -> float | None:
+    """Return the place's value at the step of a jump, or so many rows earlier."""
+    if series is None or jump.where not in series.labels:
+        return None
+    rows = np.flatnonzero(series.steps == (jump.worst_step if jump.worst_step is not None else jump.first_step))
+    column, row = series.labels.index(jump.where), int(rows[0]) - earlier if len(rows) else -1
+    return float(series.values[row, column]) if row >= 0 and series.finite[row, column] else None
+
+
+def _shock(found: Findings, shock: Finding, loss: Series | None, calm: float, strong: float, medium: float) -> Iterator[Evidence]:
+    """Judge a jump of the gradient norm without one of the weights."""
+    if shock.first_step is None or shock.first_step != shock.last_step:
+        yield contradicts(strong, "the gradient norm is large for more than one step", shock)
+        return
+    yield supports(strong, f"{shock.message}; at the next step it is as before", shock)
+    if loss is None:
+        return
+    before = loss.values[(loss.steps < shock.first_step) & loss.finite[:, 0], 0][-20:]
+    here = loss.values[(loss.steps == shock.first_step) & loss.finite[:, 0], 0]
+    if not len(before) or not len(here):
+        return
+    usual = median(before)
+    if abs(float(here[0])) <= calm * abs(usual) and not found.since(shock.first_step).of(loss_spike):
+        yield supports(
+            medium, f"the loss of that step is {here[0]:.3g}, as ever: neither batch nor weights were wrong", loss.name
+        )
+    else:
+        yield contradicts(
+            strong, f"the loss of that step is {here[0]:.3g}, or jumps after it: the batch or the weights were wrong", loss.name
+        )

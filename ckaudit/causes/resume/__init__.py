@@ -1,0 +1,1 @@
+"""Causes in what a resume restored."""

@@ -1,0 +1,1 @@
+"""What several causes share: evidence of one kind, places, links between findings."""

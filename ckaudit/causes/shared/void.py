@@ -1,0 +1,119 @@
+"""What makes losses, or every number of a run, mean nothing: causes, and the findings that prove them, by what they void."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import Struct
+
+from ckaudit.causes.shared.places import places_of
+from ckaudit.contract.report import Diagnosis, Finding
+
+TRAINING = ("train_loss_raw", "train_loss_ema")
+HELD_OUT = ("val_loss", "slice_val_loss", "microbench_score")
+PROBES = ("probes.*.loss", "probes.*.perplexity", "probe_perplexity", "fixed_probe_loss")
+
+
+class Void(Struct, frozen=True, kw_only=True):
+    """One reason why numbers mean nothing.
+
+    Attributes:
+        because: The reason, to be read after "while".
+        what: What means nothing, in words.
+        names: Scalars and checkpoint paths that mean nothing; empty: those that the findings name.
+        cause: Name of the cause that makes them so; empty: the rules alone tell.
+        rules: Names of the rules whose findings prove it, diagnosed or not.
+    """
+
+    because: str
+    what: str = "the losses"
+    names: tuple[str, ...] = ()
+    cause: str = ""
+    rules: tuple[str, ...] = ()
+
+
+VOIDS: tuple[Void, ...] = (
+    Void(
+        because="attention sees the tokens that it is to predict",
+        names=TRAINING + HELD_OUT + PROBES,
+        cause="causal_mask_leaks",
+        rules=("mask_leak",),
+    ),
+    Void(
+        because="targets do not belong to the inputs beside them",
+        names=TRAINING + HELD_OUT,
+        cause="targets_misaligned",
+        rules=("target_misalignment",),
+    ),
+    Void(
+        because="the target of a token is the token itself",
+        names=TRAINING + HELD_OUT,
+        cause="targets_not_shifted",
+        rules=("target_equals_input",),
+    ),
+    Void(because="they are lower than an honest model can be", names=TRAINING + HELD_OUT, rules=("loss_below_floor",)),
+    Void(because="the sign of the loss is flipped", names=TRAINING + HELD_OUT, cause="loss_sign_flipped"),
+    Void(because="softmax is applied twice", names=TRAINING + HELD_OUT, cause="softmax_applied_twice"),
+    Void(
+        because="the log hides what was not a number", names=TRAINING, cause="nan_hidden_by_logger", rules=("hidden_nonfinite",)
+    ),
+    Void(
+        because="what is held out is trained on",
+        what="the held-out losses",
+        names=HELD_OUT,
+        cause="validation_leaks_into_training",
+        rules=("split_overlap",),
+    ),
+    Void(
+        because="evaluations run in training mode",
+        what="the held-out losses",
+        names=HELD_OUT,
+        cause="evaluation_in_training_mode",
+        rules=("evaluated_in_training_mode",),
+    ),
+    Void(
+        because="the evaluation is not the one that earlier values came from",
+        what="held-out losses and scores",
+        names=HELD_OUT,
+        cause="evaluation_changed",
+        rules=("evaluation_artifact_changed",),
+    ),
+    Void(
+        because="a logged number is not what its formula gives",
+        what="comparisons with it",
+        cause="metric_computed_wrongly",
+        rules=("contradicted_claim", "impossible_value"),
+    ),
+)
+"""An answer that rests on such a number is not good, whatever the number says (the first reason that holds is told)."""
+
+
+class Voided(Struct, frozen=True):
+    """One reason that holds for a run: in words, the names that mean nothing, and the findings that say so."""
+
+    reason: str
+    names: frozenset[str]
+    findings: tuple[Finding, ...]
+
+
+def likely(diagnoses: Iterable[Diagnosis], *, sure: float = 0.5) -> list[Diagnosis]:
+    """Return the diagnoses that are more than a guess: `sure` is where the verdict begins to name them."""
+    return [each for each in diagnoses if each.confidence >= sure]
+
+
+def voided(findings: Sequence[Finding], diagnoses: Iterable[Diagnosis]) -> Iterator[Voided]:
+    """Yield the reasons that hold for a run.
+
+    Args:
+        findings: All findings, gravest first; notes prove nothing.
+        diagnoses: What explains them; a guess voids nothing.
+    """
+    grave = [each for each in findings if each.severity != "note"]
+    stands = {each.cause: each for each in likely(diagnoses)}
+    for void in VOIDS:
+        diagnosis = stands.get(void.cause)
+        explained = set(diagnosis.explains) if diagnosis else set()
+        proofs = [each for each in grave if each.name in void.rules]
+        found = proofs or [each for each in grave if each.code in explained]
+        if not found:
+            continue
+        named = void.names or tuple(place.partition("/")[0] for place in places_of(found))
+        yield Voided(f"{void.what} mean nothing while {void.because}", frozenset(named), tuple(found))

@@ -1,0 +1,1 @@
+"""Causes in machines, communication and the record."""

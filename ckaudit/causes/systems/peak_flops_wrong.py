@@ -1,0 +1,37 @@
+"""The hardware's peak, by which utilisation is computed, is wrong."""
+
+from collections.abc import Iterator
+
+from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.contract.report import Evidence
+from ckaudit.metrics.speed import mfu
+from ckaudit.rules.precision.impossible_value import impossible_value
+from ckaudit.rules.systems.low_utilization import low_utilization
+from ckaudit.run.series import Series
+
+
+@cause(
+    prior=-0.5,
+    explains=[impossible_value],
+    follows=[low_utilization],
+    wants=[mfu],
+    knob="Put the peak of the device and of the precision in use into run.json, times the number of devices; dense, not sparse.",
+    inspect="peak_flops and flops_per_token in run.json: units (tera?), number of devices, matrix units or not, 6N or 2N.",
+    runbook="The training is well: correct the two numbers; every utilisation shown so far is wrong by the same factor.",
+)
+def peak_flops_wrong(
+    found: Findings, used: Series | None, *, most: float = 0.5, decisive: float = 4.0, weak: float = 0.5
+) -> Iterator[Evidence]:
+    """The hardware's peak, by which utilisation is computed, is wrong, or the work of a token is.
+
+    No hardware does more than its peak: a utilisation above 1 is decisive. At more than `most` of the steps it is a constant's
+    fault. Weights follow the scale that all causes share.
+    """
+    above = [each for each in found.of(impossible_value) if each.where == mfu.name]
+    if not above or above[0].value is None:
+        yield contradicts(decisive, "the utilisation of the hardware is within 0 and 1, or not recorded", mfu.name)
+        return
+    factor = float(above[0].value)
+    yield supports(decisive, f"a utilisation of {factor:.3g}: the peak is {factor:.3g} times too low at least", above[0])
+    if used is not None and used.finite.any() and (used.values[used.finite] > 1).mean() > most:
+        yield supports(weak, "it is above 1 at most steps: a constant is wrong, not a clock", used.name)

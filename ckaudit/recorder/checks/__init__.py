@@ -1,0 +1,1 @@
+"""Measurements that need passes of their own: curvature, noise scale, gradient checks, fixed batches."""

@@ -1,0 +1,92 @@
+"""Curvature of the loss: the trace of its Hessian, estimated from products with random vectors."""
+
+import math
+from collections.abc import Callable, Sequence
+from statistics import fmean, stdev
+
+import torch
+from msgspec import Struct
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from ckaudit.recorder.checks.side_effect_free import undisturbed
+
+ONCE_ONLY = "is not implemented"  # what torch says of the derivative of an operator that has only the first one
+REMEDY = (
+    "an operator behind this loss, as fused attention, has no second derivative; give a function instead, as in "
+    "measure_curvature(lambda: criterion(model(inputs), targets)), which computes attention in its plain form, or compute the "
+    "loss within torch.nn.attention.sdpa_kernel(SDPBackend.MATH)"
+)
+
+
+class Curvature(Struct, frozen=True, kw_only=True):
+    """An estimate of the trace of the Hessian.
+
+    Attributes:
+        trace: Mean over samples.
+        standard_error: Standard deviation of that mean; NaN of one sample.
+        samples: Random vectors used.
+    """
+
+    trace: float
+    standard_error: float
+    samples: int
+
+
+def hessian_trace(loss: Tensor, parameters: Sequence[Tensor], *, samples: int, seed: int) -> Curvature:
+    r"""Return the trace of the Hessian of a loss (Hutchinson 1989; M18).
+
+    $$\operatorname{tr} H \approx \tfrac1S \sum_s v_s^\top H v_s, \qquad v_s \in \{-1, 1\}^P$$
+
+    The vectors come from a generator of their own. One seed gives the same vectors at every step, so that a change of the
+    estimate is more of a change of the curvature. Gradients kept in `.grad` stay as they are.
+
+    Args:
+        loss: One element, with its graph.
+        parameters: What it is differentiated by; those it does not depend on add nothing.
+        samples: Number of vectors.
+        seed: Of the generator.
+
+    Raises:
+        ValueError: If fewer than one sample is asked for.
+        RuntimeError: If an operator of the graph cannot be differentiated twice.
+    """
+    if samples < 1:
+        raise ValueError("at least one sample is needed")
+    source = torch.Generator().manual_seed(seed)
+    slopes: Sequence[Tensor | None] = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True)
+    bent = [(p, slope) for p, slope in zip(parameters, slopes, strict=True) if slope is not None and slope.requires_grad]
+    found = [_sample([p for p, _ in bent], [slope for _, slope in bent], source) for _ in range(samples)]
+    error = stdev(found) / math.sqrt(samples) if samples > 1 else math.nan
+    return Curvature(trace=fmean(found), standard_error=error, samples=samples)
+
+
+def trace_of(
+    model: nn.Module, loss: Tensor | Callable[[], Tensor], parameters: Sequence[Tensor], *, samples: int, seed: int
+) -> Curvature:
+    """Return the trace for a loss that is there, or for one computed now: in evaluation mode, and unnoticed by the training."""
+    if isinstance(loss, Tensor):
+        try:
+            return hessian_trace(loss, parameters, samples=samples, seed=seed)
+        except RuntimeError as error:
+            if ONCE_ONLY in str(error):
+                raise RuntimeError(REMEDY) from error
+            raise
+    # Fused attention has no second derivative; its plain form has.
+    with undisturbed(model), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+        return hessian_trace(loss(), parameters, samples=samples, seed=seed)
+
+
+def _sample(parameters: Sequence[Tensor], slopes: Sequence[Tensor], source: torch.Generator) -> float:
+    """Return v^T H v for one random vector v."""
+    if not parameters:
+        return 0.0
+    vectors = [_signs(p, source) for p in parameters]
+    products: Sequence[Tensor | None] = torch.autograd.grad(slopes, parameters, vectors, retain_graph=True, allow_unused=True)
+    pairs = zip(vectors, products, strict=True)
+    return math.fsum(float((v.double() * product.double()).sum()) for v, product in pairs if product is not None)
+
+
+def _signs(like: Tensor, source: torch.Generator) -> Tensor:
+    signs = torch.randint(0, 2, like.shape, generator=source, dtype=torch.int8) * 2 - 1
+    return signs.to(like.device, like.dtype)

@@ -1,0 +1,231 @@
+"""A pinned batch: the same examples shown to the model at every checkpoint, and their twin at other positions."""
+
+import math
+from inspect import signature
+from typing import Any, Literal
+
+import torch
+from msgspec import UNSET, Struct, field
+from torch import Tensor, nn
+
+from ckaudit.contract.model_sections import ProbeStats
+from ckaudit.recorder.checks.probe_loss import LossOf, OutputCapture, changed, logits_of
+from ckaudit.recorder.checks.side_effect_free import undisturbed
+from ckaudit.recorder.data.batch_stats import IGNORED, batch_hash, pair
+from ckaudit.recorder.stats.float32_rounding import shorten, shortest
+
+TOP = 10
+
+POSITIONS = 64
+
+AT_ONCE = 2**22  # probabilities held at a time: 16 MiB
+
+Way = Literal["position_ids", "prepended"]
+
+
+class NextTokenStats(Struct, frozen=True, kw_only=True):
+    """The distributions at some positions.
+
+    Attributes:
+        entropy: Mean over positions, in nats.
+        top_mass: Mean probability of the likeliest tokens together, in %.
+        kept: Log-probabilities at sampled positions, shape (P, V), on the device of the logits.
+    """
+
+    entropy: float
+    top_mass: float
+    kept: Tensor
+
+
+class Reading(Struct, frozen=True, kw_only=True):
+    """What the model said to a pinned batch once.
+
+    Attributes:
+        probes: The batch, and its twin where it has one, by name.
+        scalars: Values by catalogue name.
+    """
+
+    probes: dict[str, ProbeStats] = field(default_factory=dict)
+    scalars: dict[str, float] = field(default_factory=dict)
+
+
+class FixedBatch:
+    """Shows one batch to a model again and again, without gradients, in evaluation mode, and leaves no trace in it.
+
+    Args:
+        batch: Inputs and targets; copied.
+        loss: Returns the loss of a model on a batch.
+        shift: Positions by which the twin is moved, 0 for none. The last `shift` positions of the batch are cut off to make
+            room; batches that are not tokens (B, T) have no twin.
+        held_out: Whether training never sees the batch; None: not known.
+        hookable: Whether the model may be hooked for its logits; else the loss is given a stand-in that hands them over.
+    """
+
+    def __init__(self, batch: Any, loss: LossOf, *, shift: int, held_out: bool | None = None, hookable: bool = True) -> None:
+        copied = changed(batch, lambda part, _: part.detach().clone())
+        self.shift = room_for(copied, shift)
+        self.batch = cut(copied, self.shift) if self.shift else copied
+        self.hash = batch_hash(self.batch)
+        self._loss, self._held_out, self._hookable = loss, held_out, hookable
+        self._before: Tensor | None = None
+
+    def read(self, model: nn.Module, name: str) -> Reading:
+        """Return what the model says to the batch now, under `name`, and how far that is from what it said before."""
+        loss, seen = self._look(model, self.batch)
+        reading = Reading(probes={name: self._stats(loss, seen)}, scalars={"fixed_probe_loss": shorten(loss)})
+        if seen is not None:
+            reading.scalars["logit_entropy_probe"] = shorten(seen.entropy)
+            reading.scalars["topk_mass_probe"] = shorten(seen.top_mass)
+            moved = None if self._before is None else divergence(seen.kept, self._before)
+            if moved is not None:
+                reading.scalars["output_kl_to_prev"] = shorten(moved)
+            self._before = seen.kept
+        if self.shift:
+            other, way = twin(self.batch, self.shift, model)
+            stats = self._stats(*self._look(model, other))
+            stats.shift, stats.shifted_by = self.shift, way
+            reading.probes[f"{name}.shifted"] = stats
+        return reading
+
+    def _stats(self, loss: float, seen: NextTokenStats | None) -> ProbeStats:
+        return ProbeStats(
+            loss=shortest(loss),
+            perplexity=shortest(math.exp(loss) if loss < 700 else math.inf if loss > 0 else math.nan),  # a double's end
+            entropy=UNSET if seen is None else shortest(seen.entropy),
+            held_out=UNSET if self._held_out is None else self._held_out,
+            hash=UNSET if self.hash is None else self.hash,
+        )
+
+    def _look(self, model: nn.Module, batch: Any) -> tuple[float, NextTokenStats | None]:
+        outputs: list[Any] = []
+        watched: Any = model if self._hookable else OutputCapture(model, outputs.append)
+        handle = model.register_forward_hook(lambda *seen: outputs.append(seen[-1])) if self._hookable else None
+        try:
+            with undisturbed(model), torch.no_grad():
+                loss = float(self._loss(watched, batch))
+        finally:
+            if handle is not None:
+                handle.remove()
+        logits = logits_of(outputs[0]) if outputs else None
+        return loss, None if logits is None else outlook(logits, counted(logits, batch))
+
+
+def counted(logits: Tensor, batch: Any) -> Tensor | None:
+    """Return which positions of the logits have a target that is not ignored; None where targets do not tell."""
+    targets = pair(batch)[1]
+    if targets is None or targets.shape != logits.shape[:-1] or targets.is_floating_point():
+        return None
+    found: Tensor = targets != IGNORED
+    return found
+
+
+# What a model expects of the next token: entropy, mass of the likeliest, and how far two expectations are apart.
+def outlook(
+    logits: Tensor, counted: Tensor | None = None, *, top: int = TOP, positions: int = POSITIONS
+) -> NextTokenStats | None:
+    r"""Return what logits say of the next token.
+
+    $$H = -\tfrac1N \sum_n \sum_v p_{nv} \log p_{nv}, \qquad m = \tfrac{100}{N} \sum_n \sum_{v \in \mathrm{top}_k(n)} p_{nv}$$
+
+    Args:
+        logits: Shape (..., V).
+        counted: Which positions count, shape (...); default: all.
+        top: How many of the likeliest tokens make the mass (catalogue M24 leaves k open; 10 is the field's usual choice).
+        positions: Most positions whose log-probabilities are kept, evenly strided.
+
+    Returns:
+        The outlook; None where no position counts.
+    """
+    rows = logits.detach().reshape(-1, logits.shape[-1])
+    places = torch.arange(len(rows)) if counted is None else counted.reshape(-1).nonzero()[:, 0]
+    places = places.to(rows.device)
+    if not rows.numel() or not len(places):
+        return None
+    entropy, mass = 0.0, 0.0
+    # A copy of all logits of a large vocabulary might be one too many.
+    for part in torch.split(places, max(1, AT_ONCE // rows.shape[1])):
+        logs = rows[part].float().log_softmax(-1)
+        shares = logs.exp()
+        # A logit of minus infinity has probability 0, and 0 log 0 is 0.
+        entropy -= float((shares * logs.where(shares > 0, 0.0)).sum(dtype=torch.float64))
+        mass += float(shares.topk(min(top, rows.shape[1]), dim=-1).values.sum(dtype=torch.float64))
+    kept = rows[places[:: -(-len(places) // positions)]].float().log_softmax(-1)
+    return NextTokenStats(entropy=entropy / len(places), top_mass=100 * mass / len(places), kept=kept)
+
+
+def divergence(now: Tensor, before: Tensor) -> float | None:
+    r"""Return how far the distributions of now are from those before, mean over positions, in nats (M25).
+
+    $$D = \tfrac1P \sum_n \sum_v p_{nv} (\log p_{nv} - \log q_{nv})$$
+
+    Args:
+        now: Log-probabilities $\log p$, shape (P, V).
+        before: Log-probabilities $\log q$, shape (P, V).
+
+    Returns:
+        The divergence, infinite where something impossible became possible; None where the shapes differ.
+    """
+    if now.shape != before.shape:
+        return None
+    shares = now.double().exp()
+    terms = shares * (now.double() - before.double())
+    return float(terms.where(shares > 0, 0.0).sum()) / now.shape[0]
+
+
+# The twin of a batch: the same tokens at other positions, to tell what a model knows by content from what by place.
+def room_for(batch: Any, shift: int) -> int:
+    """Return by how many positions a batch of tokens (B, T) can be shifted: at most a quarter of T; 0 for anything else."""
+    inputs = pair(batch)[0]
+    if not isinstance(inputs, Tensor) or inputs.ndim != 2 or inputs.is_floating_point():
+        return 0
+    return min(shift, inputs.shape[1] // 4)
+
+
+def cut(batch: Any, shift: int) -> Any:
+    """Return the batch without its last `shift` positions, so that the twin is no longer than what the model knows.
+
+    The label of the first token is ignored in a mapping: nothing predicts it, except in the twin.
+    """
+    length = _tokens(batch).shape[1] - shift
+
+    def shorten(part: Tensor, place: str | int) -> Tensor:
+        if not _follows(part, batch):
+            return part
+        part = part[:, :length].clone()
+        if place == "labels":
+            part[:, 0] = IGNORED
+        return part
+
+    return changed(batch, shorten)
+
+
+def twin(batch: Any, shift: int, model: nn.Module) -> tuple[Any, Way]:
+    """Return the same tokens `shift` positions later, and how that was done.
+
+    A model that takes `position_ids`, and a mapping to hold them, are given later ones. Otherwise `shift` copies of the
+    first token stand before each sequence, whose targets are ignored.
+    """
+    if hasattr(batch, "get") and "position_ids" in signature(model.forward).parameters:
+        inputs = _tokens(batch)
+        own = batch.get("position_ids")
+        places = torch.arange(inputs.shape[1], device=inputs.device).expand(inputs.shape) if own is None else own
+        return dict(batch) | {"position_ids": places + shift}, "position_ids"
+    return changed(batch, lambda part, place: _prepended(part, place, shift) if _follows(part, batch) else part), "prepended"
+
+
+def _prepended(part: Tensor, place: str | int, shift: int) -> Tensor:
+    before = part[:, :1].repeat_interleave(shift, dim=1)
+    if place in (1, "labels"):
+        before = torch.full_like(before, IGNORED)
+    return torch.cat([before, part], dim=1)
+
+
+def _tokens(batch: Any) -> Tensor:
+    inputs = pair(batch)[0]
+    assert isinstance(inputs, Tensor)
+    return inputs
+
+
+def _follows(part: Tensor, batch: Any) -> bool:
+    """Return whether a tensor has a value for every token of the inputs."""
+    return part.shape == _tokens(batch).shape

@@ -1,0 +1,153 @@
+"""Gradient noise scale: how many examples the noise of the gradient is worth, from parts of the batch of each update."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+from msgspec import Struct
+from torch import Tensor
+
+from ckaudit.recorder.stats.arrays import flat
+from ckaudit.recorder.stats.float32_rounding import shorten
+
+MOST = 2**22  # elements of the gradient looked at: 16 MiB of copies
+SMOOTHING = 0.95  # per update; McCandlish et al. smooth too, and leave the constant open
+FEWEST = 10  # updates before the ratio of two averages means anything
+
+
+class Noise(Struct, frozen=True):
+    """Both parts of the noise scale, each a mean over updates, the latest of which count most.
+
+    Attributes:
+        trace: Of the covariance of the gradient of one example.
+        signal: Squared norm of the mean gradient.
+    """
+
+    trace: float
+    signal: float
+
+    def values(self) -> dict[str, float]:
+        """Return them by catalogue name; with the scale in examples, unless the noise hides the gradient altogether."""
+        parts = {"grad_noise_trace": shorten(self.trace), "grad_noise_signal": shorten(self.signal)}
+        return parts | ({"grad_noise_scale": shorten(self.trace / self.signal)} if self.signal > 0 else {})
+
+
+class NoiseScale:
+    r"""Estimates $B = \operatorname{tr}\Sigma / |G|^2$ (McCandlish et al. 2018, equation 2.9 and appendix A.1).
+
+    Call `add` after each backward pass of an update and `settle` once it is done. Accumulated gradients show the share of
+    each micro-batch by what they grew. Numerator and denominator are unbiased at every update and are smoothed apart, for
+    the mean of a ratio is not the ratio of means. A factor on all losses, such as 1 over their number, changes nothing.
+    Or call `compare` once an update, where the part is the batch of one rank.
+
+    Of a large model every k-th element is looked at, the same k everywhere, and counts k times.
+    """
+
+    def __init__(self, *, most: int = MOST, smoothing: float = SMOOTHING, fewest: int = FEWEST) -> None:
+        self._most, self._smoothing, self._fewest = most, smoothing, fewest
+        self._stride = 0
+        self._before: dict[str, Tensor] = {}
+        self._squares: list[float] = []
+        self._sizes: list[float] = []
+        self._noise, self._signal, self._updates = 0.0, 0.0, 0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there are micro-batches of an update that is not finished."""
+        return bool(self._sizes)
+
+    def add(self, gradients: Mapping[str, Tensor], examples: float, *, scale: float = 1.0) -> None:
+        """Look at the gradients as one more micro-batch left them.
+
+        Args:
+            gradients: All gradients there are, accumulated since they were last zero.
+            examples: Examples in the micro-batch.
+            scale: Loss scale that still lies on them.
+        """
+        self._stride = self._stride or common_stride(gradients.values(), self._most)
+        now = {name: flat(gradient)[:: self._stride] / scale for name, gradient in gradients.items()}
+        grown = [part - self._before[name] if name in self._before else part for name, part in now.items()]
+        self._squares.append(self._stride * square(grown))
+        self._sizes.append(examples)
+        self._before = now
+
+    def settle(self) -> Noise | None:
+        """Finish an update, and return what is known of the noise so far; None before enough updates."""
+        squares, sizes, total = self._squares, self._sizes, self._stride * square(list(self._before.values()))
+        self._squares, self._sizes, self._before = [], [], {}
+        if len(squares) > 1 and math.isfinite(total) and all(map(math.isfinite, squares)):
+            self._smooth(*noise_and_signal(squares, sizes, total))
+        return None if len(squares) < 2 else self._known()
+
+    def compare(self, part: float, whole: float, *, small: float, big: float) -> Noise | None:
+        """Finish an update of whose batch one part was seen alone, and return what `settle` does.
+
+        Args:
+            part: Squared norm of the mean gradient of the part.
+            whole: That of the whole batch.
+            small: Examples in the part.
+            big: Examples in the whole batch.
+        """
+        if math.isfinite(part) and math.isfinite(whole):
+            self._smooth(*unbiased(part, whole, small=small, big=big))
+        return self._known()
+
+    def _smooth(self, noise: float, signal: float) -> None:
+        keep = self._smoothing
+        self._noise, self._signal = keep * self._noise + (1 - keep) * noise, keep * self._signal + (1 - keep) * signal
+        self._updates += 1
+
+    def _known(self) -> Noise | None:
+        if self._updates < self._fewest:
+            return None
+        seen = 1 - self._smoothing**self._updates  # the averages began at 0
+        return Noise(self._noise / seen, self._signal / seen)
+
+
+def noise_and_signal(squares: Sequence[float], sizes: Sequence[float], total: float) -> tuple[float, float]:
+    """Return what `unbiased` does, from n micro-batches of b examples (their harmonic mean) and their sum.
+
+    Args:
+        squares: Squared norm of what each micro-batch added to the gradient.
+        sizes: Examples in each.
+        total: Squared norm of the sum of all.
+    """
+    count = len(squares)
+    small = count / sum(1 / size for size in sizes)
+    big = small * count
+    # Each added its n-th part of the gradient; alone it would have been n times as long.
+    return unbiased(count * sum(squares), total, small=small, big=big)
+
+
+def unbiased(part: float, whole: float, *, small: float, big: float) -> tuple[float, float]:
+    r"""Return unbiased estimates of $\operatorname{tr}\Sigma$ and $|G|^2$ from one update (McCandlish et al. 2018, appendix A.1).
+
+    $$|G|^2 \approx \frac{B_{big} |G_{big}|^2 - B_{small} |G_{small}|^2}{B_{big} - B_{small}}, \qquad
+      \operatorname{tr}\Sigma \approx \frac{|G_{small}|^2 - |G_{big}|^2}{1/B_{small} - 1/B_{big}}$$
+
+    Args:
+        part: $|G_{small}|^2$, of the mean gradient of the smaller batch, or its mean over several such.
+        whole: $|G_{big}|^2$.
+        small: $B_{small}$, in examples.
+        big: $B_{big}$.
+    """
+    return (part - whole) / (1 / small - 1 / big), (big * whole - small * part) / (big - small)
+
+
+def common_stride(gradients: Iterable[Tensor], most: int) -> int:
+    """Return every how many elements all gradients are looked at, so that about `most` are."""
+    shapes = [tuple(gradient.shape) for gradient in gradients]
+    stride = max(1, -(-sum(map(math.prod, shapes)) // most))
+    # A factor shared with a row would look at the same few columns of it all the time.
+    while stride > 1 and any(shape and math.gcd(stride, shape[-1]) > 1 for shape in shapes):
+        stride += 1
+    return stride
+
+
+def square(parts: Sequence[Tensor]) -> float:
+    """Return the squared norm of all parts together, summed in float64."""
+    devices: dict[torch.device, list[Tensor]] = {}
+    for part in parts:
+        devices.setdefault(part.device, []).append(part)
+    wholes = [torch.cat(group).double() for group in devices.values()]
+    return math.fsum(float(whole.dot(whole)) for whole in wholes)

@@ -1,0 +1,1 @@
+"""What batches look like, and which of them were seen before."""

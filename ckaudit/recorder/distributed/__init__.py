@@ -1,0 +1,1 @@
+"""Several ranks: access to whole tensors, and what each rank contributes."""

@@ -1,0 +1,225 @@
+"""Tensors of which every rank holds a part: what ranks agree on, and how a tensor is brought together to be looked at."""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from hashlib import blake2b
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import distributed as dist
+from torch import nn
+
+from ckaudit.recorder.distributed.tensor_access import Duty
+from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.model.gradient_norms import norms_of
+from ckaudit.recorder.model.tensor_table import distinct, parameters
+from ckaudit.recorder.stats.arrays import Array, is_sharded, local
+from ckaudit.recorder.stats.movement import copies, distances
+
+PATIENCE = timedelta(minutes=2)
+
+Look: TypeAlias = Callable[[str, Array], None]
+
+
+class Shards:
+    """The same on every rank: each issues the same collectives in the same order, or none.
+
+    Ranks agree at the start whether all take part, and at every step, together with the norms of gradients, whether this
+    step is measured. What they then owe each other is a list of duties. A rank that fails while it looks at a tensor
+    goes on with the next; one whose collective fails issues no more of them. Small numbers go through a group of processes of
+    its own, so that a rank that hangs is waited for no longer than `PATIENCE`.
+
+    Args:
+        model: The model inside its wrappers.
+        guard: Keeps failures away from the training.
+    """
+
+    def __init__(self, model: nn.Module, guard: Guard) -> None:
+        self._guard = guard
+        self._parameters = parameters(model)
+        self._weights = distinct(self._parameters)
+        self._gradients: dict[str, Array] = {}
+        self._before: dict[str, Array] = {}
+        self._owed: deque[Duty] = deque()
+        self._is_first, self._known_counts = dist.get_rank() == 0, dict[Any, bool]()
+        self._takes_part = self._has_met = False
+        self._group: Any = None
+        with guard("meeting the other ranks"):
+            self._group = dist.new_group(backend="gloo", timeout=PATIENCE)
+
+    def agree(self, start_step: int, *, ready: bool) -> None:
+        """Agree whether all ranks take part: all are ready, and have the same tensors at the same step."""
+        facts = [start_step, *((name, tuple(tensor.shape)) for name, tensor in self._weights.items())]
+        digest = int.from_bytes(blake2b(repr(facts).encode(), digest_size=6).digest())
+        self._has_met = True
+        if self._group is None:
+            raise RuntimeError("not all ranks have a recorder: sharded tensors are not recorded")
+        least, same, opposite = self._reduce([float(ready), digest, -digest], dist.ReduceOp.MIN)
+        self._takes_part = bool(least) and same == -opposite
+        if not self._takes_part:
+            raise RuntimeError("the ranks differ, or the recorder of one has failed: sharded tensors are not recorded")
+        if start_step == 0:
+            self._owed += ["reference", "weights"]
+
+    def join(self, start_step: int) -> None:
+        """Tell the other ranks that this one is ready, and learn whether all take part."""
+        with self._guard("agreeing with the other ranks"):
+            self.agree(start_step, ready=True)
+
+    def refuse(self) -> None:
+        """Tell the other ranks that this one cannot take part, unless it has told them otherwise."""
+        if not self._has_met:
+            with self._guard("agreeing with the other ranks"):
+                self.agree(-1, ready=False)
+        self.leave()
+
+    def owes(self, duty: Duty) -> bool:
+        """Return whether this duty comes next."""
+        return bool(self._takes_part and self._owed and self._owed[0] == duty)
+
+    def norms(self, gradients: Mapping[str, Array], *, due: bool = False) -> dict[str, float]:
+        """Return the L2 norm of every gradient as a whole, of those that all ranks have; none where ranks are apart.
+
+        Args:
+            gradients: This rank's parts.
+            due: Whether this step is to be measured; it is where one rank says so and all have the memory.
+        """
+        if not self._takes_part:
+            return {}
+        self._owed.clear()
+        names = [name for name, tensor in self._parameters.items() if tensor.requires_grad]
+        self._gradients = {name: self._summed(gradients[name]) for name in names if name in gradients}
+        parts = {name: local(tensor) for name, tensor in self._gradients.items()}
+        own, _ = norms_of([*parts.values()])
+        squares = {
+            name: norm * norm if self._counts(self._gradients[name]) else 0.0 for name, norm in zip(parts, own, strict=True)
+        }
+        missing = [float(name not in parts) for name in names]
+        *found, wanted = self._reduce([*(squares.get(name, 0.0) for name in names), *missing, float(due)])
+        whole = {name: square for name, square, lacks in zip(names, found, found[len(names) :], strict=False) if not lacks}
+        self._gradients = {name: self._gradients[name] for name in whole}
+        if wanted and self._reduce([float(self._has_room())], dist.ReduceOp.MIN)[0]:
+            self._owed += ["gradients", "weights", "movement"]
+        return {name: float(np.sqrt(square)) for name, square in whole.items()}
+
+    def each(self, duty: Duty, look: Look | None = None) -> None:
+        """Bring every tensor together, one after the other, and look at it; nothing where this is not owed."""
+        if not self.owes(duty):
+            return
+        self._owed.popleft()
+        for name, tensor in (self._gradients if duty == "gradients" else self._weights).items():
+            whole = self._whole(tensor)
+            if look is not None:
+                with self._guard(duty), torch.no_grad():
+                    look(name, whole)
+            del whole
+        if duty == "gradients":
+            self._gradients = {}
+
+    def keep(self) -> None:
+        """Copy this rank's parts of the weights before the update, where their movement is owed and they were not copied yet."""
+        if self._takes_part and "movement" in self._owed and not self._before:
+            self._before = copies({name: local(each) for name, each in self._weights.items() if each.requires_grad})
+
+    def movement(self, *, finite: bool | None) -> tuple[dict[str, tuple[float, float]], bool | None]:
+        """Return how far the update moved each weight and its norm, and whether the optimizers' state is finite on all ranks.
+
+        Args:
+            finite: Whether this rank's is; None: it has none.
+        """
+        before, self._before = self._before, {}
+        if not self.owes("movement"):
+            return {}, finite
+        self._owed.popleft()
+        names = [name for name in before if self._counts(self._weights[name])]
+        with torch.no_grad():
+            found = distances([local(self._weights[name]) for name in names], [before[name] for name in names])
+        pairs = dict(zip(names, found, strict=True))
+        squares = [number * number for name in self._weights for number in pairs.get(name, (0.0, 0.0))]
+        *sums, lacking, broken, known = self._reduce([*squares, not before, finite is False, finite is not None])
+        both = np.sqrt(np.reshape(sums, (-1, 2))).tolist()
+        whole = {name: (apart, size) for name, (apart, size) in zip(self._weights, both, strict=True) if name in before}
+        return {} if lacking else whole, not broken if known else None
+
+    def settle(self, finite: bool | None = None) -> None:
+        """Do what is still owed, without looking, because the other ranks do; see `movement`."""
+        while self._owed:
+            if self._owed[0] == "movement":
+                self.movement(finite=finite)
+            else:
+                self.each(self._owed[0])
+
+    def _reduce(self, numbers: Sequence[float], operation: Any = dist.ReduceOp.SUM) -> list[float]:
+        vector = torch.tensor(numbers, dtype=torch.float64)
+        with self._leaving_on_failure():
+            dist.all_reduce(vector, operation, group=self._group)
+        return vector.tolist()
+
+    def _summed(self, gradient: Array) -> Array:
+        """Return a gradient of which no rank holds a mere summand."""
+        if not is_sharded(gradient) or not any(each.is_partial() for each in gradient.placements):
+            return gradient
+        from torch.distributed.tensor import Replicate
+
+        with self._leaving_on_failure(), torch.no_grad():
+            return gradient.redistribute(placements=[Replicate() if each.is_partial() else each for each in gradient.placements])
+
+    def _whole(self, tensor: Array) -> Array:
+        if not is_sharded(tensor):
+            return tensor.detach()
+        with self._leaving_on_failure(), torch.no_grad():
+            home = tensor.device_mesh.device_type
+            return (tensor if tensor.device.type == home else tensor.to(home)).full_tensor()
+
+    def _leaving_on_failure(self) -> "_Leaving":
+        return _Leaving(self)
+
+    def leave(self) -> None:
+        """Issue no more collectives."""
+        self._takes_part = False
+        self._owed.clear()
+        self._gradients, self._before = {}, {}
+
+    def _has_room(self) -> bool:
+        """Return whether the largest tensor fits into this rank's memory twice, beside a copy of the parts of all."""
+        parts = [local(tensor) for tensor in self._weights.values()]
+        largest = max((tensor.numel() * tensor.element_size() for tensor in self._weights.values()), default=0)
+        needed = 2 * largest + sum(part.numel() * part.element_size() for part in parts)
+        try:
+            torch.empty(needed, dtype=torch.uint8, device=next((part.device for part in parts), None))
+        except RuntimeError:
+            return False
+        return True
+
+    def _counts(self, tensor: Array) -> bool:
+        """Return whether this rank's part adds to the whole: of ranks that hold the same, only the first does."""
+        if not is_sharded(tensor):
+            return self._is_first
+        key = id(tensor.device_mesh), tensor.placements
+        if key not in self._known_counts:
+            self._known_counts[key] = _adds(tensor.device_mesh, tensor.placements)
+        return self._known_counts[key]
+
+
+def _adds(mesh: Any, placements: Sequence[Any]) -> bool:
+    """Return whether this rank stands where the first one does along every dimension of the mesh that repeats a tensor."""
+    ours, first = mesh.get_coordinate(), (mesh.mesh == 0).nonzero().tolist()
+    if ours is None or not first:
+        return False
+    return all(ours[dim] == first[0][dim] for dim, each in enumerate(placements) if each.is_replicate())
+
+
+class _Leaving:
+    """The body of one collective: where it fails, this rank issues no more."""
+
+    def __init__(self, shards: Shards) -> None:
+        self._shards = shards
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._shards.leave()

@@ -1,0 +1,161 @@
+"""How a rank reaches whole tensors: what the collector asks for, and the answer where this process holds them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, Protocol, TypeAlias, TypeVar
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from ckaudit.contract.tensors import DeltaStats
+from ckaudit.recorder.loop.vital_signs import WeightSample
+from ckaudit.recorder.model.gradient_norms import Norms, alike, take_norms, versions
+from ckaudit.recorder.model.initial_weights import Reference
+from ckaudit.recorder.model.optimizers import state_finite
+from ckaudit.recorder.stats.arrays import Array
+from ckaudit.recorder.stats.batched_stats import Measured, measure
+from ckaudit.recorder.stats.movement import copies, movement
+
+T = TypeVar("T")
+
+Duty: TypeAlias = Literal["reference", "gradients", "weights", "movement"]
+Look: TypeAlias = Callable[[str, Tensor, Measured], T]
+
+
+class TensorAccess(Protocol):
+    """What differs between tensors that this process holds and those of which every rank holds a part.
+
+    Attributes:
+        sample: Takes a few elements of every weight for vital signs; None: this rank has too few of them.
+    """
+
+    sample: WeightSample | None
+
+    def join(self, start_step: int) -> None:
+        """Begin, together with the other ranks where they are needed."""
+
+    def norms(self, gradients: Mapping[str, Tensor], *, due: bool, long: int) -> tuple[Mapping[str, Tensor], Norms | None]:
+        """Return the gradients that have a norm as a whole, and their norms.
+
+        Args:
+            gradients: The gradients as this rank holds them.
+            due: Whether statistics will follow.
+            long: That of `take_norms`.
+        """
+
+    def changed(self, then: Sequence[tuple[int, int]], gradients: Mapping[str, Tensor]) -> bool:
+        """Return whether gradients were written to since `versions` said `then`, and their norms can be taken again."""
+
+    def look(
+        self, duty: Duty, tensors: Mapping[str, Tensor], look: Look[T], *, scale: float = 1.0, reference: Reference | None = None
+    ) -> dict[str, T]:
+        """Return what `look` says of each tensor as a whole, and of its statistics divided by `scale`.
+
+        Args:
+            duty: Which tensors they are.
+            tensors: The tensors as this rank holds them.
+            look: Takes name, tensor and statistics.
+            scale: Factor that lies on the elements.
+            reference: Step 0, if `movement` will be asked how far the tensors have come since.
+        """
+
+    def finish(self, duty: Duty) -> None:
+        """Do for other ranks what this one had no use for or has failed to do."""
+
+    def reference(self, weights: Mapping[str, Tensor]) -> Reference:
+        """Return the reference of these weights as they are."""
+
+    def keep(self, weights: Mapping[str, Tensor]) -> dict[str, Array]:
+        """Copy the weights before an update; return the copies unless `movement` finds them by itself."""
+
+    def movement(
+        self,
+        weights: Mapping[str, Tensor],
+        before: Mapping[str, Array],
+        reference: Reference | None,
+        optimizers: Sequence[Optimizer],
+    ) -> tuple[dict[str, DeltaStats], float | None]:
+        """Return what `movement.movement` does. Ranks that need each other learn of the optimizers' state as well."""
+
+    def state_finite(self, optimizers: Sequence[Optimizer]) -> bool | None:
+        """Return whether the optimizers' state is finite, on all ranks where they have parts of it; None: not known."""
+
+    def settle(self) -> None:
+        """Do what other ranks still wait for at the end of a step."""
+
+    def leave(self) -> None:
+        """Take no more part in what needs other ranks."""
+
+
+class LocalTensors:
+    """Tensors that this process holds as a whole, so that it needs no other."""
+
+    def __init__(self, weights: Mapping[str, Tensor]) -> None:
+        self.sample: WeightSample | None = WeightSample(weights)
+        self._dtype, self._longest = alike(weights.values())
+        self._sizes: dict[str, float] | None = None  # the norms of the weights, from the sweep to the movement of one step
+
+    def join(self, start_step: int) -> None:
+        """Do nothing."""
+
+    def norms(
+        self,
+        gradients: Mapping[str, Tensor],
+        *,
+        due: bool,  # noqa: ARG002
+        long: int,
+    ) -> tuple[Mapping[str, Tensor], Norms | None]:
+        """Take the norms of all in one pass."""
+        found = [*gradients.values()]
+        is_known = found and found[0].dtype == self._dtype
+        return gradients, take_norms(found, long=long, longest=self._longest if is_known else None)
+
+    def changed(self, then: Sequence[tuple[int, int]], gradients: Mapping[str, Tensor]) -> bool:
+        """Compare the versions."""
+        return then != versions(gradients.values())
+
+    def look(
+        self,
+        duty: Duty,
+        tensors: Mapping[str, Tensor],
+        look: Look[T],
+        *,
+        scale: float = 1.0,
+        reference: Reference | None = None,  # noqa: ARG002
+    ) -> dict[str, T]:
+        """Look at all tensors in one sweep."""
+        measured = measure([*tensors.values()], scale=scale)
+        if duty == "weights":
+            self._sizes = {name: one.moments.norm for name, one in zip(tensors, measured, strict=True)}
+        return {name: look(name, tensor, one) for (name, tensor), one in zip(tensors.items(), measured, strict=True)}
+
+    def finish(self, duty: Duty) -> None:
+        """Do nothing."""
+
+    def reference(self, weights: Mapping[str, Tensor]) -> Reference:
+        """Take the reference."""
+        return Reference.take(weights)
+
+    def keep(self, weights: Mapping[str, Tensor]) -> dict[str, Array]:
+        """Return copies."""
+        return copies(weights)
+
+    def movement(
+        self,
+        weights: Mapping[str, Tensor],
+        before: Mapping[str, Array],
+        reference: Reference | None,
+        optimizers: Sequence[Optimizer],  # noqa: ARG002
+    ) -> tuple[dict[str, DeltaStats], float | None]:
+        """Compare the weights with their copies, and with step 0."""
+        sizes, self._sizes = self._sizes, None
+        return movement(weights, before, reference, sizes=sizes)
+
+    def state_finite(self, optimizers: Sequence[Optimizer]) -> bool | None:
+        """Look at the state."""
+        return state_finite(optimizers)
+
+    def settle(self) -> None:
+        """Do nothing."""
+
+    def leave(self) -> None:
+        """Do nothing."""

@@ -1,0 +1,186 @@
+"""The run folder as the recorder writes it: opened at a start, resumed where it exists, closed at the end."""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from time import perf_counter, time
+from typing import Any
+
+from ckaudit.contract.analysis import Checkpoint
+from ckaudit.contract.encode import encode
+from ckaudit.contract.files import MANIFEST_NAME, checkpoint_file_name
+from ckaudit.contract.manifest import AttentionDirection, Manifest, TensorFacts
+from ckaudit.contract.write import remove_stale, write_atomic
+from ckaudit.recorder.data.batch_history import BatchesSeen
+from ckaudit.recorder.files.background_writer import Background
+from ckaudit.recorder.files.manifest import begin, load, save, set_aside
+from ckaudit.recorder.files.scalar_log import SCALARS_NAME, ScalarLog, cut_torn_tail, last_value
+from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.model.initial_weights import REFERENCE_NAME, Reference
+from ckaudit.recorder.stats.arrays import Array
+
+HELD = 100_000  # lines kept while the disk does not take them: 30 MB
+
+
+class RunFolder:
+    """Every file of one run. Each method may fail as files do; the recorder guards them.
+
+    Attributes:
+        session: Number of this start, from 0.
+        steps_seen: Updates applied before this start.
+        reference: The weights of step 0, where they are known.
+        suffix: How checkpoints are packed.
+        batches: The batches seen so far, in earlier starts too.
+        write_seconds: What writing the latest checkpoint took of the training.
+    """
+
+    def __init__(self, path: Path, guard: Guard, *, suffix: str, start_step: int) -> None:
+        self.path, self.session, self.steps_seen = path, 0, start_step
+        self.reference: Reference | None = None
+        self.suffix, self.write_seconds = suffix, 0.0
+        self.batches = BatchesSeen()
+        self._guard, self._start_step = guard, start_step
+        self._manifest = Manifest(schema_version="ck.run.v1")
+        self._scalars = ScalarLog(path / SCALARS_NAME, 0)
+        self._held: deque[bytes] = deque()
+        self._background = Background(guard)
+        self._has_written = False  # a checkpoint since the last line
+
+    def open(self, facts: Mapping[str, Any]) -> None:
+        """Make the folder ready, leftovers cleared, and begin a new session; one that cannot be used yet may be later."""
+        lines, earlier = self.path / SCALARS_NAME, None
+        with self._guard("preparing the folder"):
+            self.path.mkdir(parents=True, exist_ok=True)
+            remove_stale(self.path)
+            cut_torn_tail(lines)
+        with self._guard("reading the earlier run.json"):
+            earlier = load(self.path)
+        self._manifest = begin(earlier, facts, self._guard, start=time(), start_step=self._start_step)
+        self.session = len(self._manifest.sessions or []) - 1
+        self._scalars = ScalarLog(lines, self.session)
+        if self.session:
+            with self._guard("setting earlier checkpoints aside"):
+                set_aside(self.path, self._start_step, self.session)
+        if self._start_step:
+            seen = last_value(lines, "steps_seen", until=self._start_step)
+            self.steps_seen = self._start_step if seen is None else int(seen)
+            self.batches.recall(lines, until=self._start_step)
+
+    def begin(
+        self,
+        facts: Mapping[str, Any],
+        weights: Mapping[str, Array],
+        take: Callable[[Mapping[str, Array]], Reference],
+        **computed: Any,
+    ) -> None:
+        """Open the folder, take the reference of step 0, and describe the run; a part that fails leaves the others."""
+        with self._guard("opening the folder"):
+            self.open(facts)
+        with self._guard("writing reference.npz"):
+            self.refer(weights, take)
+        with self._guard("writing run.json"):
+            self.describe(**computed)
+
+    def describe(self, *, later: bool = False, **computed: Any) -> None:
+        """Set what the recorder itself knows of the run, and write `run.json`: now, or while the training goes on."""
+        for name, value in computed.items():
+            setattr(self._manifest, name, value)
+        if later:
+            data = encode(self._manifest)
+            self._background.submit("writing run.json", lambda: write_atomic(self.path / MANIFEST_NAME, data))
+        else:
+            save(self.path, self._manifest)
+
+    def direct(self, found: Mapping[str, AttentionDirection]) -> None:
+        """Keep which way the attention of layers is to look; a prefix may show later than the layer."""
+        known = self._manifest.attention or {}
+        new = {layer: way for layer, way in found.items() if layer not in known or (way == "prefix" != known[layer])}
+        if new:
+            self.describe(attention={**known, **new}, later=True)
+
+    def tell(self, **facts: Any) -> None:
+        """Set what is known of this session, None left out, and write `run.json` while the training goes on."""
+        for name, value in facts.items():
+            if value is not None:
+                setattr((self._manifest.sessions or [])[-1], name, value)
+        self.describe(later=True)
+
+    def refer(self, tensors: Mapping[str, Array], take: Callable[[Mapping[str, Array]], Reference] = Reference.take) -> None:
+        """Take the reference of step 0, or read it where the run started earlier."""
+        path = self.path / REFERENCE_NAME
+        if self._start_step == 0:
+            self.reference = take(tensors)
+            self.reference.save(path)
+        elif path.exists():
+            self.reference = Reference.load(path)
+
+    def append(self, step: int, now: float, values: Mapping[str, Any]) -> None:
+        """Write one line of `scalars.jsonl`; where the disk does not answer, it is kept.
+
+        Where a line is, its checkpoint is too, whenever the process is killed: the line waits for it, and so does the next.
+        """
+        if len(self._held) >= HELD:
+            raise OSError(f"{HELD:,} lines wait for a disk that does not take them")
+        self._held.append(self._scalars.line(step, now, values))
+        if self._has_written:
+            self._has_written = False
+            self._background.submit("writing scalars.jsonl", self._append_held)
+        elif self._background.is_idle():
+            self._append_held()
+
+    def append_at_once(self, step: int, now: float, values: Mapping[str, Any]) -> None:
+        """Write one line of `scalars.jsonl` where the folder is not busy; one that fails is kept."""
+        line = self._scalars.line(step, now, values)
+        try:
+            self._scalars.write(line)
+        except OSError:
+            self._held.append(line)
+            raise
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a line could not be written at once."""
+        return self._has_written or bool(self._held) or self._background.is_working
+
+    def _append_held(self) -> None:
+        while self._held:
+            self._scalars.write(self._held[0])
+            self._held.popleft()
+
+    def write(self, checkpoint: Checkpoint, notes: Checkpoint | None = None) -> None:
+        """Turn one checkpoint to bytes, and have them written while the training goes on; `notes` are the rank's own."""
+        start = perf_counter()
+        beside = None if notes is None else (checkpoint_file_name(notes.step, rank=notes.rank or 0), encode(notes))
+        path = self.path / checkpoint_file_name(checkpoint.step, self.suffix)
+        data = encode(checkpoint, self.suffix)
+
+        def put_down() -> None:
+            write_atomic(path, data)
+            if beside is not None:
+                write_atomic(self.path / beside[0], beside[1])
+
+        self._background.submit("writing a checkpoint", put_down)
+        self.write_seconds = perf_counter() - start
+        self._has_written = True
+
+    def settle(self) -> None:
+        """Wait for what is being written, unless the disk does not answer."""
+        self._background.is_idle()
+
+    @property
+    def tensors(self) -> dict[str, TensorFacts]:
+        """The tensor table."""
+        return self._manifest.tensors or {}
+
+    def close(self) -> None:
+        """Wait for what is being written, and say in `run.json` that the session ended, and how well."""
+        with self._guard("waiting for the disk"):
+            self._background.close()
+        if self._background.is_stuck:
+            return
+        with self._guard("writing scalars.jsonl"):
+            self._append_held()
+        self._scalars.close()
+        session = (self._manifest.sessions or [])[-1]
+        session.end, session.write_errors, session.checkpoint_ok = time(), self._guard.failures, not self._guard.failures
+        save(self.path, self._manifest)

@@ -1,0 +1,178 @@
+"""`scalars.jsonl`: a line per step, appended with one write, and what its end says at a resume."""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ckaudit.contract.numbers import INFINITY, to_word
+from ckaudit.contract.scalars import VERSION
+from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.stats.arrays import is_sharded, local
+from ckaudit.recorder.stats.float32_rounding import shorten
+
+SCALARS_NAME = "scalars.jsonl"
+BLOCK = 2**16
+ENCODER = msgspec.json.Encoder()
+RESERVED = ("step", "time", "session", "schema_version")
+
+
+class ScalarLog:
+    """Appends lines to one file, opened at the first line and again after every failure."""
+
+    def __init__(self, path: Path, session: int) -> None:
+        self._path, self._session = path, session
+        self._descriptor: int | None = None
+        self._announced = False
+
+    def line(self, step: int, time: float, values: Mapping[str, Any]) -> bytes:
+        """Return the bytes of a line; the first one names the contract.
+
+        Raises:
+            UnicodeEncodeError: If a text is none.
+        """
+        line: dict[str, Any] = {"step": step, "time": round(time, 3), "session": self._session, **values}
+        if not self._announced:
+            line = {"schema_version": VERSION, **line}
+        for name, value in values.items():
+            if type(value) is float and not -INFINITY < value < INFINITY:
+                line[name] = to_word(value)
+        data = ENCODER.encode(line) + b"\n"
+        self._announced = True
+        return data
+
+    def write(self, data: bytes) -> None:
+        """Write a line.
+
+        Raises:
+            OSError: If it could not be written whole; the file then ends with the line before.
+        """
+        descriptor = self._descriptor
+        if descriptor is None:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            descriptor = self._descriptor = os.open(self._path, flags, 0o644)
+        written = os.write(descriptor, data)
+        if written < len(data):
+            os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
+            raise OSError(f"the disk took {written} of {len(data)} bytes")
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def plain(value: Any) -> float | str | bool | None:
+    """Return a logged value as a number, a text, a truth value or None, from whatever library it comes.
+
+    Raises:
+        TypeError: If it is none of these, such as a tensor of several elements.
+        ValueError: If ranks hold parts of it; `value.full_tensor()` is the whole.
+    """
+    if is_sharded(value):
+        if not all(each.is_replicate() for each in value.placements):
+            raise ValueError("each rank has only a part of it")
+        value = local(value)
+    if hasattr(value, "item"):
+        # A float32 in the digits of a float64 shows digits that nobody computed.
+        narrow = getattr(getattr(value, "dtype", None), "itemsize", 8) < 8
+        value = value.item()
+        value = shorten(value) if narrow and isinstance(value, float) else value
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"a {type(value).__name__} is no scalar")
+
+
+def taken(values: Mapping[str, Any], guard: Guard) -> dict[str, float | str | bool | None]:
+    """Return logged values as `plain` does; one that is no scalar, or has a reserved name, is left out and counted."""
+    found: dict[str, float | str | bool | None] = {}
+    for name, value in values.items():
+        with guard(f"logging {name}"):
+            if name in RESERVED:
+                raise ValueError("every line has its own")
+            found[name] = plain(value)
+    return found
+
+
+def number(value: Any) -> float | None:
+    """Return a logged value as a number, or None where it is None.
+
+    Raises:
+        TypeError: If it is no scalar.
+        ValueError: If it is a text that is no number.
+    """
+    found = plain(value)
+    return None if found is None else float(found)
+
+
+def cut_torn_tail(path: Path) -> int:
+    """Cut what follows the last newline, the half line of a killed writer; return how many bytes that were."""
+    if not path.exists():
+        return 0
+    with path.open("r+b") as stream:
+        size = stream.seek(0, os.SEEK_END)
+        end = size
+        while end:
+            start = max(0, end - BLOCK)
+            stream.seek(start)
+            newline = stream.read(end - start).rfind(b"\n")
+            if newline >= 0:
+                end = start + newline + 1
+                break
+            end = start
+        if end < size:
+            stream.truncate(end)
+    return size - end
+
+
+def last_value(path: Path, name: str, *, until: int) -> Any:
+    """Return the latest value of `name` at a step not after `until`, read from the end; None where there is none."""
+    for line in _lines_backwards(path):
+        try:
+            values = msgspec.json.decode(line)
+        except msgspec.DecodeError:
+            continue
+        if isinstance(values, dict) and values.get("step", until + 1) <= until and values.get(name) is not None:
+            return values[name]
+    return None
+
+
+def values_backwards(path: Path, name: str, *, until: int, most: int) -> dict[int, Any]:
+    """Return the latest values of `name` by step, at most `most` of them, none after `until`.
+
+    A step that was taken again after a resume has the value of its last session.
+    """
+    found: dict[int, Any] = {}
+    earliest = until
+    for line in _lines_backwards(path):
+        try:
+            values = msgspec.json.decode(line)
+        except msgspec.DecodeError:
+            continue
+        if not isinstance(values, dict) or not isinstance(step := values.get("step"), int) or step > earliest:
+            continue
+        # Lines of a replaced stretch come later, going backwards, and repeat steps that are known by then.
+        earliest = step
+        if values.get(name) is not None:
+            found.setdefault(step, values[name])
+        if len(found) >= most:
+            break
+    return found
+
+
+def _lines_backwards(path: Path) -> Iterator[bytes]:
+    if not path.exists():
+        return
+    with path.open("rb") as stream:
+        start = stream.seek(0, os.SEEK_END)
+        rest = b""
+        while start:
+            size = min(BLOCK, start)
+            start -= size
+            stream.seek(start)
+            rest, *lines = (stream.read(size) + rest).split(b"\n")
+            yield from reversed(lines)
+        yield rest

@@ -1,0 +1,193 @@
+"""Fills the sections of a checkpoint from NumPy arrays."""
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+import numpy as np
+from msgspec import UNSET, Struct, field
+from msgspec.structs import replace
+from numpy.typing import ArrayLike, NDArray
+
+from ckaudit.contract.analysis import Checkpoint
+from ckaudit.contract.budget import BudgetPlan
+from ckaudit.contract.budget_trim import keep
+from ckaudit.contract.manifest import TensorFacts
+from ckaudit.contract.model_sections import ActivationStats, AttentionStats
+from ckaudit.contract.sizes import SizedPart, tensor_part
+from ckaudit.contract.tensor_names import depth_of, kind_by_name
+from ckaudit.contract.tensors import GradientStats, WeightStats
+from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.loop.step_state import StepState, lowest
+from ckaudit.recorder.model.budget_planner import Planner, layer_parts, module_parts
+from ckaudit.recorder.model.initial_weights import Reference
+from ckaudit.recorder.stats.activation_stats import activation_stats, note
+from ckaudit.recorder.stats.arrays import dtype_name
+from ckaudit.recorder.stats.attention_stats import attention_stats, max_logits
+from ckaudit.recorder.stats.batched_stats import measure
+from ckaudit.recorder.stats.float32_rounding import shorten, shortest
+from ckaudit.recorder.stats.gradient_stats import gradient_stats
+from ckaudit.recorder.stats.movement import movement
+from ckaudit.recorder.stats.quantiles import stride_of
+from ckaudit.recorder.stats.spectral import SpectralNorms
+from ckaudit.recorder.stats.weight_stats import weight_stats
+
+Arrays: TypeAlias = Mapping[str, ArrayLike]
+Held: TypeAlias = dict[str, NDArray[Any]]
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """How much is written: see `Writer`."""
+
+    causal: bool | None
+    hidden: Sequence[str]
+    spectral: Sequence[str]
+    exact: bool
+
+
+class Given(Struct, frozen=True, kw_only=True):
+    """Arrays of one step, by name: see `Writer.checkpoint`."""
+
+    weights: Held = field(default_factory=dict)
+    gradients: Held = field(default_factory=dict)
+    previous: Held = field(default_factory=dict)
+    activations: Held = field(default_factory=dict)
+    attention: dict[str, tuple[NDArray[Any], NDArray[Any] | None]] = field(default_factory=dict)
+
+
+class Sections:
+    """Everything of the writer that looks at an array.
+
+    Args:
+        guard: Keeps a section that fails from taking the others with it.
+        facts: What is known of tensors beyond their arrays.
+        options: How much is written.
+        planner: What there is room for.
+    """
+
+    def __init__(self, guard: Guard, facts: Mapping[str, TensorFacts], options: Options, planner: Planner) -> None:
+        self._guard, self._facts, self._options = guard, facts, options
+        self._spectral = SpectralNorms(options.spectral)
+        self._planner = replace(planner, exact=options.exact, spectral=bool(options.spectral))
+
+    def fill(
+        self, checkpoint: Checkpoint, attempt: StepState, given: Given, reference: Reference | None
+    ) -> dict[str, float | None]:
+        """Fill the sections of tensors, and return the checkpoint's derived scalars; one that fails stays absent."""
+        derived: dict[str, float | None] = {"update_to_weight": None, "min_normalized_entropy": None}
+        tensors = [self._part(name, array) for name, array in (given.gradients | given.weights).items()]
+        depths = self._planner.depths([*tensors, *(SizedPart(layer, depth_of(layer), 1) for layer in given.attention)], attempt)
+        # A half-broken array gives NaN, which is what the file is to say.
+        with np.errstate(all="ignore"):
+            with self._guard("activations"):
+                checkpoint.activations = self._activations(given.activations) or UNSET
+            with self._guard("attention"):
+                checkpoint.attention, entropies = self._attention(given, depths)
+                derived["min_normalized_entropy"] = lowest(entropies)
+            layers, modules = layer_parts(checkpoint.attention or {}), module_parts(checkpoint.activations or {})
+            plan = self._planner.plan(tensors, layers, modules, attempt)
+            with self._guard("gradients"):
+                checkpoint.gradients = self._gradients(given.gradients, plan) or UNSET
+                attempt.take({name: float(stats.norm or 0.0) for name, stats in (checkpoint.gradients or {}).items()})
+            with self._guard("weights"):
+                checkpoint.weights = self._weights(given.weights, plan) or UNSET
+            with self._guard("weight_deltas"):
+                deltas, derived["update_to_weight"] = movement(given.weights, given.previous, reference)
+                checkpoint.weight_deltas = deltas or UNSET
+            keep(checkpoint, plan, tensors, layers)
+        return {name: None if value is None else shorten(value) for name, value in derived.items()}
+
+    def choose_suffix(self, weights: Held) -> str:
+        """Return how the files of a run with these weights are packed, and plan for it from now on."""
+        tensors = [self._part(name, array) for name, array in weights.items()]
+        self._planner = self._planner.choose_suffix(tensors, [], [])
+        return self._planner.suffix
+
+    def _part(self, name: str, array: NDArray[Any]) -> SizedPart:
+        return tensor_part(name, array.shape, _depth(name, self._facts.get(name)))
+
+    def _grid(self, planned: bool) -> Literal["nested", "q8"] | None:
+        return self._planner.grids if planned and self._planner.grids != "none" else None
+
+    def _weights(self, weights: Held, plan: BudgetPlan) -> dict[str, WeightStats]:
+        singular = self._spectral.measure(weights)
+        return {
+            name: weight_stats(
+                array,
+                measured=measured,
+                grid=self._grid(plan.has("weights", name)),
+                spectral=singular.get(name),
+                exact=self._options.exact,
+            )
+            for (name, array), measured in zip(weights.items(), measure([*weights.values()]), strict=True)
+        }
+
+    def _gradients(self, gradients: Held, plan: BudgetPlan) -> dict[str, GradientStats]:
+        return {
+            name: gradient_stats(
+                array, measured=measured, grid=self._grid(plan.has("gradients", name)), exact=self._options.exact
+            )
+            for (name, array), measured in zip(gradients.items(), measure([*gradients.values()]), strict=True)
+        }
+
+    def _activations(self, activations: Held) -> dict[str, ActivationStats]:
+        hidden = self._options.hidden
+        outputs = [
+            note(array, count_dead=any(fnmatchcase(name, pattern) for pattern in hidden)) for name, array in activations.items()
+        ]
+        return dict(zip(activations, activation_stats(outputs), strict=True))
+
+    def _attention(self, given: Given, depths: frozenset[int | None]) -> tuple[dict[str, AttentionStats], list[float]]:
+        found, entropies = {}, []
+        for layer, (probabilities, logits) in given.attention.items():
+            grid = self._grid(depth_of(layer) in depths)
+            found[layer], least = attention_stats(probabilities, causal=self._options.causal, grid=grid)
+            if logits is not None:
+                found[layer].max_logit_per_head = [shortest(value) for value in max_logits(logits)]
+            entropies += [] if least is None else [least]
+        return found, entropies
+
+
+def held(arrays: Arrays | None) -> Held:
+    """Return arrays of any library as NumPy's."""
+    return {name: np.asarray(array) for name, array in (arrays or {}).items()}
+
+
+def attention_held(attention: Mapping[str, Any] | None) -> dict[str, tuple[NDArray[Any], NDArray[Any] | None]]:
+    """Return each layer's probabilities, and its logits where they were given beside them."""
+    pairs = {layer: given if isinstance(given, tuple | list) else (given, None) for layer, given in (attention or {}).items()}
+    return {layer: (np.asarray(p), None if logits is None else np.asarray(logits)) for layer, (p, logits) in pairs.items()}
+
+
+def given_facts(tensors: Mapping[str, Mapping[str, Any]], guard: Guard) -> dict[str, TensorFacts]:
+    """Return the facts of tensors that the caller knows; those that are no facts are left out, and counted."""
+    found = {}
+    for name, facts in tensors.items():
+        with guard(f"the facts of {name}"):
+            found[name] = msgspec.convert(dict(facts), TensorFacts)
+    return found
+
+
+def tensor_table(weights: Held, facts: Mapping[str, TensorFacts]) -> dict[str, TensorFacts]:
+    """Return the facts of every tensor, in the order of the weights: those that were given, the others from name and array."""
+    table = {}
+    for name, array in weights.items():
+        known = facts.get(name, TensorFacts())
+        told = TensorFacts(
+            depth=UNSET if (depth := depth_of(name)) is None else depth,
+            kind=kind_by_name(name, array.shape),
+            module=name.rpartition(".")[0],
+            shape=list(array.shape),
+            dtype=dtype_name(array),
+            stride=stride_of(array.shape),
+        )
+        given = {field: value for field, value in msgspec.structs.asdict(known).items() if value is not UNSET}
+        table[name] = msgspec.structs.replace(told, **given)
+    return table
+
+
+def _depth(name: str, facts: TensorFacts | None) -> int | None:
+    if facts is not None and facts.depth is not UNSET:
+        return facts.depth
+    return depth_of(name)

@@ -1,0 +1,1 @@
+"""What is seen of forward and backward passes."""

@@ -1,0 +1,222 @@
+"""Sees attention where a model computes it, by whichever name it calls the functions of torch."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from msgspec import Struct
+from torch import nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+from torch.utils.hooks import RemovableHandle
+
+from ckaudit.contract.tensor_names import ATTENTION
+from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.hooks.hook import Hook
+from ckaudit.recorder.hooks.sdpa_sample import Call, fused_call, softmax_call
+from ckaudit.recorder.stats.arrays import is_sharded
+
+FUSED = functional.scaled_dot_product_attention
+HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads")
+SOFTMAX = (functional.softmax, torch.softmax, torch.Tensor.softmax, torch.special.softmax)
+
+
+class Running(Struct):
+    """A module that runs now.
+
+    Attributes:
+        name: Its name.
+        module: The module.
+        has_switched: Whether the mode was switched when it began.
+    """
+
+    name: str
+    module: nn.Module
+    has_switched: bool
+
+
+class _Thread(threading.local):
+    """What runs in one thread: a backward pass that recomputes may have threads of its own."""
+
+    def __init__(self) -> None:
+        self.running: list[Running] = []
+        self.is_watching = False
+
+
+class AttentionWatch:
+    """Tells of every call that computes attention with gradients, and of the innermost module that runs meanwhile.
+
+    That is `scaled_dot_product_attention`, and a softmax over the keys in a module whose name or class speaks of attention.
+    Hooks say which module runs; a function mode of torch, which exists while one does, sees the calls and passes them on
+    as they are. The mode stays away where gradients are off and from a frozen `nn.MultiheadAttention`: torch has faster
+    kernels for those, which it does not use under a mode.
+
+    Args:
+        modules: The modules to watch, by name.
+        guard: Keeps failures away from the forward pass.
+        without: Names of modules whose attention is seen in another way.
+
+    Attributes:
+        expected: Modules that probably compute attention, by name, with their heads; 1 where they do not say.
+        ran: Names of the modules that ran with gradients since hooks were attached.
+    """
+
+    def __init__(self, modules: Mapping[str, nn.Module], guard: Guard, without: Sequence[str] = ()) -> None:
+        self._modules = {name: module for name, module in modules.items() if _may_attend(name, module)}
+        self._guard, self._without = guard, frozenset(without)
+        self.expected = {name: heads_of(modules[name]) for name in _attending(self._modules) if name not in self._without}
+        self.ran: set[str] = set()
+        self._thread, self._handles = _Thread(), list[RemovableHandle]()
+        self._mode = _Mode(self._called)
+        self._see: Callable[[str, nn.Module, Callable[[], Call | None]], None] | None = None
+
+    def attach(self, see: Callable[[str, nn.Module, Callable[[], Call | None]], None]) -> None:
+        """Tell `see` of each call: name and module, and how to get hold of it."""
+        self.detach()
+        self._see, self.ran = see, set()
+        for name, module in self._modules.items():
+            self._handles.append(module.register_forward_pre_hook(Hook(self._entering(name, module))))
+            # First of its hooks, as the other was the last: what is opened inside is closed inside.
+            leave = Hook(self._leaving(module))
+            self._handles.append(module.register_forward_hook(leave, prepend=True, always_call=True))
+
+    def detach(self) -> None:
+        """Take hooks and mode away."""
+        self._see = None
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        # An interrupt leaves modules without their last hook.
+        self._thread.running.clear()
+        self._switch(on=False)
+
+    def _entering(self, name: str, module: nn.Module) -> Callable[[Any], None]:
+        def enter(_inputs: Any) -> None:
+            wanted = torch.is_grad_enabled() and (module.training or not isinstance(module, nn.MultiheadAttention))
+            if wanted:
+                self.ran.add(name)
+            with self._guard("watching for attention"):
+                self._thread.running.append(Running(name, module, wanted != self._thread.is_watching))
+                self._switch(on=wanted)
+
+        return enter
+
+    def _leaving(self, module: nn.Module) -> Callable[[Any], None]:
+        def leave(_output: Any) -> None:
+            thread = self._thread
+            # Another hook may have failed before this module was noted.
+            while any(one.module is module for one in thread.running):
+                last = thread.running.pop()
+                with self._guard("watching for attention"):
+                    self._switch(on=thread.is_watching != last.has_switched)
+                if last.module is module:
+                    return
+
+        return leave
+
+    def _switch(self, *, on: bool) -> None:
+        thread = self._thread
+        if on and not thread.is_watching:
+            self._mode.__enter__()  # type: ignore[no-untyped-call]
+        # Where the model left a mode of its own open above this one, both stay until that one is gone.
+        while not on and _innermost_mode() is self._mode:
+            self._mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        thread.is_watching = on
+
+    def _called(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        thread = self._thread
+        if self._see is None or not thread.running or not thread.is_watching or not torch.is_grad_enabled():
+            return
+        name, module = thread.running[-1].name, thread.running[-1].module
+        with self._guard(f"recognising the attention of {name}"):
+            # Of a sharded tensor a part of the queries may need all ranks.
+            if name in self._without or any(map(is_sharded, [*args, *kwargs.values()])):
+                return
+            if function is FUSED:
+                self._see(name, module, lambda: fused_call(args, kwargs))
+            elif _is_attention(name, module) and _is_over_last(args, kwargs):
+                heads = module.num_heads if isinstance(module, nn.MultiheadAttention) else None
+                logits = args[0] if args else kwargs["input"]
+                self._see(name, module, lambda: softmax_call(logits, heads))
+
+
+class _Mode(TorchFunctionMode):
+    """Passes every function on, and tells of those that may compute attention."""
+
+    def __init__(self, called: Callable[[Any, Sequence[Any], Mapping[str, Any]], None]) -> None:
+        super().__init__()
+        self._called = called
+
+    def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        """Call the function, and tell of it."""
+        kwargs = kwargs or {}
+        # A function that the model has compiled is compiled again under a mode: it has to find nothing here.
+        if torch.compiler.is_compiling():
+            return func(*args, **kwargs)
+        if func is functional.multi_head_attention_forward:
+            with _told_inside(self._called):
+                return func(*args, **kwargs)
+        output = func(*args, **kwargs)
+        if func is FUSED or func in SOFTMAX:
+            self._called(func, args, kwargs)
+        return output
+
+
+@contextmanager
+def _told_inside(called: Callable[[Any, Sequence[Any], Mapping[str, Any]], None]) -> Iterator[None]:
+    """Tell of the calls inside a function of `torch.nn.functional`, which to a mode is one piece."""
+    names = ("scaled_dot_product_attention", "softmax")
+    kept = {name: getattr(functional, name) for name in names}
+
+    def telling(function: Any) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            output = function(*args, **kwargs)
+            called(function, args, kwargs)
+            return output
+
+        return call
+
+    try:
+        for name, function in kept.items():
+            setattr(functional, name, telling(function))
+        yield
+    finally:
+        for name, function in kept.items():
+            setattr(functional, name, function)
+
+
+def _innermost_mode() -> TorchFunctionMode | None:
+    found: TorchFunctionMode | None = torch.overrides._get_current_function_mode()  # type: ignore[no-untyped-call]  # noqa: SLF001
+    return found
+
+
+def heads_of(module: nn.Module) -> int:
+    """Return the query heads of an attention module, as it or its configuration says; 1 where neither does."""
+    found = (getattr(owner, name, None) for owner in (module, getattr(module, "config", None)) for name in HEADS)
+    return next((count for count in found if isinstance(count, int) and count > 0), 1)
+
+
+def _may_attend(name: str, module: nn.Module) -> bool:
+    # There may be thousands of experts.
+    is_own = not type(module).__module__.startswith("torch.nn.modules") and "expert" not in name.lower()
+    return is_own or isinstance(module, nn.MultiheadAttention)
+
+
+def _attending(modules: Mapping[str, nn.Module]) -> list[str]:
+    """Return the names of the innermost modules that are named after attention and have parts, as a norm has none."""
+    large = {name: module for name, module in modules.items() if any(True for _ in module.children())}
+    named = [name for name, module in large.items() if _is_attention(name.rpartition(".")[2], module)]
+    outer = {name.rpartition(".")[0] for name in named if name}
+    return [name for name in named if name not in outer]
+
+
+def _is_attention(name: str, module: nn.Module) -> bool:
+    return any(ATTENTION.search(part) for part in (*name.lower().split("."), type(module).__name__.lower()))
+
+
+def _is_over_last(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    dim = args[1] if len(args) > 1 else kwargs.get("dim")
+    logits = args[0] if args else kwargs.get("input")
+    return isinstance(logits, torch.Tensor) and dim in (-1, logits.ndim - 1)

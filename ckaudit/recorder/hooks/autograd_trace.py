@@ -1,0 +1,206 @@
+"""Which operator of the forward pass reads each parameter, and which node of the backward graph fills its gradient."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+from torch import Tensor, nn
+
+from ckaudit.contract.manifest import TensorFacts
+from ckaudit.recorder.hooks.hook import Hook
+
+# What only hands a weight on: views, and the casts of mixed precision.
+RELAYS = re.compile(
+    r"(T|Transpose|Permute|View|UnsafeView|ReshapeAlias|AsStrided|Expand|Select|Slice|Split|SplitWithSizes|Unbind|Squeeze"
+    r"|Unsqueeze|Alias|ToCopy|Clone|Diagonal|ViewAsReal)Backward\d+"
+)
+LAYERS = re.compile(r"(Convolution|Addmm|Add|Linear|ThnnConv2D|MkldnnConvolution)Backward\d*")
+BATCH_NORM = re.compile(r"(Native|Cudnn|Miopen)?BatchNorm(WithUpdate)?Backward\d*")
+NORMS = re.compile(rf"{BATCH_NORM.pattern}|(Native)?(Layer|Group)NormBackward\d*|(Fused)?RmsNormBackward\d*")
+SCALES = re.compile(rf"MulBackward\d*|{NORMS.pattern}")
+NODE = re.compile(r"(?P<operator>\w+?)Backward(?P<number>\d*)")
+
+
+class Reader(Struct, frozen=True):
+    """A node of the backward graph that fills a parameter's gradient.
+
+    Attributes:
+        node: Its name.
+        number: Its place in the order of the forward pass, which the operator has too.
+        is_taken_out: Whether a normalization is blind to what a bias adds there, or to what a scale multiplies.
+    """
+
+    node: str
+    number: int
+    is_taken_out: bool = False
+
+
+class PathTrace:
+    """Looks at the graph that one forward pass leaves behind; nothing of the pass itself is touched.
+
+    Args:
+        model: The model.
+        hookable: Whether it may be hooked; without, nothing is seen.
+
+    Attributes:
+        aside: Names of the modules that take something from what leads to the output and give nothing to it.
+    """
+
+    def __init__(self, model: nn.Module, *, hookable: bool) -> None:
+        self._named = dict(model.named_parameters(remove_duplicate=False))
+        self._readers: dict[int, list[Reader]] = {}
+        self._taken: dict[str, list[Any]] = {}
+        self.aside: frozenset[str] = frozenset()
+        self._handle = model.register_forward_hook(Hook(self._look)) if hookable else None
+
+    def close(self) -> None:
+        """Stop looking."""
+        if self._handle is not None:
+            self._handle.remove()
+
+    def readers_of(self, name: str) -> list[Reader]:
+        """Return the nodes that fill a parameter's gradient, in the order of the forward pass."""
+        return self._readers.get(id(self._named.get(name)), [])
+
+    def describe(self, table: Mapping[str, TensorFacts]) -> dict[str, TensorFacts]:
+        """Return the table of tensors with operator and node of each that was seen; several are joined by commas."""
+        return {name: _told(facts, self.readers_of(name)) for name, facts in table.items()}
+
+    def take(self, name: str, inputs: Any) -> None:
+        """Keep, until the pass ends, where the inputs of a module with parameters come from."""
+        if self._handle is not None and name not in self._taken and not self._readers and torch.is_grad_enabled():
+            self._taken[name] = [node for tensor in tensors_in(inputs) if (node := tensor.grad_fn) is not None]
+
+    def _look(self, output: Any) -> None:
+        taken, self._taken = self._taken, {}
+        if self._readers or not torch.is_grad_enabled():
+            return
+        nodes = graph_of(tensors_in(output))
+        self._readers = readers(nodes)
+        owners = {name.rpartition(".")[0] for name, tensor in self._named.items() if id(tensor) in self._readers}
+        self.aside = frozenset(name for name, found in taken.items() if name not in owners and _reaches(found, nodes))
+
+
+def _told(facts: TensorFacts, found: list[Reader]) -> TensorFacts:
+    if not found:
+        return facts
+    nodes = dict.fromkeys(reader.node for reader in found)
+    if facts.no_gradient is UNSET and all(reader.is_taken_out for reader in found):
+        facts = replace(facts, no_gradient="taken_out_by_norm")
+    return replace(facts, operator=", ".join(dict.fromkeys(map(operator_of, nodes))), backward=", ".join(nodes))
+
+
+def graph_of(outputs: Iterable[Tensor]) -> dict[Any, list[Any]]:
+    """Return every node of the backward graph of outputs, each with the nodes that hand a gradient to it."""
+    waiting = [node for output in outputs if (node := output.grad_fn) is not None]
+    # The mapping also keeps the nodes alive: a node that is looked up again would else be another object.
+    parents: dict[Any, list[Any]] = {node: [] for node in waiting}
+    while waiting:
+        node = waiting.pop()
+        for child, _ in node.next_functions:
+            if child is None:
+                continue
+            if child not in parents:
+                parents[child] = []
+                waiting.append(child)
+            parents[child].append(node)
+    return parents
+
+
+def readers(parents: Mapping[Any, list[Any]]) -> dict[int, list[Reader]]:
+    """Return the nodes that fill each leaf's gradient, by the leaf's id; views and casts are passed over."""
+    return {id(leaf.variable): _above(leaf, parents) for leaf in parents if hasattr(leaf, "variable")}
+
+
+def _reaches(nodes: Iterable[Any], graph: Mapping[Any, list[Any]]) -> bool:
+    """Return whether what nodes are computed from is part of a graph; a weight that both use is not enough."""
+    waiting, seen = [*nodes], set[Any]()
+    while waiting:
+        node = waiting.pop()
+        if node in seen or hasattr(node, "variable"):
+            continue
+        if node in graph:
+            return True
+        seen.add(node)
+        waiting += [child for child, _ in node.next_functions if child is not None]
+    return False
+
+
+def _above(leaf: Any, parents: Mapping[Any, list[Any]]) -> list[Reader]:
+    """Return the nodes that a leaf's gradient comes from, in the order of the forward pass; a relay only at the very top."""
+    found: set[Any] = set()
+    waiting, seen = list(parents.get(leaf, [])), set()
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        above = parents.get(node, []) if RELAYS.fullmatch(node.name()) else []
+        if above:
+            waiting += above
+        else:
+            found.add(node)
+    ordered = sorted(found, key=lambda node: node._sequence_nr())  # noqa: SLF001
+    is_small = leaf.variable.ndim < 2
+    return [
+        Reader(node.name(), node._sequence_nr(), is_small and _is_taken_out(node, leaf.variable.numel(), parents))  # noqa: SLF001
+        for node in ordered
+    ]
+
+
+def _is_taken_out(node: Any, elements: int, parents: Mapping[Any, list[Any]]) -> bool:
+    """Return whether all that reads what a node puts out is a normalization that is blind to a bias or a scale of the node.
+
+    A bias is the same for all that a normalization over the batch, or over groups of a single channel, takes the mean of; a
+    scale is the same for all that it takes the deviation of. A single number scales everything.
+    """
+    is_scale = SCALES.fullmatch(node.name()) is not None
+    if not is_scale and not LAYERS.fullmatch(node.name()):
+        return False
+    waiting, seen = list(parents.get(node, [])), set[Any]()
+    found = False
+    while waiting:
+        above = waiting.pop()
+        if above in seen:
+            continue
+        seen.add(above)
+        if RELAYS.fullmatch(above.name()):
+            waiting += parents.get(above, [])
+        elif _takes_out(above, elements) or (is_scale and elements == 1 and NORMS.fullmatch(above.name())):
+            found = True
+        else:
+            return False
+    return found
+
+
+def _takes_out(norm: Any, channels: int) -> bool:
+    if BATCH_NORM.fullmatch(norm.name()):
+        shape = norm._input_metadata[0].shape  # noqa: SLF001
+        # An instance normalization is one over a batch of one, with the channels of every row beside each other.
+        return bool(getattr(norm, "_saved_training", True)) and len(shape) > 1 and int(shape[1]) % channels == 0
+    if norm.name().startswith("NativeGroupNormBackward"):
+        return bool(norm._saved_group == norm._saved_C == channels)  # noqa: SLF001
+    return False
+
+
+def operator_of(node: str) -> str:
+    """Return the forward operator whose backward is this node.
+
+    >>> operator_of("NativeLayerNormBackward0"), operator_of("MyOwnBackward")
+    ('native_layer_norm', 'MyOwn')
+    """
+    match = NODE.fullmatch(node)
+    if not match:
+        return node
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", match["operator"]).lower() if match["number"] else match["operator"]
+
+
+def tensors_in(output: Any) -> list[Tensor]:
+    """Return the tensors among what a model put out, however deep in lists and mappings."""
+    if isinstance(output, Tensor):
+        return [output]
+    parts = output.values() if hasattr(output, "values") else output if isinstance(output, tuple | list) else ()
+    return [tensor for part in parts for tensor in tensors_in(part)]

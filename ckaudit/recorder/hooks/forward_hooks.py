@@ -1,0 +1,371 @@
+"""Looks at one forward pass: hooks that are there only while a checkpoint is due."""
+
+from collections.abc import Callable, Container, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
+from time import perf_counter
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from msgspec import UNSET
+from msgspec.structs import replace
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from ckaudit.contract.manifest import AttentionDirection
+from ckaudit.contract.model_sections import AttentionStats
+from ckaudit.contract.sizes import SizedPart
+from ckaudit.contract.tensor_names import depth_of, layer_names
+from ckaudit.recorder.checks.directions import seen_direction, stated_direction
+from ckaudit.recorder.guard import Guard, logger
+from ckaudit.recorder.hooks.attention_hooks import AttentionWatch
+from ckaudit.recorder.hooks.deferred_stats import DeferredStats
+from ckaudit.recorder.hooks.forward_stats import ForwardStats
+from ckaudit.recorder.hooks.hook import Hook
+from ckaudit.recorder.hooks.sdpa_sample import SEQUENCES, Call, largest_logits, sample_stats, take
+from ckaudit.recorder.loop.vitals import Readings, Vitals, blocks
+from ckaudit.recorder.model.tensor_table import CONVOLUTION, kind_of
+from ckaudit.recorder.stats.activation_stats import Output, activation_stats, note
+from ckaudit.recorder.stats.arrays import local
+from ckaudit.recorder.stats.attention_stats import attention_stats, four_dimensional, max_logits
+from ckaudit.recorder.stats.float32_rounding import shortest
+from ckaudit.recorder.stats.moe import CAPACITY, CHOICES, may_route, moe_stats, told
+
+FUNCTIONS = ("relu", "gelu", "silu", "swish", "mish", "sigmoid", "tanh", "elu", "glu", "softplus", "activation")
+
+
+class ForwardHooks:
+    """Attaches hooks to the chosen modules, and takes them away again.
+
+    Args:
+        model: The model.
+        guard: Keeps a failing hook away from the forward pass.
+        modules: Glob patterns of modules whose outputs are measured; None: the default choice.
+        probabilities: Glob patterns of modules that put out attention probabilities (B, H, Q, K).
+        logits: The same for the logits before softmax.
+        queries: Queries of each sequence at which other attention is computed again; 0: it is not looked at.
+        causal: Whether a query must not see later keys; None: look.
+        kv_heads: Key and value heads of each layer, where queries share them.
+        routers: Glob patterns of modules that put out the logits of experts.
+        experts_per_token: Experts of each token; None: ask router and model.
+        hookable: Names of the modules that may be hooked.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        guard: Guard,
+        *,
+        modules: Sequence[str] | None,
+        probabilities: Sequence[str],
+        logits: Sequence[str],
+        queries: int,
+        causal: bool | None,
+        kv_heads: int | None,
+        routers: Sequence[str],
+        experts_per_token: int | None,
+        hookable: Container[str],
+    ) -> None:
+        named = dict(model.named_modules())
+        mine = {name: module for name, module in named.items() if name in hookable}
+        self._model, self._guard, self._causal, self._kv_heads = model, guard, causal, kv_heads
+        self._queries, self._experts_per_token = queries, experts_per_token
+        chosen = chosen_modules(model, modules, without=(*probabilities, *logits))
+        self._modules = {name: module for name, module in chosen.items() if name in mine}
+        self._probabilities = {name: module for name, module in mine.items() if matches(name, probabilities)}
+        self._logits = {name: module for name, module in mine.items() if matches(name, logits)}
+        self._routers = {name: mine[name] for name in mine if matches(name, routers) and may_route(model, name)}
+        self._blocks = blocks(mine)
+        self._layers = layer_names([*self._probabilities]) | layer_names([*self._logits])
+        shown = [each for name in self._probabilities for each in (name, name.rpartition(".")[0])]
+        # Under a mode that sees calls, a part inside `torch.compile` would be compiled again.
+        eager = all(name in mine or isinstance(module, torch.jit.ScriptModule) for name, module in named.items())
+        watch = AttentionWatch(mine, guard, without=shown)
+        is_needed = bool(watch.expected) or not self._probabilities  # a model that shows all of its attention need not be watched
+        self._watch = watch if queries and eager and is_needed else None
+        self._handles: list[RemovableHandle] = []
+        self._expects, self._has_said_unseen = frozenset[str](), False
+        self._outputs: dict[str, Output] = {}
+        self._put_off = DeferredStats(self._looking)
+        self._seen, self._readings, self._counts_dead = ForwardStats(), Readings(), False
+
+    @property
+    def seconds(self) -> float:
+        """Time that the hooks have taken since they were attached."""
+        return self._seen.seconds
+
+    @property
+    def modules(self) -> list[str]:
+        """Names of the modules whose outputs are measured."""
+        return [*self._modules]
+
+    @property
+    def parts(self) -> list[SizedPart]:
+        """The layers whose attention can be had; how many heads they have is not known before the forward pass."""
+        return [SizedPart(self._layers[name], depth_of(name), 1) for name in self._probabilities]
+
+    @property
+    def expected(self) -> list[SizedPart]:
+        """All layers whose attention will probably be seen, with their heads as far as modules say them."""
+        computed = self._watch.expected if self._watch else {}
+        return [*self.parts, *(SizedPart(name, depth_of(name), heads) for name, heads in computed.items())]
+
+    def attach(self, encoding: Literal["nested", "q8", "none"], grid_depths: frozenset[int | None]) -> None:
+        """Look at the next forward pass; layers in `grid_depths` get grids."""
+        self.detach()
+
+        def grid(name: str) -> Literal["nested", "q8"] | None:
+            return encoding if encoding != "none" and depth_of(name) in grid_depths else None
+
+        for name, module in self._modules.items():
+            self._hook(module, name, self._activation(name, count_dead=is_function(module)))
+        for name, module in self._probabilities.items():
+            outer = name.rpartition(".")[0]
+            stated = self._stated(outer, self._model.get_submodule(outer))
+            self._hook(module, name, self._attention(self._layers[name], grid(name), stated))
+        for name, module in self._logits.items():
+            self._hook(module, name, self._logit(self._layers[name]))
+        for name, module in self._routers.items():
+            self._hook(module, name, self._routing(name))
+        if self._watch:
+            self._expects = frozenset(self._watch.expected)
+            self._watch.attach(self._once(lambda name, module, call: self._computed(name, module, call, grid(name))))
+
+    def attach_vitals(self, *, dead: bool = False) -> None:
+        """Look at the next forward pass for vitals only, at blocks and attention; `dead` adds dead units and heads."""
+        self.detach()
+        self._counts_dead, readings = dead, self._readings
+        for name, module in self._blocks.items():
+            self._hook(module, name, _with_tensor(partial(readings.see_block, name)))
+        for name, module in self._probabilities.items():
+            self._hook(module, name, _with_attention(partial(readings.see_probabilities, causal=self._causal)))
+        for name, module in self._logits.items():
+            self._hook(module, name, _with_attention(readings.see_logits))
+        for name, module in self._modules.items() if dead else ():
+            if is_function(module):
+                self._hook(module, name, _with_tensor(partial(readings.see_function, name)))
+        if self._watch:
+            self._watch.attach(self._once(lambda _name, _module, call: readings.see_call(call)))
+
+    def detach(self) -> ForwardStats:
+        """Take the hooks away and return what they saw."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._put_off.look()
+        if self._watch:
+            self._watch.detach()
+            self._say_unseen(self._expects & self._watch.ran)
+        self._expects = frozenset()
+        seen, self._seen, self._readings = self._seen, ForwardStats(), Readings()
+        outputs, self._outputs = self._outputs, {}
+        with self._guard("activations"):
+            seen.activations = dict(zip(outputs, activation_stats([*outputs.values()]), strict=True))
+        seen.name_layers(shown={self._layers[name] for name in self._probabilities})
+        return seen
+
+    def _say_unseen(self, attending: frozenset[str]) -> None:
+        unseen = sorted(attending - {"" if name == "model" else name for name in self._seen.computed})
+        if unseen and not self._has_said_unseen:
+            self._has_said_unseen = True
+            logger.warning(
+                "attention in %d modules, such as %s, is computed out of sight and not recorded", len(unseen), unseen[0]
+            )
+
+    def detach_vitals(self) -> Vitals:
+        """Take the hooks away and return the vitals that they saw."""
+        readings = self._readings
+        self.detach()
+        return readings.vitals(dead=self._counts_dead)
+
+    def _hook(self, module: nn.Module, name: str, look: Callable[[Any], None]) -> None:
+        waiting = True
+
+        def first(output: Any) -> None:
+            nonlocal waiting
+            # Validation runs without gradients; a second call is a second micro-batch or a recomputation.
+            if not waiting or not torch.is_grad_enabled():
+                return
+            waiting = False
+            self._looking(name, partial(look, output))
+
+        self._handles.append(module.register_forward_hook(Hook(first)))
+
+    def _once(self, look: Callable[[str, nn.Module, Call], None]) -> Callable[[str, nn.Module, Callable[[], Call | None]], None]:
+        """Return what looks at the first call of each module."""
+        known = set[str]()
+
+        def first(name: str, module: nn.Module, call: Callable[[], Call | None]) -> None:
+            if name in known:
+                return
+            known.add(name)
+
+            def look_at() -> None:
+                if (made := call()) is not None:
+                    look(name, module, made)
+
+            self._looking(f"the attention of {name}", look_at)
+
+        return first
+
+    def _looking(self, what: str, look: Callable[[], None]) -> None:
+        start = perf_counter()
+        # A mode that watches the model need not watch this.
+        with self._guard(f"looking at {what}"), torch.no_grad(), torch._C.DisableTorchFunction():  # noqa: SLF001
+            look()
+        self._seen.seconds += perf_counter() - start
+
+    def _activation(self, name: str, *, count_dead: bool) -> Callable[[Any], None]:
+        def look(tensor: Tensor) -> None:
+            self._outputs[name] = note(tensor, count_dead=count_dead)
+
+        return _with_tensor(look)
+
+    def _attention(
+        self, layer: str, grid: Literal["nested", "q8"] | None, stated: AttentionDirection | None
+    ) -> Callable[[Any], None]:
+        def look(tensor: Tensor) -> None:
+            some = tensor[:SEQUENCES]
+            if self._put_off.has_room(some.numel()):
+                self._put_off.add(layer, some.numel(), partial(self._shown, layer, some.clone(), grid, stated))
+            else:
+                self._shown(layer, some, grid, stated)
+
+        return _with_attention(look)
+
+    def _stated(self, name: str, module: nn.Module) -> AttentionDirection | None:
+        by_user: dict[bool | None, AttentionDirection] = {True: "causal", False: "bidirectional"}
+        return stated_direction(name, module) or by_user.get(self._causal)
+
+    def _shown(
+        self, layer: str, probabilities: Tensor, grid: Literal["nested", "q8"] | None, stated: AttentionDirection | None
+    ) -> None:
+        count, keys = probabilities.shape[2:]
+        own = np.arange(count) + (keys - count)
+        direction = seen_direction(stated, probabilities, own, queries=count, is_certain=self._causal is not None)
+        if direction is not None:
+            self._seen.directions[layer] = direction
+        self._seen.attention[layer], lowest = attention_stats(probabilities, causal=self._causal, grid=grid)
+        _without_prefix(self._seen.attention[layer], direction)
+        if self._kv_heads is not None:
+            self._seen.attention[layer].kv_heads = self._kv_heads
+        self._seen.entropies += [] if lowest is None else [lowest]
+
+    def _logit(self, layer: str) -> Callable[[Any], None]:
+        def look(tensor: Tensor) -> None:
+            self._seen.logits[layer] = max_logits(tensor)
+
+        return _with_attention(look)
+
+    def _computed(self, name: str, module: nn.Module, call: Call, grid: Literal["nested", "q8"] | None) -> None:
+        some, top = call.first_sequences(), largest_logits(call)
+        size = sum(each.numel() for each in some.given)
+        if self._put_off.has_room(size):
+            self._put_off.add(f"the attention of {name}", size, partial(self._sampled, name, module, some.copied(), grid, top))
+        else:
+            self._sampled(name, module, some, grid, top)
+
+    def _sampled(self, name: str, module: nn.Module, call: Call, grid: Literal["nested", "q8"] | None, top: list[float]) -> None:
+        sample = take(call, queries=self._queries, with_cells=grid is not None)
+        if sample is None:
+            return
+        groups = getattr(module, "num_key_value_groups", 1)
+        if self._kv_heads is not None:
+            sample = replace(sample, kv_heads=self._kv_heads)
+        elif isinstance(groups, int) and groups > 1:
+            # The keys may have been repeated before the call.
+            sample = replace(sample, kv_heads=call.shape[1] // groups)
+        found = sample_stats(sample, causal=self._causal, grid=grid)
+        if found is None:
+            return
+        stats, lowest = found
+        stats.max_logit_per_head = [shortest(value) for value in top]
+        self._seen.computed[name or "model"] = stats
+        stated, own = self._stated(name, module), sample.queries.own
+        is_certain = self._causal is not None
+        direction = seen_direction(stated, sample.probabilities, own, queries=call.shape[2], is_certain=is_certain)
+        if direction is not None:
+            self._seen.looks[name or "model"] = direction
+        _without_prefix(stats, direction)
+        self._seen.entropies += [] if lowest is None else [lowest]
+
+    def _routing(self, name: str) -> Callable[[Any], None]:
+        def look(output: Any) -> None:
+            capacity = told(self._model, name, (CAPACITY,))
+            choices = self._experts_per_token or told(self._model, name, CHOICES) or (1 if capacity else None)
+            if (stats := moe_stats(output, choices=choices, capacity=capacity)) is not None:
+                self._seen.routers[name] = stats
+
+        return look
+
+
+def _without_prefix(stats: AttentionStats, direction: AttentionDirection | None) -> None:
+    """Take the tokens that a prefix reads both ways from the weight on later tokens: where one shows, that is all of it."""
+    if direction == "prefix" and stats.upper_triangle_mass_per_head is not UNSET:
+        stats.upper_triangle_mass_per_head = [0.0] * len(stats.upper_triangle_mass_per_head)
+
+
+def _with_tensor(look: Callable[[Tensor], None]) -> Callable[[Any], None]:
+    """Return what looks at the tensor that a module puts out, where there is one."""
+
+    def look_at(output: Any) -> None:
+        if (tensor := output_tensor(output)) is not None:
+            look(tensor)
+
+    return look_at
+
+
+def _with_attention(look: Callable[[Tensor], None]) -> Callable[[Any], None]:
+    """Return what looks at the (B, H, Q, K) tensor that a module puts out, where there is one."""
+
+    def look_at(output: Any) -> None:
+        if (tensor := four_dimensional(output)) is not None:
+            look(tensor)
+
+    return look_at
+
+
+# Which modules of a torch model have their output looked at.
+def chosen_modules(model: nn.Module, patterns: Sequence[str] | None, without: Sequence[str] = ()) -> dict[str, nn.Module]:
+    """Return the modules whose output is measured, by name.
+
+    Args:
+        model: The model.
+        patterns: Glob patterns of module names; None chooses blocks, norms, embeddings, activation functions, convolutions
+            and the linear layers outside attention and head.
+        without: Glob patterns of names that are never chosen.
+    """
+    named = {name: module for name, module in model.named_modules() if name and not matches(name, without)}
+    if patterns is not None:
+        return {name: module for name, module in named.items() if matches(name, patterns)}
+    return {name: module for name, module in named.items() if _is_of_interest(name, module)}
+
+
+def is_function(module: nn.Module) -> bool:
+    """Return whether a module without parameters is an activation function, by the name of its class."""
+    name = type(module).__name__.lower()
+    return any(word in name for word in FUNCTIONS) and not list(module.children()) and "softmax" not in name
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Return whether a module's name fits one of the glob patterns."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _is_of_interest(name: str, module: nn.Module) -> bool:
+    own = type(module).__name__.lower()
+    is_block = name.rpartition(".")[2].isdecimal() and bool(list(module.children()))
+    if is_block or is_function(module) or isinstance(module, (nn.Embedding, *CONVOLUTION)) or "norm" in own:
+        return True
+    weight = getattr(module, "weight", None)
+    if not isinstance(weight, Tensor) or weight.ndim != 2 or list(module.children()):
+        return False
+    return kind_of(f"{name}.weight", module, weight.shape) in ("mlp", "other")
+
+
+def output_tensor(output: Any) -> Tensor | None:
+    """Return the tensor that a module put out, the first of a tuple, or what this rank has of it; None where none is floating."""
+    if isinstance(output, tuple | list) and output:
+        output = output[0]
+    return local(output) if isinstance(output, Tensor) and output.is_floating_point() else None

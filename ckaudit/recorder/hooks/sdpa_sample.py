@@ -1,0 +1,237 @@
+"""Attention that a kernel computes in one piece: its logits and probabilities, again, for a sample of queries."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ckaudit.contract.grids import encode_grids, sample_indices
+from ckaudit.contract.model_sections import AttentionStats
+from ckaudit.recorder.stats.arrays import double, to_numpy
+from ckaudit.recorder.stats.attention_stats import Queries, attention_stats
+
+ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+# Masks that are not boolean add -1e4, -1e9, the smallest number of a type, or minus infinity. No sane logit comes near.
+FORBIDDEN = -8e3
+LARGEST = 2**24  # logits computed at a time: 64 MiB
+SEQUENCES = 2
+
+
+class Call(Struct, frozen=True):
+    """One computation of attention, from which the logits of any query can be had again.
+
+    Attributes:
+        shape: Sequences, query heads, queries and keys.
+        device: Where its tensors are.
+        first: Index of the key at the first query's own place.
+        kv_heads: Key heads, where several query heads share one.
+        given: What the logits are made of; the first dimension of each are the sequences, or one for all of them.
+        logits: Takes what is `given`, a number of sequences and the places of n queries; returns scaled logits (b, H, n, K) in
+            float32, new ones, with what a mask adds, and whether each key may be seen, in a shape that fits them.
+    """
+
+    shape: tuple[int, int, int, int]
+    device: torch.device
+    first: int
+    kv_heads: int | None
+    given: tuple[Tensor, ...]
+    logits: Callable[[Sequence[Tensor], int, Tensor], tuple[Tensor, Tensor]]
+
+    def first_sequences(self, count: int = SEQUENCES) -> "Call":
+        """Return the same of the first sequences alone."""
+        return replace(self, shape=(min(count, self.shape[0]), *self.shape[1:]), given=tuple(each[:count] for each in self.given))
+
+    def some_sequences(self, start: int, end: int) -> "Call":
+        """Return the same of sequences from `start` to before `end`; what all sequences share stays as it is."""
+        batch = self.shape[0]
+        given = tuple(each[start:end] if len(each) == batch else each for each in self.given)
+        return replace(self, shape=(min(end, batch) - start, *self.shape[1:]), given=given)
+
+    def copied(self) -> "Call":
+        """Return the same from copies, that the model does not write to."""
+        return replace(self, given=tuple(each.clone() for each in self.given))
+
+
+class Sample(Struct, frozen=True):
+    """Some queries of a call.
+
+    Attributes:
+        probabilities: After softmax, (b, H, n, K); nothing where a query may see no key.
+        logits: Before it, minus infinity where a key must not be seen.
+        queries: Where they stand and how many keys they see.
+        kv_heads: Key heads, where several query heads share one.
+        cells: Probabilities of the first sequence at the queries and keys of a grid, (H, r, c), where asked for.
+    """
+
+    probabilities: Tensor
+    logits: Tensor
+    queries: Queries
+    kv_heads: int | None = None
+    cells: Tensor | None = None
+
+
+def fused_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    """Return a call of `scaled_dot_product_attention`; None where its tensors are not of shape (B, H, L, E) or (B, L, E).
+
+    Its causal mask starts at the first key, whatever the number of queries, as its definition has it. A query without
+    such a mask stands at the end of the keys.
+    """
+    given = dict(zip(ARGUMENTS, args, strict=False)) | dict(kwargs)
+    query, key, mask = _with_heads(given["query"]), _with_heads(given["key"]), given.get("attn_mask")
+    if query is None or key is None:
+        return None
+    if mask is not None and mask.ndim == 3 and given["query"].ndim == 3:
+        mask = mask.unsqueeze(1)
+    masks = () if mask is None else (mask.detach()[(None,) * (4 - mask.ndim)],)
+    batch, heads, queries, size = query.shape
+    scale, causal = given.get("scale"), bool(given.get("is_causal", False))
+    shape = (batch, heads, queries, key.shape[2])
+
+    def logits(given: Sequence[Tensor], sequences: int, rows: Tensor) -> tuple[Tensor, Tensor]:
+        query, key, *masks = given
+        # All of them need no copy.
+        some = query[:sequences] if len(rows) == queries else query[:sequences, :, rows]
+        found = _products(some, key[:sequences])
+        found *= 1 / math.sqrt(size) if scale is None else scale
+        keys = torch.arange(shape[3], device=query.device)
+        seen = keys <= rows[:, None] if causal else torch.ones_like(keys, dtype=torch.bool).expand(len(rows), -1)
+        if not masks:
+            return found, seen
+        part = masks[0].broadcast_to((len(query), *shape[1:]))[:sequences, :, rows]
+        return (found, seen & part) if part.dtype == torch.bool else (found + part, seen & ~(part <= FORBIDDEN))
+
+    first, kv_heads = 0 if causal else shape[3] - queries, key.shape[1] if key.shape[1] < heads else None
+    return Call(shape, query.device, first, kv_heads, (query, key, *masks), logits)
+
+
+def softmax_call(logits: Tensor, heads: int | None = None) -> Call | None:
+    """Return the attention whose logits (B, H, Q, K), or (B * H, Q, K) where `heads` are known, go through a softmax.
+
+    None where there is one key more than queries: that is a sink beside the keys, and no query's place is known.
+    """
+    if logits.ndim == 3 and heads and logits.shape[0] % heads == 0:
+        logits = logits.reshape(-1, heads, *logits.shape[1:])
+    if logits.ndim != 4 or not logits.is_floating_point() or logits.is_nested:
+        return None
+    batch, count, queries, keys = logits.shape
+    if keys == queries + 1:
+        return None
+
+    def part(given: Sequence[Tensor], sequences: int, rows: Tensor) -> tuple[Tensor, Tensor]:
+        found = given[0][:sequences, :, rows]
+        return found.float(), ~(found <= FORBIDDEN)
+
+    return Call((batch, count, queries, keys), logits.device, keys - queries, None, (logits.detach(),), part)
+
+
+def sampled(size: int, count: int) -> NDArray[np.intp]:
+    """Return so many places, evenly spread, the first and the last always among them; all where there are fewer.
+
+    >>> sampled(10, 4).tolist(), sampled(2, 64).tolist()
+    ([0, 3, 6, 9], [0, 1])
+    """
+    count = min(size, count)
+    return np.arange(count) * (size - 1) // max(count - 1, 1)
+
+
+def take(
+    call: Call, *, queries: int, sequences: int = SEQUENCES, largest: int = LARGEST, with_cells: bool = False
+) -> Sample | None:
+    """Return a sample of a call's queries; None where it has none, or no keys.
+
+    Args:
+        call: The call.
+        queries: Most queries of each sequence.
+        sequences: Most sequences of the batch.
+        largest: Most logits; fewer sequences, then fewer queries are taken where there would be more.
+        with_cells: Whether a grid is wanted, which has its own queries, those of every grid.
+    """
+    batch, heads, count, keys = call.shape
+    if not math.prod(call.shape):
+        return None
+    room = largest // (heads * keys)
+    sequences = max(1, min(batch, sequences, room // queries))
+    sample = _sample(call, sequences, sampled(count, max(2, min(queries, room // sequences))))
+    if not with_cells:
+        return sample
+    rows, columns = (sample_indices(size) for size in (count, keys))
+    return replace(sample, cells=_sample(call, 1, rows).probabilities[0][..., columns])
+
+
+def _sample(call: Call, sequences: int, places: NDArray[np.intp]) -> Sample:
+    logits, seen = call.logits(call.given, sequences, torch.as_tensor(places, device=call.device))
+    count = seen.sum(-1).broadcast_to(logits.shape[:-1])  # (b, H, n)
+    logits.masked_fill_(~seen, -math.inf)
+    probabilities = logits.softmax(-1)
+    if bool((see_nothing := count == 0).any()):
+        probabilities.masked_fill_(see_nothing[..., None], 0.0)
+    return Sample(probabilities, logits, Queries(places + call.first, count.double()), call.kv_heads)
+
+
+def sample_stats(
+    sample: Sample, *, causal: bool | None = None, grid: Literal["nested", "q8"] | None = None
+) -> tuple[AttentionStats, float | None] | None:
+    """Return the statistics of a call's sampled queries, and the smallest normalized entropy of its heads.
+
+    None where none of them may see a key. The arguments are those of `attention_stats`; a grid is of the sample's cells.
+    """
+    if not bool((sample.queries.seen > 0).any()):
+        return None
+    stats, lowest = attention_stats(sample.probabilities, causal=causal, queries=sample.queries)
+    stats.kv_heads = UNSET if sample.kv_heads is None else sample.kv_heads
+    if grid and sample.cells is not None:
+        stats.sampled_qk_grid_32x32_per_head = encode_grids(to_numpy(double(sample.cells)), grid)
+    return stats, lowest
+
+
+def largest_logits(call: Call, *, largest: int = LARGEST) -> list[float]:
+    """Return the largest finite logit of each head over all sequences, queries and keys that may be seen (M19), shape (H,).
+
+    NaN where there is none. They are computed in blocks.
+
+    Args:
+        call: The call.
+        largest: Most logits at a time; more only where a single query of all heads has more keys.
+    """
+    batch, heads, count, keys = call.shape
+    top = torch.full((heads,), -math.inf, device=call.device)
+    if not math.prod(call.shape):
+        return [math.nan] * heads
+    at_once = max(1, largest // (heads * count * keys))
+    rows = min(count, max(1, largest // (heads * keys)))
+    for start in range(0, batch, at_once):
+        part = call.some_sequences(start, start + at_once)
+        for first in range(0, count, rows):
+            places = torch.arange(first, min(first + rows, count), device=call.device)
+            logits, seen = part.logits(part.given, part.shape[0], places)
+            found = logits.masked_fill_(~seen, -math.inf).amax((0, 2, 3))
+            if bool((found.isnan() | found.isposinf()).any()):
+                found = logits.masked_fill_(~logits.isfinite(), -math.inf).amax((0, 2, 3))
+            top = torch.maximum(top, found)
+    return [value if math.isfinite(value) else math.nan for value in top.tolist()]
+
+
+def _with_heads(tensor: Tensor) -> Tensor | None:
+    """Return a tensor (B, H, L, E), with one head where it had no such dimension."""
+    if tensor.is_nested or tensor.ndim not in (3, 4):
+        return None
+    return tensor.detach() if tensor.ndim == 4 else tensor.detach().unsqueeze(1)
+
+
+def _products(query: Tensor, key: Tensor) -> Tensor:
+    """Return the products of queries and keys in float32; neighbouring query heads share a key head where there are fewer."""
+    if torch.is_autocast_enabled(query.device.type):
+        # The product would be one of half precision.
+        with torch.autocast(query.device.type, enabled=False):
+            return _products(query, key)
+    batch, heads, count, size = query.shape
+    if heads == key.shape[1]:
+        return query.float() @ key.float().transpose(-1, -2)
+    groups = query.float().reshape(batch, key.shape[1], -1, count, size)
+    return (groups @ key.float()[:, :, None].transpose(-1, -2)).reshape(batch, heads, count, -1)

@@ -1,0 +1,315 @@
+"""What was asked for beyond the standing record, kept until a line or a checkpoint takes it."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from msgspec import UNSET
+from msgspec.structs import replace
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
+
+from ckaudit.contract.analysis import Checkpoint
+from ckaudit.contract.manifest import TensorFacts
+from ckaudit.contract.model_sections import ProbeStats
+from ckaudit.contract.run_sections import Parity
+from ckaudit.recorder.checks.curvature import Curvature, trace_of
+from ckaudit.recorder.checks.fixed_batch import FixedBatch
+from ckaudit.recorder.checks.gradient_check import GradientCheck, check_gradients
+from ckaudit.recorder.checks.noise_scale import Noise, NoiseScale
+from ckaudit.recorder.checks.probe_loss import LossOf
+from ckaudit.recorder.data.batch_stats import TOKEN_TYPES, pair
+from ckaudit.recorder.data.fingerprint import row_fingerprints
+from ckaudit.recorder.distributed.rank_gradient_noise import RankNoise
+from ckaudit.recorder.files.run_folder import RunFolder
+from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.hooks.autograd_trace import PathTrace, Reader, operator_of
+from ckaudit.recorder.loop.step_state import StepState
+from ckaudit.recorder.model.collector import Collector
+from ckaudit.recorder.model.tensor_table import is_spread
+from ckaudit.recorder.stats.arrays import dtype_name, is_sharded
+from ckaudit.recorder.stats.float32_rounding import shorten, shortest
+
+FIRST = "pinned"  # the pinned batch whose values stand in the line without a label
+
+NAME = "held_out_rows_trained_on"
+
+MOST = 2**16  # rows that are remembered of either kind
+
+LEAST = 24  # tokens of a row, padding aside: shorter ones come again by chance. Lee et al. (2022) count from 50 on
+
+# Operators of ATen that move no element.
+FREE = frozenset(
+    f"aten::{name}"
+    for name in """
+    t transpose permute view _unsafe_view reshape _reshape_alias as_strided expand expand_as select slice split narrow unsqueeze
+    squeeze detach alias resolve_conj resolve_neg empty empty_like empty_strided new_empty lift_fresh numpy_T
+    """.split()  # noqa: SIM905  one word a line would take five times the room
+)
+
+
+class KernelWatch:
+    """Profiles what runs between its making and `stop`: one forward and backward pass.
+
+    PyTorch numbers the operators of a forward pass, and a node of the backward graph carries the number of its operator:
+    so what ran for one tensor is known exactly, and not by name or shape. A CPU's kernels have no names; there the operators
+    of ATen that did the work stand for them.
+
+    Args:
+        model: The model.
+        hookable: Whether it may be hooked; without, nothing is found.
+
+    Raises:
+        RuntimeError: If something else is being profiled: there is one profiler, and it would lose what it saw.
+    """
+
+    def __init__(self, model: nn.Module, *, hookable: bool) -> None:
+        if torch._C._autograd._profiler_enabled():  # noqa: SLF001  there is no public name
+            raise RuntimeError("another profile is being taken")
+        on_device = [ProfilerActivity.CUDA] if torch.cuda.is_available() else []
+        self._profiler = profile(activities=[ProfilerActivity.CPU, *on_device])
+        self._profiler.start()
+        self._paths = PathTrace(model, hookable=hookable)
+
+    def stop(self, table: Mapping[str, TensorFacts]) -> dict[str, TensorFacts]:
+        """Stop, and return the table of tensors with the kernels of each that was seen."""
+        self._paths.close()
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.synchronize()
+        self._profiler.stop()
+        numbered: dict[int, list[Any]] = {}
+        for event in self._profiler.events() or ():  # type: ignore[no-untyped-call]
+            numbered.setdefault(event.sequence_nr, []).append(event)
+        found = {name: kernels_for(self._paths.readers_of(name), numbered) for name in table}
+        return {name: replace(facts, kernels=found[name]) if found[name] else facts for name, facts in table.items()}
+
+
+class HeldOut:
+    """The rows that were told to be held out, and those of them that were met in a batch of the training.
+
+    Rows are equal where all their elements are, padding included. Two that differ have the same hash once in 2^63.
+
+    Args:
+        most: Rows that are remembered of either kind; later ones are not.
+    """
+
+    def __init__(self, *, most: int = MOST) -> None:
+        self._most = most
+        self._held, self._trained, self._met = set[int](), set[int](), set[int]()
+
+    def tell(self, batch: Any) -> None:
+        """Take the rows of a batch as held out."""
+        rows = _rows(batch)
+        if len(self._held) < self._most:
+            self._held |= rows
+            self._met |= rows & self._trained
+
+    def look(self, batch: Any) -> dict[str, float]:
+        """Compare a batch of the training, and return the value of its step; nothing where there is nothing to compare."""
+        if not self._held or not (rows := _rows(batch)):
+            return {}
+        if len(self._trained) < self._most:
+            self._trained |= rows
+        self._met |= rows & self._held
+        return {NAME: shorten(100 * len(self._met) / len(self._held))}
+
+
+class Requests:
+    """Pinned batches, and results that wait for a checkpoint.
+
+    Attributes:
+        held_out: The rows that training should not see.
+
+    Args:
+        model: The model.
+        collector: Knows where gradients are kept.
+        folder: Where `run.json` is.
+        guard: Keeps one that fails away from the others.
+        hookable: Whether the model may be hooked.
+        world_size: How many ranks train together.
+    """
+
+    def __init__(
+        self, model: nn.Module, collector: Collector, folder: RunFolder, guard: Guard, *, hookable: bool, world_size: int
+    ) -> None:
+        self._world_size = world_size
+        self._model, self._collector, self._folder, self._guard, self._hookable = model, collector, folder, guard, hookable
+        self._pinned: dict[str, FixedBatch] = {}
+        self._parity: Parity | None = None
+        self._noise = NoiseScale()
+        self._ranks: tuple[RankNoise, float] | None = None
+        self._watch: KernelWatch | None = None
+        self.held_out = HeldOut()
+
+    def pin(self, name: str, batch: Any, loss: LossOf, *, shift: int, held_out: bool | None) -> dict[str, float]:
+        """Show a batch to the model at every checkpoint from now on, and return the values of its first showing.
+
+        Raises:
+            TypeError: If the model's parameters are spread over ranks.
+        """
+        self._refuse_spread()
+        pinned = FixedBatch(batch, loss, shift=shift, held_out=held_out, hookable=self._hookable)
+        values = _labelled(pinned.read(self._model, name).scalars, name)
+        self._pinned[name] = pinned
+        if held_out:
+            self.held_out.tell(batch)
+        return values
+
+    def check_gradients(self, batch: Any, loss: LossOf, *, per_tensor: int) -> GradientCheck:
+        """Compare gradients with central differences; the next checkpoint says where they are furthest apart.
+
+        Raises:
+            TypeError: If the model's parameters are spread over ranks.
+        """
+        self._refuse_spread()
+        found = check_gradients(self._model, batch, loss, per_tensor=per_tensor)
+        self._parity = Parity(gradient_error=shortest(found.worst_error), gradient_worst_tensor=found.worst_tensor or UNSET)
+        return found
+
+    def micro_batch(self, examples: float) -> None:
+        """Look at the gradients as one more micro-batch of so many examples left them.
+
+        Raises:
+            TypeError: If ranks hold parts of them.
+        """
+        gradients, scale = self._collector.scaled_gradients()
+        if any(map(is_sharded, gradients.values())):
+            raise TypeError("each rank has only a part of the gradients")
+        self._noise.add(gradients, examples, scale=scale)
+
+    def rank_batch(self, examples: float) -> None:
+        """Compare this rank's gradient, of so many examples, with the mean over ranks, in the step under way.
+
+        Raises:
+            RuntimeError: If there is only one rank.
+            TypeError: If ranks hold parts of the gradients.
+        """
+        self._refuse_spread()
+        if self._world_size < 2:
+            raise RuntimeError("there is only one rank")
+        seen = RankNoise(self._collector.weights.values(), self._guard) if self._ranks is None else self._ranks[0]
+        seen.watch()
+        self._ranks = seen, examples
+
+    def profile(self) -> None:
+        """Profile from now on until the step under way is finished."""
+        if self._watch is None:
+            self._watch = KernelWatch(self._model, hookable=self._hookable)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing was asked for that a step has to settle."""
+        return self._watch is None and self._ranks is None and not self._noise.is_waiting
+
+    def settle(self, attempt: StepState, batch: Any = None) -> None:
+        """Write down what a profile saw, and put what micro-batches and held-out rows say into the step's values.
+
+        A value that was logged stays.
+
+        Args:
+            attempt: The step.
+            batch: Its batch, of which the rows are compared with those held out where the step is looked at.
+        """
+        if attempt.is_watched:
+            with self._guard("looking for held-out rows"):
+                attempt.note(self.held_out.look(batch))
+        if self._watch is not None:
+            watch, self._watch = self._watch, None
+            with self._guard("profiling a step"):
+                self._folder.describe(later=True, tensors=watch.stop(self._folder.tensors))
+        if self._noise.is_waiting:
+            with self._guard("the gradient noise scale"):
+                _say(self._noise.settle(), attempt)
+        if self._ranks is not None:
+            self._compare_ranks(attempt, *self._ranks)
+
+    def _compare_ranks(self, attempt: StepState, seen: RankNoise, examples: float) -> None:
+        with self._guard("the gradient noise scale"):
+            scaled = 1.0 if attempt.loss_scale is None else attempt.loss_scale**2
+            if (pair := seen.take()) is not None:
+                big = examples * self._world_size
+                _say(self._noise.compare(pair.own / scaled, pair.mean / scaled, small=examples, big=big), attempt)
+
+    def measure_curvature(self, loss: Tensor | Callable[[], Tensor], *, samples: int, seed: int) -> Curvature:
+        """Return the trace of the Hessian by all trainable parameters.
+
+        Raises:
+            TypeError: If the model's parameters are spread over ranks.
+        """
+        self._refuse_spread()
+        trainable = [parameter for parameter in self._model.parameters() if parameter.requires_grad]
+        return trace_of(self._model, loss, trainable, samples=samples, seed=seed)
+
+    def _refuse_spread(self) -> None:
+        if is_spread(self._model):
+            raise TypeError("one rank alone cannot run a model that is spread over all")
+
+    def fill(self, checkpoint: Checkpoint, attempt: StepState) -> None:
+        """Put what was asked for into a checkpoint, and its numbers into the values of the step; a logged one stays."""
+        probes: dict[str, ProbeStats] = {}
+        for name, batch in self._pinned.items():
+            with self._guard(f"the pinned batch {name}"):
+                reading = batch.read(self._model, name)
+                probes |= reading.probes
+                attempt.values = _labelled(reading.scalars, name) | attempt.values
+        checkpoint.probes = probes or UNSET
+        if self._parity is not None:
+            checkpoint.parity, self._parity = self._parity, None
+
+
+def _labelled(scalars: dict[str, float], name: str) -> dict[str, float]:
+    return scalars if name == FIRST else {f"{scalar}/{name}": value for scalar, value in scalars.items()}
+
+
+def _say(noise: Noise | None, attempt: StepState) -> None:
+    """Put the noise scale and its parts into the values of a step, unless the trainer logged a scale of its own."""
+    if noise is not None and "grad_noise_scale" not in attempt.values:
+        attempt.values = noise.values() | attempt.values
+
+
+# Whether rows that are held out are trained on: hashes of whole rows, compared at the steps that are looked at.
+def _rows(batch: Any) -> set[int]:
+    """Return the hashes of the rows of a batch's inputs that are long enough to be told apart; none where they are no rows."""
+    inputs = pair(batch)[0]
+    if inputs is None or len(inputs.shape) < 2 or 0 in inputs.shape:
+        return set()
+    hashes = row_fingerprints(inputs)
+    if dtype_name(inputs) not in TOKEN_TYPES:
+        return {*hashes.tolist()}
+    tokens = inputs.reshape(len(inputs), -1)
+    is_long = [(tokens != pad).sum(1) >= LEAST for pad in (tokens[:, :1], tokens[:, -1:])]  # it stands on one side or the other
+    return {*hashes[is_long[0] & is_long[1]].tolist()}
+
+
+# The kernels that ran for each parameter in one profiled step.
+def kernels_for(readers: Iterable[Reader], numbered: Mapping[int, list[Any]]) -> list[str]:
+    """Return the kernels of a tensor's operators, forward before backward, each once.
+
+    Args:
+        readers: Nodes of the backward graph that fill the tensor's gradient.
+        numbered: Events of the profiler by sequence number.
+    """
+    kernels: dict[str, None] = {}
+    for reader in readers:
+        events = numbered.get(reader.number, [])
+        operator = operator_of(reader.node)
+        forward = [event for event in events if event.name.removeprefix("aten::").lstrip("_") == operator]
+        backward = [event for event in events if event.name == reader.node]
+        for event in (*forward, *backward):
+            kernels |= dict.fromkeys(_device_kernels(event) or _working(event))
+    return list(kernels)
+
+
+def _device_kernels(event: Any) -> list[str]:
+    return [kernel.name for each in _all(event) for kernel in each.kernels]
+
+
+def _working(event: Any) -> list[str]:
+    return [each.name for each in _all(event) if each.name.startswith("aten::") and each.name not in FREE]
+
+
+def _all(event: Any) -> Iterator[Any]:
+    """Yield an event and everything inside it."""
+    yield event
+    for child in event.cpu_children:
+        yield from _all(child)

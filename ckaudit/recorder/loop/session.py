@@ -1,0 +1,330 @@
+"""One start of a run: the step under way, what asks for checkpoints, and how a finished step reaches the folder."""
+
+import os
+from collections import deque
+from collections.abc import Mapping
+from statistics import median
+from time import perf_counter, time
+from typing import Any
+
+from msgspec import UNSET
+from torch import Tensor
+from torch.optim import Optimizer
+
+from ckaudit.contract.analysis import Checkpoint, GradientsSource
+from ckaudit.contract.cadence import next_due
+from ckaudit.contract.run_sections import Cost
+from ckaudit.recorder.data.batch_stats import batch_facts
+from ckaudit.recorder.distributed.rank_stats import RankNotes
+from ckaudit.recorder.distributed.shards import Shards
+from ckaudit.recorder.files.run_folder import RunFolder
+from ckaudit.recorder.files.scalar_log import RESERVED, plain, taken
+from ckaudit.recorder.hooks.forward_hooks import ForwardHooks
+from ckaudit.recorder.hooks.forward_stats import ForwardStats
+from ckaudit.recorder.hooks.train_mode import ModeWatch
+from ckaudit.recorder.loop.event_log import EventLog
+from ckaudit.recorder.loop.fast_path import finish_plain
+from ckaudit.recorder.loop.pending_stats import PendingStats, fetch
+from ckaudit.recorder.loop.requests import Requests
+from ckaudit.recorder.loop.step_clock import StepClock
+from ckaudit.recorder.loop.step_state import StepState
+from ckaudit.recorder.loop.throughput import Pace
+from ckaudit.recorder.loop.vital_signs import EVERY, values_seen
+from ckaudit.recorder.model.collector import Collector
+from ckaudit.recorder.model.optimizers import Clipping, learning_rates, listen, overflowed
+from ckaudit.recorder.model.tensor_table import ForwardOrder, described
+from ckaudit.recorder.setup import Setup
+from ckaudit.recorder.stats.accelerator_stats import DeviceGauge, devices_of
+
+
+# What recording costs: time taken inside steps, against the time that the training takes.
+class OverheadMeter:
+    """Follows the steps of one session, which adds to its attributes at every step: a call would cost more than the sum.
+
+    Attributes:
+        durations: What the last steps took without recording, in seconds.
+        spent: What recording took of them since the checkpoint before, in seconds.
+    """
+
+    def __init__(self) -> None:
+        self.durations: deque[float] = deque(maxlen=64)
+        self.spent, self._since = 0.0, perf_counter()
+
+    def cost(self, seconds: float) -> Cost:
+        """Return what a checkpoint cost: so many seconds inside its step, and the share of all steps since the one before it."""
+        now, typical = perf_counter(), median(self.durations)
+        spent, elapsed = self.spent, now - self._since
+        self.spent, self._since = 0.0, now
+        return Cost(
+            ms=round(seconds * 1e3, 3),
+            step_share=round(seconds / typical, 4) if typical > 0 else UNSET,
+            share=round(spent / elapsed, 5) if elapsed > 0 else UNSET,
+        )
+
+
+class RunSession:
+    """The recorder between its start and its close; see `Recorder` for the arguments.
+
+    It always holds one attempt, that of the step under way. `finish_step` turns it into a line and perhaps a checkpoint,
+    and begins the next; hooks are attached there, because a due step has to be known before its forward pass.
+    """
+
+    def __init__(self, setup: Setup, *, world_size: int, clock: StepClock, shards: Shards | None) -> None:
+        model, guard, start_step = setup.model, setup.guard, setup.start_step
+        self._guard, self._options, self._process = guard, setup.options, os.getpid()
+        self._facts = {"world_size": world_size, **setup.facts}
+        self._due, self._planned = next_due(start_step, setup.options.cadence), setup.facts.get("planned_steps")
+        self._hooks = ForwardHooks(model, guard, **setup.observe)
+        self._collector, self._is_sharded = Collector(setup, self._hooks, shards), shards is not None
+        self._folder = RunFolder(setup.path, guard, suffix=self._collector.suffix, start_step=start_step)
+        self.requests = Requests(model, self._collector, self._folder, guard, hookable=setup.is_hookable, world_size=world_size)
+        self._events = EventLog(setup.limits)
+        self._sent: StepState | None = None
+        self._clock, self._notes = clock, RankNotes(0, self._collector.parameters, clock) if world_size > 1 else None
+        self._throughput = Pace(clock, alone=world_size == 1, gauge=DeviceGauge(devices_of(self._collector.weights.values())))
+        self._finished: tuple[StepState, Checkpoint | None] | None = None
+        self._latest_line: tuple[int, dict[str, Any]] = (start_step, {})
+        self._order: ForwardOrder | None = ForwardOrder(model, setup.observe["hookable"])
+        self._collector.join(start_step, self._folder.tell)
+        stated = {"cadence": [*setup.options.cadence], "triggers": setup.limits.stated(), **described(model)}
+        self._folder.begin(self._facts, self._collector.weights, self._collector.reference, **stated)
+        self._handles = listen(self._collector.optimizers, guard, self._before_update, self._after_update)
+        self._attempt = StepState(step=start_step)
+        if start_step == 0:
+            self._write_first()
+            self._collector.settle()
+        self._advance()
+        self._clock.restart(self._attempt.step)
+        self._modes, self._overhead = ModeWatch(model, lambda: self._attempt, guard, hookable=setup.is_hookable), OverheadMeter()
+
+    def _before_update(self, _optimizer: Optimizer) -> None:
+        if self._attempt.source is None and self._options.grad_of is None:
+            self.read_gradients("pre_clip" if self._options.clip_norm is None else "post_clip")
+        if self._attempt.is_watched:
+            self._collector.keep_weights(self._attempt)
+        self._attempt.rates = learning_rates(self._collector.optimizers)
+
+    def _after_update(self, optimizer: Optimizer) -> None:
+        self._attempt.updates += not overflowed(optimizer)
+
+    def read_gradients(self, source: GradientsSource) -> None:
+        """Read the gradients of the step under way, and copy the weights where its checkpoint will need them."""
+        self._clock.gradients_ready()
+        attempt, plain = self._attempt, self._collector.plain
+        if plain is None or attempt.triggers or not plain.read(attempt, source):
+            self._collector.read_gradients(attempt, source)
+        if attempt.is_watched:
+            self._collector.keep_weights(attempt)
+
+    def read_clipped(self, max_norm: float, norm: float | None) -> None:
+        """Read gradients that were clipped already, from the norm that they had before where that is known."""
+        self._clock.gradients_ready()
+        self._attempt.clip_norm = max_norm
+        self._collector.read_gradients(self._attempt, "post_clip", Clipping(max_norm, norm))
+        self._collector.keep_weights(self._attempt)
+
+    def read_for_clipping(self, max_norm: float) -> tuple[list[Tensor], Tensor] | None:
+        """Return the gradients and their norms, read again where any has changed since; None where torch must take them."""
+        self._attempt.clip_norm = max_norm
+        self._clock.gradients_ready()
+        found = self._collector.read_for_clipping(self._attempt)
+        self._collector.keep_weights(self._attempt)
+        return found
+
+    def ask(self) -> None:
+        """Ask for a checkpoint of the step under way."""
+        if not self._attempt.is_due:
+            self._attempt.triggers.append("manual")
+            self._attempt.has_vitals = False
+            self._collector.attach(self._attempt)
+
+    def log(self, values: Mapping[str, Any]) -> None:
+        """Add values to the line of the step under way; one that is no scalar is left out and counted."""
+        self._attempt.values |= taken(values, self._guard)
+
+    def log_after(self, values: Mapping[str, Any]) -> None:
+        """Add values to the step finished last, with a second line; what its line holds already stays."""
+        step, known = self._latest_line
+        if step and self._finished is None:
+            return
+        new = {name: plain(value) for name, value in values.items() if name not in known and name not in RESERVED}
+        if self._sent is not None:
+            self._sent.values |= new
+        elif new:
+            self._folder.append(step, time(), new)
+            known.update(new)
+
+    def finish_step(self, loss: Any, start: float, *, batch: Any, batch_id: str | int | None, source: str | None) -> None:
+        """Write the line of the step under way and its checkpoint, and begin the next."""
+        attempt, watched, checkpoint = self._attempt, self._attempt.is_watched, None
+        duration = self._clock.finish(start, attempt.seconds, watched=watched)
+        if watched:
+            attempt.seconds += self._hooks.seconds
+            duration -= self._hooks.seconds
+        self._overhead.durations.append(duration)
+        self._events.latest, attempt.time = [], time()
+        try:
+            if self._sent is not None:
+                self._finish_pending()
+            if watched or not (
+                self._is_plain() and finish_plain(attempt, loss, batch, batch_id, self._folder, self._events, self._guard)
+            ):
+                checkpoint = self._finish_at_length(attempt, loss, start, batch, batch_id, source)
+        finally:
+            if self._is_sharded:
+                self._collector.settle()
+            self._finished, self._latest_line = (attempt, checkpoint), (attempt.step, attempt.values)
+            self._advance()
+            self._overhead.spent += attempt.seconds + self._clock.restart(self._attempt.step) - start
+
+    def _finish_at_length(
+        self, attempt: StepState, loss: Any, start: float, batch: Any, batch_id: str | int | None, source: str | None
+    ) -> Checkpoint | None:
+        """Write a step that is not plain, and return its checkpoint; one that waits for an accelerator is sent for."""
+        unread = attempt.unread = attempt.unread or PendingStats()
+        unread.loss, checkpoint = loss, None
+        with self._guard("looking at the batch"):
+            unread.look(batch)
+        if attempt.step % EVERY == 0:
+            with self._guard("the pace of the training"):
+                attempt.note(self._throughput.values(attempt, batch))
+        self._collect_step_values(attempt, batch, batch_id)
+        if not attempt.is_watched and unread.send():
+            self._sent = attempt
+            return None
+        fetch(attempt, self._guard, self._folder.batches)
+        if attempt.is_due:
+            checkpoint = self._save(attempt, start, batch, batch_id, source)
+        elif attempt.has_vitals:
+            with self._guard("vital signs"):
+                attempt.note(self._collector.vitals(attempt))
+        self._write_line(attempt, checkpoint)
+        return checkpoint
+
+    def _save(
+        self, attempt: StepState, start: float, batch: Any, batch_id: str | int | None, source: str | None
+    ) -> Checkpoint | None:
+        """Return the checkpoint of a step, and have it written."""
+        with self._guard("building a checkpoint"):
+            seen = self._hooks.detach()
+            self._folder.direct(seen.directions)
+            checkpoint = self._checkpoint(attempt, seen)
+            with self._guard("looking at the batch"):
+                told: dict[str, Any] = {"batch_id": batch_id, "source": source, "vocabulary": self._facts.get("vocabulary")}
+                checkpoint.data = batch_facts(batch, input_hash=attempt.input_hash, **told) or UNSET
+            # The file cannot hold the time of its own writing, so it holds that of the file before.
+            checkpoint.cost = self._overhead.cost(attempt.seconds + perf_counter() - start + self._folder.write_seconds)
+            # The other ranks know of no event: a first rank that wrote alone would have them look dead.
+            with_notes = self._is_sharded or bool({"cadence", "last"} & {*attempt.triggers})
+            self._write(checkpoint, attempt.input_hash, with_notes=with_notes)
+            return checkpoint
+        return None
+
+    def _is_plain(self) -> bool:
+        return not self._order and self._collector.scaler is None and self.requests.is_idle and bool(self._handles)
+
+    def _finish_pending(self) -> None:
+        """Finish the step before, where its numbers had to come from an accelerator."""
+        attempt, self._sent = self._sent, None
+        if attempt and attempt.unread:
+            attempt.unread.arrive()
+            fetch(attempt, self._guard, self._folder.batches)
+            self._write_line(attempt, None)
+
+    def _write_line(self, attempt: StepState, checkpoint: Checkpoint | None) -> None:
+        """Write the line of a step, and remember it."""
+        with self._guard("writing scalars.jsonl"):
+            self._folder.append(attempt.step, attempt.time, attempt.values)
+        with self._guard("looking for events"):
+            deltas = (checkpoint and checkpoint.weight_deltas) or {}
+            self._events.see(attempt, deltas, forgive_norm=self._collector.is_skipped(attempt))
+        self._sort_table()
+
+    def close(self) -> None:
+        """Write the last step's checkpoint, a second time if it has one, and the session's end."""
+        if os.getpid() != self._process:
+            return
+        with self._guard("reading the last step"):
+            self._finish_pending()
+        self._hooks.detach()
+        self._clock.close()
+        self._collector.leave()
+        for handle in (*self._handles, *self._modes.handles):
+            handle.remove()
+        self.requests.settle(self._attempt)
+        self._sort_table()
+        if self._finished:
+            attempt, written = self._finished
+            with self._guard("the last checkpoint"):
+                last = self._events.conclude(attempt, written or self._checkpoint(attempt, ForwardStats()))
+                self._collector.trim(last, attempt)
+                self._write(last, with_notes=False)
+        self._folder.close()
+
+    def _advance(self) -> None:
+        before, step = self._attempt, self._attempt.step + 1
+        attempt = self._attempt = StepState(step=step)
+        if step == self._due:
+            attempt.triggers.append("cadence")
+            self._due = next_due(step, self._options.cadence)
+        if step == self._planned:
+            attempt.triggers.append("last")
+        if self._events.latest:
+            self._events.ask(attempt)
+        attempt.has_vitals = step % EVERY == 0 and not attempt.is_due
+        if attempt.is_watched:
+            with self._guard("hooking the modules"):
+                self._collector.attach(attempt, after=before)
+
+    def _collect_step_values(self, attempt: StepState, batch: Any, batch_id: str | int | None) -> None:
+        """Put into the step's values what is known without fetching it; a value that was logged stays."""
+        listening, scaled = bool(self._handles), self._collector.has_scaler()
+        self.requests.settle(attempt, batch)
+        with self._guard("reading the learning rate"):
+            attempt.rates = attempt.rates or learning_rates(self._collector.optimizers)
+        if scaled and attempt.loss_scale is None:
+            with self._guard("reading the loss scale"):
+                attempt.loss_scale = float(self._collector.scaler.get_scale())
+        self._folder.steps_seen += bool(attempt.updates) or not listening
+        attempt.note(
+            {
+                "learning_rate": attempt.rates[0] if attempt.rates else None,
+                "steps_seen": self._folder.steps_seen,
+                "loss_scale": attempt.loss_scale,
+                "skipped_updates": int(self._collector.is_skipped(attempt)) if scaled and listening else None,
+                "batch_id": batch_id,
+            }
+        )
+
+    def _checkpoint(self, attempt: StepState, seen: ForwardStats) -> Checkpoint:
+        checkpoint = attempt.checkpoint(self._folder.session)
+        self.requests.fill(checkpoint, attempt)
+        checkpoint.model_scale_hint = self._facts.get("model_scale_hint", UNSET)
+        if attempt.event_step is not None:
+            checkpoint.history = self._events.history(before=attempt.step) or UNSET
+        derived = self._collector.fill(checkpoint, attempt, seen, self._folder.reference)
+        attempt.note(values_seen(seen) | {"update_to_weight": derived["update_to_weight"]})
+        checkpoint.scalars = attempt.scalars(**derived) or UNSET
+        return checkpoint
+
+    def _sort_table(self) -> None:
+        """Write the tensor table in forward order, once a forward pass has shown it."""
+        order, self._order = self._order, None
+        if order is not None:
+            order.close()
+            with self._guard("writing run.json"):
+                self._folder.describe(tensors=order.sort(self._folder.tensors), later=True)
+
+    def _write_first(self) -> None:
+        self._attempt.triggers, self._attempt.time = ["first"], time()
+        with self._guard("the first checkpoint"):
+            self._write(self._checkpoint(self._attempt, ForwardStats()))
+            self._folder.settle()
+
+    def _write(self, checkpoint: Checkpoint, data_hash: str | None = None, *, with_notes: bool = True) -> None:
+        notes = None
+        if self._notes is not None and with_notes:
+            with self._guard("facts of this rank"):
+                notes = self._notes.checkpoint(checkpoint.step, self._folder.session, data_hash)
+        with self._guard("writing a checkpoint"):
+            self._folder.write(checkpoint, notes)

@@ -1,0 +1,157 @@
+"""How long steps take: by the clock on the wall, what they are spent on, and without waiting for other ranks."""
+
+from collections import deque
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+from msgspec import Struct
+from torch import nn
+
+from ckaudit.recorder.distributed.allreduce_wait import ExchangeWait
+from ckaudit.recorder.hooks.hook import Hook
+from ckaudit.recorder.loop.vital_signs import EVERY
+
+WINDOW = 64  # steps
+SAMPLED = 8  # steps before each with vital signs whose forward pass is looked for: a hook at every step would cost 1.6 us
+
+
+class StepTime(Struct, frozen=True):
+    """One step by the clock of the host.
+
+    Attributes:
+        whole: From the end of the step before to its own, recording included, in seconds.
+        input: From the end of the step before to the start of the forward pass, in seconds; None: not looked for.
+        exchange: Waiting for the gradients of other ranks at the end of backward passes, in seconds; None: not known.
+        passes: Forward passes that were looked for and seen.
+    """
+
+    whole: float
+    input: float | None = None
+    exchange: float | None = None
+    passes: int = 0
+
+
+class StepClock:
+    """Measures every step from the end of the one before.
+
+    Ranks that train together finish every step together, however slow one of them is: the others wait for it where they
+    exchange gradients, and, where tensors are sharded, in the forward pass too. What a rank takes by itself is
+    the step without the stretch from there to the end of the backward pass.
+
+    Args:
+        module: The model, which is hooked; None: it cannot be, and no step is split.
+        alone: Whether only one rank trains: then the model is hooked in a few steps only.
+        waits_in_forward: Whether ranks wait for each other from the start of the forward pass on, not only from its end.
+        exchange: Measures the wait for gradients, where that can be told from the rest of the backward pass.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module | None = None,
+        *,
+        alone: bool = False,
+        waits_in_forward: bool = False,
+        exchange: ExchangeWait | None = None,
+    ) -> None:
+        self._module, self._alone, self._exchange = module, alone, exchange
+        self._own: deque[float] = deque(maxlen=WINDOW)
+        self._inputs: deque[float] = deque(maxlen=WINDOW)
+        self._times: deque[StepTime] = deque(maxlen=WINDOW)
+        self._latest_own, self._latest_input = 0.0, None if module is None else 0.0
+        self._waits_in_forward = waits_in_forward
+        self._handles: list[Any] = []
+        self._ended, self._is_plain = perf_counter(), False
+        self._forward_began: float | None = None
+        self._forward_ended: float | None = None
+        self._waited: float | None = None
+        self._passes = 0
+        if module is not None and not alone:
+            self._handles.append(module.register_forward_pre_hook(Hook(self._entered)))
+            self._handles.append(module.register_forward_hook(Hook(self._left)))
+
+    def restart(self, step: int = 0) -> float:
+        """Begin this step, when all is done for the one before, and return the time, by `perf_counter`."""
+        now = perf_counter()
+        waited = self._exchange.take() if self._exchange else None
+        if self._is_plain:
+            began = self._forward_began
+            self._times.append(StepTime(now - self._ended, None if began is None else began - self._ended, waited, self._passes))
+        self._ended, self._is_plain = now, False
+        self._forward_began = self._forward_ended = self._waited = None
+        self._passes = 0
+        if self._alone and self._module is not None:
+            self._hook_some(self._module, step)
+        return now
+
+    def _hook_some(self, module: nn.Module, step: int) -> None:
+        if step % EVERY >= EVERY - SAMPLED:
+            self._handles = self._handles or [module.register_forward_pre_hook(Hook(self._entered))]
+        elif self._handles:
+            self._handles.pop().remove()
+
+    def gradients_ready(self) -> None:
+        """Note that the last backward pass of the step has ended."""
+        if self._exchange:
+            self._exchange.ended()
+        since = self._forward_began if self._waits_in_forward else self._forward_ended
+        if since is not None and self._waited is None:
+            self._waited = perf_counter() - since
+
+    def finish(self, now: float, recording: float, *, watched: bool) -> float:
+        """End a step, and return what it took without recording, in seconds.
+
+        Args:
+            now: When the recorder was called, by `perf_counter`.
+            recording: Seconds of it that the recorder itself took.
+            watched: Whether hooks looked at it, which take longer than the recorder knows.
+        """
+        duration = now - self._ended - recording
+        self._latest_own = duration - (self._waited or 0.0)
+        if self._forward_began is not None:
+            # A trainer that runs the passes inside the optimizer's step has the recorder look before them.
+            self._latest_input = min(self._forward_began - self._ended, self._latest_own)
+        self._is_plain = not watched
+        if not watched:
+            self._own.append(self._latest_own)
+            if self._latest_input is not None:
+                self._inputs.append(self._latest_input)
+        return duration
+
+    def take(self) -> tuple[float, float | None]:
+        """Return what a step took by itself, and its wait for the forward pass: medians over the steps since the last call.
+
+        Of many it is the last 64; steps that hooks looked at are left out, unless there are no others.
+        """
+        own, inputs = [*self._own] or [self._latest_own], [*self._inputs]
+        self._own.clear()
+        self._inputs.clear()
+        return median(own), median(inputs) if inputs else self._latest_input
+
+    def take_times(self) -> list[StepTime]:
+        """Return the steps since the last call that nothing looked into, at most the last 64."""
+        times = [*self._times]
+        self._times.clear()
+        return times
+
+    def close(self) -> None:
+        """Take the hooks away."""
+        for handle in self._handles:
+            handle.remove()
+        if self._exchange:
+            self._exchange.close()
+
+    def _entered(self, _inputs: Any) -> None:
+        # A validation between two steps runs without gradients.
+        if not torch.is_grad_enabled():
+            return
+        self._passes += 1
+        if self._forward_began is None:
+            self._forward_began = perf_counter()
+            if self._exchange:
+                self._exchange.entered()
+
+    def _left(self, _output: Any) -> None:
+        if torch.is_grad_enabled():
+            self._forward_ended = perf_counter()

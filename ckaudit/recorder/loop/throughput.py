@@ -1,0 +1,76 @@
+"""How fast a training goes, as values of a line: the duration of a step, what it is spent on, and tokens per second."""
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+from ckaudit.recorder.data.batch_stats import token_count
+from ckaudit.recorder.loop.step_clock import StepClock, StepTime
+from ckaudit.recorder.loop.step_state import StepState
+from ckaudit.recorder.stats.accelerator_stats import DeviceGauge
+from ckaudit.recorder.stats.float32_rounding import shorten
+
+
+class Pace:
+    """Says every 25 steps how the steps since then went: medians over those that no hook of a checkpoint looked into.
+
+    `step_time` (M40) is the time from the end of a step to the end of the next, by the clock of the host. A host
+    runs no further ahead of an accelerator than its queue is long, so that many steps take as long on both; the shares, too,
+    are those of the host. They are
+
+    - `dataloader_stall_frac` (M44): before the forward pass begins, whatever else the loop does there. With several
+      forward passes in a step it is what comes before the first: the waits before the others are not seen.
+    - `comm_time_frac` (M45): waiting for the gradients of other ranks, see `ExchangeWait`. Not recorded where it is not known:
+      on an accelerator, which exchanges while the host goes on, and without `DistributedDataParallel`. One process has none.
+    - `compute_time_frac` (M46): the rest, and so not recorded where several ranks train and the exchange is not known.
+
+    `tokens_per_sec` (M39) goes by `tokens_per_update` or `tokens_seen`, where they are logged. In one process, it otherwise
+    goes by the tokens of the step's batch that count as targets, where each step has one forward pass and so one batch.
+
+    Args:
+        clock: What measures the steps.
+        alone: Whether only one rank trains.
+        gauge: Says how full and how busy the accelerators are; None: there are none.
+    """
+
+    def __init__(self, clock: StepClock, *, alone: bool, gauge: DeviceGauge | None = None) -> None:
+        self._clock, self._alone, self._gauge = clock, alone, gauge
+        self._seen: tuple[int, float] | None = None
+
+    def values(self, attempt: StepState, batch: Any) -> dict[str, float]:
+        """Return the values of a step's line, without those that are not known.
+
+        Args:
+            attempt: The step, with what is known of it so far.
+            batch: Its batch, in any form that `pair` takes.
+        """
+        times = self._clock.take_times()
+        tokens = self._tokens(attempt, times, batch)
+        state = self._gauge.values() if self._gauge else {}
+        if not times:
+            return state
+        whole = median(time.whole for time in times)
+        inputs = [time.input / time.whole for time in times if time.input is not None]
+        waits = [time.exchange / time.whole for time in times if time.exchange is not None]
+        rests = [rest for time in times if (rest := self._rest(time)) is not None]
+        shares = {"dataloader_stall_frac": inputs, "comm_time_frac": waits, "compute_time_frac": rests}
+        found = {"step_time": whole} | {name: median(share) for name, share in shares.items() if share}
+        if tokens is not None:
+            found["tokens_per_sec"] = tokens / whole
+        return state | {name: shorten(value) for name, value in found.items()}
+
+    def _rest(self, time: StepTime) -> float | None:
+        if time.input is None or (time.exchange is None and not self._alone):
+            return None
+        return 1 - (time.input + (time.exchange or 0.0)) / time.whole
+
+    def _tokens(self, attempt: StepState, times: Sequence[StepTime], batch: Any) -> float | None:
+        """Return the tokens of one step; None where they are not known."""
+        before, seen = self._seen, attempt.values.get("tokens_seen")
+        self._seen = (attempt.step, float(seen)) if isinstance(seen, int | float) else None
+        if isinstance(told := attempt.values.get("tokens_per_update"), int | float):
+            return float(told)
+        if self._seen is not None:
+            return None if before is None else (self._seen[1] - before[1]) / (attempt.step - before[0])
+        passes = {time.passes for time in times if time.input is not None}
+        return token_count(batch) if self._alone and passes == {1} else None

@@ -1,0 +1,161 @@
+"""The few numbers of a forward pass that are cheap enough for every 25th step: how hot, how sharp, how large."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from msgspec import Struct, field
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ckaudit.contract.tensor_names import depth_of
+from ckaudit.recorder.hooks.sdpa_sample import Call, sampled, take
+from ckaudit.recorder.loop.step_state import lowest
+from ckaudit.recorder.stats.activation_stats import dead_units
+from ckaudit.recorder.stats.arrays import dense
+from ckaudit.recorder.stats.attention_stats import entropies, later_sum
+from ckaudit.recorder.stats.float32_rounding import shorten
+from ckaudit.recorder.stats.quantiles import quantiles_of
+
+QUERIES, TOKENS = 16, 256
+
+
+class DeadUnits(Struct, frozen=True):
+    """Units of an activation function that stayed silent (F8).
+
+    Attributes:
+        dead: How many.
+        units: Of how many.
+    """
+
+    dead: int
+    units: int
+
+
+class Vitals(Struct, frozen=True, kw_only=True):
+    """What one forward pass showed; None, or empty, where it showed nothing.
+
+    Attributes:
+        max_attn_logit: Largest scaled logit before softmax, of all layers and heads (M19).
+        min_normalized_entropy: Smallest normalized entropy of a head; NaN where one is.
+        residual_rms_p50: By block, the median over tokens of the root mean square of a token's vector (M21).
+        residual_rms_p99: By block, the 99th percentile of the same.
+        dead_units: By activation function, where asked for (F8).
+        dead_heads: Heads with more than 99 % sharp queries, where asked for (F10).
+        heads: Of how many.
+    """
+
+    max_attn_logit: float | None = None
+    min_normalized_entropy: float | None = None
+    residual_rms_p50: dict[str, float] = field(default_factory=dict)
+    residual_rms_p99: dict[str, float] = field(default_factory=dict)
+    dead_units: dict[str, DeadUnits] = field(default_factory=dict)
+    dead_heads: int | None = None
+    heads: int | None = None
+
+
+class Readings(Struct):
+    """Numbers that are still where the model is: fetching each at once would make it wait.
+
+    Attributes:
+        logits: Largest finite logit of each head, a tensor (H,) per layer; NaN where none is finite, minus infinity where no
+            key may be seen.
+        shares: Normalized entropy and sharp share of each head, a tensor (2, H) per layer; infinite where there is none.
+        norms: Root mean square of sampled tokens, a tensor (n,) per block.
+        dead: Dead units by activation function, and how many units it has.
+    """
+
+    logits: list[Tensor] = field(default_factory=list)
+    shares: list[Tensor] = field(default_factory=list)
+    norms: dict[str, Tensor] = field(default_factory=dict)
+    dead: dict[str, tuple[Tensor, int]] = field(default_factory=dict)
+
+    def vitals(self, *, dead: bool, dead_above: float = 0.99) -> Vitals:
+        """Return them as numbers.
+
+        Args:
+            dead: Whether dead heads are counted.
+            dead_above: Share of sharp queries of a dead head, from F10.
+        """
+        logits = [value for layer in self.logits for value in layer.tolist() if value != -math.inf]
+        shares = [layer.tolist() for layer in self.shares]
+        entropy, sharp = ([value for layer in shares for value in layer[which] if value != math.inf] for which in (0, 1))
+        norms = [norms[norms.isfinite()].cpu().numpy() for norms in self.norms.values()]
+        spread = dict(zip(self.norms, quantiles_of(norms, (50, 99)), strict=True))
+        return Vitals(
+            max_attn_logit=_shorter(max(filter(math.isfinite, logits), default=math.nan if logits else None)),
+            min_normalized_entropy=_shorter(lowest(entropy)),
+            residual_rms_p50={name: shorten(p50) for name, (p50, _) in spread.items()},
+            residual_rms_p99={name: shorten(p99) for name, (_, p99) in spread.items()},
+            dead_units={name: DeadUnits(int(count), units) for name, (count, units) in self.dead.items()},
+            dead_heads=sum(share > dead_above for share in sharp) if dead and sharp else None,
+            heads=len(sharp) if dead and sharp else None,
+        )
+
+    def see_call(self, call: Call) -> None:
+        """Note the attention of one layer, from a sample of its queries."""
+        if (found := take(call, queries=QUERIES, sequences=1)) is not None:
+            self.see_logits(found.logits)
+            self._see_entropies(found.probabilities, found.queries.seen)
+
+    def see_probabilities(self, probabilities: Tensor, *, causal: bool | None) -> None:
+        """Note the entropies of one layer, from its probabilities (B, H, Q, K); see `attention_stats` for `causal`."""
+        queries, keys = probabilities.shape[2:]
+        rows = sampled(queries, QUERIES)
+        own, some = rows + (keys - queries), _rows(probabilities, rows)
+        if causal is None:
+            causal = queries > 1 and not bool(later_sum(some, own).any())
+        seen = torch.as_tensor(own + 1 if causal else own * 0 + keys, device=some.device)
+        self._see_entropies(some, seen.clamp(0, keys).double())
+
+    def see_logits(self, logits: Tensor) -> None:
+        """Note the largest logit of each head, from logits (B, H, Q, K)."""
+        some = _rows(logits, sampled(logits.shape[2], QUERIES))
+        top = some.masked_fill(~some.isfinite(), -math.inf).amax((0, 2, 3))
+        is_broken = (top == -math.inf) & ~some.isneginf().all(-1).all(-1).all(0)
+        self.logits.append(top.masked_fill(is_broken, math.nan))
+
+    def _see_entropies(self, probabilities: Tensor, seen: Tensor, *, sharp_below: float = math.log(2)) -> None:
+        """Note the means of one layer over queries, as `attention_stats` takes them."""
+        entropy = entropies(probabilities.double())  # (b, H, n)
+        relative = entropy / seen.clamp(min=2).log()
+        sharp = torch.where(entropy.isnan(), entropy, (entropy < sharp_below).double())
+        self.shares.append(torch.stack([_mean_where(seen >= 2, relative), _mean_where(seen >= 3, sharp)]))
+
+    def see_block(self, name: str, output: Tensor) -> None:
+        """Note the size of a block's output (..., D) at sampled tokens."""
+        rows = dense(output).reshape(-1, output.shape[-1])
+        rows = rows[:: max(1, -(-len(rows) // TOKENS))]
+        self.norms[name] = torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float32) / math.sqrt(rows.shape[-1])
+
+    def see_function(self, name: str, output: Tensor) -> None:
+        """Note the silent units of an activation function's output (..., units)."""
+        if 2 <= output.ndim <= 3:
+            units = output.shape[-1]
+            self.dead[name] = dead_units(dense(output).reshape(-1, units)), units
+
+
+def blocks(modules: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
+    """Return the blocks of a model: numbered modules with parts, that lie in no other."""
+    return {name: module for name, module in modules.items() if _is_block(name) and any(True for _ in module.children())}
+
+
+def _is_block(name: str) -> bool:
+    parent, _, last = name.rpartition(".")
+    return last.isdecimal() and depth_of(parent) is None
+
+
+def _rows(values: Tensor, rows: NDArray[np.intp]) -> Tensor:
+    return values[:1, :, torch.as_tensor(rows, device=values.device)]
+
+
+def _mean_where(qualifies: Tensor, values: Tensor) -> Tensor:
+    """Return the mean over batch and queries of each head, (b, H, n) to (H,); infinite where no query qualifies."""
+    qualifies = qualifies.broadcast_to(values.shape)
+    count = qualifies.sum((0, 2))
+    return torch.where(count > 0, values.masked_fill(~qualifies, 0.0).sum((0, 2)) / count, math.inf)
+
+
+def _shorter(value: float | None) -> float | None:
+    return None if value is None else shorten(value)

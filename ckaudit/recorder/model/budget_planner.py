@@ -1,0 +1,115 @@
+"""Asks the budget what the checkpoint of an attempt may hold."""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from ckaudit.contract.analysis import Checkpoint
+from ckaudit.contract.budget import BudgetPlan, due, plan, room, suffix_for
+from ckaudit.contract.cadence import ordinal
+from ckaudit.contract.encode import encode
+from ckaudit.contract.grids import GridEncoding
+from ckaudit.contract.manifest import Cadence
+from ckaudit.contract.model_sections import AttentionStats
+from ckaudit.contract.sizes import SIZES, WEIGHTS_ONLY, SizedPart, Sizes, beyond
+from ckaudit.contract.tensor_names import depth_of
+from ckaudit.recorder.loop.flight_recorder import fitted
+from ckaudit.recorder.loop.step_state import StepState
+
+
+class Planner(Struct, frozen=True, kw_only=True):
+    """How a run is to be written.
+
+    Attributes:
+        grids: How grids are written, if at all.
+        budget_kb: Size of a checkpoint file, in thousands of bytes; None: everything in every checkpoint.
+        suffix: How files are packed.
+        cadence: When checkpoints are due.
+        exact: Whether each tensor carries a hash of its bytes.
+        spectral: Whether the largest singular value of weights is measured.
+    """
+
+    grids: GridEncoding
+    budget_kb: float | None
+    suffix: str
+    cadence: Sequence[Cadence]
+    exact: bool = False
+    spectral: bool = False
+
+    def choose_suffix(self, tensors: Sequence[SizedPart], layers: Sequence[SizedPart], modules: Sequence[SizedPart]) -> "Planner":
+        """Return this planner for files packed as the budget asks for."""
+        sizes = beyond(SIZES, exact=self.exact, spectral=self.spectral)
+        suffix = suffix_for(tensors, layers, modules, self.budget_kb, encoding=self.grids, sizes=sizes)
+        return replace(self, suffix=suffix)
+
+    def depths(self, parts: Sequence[SizedPart], attempt: StepState) -> frozenset[int | None]:
+        """Return the depths that may have grids, and perhaps more where heads are not known yet."""
+        if self.grids == "none":
+            return frozenset()
+        if self.budget_kb is None:
+            return frozenset(part.depth for part in parts)
+        return due(parts, self._ordinal(attempt), last="last" in attempt.triggers).depths
+
+    def plan(
+        self,
+        tensors: Sequence[SizedPart],
+        layers: Sequence[SizedPart],
+        modules: Sequence[SizedPart],
+        attempt: StepState,
+        besides: int = 0,
+        experts: int = 0,
+    ) -> BudgetPlan:
+        """Return what the checkpoint of an attempt holds; `besides` are the bytes of its black box, `experts` of its routing."""
+        return plan(
+            tensors,
+            layers,
+            modules,
+            self._ordinal(attempt),
+            self.budget_kb,
+            encoding=self.grids,
+            suffix=self.suffix,
+            last="last" in attempt.triggers,
+            besides=besides,
+            sizes=self._sizes(attempt, experts),
+        )
+
+    def fit(self, checkpoint: Checkpoint, tensors: Sequence[SizedPart], attempt: StepState) -> BudgetPlan:
+        """Return what a checkpoint holds whose other sections are there; its black box is shortened where it is too long."""
+        layers, modules = layer_parts(checkpoint.attention or {}), module_parts(checkpoint.activations or {})
+        experts = len(encode(checkpoint.moe)) if checkpoint.moe else 0
+        if checkpoint.history is UNSET:
+            return self.plan(tensors, layers, modules, attempt, experts=experts)
+        most = room(
+            tensors,
+            layers,
+            modules,
+            self._ordinal(attempt),
+            self.budget_kb,
+            encoding=self.grids,
+            suffix=self.suffix,
+            sizes=self._sizes(attempt, experts),
+        )
+        whole, checkpoint.history = checkpoint.history, fitted(checkpoint.history, most)
+        if len(checkpoint.history.steps) < len(whole.steps):
+            checkpoint.left_out = [*(checkpoint.left_out or []), "history.steps"]
+        return self.plan(tensors, layers, modules, attempt, len(encode(checkpoint.history)), experts)
+
+    def _sizes(self, attempt: StepState, experts: int) -> Sizes:
+        sizes = beyond(SIZES if attempt.step else WEIGHTS_ONLY, exact=self.exact, spectral=self.spectral)
+        return replace(sizes, rest=sizes.rest + experts)
+
+    def _ordinal(self, attempt: StepState) -> int:
+        return ordinal(attempt.step, self.cadence)
+
+
+def layer_parts(attention: dict[str, AttentionStats]) -> list[SizedPart]:
+    """Return the attention layers as parts."""
+    return [
+        SizedPart(name, depth_of(name), stats.heads or 0, is_causal=stats.causal is True) for name, stats in attention.items()
+    ]
+
+
+def module_parts(activations: Iterable[str]) -> list[SizedPart]:
+    """Return the measured modules as parts."""
+    return [SizedPart(name, depth_of(name)) for name in activations]

@@ -1,0 +1,358 @@
+"""Reads model, gradients and optimizers, and fills the sections of a checkpoint with what they show."""
+
+from collections.abc import Callable, Iterable, Mapping
+from time import perf_counter
+from typing import Any
+
+import torch
+from msgspec import UNSET
+from torch import Tensor
+from torch.optim import Optimizer
+
+from ckaudit.contract.analysis import Checkpoint, GradientsSource
+from ckaudit.contract.budget import BudgetPlan
+from ckaudit.contract.budget_trim import keep
+from ckaudit.contract.numbers import Number, to_word
+from ckaudit.contract.run_sections import OptimizerState
+from ckaudit.contract.sizes import tensor_part
+from ckaudit.contract.tensor_names import depth_of
+from ckaudit.contract.tensors import GradientStats, WeightStats
+from ckaudit.recorder.distributed.sharded_access import ShardedTensors
+from ckaudit.recorder.distributed.shards import Shards
+from ckaudit.recorder.distributed.tensor_access import LocalTensors, TensorAccess
+from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.hooks.forward_hooks import ForwardHooks
+from ckaudit.recorder.hooks.forward_stats import ForwardStats
+from ckaudit.recorder.loop.fast_path import PlainGradients
+from ckaudit.recorder.loop.pending_stats import PendingStats
+from ckaudit.recorder.loop.step_state import StepState, lowest
+from ckaudit.recorder.loop.vital_signs import DEAD_EVERY, values_of
+from ckaudit.recorder.model.budget_planner import Planner, layer_parts, module_parts
+from ckaudit.recorder.model.gradient_norms import LONG, VERY_LONG, loss_scale_left, present, versions
+from ckaudit.recorder.model.initial_weights import Reference
+from ckaudit.recorder.model.optimizers import (
+    Clipping,
+    as_sequence,
+    clip_coefficient,
+    held_by,
+    learning_rates,
+    listen,
+    optimizer_state,
+    undone_clipping,
+)
+from ckaudit.recorder.model.stale_gradients import StaleGradients
+from ckaudit.recorder.model.tensor_table import distinct, is_spread, parameters
+from ckaudit.recorder.setup import Setup
+from ckaudit.recorder.stats.arrays import Array, is_sharded
+from ckaudit.recorder.stats.batched_stats import Measured
+from ckaudit.recorder.stats.float32_rounding import shorten, shortest
+from ckaudit.recorder.stats.gradient_stats import gradient_stats, total_norm
+from ckaudit.recorder.stats.moe import moe_scalars
+from ckaudit.recorder.stats.spectral import SpectralNorms
+from ckaudit.recorder.stats.weight_stats import weight_stats
+
+
+class ResumeState:
+    """Looks before the first update of a session, when everything that is loaded has been, and once more after it.
+
+    Weights that ranks hold in parts are left out: their norms need every rank.
+
+    Args:
+        weights: The model's weights by name.
+        optimizers: What updates them.
+        guard: Keeps failures away from the update.
+        tell: Takes the facts of the session, once they are known.
+    """
+
+    def __init__(
+        self, weights: Mapping[str, Array], optimizers: Iterable[Optimizer], guard: Guard, tell: Callable[..., None]
+    ) -> None:
+        self._weights, self._optimizers, self._tell = weights, tuple(optimizers), tell
+        self._norms: dict[str, Number] | None = None
+        self._remembered, self._is_told = False, False
+        self._handles = listen(self._optimizers, guard, self._before, self._after)
+
+    def _before(self, _optimizer: Optimizer) -> None:
+        if self._norms is None:
+            self._remembered = any(map(_remembers, self._optimizers))
+            self._norms = _norms(self._weights)
+
+    def _after(self, _optimizer: Optimizer) -> None:
+        if self._is_told:
+            return
+        self._is_told = True
+        # One that has no state after an update either keeps none, and none can be lost.
+        keeps = any(map(_remembers, self._optimizers))
+        self._tell(weight_norms=self._norms or None, optimizer_restored=self._remembered if keeps else None)
+
+    def stop(self) -> None:
+        """Look at no more updates."""
+        for handle in self._handles:
+            handle.remove()
+
+
+class Collector:
+    """Everything that looks at a tensor, except the forward hooks, which are the observer's.
+
+    Attributes:
+        plain: The short way to the gradients of a plain step; None: there is none, or clipping needs what it leaves out.
+    """
+
+    def __init__(self, setup: Setup, observer: ForwardHooks, shards: Shards | None) -> None:
+        options = setup.options
+        self.parameters = parameters(setup.model)
+        self.weights = distinct(self.parameters)
+        self.optimizers, self.scaler = as_sequence(setup.optimizer), setup.scaler
+        self._held, self._clips = held_by(self.optimizers), False
+        self._reach: TensorAccess = LocalTensors(self.weights) if shards is None else ShardedTensors(shards, setup.guard)
+        is_usual = options.grad_of is None and shards is None and self.scaler is None
+        plain = PlainGradients(self.parameters)
+        self.plain = plain if is_usual and plain.is_usable else None
+        self._guard, self._observer, self._options = setup.guard, observer, options
+        self._parts = [tensor_part(name, tensor.shape, depth_of(name)) for name, tensor in self.parameters.items()]
+        planner = Planner(
+            grids=options.grids,
+            budget_kb=options.budget_kb,
+            suffix=options.suffix or ".json",
+            cadence=options.cadence,
+            exact=options.exact,
+            spectral=bool(options.spectral),
+        )
+        modules = module_parts(observer.modules)
+        self._planner = planner if options.suffix else planner.choose_suffix(self._parts, observer.expected, modules)
+        self.suffix = self._planner.suffix
+        self._spectral = SpectralNorms(options.spectral)
+        is_elsewhere = options.grad_of is not None or shards is not None or is_spread(setup.model)
+        self._carried = StaleGradients(() if is_elsewhere else self.weights.values(), self.optimizers, setup.guard)
+        self._taken_up: ResumeState | None = None
+
+    @property
+    def trainable(self) -> dict[str, Tensor]:
+        """The weights that take a gradient now, shared ones once."""
+        return {name: tensor for name, tensor in self.weights.items() if tensor.requires_grad}
+
+    def has_scaler(self) -> bool:
+        """Return whether a loss scaler is at work."""
+        return self.scaler is not None and self.scaler.is_enabled()
+
+    def is_skipped(self, attempt: StepState) -> bool:
+        """Return whether a loss scaler has skipped the update."""
+        return self.has_scaler() and attempt.updates < len(self.optimizers)
+
+    def attach(self, attempt: StepState, *, after: StepState | None = None) -> None:
+        """Look at the forward pass of this attempt, for a checkpoint or for vital signs.
+
+        Args:
+            attempt: The step to look at.
+            after: The step before, where this one has not begun yet; only then its backward passes are looked at, too.
+        """
+        if after is not None and after.updates >= len(self.optimizers) > 0:
+            with self._guard("hooking the gradients"):
+                self._carried.watch(attempt.step)
+        if attempt.has_vitals:
+            self._observer.attach_vitals(dead=attempt.step % DEAD_EVERY == 0)
+        else:
+            self._observer.attach(self._options.grids, self._planner.depths([*self._parts, *self._observer.parts], attempt))
+
+    def read_for_clipping(self, attempt: StepState) -> tuple[list[Tensor], Tensor] | None:
+        """Return all gradients and their norms, read again where any has changed since; None where torch must take them.
+
+        It must where the optimizers do not hold what they held at the start: asking the model again at every step would
+        take as long as all norms.
+        """
+        if self._options.grad_of is not None:
+            return None
+        self._clips, self.plain, found = True, None, self._gradients()
+        if attempt.unread is None or self._reach.changed(attempt.versions, found):
+            # What clipping goes by is what it is told to have been.
+            self.read_gradients(attempt, "pre_clip", found=found, long=VERY_LONG)
+        norms = attempt.unread.norms if attempt.unread else None
+        if norms is None or not self._held or held_by(self.optimizers) != self._held or norms.count != len(found):
+            return None
+        usable = norms.as_torch
+        return None if usable is None else ([*found.values()], usable)
+
+    def _gradients(self) -> dict[str, Tensor]:
+        return present(self.parameters, self._options.grad_of)
+
+    def scaled_gradients(self) -> tuple[dict[str, Tensor], float]:
+        """Return the gradients as they are in memory, and the loss scale that lies on them."""
+        return self._gradients(), loss_scale_left(self.scaler)
+
+    def read_gradients(
+        self,
+        attempt: StepState,
+        source: GradientsSource,
+        clipping: Clipping | None = None,
+        *,
+        found: Mapping[str, Tensor] | None = None,
+        long: int = LONG,
+    ) -> None:
+        """Take the norm of every gradient, and its statistics where a checkpoint is due.
+
+        Where the gradients were clipped before, and it can be told by what factor, all numbers are those before it.
+
+        Args:
+            attempt: The step under way.
+            source: Where in the step this is.
+            clipping: What clipped them before.
+            found: The gradients; None: those that are there.
+            long: That of `take_norms`.
+        """
+        try:
+            if found is None:
+                found = present(self.parameters, self._options.grad_of)
+                attempt.versions = versions(found.values()) if self._clips else []
+            self._read_gradients(attempt, source, clipping, found, long)
+        finally:
+            # The other ranks wait for this one whatever has failed here.
+            self._reach.finish("gradients")
+
+    def _read_gradients(
+        self, attempt: StepState, source: GradientsSource, clipping: Clipping | None, found: Mapping[str, Tensor], long: int
+    ) -> None:
+        start = perf_counter()
+        attempt.source = source
+        found, norms = self._reach.norms(found, due=bool(attempt.triggers), long=long)
+        at_hand = None if norms is None else norms.by_name(found)
+        attempt.unread = unread = PendingStats(names=[*found], norms=norms, at_hand=at_hand)
+        if self.scaler is not None and self.has_scaler():
+            unread.scale, attempt.loss_scale = loss_scale_left(self.scaler), float(self.scaler.get_scale())
+            attempt.rates = learning_rates(self.optimizers)  # a skipped update does not tell its own
+        if clipping is not None:
+            total = total_norm([*unread.norms_of().values()])
+            coefficient = undone_clipping(clipping.max_norm, total, clipping.norm)
+            attempt.source = "post_clip" if coefficient is None else "rescaled"
+            unread.scale *= 1.0 if coefficient is None else coefficient
+        if attempt.triggers:
+            attempt.gradients = self._gradient_stats(attempt, found, unread.scale)
+        attempt.seconds += perf_counter() - start
+
+    def _gradient_stats(self, attempt: StepState, found: Mapping[str, Tensor], scale: float) -> dict[str, GradientStats]:
+        encoding, exact = self._options.grids, self._options.exact
+        depths = self._planner.depths([*self._parts, *self._observer.parts], attempt)
+
+        def look(name: str, gradient: Tensor, measured: Measured) -> GradientStats:
+            grid = encoding if encoding != "none" and depth_of(name) in depths else None
+            return gradient_stats(gradient, measured=measured, grid=grid, scale=scale, exact=exact)
+
+        return self._reach.look("gradients", found, look, scale=scale)
+
+    def join(self, start_step: int, tell: Callable[..., None]) -> None:
+        """Begin, together with the other ranks where they are needed; `tell` takes what a resume began with."""
+        self._reach.join(start_step)
+        if start_step:
+            self._taken_up = ResumeState(self.weights, self.optimizers, self._guard, tell)
+
+    def leave(self) -> None:
+        """Look at nothing more, and take no more part in what needs the other ranks."""
+        self._carried.stop()
+        if self._taken_up is not None:
+            self._taken_up.stop()
+        self._reach.leave()
+
+    def settle(self) -> None:
+        """Do what the other ranks still wait for."""
+        self._reach.settle()
+
+    def reference(self, weights: Mapping[str, Tensor]) -> Reference:
+        """Return the reference of these weights as they are."""
+        return self._reach.reference(weights)
+
+    def keep_weights(self, attempt: StepState) -> None:
+        """Copy the weights before the update where a checkpoint is due, a sample for vital signs, unless that is done."""
+        if not attempt.is_watched:
+            return
+        start = perf_counter()
+        if attempt.is_due and not attempt.before:
+            attempt.before = self._reach.keep(self.trainable)
+            attempt.seconds += perf_counter() - start
+        elif attempt.has_vitals and attempt.sample is None and self._reach.sample is not None:
+            attempt.sample = self._reach.sample.take()
+            attempt.seconds += perf_counter() - start
+
+    def vitals(self, attempt: StepState) -> dict[str, Any]:
+        """Return the vital signs of a step as values of its line."""
+        self._settle_carried(attempt)
+        values = values_of(self._observer.detach_vitals())
+        sample = self._reach.sample
+        moved = None if attempt.sample is None or sample is None else sample.moved(attempt.sample)
+        return values if moved is None else values | {"update_to_weight": shorten(moved)}
+
+    def fill(
+        self, checkpoint: Checkpoint, attempt: StepState, seen: ForwardStats, reference: Reference | None
+    ) -> dict[str, float | None]:
+        """Fill the sections of tensors, and return the checkpoint's derived scalars; one that fails stays absent."""
+        derived: dict[str, float | None] = {"update_to_weight": None}
+        self._settle_carried(attempt)
+        checkpoint.gradients = attempt.gradients or attempt.norms_only or UNSET
+        checkpoint.activations = seen.activations or UNSET
+        checkpoint.attention = seen.attention or UNSET
+        checkpoint.moe = seen.moe or UNSET
+        plan = self._planner.fit(checkpoint, self._parts, attempt)
+        reference = reference if attempt.step else None
+        with self._guard("weights"):
+            checkpoint.weights = self._weights(plan, reference) or UNSET
+        with self._guard("weight_deltas"):
+            before, attempt.before = attempt.before, {}  # the differences are left in them: of no use a second time
+            moved = self._reach.movement(self.trainable, before, reference, self.optimizers)
+            deltas, derived["update_to_weight"] = moved
+            checkpoint.weight_deltas = deltas or UNSET
+        if self.optimizers and attempt.step:
+            with self._guard("optimizer"):
+                checkpoint.optimizer = self._optimizer(attempt)
+        keep(checkpoint, plan, self._parts, layer_parts(seen.attention))
+        derived |= {"min_normalized_entropy": lowest(seen.entropies), **moe_scalars(seen.moe)}
+        return {name: None if value is None else shorten(value) for name, value in derived.items()}
+
+    def _settle_carried(self, attempt: StepState) -> None:
+        """Put into the line what share of the gradients earlier steps have left, where it was looked at."""
+        with self._guard("gradients of earlier steps"):
+            share = self._carried.share(attempt.step)
+            attempt.note({"grad_carried_over": None if share is None else shorten(share)})
+            attempt.seconds, self._carried.seconds = attempt.seconds + self._carried.seconds, 0.0
+
+    def trim(self, checkpoint: Checkpoint, attempt: StepState) -> None:
+        """Take out of a finished checkpoint what its black box leaves no room for."""
+        plan = self._planner.fit(checkpoint, self._parts, attempt)
+        keep(checkpoint, plan, self._parts, layer_parts(checkpoint.attention or {}))
+
+    def _weights(self, plan: BudgetPlan, reference: Reference | None) -> dict[str, WeightStats]:
+        encoding, exact = self._options.grids, self._options.exact
+
+        def look(name: str, tensor: Tensor, measured: Measured) -> WeightStats:
+            grid = encoding if encoding != "none" and plan.has("weights", name) else None
+            spectral = self._spectral.measure({name: tensor}).get(name)
+            return weight_stats(tensor, measured=measured, grid=grid, spectral=spectral, exact=exact)
+
+        return self._reach.look("weights", self.weights, look, reference=reference)
+
+    def _optimizer(self, attempt: StepState) -> OptimizerState:
+        finite = self._reach.state_finite(self.optimizers)
+        state = optimizer_state(self.optimizers, self.parameters, attempt.rates, finite=finite)
+        clip = attempt.clip_norm if attempt.clip_norm is not None else self._options.clip_norm
+        if clip is not None:
+            state.clip_norm = shortest(clip)
+        if clip is not None and attempt.global_norm is not None and attempt.source != "post_clip":
+            state.clip_coefficient = shortest(clip_coefficient(clip, attempt.global_norm))
+        if attempt.loss_scale is not None:
+            state.loss_scale, state.found_inf = shortest(attempt.loss_scale), attempt.updates < len(self.optimizers)
+        return state
+
+
+# What a training that was taken up again began with: the norms of its weights, and whether its optimizer remembers anything.
+def _remembers(optimizer: Optimizer) -> bool:
+    """Return whether an optimizer has any number of any parameter from an earlier update."""
+    return any(_is_number(value) for state in optimizer.state.values() for value in state.values())
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Tensor | int | float)
+
+
+@torch.no_grad()
+def _norms(weights: Mapping[str, Array]) -> dict[str, Number]:
+    whole = {name: each for name, each in weights.items() if isinstance(each, Tensor) and not is_sharded(each) and each.numel()}
+    found = [torch.linalg.vector_norm(each.detach(), dtype=torch.float32) for each in whole.values()]
+    values = torch.stack([each.cpu() for each in found]).tolist() if found else []
+    return {name: to_word(shorten(value)) for name, value in zip(whole, values, strict=True)}

@@ -1,0 +1,160 @@
+"""The optimizers and the loss scaler: their groups, whether their state is finite, and whether an update was applied."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from msgspec import UNSET, Struct
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ckaudit.contract.numbers import to_word
+from ckaudit.contract.run_sections import OptimizerGroup, OptimizerState
+from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.model.gradient_norms import all_finite
+from ckaudit.recorder.stats.arrays import dense, is_sharded
+from ckaudit.recorder.stats.float32_rounding import shortest
+
+
+class Clipping(Struct, frozen=True):
+    """What is known of a clipping that came before the gradients were read.
+
+    Attributes:
+        max_norm: Largest total norm let through.
+        norm: Total norm before it, where known.
+    """
+
+    max_norm: float
+    norm: float | None
+
+
+def as_sequence(optimizer: Optimizer | Iterable[Optimizer] | None) -> tuple[Optimizer, ...]:
+    """Return none, one or several optimizers as a tuple, each without the wrappers that Accelerate and others put around it."""
+    if optimizer is None:
+        return ()
+    return tuple(map(_unwrapped, optimizer if isinstance(optimizer, list | tuple) else (cast("Optimizer", optimizer),)))
+
+
+def _unwrapped(optimizer: Optimizer) -> Optimizer:
+    while isinstance(within := getattr(optimizer, "optimizer", None), Optimizer):
+        optimizer = within
+    return optimizer
+
+
+def listen(
+    optimizers: Sequence[Optimizer], guard: Guard, before: Callable[[Optimizer], None], after: Callable[[Optimizer], None]
+) -> list[Any]:
+    """Call `before` and `after` around every update, guarded, and return the handles of the hooks that do."""
+
+    def looking_before(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        try:
+            before(optimizer)
+        except Exception as error:  # noqa: BLE001  nothing may reach the training
+            guard.failed("looking before the update", error)
+
+    def looking_after(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        try:
+            after(optimizer)
+        except Exception as error:  # noqa: BLE001
+            guard.failed("looking after the update", error)
+
+    handles: list[Any] = []
+    for held in optimizers:
+        with guard("listening to the optimizer"):
+            handles += held.register_step_pre_hook(looking_before), held.register_step_post_hook(looking_after)
+    return handles
+
+
+def learning_rates(optimizers: Sequence[Optimizer]) -> list[float]:
+    """Return the learning rate of every group as it stands now; one that an optimizer does not have is left out."""
+    return [float(group["lr"]) for optimizer in optimizers for group in optimizer.param_groups if "lr" in group]
+
+
+def held_by(optimizers: Sequence[Optimizer]) -> int:
+    """Return how many parameters the optimizers hold."""
+    return sum([len(group["params"]) for optimizer in optimizers for group in optimizer.param_groups])
+
+
+def overflowed(optimizer: Optimizer) -> bool:
+    """Return whether a fused optimizer was told, within its own step, not to apply the update."""
+    found = getattr(optimizer, "found_inf", None)
+    return found is not None and bool(float(found) > 0)
+
+
+def optimizer_state(
+    optimizers: Sequence[Optimizer], parameters: Mapping[str, nn.Parameter], rates: Sequence[float], *, finite: bool | None
+) -> OptimizerState:
+    """Return the optimizer section: names, groups with the learning rates of this step's update, and gaps.
+
+    Nothing is missing from an optimizer that holds none of the parameters: it works on copies, such as sharded master weights.
+
+    Args:
+        optimizers: The optimizers.
+        parameters: The model's parameters by name.
+        rates: Learning rate of every group.
+        finite: Whether every element of their state is finite; None: not known.
+    """
+    held = {id(tensor) for group in _groups(optimizers) for tensor in group["params"]}
+    missing = [name for name, tensor in parameters.items() if tensor.requires_grad and id(tensor) not in held]
+    has_copies = held.isdisjoint(map(id, parameters.values()))
+    groups = list(_groups(optimizers))
+    padded: list[float | None] = [*rates, *[None] * len(groups)]
+    return OptimizerState(
+        name="+".join(dict.fromkeys(type(optimizer).__name__ for optimizer in optimizers)),
+        groups=[_group(group, rate) for group, rate in zip(groups, padded, strict=False)],
+        trainable_without_optimizer=UNSET if has_copies else missing,
+        state_finite=UNSET if finite is None else finite,
+    )
+
+
+def state_finite(optimizers: Sequence[Optimizer]) -> bool | None:
+    """Return whether every element of every moment is finite (M12); None before there are any."""
+    tensors = [value for optimizer in optimizers for state in optimizer.state.values() for value in _moments(state)]
+    if not tensors:
+        return None
+    return all_finite([tensor if _is_whole(tensor) else dense(tensor) for tensor in tensors])
+
+
+def clip_coefficient(clip_norm: float, norm: float) -> float:
+    """Return what `torch.nn.utils.clip_grad_norm_` multiplies gradients of this norm by, 0 to 1, NaN where the norm is."""
+    coefficient = clip_norm / (norm + 1e-6)
+    return 1.0 if coefficient > 1 else coefficient
+
+
+def undone_clipping(max_norm: float, norm_now: float, norm_before: float | None, *, rounding: float = 1e-3) -> float | None:
+    r"""Return what clipping multiplied the gradients by, from the total norm that they have now; None where that is not known.
+
+    A norm now below what clipping leaves of `max_norm` was never clipped: the factor was 1. One at it was clipped, and only
+    the norm before it tells by how much.
+
+    Args:
+        max_norm: Largest total norm let through.
+        norm_now: Total norm after clipping.
+        norm_before: Total norm before it, where known.
+        rounding: Relative error of `norm_now`: a bfloat16 keeps 8 bits of an element, and a sum over many averages that out.
+    """
+    if norm_before is not None:
+        coefficient = clip_coefficient(max_norm, norm_before)
+        return coefficient if coefficient > 0 else None
+    return 1.0 if norm_now < max_norm * clip_coefficient(max_norm, max_norm) * (1 - rounding) else None
+
+
+def _groups(optimizers: Sequence[Optimizer]) -> Iterable[dict[str, Any]]:
+    return (group for optimizer in optimizers for group in optimizer.param_groups)
+
+
+def _group(group: Mapping[str, Any], rate: float | None) -> OptimizerGroup:
+    decay = group.get("weight_decay")
+    return OptimizerGroup(
+        learning_rate=UNSET if rate is None else to_word(rate),
+        weight_decay=UNSET if decay is None else shortest(float(decay)),
+        tensors=len(group["params"]),
+    )
+
+
+def _moments(state: Mapping[str, Any]) -> list[Tensor]:
+    return [value for value in state.values() if isinstance(value, Tensor) and value.is_floating_point() and value.numel()]
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    return tensor.layout == torch.strided and not is_sharded(tensor)

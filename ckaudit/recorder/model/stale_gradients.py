@@ -1,0 +1,158 @@
+"""Gradients of earlier steps that still stand where the backward passes of this one add theirs."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from time import perf_counter
+from typing import Any
+
+import torch
+from msgspec import Struct
+from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
+from torch.optim import Optimizer
+
+from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.stats.arrays import flat
+
+MOST = 4  # tensors looked at
+LARGEST = 2**14  # elements of each, where there are any so small
+
+
+class Standing(Struct):
+    """One tensor while it is looked at; what is measured stays where the model is.
+
+    Attributes:
+        parameter: The tensor.
+        optimizer: What updates it.
+        node: Where autograd adds to its gradient. Hooks on it leave no trace on the parameter, and go with it.
+        handle: Of the hook there; None: nothing is looked at any more.
+        old: Norm of what stood in the gradient before the first backward pass of the step, or since it was cleared last.
+        new: Sum of what backward passes have added since; None: no pass has come by.
+        is_there: Whether the gradient was where the optimizer finds it.
+    """
+
+    parameter: nn.Parameter
+    optimizer: Optimizer
+    node: Any
+    handle: Any = None
+    old: Tensor | None = None
+    new: Tensor | None = None
+    is_there: bool = False
+
+    def see(self, gradient: Tensor) -> None:
+        """Note what is about to be added, and what it is added to."""
+        fresh, before = flat(gradient), self.parameter.grad
+        standing = torch.zeros_like(fresh) if before is None else flat(before)
+        if self.old is None or self.new is None:
+            self.old, self.new = torch.linalg.vector_norm(standing), fresh.clone()
+            return
+        # Asking whether it was cleared in between would make an accelerator wait.
+        kept = standing.any()
+        self.old, self.new = torch.where(kept, self.old, 0.0), torch.where(kept, self.new, 0.0) + fresh
+
+    def end(self) -> None:
+        """Look at no more passes."""
+        if self.handle is not None:
+            self.handle.remove()
+            self.handle, self.is_there = None, self.parameter.grad is not None
+
+    def share(self) -> float | None:
+        """Return old over old and new; None where nothing was seen, or nothing finite."""
+        if self.old is None or self.new is None or not self.is_there:
+            return None
+        old, new = torch.stack([self.old, torch.linalg.vector_norm(self.new)]).tolist()
+        return old / (old + new) if 0 < old + new < math.inf else None
+
+
+class StaleGradients:
+    r"""Looks, during one step, at what stands in a few gradients when its first backward pass reaches them.
+
+    $$s = \max_p \frac{\lVert G_p^{old} \rVert}{\lVert G_p^{old} \rVert + \lVert G_p^{new} \rVert}$$
+
+    Where gradients were cleared, nothing stands there, or zeros: the share is exactly 0, however the gradients are rounded,
+    scaled, accumulated, clipped or averaged over ranks afterwards. What is cleared between two passes counts as cleared.
+
+    It is known only where an update came before, after which nothing is owed to the next one; of tensors whose optimizer is
+    known, in whose `.grad` a gradient was found at the end; and not where ranks hold them in parts.
+
+    Args:
+        parameters: The parameters, in the order of the model; none: nothing is looked at.
+        optimizers: What updates them.
+        guard: Keeps failures away from the backward pass and the update.
+        most: Tensors looked at.
+        largest: Elements of each; of an optimizer without any so small the smallest is taken.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[nn.Parameter],
+        optimizers: Sequence[Optimizer],
+        guard: Guard,
+        *,
+        most: int = MOST,
+        largest: int = LARGEST,
+    ) -> None:
+        self._parameters, self._optimizers, self._guard = [*parameters], optimizers, guard
+        self._most, self._largest = most, largest
+        self._chosen: list[tuple[nn.Parameter, Optimizer]] = []
+        self._standing: list[Standing] = []
+        self._handles: list[Any] = []
+        self._step = 0
+        self.seconds = 0.0
+
+    def watch(self, step: int) -> None:
+        """Look at the backward passes from now on, up to the update, on behalf of a step that has not begun."""
+        self.stop()
+        self._step, self.seconds = step, 0.0
+        if not self._chosen or not all(parameter.requires_grad for parameter, _ in self._chosen):
+            self._chosen = [*self._choose()]
+        for parameter, optimizer in self._chosen:
+            standing = Standing(parameter, optimizer, get_gradient_edge(parameter).node)
+            self._standing.append(standing)
+            standing.handle = standing.node.register_prehook(self._reaching(standing))
+        for optimizer in {id(each): each for _, each in self._chosen}.values():
+            self._handles.append(optimizer.register_step_pre_hook(self._updating))
+
+    def share(self, step: int) -> float | None:
+        """Stop looking, and return the largest share among the tensors; None where it is not known of that step."""
+        start, standing = perf_counter(), self.stop()
+        shares = [each.share() for each in standing] if step == self._step else []
+        self.seconds += perf_counter() - start
+        return max((share for share in shares if share is not None), default=None)
+
+    def stop(self) -> list[Standing]:
+        """Take all hooks away, and return what they saw."""
+        for handle in self._handles:
+            handle.remove()
+        standing, self._standing, self._handles = self._standing, [], []
+        for each in standing:
+            each.end()
+        return standing
+
+    def _choose(self) -> Iterable[tuple[nn.Parameter, Optimizer]]:
+        """Yield small trainable tensors of each optimizer, spread over the model."""
+        each = max(1, self._most // max(1, len(self._optimizers)))
+        for optimizer in self._optimizers[: self._most]:
+            held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+            own = [p for p in self._parameters if id(p) in held and p.requires_grad and p.numel()]
+            small = [p for p in own if p.numel() <= self._largest] or sorted(own, key=Tensor.numel)[:1]
+            places = {round(part * (len(small) - 1) / max(1, each - 1)) for part in range(each)} if small else set()
+            yield from ((small[place], optimizer) for place in sorted(places))
+
+    def _reaching(self, standing: Standing) -> Callable[[tuple[Tensor | None, ...]], None]:
+        def reach(gradients: tuple[Tensor | None, ...]) -> None:
+            start = perf_counter()
+            with self._guard("looking at what a gradient is added to"), torch.no_grad():
+                # What is captured for a graph of an accelerator does not run now, and nobody looks when it runs.
+                if (gradient := gradients[0]) is not None and not (gradient.is_cuda and torch.cuda.is_current_stream_capturing()):
+                    standing.see(gradient)
+            self.seconds += perf_counter() - start
+
+        return reach
+
+    def _updating(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        # With a closure the passes come within the update. The handle of this hook must stay while torch goes through them.
+        with self._guard("looking before the update"):
+            for each in self._standing:
+                if each.optimizer is optimizer and each.new is not None:
+                    each.end()

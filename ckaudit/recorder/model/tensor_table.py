@@ -1,0 +1,237 @@
+"""The tensor table: every parameter's name, place in the model, part, shape, and whom it is tied to."""
+
+import re
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+from msgspec import UNSET
+from msgspec.structs import replace
+from torch import Tensor, nn
+
+from ckaudit.contract.manifest import TensorFacts, TensorKind
+from ckaudit.contract.tensor_names import block_of, depth_of, kind_by_name, no_gradient_by_name
+from ckaudit.recorder.guard import logger
+from ckaudit.recorder.hooks.autograd_trace import PathTrace
+from ckaudit.recorder.hooks.hook import Hook
+from ckaudit.recorder.stats.arrays import dense, dtype_name, is_sharded, local
+from ckaudit.recorder.stats.dropout import dropout_facts
+from ckaudit.recorder.stats.quantiles import stride_of
+
+T = TypeVar("T", bound=Tensor)
+
+RECURRENT = (nn.RNNBase, nn.RNNCellBase)
+
+CONVOLUTION = tuple(value for name, value in vars(nn).items() if re.fullmatch(r"(Lazy)?Conv(Transpose)?\dd", name))
+
+PRECISION = 1e-3  # of the mean square of a row; rows drawn at random from 512 channels differ by 6 in a hundred
+
+
+def inner(model: nn.Module) -> nn.Module:
+    """Return the user's own module from inside `torch.compile` and data-parallel wrappers, so that names stay the same."""
+    while True:
+        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            model = model.module
+        elif "_orig_mod" in dict(model.named_children()):
+            model = model.get_submodule("_orig_mod")
+        else:
+            return model
+
+
+def hookable(model: nn.Module) -> frozenset[str]:
+    """Return the names of the modules, as in `inner(model)`, that run outside `torch.compile` and TorchScript.
+
+    A hook inside would be compiled into the program, which changes it; one attached later would not be called. A module of
+    TorchScript takes none.
+    """
+    compiled = [module for module in model.modules() if _runs_compiled(module)]
+    inside = {id(module) for outer in compiled for module in outer.modules()}
+    return frozenset(name for name, module in inner(model).named_modules() if id(module) not in inside)
+
+
+def hooked(model: nn.Module, *, compiled: bool) -> frozenset[str]:
+    """Return `hookable`, nothing where the whole model will be compiled, and have the log say what is not looked at."""
+    names = frozenset[str]() if compiled else hookable(model)
+    if len(names) < sum(1 for _ in inner(model).named_modules()):
+        logger.warning("the model is compiled: activations and attention inside it are not recorded")
+    return names
+
+
+def _runs_compiled(module: nn.Module) -> bool:
+    if isinstance(module, torch.jit.ScriptModule):
+        return True
+    return "_orig_mod" in dict(module.named_children()) or getattr(module, "_compiled_call_impl", None) is not None
+
+
+def is_spread(model: nn.Module) -> bool:
+    """Return whether parts of the parameters are on other ranks, so that a forward pass needs all of them."""
+    if any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules()):
+        return True
+    return any(hasattr(parameter, "placements") or hasattr(parameter, "ds_id") for parameter in model.parameters())
+
+
+def parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return every parameter once, by its first name, in the order of registration."""
+    return dict(model.named_parameters())
+
+
+def distinct(tensors: Mapping[str, T]) -> dict[str, T]:
+    """Return the tensors with those that share their storage once, by the first name."""
+    first = {storage_of(tensor): name for name, tensor in reversed([*tensors.items()])}
+    return {name: tensor for name, tensor in tensors.items() if first[storage_of(tensor)] == name}
+
+
+def kind_of(name: str, owner: nn.Module, shape: Sequence[int]) -> TensorKind:
+    """Return a parameter's part in the model, by the type of its module first and by the words of its name second."""
+    types: dict[TensorKind, bool] = {
+        "embedding": isinstance(owner, nn.Embedding | nn.EmbeddingBag),
+        "norm": "norm" in type(owner).__name__.lower(),
+        "recurrent": isinstance(owner, RECURRENT),
+        "conv": isinstance(owner, CONVOLUTION),
+    }
+    return next((kind for kind, holds in types.items() if holds), None) or kind_by_name(name, shape)
+
+
+def tensor_table(model: nn.Module) -> dict[str, TensorFacts]:
+    """Return the facts of every parameter, in the order of registration; a tied one says whose storage it shares."""
+    first: dict[object, str] = {}
+    table = {}
+    for name, tensor in model.named_parameters(remove_duplicate=False):
+        owner = name.rpartition(".")[0]
+        kind = kind_of(name, model.get_submodule(owner), tensor.shape)
+        depth, tied = depth_of(name), first.setdefault(storage_of(tensor), name)
+        table[name] = TensorFacts(
+            depth=UNSET if depth is None else depth,
+            block=block_of(name) or UNSET,
+            kind=kind,
+            no_gradient="fixed_table"
+            if not tensor.requires_grad and is_table_of_sinusoids(tensor)
+            else no_gradient_by_name(name, kind) or UNSET,
+            module=owner,
+            shape=list(tensor.shape if is_sharded(tensor) else dense(tensor).shape),
+            dtype=dtype_name(tensor),
+            trainable=tensor.requires_grad,
+            stride=stride_of(tensor.shape),
+            device=str(tensor.device),
+            tied_to=UNSET if tied == name else tied,
+        )
+    return table
+
+
+def storage_of(tensor: Tensor) -> object:
+    """Return what two parameters have in common exactly where they are one tensor in memory."""
+    tensor, whole = local(tensor), tensor
+    if tensor.device.type == "meta" or not tensor.numel() or tensor.layout != torch.strided:
+        return id(whole)
+    return tensor.device, tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
+
+
+def trainable_count(table: Mapping[str, TensorFacts]) -> int:
+    """Return the number of trainable elements, shared ones counted once."""
+    shapes = [facts.shape for facts in table.values() if facts.trainable is True and facts.tied_to is UNSET]
+    return sum(torch.Size(shape).numel() for shape in shapes if shape is not UNSET)
+
+
+def described(model: nn.Module) -> dict[str, Any]:
+    """Return what a model shows of itself before the first step, as facts of `run.json`."""
+    table = tensor_table(model)
+    return {"tensors": table, "parameters": trainable_count(table), **dropout_facts(model)}
+
+
+class ForwardOrder:
+    """Watches one forward pass for the order in which modules with parameters are called, and the operators that read these.
+
+    Args:
+        model: The model.
+        names: Names of the modules that may be hooked; None: all.
+    """
+
+    def __init__(self, model: nn.Module, names: Container[str] | None = None) -> None:
+        self.order: dict[str, int] = {}
+        named = [(name, module) for name, module in model.named_modules() if names is None or name in names]
+        owners = [(name, module) for name, module in named if any(True for _ in module.parameters(recurse=False))]
+        self._hooked = None if names is None else frozenset(name for name, _ in named)
+        self._paths = PathTrace(model, hookable=names is None or "" in names)
+        self._handles = [module.register_forward_pre_hook(Hook(self._noting(name))) for name, module in owners]
+
+    def _noting(self, name: str) -> Callable[[object], None]:
+        def note(inputs: object) -> None:
+            self.order.setdefault(name, len(self.order))
+            self._paths.take(name, inputs)
+
+        return note
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._paths.close()
+        for handle in self._handles:
+            handle.remove()
+
+    def sort(self, table: Mapping[str, TensorFacts]) -> dict[str, TensorFacts]:
+        """Return the table in forward order, with operators; modules that were not called keep their order at the end."""
+        last = len(self.order)
+        rank = {name: self.order.get(str(facts.module), last) for name, facts in table.items()}
+        in_order = {name: table[name] for name in sorted(table, key=rank.__getitem__)}
+        return without_use(self._paths.describe(in_order), self.order.keys() - self._paths.aside, self._hooked)
+
+
+# Tensors that no gradient is to be expected of: fixed tables of sinusoids, and parts that a forward pass has no use for.
+def is_table_of_sinusoids(tensor: Tensor) -> bool:
+    """Return whether every row of a table consists of pairs of a sine and a cosine: then its mean square is one half.
+
+    Rows of zeros, as for padding or a class token, are passed over. Drawn values have rows of many sizes.
+
+    >>> import torch
+    >>> angles = torch.arange(20.0)[:, None] / 100 ** torch.linspace(0, 1, 8)
+    >>> is_table_of_sinusoids(torch.cat([angles.sin(), angles.cos()], 1)), is_table_of_sinusoids(torch.randn(20, 16))
+    (True, False)
+    """
+    if tensor.ndim < 2 or is_sharded(tensor) or tensor.device.type == "meta" or not tensor.is_floating_point():
+        return False
+    rows = dense(tensor.detach()).reshape(-1, tensor.shape[-1]).float()
+    squares = rows.square().mean(1)
+    squares = squares[squares > 0]
+    return len(squares) > 1 and bool(((squares - 0.5).abs() < PRECISION).all())
+
+
+def unused(table: Mapping[str, TensorFacts], called: Collection[str], hooked: Collection[str] | None) -> frozenset[str]:
+    """Return the tensors of parts beside the blocks that a forward pass did not call or whose output it threw away.
+
+    A part is as large as nothing in it was used, and has a matrix of its own: an unused pooling layer or head. A
+    table of positions or a normalization that is never called has been forgotten, and so has a block.
+
+    Args:
+        table: All tensors, with the operators that read them.
+        called: Names of the modules that were called, those aside that hang on the way to the output and give nothing to it.
+        hooked: Names of the modules that could be seen; None: all.
+    """
+    if all(facts.operator is UNSET for facts in table.values()):
+        return frozenset()  # nobody saw what was read
+    used = {facts.module for facts in table.values() if facts.operator is not UNSET} | {*called}
+    idle = {str(facts.module) for facts in table.values() if facts.module not in used}
+    idle = {module for module in idle if hooked is None or module in hooked}
+    parts: dict[str, list[str]] = {}
+    for name, facts in table.items():
+        if facts.module in idle:
+            parts.setdefault(_part(str(facts.module), used), []).append(name)
+    found = {part: names for part, names in parts.items() if all(table[name].block is UNSET for name in names)}
+    return frozenset(name for names in found.values() if any(_is_matrix(table[each]) for each in names) for name in names)
+
+
+def without_use(
+    table: Mapping[str, TensorFacts], called: Collection[str], hooked: Collection[str] | None
+) -> dict[str, TensorFacts]:
+    """Return the table with the tensors of `unused` parts marked."""
+    idle = unused(table, called, hooked)
+    return {name: replace(facts, no_gradient="unused") if name in idle else facts for name, facts in table.items()}
+
+
+def _part(module: str, used: Collection[object]) -> str:
+    """Return the outermost module around one in which nothing is used."""
+    words = module.split(".")
+    outer = [".".join(words[:count]) for count in range(1, len(words) + 1)]
+    return next(each for each in outer if not any(str(one) == each or str(one).startswith(f"{each}.") for one in used))
+
+
+def _is_matrix(facts: TensorFacts) -> bool:
+    return facts.kind != "embedding" and facts.shape is not UNSET and len(facts.shape) > 1

@@ -1,0 +1,1 @@
+"""Statistics of tensors: percentiles, norms, grids, attention, experts."""

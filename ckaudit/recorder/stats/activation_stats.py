@@ -1,0 +1,172 @@
+"""The statistics of what modules put out: noted at the hook, measured for all modules in one sweep."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import UNSET, Struct
+
+from ckaudit.contract.model_sections import ActivationStats
+from ckaudit.contract.numbers import Number
+from ckaudit.contract.tensors import Histogram
+from ckaudit.recorder.stats.arrays import (
+    Array,
+    dense_at_hand,
+    double,
+    dtype_name,
+    ends,
+    flat,
+    is_away,
+    library,
+    row_norms,
+    to_numpy,
+)
+from ckaudit.recorder.stats.batched_stats import Swept, sweep
+from ckaudit.recorder.stats.float32_rounding import shortest_of
+from ckaudit.recorder.stats.quantiles import quantiles_of, spread_of
+
+LOOKED_AT, TOKENS = 2**13, 64  # elements of one output, and fewest tokens that make a percentile
+
+
+class Output(Struct, frozen=True):
+    """What is kept of one module's output until all are measured; numbers are still where the model is.
+
+    Attributes:
+        shape: Of the whole output.
+        dtype: Of its elements.
+        tokens: A copy of some or all of its tokens, shape (tokens, units).
+        low: Smallest finite element of all.
+        high: Largest finite element of all.
+        nonfinite: Elements of all that are NaN or infinite.
+        dead: Dead units among all tokens, where they are counted.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    tokens: Array
+    low: Array
+    high: Array
+    nonfinite: Array
+    dead: Array | None
+
+
+def note(output: Array, *, count_dead: bool = False, looked_at: int = LOOKED_AT, fewest: int = TOKENS) -> Output:
+    """Look at what a module has just put out, shape (..., units), as long as it is there.
+
+    Args:
+        output: What the module put out.
+        count_dead: Whether its last dimension are hidden units, that can be dead.
+        looked_at: Elements that are copied; of a larger output only every n-th token is.
+        fewest: Tokens that are copied at least, however many units they have.
+    """
+    values = dense_at_hand(output)
+    tokens = values.reshape(-1, values.shape[-1] if values.ndim else 1)
+    stride = _stride(tokens.shape, values.shape[-2] if values.ndim > 1 else 1, max(looked_at, fewest * tokens.shape[-1]))
+    copied = tokens[::stride]
+    # A convolution's last dimension is a place, not a unit.
+    is_hidden = count_dead and 2 <= output.ndim <= 3 and math.prod(tokens.shape) > 0
+    nonfinite, low, high = _extremes(values) if math.prod(tokens.shape) else (0, math.nan, math.nan)
+    return Output(
+        shape=tuple(output.shape),
+        dtype=dtype_name(output),
+        tokens=copied.copy() if library(copied) is np else copied.clone(),
+        low=low,
+        high=high,
+        nonfinite=nonfinite,
+        dead=dead_units(tokens) if is_hidden else None,
+    )
+
+
+def activation_stats(outputs: Sequence[Output]) -> list[ActivationStats]:
+    r"""Return the statistics of the outputs.
+
+    `p50` and `p99` are over tokens, of the root mean square of a token's vector. A unit is dead where
+    $\max_{b,l} |H_{b,l,j}| < 10^{-3}$ (F8); an outlier lies beyond six standard deviations of the mean (M22).
+    Extremes, dead units and `nonfinite_count` are of all elements, the others of the finite ones among the tokens looked at.
+    """
+    if not outputs:
+        return []
+    swept = sweep([output.tokens for output in outputs], exact_up_to=2 * LOOKED_AT, magnitudes=True)
+    _, bins = spread_of([found.sample for found in swept], ())
+    spreads = quantiles_of([_token_rms(output.tokens) for output in outputs], (50, 99))
+    numbers = [_numbers(output, found, spread) for output, found, spread in zip(outputs, swept, spreads, strict=True)]
+    written = iter(shortest_of([number for each in numbers for number in each]))
+    return [
+        _stats(output, found, histogram, [next(written) for _ in each])
+        for output, found, histogram, each in zip(outputs, swept, bins, numbers, strict=True)
+    ]
+
+
+def dead_units(tokens: Array, *, dead_below: float = 1e-3, first: int = 64) -> Array:
+    """Return how many units no token moves beyond `dead_below` (F8), from values of shape (tokens, units).
+
+    Where nothing waits for a device, so many tokens are looked at first: the units that they move need no further look.
+    """
+    if not is_away(tokens) and tokens.shape[0] > first:
+        tokens = tokens[:, _are_silent(tokens[:: tokens.shape[0] // first], dead_below)]
+    return _are_silent(tokens, dead_below).sum()
+
+
+def _are_silent(tokens: Array, dead_below: float) -> Array:
+    lib = library(tokens)
+    return (lib.amax(tokens, 0) < dead_below) & (lib.amin(tokens, 0) > -dead_below)
+
+
+def _stride(shape: Sequence[int], length: int, most: int) -> int:
+    """Return every how many tokens are taken: no factor of a sequence's length, or the same places would come each time."""
+    stride = max(1, -(-math.prod(shape) // most))
+    while 1 < stride < shape[0] and math.gcd(stride, length) > 1:
+        stride += 1
+    return stride
+
+
+def _extremes(values: Array) -> tuple[Array, Array, Array]:
+    """Return how many elements are not finite, and the smallest and the largest of the others; NaN where there are none."""
+    if not is_away(values):
+        low, high = ends(values)
+        if math.isfinite(low) and math.isfinite(high):
+            return 0, low, high
+        finite = values[library(values).isfinite(values)]
+        empty = not finite.shape[0]
+        return math.prod(values.shape) - finite.shape[0], *((math.nan, math.nan) if empty else ends(finite))
+    torch, finite = library(values), values.isfinite()
+    low, high = (torch.where(finite, values, end) for end in (math.inf, -math.inf))
+    return values.numel() - finite.sum(), low.amin(), high.amax()
+
+
+def _token_rms(tokens: Array) -> Array:
+    norms = to_numpy(row_norms(flat(tokens).reshape(tokens.shape))) / math.sqrt(max(tokens.shape[-1], 1))
+    return norms[np.isfinite(norms)]
+
+
+def _numbers(output: Output, found: Swept, spread: Sequence[float]) -> list[float]:
+    """Return extremes, mean, deviation, rms, mean magnitude, sparsity, outlier rate and the two percentiles of tokens."""
+    moments = found.moments
+    if not moments.numel:
+        return []
+    rms = math.sqrt(moments.m2 / moments.finite + moments.mean**2) if moments.finite else math.nan
+    rest = (moments.mean, moments.std, rms, moments.mean_abs, moments.zeros / moments.numel, _outlier_rate(output.tokens, found))
+    return [float(output.low), float(output.high), *rest, *spread]
+
+
+def _outlier_rate(tokens: Array, found: Swept, *, distance: float = 6.0) -> float:
+    """Return the share of finite elements that lie further from the mean than `distance` deviations, the k of M22."""
+    moments, reach = found.moments, distance * found.moments.std
+    if not moments.finite or (moments.max - moments.mean <= reach and moments.mean - moments.min <= reach):
+        return 0.0
+    far = abs(double(flat(tokens)) - moments.mean) > reach
+    return int((far & library(tokens).isfinite(flat(tokens))).sum()) / moments.finite
+
+
+def _stats(output: Output, found: Swept, histogram: Histogram | None, numbers: Sequence[Number]) -> ActivationStats:
+    stats = ActivationStats(shape=list(output.shape), dtype=output.dtype, nonfinite_count=int(output.nonfinite))
+    if not numbers:
+        return stats
+    stats.min, stats.max, stats.mean, stats.std, stats.rms, stats.mean_abs, stats.sparsity, stats.outlier_rate, *rest = numbers
+    stats.histogram = histogram or UNSET
+    stats.sampled = UNSET if found.moments.numel == math.prod(output.shape) else found.moments.numel
+    if output.shape:
+        stats.p50, stats.p99 = rest
+        stats.units = output.shape[-1]
+    stats.dead_units = UNSET if output.dead is None else int(output.dead)
+    return stats

@@ -1,0 +1,284 @@
+"""The statistics of many tensors in one sweep: tensors are laid end to end, so that a call costs once what it costs for each."""
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, starmap
+
+import numpy as np
+from msgspec import Struct
+
+from ckaudit.contract.numbers import Number
+from ckaudit.contract.tensors import PERCENTILE_LEVELS, Histogram
+from ckaudit.recorder.stats.arrays import Array, dense_at_hand, double, ends, is_away, library, square_sum, to_numpy, widened
+from ckaudit.recorder.stats.float32_rounding import shortest_of, significant_all
+from ckaudit.recorder.stats.quantile_select import NOTHING, Values
+from ckaudit.recorder.stats.quantiles import EXACT_UP_TO, spread_of, strided
+
+STRETCH = 2**16  # elements that are looked at together: as float64 they fit a processor's second cache
+CANCELLED = 0.01  # of the squares: where less is left of them without the mean, it is summed again, to keep its digits
+
+
+class Moments(Struct, frozen=True):
+    """Count, mean and spread of a tensor's finite elements, and the norm of all of them; `mean_abs` is NaN unless asked for."""
+
+    numel: int
+    finite: int
+    mean: float
+    m2: float
+    min: float
+    max: float
+    norm: float
+    mean_abs: float
+    zeros: int
+
+    @property
+    def std(self) -> float:
+        """Population standard deviation, sqrt(m2 / finite)."""
+        return math.sqrt(self.m2 / self.finite) if self.finite else math.nan
+
+    @property
+    def nonfinite(self) -> int:
+        """Elements that are NaN or infinite."""
+        return self.numel - self.finite
+
+
+class Swept(Struct, frozen=True):
+    """What a sweep finds of one tensor.
+
+    Attributes:
+        moments: Of all its elements.
+        sample: The finite elements among those looked at for their distribution, in no order.
+        sampled: How many were looked at for it; None: all of them.
+    """
+
+    moments: Moments
+    sample: Values
+    sampled: int | None
+
+
+class Measured(Struct, frozen=True):
+    """What a sweep tells of one tensor, as it is written.
+
+    Attributes:
+        moments: Of all its elements.
+        numbers: Norm, mean, standard deviation, minimum, maximum and share of zeros.
+        percentiles: At the contract's seven levels, with 4 digits.
+        histogram: Of its finite elements; None where there are none.
+        sampled: How many elements the last two have looked at; None: all of them.
+    """
+
+    moments: Moments
+    numbers: list[Number]
+    percentiles: list[Number]
+    histogram: Histogram | None
+    sampled: int | None
+
+
+class Sums(Struct, frozen=True):
+    """The sums of one stretch of elements: those of the finite ones, but `squares`, which is of all."""
+
+    size: int
+    finite: int
+    squares: float
+    absolute: float
+    zeros: int
+    mean: float
+    m2: float
+    low: float
+    high: float
+
+
+def measure(
+    arrays: Sequence[Array], *, scale: float = 1.0, exact_up_to: int = EXACT_UP_TO, chunk: int = STRETCH
+) -> list[Measured]:
+    """Return the statistics of each tensor as they are written; see `sweep`."""
+    swept = sweep(arrays, scale=scale, exact_up_to=exact_up_to, chunk=chunk)
+    quantiles, counted = spread_of([one.sample for one in swept], PERCENTILE_LEVELS)
+    levels = significant_all(np.array(quantiles).reshape(-1, len(PERCENTILE_LEVELS)))
+    return [
+        Measured(one.moments, numbers, percentiles, bins, one.sampled)
+        for one, numbers, percentiles, bins in zip(swept, _written(swept), levels, counted, strict=True)
+    ]
+
+
+def _written(swept: Sequence[Swept]) -> Iterator[list[Number]]:
+    """Yield each tensor's numbers as they are written."""
+    found = [one.moments for one in swept]
+    each = [(one.norm, one.mean, one.std, one.min, one.max, one.zeros / max(one.numel, 1)) for one in found]
+    written = iter(shortest_of([number for numbers in each for number in numbers]))
+    return ([next(written) for _ in numbers] for numbers in each)
+
+
+def sweep(
+    arrays: Sequence[Array], *, scale: float = 1.0, exact_up_to: int = EXACT_UP_TO, chunk: int = STRETCH, magnitudes: bool = False
+) -> list[Swept]:
+    """Return moments and sample of each tensor, of its elements divided by `scale`.
+
+    Args:
+        arrays: Tensors of any shapes and types, NumPy's or torch's.
+        scale: Loss scale that still lies on them.
+        exact_up_to: Elements of a tensor that are all in its sample; of a larger one some are.
+        chunk: Elements taken at a time, on an accelerator sixty-four times as many.
+        magnitudes: Whether the mean magnitude is taken as well.
+    """
+    # Widened a stretch at a time: a model of half precision is not copied whole.
+    flats = [dense_at_hand(array).reshape(-1) for array in arrays]
+    rows: list[list[Sums]] = [[] for _ in flats]
+    samples: list[list[Values]] = [[] for _ in flats]
+    strides = [strided(array.shape, exact_up_to) for array in arrays]
+    for group in stretches(flats, chunk):
+        pieces: Sequence[Array] = [widened(flats[owner][start:end]) for owner, start, end in group]
+        found, pieces = (_rows_there if is_away(pieces[0]) else _rows_here)(pieces, scale, magnitudes=magnitudes)
+        # A sample goes on where the stretch before left it.
+        seen = [piece[-start % strides[owner] :: strides[owner]] for piece, (owner, start, _) in zip(pieces, group, strict=True)]
+        for (owner, _, _), row, values in zip(group, found, _apart(seen, scale), strict=True):
+            rows[owner].append(row)
+            finite = values if row.finite == row.size else values[np.isfinite(values)]
+            # A view of a few elements would keep all of their stretch.
+            samples[owner].append(finite.copy() if strides[owner] > 1 else finite)
+    return [
+        Swept(_merged(each), _whole(parts), -(-values.shape[0] // stride) if stride > 1 else None)
+        for each, parts, values, stride in zip(rows, samples, flats, strides, strict=True)
+    ]
+
+
+def _whole(parts: Sequence[Values]) -> Values:
+    """Return arrays as one."""
+    return parts[0] if len(parts) == 1 else np.concatenate([NOTHING, *parts])
+
+
+def moments(values: Array, *, chunk: int = STRETCH) -> Moments:
+    """Return the moments of one flat array; see `measure`."""
+    pieces = [values[start:end] for group in stretches([values], chunk) for _, start, end in group]
+    look = _rows_there if is_away(values) else _rows_here
+    return _merged([row for piece in pieces for row in look([piece], 1.0, magnitudes=True)[0]])
+
+
+def stretches(flats: Sequence[Array], chunk: int) -> Iterator[list[tuple[int, int, int]]]:
+    """Yield stretches (tensor, start, end) that are looked at together: at most `chunk` elements, on one device."""
+    group: list[tuple[int, int, int]] = []
+    room, home = 0, None
+    for owner, values in enumerate(flats):
+        place, most = (library(values), getattr(values, "device", None), values.dtype), chunk * (64 if is_away(values) else 1)
+        for start in range(0, values.shape[0], most):
+            end = min(start + most, values.shape[0])
+            if end - start > room or place != home:
+                if group:
+                    yield group
+                group, room = [], most
+            group.append((owner, start, end))
+            room, home = room - (end - start), place
+    if group:
+        yield group
+
+
+def laid(pieces: Sequence[Array]) -> Values:
+    """Return pieces of one library and device end to end, in this process's memory."""
+    if len(pieces) == 1:
+        return to_numpy(pieces[0])
+    lib = library(pieces[0])
+    return to_numpy(np.concatenate(pieces) if lib is np else lib.cat([*pieces]))
+
+
+def _apart(pieces: Sequence[Array], scale: float) -> list[Values]:
+    """Return pieces in this process's memory: those on an accelerator come in one transfer, and divided by `scale`."""
+    if not is_away(pieces[0]):
+        return [*pieces]
+    return np.split(laid(pieces) / scale, np.cumsum([piece.shape[0] for piece in pieces])[:-1])
+
+
+def _rows_there(pieces: Sequence[Array], scale: float, *, magnitudes: bool) -> tuple[list[Sums], Sequence[Array]]:
+    """Return the sums of stretches that are on an accelerator, taken there, and the stretches themselves."""
+    lib, columns = library(pieces[0]), []
+    for piece in pieces:
+        x = double(piece) / scale
+        mean = x.mean()
+        deviation = x - mean
+        size = abs(x).sum() if magnitudes else mean * math.nan
+        sums = x.dot(x), size, (x == 0).sum(dtype=lib.float64), mean, deviation.dot(deviation)
+        columns.append(lib.stack([*sums, *ends(x)]))
+    rows = []
+    for piece, (squares, *sums) in zip(pieces, lib.stack(columns).tolist(), strict=True):
+        size = piece.shape[0]
+        absolute, zeros, mean, m2, low, high = sums
+        whole = Sums(size, size, squares, absolute, int(zeros) if math.isfinite(squares) else 0, mean, m2, low, high)
+        rows.append(whole if math.isfinite(squares) else _by_itself(to_numpy(piece) / scale, squares))
+    return rows, pieces
+
+
+def _rows_here(pieces: Sequence[Array], scale: float, *, magnitudes: bool) -> tuple[list[Sums], Sequence[Values]]:
+    """Return the sums of stretches, in float64, and the stretches as NumPy's, divided by `scale`."""
+    values = laid(pieces)
+    values = values if scale == 1.0 else values / scale
+    with np.errstate(invalid="ignore", over="ignore"):
+        if len(pieces) == 1:
+            row = _sums_of_one(values, magnitudes=magnitudes)
+            return [row if row.m2 > CANCELLED * row.squares else _by_itself(values, row.squares)], [values]
+        sizes = [piece.shape[0] for piece in pieces]
+        ends = [*accumulate(sizes)]
+        starts = [0, *ends[:-1]]
+        rows = _sums_of_many(values, sizes, starts, magnitudes=magnitudes)
+    apart = [values[start:end] for start, end in zip(starts, ends, strict=True)]
+    # Where the mean is far from 0, the difference of two large numbers says nothing of the spread.
+    kept = [
+        row if row.m2 > CANCELLED * row.squares else _by_itself(stretch, row.squares)
+        for row, stretch in zip(rows, apart, strict=True)
+    ]
+    return kept, apart
+
+
+def _sums_of_one(values: Values, *, magnitudes: bool) -> Sums:
+    """Return the sums of one stretch whose elements are all finite; of another, sums that are not."""
+    x, size = values.astype(np.float64), values.size
+    squares, mean = float(square_sum(x)), float(x.sum()) / size
+    low, high = float(values.min()), float(values.max())
+    zeros = int(np.count_nonzero(values == 0))
+    absolute = float(np.abs(x, out=x).sum()) if magnitudes else math.nan
+    return Sums(size, size, squares, absolute, zeros, mean, squares - size * mean * mean, low, high)
+
+
+def _sums_of_many(values: Values, sizes: Sequence[int], starts: Sequence[int], *, magnitudes: bool) -> Iterator[Sums]:
+    """Yield the same of stretches that lie end to end in `values`."""
+    x, counts = values.astype(np.float64), np.array(sizes)
+    mean = np.add.reduceat(x, starts) / counts
+    low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
+    is_zero = values == 0
+    zeros = np.add.reduceat(is_zero, starts, dtype=np.intp) if is_zero.any() else np.zeros_like(counts)
+    absolute = np.add.reduceat(np.abs(x), starts) if magnitudes else np.full_like(mean, math.nan)
+    squares = np.add.reduceat(np.multiply(x, x, out=x), starts)
+    m2 = squares - counts * mean * mean
+    columns = (counts, counts, squares, absolute, zeros, mean, m2, low, high)
+    return starmap(Sums, zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _by_itself(stretch: Values, squares: float) -> Sums:
+    """Return the sums of the finite elements of one stretch, its spread in a second pass."""
+    x = stretch[np.isfinite(stretch)].astype(np.float64)
+    if not x.size:
+        return Sums(stretch.size, 0, squares, 0.0, 0, 0.0, 0.0, math.inf, -math.inf)
+    mean = float(x.mean())
+    with np.errstate(over="ignore"):
+        m2 = float(((x - mean) ** 2).sum())
+    absolute, zeros = float(np.abs(x).sum()), int((x == 0).sum())
+    return Sums(stretch.size, x.size, squares, absolute, zeros, mean, m2, float(x.min()), float(x.max()))
+
+
+def _merged(rows: Sequence[Sums]) -> Moments:
+    r"""Return the moments of all stretches of a tensor, merged after Chan, Golub and LeVeque (1983).
+
+    $$\delta = \mu_b - \mu_a,\quad \mu = \mu_a + \delta\,n_b/n,\quad M = M_a + M_b + \delta^2 n_a n_b / n$$
+    """
+    count, mean, m2, low, high = 0, 0.0, 0.0, math.inf, -math.inf
+    for row in rows:
+        if not row.finite:
+            continue
+        delta, merged = row.mean - mean, count + row.finite
+        mean, m2 = mean + delta * row.finite / merged, m2 + row.m2 + delta * delta * count * row.finite / merged
+        low, high, count = min(low, row.low), max(high, row.high), merged
+    squares = sum(row.squares for row in rows)
+    absolute = sum(row.absolute for row in rows) / count if count else math.nan
+    if not count:
+        mean = m2 = low = high = math.nan
+    norm = math.sqrt(squares) if squares >= 0 else math.nan
+    zeros, size = sum(row.zeros for row in rows), sum(row.size for row in rows)
+    return Moments(size, count, mean, m2, low, high, norm, absolute, zeros)

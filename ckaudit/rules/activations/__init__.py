@@ -1,0 +1,1 @@
+"""Rules on activations: dead, saturated, dropped or drifting."""

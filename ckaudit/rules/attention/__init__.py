@@ -1,0 +1,1 @@
+"""Rules on attention: entropy, heads, logits and masks."""

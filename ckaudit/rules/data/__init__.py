@@ -1,0 +1,1 @@
+"""Rules on what a training is fed: batches, tokens, sources, targets."""

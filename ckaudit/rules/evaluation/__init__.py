@@ -1,0 +1,1 @@
+"""Rules on evaluations: benchmarks, probes, slices, and other numbers that a training logs of itself."""

@@ -1,0 +1,1 @@
+"""Rules on gradients: their size, where they are missing, and their noise."""

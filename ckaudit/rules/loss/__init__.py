@@ -1,0 +1,1 @@
+"""Rules on losses: training, validation, and what stands between them."""

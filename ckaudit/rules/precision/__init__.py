@@ -1,0 +1,1 @@
+"""Rules on number formats: overflow, skipped updates, NaN and infinity."""

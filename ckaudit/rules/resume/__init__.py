@@ -1,0 +1,1 @@
+"""Rules on resumes: whether a training went on as it had stopped."""

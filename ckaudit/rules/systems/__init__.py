@@ -1,0 +1,1 @@
+"""Rules on the machines: step time, throughput, ranks, memory, monitoring."""

@@ -1,0 +1,1 @@
+"""Rules on updates: how far weights move, and by which learning rate."""

@@ -1,0 +1,1 @@
+"""Rules on weights: their size, and how they were initialized."""
