@@ -15,6 +15,7 @@ In `values`, nan is recorded as NaN and "-" is not recorded. `steps = "1..300:10
 
 import tomllib
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +31,19 @@ from ckaudit.run.series import Series
 KEYS = {"name", "expect", "skip", "facts", "sections", "scalars", "texts", "broken"}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Case:
-    """One recording and what is expected of it."""
+    """One recording, made when it is first asked for, and what is expected of it."""
 
     name: str
-    run: Run
+    spec: dict[str, Any]
     expect: list[dict[str, Any]]
     skip: str | None
+
+    @cached_property
+    def run(self) -> Run:
+        """The recording."""
+        return run_of(self.spec)
 
 
 def load(path: Path) -> tuple[dict[str, Any], list[Case]]:
@@ -46,7 +52,7 @@ def load(path: Path) -> tuple[dict[str, Any], list[Case]]:
     cases = text.pop("case")
     for case in cases:
         assert case.keys() <= KEYS, f"{path.name}, {case['name']}: {case.keys() - KEYS}"
-    return text, [Case(case["name"], run_of(case), case.get("expect", []), case.get("skip")) for case in cases]
+    return text, [Case(case["name"], case, case.get("expect", []), case.get("skip")) for case in cases]
 
 
 def run_of(case: dict[str, Any]) -> Run:

@@ -3,20 +3,19 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from ckaudit.causes import causes
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import categories, entries
 from ckaudit.rules import rules
 from ckaudit.run.paths import unknown_paths
 from tests.cases import load
+from tests.loops import for_each
 
 HERE = Path(__file__).parent
 SECTIONS = ("## What it checks", "## Why it matters", "## False alarms")
 
 
-@pytest.mark.parametrize("code", rules())
+@for_each("code", rules())
 def test_rule_has_its_own_file_sections_and_cases(code: str) -> None:
     rule = rules()[code]
     assert re.fullmatch(r"[A-Z]{3,6}\d{3}", code)
@@ -30,7 +29,7 @@ def test_rule_has_its_own_file_sections_and_cases(code: str) -> None:
     assert any(case.skip for case in cases), "no case is skipped"
 
 
-@pytest.mark.parametrize("code", rules())
+@for_each("code", rules())
 def test_every_threshold_is_explained(code: str) -> None:
     rule = rules()[code]
     for name, default in rule.thresholds.items():
@@ -38,7 +37,7 @@ def test_every_threshold_is_explained(code: str) -> None:
         assert f"`{name}`" in rule.doc, f"{rule.name} does not explain {name}"
 
 
-@pytest.mark.parametrize("name", causes())
+@for_each("name", causes())
 def test_cause_has_its_own_file_and_advice(name: str) -> None:
     cause = causes()[name]
     assert re.fullmatch(rf"ckaudit\.causes\.\w+\.{name}", cause.function.__module__)
@@ -49,7 +48,7 @@ def test_cause_has_its_own_file_and_advice(name: str) -> None:
     assert (HERE / "causes" / f"{name}.toml").exists()
 
 
-@pytest.mark.parametrize("name", metrics())
+@for_each("name", metrics())
 def test_metric_says_unit_source_and_reads_what_exists(name: str) -> None:
     metric = metrics()[name]
     assert metric.unit

@@ -6,16 +6,17 @@ import pytest
 
 from ckaudit.audit import triage_run
 from tests.cases import Case, load
+from tests.loops import check_each
 
 FILES = sorted((Path(__file__).parent / "causes").glob("*.toml"))
 
 
-def _cases() -> list[object]:
-    return [pytest.param(path.stem, case, id=f"{path.stem}: {case.name}") for path in FILES for case in load(path)[1]]
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_cause_ranks_as_its_cases_expect(path: Path) -> None:
+    check_each(load(path)[1], lambda case: _check(path.stem, case), name="case")
 
 
-@pytest.mark.parametrize(("cause", "case"), _cases())
-def test_cause_ranks_as_its_case_expects(cause: str, case: Case) -> None:
+def _check(cause: str, case: Case) -> None:
     report = triage_run(case.run)
     ranked = [diagnosis.cause for diagnosis in report.diagnoses]
     for expected in case.expect:

@@ -1,9 +1,10 @@
 """Floors import only downwards, and towers on one floor do not know each other."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
-import pytest
+from tests.loops import for_each
 
 ROOT = Path(__file__).parents[1] / "ckaudit"
 FLOORS = {
@@ -42,6 +43,7 @@ LAZY = {"torch", "google", "pyarrow", "jsonschema", "rich", "typer", "zstandard"
 AT_HOME = {"torch": {"recorder", "lab"}, "typer": {"cli"}, "rich": {"reports"}} | {name: {"recorder"} for name in TRAINERS}
 
 
+@cache
 def _imports(path: Path) -> list[tuple[str, bool]]:
     """Return every imported module and whether it stands at the top of the file."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -59,7 +61,7 @@ def _floor(parts: tuple[str, ...]) -> str:
     return parts[0].removesuffix(".py")
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+@for_each("path", sorted(ROOT.rglob("*.py")))
 def test_module_imports_only_from_floors_below(path: Path) -> None:
     own = _floor(path.relative_to(ROOT).parts)
     for module, _ in _imports(path):
@@ -70,7 +72,7 @@ def test_module_imports_only_from_floors_below(path: Path) -> None:
         assert other == own or FLOORS[other] < FLOORS[own], f"{own} (floor {FLOORS[own]}) imports {module}"
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+@for_each("path", sorted(ROOT.rglob("*.py")))
 def test_heavy_libraries_are_imported_inside_functions(path: Path) -> None:
     own = _floor(path.relative_to(ROOT).parts)
     eager = {module.partition(".")[0] for module, at_top in _imports(path) if at_top}

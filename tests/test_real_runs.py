@@ -14,6 +14,7 @@ from ckaudit.contract.lines import parse_lines
 from ckaudit.contract.numbers import to_word
 from ckaudit.contract.report import Report
 from ckaudit.importers import Imported, import_source
+from tests.loops import for_each
 
 REAL = Path(__file__).parents[1] / "fixtures" / "real"
 INDEX = json.loads((REAL / "INDEX.json").read_text(encoding="utf-8"))
@@ -90,7 +91,7 @@ def entries(file: str) -> list[dict[str, float | str]]:
     return rows
 
 
-@pytest.mark.parametrize("file", FILES)
+@for_each("file", FILES)
 def test_every_value_of_the_file_is_imported_and_no_other(file):
     columns = SPEECH if "deepspeech" in file or "conformer" in file else COLUMNS[file.partition("/")[0]]
     for name, column in columns.items():
@@ -99,7 +100,7 @@ def test_every_value_of_the_file_is_imported_and_no_other(file):
         assert found == expected, name
 
 
-@pytest.mark.parametrize("file", FILES)
+@for_each("file", FILES)
 def test_imported_rows_are_lines_of_the_contract(file):
     rows = [{name: to_word(value) for name, value in row.items()} for row in imported(file).rows]
     lines = parse_lines(b"".join(json.dumps(row, allow_nan=False).encode() + b"\n" for row in rows), "scalars.jsonl")
@@ -258,7 +259,7 @@ def test_what_is_learnt_by_heart_is_called_so(file):
     assert told.diagnoses[0].cause == "too_little_data"
 
 
-@pytest.mark.parametrize("file", FILES)
+@for_each("file", FILES)
 def test_no_log_of_a_training_that_ended_is_called_broken(file):
     """No finding of sev0 or sev1 but in the three logs whose authors tell of a blow-up, a restart or spikes."""
     ill = any(name in file for name in ("conformer", "criteo", "wmt_caspr"))

@@ -9,20 +9,18 @@ from ckaudit.audit.judge import judge
 from ckaudit.contract.report import Finding
 from ckaudit.rules import rules
 from tests.cases import Case, load
+from tests.loops import check_each
 
 FILES = sorted((Path(__file__).parent / "rules").glob("*.toml"))
 
 
-def _cases() -> list[object]:
-    made = []
-    for path in FILES:
-        head, cases = load(path)
-        made += [pytest.param(head["rule"], case, id=f"{path.stem}: {case.name}") for case in cases]
-    return made
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_rule_gives_what_its_cases_expect(path: Path) -> None:
+    head, cases = load(path)
+    check_each(cases, lambda case: _check(head["rule"], case), name="case")
 
 
-@pytest.mark.parametrize(("code", "case"), _cases())
-def test_rule_gives_what_its_case_expects(code: str, case: Case) -> None:
+def _check(code: str, case: Case) -> None:
     judgement = judge(case.run, [rules()[code]])
     (check,) = judgement.checks
     assert check.outcome != "error", check.detail

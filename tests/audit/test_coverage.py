@@ -15,6 +15,7 @@ from ckaudit.reports.coverage import FORMATS, render
 from ckaudit.reports.view import PLAIN, View
 from ckaudit.run.run import Run
 from ckaudit.run.series import single
+from tests.loops import for_each
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 
@@ -114,7 +115,7 @@ def test_a_number_of_the_same_playbook_is_told_beside():
     assert row(found, "nan_inf_events").beside == ("nonfinite_weights", "nonfinite_gradients", "nonfinite_activations")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("condition", "facts", "applies"),
     [
         ("", {}, True),

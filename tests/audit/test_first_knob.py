@@ -1,14 +1,13 @@
 """Where no cause stands out, the playbook's row of the finding says what to change first and where to look."""
 
-import pytest
-
 from ckaudit.audit.playbook.first_knob import KNOBS, advice_on, advised
 from ckaudit.contract.report import Diagnosis, Finding, Severity
 from ckaudit.rules import rules
 from ckaudit.rules.rule import Rule
+from tests.loops import for_each
 
 
-@pytest.mark.parametrize("rule", rules().values(), ids=lambda rule: rule.name)
+@for_each("rule", rules().values())
 def test_every_rule_has_a_knob_and_a_place_to_look(rule: Rule) -> None:
     row = advice_on(rule)
     assert row is not None

@@ -30,6 +30,7 @@ from ckaudit.questions.question import SeriesAnswer
 from ckaudit.reports import render
 from ckaudit.rules import rules
 from tests.cases import load, run_of
+from tests.loops import check_each, for_each
 
 HERE = Path(__file__).parents[1]
 FIXTURES = HERE.parent / "fixtures"
@@ -46,7 +47,6 @@ def built() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 BUILT = dict(built())
-OF_RULES = {f"{path.stem}: {case.name}": case.run for path in sorted((HERE / "rules").glob("*.toml")) for case in load(path)[1]}
 
 
 def answers_of(report: Report) -> dict[str, Answer]:
@@ -142,14 +142,14 @@ def under(**clauses: Any) -> Gate:
     return Gate(policy=check(policy, rules().values(), list(kinds_of_questions())), today=date(2024, 1, 1))
 
 
-@pytest.mark.parametrize("name", BUILT)
+@for_each("name", BUILT)
 def test_headline_answers_and_findings_agree_on_every_recording_built_for_a_question(name):
     hold_together(audited(BUILT[name]))
 
 
 def test_headline_answers_and_findings_agree_on_every_recording_built_for_a_rule():
-    for run in OF_RULES.values():
-        hold_together(triage_run(replace(run, files=1), questions=ALL))
+    cases = [case for path in sorted((HERE / "rules").glob("*.toml")) for case in load(path)[1]]
+    check_each(cases, lambda case: hold_together(triage_run(replace(case.run, files=1), questions=ALL)), name="case")
 
 
 @pytest.mark.parametrize("name", sorted(path.parent.name for path in (FIXTURES / "runs").glob("*/expected.toml")))
@@ -283,7 +283,7 @@ def test_a_question_that_breaks_makes_the_audit_incomplete_without_being_asked(m
     assert check_.outcome == "error"
 
 
-@pytest.mark.parametrize("id_", BAD)
+@for_each("id_", BAD)
 def test_a_bad_answer_is_explained_by_its_id_and_by_its_name(id_):
     page = next(each for each in pages_of(id_) if each.kind == "question")
     assert page.facts["a bad answer"].startswith(f"is the finding `{BAD[id_].name}`, {BAD[id_].severity}")

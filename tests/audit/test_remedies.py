@@ -25,6 +25,7 @@ from ckaudit.reports.view import PLAIN, View
 from ckaudit.run.read import read_run
 from ckaudit.run.run import Run
 from ckaudit.run.series import single
+from tests.loops import for_each
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 WHISPER = FIXTURES / "real" / "hf_trainer" / "whisper_small_hi_overfit" / "trainer_state.json"
@@ -184,7 +185,7 @@ def test_the_trainers_arguments_are_the_trainers():
     assert all(word in known for line in lines for word in re.findall(r"(\w+)=", line))
 
 
-@pytest.mark.parametrize("name", entries())
+@for_each("name", entries())
 def test_every_entry_has_an_action(name):
     action = actions()[entries()[name].action]
     assert not entries()[name].options or "{options}" in action.call

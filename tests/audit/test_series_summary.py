@@ -3,6 +3,7 @@ import pytest
 
 from ckaudit.audit.measure import Measured, Stretch, cut
 from ckaudit.audit.series_summary import SHAPE, extreme, labels, trend_of
+from tests.loops import for_each
 from tests.metrics.samples import NAN, cells, column, table
 
 
@@ -91,8 +92,8 @@ def test_the_worst_label_comes_first_as_the_metric_has_it(worst, expected):
     assert extreme(measured).label == expected[0]
 
 
-@pytest.mark.parametrize("count", [25, 48, 60, 300])
-@pytest.mark.parametrize("place", [0, 1, 12, 20, -3, -2, -1])
+@for_each("count", [25, 48, 60, 300])
+@for_each("place", [0, 1, 12, 20, -3, -2, -1])
 def test_a_single_dip_is_not_lost_from_the_shape(count, place):
     values = [1.0] * count
     values[place] = 0.0

@@ -13,6 +13,7 @@ import pytest
 from ckaudit.contract.bulk import Bulk, learn, take
 from ckaudit.contract.check import check_checkpoint
 from ckaudit.contract.files import BrokenFile, read_bytes
+from tests.loops import for_each
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "fixtures"))
@@ -115,7 +116,7 @@ def test_honest_files_of_a_run_are_never_checked_twice(monkeypatch):
     assert [name for _, name in calls] == ["0.json"]
 
 
-@pytest.mark.parametrize("path", [*VALID, *INVALID], ids=lambda path: path.name)
+@for_each("path", [*VALID, *INVALID])
 def test_a_fixture_among_many_files_keeps_its_findings(path):
     try:
         data = read_bytes(path, path.name)
@@ -126,7 +127,7 @@ def test_a_fixture_among_many_files_keeps_its_findings(path):
     assert together(files) == apart(files)
 
 
-@pytest.mark.parametrize("path", INVALID, ids=lambda path: str(path.relative_to(FIXTURES / "invalid")))
+@for_each("path", INVALID)
 def test_an_invalid_fixture_is_found_whatever_the_pattern(path):
     try:
         data = read_bytes(path, path.name)

@@ -16,6 +16,7 @@ from ckaudit.contract.contradictions import PERCENTILES_ARE_LEVELS, SAMPLE_STD
 from ckaudit.contract.tensors import BinRange, Histogram
 from ckaudit.contract.violations import KINDS
 from ckaudit.explain.names import KIND_MODULES
+from tests.loops import for_each
 
 EVERY_FIELD = Path(__file__).parents[2] / "fixtures/checkpoints/valid/every_field.json"
 LEVELS = (1, 5, 25, 50, 75, 95, 99)
@@ -68,9 +69,9 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 100, 20_000])
-@pytest.mark.parametrize("write", [float, lambda v: digits(v, 4), bfloat16], ids=["full", "four digits", "bfloat16"])
-@pytest.mark.parametrize("name", SHAPES)
+@for_each("size", [1, 2, 3, 100, 20_000])
+@for_each("write", [float, lambda v: digits(v, 4), bfloat16])
+@for_each("name", SHAPES)
 def test_an_honest_tensor_has_no_contradiction(name, write, size):
     values = SHAPES[name](np.random.default_rng(size), size)
     assert of_weight(**statistics(values, write)) == set()

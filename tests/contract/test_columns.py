@@ -12,6 +12,7 @@ from ckaudit.contract.check import SECTIONS, check_checkpoint
 from ckaudit.contract.columns import EMPTY, count_colons, table
 from ckaudit.contract.files import read_bytes
 from ckaudit.contract.tensors import WeightStats
+from tests.loops import for_each
 
 VALID = sorted((Path(__file__).parents[2] / "fixtures/checkpoints/valid").iterdir())
 WEIGHTS = {
@@ -27,7 +28,7 @@ def keys(value):
     return sum(map(keys, value)) if isinstance(value, list) else 0
 
 
-@pytest.mark.parametrize("path", VALID, ids=lambda path: path.name)
+@for_each("path", VALID)
 def test_a_table_counts_the_keys_of_its_section(path):
     data = read_bytes(path, path.name)
     checked = check_checkpoint(data, path.name)
@@ -35,7 +36,7 @@ def test_a_table_counts_the_keys_of_its_section(path):
         assert section.keys == keys(json.loads(data)[name])
 
 
-@pytest.mark.parametrize("path", VALID, ids=lambda path: path.name)
+@for_each("path", VALID)
 def test_a_table_gives_every_value_back(path):
     document = msgspec.json.decode(read_bytes(path, path.name).replace(b"500.0", b"500").replace(b":2.0", b":2"), type=Checkpoint)
     for name in SECTIONS:

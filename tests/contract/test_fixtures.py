@@ -4,13 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from ckaudit.contract.check import check_checkpoint
 from ckaudit.contract.checks import checks
 from ckaudit.contract.files import BrokenFile, read_bytes
 from ckaudit.contract.report import Finding
 from ckaudit.contract.violations import KINDS
+from tests.loops import for_each
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "fixtures" / "checkpoints"
@@ -32,17 +31,17 @@ def promised(path: Path) -> str:
     return path.relative_to(FIXTURES / "invalid").parts[0][:6]
 
 
-@pytest.mark.parametrize("path", VALID, ids=lambda path: path.name)
+@for_each("path", VALID)
 def test_a_valid_file_gives_no_finding(path):
     assert judged(path) == []
 
 
-@pytest.mark.parametrize("path", INVALID, ids=lambda path: str(path.relative_to(FIXTURES / "invalid")))
+@for_each("path", INVALID)
 def test_an_invalid_file_gives_the_code_of_its_name_and_no_other(path):
     assert {finding.code for finding in judged(path)} == {promised(path)}
 
 
-@pytest.mark.parametrize("path", INVALID, ids=lambda path: str(path.relative_to(FIXTURES / "invalid")))
+@for_each("path", INVALID)
 def test_a_finding_names_its_file_and_what_to_do(path):
     for finding in judged(path):
         assert finding.file == path.name
@@ -50,7 +49,7 @@ def test_a_finding_names_its_file_and_what_to_do(path):
         assert "\n" not in finding.message
 
 
-@pytest.mark.parametrize("path", [path for path in INVALID if promised(path).startswith("VAL")], ids=lambda path: path.name)
+@for_each("path", [path for path in INVALID if promised(path).startswith("VAL")])
 def test_a_contradiction_says_where_when_what_and_what_instead(path):
     for finding in judged(path):
         assert str(finding.pointer).startswith("/")

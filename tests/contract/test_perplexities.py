@@ -9,6 +9,7 @@ import pytest
 from ckaudit.contract.check import check_checkpoint
 from ckaudit.metrics.contradictions import claimed_value, nearest_allowed_value
 from ckaudit.rules.files.contradicted_claim import contradicted_claim
+from tests.loops import for_each
 from tests.metrics.samples import run_of
 
 STEPS = 300
@@ -38,9 +39,9 @@ def of_rule(raw, average, perplexity):
     return bool(list(contradicted_claim.function(claimed_value(run), nearest_allowed_value(run))))
 
 
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("scale", [0.5, 1.0, 2.7])
-@pytest.mark.parametrize("convention", ["raw", "average", "window", "two", "ten"])
+@for_each("seed", range(2))
+@for_each("scale", [0.5, 1.0, 2.7])
+@for_each("convention", ["raw", "average", "window", "two", "ten"])
 def test_a_training_perplexity_is_judged_as_the_rule_judges_it(convention, scale, seed):
     columns = log(convention, scale=scale, seed=seed)
     wrong = convention in ("two", "ten")

@@ -6,6 +6,7 @@ import pytest
 
 from ckaudit.data.pii import iban, luhn, masked, personal
 from tests.data.corpus import docstrings
+from tests.loops import for_each
 
 # Test numbers that payment networks publish; IBANs of the SWIFT registry; numbers of public institutions.
 FOUND = {
@@ -65,7 +66,7 @@ def test_what_is_personal_is_found_and_masked(kind, text):
     assert list(personal(masked(sentence))) == []
 
 
-@pytest.mark.parametrize("text", NOT_FOUND)
+@for_each("text", NOT_FOUND)
 def test_what_only_looks_alike_is_not(text):
     assert list(personal(f"Please note {text} and go on.")) == []
     assert masked(text) == text
@@ -92,7 +93,7 @@ def test_documentation_of_a_language_holds_next_to_nothing():
     assert len(hits) < 10
 
 
-@pytest.mark.parametrize("filler", ["a@", "a.b", "1 ", "A1", "+1 ", "2000:", "x", "1.", "x@x.", "4012 "])
-@pytest.mark.parametrize("end", ["", "@", "\n"])
+@for_each("filler", ["a@", "a.b", "1 ", "A1", "+1 ", "2000:", "x", "1.", "x@x.", "4012 "])
+@for_each("end", ["", "@", "\n"])
 def test_no_text_takes_longer_than_its_length(filler, end):
     list(personal(filler * (100_000 // len(filler)) + end))  # a pattern that backtracks would take minutes

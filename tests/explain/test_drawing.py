@@ -13,6 +13,7 @@ from ckaudit.reports.explain import FORMATS, render_groups, render_pages
 from ckaudit.reports.explain.sketch import resampled, sketch
 from ckaudit.reports.formula import readable
 from ckaudit.reports.view import PLAIN, View
+from tests.loops import for_each
 
 GOLDEN = Path(__file__).parent / "golden"
 CASES = {
@@ -36,7 +37,7 @@ def test_the_page_is_the_one_on_file(file):
     assert drawn.encode() == path.read_bytes()
 
 
-@pytest.mark.parametrize("name", known_names())
+@for_each("name", known_names())
 def test_every_page_shows_title_formula_and_alert_in_every_format(name):
     pages = explain([name])
     screen, machine, document = (render_pages(pages, kind, PLAIN) for kind in ("terminal", "json", "markdown"))

@@ -29,6 +29,7 @@ from ckaudit.reports.explain import render_pages
 from ckaudit.reports.formula import readable
 from ckaudit.reports.view import View
 from ckaudit.rules import rules
+from tests.loops import for_each
 
 ROWS = [f"M{number:02d}" for number in range(1, 68)] + [f"F{number}" for number in range(1, 17)]
 
@@ -40,7 +41,7 @@ def only(name, kind=None):
     return pages[0]
 
 
-@pytest.mark.parametrize("row", ROWS)
+@for_each("row", ROWS)
 def test_a_row_of_the_lists_is_a_name(row):
     page = only(row.lower())
     assert row in page.ids
@@ -83,7 +84,7 @@ def test_a_metric_told_by_another_says_so():
     assert only("M21").belongs_to == ""
 
 
-@pytest.mark.parametrize("name", [name for entry in entries().values() for name in entry.covers])
+@for_each("name", [name for entry in entries().values() for name in entry.covers])
 def test_limits_of_another_number_do_not_stand_on_its_page(name):
     page = only(name, "metric")
     assert not {"typical", "alert", "alert from", "computed", "sampling"} & set(page.facts)
@@ -99,7 +100,7 @@ def test_what_is_about_another_number_stands_below_a_break():
         assert "1e-10" not in text
 
 
-@pytest.mark.parametrize("code", [*metrics(), *rules()])
+@for_each("code", [*metrics(), *rules()])
 def test_what_a_source_cites_is_explained(code):
     page = only(code, "metric" if code in metrics() else "rule")
     said = " ".join([metrics()[code].source, page.facts.get("alert from", "")] if code in metrics() else [rules()[code].doc])
@@ -108,7 +109,7 @@ def test_what_a_source_cites_is_explained(code):
     assert ("D4.2" in page.facts.get("cited", "")) is bool(re.search(r"\bD\d\.\d", said))
 
 
-@pytest.mark.parametrize("name", causes())
+@for_each("name", causes())
 def test_every_number_of_a_cause_has_a_meaning(name):
     page = only(name, "cause")
     assert all(each.meaning for each in page.thresholds)
@@ -135,7 +136,7 @@ def test_an_argument_of_a_metric_is_a_threshold_with_its_meaning():
     assert "0.95 to 0.999" in beta.meaning
 
 
-@pytest.mark.parametrize("code", rules())
+@for_each("code", rules())
 def test_every_threshold_of_a_rule_is_shown_with_a_sentence(code):
     rule, page = rules()[code], only(code)
     assert [each.name for each in page.thresholds] == list(rule.thresholds)
@@ -157,7 +158,7 @@ def test_links_follow_what_a_metric_is_made_of():
     assert "LOSS001" not in {rule.code for rule in rules_reading(["spectral_norm"])}
 
 
-@pytest.mark.parametrize("name", metrics())
+@for_each("name", metrics())
 def test_what_a_metric_is_made_of_reads_no_more_than_it_says(name):
     metric = metrics()[name]
     for part in metric.uses:
@@ -256,7 +257,7 @@ def test_every_unknown_name_of_several_has_its_hint():
     assert "overfiting: did you mean overfitting?" in caught.value.hint
 
 
-@pytest.mark.parametrize("name", metrics())
+@for_each("name", metrics())
 def test_a_docstring_is_taken_apart_without_loss(name):
     function = metrics()[name].function
     told = documentation(function)

@@ -3,14 +3,13 @@
 import re
 from pathlib import Path
 
-import pytest
-
 import ckaudit
 from ckaudit.explain import explain, is_known
 from ckaudit.explain.cited import MEANINGS
 from ckaudit.explain.row_pages import cited_rows
 from ckaudit.lab.specs import experiments
 from ckaudit.reports.explain import render_pages
+from tests.loops import for_each
 
 SOURCE = Path(ckaudit.__file__).parent
 ROW = re.compile(
@@ -34,7 +33,7 @@ def test_families_are_whole():
     assert set(cited_rows().families) == set(COUNTS)
 
 
-@pytest.mark.parametrize("name", list(cited_rows().rows))
+@for_each("name", list(cited_rows().rows))
 def test_a_row_says_what_answers_it(name):
     (page,) = explain([name.lower().replace("-", "_")])
     assert (page.kind, page.name) == ("row", name)

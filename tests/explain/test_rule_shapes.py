@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pytest
 
 from ckaudit.audit.judge import judge
 from ckaudit.contract.manifest import Manifest
@@ -19,6 +18,7 @@ from ckaudit.rules import rules
 from ckaudit.rules.rule import FACTS, Hit, Rule
 from ckaudit.run.series import Series
 from tests.cases import run_of
+from tests.loops import for_each
 
 BY_NAME = {rule.name: rule for rule in rules().values()}
 GRAVITY = ("sev0", "sev1", "sev2", "note")
@@ -159,7 +159,7 @@ def _series(metric: Metric, steps: np.ndarray, labels: list[str], values: np.nda
     return Series(metric.name, metric.unit, steps, tuple(labels), values, np.ones(values.shape, bool))
 
 
-@pytest.mark.parametrize("name", BY_NAME)
+@for_each("name", BY_NAME)
 def test_a_rule_is_drawn_well_and_ill(name: str) -> None:
     rule = BY_NAME[name]
     (page,) = [each for each in explain([rule.code]) if each.kind == "rule"]
@@ -168,7 +168,7 @@ def test_a_rule_is_drawn_well_and_ill(name: str) -> None:
     assert min(len(page.shapes.good_values), len(page.shapes.bad_values)) >= 6
 
 
-@pytest.mark.parametrize("name", sorted(set(BY_NAME) - set(ELSEWHERE)))
+@for_each("name", sorted(set(BY_NAME) - set(ELSEWHERE)))
 def test_a_rule_finds_its_ill_drawing_and_not_the_healthy_one(name: str) -> None:
     rule, told = BY_NAME[name], TOLD.get(name, Told())
     shapes = shapes_of(rule)

@@ -13,6 +13,7 @@ from ckaudit.explain.judgement_pages import TITLE, shown
 from ckaudit.lab import archive
 from ckaudit.lab.specs import faults
 from ckaudit.rules import rules
+from tests.loops import for_each
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted(path.name.split(".")[0] for path in (ROOT / "fixtures" / "lab").glob("*.0.tar.zst"))
@@ -31,7 +32,7 @@ def table(kind):
     return shown().rules if kind == "rules" else shown().causes
 
 
-@pytest.mark.parametrize(("kind", "name"), NAMES)
+@for_each(("kind", "name"), NAMES)
 def test_a_page_says_where_its_subject_can_be_seen_or_that_it_cannot(kind, name):
     found = table(kind)[name]
     (page,) = [each for each in explain([name]) if each.kind == kind.removesuffix("s")]
@@ -45,7 +46,7 @@ def test_a_page_says_where_its_subject_can_be_seen_or_that_it_cannot(kind, name)
     assert (found.case in told) is not bool(found.lab or found.runs or found.logs)
 
 
-@pytest.mark.parametrize(("kind", "name"), NAMES)
+@for_each(("kind", "name"), NAMES)
 def test_a_training_that_is_named_has_it_on_its_label(kind, name):
     found = table(kind)[name]
     for each in (*found.lab, *found.noted, *found.missed):

@@ -7,6 +7,7 @@ import pytest
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers.tables.table import is_table
 from ckaudit.run.rows import run_of_table
+from tests.loops import for_each
 
 
 def noted(run, words):
@@ -142,9 +143,9 @@ def test_tokens_that_do_not_divide_give_no_step(imported):
     assert noted(imported("total_tokens,batch_size_in_tokens,loss\n2048,1000,3\n"), "rows were numbered")
 
 
-@pytest.mark.parametrize("mark", [",", "\t", ";"])
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@for_each("mark", [",", "\t", ";"])
+@for_each("end", ["\n", "\r\n", "\r"])
+@for_each("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_delimiters_line_ends_and_byte_order_marks(imported, mark, end, encoding):
     text = end.join([mark.join(row) for row in (["step", '"train/loss"'], ["1", "2.5"], ["2", "2.25"], [""])])
     assert curve(imported(text.encode(encoding)), "train_loss_raw") == {1: 2.5, 2: 2.25}

@@ -8,6 +8,7 @@ import pytest
 
 from ckaudit.importers.tables.merge import merge, merge_columns
 from ckaudit.importers.tables.numbers import aligned, numbers, ratio, steps_from, without_placeholders
+from tests.loops import for_each
 
 NAN = float("nan")
 
@@ -68,7 +69,7 @@ def slow_placeholders(values, share=0.3, least=3):
     return [None if bad else value for bad, value in zip(broken, values, strict=True)]
 
 
-@pytest.mark.parametrize("seed", range(200))
+@for_each("seed", range(200))
 def test_placeholders_as_decided_cell_by_cell(seed):
     source = random.Random(seed)
     weights = [source.random() for _ in range(3)]
@@ -78,7 +79,7 @@ def test_placeholders_as_decided_cell_by_cell(seed):
     assert (None if made is None else cells(made)) == expected
 
 
-@pytest.mark.parametrize("seed", range(300))
+@for_each("seed", range(300))
 def test_columns_are_joined_as_entries_are(seed):
     source = random.Random(seed)
     count = source.randrange(1, 25)

@@ -13,6 +13,7 @@ from ckaudit.contract.lines import parse_lines
 from ckaudit.contract.numbers import to_word
 from ckaudit.importers import Imported, import_runs
 from ckaudit.importers.names import CATALOGUE
+from tests.loops import for_each
 
 REAL = Path(__file__).parents[2] / "fixtures" / "real"
 FOLDERS = ("bigscience", "llmc", "modded_nanogpt", "parameter_golf")
@@ -81,8 +82,8 @@ def found(pattern: str, file: str, *, shift: int = 0) -> list[tuple[int, float]]
     return [(int(match[1]) + shift, float(match[2])) for match in matches if match]
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if file.startswith("bigscience")])
-@pytest.mark.parametrize(
+@for_each("file", [file for file in FILES if file.startswith("bigscience")])
+@for_each(
     ("name", "key"),
     [
         ("train_loss_raw", "lm loss"),

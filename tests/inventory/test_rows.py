@@ -14,6 +14,7 @@ from ckaudit.questions import questions
 from ckaudit.rules import rules
 from tests.inventory import test_procedures
 from tests.inventory.sources import ids, report, table
+from tests.loops import for_each
 
 LOOKS, POLICY = table("first_look"), table("policy")
 MATRIX = {row: words for phase in table("matrix").values() for row, words in phase.items()}
@@ -38,13 +39,13 @@ def test_every_row_has_a_page():
         assert row in (page.name, *page.ids)
 
 
-@pytest.mark.parametrize(("row", "code", "source"), [(*each[:2], source) for each in RULES for source in each[2]["ill"]])
+@for_each(("row", "code", "source"), [(*each[:2], source) for each in RULES for source in each[2]["ill"]])
 def test_the_rule_of_a_row_fires_with_its_severity(row, code, source):
     found = [each.severity for each in report(source).findings if each.code == code]
     assert severity_of(row, (LOOKS | POLICY)[row]["rules"][code]) in found, found
 
 
-@pytest.mark.parametrize(("row", "code", "source"), [(*each[:2], source) for each in RULES for source in each[2]["well"]])
+@for_each(("row", "code", "source"), [(*each[:2], source) for each in RULES for source in each[2]["well"]])
 def test_the_rule_of_a_row_is_silent_where_it_judged(row, code, source):
     wanted = severity_of(row, (LOOKS | POLICY)[row]["rules"][code])
     (check,) = [each for each in report(source).checks if each.code == code]
@@ -71,14 +72,14 @@ def test_the_cause_of_a_row_stays_away(row, source):
     assert LOOKS[row]["cause"] not in [each.cause for each in report(source).diagnoses]
 
 
-@pytest.mark.parametrize(("row", "word", "source"), ANSWERS)
+@for_each(("row", "word", "source"), ANSWERS)
 def test_a_question_is_answered(row, word, source):
     found = report(source, row if source.startswith("questions/") else "")
     (answer,) = [each for phase in found.interview for each in phase.answers if each.id == row]
     assert answer.word == word, answer.sentence
 
 
-@pytest.mark.parametrize("row", MATRIX)
+@for_each("row", MATRIX)
 def test_every_question_has_a_good_and_a_bad_case(row):
     assert row in questions()
     assert "good" in MATRIX[row]

@@ -4,6 +4,7 @@ import pytest
 
 from tests.inventory.rows_by_form import FORMS, HERE, MAP, Judged, cells, document, input_of, problem, report, rows
 from tests.inventory.sources import ids
+from tests.loops import for_each
 
 SHOWN = [
     (form, row, cell)
@@ -28,7 +29,7 @@ def test_a_healthy_run_is_left_alone(form):
     assert [each.id for phase in found.interview for each in phase.answers if each.word == "bad"] == []
 
 
-@pytest.mark.parametrize(("form", "row", "cell"), SHOWN, ids=[f"{form} {row}" for form, row, _ in SHOWN])
+@for_each(("form", "row", "cell"), SHOWN)
 def test_what_is_judged_is_found_and_the_healthy_run_has_an_answer(form, row, cell):
     assert problem(form, row, cell) == ""
 

@@ -8,6 +8,7 @@ import pytest
 from ckaudit.audit import triage_run
 from ckaudit.contract.report import Report
 from tests.cases import run_of
+from tests.loops import for_each
 
 LENGTHS = (200, 600, 2000)
 
@@ -31,10 +32,10 @@ def spiking(length: int, rate: float, schedule: str, *, count: int, calm: float)
     return triage_run(run_of({"name": "x", "scalars": {name: steps | spec for name, spec in scalars.items()}}))
 
 
-@pytest.mark.parametrize("calm", [0.3, 0.6])
-@pytest.mark.parametrize("schedule", ["constant", "decay", "unknown"])
-@pytest.mark.parametrize("rate", [3e-4, 1e-3, 3e-3])
-@pytest.mark.parametrize("length", LENGTHS)
+@for_each("calm", [0.3, 0.6])
+@for_each("schedule", ["constant", "decay", "unknown"])
+@for_each("rate", [3e-4, 1e-3, 3e-3])
+@for_each("length", LENGTHS)
 def test_spikes_after_a_calm_time_are_the_rates(length: int, rate: float, schedule: str, calm: float) -> None:
     report = spiking(length, rate, schedule, count=3, calm=calm)
     assert first_cause(report) == "learning_rate_too_high"
@@ -65,10 +66,10 @@ def clipped(length: int, share: float, *, largest: str, tensors: int, norm: floa
     )
 
 
-@pytest.mark.parametrize("tensors", [4, 40])
-@pytest.mark.parametrize("share", [0.7, 0.72, 0.8, 0.9, 0.95, 0.99])
-@pytest.mark.parametrize("largest", ["blocks.0.attention.query.weight", "head.weight"])
-@pytest.mark.parametrize("length", LENGTHS)
+@for_each("tensors", [4, 40])
+@for_each("share", [0.7, 0.72, 0.8, 0.9, 0.95, 0.99])
+@for_each("largest", ["blocks.0.attention.query.weight", "head.weight"])
+@for_each("length", LENGTHS)
 def test_frequent_clipping_by_one_tensor_asks_for_the_tensor(length: int, largest: str, share: float, tensors: int) -> None:
     report = clipped(length, share, largest=largest, tensors=tensors)
     assert first_cause(report) == "one_tensor_dominates"

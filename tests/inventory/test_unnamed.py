@@ -19,6 +19,7 @@ from ckaudit.rules import rules
 from tests.cases import run_of
 from tests.inventory import paper
 from tests.inventory.sources import FIXTURES, HERE, report, table
+from tests.loops import for_each
 
 UNNAMED, COUPLINGS = table("unnamed"), table("couplings")
 RULES = {rule.name: code for code, rule in rules().items()}
@@ -46,7 +47,7 @@ def test_every_kind_of_row_is_counted():
         assert [row for row in UNNAMED if row.startswith(kind)] == [f"{kind}-{number}" for number in range(1, count + 1)]
 
 
-@pytest.mark.parametrize("row", UNNAMED)
+@for_each("row", UNNAMED)
 def test_what_a_row_names_exists_and_something_shows_it(row):
     each = UNNAMED[row]
     assert set(each.get("metrics", ())) <= set(metrics())
@@ -64,7 +65,7 @@ def test_what_a_row_names_exists_and_something_shows_it(row):
     assert {"run", "tests", "scale", "stage", "open"} & set(each) or row in {row for row, _ in COUPLED}
 
 
-@pytest.mark.parametrize("row", with_key("run"))
+@for_each("row", with_key("run"))
 def test_a_recording_holds_every_number_of_the_row(row):
     each = UNNAMED[row]
     run = recorded(each["run"])
@@ -100,9 +101,7 @@ def test_importance_is_that_of_the_row(row):
         assert " ".join(found) == each.get("scale", each.get("stage"))
 
 
-@pytest.mark.parametrize(
-    ("row", "case"), COUPLED, ids=[f"{row}: {case.get('name', case.get('source'))}" for row, case in COUPLED]
-)
+@for_each(("row", "case"), COUPLED)
 def test_several_numbers_together_name_the_cause(row, case):
     found = report(case["source"]) if "source" in case else triage_run(run_of(case))
     assert set(case["finds"]) <= {each.code for each in found.findings}

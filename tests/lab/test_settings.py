@@ -11,12 +11,13 @@ from ckaudit.lab.models import build
 from ckaudit.lab.settings import SEEDS, setting, split_of
 from ckaudit.lab.specs import Family
 from ckaudit.lab.task import Task
+from tests.loops import for_each
 
 EVERY = [(family, seed) for family in get_args(Family) for seeds in SEEDS.values() for seed in seeds]
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(("family", "seed"), EVERY)
+@for_each(("family", "seed"), EVERY)
 def test_a_new_model_knows_nothing_and_gets_a_gradient_everywhere(family: Family, seed: int) -> None:
     plan = setting(family, seed)
     corpus = open_corpus(plan.data, plan.seed)

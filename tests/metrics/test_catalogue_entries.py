@@ -10,6 +10,7 @@ import pytest
 
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import CATEGORIES, HERE, RANKS, Entry, categories, entries, entry_of
+from tests.loops import for_each
 
 ROOT = Path(__file__).parents[2]
 ROWS = [f"M{number:02d}" for number in range(1, 68)] + [f"F{number}" for number in range(1, 17)]
@@ -39,7 +40,7 @@ def test_every_file_is_a_category_and_no_name_stands_in_two():
     assert all(category.title.endswith("?") for category in categories())
 
 
-@pytest.mark.parametrize("name", entries())
+@for_each("name", entries())
 def test_every_field_says_something(name):
     entry = entries()[name]
     for field in Entry.__struct_fields__:
@@ -53,7 +54,7 @@ def test_every_field_says_something(name):
         assert all(item.endswith(".") for item in items)
 
 
-@pytest.mark.parametrize("name", entries())
+@for_each("name", entries())
 def test_good_and_bad_can_be_drawn_side_by_side(name):
     entry = entries()[name]
     assert len(entry.good_shape) == len(entry.bad_shape) >= 6
@@ -64,7 +65,7 @@ def test_every_entry_has_a_metric():
     assert set(entries()) <= set(metrics())
 
 
-@pytest.mark.parametrize("name", entries())
+@for_each("name", entries())
 def test_the_definition_is_in_the_docstring(name):
     assert set(entries()[name].formulas) <= set(entries()[name].rows)
     assert "$$" in metrics()[name].function.__doc__
@@ -95,7 +96,7 @@ def test_importance_is_that_of_the_tables(names, scale, stage):
             assert f"{entry.stage.early} {entry.stage.steady} {entry.stage.late}" == stage
 
 
-@pytest.mark.parametrize("name", entries())
+@for_each("name", entries())
 def test_a_larger_run_never_needs_less(name):
     scale = entries()[name].scale
     assert RANKS.index(scale.nano) >= RANKS.index(scale.medium) >= RANKS.index(scale.large)

@@ -9,6 +9,7 @@ from ckaudit.contract.manifest import Session
 from ckaudit.metrics.claims import CLAIMS, every_bound
 from ckaudit.metrics.contradictions import claimed_value, nearest_allowed_value
 from ckaudit.run.run import Run
+from tests.loops import for_each
 from tests.metrics.samples import column, run_of, table
 
 STEPS = 600
@@ -96,8 +97,8 @@ CONVENTIONS = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("convention", CONVENTIONS, ids=str)
+@for_each("seed", range(3))
+@for_each("convention", CONVENTIONS)
 def test_an_honest_trainer_is_believed(convention, seed):
     assert contradicted(honest(seed, **convention)) == set()
 
@@ -225,9 +226,9 @@ HONEST_BALANCES = {
 }
 
 
-@pytest.mark.parametrize("convention", HONEST_BALANCES)
-@pytest.mark.parametrize("choices", [1, 2, 4])
-@pytest.mark.parametrize("skew", [(0.0, 0.0), (2.0, 1.0), (9.0, 9.0)])
+@for_each("convention", HONEST_BALANCES)
+@for_each("choices", [1, 2, 4])
+@for_each("skew", [(0.0, 0.0), (2.0, 1.0), (9.0, 9.0)])
 def test_a_load_balance_loss_is_believed_in_every_convention(convention, choices, skew):
     run = balanced(lambda losses, whole: HONEST_BALANCES[convention](losses, whole, choices), choices, skew=skew)
     assert claimed_value(run).labels == ("moe_load_balance_loss",)

@@ -10,10 +10,11 @@ from msgspec.structs import replace
 from ckaudit.metrics import metrics
 from ckaudit.metrics.loss import LOGGED_AS
 from ckaudit.run.run import Grids, Run
+from tests.loops import for_each
 from tests.metrics.samples import random_run
 
 ALL = list(metrics().values())
-each_metric = pytest.mark.parametrize("metric", ALL, ids=[metric.name for metric in ALL])
+each_metric = for_each("metric", ALL)
 
 
 class Guarded(Mapping):
@@ -159,7 +160,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("case", HOSTILE)
+@for_each("case", HOSTILE)
 @each_metric
 def test_it_bears_any_recording(metric, case):
     found = metric(changed(random_run(), HOSTILE[case], set(metric.reads)))
@@ -168,7 +169,7 @@ def test_it_bears_any_recording(metric, case):
     assert (np.diff(found.steps) > 0).all()
 
 
-@pytest.mark.parametrize("metric", [metric for metric in ALL if metric.memory], ids=lambda metric: metric.name)
+@for_each("metric", [metric for metric in ALL if metric.memory])
 def test_the_last_value_needs_no_more_history_than_its_memory(metric):
     run = random_run(steps=260, gaps=0.0)
     found, short = metric(run), metric(_tail(run, metric.memory))

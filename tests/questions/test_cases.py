@@ -12,6 +12,7 @@ from ckaudit.contract.report import Diagnosis, Finding
 from ckaudit.questions import questions
 from ckaudit.rules import rules
 from tests.cases import run_of
+from tests.loops import for_each
 
 HERE = Path(__file__).parent
 CASES: list[dict[str, Any]] = [
@@ -30,7 +31,7 @@ DIAGNOSIS = {
 MATRIX = {1: 6, 2: 6, 3: 6, 4: 6, 5: 5, 6: 5}  # questions of each phase of the playbook
 
 
-@pytest.mark.parametrize("case", CASES, ids=[f"{case['id']}: {case['name']}" for case in CASES])
+@for_each("case", CASES)
 def test_the_answer_is_the_one_expected(case):
     findings = [msgspec.convert(each, Finding) for each in case.get("findings", [])]
     diagnoses = [msgspec.convert({**DIAGNOSIS, **each}, Diagnosis) for each in case.get("diagnoses", [])]
@@ -51,14 +52,14 @@ def test_the_whole_matrix_is_asked():
     assert list(questions()) == sorted(wanted, key=lambda each: (each.startswith("M"), each.startswith("MPC"), each))
 
 
-@pytest.mark.parametrize("row", [each for each in questions() if not each.startswith("MPC")])
+@for_each("row", [each for each in questions() if not each.startswith("MPC")])
 def test_every_question_has_a_case_that_is_well_one_that_is_not_and_one_not_recorded(row):
     words = {case["word"] for case in CASES if case["id"] == row}
     assert {"good", "not_recorded"} <= words
     assert words & {"watch", "bad"}
 
 
-@pytest.mark.parametrize("row", questions())
+@for_each("row", questions())
 def test_every_question_says_what_it_looks_at_and_what_is_good_and_explains_its_limits(row):
     question = questions()[row]
     assert question.text.endswith("?")
@@ -71,7 +72,7 @@ def test_every_question_says_what_it_looks_at_and_what_is_good_and_explains_its_
         assert f"`{name}`" in question.doc, f"{row} does not explain {name}"
 
 
-@pytest.mark.parametrize("row", questions())
+@for_each("row", questions())
 def test_the_rules_that_bear_on_a_question_exist(row):
     assert set(questions()[row].rules) <= {rule.name for rule in rules().values()}
 

@@ -19,6 +19,7 @@ from ckaudit.recorder.hooks import attention_hooks, forward_hooks, sdpa_sample
 from ckaudit.recorder.hooks.forward_hooks import ForwardHooks
 from ckaudit.recorder.hooks.sdpa_sample import fused_call, largest_logits, sample_stats, sampled, softmax_call, take
 from ckaudit.validate import validate
+from tests.loops import for_each
 from tests.recorder.conftest import Attention, TinyGPT
 from tests.recorder.llama import llama
 
@@ -146,9 +147,9 @@ def largest_by_definition(logits):
     return found
 
 
-@pytest.mark.parametrize("name", CALLS)
-@pytest.mark.parametrize("kv_heads", [HEADS, 2])
-@pytest.mark.parametrize("largest", [1, 200, 2**24])
+@for_each("name", CALLS)
+@for_each("kv_heads", [HEADS, 2])
+@for_each("largest", [1, 200, 2**24])
 def test_the_largest_logit_is_that_of_all_sequences_queries_and_keys(name, kv_heads, largest):
     queries, keys, options = CALLS[name]
     options = options | ({"enable_gqa": True} if kv_heads < HEADS else {})

@@ -12,6 +12,7 @@ from ckaudit.recorder.stats.float32_rounding import shorten, shorten_all, signif
 from ckaudit.recorder.stats.gradient_stats import gradient_stats
 from ckaudit.recorder.stats.quantiles import quantiles_of, spread_of, stride_of
 from ckaudit.recorder.stats.weight_stats import weight_stats
+from tests.loops import for_each
 
 LEVELS = (1, 5, 25, 50, 75, 95, 99)
 SHAPES = [(1,), (2,), (7,), (3, 5), (1, 1), (64, 33), (4, 3, 5, 5), (30_000,), (150, 200)]
@@ -26,8 +27,8 @@ def as_numpy(tensor):
     return tensor.double().numpy().ravel()
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", SHAPES)
+@for_each("dtype", DTYPES)
+@for_each("shape", SHAPES)
 def test_weights_agree_with_numpy(shape, dtype):
     tensor = random(shape, dtype)
     x, stats = as_numpy(tensor), weight_stats(tensor)
@@ -38,8 +39,8 @@ def test_weights_agree_with_numpy(shape, dtype):
     assert stats.nonfinite_count == 0
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", SHAPES)
+@for_each("dtype", DTYPES)
+@for_each("shape", SHAPES)
 def test_gradients_agree_with_numpy(shape, dtype):
     tensor = random(shape, dtype)
     tensor.reshape(-1)[::3] = 0

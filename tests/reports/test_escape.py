@@ -3,11 +3,12 @@ import unicodedata
 import pytest
 
 from ckaudit.reports.escape import visible
+from tests.loops import for_each
 
 BIDI = [*range(0x202A, 0x202F), *range(0x2066, 0x206A), *range(0x200B, 0x2010), 0x2028, 0x2029]
 
 
-@pytest.mark.parametrize("code", [*range(0x20), 0x7F, *range(0x80, 0xA0)])
+@for_each("code", [*range(0x20), 0x7F, *range(0x80, 0xA0)])
 def test_every_control_is_written_by_its_number(code):
     assert unicodedata.category(chr(code)) == "Cc"
     assert visible(f"a{chr(code)}b") == f"a\\x{code:02x}b"

@@ -5,6 +5,7 @@ import pytest
 
 from ckaudit.explain import explain, known_names
 from ckaudit.reports.formula import readable
+from tests.loops import for_each
 
 BY_HAND = [
     (r"\tfrac1N \sum_i x_i", "1/N Σᵢ xᵢ", "1/N sum_i x_i"),
@@ -42,7 +43,7 @@ def test_what_cannot_be_translated_stays_as_it_is(tex):
     assert readable(tex) == tex
 
 
-@pytest.mark.parametrize("name", [name for name in known_names() if name.islower()])
+@for_each("name", [name for name in known_names() if name.islower()])
 def test_no_formula_of_the_catalogue_keeps_a_command(name):
     for page in explain([name]):
         for formula in page.formulas:

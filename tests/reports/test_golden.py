@@ -3,10 +3,9 @@
 import os
 from pathlib import Path
 
-import pytest
-
 from ckaudit.reports import FORMATS, render
 from ckaudit.reports.view import View
+from tests.loops import for_each
 from tests.reports.interviewed import interviewed
 from tests.reports.sample import SAMPLES as REPORTS
 
@@ -27,7 +26,7 @@ CASES |= {
 }
 
 
-@pytest.mark.parametrize("file", CASES)
+@for_each("file", CASES)
 def test_the_drawing_is_the_one_on_file(file):
     name, kind, view = CASES[file]
     drawn = render(SAMPLES[name](), kind, view)

@@ -10,6 +10,7 @@ from ckaudit.reports.metrics.terminal import draw
 from ckaudit.reports.terminal.maps import PLAIN_SHADES, SHADES, heatmap, natural, ranked
 from ckaudit.reports.terminal.pictures import CROSS
 from ckaudit.reports.view import View
+from tests.loops import for_each
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 
@@ -59,9 +60,9 @@ def test_bars_are_ranked_and_as_long_as_their_values():
     assert lines[-1] == "from 0 to 4"
 
 
-@pytest.mark.parametrize("width", [60, 61, 79, 80, 132])
-@pytest.mark.parametrize("unicode", [True, False])
-@pytest.mark.parametrize("name", ["block_gradient_norm", "normalized_attention_entropy", "relative_movement"])
+@for_each("width", [60, 61, 79, 80, 132])
+@for_each("unicode", [True, False])
+@for_each("name", ["block_gradient_norm", "normalized_attention_entropy", "relative_movement"])
 def test_no_line_is_wider_than_the_screen(name: str, width: int, *, unicode: bool):
     drawn = draw(measure(RUNS / "lr_too_high", names=[name]), View(width=width, unicode=unicode), each_label=True)
     assert max(map(len, drawn.splitlines())) <= width

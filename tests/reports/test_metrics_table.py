@@ -11,6 +11,7 @@ from ckaudit.contract.metrics import Missing
 from ckaudit.reports.metrics.terminal import draw
 from ckaudit.reports.view import View
 from ckaudit.run.series import Series, single
+from tests.loops import for_each
 
 GOLDEN = Path(__file__).parents[1] / "golden_metrics"
 
@@ -69,8 +70,8 @@ def test_no_golden_file_is_left_over():
     assert {path.name for path in GOLDEN.iterdir()} == set(CASES)
 
 
-@pytest.mark.parametrize("width", range(40, 133))
-@pytest.mark.parametrize("unicode", [True, False])
+@for_each("width", range(40, 133))
+@for_each("unicode", [True, False])
 def test_no_line_is_wider_than_the_screen_and_no_column_is_lost_on_a_wide_one(width, unicode):
     from rich.cells import cell_len
 
@@ -84,7 +85,7 @@ def test_no_line_is_wider_than_the_screen_and_no_column_is_lost_on_a_wide_one(wi
         assert "points" in lines[0]
 
 
-@pytest.mark.parametrize("width", range(40, 133))
+@for_each("width", range(40, 133))
 def test_a_column_without_room_is_named_and_what_is_to_be_typed_stays_whole(width):
     drawn = draw(measurement(), View(width=width), each_label=True)
     missing = {"trend", "shape", "unit", "points", "step", "where", "of"} - set(drawn.splitlines()[0].split())
@@ -94,7 +95,7 @@ def test_a_column_without_room_is_named_and_what_is_to_be_typed_stays_whole(widt
     assert "  ... and 4 more (--all)" in drawn.splitlines()
 
 
-@pytest.mark.parametrize("width", range(80, 133))
+@for_each("width", range(80, 133))
 def test_where_tells_tensors_apart(width):
     found = measurement().measured[0]
     line = draw(measurement(), View(width=width)).splitlines()[1]

@@ -2,13 +2,12 @@
 
 from itertools import pairwise
 
-import pytest
-
 from ckaudit.reports.terminal.pictures import CROSS, sparkline, starts
+from tests.loops import for_each
 
 
-@pytest.mark.parametrize("count", [13, 24, 25, 50])
-@pytest.mark.parametrize("place", [0, 1, 7, 11, -3, -2, -1])
+@for_each("count", [13, 24, 25, 50])
+@for_each("place", [0, 1, 7, 11, -3, -2, -1])
 def test_one_point_that_stands_out_is_drawn(count, place):
     values = [1.0] * count
     values[place] = 0.0

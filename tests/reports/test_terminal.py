@@ -10,6 +10,7 @@ from ckaudit.reports import render
 from ckaudit.reports.terminal.paragraph import fit
 from ckaudit.reports.terminal.style import screen
 from ckaudit.reports.view import View
+from tests.loops import for_each
 from tests.reports.sample import HOSTILE, SAMPLES, clean, empty, gated, ill, invalid
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -28,8 +29,8 @@ class Screen(io.StringIO):
         return self.terminal
 
 
-@pytest.mark.parametrize("width", [40, 60, 79, 80, 100, 132, 200])
-@pytest.mark.parametrize("name", SAMPLES)
+@for_each("width", [40, 60, 79, 80, 100, 132, 200])
+@for_each("name", SAMPLES)
 def test_no_line_is_wider_than_the_screen(name, width):
     for line in render(SAMPLES[name](), "terminal", View(width=width)).splitlines():
         place = re.match(r"\S+\.jsonl?(:\d+)?( |$)", line)  # stays whole, to be clicked on

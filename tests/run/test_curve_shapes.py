@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ckaudit.run.curve_shapes import hump, lasting_fall, lasting_rise, never_back, shift, slide, spike, surge, warms_up_again
+from tests.loops import for_each
 
 LENGTHS = (6, 15, 24, 60, 600, 5000)
 
@@ -23,8 +24,8 @@ def test_a_step_up_or_down_that_lasts(points):
     assert lasting_rise(30.0 - step, share=0.3) is None
 
 
-@pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize("points", LENGTHS)
+@for_each("seed", range(20))
+@for_each("points", LENGTHS)
 def test_noise_of_a_tenth_is_none_of_them(points, seed):
     noisy = 1.0 + 0.1 * np.random.default_rng(seed).standard_normal(points)
     assert lasting_rise(noisy, share=0.3) is None

@@ -7,6 +7,7 @@ from ckaudit.run.falls import fall_would_show, flat_fall, largest_fall, never_fa
 from ckaudit.run.peaks import passing_peaks
 from ckaudit.run.rises import falls_on, sustained_rise
 from ckaudit.run.robust import begins_with_its_run, difference_noise, looks_like_a_score, rank_trend
+from tests.loops import for_each
 
 LENGTHS = (5, 7, 10, 15, 20, 30, 49, 50, 100, 1_000)
 
@@ -43,8 +44,8 @@ def test_a_loss_that_ends_twice_as_high_is_found_at_every_length(count, shape):
     assert found >= 97
 
 
-@pytest.mark.parametrize("count", LENGTHS)
-@pytest.mark.parametrize("noise", [0.01, 0.03, 0.1])
+@for_each("count", LENGTHS)
+@for_each("noise", [0.01, 0.03, 0.1])
 def test_a_falling_loss_hardly_ever_seems_to_rise(count, noise):
     rng = np.random.default_rng(count)
     assert sum(sustained_rise(_falling(count, rng, noise)) is not None for _ in range(100)) <= 3
@@ -68,8 +69,8 @@ def test_the_largest_fall_is_that_of_the_best_split():
     assert largest_fall(np.arange(10.0)).deviations <= 0
 
 
-@pytest.mark.parametrize("count", LENGTHS)
-@pytest.mark.parametrize("level", [1e-3, 10.8, 1e6])
+@for_each("count", LENGTHS)
+@for_each("level", [1e-3, 10.8, 1e6])
 def test_a_curve_that_never_falls_is_found_in_any_unit(count, level):
     rng = np.random.default_rng(count)
     assert sum(never_falls(level * (1 + 0.01 * rng.standard_normal(count))) is not None for _ in range(100)) >= 94

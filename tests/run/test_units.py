@@ -7,6 +7,7 @@ from ckaudit.contract.share_units import SHARE_UNITS
 from ckaudit.errors import UsageError
 from ckaudit.metrics import metrics
 from ckaudit.run.units import in_catalogue_units
+from tests.loops import for_each
 from tests.metrics.samples import run_of
 
 
@@ -62,8 +63,8 @@ def test_what_is_no_share_or_no_unit_is_refused(chosen):
         read(chosen, mfu=[0.5])
 
 
-@pytest.mark.parametrize("name", sorted(SHARE_UNITS))
-@pytest.mark.parametrize("logged", [[], [np.nan, np.nan], [0.0, 0.0, 0.0], [-1.0, np.inf]])
+@for_each("name", sorted(SHARE_UNITS))
+@for_each("logged", [[], [np.nan, np.nan], [0.0, 0.0, 0.0], [-1.0, np.inf]])
 def test_odd_values_are_borne(name, logged):
     assert len(read(**{name: logged}).scalar(name).steps) == len(logged)
 

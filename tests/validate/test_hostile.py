@@ -10,6 +10,7 @@ import pytest
 
 from ckaudit.errors import UnreadableError
 from ckaudit.validate import validate
+from tests.loops import for_each
 from tests.validate.hostile import CASES, GOOD, plant_all
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +44,7 @@ def test_bad_input_is_named_and_the_good_file_beside_it_is_judged(results, case)
         assert result["found"] == []
 
 
-@pytest.mark.parametrize("case", CASES)
+@for_each("case", CASES)
 def test_bad_input_is_judged_within_seconds(results, case):
     assert results[case]["seconds"] < 15
 

@@ -13,6 +13,7 @@ from ckaudit.contract.diff import Comparison
 from ckaudit.reports.diff import FORMATS, render
 from ckaudit.reports.escape import UNSAFE
 from ckaudit.reports.view import View
+from tests.loops import for_each
 from tests.reports.diff.sample import SAMPLES
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -29,7 +30,7 @@ CASES |= {
 }
 
 
-@pytest.mark.parametrize("file", CASES)
+@for_each("file", CASES)
 def test_the_drawing_is_the_one_on_file(file):
     name, kind, view = CASES[file]
     drawn = render(SAMPLES[name](), kind, view)
@@ -43,8 +44,8 @@ def test_no_golden_file_is_left_over():
     assert {path.name for path in GOLDEN.iterdir()} == set(CASES)
 
 
-@pytest.mark.parametrize("name", SAMPLES)
-@pytest.mark.parametrize("width", [None, 1, 40, 60, 79, 200])
+@for_each("name", SAMPLES)
+@for_each("width", [None, 1, 40, 60, 79, 200])
 def test_no_line_is_wider_than_the_screen(name, width):
     drawn = render(SAMPLES[name](), "terminal", View(width=width, unicode=False))
     assert max(map(len, drawn.splitlines())) <= (100 if width is None else min(120, max(40, width)))
