@@ -181,11 +181,11 @@ def page(which: str, root: Path) -> str:
 def main() -> None:
     """Train what is missing, score, and print or write the tables."""
     root, which = Path(sys.argv[1]), "tune" if "--tune" in sys.argv else "score"
-    for each in SETS:
-        (root / each).mkdir(parents=True, exist_ok=True)
-        for number, case in enumerate(cases(each), 1):
-            train(case, root / each)
-            print(f"\r{each} {number} ", end="", file=sys.stderr, flush=True)
+    for set_ in SETS:
+        (root / set_).mkdir(parents=True, exist_ok=True)
+        for number, case in enumerate(cases(set_), 1):
+            train(case, root / set_)
+            print(f"\r{set_} {number} ", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     measured = page(which, root)
     apart = "\n".join(excess(root / "tune")) + "\n"

@@ -47,10 +47,10 @@ def row(name: str, seeds: Sequence[int], cache: Path) -> tuple[str, int]:
 
     reports = [triage(cache / f"{name}.{seed}") for seed in seeds]
     cells = [
-        ", ".join(sorted({f"{each.severity} {each.code}" for each in report.findings if each.severity != "note"}))
+        ", ".join(sorted({f"{finding.severity} {finding.code}" for finding in report.findings if finding.severity != "note"}))
         for report in reports
     ]
-    notes = sorted({each.code for report in reports for each in report.findings if each.severity == "note"})
+    notes = sorted({finding.code for report in reports for finding in report.findings if finding.severity == "note"})
     recipe = FAMILIES[name]
     made = f"{recipe.optimizer}, {recipe.schedule}{', warmup' if recipe.warmup else ''}, batch {recipe.batch}"
     return f"| {name} | {THROUGH[recipe.through]} | {made} | " + " | ".join(

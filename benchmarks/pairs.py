@@ -55,7 +55,7 @@ def compare(case: Case, rounds: int) -> str:
     wall = median(a.wall / b.wall for a, b in pairs)
     cpu = median(a.cpu / b.cpu for a, b in pairs)
     memory = max(usage.memory for usage in ours)
-    times = f"{median(each.wall for each in ours):.3f} | {median(each.wall for each in peers):.3f}"
+    times = f"{median(each.wall for each in ours):.3f} | {median(peer.wall for peer in peers):.3f}"
     return f"| {case.name} | {case.peer_name} | {times} | {wall:.3g} | {cpu:.3g} | {case.aim} | {memory:.0f} |"
 
 

@@ -41,7 +41,7 @@ Cell = tuple[float, Counter[str]]
 def found(run: Run) -> dict[str, str]:
     """Return the gravest severity of each rule that fires, without notes; an error of a rule is one too."""
     judgement = judge(run, [rules()[code] for code in CODES if code in rules()])
-    gravest = {each.code: f"error {each.detail}" for each in judgement.checks if each.outcome == "error"}
+    gravest = {check.code: f"error {check.detail}" for check in judgement.checks if check.outcome == "error"}
     for finding in reversed(judgement.findings):  # gravest first
         if finding.severity in SEVERE:
             gravest[finding.code] = finding.severity
@@ -99,7 +99,7 @@ def shapes(lengths: Sequence[int], draws: int) -> Iterator[str]:
     yield "| shape | points | sev0, sev1 | any | by rule |"
     yield "|---|---|---|---|---|"
     for name, make in SHAPES.items():
-        for count in [each for each in lengths if each <= 1_000]:
+        for count in [length for length in lengths if length <= 1_000]:
             rng = np.random.default_rng([11, count])
             runs = (make(rng, count, curves.NOISES[draw % 3]).run() for draw in range(draws))
             yield f"| {name} | {count:,} | {accused(runs)}"
@@ -127,7 +127,7 @@ def main() -> None:
     parser.add_argument("--only", default="power,healthy,shapes,logs")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/power.md")
     wanted = parser.parse_args()
-    lengths = [int(each) for each in wanted.lengths.split(",")]
+    lengths = [int(part) for part in wanted.lengths.split(",")]
     makers = {
         "power": ("Illnesses found, in percent", lambda: power(lengths, wanted.draws)),
         "healthy": ("Healthy curves accused, in percent", lambda: healthy(lengths, wanted.draws)),

@@ -121,7 +121,7 @@ def measure(shape: Shape) -> Measured:
             Loop(shape, beside),
             Loop(shape, taking_over),
         ]
-        samples = [each[WARM_UP:] for each in take_turns(shape, loops)]
+        samples = [turn[WARM_UP:] for turn in take_turns(shape, loops)]
         ends = [(loop.start_ms, loop.close()) for loop in loops[1:]]
         for folder in folders:
             check(folder, shape.steps // shape.every + 1 + bool(shape.steps % shape.every))

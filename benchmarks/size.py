@@ -90,7 +90,7 @@ def arithmetic(whole: Checkpoint) -> Iterator[str]:
     keys = sum(map(len, re.findall(r'"[a-z0-9_]+":', text)))
     columns = [_columns(getattr(document, section)) for section in SECTIONS]
     listed = sum(len(name) + 3 for section in ("weights", "activations", "attention") for name in getattr(document, section))
-    table = sum(len(msgspec.json.encode(each)) for each in columns) + listed
+    table = sum(len(msgspec.json.encode(column)) for column in columns) + listed
     yield f"| all statistics, no grid | {len(text):,} |"
     yield f"| of it names of tensors, modules and layers, with quotes and braces | {names:,} |"
     yield f"| of it names of fields, with quotes and colons | {keys:,} |"
@@ -121,7 +121,7 @@ def fields(documents: Sequence[tuple[Checkpoint, str]]) -> Iterator[str]:
         entries = [getattr(document, section) for document, _ in documents]
         names = next(iter(entries[0].values())).__struct_fields__
         for name in names:
-            if any(getattr(stats, name) is not UNSET for each in entries for stats in each.values()):
+            if any(getattr(stats, name) is not UNSET for entry in entries for stats in entry.values()):
                 lighter = [_without(document, section, name) for document, _ in documents]
                 yield _row(f"{section}.*.{name}", documents, lighter, sizes)
         bare = [_named_only(document, section) for document, _ in documents]

@@ -87,7 +87,7 @@ def ill(ways: int) -> Iterator[tuple[str, str, set[str], list[Run]]]:
         for path in paths:
             run = open_run(REAL / path, reads=())
             runs = [thin(run, count, way) for count in COUNTS for way in range(1, ways)]
-            yield path, ", ".join(map(str, COUNTS)), codes, [each for each in runs if shows(each)]
+            yield path, ", ".join(map(str, COUNTS)), codes, [run for run in runs if shows(run)]
     yield DIVERGED, "5", {"LOSS004"}, [open_run(REAL / DIVERGED, reads=())]
 
 

@@ -47,7 +47,7 @@ def load(group: str) -> None:
 
     One that raises is kept for `broken`, and costs no other.
     """
-    for point in sorted(_points(), key=lambda each: (each.value, each.name)):
+    for point in sorted(_points(), key=lambda point: (point.value, point.name)):
         if point.group != group:
             continue
         try:
@@ -77,7 +77,7 @@ def _may_have_some(folder: str) -> bool:
     if root.is_file():
         return True
     try:
-        return any(_names_us(each / "entry_points.txt") for each in root.iterdir() if each.suffix in (".dist-info", ".egg-info"))
+        return any(_names_us(path / "entry_points.txt") for path in root.iterdir() if path.suffix in (".dist-info", ".egg-info"))
     except OSError:
         return False
 

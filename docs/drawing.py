@@ -45,7 +45,7 @@ def drawing() -> Iterator[str]:
     arrows = shortest(imports())
     yield "```mermaid"
     yield "graph TD"
-    for name in sorted(FLOORS, key=lambda each: (-FLOORS[each], each)):
+    for name in sorted(FLOORS, key=lambda floor: (-FLOORS[floor], floor)):
         if not name.startswith("__"):
             yield from (f"    {name} --> {other}" for other in arrows.get(name, ()))
     yield "```"
@@ -55,7 +55,7 @@ def floors() -> Iterator[str]:
     """Yield the table of floors, with the first sentence of each package."""
     yield "| floor | package | what is there |"
     yield "|---|---|---|"
-    for name in sorted(FLOORS, key=lambda each: (-FLOORS[each], each)):
+    for name in sorted(FLOORS, key=lambda floor: (-FLOORS[floor], floor)):
         if not name.startswith("__"):
             yield f"| {FLOORS[name]} | `{name}` | {_sentence(name)} |"
 

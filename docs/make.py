@@ -84,7 +84,7 @@ def _phase(number: int) -> Iterator[str]:
     """Yield the pages of a phase's questions, and the commands that lead on."""
     yield f"## Phase {number}: {PHASES[number]}\n"
     elsewhere = {"asked by", "look on with", "cited", "phase"}
-    for page in explain([each.id for each in questions().values() if each.phase == number]):
+    for page in explain([question.id for question in questions().values() if question.phase == number]):
         kept = {label: said for label, said in page.facts.items() if label not in elsewhere}
         yield pages([replace(page, facts=kept)], level=3)
     for way in MAP:
@@ -96,7 +96,7 @@ def _phase(number: int) -> Iterator[str]:
 
 def illnesses() -> str:
     """Return the whole of `docs/rules.md`."""
-    found = [_page(each.name, "rule") for each in rules().values()]
+    found = [_page(rule.name, "rule") for rule in rules().values()]
     rows = ["| code | rule | at most | what it sees |", "|---|---|---|---|"]
     rows += [
         f"| {' '.join(each.ids)} | {_link(each)} | {each.facts['severity'].split()[0]} | {text(each.title)} |" for each in found

@@ -46,9 +46,9 @@ def of_fault(fault: Fault, report: Report) -> Iterator[tuple[str, str, str]]:
 
 def of_recording(report: Report) -> Iterator[tuple[str, str]]:
     """Yield what an audit found above a note, and the cause that came first."""
-    for name in dict.fromkeys(each.name for each in report.findings if each.severity != "note"):
+    for name in dict.fromkeys(finding.name for finding in report.findings if finding.severity != "note"):
         yield "rules", name
-    yield from (("causes", each.cause) for each in report.diagnoses[:1])
+    yield from (("causes", diagnosis.cause) for diagnosis in report.diagnoses[:1])
 
 
 def recordings() -> Iterator[tuple[str, str, Report]]:
@@ -69,17 +69,17 @@ def case_of(kind: str, name: str) -> str:
     path = ROOT / "tests" / kind / f"{name}.toml"
     cases = tomllib.loads(path.read_text(encoding="utf-8"))["case"] if path.exists() else []
     shows = [
-        each
-        for each in cases
-        if each.get("expect") and (kind == "rules" or name in [expected.get("first") for expected in each["expect"]])
+        case
+        for case in cases
+        if case.get("expect") and (kind == "rules" or name in [expected.get("first") for expected in case["expect"]])
     ]
-    return next((str(each["name"]) for each in shows), "")
+    return next((str(show["name"]) for show in shows), "")
 
 
 def collected(cache: Path) -> dict[str, Table]:
     """Return the whole table, by "rules" and "causes", from a cache of the lab and from the repository."""
     found: dict[str, Table] = {
-        "rules": {each.name: defaultdict(list) for each in rules().values()},
+        "rules": {rule.name: defaultdict(list) for rule in rules().values()},
         "causes": {name: defaultdict(list) for name in causes()},
     }
     for fault in faults().values():

@@ -53,12 +53,12 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         pages = {}
-        for name, _, script in (each.partition("=") for each in given.libraries):
+        for name, _, script in (library.partition("=") for library in given.libraries):
             pages[name] = Path(folder, f"{name}.html")
             pages[name].write_text(page(name, Path(script).read_text(encoding="utf-8") if script else ""), encoding="utf-8")
         found = opened({name: path.as_uri() for name, path in pages.items()}, given.rounds)
     for name, times in found.items():
-        print(f"{name}: drawn after {median(each.drawn for each in times):.2f} s, of {[round(each.drawn, 2) for each in times]}")
+        print(f"{name}: drawn after {median(time.drawn for time in times):.2f} s, of {[round(time.drawn, 2) for time in times]}")
 
 
 if __name__ == "__main__":

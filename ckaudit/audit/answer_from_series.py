@@ -20,7 +20,7 @@ def said(asked: Question, run: Run, found: Findings) -> SeriesAnswer:
         run: The run.
         found: Findings that are more than a note.
     """
-    needed = [(each, each(run)) for each in asked.needs if isinstance(each, Metric)]
+    needed = [(need, need(run)) for need in asked.needs if isinstance(need, Metric)]
     if missing := [metric.name for metric, series in needed if not series]:
         foreign = next((reason for name in missing if (reason := why_not_metric(run, name))), "")
         if foreign:
@@ -36,11 +36,11 @@ def said(asked: Question, run: Run, found: Findings) -> SeriesAnswer:
 
 def _values(inputs: Iterable[Input], run: Run, found: Findings) -> Iterator[Any]:
     """Yield each input's value in a run; a series without a single number counts as missing."""
-    for each in inputs:
-        if isinstance(each, Metric):
-            yield each(run) if _has_number(each, run) else None
+    for input_ in inputs:
+        if isinstance(input_, Metric):
+            yield input_(run) if _has_number(input_, run) else None
         else:
-            yield found if isinstance(each, FindingsMarker) else run.manifest
+            yield found if isinstance(input_, FindingsMarker) else run.manifest
 
 
 def _has_number(metric: Metric, run: Run) -> bool:

@@ -73,8 +73,8 @@ def explained(options: Iterable[str]) -> str:
 def _is_given(run: Run, name: str) -> bool:
     if name == "batch":
         if trainer_of(run) == "lightning":  # its callback takes the inputs by itself, and is told of the targets
-            return any(metrics()[each](run) for each in OF_TARGETS)
-        return any(metrics()[each](run) for each in OF_BATCHES) or bool(run.value("data.token_histogram"))
+            return any(metrics()[target](run) for target in OF_TARGETS)
+        return any(metrics()[batch](run) for batch in OF_BATCHES) or bool(run.value("data.token_histogram"))
     if name == "optimizer":
         return bool(metrics()["learning_rate"](run))
     if name == "tokens_seen":

@@ -31,8 +31,8 @@ def judge_answers(run: Run, findings: Sequence[Finding], clauses: Clauses) -> Ju
     """
     if clauses.select is not None:
         return Judgement((), ())
-    found = Findings(tuple(each for each in findings if each.severity != "note"))
-    asked = [each for each in questions().values() if each.id in BAD and not BAD[each.id].by_rules]
+    found = Findings(tuple(finding for finding in findings if finding.severity != "note"))
+    asked = [question for question in questions().values() if question.id in BAD and not BAD[question.id].by_rules]
     answers = {each.id: (each, said(each, run, found)) for each in asked}
     bad = {id_: told for id_, (_, told) in answers.items() if told.word == "bad"}
     made = [_finding(answers[id_][0], told, run) for id_, told in bad.items() if not _is_told(id_, bad, findings, run, clauses)]
@@ -61,10 +61,10 @@ def _is_told(id_: str, bad: Mapping[str, SeriesAnswer], findings: Sequence[Findi
     if any(other in bad for other in table.told_by):
         return True
     names = {*asked.rules, *asked.weighs}
-    if any(each.name in names and _is_as_grave(each, table.severity) for each in findings):
+    if any(finding.name in names and _is_as_grave(finding, table.severity) for finding in findings):
         return True
     changed = [rule for rule in rules().values() if rule.name in names and _is_changed(rule.name, rule.code, clauses)]
-    return any(_is_as_grave(each, table.severity) for each in judge(run, changed).findings)
+    return any(_is_as_grave(finding, table.severity) for finding in judge(run, changed).findings)
 
 
 def _is_as_grave(finding: Finding, severity: Severity) -> bool:

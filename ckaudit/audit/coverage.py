@@ -132,7 +132,7 @@ def _row(name: str, entry: Entry, run: Run, checks: Iterable[Check], level: Impo
         unusable="" if found else unusable(run, name),
         beside=beside,
         lacks=lacks,
-        waiting=tuple(check.name for check in checks if any({*waited} & {*each} for each in needs_of(check))),
+        waiting=tuple(check.name for check in checks if any({*waited} & {*need} for need in needs_of(check))),
         rules=tuple(f"{rule.code} {rule.name}" for rule in rules_reading(waited) if rule.code not in foreign),
         causes=tuple(cause.name for cause in causes_reading(waited)),
         record=entry.record,
@@ -142,13 +142,13 @@ def _row(name: str, entry: Entry, run: Run, checks: Iterable[Check], level: Impo
 
 def _brought_by(name: str) -> list[str]:
     """Return what the line of an entry records of what others cover."""
-    return [metric for each in entries().values() for metric, by in each.elsewhere.items() if by == name]
+    return [metric for entry in entries().values() for metric, by in entry.elsewhere.items() if by == name]
 
 
 def _is_unrecorded(name: str, run: Run) -> bool:
     """Return whether a metric has no value because what it is made of is not there."""
     inputs = metrics()[name].uses
-    return not (metrics()[name](run) or (inputs and all(metrics()[each](run) for each in inputs)))
+    return not (metrics()[name](run) or (inputs and all(metrics()[input_](run) for input_ in inputs)))
 
 
 def _is_lacking(row: Row, *, stands: bool) -> bool:
@@ -167,7 +167,7 @@ def _waiting(run: Run, check: Check, found: Sequence[Remedy]) -> Waiting:
     return Waiting(
         code=check.code,
         name=check.name,
-        needs=tuple(dict.fromkeys(name for each in needs for name in each)),
+        needs=tuple(dict.fromkeys(name for need in needs for name in need)),
         detail=check.detail or "",
         place=place,
         places=together(run, found, needs) if place is None else (place,),
@@ -233,7 +233,7 @@ def together(run: Run, found: Sequence[Remedy], needs: Needs) -> tuple[int, ...]
     numbers: set[int] = set()
     for ways in _wanted(run, needs):
         places = [_places(way, there) for way in ways]
-        if not (open_ways := [each for each in places if each]):
+        if not (open_ways := [place for place in places if place]):
             return ()
         numbers |= min(open_ways, key=len)
     return tuple(sorted(numbers))
@@ -263,7 +263,7 @@ def _pieces(run: Run, name: str) -> frozenset[str]:
     if owner is None:
         return frozenset((FACTS,) if " " in name else (name,))  # a sentence says what of the run is not told
     arguments = {*entries()[owner].arguments}
-    others = (_pieces(run, each) for each in _besides(run, owner))
+    others = (_pieces(run, beside) for beside in _besides(run, owner))
     return frozenset({owner, *missing_inputs(run, owner)} | (arguments - given(run, arguments))).union(*others)
 
 
@@ -277,7 +277,7 @@ def _with_others(run: Run, found: Sequence[Remedy]) -> tuple[Remedy, ...]:
     there = [pieces_of(run, each) for each in found]
     told = []
     for remedy, own in zip(found, there, strict=True):
-        wanted = {name: frozenset().union(*(_pieces(run, each) for each in _besides(run, name))) for name in remedy.names}
+        wanted = {name: frozenset().union(*(_pieces(run, beside) for beside in _besides(run, name))) for name in remedy.names}
         places = {name: sorted(_places(pieces - own, there)) for name, pieces in wanted.items() if pieces - own}
         said = [f"Together with {_numbers(numbers)}, for {name}." for name, numbers in places.items() if numbers]
         told.append(replace(remedy, where=" ".join([remedy.where, *said])))

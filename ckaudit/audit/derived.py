@@ -93,7 +93,9 @@ def _spike_flags(run: Run, findings: Iterable[Finding]) -> list[int] | str:
     flags = spike_flags(run)
     if flags:
         return [int(step) for step in flags.steps[(flags.values[:, 0] == 1) & flags.recorded[:, 0]]]
-    if spikes := sorted({each.worst_step for each in findings if each.name == "loss_spike" and each.worst_step is not None}):
+    if spikes := sorted(
+        {finding.worst_step for finding in findings if finding.name == "loss_spike" and finding.worst_step is not None}
+    ):
         return spikes
     loss = train_loss_raw(run)
     count = int(loss.finite[:, 0].sum()) if loss else 0

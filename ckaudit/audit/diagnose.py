@@ -33,7 +33,7 @@ def diagnose(
         accepted: Findings that need no explanation any more; as evidence they are as good as any other.
         min_confidence: Less likely ones are not worth a reader's time.
     """
-    ill = Findings(tuple(each for each in findings if each.severity != "note"))
+    ill = Findings(tuple(finding for finding in findings if finding.severity != "note"))
     seen = Findings((*ill.all, *(each for each in accepted if each.severity != "note")))
     weighed = (_weigh(cause, run, ill, seen) for cause in causes)
     made = [each for each in weighed if each and each.confidence >= min_confidence and _has_a_reason(each)]

@@ -91,7 +91,7 @@ def place_of(run: Run, lack: Lack) -> str:
     if not {*names} <= given:
         return ""
     action = "recorder" if trainer and actions()[action].like == "recorder" else action
-    return action if any(action == each.action for each in _places(run)) else ""
+    return action if any(action == place.action for place in _places(run)) else ""
 
 
 def told(run: Run) -> tuple[str, ...]:
@@ -107,11 +107,11 @@ def filled_in(run: Run) -> str:
 def program(run: Run, lacks: Iterable[Lack]) -> tuple[Line, ...]:
     """Return the lines that record what has a place among them, each with what it brings."""
     brought: dict[str, list[str]] = {}
-    for lack in sorted(lacks, key=lambda each: -len(each.readers)):
+    for lack in sorted(lacks, key=lambda lack: -len(lack.readers)):
         if lack.name in entries():
             brought.setdefault(place_of(run, lack), []).append(lack.name)
     options = "".join(f", {ARGUMENTS[name].option}" for name in told(run))
-    return tuple(_line(each, options, brought.get(each.action, ())) for each in _places(run))
+    return tuple(_line(place, options, brought.get(place.action, ())) for place in _places(run))
 
 
 def besides(run: Run) -> str:

@@ -59,7 +59,7 @@ def interview(
     """
     made = []
     for number in sorted(set(phases)):
-        asked = [each for each in questions().values() if each.phase == number]
+        asked = [question for question in questions().values() if question.phase == number]
         answers = [no_worse_than_findings(answer(each, run, findings, diagnoses)) for each in asked]
         verdict = readiness(answers, findings) if number == READY else None
         pointers = [_pointer(way, run, step) for way in MAP if number in way.phases]
@@ -84,14 +84,14 @@ def broken(phases: Iterable[Phase], known: Iterable[Check] = ()) -> list[Check]:
 
 def interview_reads(phases: Collection[int]) -> frozenset[str]:
     """Return the checkpoint paths that the questions of some phases look at."""
-    wanted = {metric for each in questions().values() if each.phase in phases for metric in each.metrics}
+    wanted = {metric for question in questions().values() if question.phase in phases for metric in question.metrics}
     wanted |= {metrics()[name] for way in MAP if set(way.phases) & set(phases) for name in way.metrics}
     return frozenset().union(*(metric.paths for metric in wanted))
 
 
 def answer(asked: Question, run: Run, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis]) -> Answer:
     """Put one question to a run: what the series say, and never better than what triage says of the same run."""
-    told = said(asked, run, Findings(tuple(each for each in findings if each.severity != "note")))
+    told = said(asked, run, Findings(tuple(finding for finding in findings if finding.severity != "note")))
     weighed = weigh(asked, told, run, findings, diagnoses)
     return Answer(
         id=asked.id,
@@ -100,7 +100,7 @@ def answer(asked: Question, run: Run, findings: Sequence[Finding], diagnoses: Se
         sentence=weighed.said.sentence,
         numbers={name: to_word(float(value)) for name, value in weighed.said.numbers.items()},
         missing=list(weighed.said.missing),
-        findings=list(dict.fromkeys(each.code for each in weighed.findings)),
+        findings=list(dict.fromkeys(finding.code for finding in weighed.findings)),
         causes=[each.cause for each in causing(weighed.findings, diagnoses)],
     )
 
@@ -122,7 +122,7 @@ def _pointer(way: Way, run: Run, step: int | None) -> Pointer:
     if way.command and not run.events:
         return Pointer(id=way.id, question=way.question, command=f"ckaudit triage {name} -v{at}", why="no event was recorded")
     if way.command:
-        command = way.command.format(run=name, event=min(each.event_step for each in run.events))
+        command = way.command.format(run=name, event=min(event.event_step for event in run.events))
         return Pointer(id=way.id, question=way.question, command=command)
     known = [metric for metric in way.metrics if metrics()[metric](run)]
     if not known:
@@ -147,11 +147,11 @@ def weigh(asked: Question, said: SeriesAnswer, run: Run, findings: Sequence[Find
         findings: What the rules found, gravest first; notes do not bear.
         diagnoses: What explains it, likeliest first.
     """
-    grave = [each for each in findings if each.severity != "note"]
+    grave = [finding for finding in findings if finding.severity != "note"]
     own = [each for each in grave if each.name in asked.rules]
     if own:
         word: Word = "bad" if own[0].severity != "sev2" or _says_bad(asked, own) else "watch"
-        own += [each for each in findings if each.code == asked.id]
+        own += [finding for finding in findings if finding.code == asked.id]
         return Weighed(_never_better(said, word, f"{_told(own[0])}{_besides(own)}", own, diagnoses), tuple(own))
     if said.word == "bad":
         return Weighed(said, (*(each for each in grave if each.name in asked.weighs), *_of_answers(asked, findings)))
@@ -170,9 +170,9 @@ def _says_bad(asked: Question, own: Sequence[Finding]) -> bool:
 def _of_answers(asked: Question, findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings that this bad answer has made, or that another answer rests on which says the same."""
     others = [questions()[id_] for id_ in BAD[asked.id].told_by] if asked.id in BAD else []
-    codes = {asked.id, *(each.id for each in others)}
-    names = {name for each in others for name in (*each.rules, *each.weighs)}
-    return [each for each in findings if each.code in codes or (each.name in names and each.severity != "note")]
+    codes = {asked.id, *(other.id for other in others)}
+    names = {name for other in others for name in (*other.rules, *other.weighs)}
+    return [finding for finding in findings if finding.code in codes or (finding.name in names and finding.severity != "note")]
 
 
 def _doubts(
@@ -202,7 +202,7 @@ def _on_the_same(asked: Question, rests: Sequence[Metric], grave: Sequence[Findi
     """
     by_code = rules()
     others = [each for each in grave if each.name not in asked.weighs]
-    shared = [(each, metric) for each in others if (metric := _shared(each, by_code.get(each.code), rests))]
+    shared = [(other, metric) for other in others if (metric := _shared(other, by_code.get(other.code), rests))]
     if shared:
         (first, metric), found = shared[0], [each for each, _ in shared]
         yield f"{first.code}{_since(first)}, on the same {metric}: {first.message}{_besides(found)}", found
@@ -210,14 +210,14 @@ def _on_the_same(asked: Question, rests: Sequence[Metric], grave: Sequence[Findi
 
 def _rests_on(asked: Question) -> list[Metric]:
     """Return the metrics without which there is no answer; where any of several would do, all of them."""
-    needed = [each for each in asked.needs if isinstance(each, Metric)]
+    needed = [need for need in asked.needs if isinstance(need, Metric)]
     return needed or asked.metrics
 
 
 def _shared(finding: Finding, rule: Rule | None, rests: Iterable[Metric]) -> str:
     """Return the metric that a finding is of, or that its rule needs, among those that an answer rests on; else nothing."""
     named = {place.partition("/")[0] for place in (finding.where, *finding.also) if place}
-    needed = named | ({each.name for each in rule.needs if isinstance(each, Metric)} if rule else set())
+    needed = named | ({need.name for need in rule.needs if isinstance(need, Metric)} if rule else set())
     return next((metric.name for metric in rests if metric.name in needed), "")
 
 
@@ -252,7 +252,7 @@ def _besides(found: Sequence[Finding]) -> str:
 def causing(found: Iterable[Finding], diagnoses: Iterable[Diagnosis]) -> list[Diagnosis]:
     """Return the diagnoses that explain some of these findings, likeliest first."""
     codes = {each.code for each in found}
-    return [each for each in diagnoses if codes & set(each.explains)]
+    return [diagnosis for diagnosis in diagnoses if codes & set(diagnosis.explains)]
 
 
 # One sentence on whether to go on to fine-tuning: what speaks for it, what against it, and what nobody recorded.
@@ -264,7 +264,7 @@ def readiness(answers: Sequence[Answer], findings: Sequence[Finding]) -> str:
         findings: All findings, gravest first.
     """
     asked = {each.id: each for each in answers if each.id in BEFORE}
-    grave = list(dict.fromkeys(each.code for each in findings if each.severity in ("sev0", "sev1")))
+    grave = list(dict.fromkeys(finding.code for finding in findings if finding.severity in ("sev0", "sev1")))
     for_it = [_about(each, 0) for each in asked.values() if each.word == "good"]
     against = [_about(each, 1) for each in asked.values() if each.word in ("watch", "bad")]
     against += [f"findings that stop or contain a run ({', '.join(grave)})"] if grave else []

@@ -48,7 +48,7 @@ def gravity(finding: Finding) -> tuple[int, bool, int, str]:
 
 def resolve(inputs: Iterable[Input], run: Run) -> list[Any]:
     """Return each input's value in a run: a series, the manifest, or None where nothing was recorded."""
-    return [(each(run) or None) if isinstance(each, Metric) else run.manifest for each in inputs]
+    return [(input_(run) or None) if isinstance(input_, Metric) else run.manifest for input_ in inputs]
 
 
 def _apply(rule: Rule, run: Run) -> tuple[list[Finding], Check]:
@@ -70,7 +70,7 @@ def _told(rule: Rule, run: Run) -> tuple[list[Finding], Skip | None]:
     said = list(rule.function(*needs, *wants))
     findings = [_finding(rule, hit, run) for hit in fold(each for each in said if isinstance(each, Hit))]
     skip = next((_fitting(each, run) for each in said if isinstance(each, Skip)), None)
-    grave = any(each.severity != "note" for each in findings)
+    grave = any(finding.severity != "note" for finding in findings)
     return findings, None if grave else skip
 
 
@@ -111,7 +111,7 @@ def _check(rule: Rule, skip: Skip | None, found: list[Finding]) -> Check:
 def _path(rule: Rule, hit: Hit, run: Run) -> list[str]:
     """Return what leads from the rule's first metric to the kernels of the tensor hit, where the run knows more than its name."""
     below = run.tensors.path(hit.where) if hit.where else []
-    return [*(each.name for each in rule.metrics[:1]), *below] if below else []
+    return [*(metric.name for metric in rule.metrics[:1]), *below] if below else []
 
 
 def _finding(rule: Rule, hit: Hit, run: Run) -> Finding:
@@ -196,14 +196,14 @@ def _sentence(hit: Hit, where: str | None) -> str:
 
 def _alike(hit: Hit) -> bool:
     """Tell whether the sentence is the same of every place."""
-    return len({_sentence(replace(hit, value=each.value, limit=each.limit), "") for each in hit.members}) <= 1
+    return len({_sentence(replace(hit, value=member.value, limit=member.limit), "") for member in hit.members}) <= 1
 
 
 def _rank(hit: Hit, group: Group) -> str:
     """Return how one place stands among its group: nothing is the worst where the rule does not say how bad each is."""
     if "{where" not in hit.message:
         return group.as_place()
-    if all(each.badness is None for each in hit.members) or _later_worse(hit):
+    if all(member.badness is None for member in hit.members) or _later_worse(hit):
         return f"as in {group.as_place()}"
     return f"the worst of {group.as_place()}"
 

@@ -35,8 +35,12 @@ def contradictions_of_newest(path: Path, *, step: int | None = None, tried: int 
         tried: So many of the newest are tried: a writer whose files cannot be read writes none that can.
     """
     folder = list_folder(path) if path.is_dir() else list_files([path])
-    files = [each for each in folder.checkpoints if each.rank is None and (step is None or (each.step or 0) <= step)]
-    for file in sorted(files, key=lambda each: each.step or 0, reverse=True)[:tried]:
+    files = [
+        checkpoint
+        for checkpoint in folder.checkpoints
+        if checkpoint.rank is None and (step is None or (checkpoint.step or 0) <= step)
+    ]
+    for file in sorted(files, key=lambda file: file.step or 0, reverse=True)[:tried]:
         try:
             checked = check_checkpoint(read_bytes(file.path, file.shown, root=folder.root), file.shown)
         except BrokenFile:
@@ -48,11 +52,11 @@ def contradictions_of_newest(path: Path, *, step: int | None = None, tried: int 
 
 def _graded(findings: list[Finding]) -> Iterator[Finding]:
     """Yield what is worth a word; the reader tells of triggers itself, for every checkpoint has some."""
-    for each in findings:
-        if each.code not in UNREAD:
-            yield from [each] if each.severity != "note" or each.code in LOST else []
-        elif not (each.pointer or "").startswith("/triggers/"):
-            yield replace(each, severity="note")
+    for finding in findings:
+        if finding.code not in UNREAD:
+            yield from [finding] if finding.severity != "note" or finding.code in LOST else []
+        elif not (finding.pointer or "").startswith("/triggers/"):
+            yield replace(finding, severity="note")
 
 
 def _folded(findings: list[Finding]) -> Iterator[Finding]:
@@ -60,5 +64,5 @@ def _folded(findings: list[Finding]) -> Iterator[Finding]:
     code = attrgetter("code")
     for _, group in groupby(sorted(findings, key=code), key=code):
         first, *others = group
-        places = [each.where for each in others if each.where]
+        places = [other.where for other in others if other.where]
         yield replace(first, message=first.message + (f" (and {len(others)} more)" if others else ""), also=places)

@@ -108,7 +108,7 @@ def _is_known(folder: Path) -> bool:
 
     if is_known(folder):
         return True
-    logs = sorted(each.name for each in folder.iterdir() if each.name.endswith(LOGS) and each.is_file())
+    logs = sorted(path.name for path in folder.iterdir() if path.name.endswith(LOGS) and path.is_file())
     if logs:
         more = f" and {len(logs) - 1} more" if len(logs) > 1 else ""
         hint = f"It holds {shown_name(logs[0])}{more}; name that file."

@@ -54,11 +54,11 @@ def unusable(run: Run, name: str) -> str:
     inputs = made_of_entries(name)
     if not inputs or missing_inputs(run, name):
         return ""
-    for each in inputs:
-        series = metrics()[each](run)
+    for input_ in inputs:
+        series = metrics()[input_](run)
         if not series.finite.any():
             word = "NaN" if np.isnan(series.values[series.recorded]).all() else "not finite"
-            return f"{series.points} {'evaluations' if each == 'val_loss' else 'points'} of {each}, all {word}"
+            return f"{series.points} {'evaluations' if input_ == 'val_loss' else 'points'} of {input_}, all {word}"
     series, least = metrics()[inputs[0]](run), entries()[name].least
     usable = int(series.finite.any(axis=1).sum())
     if usable < least:

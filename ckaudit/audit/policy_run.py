@@ -49,7 +49,7 @@ def settle_run(run: Run, clauses: Clauses, gate: Gate) -> Settled:
     findings = ranked((*found, *answered.findings), run)
     checks = sorted((*judgement.checks, *disabled, *answered.checks), key=lambda check: check.code)
     settled = settle(findings, checks, today=gate.today, clauses=clauses, baseline=gate.baseline)
-    return replace(settled, checks=[each for each in settled.checks if each.code not in BAD or _is_listed(each)])
+    return replace(settled, checks=[check for check in settled.checks if check.code not in BAD or _is_listed(check)])
 
 
 def _is_listed(check: Check) -> bool:

@@ -26,10 +26,10 @@ def first_causes(diagnoses: Sequence[Diagnosis], findings: Sequence[Finding], ru
         run: Says how long a finding lasts beside the record.
         sure: A cause of something that lasts comes first from this confidence on, if that is as grave.
     """
-    ill = [each for each in findings if each.severity != "note"]
-    explained = {each.cause: [one for one in ill if one.code in each.explains] for each in diagnoses}
+    ill = [finding for finding in findings if finding.severity != "note"]
+    explained = {diagnosis.cause: [one for one in ill if one.code in diagnosis.explains] for diagnosis in diagnoses}
     passing = {name for name, found in explained.items() if found and _are_over(found, run)}
-    lasting = [each for each in diagnoses if each.cause not in passing and each.confidence >= sure]
+    lasting = [diagnosis for diagnosis in diagnoses if diagnosis.cause not in passing and diagnosis.confidence >= sure]
 
     def place(diagnosis: Diagnosis) -> tuple[bool, bool]:
         grave = SEVERITIES.index(diagnosis.severity)
@@ -57,7 +57,7 @@ def _are_over(findings: Sequence[Finding], run: Run, *, share: float = 0.1) -> b
         run: The record.
         share: Of the record that a short one takes at most, and that is healthy after it at least.
     """
-    starts, ends = [each.first_step for each in findings], [each.last_step for each in findings]
+    starts, ends = [finding.first_step for finding in findings], [finding.last_step for finding in findings]
     known = [(first, last) for first, last in zip(starts, ends, strict=True) if first is not None and last is not None]
     if run.last_step is None or len(known) < len(findings):
         return False

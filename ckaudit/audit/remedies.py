@@ -119,7 +119,7 @@ def remedies(
     recorded = is_recorded(run)
     known = given(run, _all_options()) if recorded else frozenset(GIVEN)
     now = Situation(trainer_of(run), known=True, given=known, needs=tuple(map(tuple, needs)))
-    urgent = sorted(lacks, key=lambda each: each.urgency)
+    urgent = sorted(lacks, key=lambda lack: lack.urgency)
     placed = [lack for lack in urgent if not recorded and place_of(run, lack)]
     made = [(_remedy(run, found, now), found) for found in _grouped([each for each in urgent if each not in placed], now)]
     if placed:
@@ -250,7 +250,7 @@ def _own(name: str, now: Situation) -> tuple[str, Sequence[str]]:
     if name in ARGUMENTS:
         return ARGUMENTS[name].action, [ARGUMENTS[name].option]
     entry = entries()[name]
-    arguments = [ARGUMENTS[each].option for each in entry.arguments if each not in now.given]
+    arguments = [ARGUMENTS[argument].option for argument in entry.arguments if argument not in now.given]
     if now.known and arguments and {option.partition("=")[0] for option in entry.options} <= now.given:
         return "recorder", arguments
     return entry.action, entry.options
@@ -271,7 +271,7 @@ def _joined(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _order(remedy: Remedy, lacks: Sequence[Lack]) -> tuple[int, int, bool, int]:
-    level = min(each.urgency[-1] for each in lacks)
+    level = min(lack.urgency[-1] for lack in lacks)
     return -len(remedy.readers), level, not remedy.lines, _cost(lacks)
 
 

@@ -76,7 +76,11 @@ def open_judged(
     run = open_run(path, reads=reads, choice=choice, progress=progress)
     if not len(run.checkpoint_steps) or not is_ours(path):
         return run
-    found = (each for each in contradictions_of_newest(path, step=step) if not is_of_other_unit(each, run.units))
+    found = (
+        contradiction
+        for contradiction in contradictions_of_newest(path, step=step)
+        if not is_of_other_unit(contradiction, run.units)
+    )
     return replace(run, findings=(*run.findings, *found))
 
 
@@ -131,7 +135,7 @@ def triage_reads() -> frozenset[str]:
     for rule in rules().values():
         wanted.update(rule.metrics)
     for cause in causes().values():
-        wanted.update(each for each in cause.wants if isinstance(each, Metric))
+        wanted.update(want for want in cause.wants if isinstance(want, Metric))
     for question in all_questions().values():
         wanted.update(question.metrics)
     return frozenset().union(*(metric.paths for metric in wanted))

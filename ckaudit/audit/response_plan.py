@@ -37,7 +37,7 @@ def response(
         batches: How many batches before it are named.
         sure: A cause less likely than this is no ground to act on.
     """
-    ill = [each for each in findings if each.severity != "note"]
+    ill = [finding for finding in findings if finding.severity != "note"]
     if not ill:
         return []
     training = [each for each in ill if not of_record(each)]
@@ -100,7 +100,7 @@ def _evidence(run: Run, since: int, around: int, batches: int) -> str:
     """Return what to save before it is gone: numbers, batches, the black box, logs (WF-1)."""
     last = since + around if run.last_step is None else min(since + around, run.last_step)
     parts = [f"the numbers of steps {max(0, since - around)} to {last}", _batches(run, since, batches)]
-    event = next((each.event_step for each in run.events if since <= each.event_step <= since + around), None)
+    event = next((event.event_step for event in run.events if since <= event.event_step <= since + around), None)
     if event is not None:
         parts.append(f"the black box (ckaudit triage {shlex.quote(run.name)} --event {event})")
     alone = run.manifest is not None and run.manifest.world_size == 1

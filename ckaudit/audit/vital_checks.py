@@ -191,7 +191,7 @@ def limits(vital: Sequence[VitalCheck], *, shown: int = 3) -> str:
     """
     open_checks = [each for each in vital if each.outcome == "not_judged"]
     asked = [each for each in vital if each.outcome in ("judged", "not_judged")]
-    missing = list(dict.fromkeys(each.missing or "" for each in open_checks))
+    missing = list(dict.fromkeys(check.missing or "" for check in open_checks))
     more = f" and {len(missing) - shown} more" if len(missing) > shown else ""
     return f"{len(open_checks)} of {len(asked)} vital checks could not judge: {', '.join(missing[:shown])}{more}"
 
@@ -214,7 +214,7 @@ def to_judge_more(run: Run, vital: Sequence[VitalCheck]) -> str | None:
     if not run.scalar("train_loss_raw"):
         offered = next((found[0] for note in run.notes if (found := MAP_HINT.search(note))), None)
         return offered or LOSS[writer_of(run)]
-    counts = Counter(each.remedy for each in open_checks)
+    counts = Counter(check.remedy for check in open_checks)
     return counts.most_common(1)[0][0]
 
 

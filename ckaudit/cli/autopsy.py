@@ -25,4 +25,4 @@ def autopsy(run: str, event: str, request: "Request", gate: "Gate") -> int:
         found = open_box(Path(run), event=asked, gate=gate, progress=tick)
     put_out(lambda view: render(found, request.format, view), request)
     grave = SEVERITIES[: SEVERITIES.index(request.fail_on or "sev1") + 1]
-    return int(any(each.severity in grave for each in found.findings))
+    return int(any(finding.severity in grave for finding in found.findings))

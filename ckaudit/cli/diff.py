@@ -196,4 +196,4 @@ def _audited(mode: str, subjects: list[Operand]) -> "Comparison":
     from ckaudit.diff.parity import parity
 
     ask: Callable[[Path, Path], Pair] = exact if mode == "exact" else parity
-    return whole(names, [ask(paths[0], each) for each in paths[1:]])
+    return whole(names, [ask(paths[0], path) for path in paths[1:]])

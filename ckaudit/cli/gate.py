@@ -47,7 +47,7 @@ def open_gate(command: str, *, config: str, no_config: bool, baseline: str, upda
     file, accepted = Path(baseline), None
     if baseline:
         entries = [] if update and not file.exists() else read_baseline(file)
-        accepted = Baseline(file=baseline, entries=[each for each in entries if each.command == command], adopts=update)
+        accepted = Baseline(file=baseline, entries=[entry for entry in entries if entry.command == command], adopts=update)
     return Gate(policy=None if no_config else _policy(config), baseline=accepted, today=datetime.now(UTC).date())
 
 

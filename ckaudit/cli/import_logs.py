@@ -135,6 +135,6 @@ def _say_runs(runs: "list[Imported]") -> int:
 def _say_formats() -> int:
     from ckaudit.importers import importers, key
 
-    width = max(len(key(each)) for each in importers())
-    send("".join(f"{key(each):{width}}  {each.NAME}\n" for each in importers()))
+    width = max(len(key(importer)) for importer in importers())
+    send("".join(f"{key(importer):{width}}  {importer.NAME}\n" for importer in importers()))
     return 0

@@ -98,11 +98,11 @@ def hand_out(found: "Measures", request: "Request", *, into: str, step: int | No
         from ckaudit.contract.add_line import add_line
 
         name = f"scalars-{found.command.replace(' ', '-')}.jsonl"
-        values = {each.name: each.value for each in found.measures}
+        values = {measure.name: measure.value for measure in found.measures}
         at = add_line(Path(into), name, values, step=step)
         say(f"added {plural(len(values), 'value')} at step {at} to {Path(into) / name}")
     grave = SEVERITIES[: SEVERITIES.index(request.fail_on or "sev1") + 1]
-    if any(each.severity in grave for each in found.findings):
+    if any(finding.severity in grave for finding in found.findings):
         return 1
     if found.measures or request.allow_empty:
         return 0

@@ -117,7 +117,7 @@ def command(
     workers, choice = _workers(exec, webhook), options.choice(map, which)
     from ckaudit.watch.scheduler import Rounds, wait_for
 
-    paths = [Path(each) for each in dict.fromkeys(runs)]
+    paths = [Path(run) for run in dict.fromkeys(runs)]
     wait_for(paths, patience)
     rounds = Rounds(paths, gate=gate, until=grave, stall_after=after, notes=verbose, choice=choice, require_vital=vital)
     return _watch(rounds, shown, workers, grave)
@@ -180,8 +180,8 @@ class NobodyReadsError(Exception):
 
 def _both(*sayers: "Callable[[WatchEvent], None]") -> "Callable[[WatchEvent], None]":
     def say_all(event: "WatchEvent") -> None:
-        for each in sayers:
-            each(event)
+        for sayer in sayers:
+            sayer(event)
 
     return say_all
 
@@ -220,9 +220,9 @@ def _printer(shown: str, *, stop_unread: bool) -> "Callable[[WatchEvent], None]"
 def _sum_up(rounds: "Rounds") -> None:
     """Say on standard error what was found in all, a line for each run."""
     for name, alerts in rounds.alerts.items():
-        counts = {word: sum(each.severity == word for each in alerts) for word in options.SEVERITIES}
+        counts = {word: sum(alert.severity == word for alert in alerts) for word in options.SEVERITIES}
         found = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-        step = next((each.step for each in reversed(alerts) if each.step is not None), None)
+        step = next((alert.step for alert in reversed(alerts) if alert.step is not None), None)
         vital = rounds.vital.get(name)
         limits = f"; {vital.limits}" if vital and vital.limits else ""
         nothing = "no illness seen" if limits else "nothing found"

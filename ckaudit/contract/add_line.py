@@ -132,7 +132,7 @@ def _merged(rows: list[dict[str, Any]], new: dict[str, Any]) -> Iterator[dict[st
             yield row
         elif not found:
             found = True
-            same = [each for each in rows if (each.get("step", 0), each.get("session") or 0) == place]
+            same = [row for row in rows if (row.get("step", 0), row.get("session") or 0) == place]
             joined: dict[str, Any] = {}
             for each in (*same, new):
                 joined |= each

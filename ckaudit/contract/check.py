@@ -60,7 +60,7 @@ def _accepted_all_the_same(data: bytes, file: str) -> Checked | None:
         if decoded is None:
             return None
         words = islice(unknown_words(decoded.document), MAX_LISTED)
-        found = with_lines([word_finding(each, file) for each in words], decoded.text)
+        found = with_lines([word_finding(word, file) for word in words], decoded.text)
         checked = _accepted(decoded, file)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

@@ -104,14 +104,14 @@ def _with_suffix(name: str, suffix: str | None) -> str:
 
 
 def _suffix_of(name: str) -> str:
-    return next((each for each in sorted(SUFFIXES, key=len, reverse=True) if name.endswith(each)), "")
+    return next((suffix for suffix in sorted(SUFFIXES, key=len, reverse=True) if name.endswith(suffix)), "")
 
 
 def _in_the_way(job: Job) -> list[Path]:
     """Return the files that this one would replace: of its own name or, for a checkpoint, of its step packed otherwise."""
     name = job.target.name
-    names = [name.removesuffix(_suffix_of(name)) + each for each in SUFFIXES] if job.is_checkpoint else [name]
-    return [path for each in names if (path := job.target.with_name(each)).exists()]
+    names = [name.removesuffix(_suffix_of(name)) + suffix for suffix in SUFFIXES] if job.is_checkpoint else [name]
+    return [path for name in names if (path := job.target.with_name(name)).exists()]
 
 
 def run_jobs(jobs: Sequence[Job], encoding: Encoding, progress: Callable[[int, int], None] | None = None) -> Converted:

@@ -68,7 +68,7 @@ def gathered(command: str, subject: str, results: Iterable[Measure | Missing], *
         results: Values, and what could not be had.
         **rest: The other members of `Measures`.
     """
-    found = sorted(results, key=lambda each: each.row)
+    found = sorted(results, key=lambda result: result.row)
     return Measures(
         schema_version=VERSION,
         tool=f"ckaudit {__version__}",

@@ -82,9 +82,9 @@ def _descend(values: list[Any], plan: _Plan, path: Path, found: Counter[Path]) -
         return _compare([value for value in values if isinstance(value, dict)], plan.kind, path, found)
     if plan.values:
         inner = [*chain.from_iterable(value.values() for value in values if isinstance(value, dict))]
-        return sum(_descend(inner, each, (*path, ANY), found) for each in plan.values)
+        return sum(_descend(inner, value, (*path, ANY), found) for value in plan.values)
     inner = [*chain.from_iterable(value for value in values if isinstance(value, list))]
-    return sum(_descend(inner, each, (*path, ITEM), found) for each in plan.items)
+    return sum(_descend(inner, item, (*path, ITEM), found) for item in plan.items)
 
 
 def _first(node: Any, path: Path) -> str | None:

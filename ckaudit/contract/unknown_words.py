@@ -137,8 +137,8 @@ def word_finding(unknown: UnknownWord, file: str) -> Finding:
 
 def forget(document: Struct, words: Iterable[UnknownWord]) -> None:
     """Take words that their fields do not know out of a document: what is not known is not recorded."""
-    for each in words:
-        *way, last = each.place
+    for word in words:
+        *way, last = word.place
         parent: Any = document
         for part in way:
             parent = getattr(parent, str(part)) if isinstance(parent, Struct) else parent[part]

@@ -79,7 +79,7 @@ def document(record: Record, tell: Tell, *, pad_id: int | None = None) -> Docume
         ids = tuple(each for each, real in zip(ids, pad, strict=True) if real) if ids is not None else None
         return Document(record.place, **found, ids=ids, tokens=len(pad) - count, pad=count)
     if ids is not None and pad_id is not None:
-        real = tuple(each for each in ids if each != pad_id)
+        real = tuple(id_ for id_ in ids if id_ != pad_id)
         return Document(record.place, **found, ids=real, tokens=len(real), pad=len(ids) - len(real))
     return Document(record.place, **found, ids=ids, tokens=tokens if ids is None else len(ids), pad=pad)
 

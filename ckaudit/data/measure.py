@@ -174,9 +174,9 @@ def measure(
 
 def _beside(results: Iterable[Measure | Missing], reference: _Pass) -> Iterator[Measure | Missing]:
     """Yield results, each value with that of the reference."""
-    values = {each.name: each.value for each in reference.results() if isinstance(each, Measure)}
-    for each in results:
-        yield replace(each, reference=values.get(each.name)) if isinstance(each, Measure) else each
+    values = {result.name: result.value for result in reference.results() if isinstance(result, Measure)}
+    for result in results:
+        yield replace(result, reference=values.get(result.name)) if isinstance(result, Measure) else result
 
 
 def _documents(reading: Reading, progress: Progress | None, *, tools: Tools, faults: Faults) -> Iterator[Document]:

@@ -140,7 +140,7 @@ UNLIKE = _kind(
     "Make the runs alike in it, or align them by tokens: ckaudit diff --align tokens.",
 )
 
-_BY_NAME = {each.name: each for each in violations.KINDS.values() if each.code.startswith("DIFF")}
+_BY_NAME = {kind.name: kind for kind in violations.KINDS.values() if kind.code.startswith("DIFF")}
 
 
 def kind_of(question: str) -> violations.Kind:

@@ -131,7 +131,7 @@ def _value(manifest: Manifest, name: str) -> Any:
     if name == "seed" and value is UNSET:
         return (manifest.config or {}).get("seed")
     if name == "world_size":
-        sizes = list(dict.fromkeys(each.world_size for each in manifest.sessions or () if each.world_size is not UNSET))
+        sizes = list(dict.fromkeys(session.world_size for session in manifest.sessions or () if session.world_size is not UNSET))
         return sizes[0] if len(sizes) == 1 else " and ".join(map(str, sizes)) or value
     return value
 

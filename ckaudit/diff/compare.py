@@ -142,12 +142,12 @@ def compare_pair(left: JudgedRun, right: JudgedRun, *, axis: Axis = "step", repl
     """Compare two runs that are in memory."""
     how = axes(left.side.run, right.side.run, axis)
     notes = [f"{how.missing} is not recorded by both, so that the runs are aligned by step"] if how.missing else []
-    both = Both(left.side, right.side, Axes() if how.missing else how, tuple(each.side for each in replicas))
+    both = Both(left.side, right.side, Axes() if how.missing else how, tuple(replica.side for replica in replicas))
     alike = unlike(left.side.run, right.side.run)
     invalid = {name for each in alike for name in each.invalidates}
     without = [metric for name, metric in OF_QUESTIONS.items() if name in invalid]
     parted = parting(both, without=without, one_plan=_have_one_plan(left.side.run, right.side.run, alike))
-    answers = [(each, *each(both, alike)) for each in questions().values()]
+    answers = [(question, *question(both, alike)) for question in questions().values()]
     weighed = [Weighed(answer, each.weighs, counts) for each, answer, counts in answers]
     word = settle(weighed, parted)
     gained, lost = gained_and_lost(both)
@@ -181,7 +181,7 @@ def compare_pair(left: JudgedRun, right: JudgedRun, *, axis: Axis = "step", repl
 def _have_one_plan(left: Run, right: Run, alike: Sequence[Unlike]) -> bool:
     """Tell whether both record the same settings but for the seed, and neither how the learning rate was to go."""
     facts = [run.manifest for run in (left, right)]
-    if any(each is None or not each.config or each.planned_learning_rate is not UNSET for each in facts):
+    if any(fact is None or not fact.config or fact.planned_learning_rate is not UNSET for fact in facts):
         return False
     return all(each.kind != "config" or each.name.rpartition(".")[2] == "seed" for each in alike)
 
@@ -212,7 +212,7 @@ def _noise(both: Both, parted: Parting, replicas: Sequence[JudgedRun]) -> Noise:
         more = f"; {bits}" if bits else ""
         return Noise(
             source="replicas",
-            replicas=[str(each.path) for each in replicas],
+            replicas=[str(replica.path) for replica in replicas],
             message=f"bands come from the differences among {len(replicas) + 1} replicas, and as far as so few leave doubt from "
             f"residuals{more}",
         )
@@ -253,7 +253,7 @@ def _seams(both: Both) -> list[str]:
 def _short(both: Both, replicas: Sequence[JudgedRun]) -> list[str]:
     """Return a sentence on each replica that ended too early to tell the noise of the last steps."""
     ends = [each.run.last_step or 0 for each in (both.left, both.right)]
-    known = [(each.path, each.side.run.last_step or 0) for each in replicas]
+    known = [(replica.path, replica.side.run.last_step or 0) for replica in replicas]
     return [
         f"the replica {path} ends at step {last} and does not tell the noise of what goes on beyond"
         for path, last in known

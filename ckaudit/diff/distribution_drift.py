@@ -43,7 +43,7 @@ def drifts(left: Path, right: Path, steps: Sequence[int], *, most: int = 3) -> l
     found: list[Drift] = []
     files = [checkpoints_of(folder) for folder in (left, right)]
     for step in steps:
-        one, other = (each.get(step) for each in files)
+        one, other = (file.get(step) for file in files)
         if one is not None and other is not None:
             documents = read_document(one.path, one.shown), read_document(other.path, other.shown)
             found += drifts_of(*documents, step, most=most)

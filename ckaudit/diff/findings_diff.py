@@ -27,9 +27,9 @@ def gained_and_lost(both: Both) -> tuple[list[Finding], list[Finding]]:
 def _worst(findings: Iterable[Finding]) -> dict[str, Finding]:
     """Return the gravest finding of each code, notes left out."""
     found: dict[str, Finding] = {}
-    for each in findings:
-        if each.severity in WORTH and _graver(each, found.get(each.code)):
-            found[each.code] = each
+    for finding in findings:
+        if finding.severity in WORTH and _graver(finding, found.get(finding.code)):
+            found[finding.code] = finding
     return found
 
 

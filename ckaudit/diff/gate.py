@@ -30,7 +30,7 @@ def gated(comparisons: Sequence[Comparison], terms: Terms, *, policy: str | None
     """
     first = comparisons[0]
     canary = first.subjects[-1]
-    pairs = _outvoted([_excused(pair, terms) for each in comparisons for pair in each.pairs], terms)
+    pairs = _outvoted([_excused(pair, terms) for comparison in comparisons for pair in comparison.pairs], terms)
     outcome, reasons = _judged(pairs, terms)
     if require_vital and outcome != "failed" and (short := _limits(pairs)):
         outcome, reasons = "incomparable", [f"every vital check is required, and of the canary {short}", *reasons]
@@ -46,13 +46,13 @@ def gated(comparisons: Sequence[Comparison], terms: Terms, *, policy: str | None
     return replace(
         first,
         command="gate",
-        subjects=[*(each.subjects[0] for each in comparisons), canary],
+        subjects=[*(comparison.subjects[0] for comparison in comparisons), canary],
         pairs=pairs,
         gate=gate,
         word=words[outcome],
         verdict=_verdict(canary, pairs, gate),
         notes=_notes(comparisons, pairs, terms),
-        files=sum(each.files for each in comparisons),
+        files=sum(comparison.files for comparison in comparisons),
     )
 
 
@@ -80,10 +80,10 @@ def _outvoted(pairs: Sequence[Pair], terms: Terms) -> list[Pair]:
         replace(
             pair,
             answers=[
-                replace(each, excused=excuses[each.question])
-                if each.question in excuses and each.word in BAD and not each.excused
-                else each
-                for each in pair.answers
+                replace(answer, excused=excuses[answer.question])
+                if answer.question in excuses and answer.word in BAD and not answer.excused
+                else answer
+                for answer in pair.answers
             ],
         )
         for pair in pairs
@@ -167,7 +167,7 @@ def _notes(comparisons: Sequence[Comparison], pairs: Sequence[Pair], terms: Term
     """Return the notes of all comparisons, and which questions count that no good run lets anybody ask."""
     open_ones = [_spoken(question) for question in terms.counts() if not _is_answered(pairs, question)]
     told = [f"these count and could not be asked: {', '.join(open_ones)}"] if open_ones else []
-    return [*told, *dict.fromkeys(note for each in comparisons for note in each.notes)]
+    return [*told, *dict.fromkeys(note for comparison in comparisons for note in comparison.notes)]
 
 
 def _limits(pairs: Sequence[Pair]) -> str:

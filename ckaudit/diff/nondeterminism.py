@@ -105,7 +105,7 @@ def _dropout(left: Run, right: Run) -> Iterator[str]:
 def _ranks(run: Run) -> int:
     size = run.manifest.world_size if run.manifest else UNSET
     sessions = (run.manifest.sessions if run.manifest else UNSET) or []
-    sizes = [each.world_size for each in sessions if each.world_size is not UNSET]
+    sizes = [session.world_size for session in sessions if session.world_size is not UNSET]
     return max([*sizes, 1 if size is UNSET else size])
 
 

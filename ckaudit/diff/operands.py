@@ -104,5 +104,5 @@ def _checkpoint_of(run: Path, step: str) -> Path:
 
 def _near(files: Iterable[int], step: int) -> str:
     """Return the steps that are nearest, in order."""
-    near = sorted(sorted(files, key=lambda each: abs(each - step))[:NEAR])
+    near = sorted(sorted(files, key=lambda file: abs(file - step))[:NEAR])
     return f"the nearest are {', '.join(map(str, near))}"

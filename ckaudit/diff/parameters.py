@@ -30,7 +30,7 @@ def unlike_parameters(left: Run, right: Run) -> Iterator[Unlike]:
     for field, kind, invalidates, words in FACTS:
         facts = left.tensors.facts, right.tensors.facts
         values = [(name, _value(facts[0][name], field), _value(facts[1][name], field)) for name in facts[0] if name in facts[1]]
-        apart = [each for each in values if each[1] != each[2] and (field == "tied_to" or None not in each[1:])]
+        apart = [value for value in values if value[1] != value[2] and (field == "tied_to" or None not in value[1:])]
         if apart:
             name, one, other = apart[0]
             message = f"{_some([each[0] for each in apart])} {'is' if len(apart) == 1 else 'are'} {words}: {one} and {other}"

@@ -64,7 +64,7 @@ def parity(left: Path, right: Path, *, loss: float | None = None, parameters: fl
     over = sorted((each.first for each in (losses, weights) if each.first), key=lambda each: each.step)
     both = [answer.word for answer in answers[:2]]
     word = _whole([answer.word for answer in answers] if set(both) == {"not_recorded"} else both)
-    verdict = over[0].message if over else next((each.message for each in answers if each.word == word), answers[0].message)
+    verdict = over[0].message if over else next((answer.message for answer in answers if answer.word == word), answers[0].message)
     noise = Noise(
         source="none",
         message=f"limits of {coarsest}: {LOSS[coarsest]:.3g} nats of a loss, {PARAMETERS[coarsest]:.3g} of a weight",
@@ -123,7 +123,7 @@ def _both_ours(left: Path, right: Path) -> bool:
 
 def _members(document: Mapping[str, Any], section: str) -> Iterator[Mapping[str, Any]]:
     members = document.get(section)
-    yield from (each for each in members.values() if isinstance(each, dict)) if isinstance(members, dict) else ()
+    yield from (member for member in members.values() if isinstance(member, dict)) if isinstance(members, dict) else ()
 
 
 def _type(member: Mapping[str, Any]) -> str:

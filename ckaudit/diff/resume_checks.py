@@ -42,7 +42,11 @@ class Seam(Struct, frozen=True, eq=False):
 
     def knowing(self, findings: Collection[Finding]) -> "Seam":
         """Return the seam with the findings that begin right after it."""
-        own = tuple(each for each in findings if each.first_step is not None and self.step < each.first_step <= self.step + NEAR)
+        own = tuple(
+            finding
+            for finding in findings
+            if finding.first_step is not None and self.step < finding.first_step <= self.step + NEAR
+        )
         return replace(self, findings=own)
 
     def sides(self, name: str) -> tuple[float | None, float | None]:
@@ -57,17 +61,17 @@ class Seam(Struct, frozen=True, eq=False):
 
     def finding(self, code: str) -> Finding | None:
         """Return what a rule found at this resume."""
-        return next((each for each in self.findings if each.code == code and each.severity != "note"), None)
+        return next((finding for finding in self.findings if finding.code == code and finding.severity != "note"), None)
 
     def overlap(self, name: str) -> list[tuple[int, float, float]]:
         """Return step and both values at steps that were logged before the resume and again after it."""
-        old = [self.before.scalar(name)] if self.before else [each[name] for each in self.branches.values() if name in each]
+        old = [self.before.scalar(name)] if self.before else [branch[name] for branch in self.branches.values() if name in branch]
         new = self.run.scalar(name)
         if not old or not old[-1].labels or not new.labels:
             return []
         steps, here, there = np.intersect1d(old[-1].steps, new.steps, return_indices=True)
         pairs = zip(steps.tolist(), old[-1].values[here, 0].tolist(), new.values[there, 0].tolist(), strict=True)
-        return [each for each in pairs if each[0] > self.step]
+        return [pair for pair in pairs if pair[0] > self.step]
 
 
 def _answer(
@@ -87,7 +91,7 @@ def _answer(
 def steps(seam: Seam) -> Answer:
     """Is every step there?"""
     title = "Does the first step after the resume follow the last before it?"
-    logged = np.unique(np.concatenate([np.empty(0, np.int64), *(each.steps for each in seam.run.scalars.values())]))
+    logged = np.unique(np.concatenate([np.empty(0, np.int64), *(scalar.steps for scalar in seam.run.scalars.values())]))
     before, after = logged[logged <= seam.step], logged[logged > seam.step]
     if not len(before) or not len(after):
         return _answer(

@@ -56,7 +56,7 @@ def resumed(left: Path, right: Path | None = None) -> Pair:
 def resumed_pair(left: Run, right: Run | None = None) -> Pair:
     """Compare what was before each resume with what came after it, of runs in memory."""
     if right is None:
-        seams = [Seam(left, int(each.resumed_from or 0), each, left.branches) for each in later_sessions(left.manifest)]
+        seams = [Seam(left, int(session.resumed_from or 0), session, left.branches) for session in later_sessions(left.manifest)]
         return _pair(left.name, left.name, left, seams)
     start = seam_between(right)
     if start is None:
@@ -72,11 +72,11 @@ def _pair(name: str, other: str, run: Run, seams: list[Seam], left: Run | None =
         return _made(name, other, "not_recorded", "run.json tells of no resume: nothing to compare", [], left, right)
     found = judge(run, RULES).findings
     answers = [answer for seam in seams for answer in _answers(seam.knowing(found), len(seams) > 1)]
-    bad = sorted((each for each in answers if each.word in _GRAVE), key=lambda each: _GRAVE.index(each.word))
-    good = [each for each in answers if each.word == "same"]
+    bad = sorted((answer for answer in answers if answer.word in _GRAVE), key=lambda answer: _GRAVE.index(answer.word))
+    good = [answer for answer in answers if answer.word == "same"]
     if bad:
         return _made(name, other, bad[0].word, bad[0].message, answers, left, right)
-    unknown = [each.title.rstrip("?").lower() for each in answers if each.word == "not_recorded"]
+    unknown = [answer.title.rstrip("?").lower() for answer in answers if answer.word == "not_recorded"]
     rest = f"; not recorded: {'; '.join(unknown)}" if unknown else ""
     verdict = f"after {plural(len(seams), 'resume')} {len(good)} of {len(answers)} things go on as before{rest}"
     return _made(name, other, "same" if good else "not_recorded", verdict, answers, left, right)

@@ -34,7 +34,7 @@ class Side(Struct, frozen=True, eq=False):
     @property
     def is_ill(self) -> bool:
         """Whether anything graver than a note was found."""
-        return any(each.severity != "note" for each in self.findings)
+        return any(finding.severity != "note" for finding in self.findings)
 
 
 class Both(Struct, frozen=True, eq=False):

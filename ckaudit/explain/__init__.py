@@ -31,21 +31,26 @@ def explain(names: Iterable[str]) -> list[Page]:
 
 def groups() -> list[Group]:
     """Return every name with one sentence: metrics by category, then rules, causes, questions, violations, gates and rows."""
-    found = [Group(title=each.title, lines=tuple(_of_category(each))) for each in categories()]
+    found = [Group(title=category.title, lines=tuple(_of_category(category))) for category in categories()]
     if alone := [name for name in metrics() if entry_of(name) is None]:
         found.append(Group(title="Metrics without a playbook", lines=tuple(_line(name) for name in alone)))
     return [
         *found,
-        _judged("Rules: which illnesses are recognised?", ((each.name, each.code, each.title) for each in rules().values())),
-        _judged("Causes: what may lie behind them?", ((each.name, "", each.title) for each in causes().values())),
-        _judged("Questions: how does it stand, phase by phase?", ((each.id, "", each.text) for each in questions().values())),
+        _judged("Rules: which illnesses are recognised?", ((rule.name, rule.code, rule.title) for rule in rules().values())),
+        _judged("Causes: what may lie behind them?", ((cause.name, "", cause.title) for cause in causes().values())),
         _judged(
-            "Violations: what may be wrong with the files?", ((each.name, each.code, each.title) for each in kinds().values())
+            "Questions: how does it stand, phase by phase?",
+            ((question.id, "", question.text) for question in questions().values()),
+        ),
+        _judged(
+            "Violations: what may be wrong with the files?", ((kind.name, kind.code, kind.title) for kind in kinds().values())
         ),
         _judged("Gates: why did a benchmark fall? In this order", ((each.name, each.row, each.question) for each in PROCEDURE)),
         _judged("Guide: which part of the architecture to test?", ((each.name, each.row, each.title) for each in GUIDE)),
         _judged("First look: what may be behind what is seen?", ((each.name, each.row, each.seen) for each in FIRST_LOOK)),
-        _judged("Severities: what calls for them?", ((each.name, each.row, each.title) for each in CONDITIONS)),
+        _judged(
+            "Severities: what calls for them?", ((condition.name, condition.row, condition.title) for condition in CONDITIONS)
+        ),
         _judged(
             "Work: what to do when something is ill? In this order", ((each.name, each.row, each.title) for each in WORKFLOW)
         ),

@@ -51,9 +51,9 @@ def thresholds(function: Callable[..., Any], meaning: Callable[[str], str]) -> t
     """Return the keyword-only parameters of a function with their defaults; `meaning` says what each does."""
     parameters = inspect.signature(function).parameters.values()
     return tuple(
-        Threshold(name=each.name, default=_written(each.default), meaning=meaning(each.name))
-        for each in parameters
-        if each.kind is each.KEYWORD_ONLY
+        Threshold(name=parameter.name, default=_written(parameter.default), meaning=meaning(parameter.name))
+        for parameter in parameters
+        if parameter.kind is parameter.KEYWORD_ONLY
     )
 
 

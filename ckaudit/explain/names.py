@@ -319,4 +319,4 @@ def _of(bad: Bad) -> str:
 
 
 def _names(inputs: tuple[Input, ...]) -> tuple[str, ...]:
-    return metric_names(tuple(each for each in inputs if isinstance(each, Metric | FactsMarker)))
+    return metric_names(tuple(input_ for input_ in inputs if isinstance(input_, Metric | FactsMarker)))

@@ -75,7 +75,7 @@ def one_of(runs: Sequence[Imported], wanted: str, path: Path) -> Imported:
     shown = Source(path).shown
     if not wanted and len(runs) == 1:
         return runs[0]
-    names = [each.name for each in runs]
+    names = [run.name for run in runs]
     if wanted in names:
         return runs[names.index(wanted)]
     if wanted.isdecimal() and 1 <= int(wanted) <= len(runs):
@@ -95,9 +95,9 @@ def summary(run: Imported) -> str:
 def _named(name: str) -> Importer:
     """Return the importer whose name, or the module's, is the one given; letters' case does not matter."""
     plain = name.casefold()
-    for each in importers():
-        if plain in (each.NAME.casefold(), key(each)):
-            return each
+    for importer in importers():
+        if plain in (importer.NAME.casefold(), key(importer)):
+            return importer
     raise UsageError(f"no format is called {short(name)!r}", hint=f"There is {listed(list(map(key, importers())), most=99)}.")
 
 

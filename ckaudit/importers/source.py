@@ -121,6 +121,6 @@ class Source:
 
     def _names(self) -> list[str]:
         try:
-            return sorted(each.name for each in self.path.iterdir()) if self.is_folder else []
+            return sorted(path.name for path in self.path.iterdir()) if self.is_folder else []
         except OSError:
             return []

@@ -77,7 +77,7 @@ def spelled(plan: Any) -> str:
     """
     if not isinstance(plan, Struct):
         return repr(plan)
-    told = ((each.name, getattr(plan, each.name), each.default) for each in fields(plan))
+    told = ((field.name, getattr(plan, field.name), field.default) for field in fields(plan))
     return f"{type(plan).__name__}({', '.join(f'{name}={spelled(value)}' for name, value, default in told if value != default)})"
 
 

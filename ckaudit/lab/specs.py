@@ -205,7 +205,7 @@ def _read(thing: Any) -> tuple[str, str]:
 
 def _check_words(truth: str | None, acceptable: tuple[str, ...], rules: tuple[str, ...]) -> None:
     causes = acceptable if truth is None else (truth, *acceptable)
-    if unknown := [each for each in causes if each not in TRUTHS] + [each for each in rules if each not in SYMPTOMS]:
+    if unknown := [cause for cause in causes if cause not in TRUTHS] + [rule for rule in rules if rule not in SYMPTOMS]:
         raise ValueError(f"{', '.join(unknown)}: not among the truths and symptoms of the lab")
     if len(acceptable) > 2:
         raise ValueError("at most two other causes are acceptable")

@@ -73,7 +73,7 @@ def _found(name: str, split: Split) -> tuple[Kind, Family, Amount, type[Change]]
         return "control", found.family, Amount(), found.change
     if name in HEALTHY:
         return "healthy", HEALTHY[name], Amount(), Change
-    if name in experiments() or name.upper() in (each.id for each in experiments().values()):
+    if name in experiments() or name.upper() in (experiment.id for experiment in experiments().values()):
         raise UsageError(f"{name} is an experiment of several trainings", hint=f"ckaudit lab curriculum {name}")
     near = get_close_matches(name.lower(), names(), n=1 if name.lower() in names() else 3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else "ckaudit lab list names them all"

@@ -45,7 +45,7 @@ def _checked(function: Classifier, spec: str) -> Classifier:
             raise CkauditError(f"the classifier {spec} failed: {type(error).__name__}: {error}") from error
         if len(scores) != len(texts):
             raise CkauditError(f"the classifier {spec} gave {len(scores)} scores for {len(texts)} texts")
-        if bad := [each for each in scores if not 0 <= each <= 1]:
+        if bad := [score for score in scores if not 0 <= score <= 1]:
             raise CkauditError(f"the classifier {spec} gave {bad[0]}", hint="scores are probabilities, 0 to 1")
         return scores
 

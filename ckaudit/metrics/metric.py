@@ -67,7 +67,7 @@ def metric(
         parts = tuple(reads)
         flat = [part for each in parts for part in (each.reads if isinstance(each, Metric) else (each,))]
         title = (function.__doc__ or "").strip().partition("\n")[0]
-        uses = tuple(each.name for each in parts if isinstance(each, Metric))
+        uses = tuple(part.name for part in parts if isinstance(part, Metric))
         entry = Metric(function.__name__, unit, tuple(dict.fromkeys(flat)), source, title, memory, function, uses, worst)
         return _METRICS.add(entry.name, entry)
 

@@ -52,7 +52,9 @@ def bad_places(run: Run) -> Series:
     gradients = _unless_skipped(run, grad_global_norm(run)), _unless_skipped(run, nonfinite_gradients(run))
     numbers = [train_loss_raw(run), val_loss(run), gradients[0]]
     counts = [nonfinite_weights(run), nonfinite_activations(run), gradients[1]]
-    bad = [(each, each.nonfinite) for each in numbers] + [(each, each.recorded & ~(each.values <= 0)) for each in counts]
+    bad = [(number, number.nonfinite) for number in numbers] + [
+        (count, count.recorded & ~(count.values <= 0)) for count in counts
+    ]
     steps = merged_steps(*(series.steps[series.recorded.any(axis=1)] for series in [*numbers, *counts]))
     events = np.zeros(len(steps))
     for series, hits in bad:

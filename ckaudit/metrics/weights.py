@@ -137,7 +137,7 @@ def relative_movement(run: Run) -> Series:
         return sampled
     shifts = [cells_like(sampled, change(run.series("weights", name), weight_rms(run), "first")) for name in ("mean", "std")]
     return replace(
-        sampled, values=np.fmax.reduce([sampled.values, *(np.where(sampled.recorded, each, np.nan) for each in shifts)])
+        sampled, values=np.fmax.reduce([sampled.values, *(np.where(sampled.recorded, shift, np.nan) for shift in shifts)])
     )
 
 
@@ -160,7 +160,7 @@ def weight_statistics_change(run: Run) -> Series:
     numbers = [change(run.series("weights", name), size, "previous") for name in NUMBERS]
     shares = run.series("weights", "percentiles").only(lambda label: tensor_of(label) not in measured)
     numbers.append(by_tensor(change(shares, size, "previous")))
-    known = {label for each in numbers for label in each.labels}
+    known = {label for number in numbers for label in number.labels}
     sampled = sampled.only(known.__contains__) if known else sampled
     made = largest_of([each for each in (*numbers, sampled) if each.labels])
     still = made.recorded & (made.values == 0)

@@ -35,14 +35,14 @@ def panels(
     """
     beside = Scene(*other) if other else None
     scene = Scene(run, report, path, beside, comparison)
-    made = completed(scene, [each(scene) for each in tabs() if comparison is not None or each.id != "other_run"])
+    made = completed(scene, [tab(scene) for tab in tabs() if comparison is not None or tab.id != "other_run"])
     subjects = [report.subject, *([other[1].subject] if other else [])]
     return Panels(schema_version=VERSION, subjects=subjects, tabs=made, links=links(scene, made), notes=list(_notes(made)))
 
 
 def panel_reads(*, beside: bool = False) -> frozenset[str]:
     """Return the checkpoint paths that triage, questions and pictures look at, and of two runs a comparison."""
-    drawn = (metrics()[name].paths for each in tabs() for name in each.reads)
+    drawn = (metrics()[name].paths for tab in tabs() for name in tab.reads)
     compared = comparison_reads() if beside else frozenset()
     return frozenset[str]().union(triage_reads(), interview_reads(PHASES), compared, *drawn)
 
@@ -60,7 +60,7 @@ def completed(scene: Scene, tabs: Sequence[Tab]) -> list[Tab]:
         if link.chart is not None:
             continue
         finding = scene.report.findings[link.finding]
-        name = next((each for each in metrics_of(finding) if metrics()[each](scene.run)), None)
+        name = next((metric for metric in metrics_of(finding) if metrics()[metric](scene.run)), None)
         if name in added.get(link.tab, {}):
             continue
         if name is not None and (chart := curves(scene, f"finding_{name}", metrics()[name].title, [name], marked=True)):

@@ -33,12 +33,12 @@ class Scene(Struct, frozen=True, eq=False):
     def answers(self, ids: tuple[str, ...]) -> list[Answer]:
         """Put some questions to the run, or take the answers that the report holds."""
         known = {each.id: each for phase in self.report.interview for each in phase.answers}
-        asked = [questions()[each] for each in ids]
+        asked = [questions()[id_] for id_ in ids]
         return [known.get(each.id) or answer(each, self.run, self.report.findings, self.report.diagnoses) for each in asked]
 
     def places(self, *names: str) -> list[str]:
         """Return the places of the findings that rest on any of these metrics, gravest first, each once."""
-        found = [each for each in self.report.findings if set(metrics_of(each)) & {*names}]
+        found = [finding for finding in self.report.findings if set(metrics_of(finding)) & {*names}]
         return list(dict.fromkeys(place for each in found for place in (each.where, *each.also) if place))
 
 

@@ -22,13 +22,13 @@ WHOLE = ("formula", "cells")  # half of it would be none
 
 def thinned(panels: Panels) -> Panels:
     """Return the same pictures at half the resolution; what stands out for one step alone is still there."""
-    return replace(panels, tabs=[replace(tab, charts=[_thinned(each) for each in tab.charts]) for tab in panels.tabs])
+    return replace(panels, tabs=[replace(tab, charts=[_thinned(chart) for chart in tab.charts]) for tab in panels.tabs])
 
 
 def _thinned(chart: Chart) -> Chart:
     return replace(
         chart,
-        traces=[_fewer_points(each, evened=chart.stacked) for each in chart.traces] if chart.shape == "lines" else chart.traces,
+        traces=[_fewer_points(trace, evened=chart.stacked) for trace in chart.traces] if chart.shape == "lines" else chart.traces,
         matrix=_fewer_columns(chart.matrix) if chart.matrix else None,
         frames=_every_second(chart.frames),
         ridges=_every_second(chart.ridges),
@@ -67,8 +67,8 @@ def _numbers(values: Sequence[Number | None]) -> Floats:
 def without(panels: Panels, left_out: Collection[str]) -> Panels:
     """Return the pictures without some charts, each of whose tabs says what it lacks."""
     gone = {chart.id for tab in panels.tabs for chart in tab.charts} & {*left_out}
-    links = [replace(each, chart=None) if each.chart in gone else each for each in panels.links]
-    return replace(panels, tabs=[_tab_without(each, gone) for each in panels.tabs], links=links)
+    links = [replace(link, chart=None) if link.chart in gone else link for link in panels.links]
+    return replace(panels, tabs=[_tab_without(tab, gone) for tab in panels.tabs], links=links)
 
 
 def _tab_without(tab: Tab, gone: Collection[str]) -> Tab:
@@ -77,7 +77,7 @@ def _tab_without(tab: Tab, gone: Collection[str]) -> Tab:
         for chart in tab.charts
         if chart.id in gone
     ]
-    return replace(tab, charts=[each for each in tab.charts if each.id not in gone], missing=[*tab.missing, *lacks])
+    return replace(tab, charts=[chart for chart in tab.charts if chart.id not in gone], missing=[*tab.missing, *lacks])
 
 
 def brief(document: T, letters: int = LETTERS) -> T:

@@ -54,7 +54,7 @@ def curves(
         note: What is to be said besides.
     """
     names = [*shown, *right]
-    found = [(run, each, metrics()[each](side.run)) for run, side in enumerate(_sides(scene)) for each in names]
+    found = [(run, name, metrics()[name](side.run)) for run, side in enumerate(_sides(scene)) for name in names]
     found = [(run, each, series.recorded_rows()) for run, each, series in found if series]
     if not found:
         return None

@@ -43,7 +43,7 @@ def _spikes(scene: Scene, names: Collection[str] | None, *, most: int = 20) -> l
         return []
     excess = loss_excess(scene.run)
     rows: list[int] = np.flatnonzero(flagged(excess)[:, 0]).tolist() if excess else []
-    told = {mark for each in scene.report.findings for mark in (each.first_step, each.worst_step)}
+    told = {mark for finding in scene.report.findings for mark in (finding.first_step, finding.worst_step)}
     found = sorted(((float(excess.values[row, 0]), int(excess.steps[row])) for row in rows), reverse=True)[:most]
     return [
         Mark(step=step, kind="spike", text=f"the loss stands {far:.3g} robust standard deviations above its last 50 points")
@@ -54,12 +54,12 @@ def _spikes(scene: Scene, names: Collection[str] | None, *, most: int = 20) -> l
 
 def _events(scene: Scene) -> list[Mark]:
     made = [
-        Mark(step=each.event_step, kind="event", text=f"a checkpoint was asked for by {', '.join(each.triggers) or 'nobody'}")
-        for each in scene.run.events
+        Mark(step=event.event_step, kind="event", text=f"a checkpoint was asked for by {', '.join(event.triggers) or 'nobody'}")
+        for event in scene.run.events
     ]
     made += [
         Mark(step=int(each.resumed_from or 0), kind="resume", text=f"the run was taken up again after step {each.resumed_from}")
         for each in resumed(scene.run.manifest)
     ]
     pairs = scene.comparison.pairs if scene.comparison else []
-    return made + [Mark(step=each.parting.step, kind="parting", text=each.parting.message) for each in pairs[:1] if each.parting]
+    return made + [Mark(step=pair.parting.step, kind="parting", text=pair.parting.message) for pair in pairs[:1] if pair.parting]

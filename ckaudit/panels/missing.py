@@ -26,6 +26,6 @@ def _line(run: Run, name: str) -> str:
     if owner is None or owner not in entries():
         return ""
     lacks = missing_inputs(run, owner)
-    lines = dict.fromkeys(line.strip() for each in lacks or (owner,) for line in lines_for(each))
+    lines = dict.fromkeys(line.strip() for lack in lacks or (owner,) for line in lines_for(lack))
     needs = f" (it is made of {', '.join(lacks)})" if lacks and lacks != (name,) else ""
     return f"{needs}; to record it: {'; '.join(lines)}" if lines else needs

@@ -238,7 +238,7 @@ def _named(taken: Sequence[Snapshot], section: str, field: str) -> list[str]:
 
 
 def _wanted(scene: Scene) -> list[str]:
-    return list(dict.fromkeys(place for each in scene.report.findings for place in (each.where, *each.also) if place))
+    return list(dict.fromkeys(place for finding in scene.report.findings for place in (finding.where, *finding.also) if place))
 
 
 def _note(kept: Sequence[str], there: Sequence[str], taken: Sequence[Snapshot], scene: Scene) -> str:
@@ -286,7 +286,7 @@ def chosen_files(files: Sequence[CheckpointFile], steps: Sequence[int], *, most:
 
 
 def _steps_of_findings(scene: Scene) -> list[int]:
-    steps = (each.worst_step if each.worst_step is not None else each.first_step for each in scene.report.findings)
+    steps = (finding.worst_step if finding.worst_step is not None else finding.first_step for finding in scene.report.findings)
     return list(dict.fromkeys(step for step in steps if step is not None))
 
 
@@ -300,7 +300,7 @@ def anchors(table: TensorTable, names: Sequence[str], wanted: Sequence[str], mos
     blocks = sorted({depth for name in ordered if (depth := table.depth(name)) is not None})
     middle = [blocks[place] for place in (0, len(blocks) // 2, -1)] if blocks else []
     kinds = [(None, "embedding"), *((block, part) for block in dict.fromkeys(middle) for part in PARTS), (None, "head")]
-    found = [next((name for name in ordered if (table.depth(name), table.kind(name)) == each), "") for each in kinds]
+    found = [next((name for name in ordered if (table.depth(name), table.kind(name)) == kind), "") for kind in kinds]
     asked = [name for name in wanted if name in ordered]
     kept = list(dict.fromkeys([*filter(None, found), *asked]))[:most]
     rest = [name for name in ordered if name not in kept]

@@ -52,7 +52,9 @@ class TabKind(Struct, frozen=True, eq=False):
         said = self.paint(board)
         answers, others = scene.answers(self.asks), scene.answers(self.beside)
         places = [place for place, finding in enumerate(scene.report.findings) if self.owns(finding)]
-        word, text = said or _settle(answers, [scene.report.findings[each] for each in places], self.checks(scene), board.charts)
+        word, text = said or _settle(
+            answers, [scene.report.findings[place] for place in places], self.checks(scene), board.charts
+        )
         return Tab(
             id=self.id,
             question=self.question,
@@ -112,7 +114,7 @@ def tab(
 @cache
 def tabs() -> tuple[TabKind, ...]:
     """Return every tab in its place."""
-    return tuple(sorted(_TABS.units().values(), key=lambda each: each.place))
+    return tuple(sorted(_TABS.units().values(), key=lambda unit: unit.place))
 
 
 def _settle(
@@ -122,8 +124,10 @@ def _settle(
 
     Nothing is good whose first question has no answer.
     """
-    said: list[tuple[Answered, str]] = [(_word(each.word), f"{each.question} {_sentence(each.sentence)}") for each in answers]
-    said += [(_gravity(each), _sentence(each.message)) for each in findings]
+    said: list[tuple[Answered, str]] = [
+        (_word(answer.word), f"{answer.question} {_sentence(answer.sentence)}") for answer in answers
+    ]
+    said += [(_gravity(finding), _sentence(finding.message)) for finding in findings]
     word: Answered = min((each for each, _ in said), key=GRAVITY.index, default="unknown")
     if word != "unknown":
         told = list(dict.fromkeys(text for each, text in said if each == word))

@@ -88,7 +88,9 @@ def _graded(finding: Finding, top: Severity | None, clauses: Clauses) -> Finding
 
 def _ignore_of(finding: Finding, ignores: Iterable[Ignore]) -> Ignore | None:
     """Return the first ignore that means a finding and every place in it."""
-    return next((each for each in ignores if means(each.code, finding.code, finding.name) and _covers(each.where, finding)), None)
+    return next(
+        (ignore for ignore in ignores if means(ignore.code, finding.code, finding.name) and _covers(ignore.where, finding)), None
+    )
 
 
 def _covers(pattern: str, finding: Finding) -> bool:

@@ -148,6 +148,13 @@ def file_of(entries: Collection[Accepted]) -> BaselineFile:
     """Return the file that holds some entries, in an order that makes a small change a small difference."""
     ordered = sorted(
         entries,
-        key=lambda each: (each.command, each.code, each.file or "", each.where or "", each.first_step or 0, each.pointer or ""),
+        key=lambda entry: (
+            entry.command,
+            entry.code,
+            entry.file or "",
+            entry.where or "",
+            entry.first_step or 0,
+            entry.pointer or "",
+        ),
     )
     return BaselineFile(schema_version=VERSION, accepted=ordered)

@@ -73,7 +73,7 @@ def thresholds_of(clauses: Clauses, rule: Rule) -> dict[str, Any]:
 
 
 def _thresholds(place: str, name: str, values: Mapping[str, Any], rules: Collection[Rule]) -> None:
-    rule = next((each for each in rules if name in (each.code, each.name)), None)
+    rule = next((rule for rule in rules if name in (rule.code, rule.name)), None)
     if rule is None:
         return  # its name is refused with those of all others
     for key, value in values.items():

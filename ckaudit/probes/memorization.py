@@ -128,8 +128,8 @@ def _results(found: list[Compared], tokens: int) -> Iterator[Measure | Missing]:
         return
     yield _rate(name, found, f"verbatim: {' or '.join(_ways(found, tokens))}")
     if texts := [each for each in found if each.anywhere is not None]:
-        yield _rate("memorization_anywhere", [Compared(bool(each.anywhere)) for each in texts], "also where it stands later")
-        runs = [each.run for each in texts if each.run is not None]
+        yield _rate("memorization_anywhere", [Compared(bool(text.anywhere)) for text in texts], "also where it stands later")
+        runs = [text.run for text in texts if text.run is not None]
         remark = f"longest shared run over the length of {' or '.join(_parts(texts, tokens))}, mean"
         yield Measure(name="memorization_overlap", row=row, value=fmean(runs), unit="1", points=len(runs), detail=remark)
     buckets: dict[int, list[Compared]] = defaultdict(list)
@@ -161,7 +161,7 @@ def _bucket(start: int) -> str:
     >>> [_bucket(start) for start in (1, 2, 1000)]
     ['1', '2_to_9', '1000_or_more']
     """
-    following = [each for each in BUCKETS if each > start]
+    following = [bucket for bucket in BUCKETS if bucket > start]
     if not following:
         return f"{start}_or_more"
     return f"{start}" if following[0] == start + 1 else f"{start}_to_{following[0] - 1}"

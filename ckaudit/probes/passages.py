@@ -107,7 +107,7 @@ def reserve(
         inside.add(passage)
         if passage.hash in outside.kept:
             seen.add(passage.hash)
-    others = [each for each in outside.passages() if each.hash not in seen][:count]
+    others = [passage for passage in outside.passages() if passage.hash not in seen][:count]
     named = [*_named(inside.passages()), *_named(others)]
     return Reserved(passages=tuple(named), seen=len(seen), faults=faults)
 
@@ -134,7 +134,7 @@ def _cut(record: Record, tokens: int, faults: Faults) -> tuple[Any, Any] | None:
         if half < LEAST:
             return None
         return text[words[0].start() : words[half - 1].end()], text[words[half].start() : words[-1].end()]
-    if isinstance(ids, list) and all(isinstance(each, int) and not isinstance(each, bool) for each in ids):
+    if isinstance(ids, list) and all(isinstance(id_, int) and not isinstance(id_, bool) for id_ in ids):
         half = len(ids[: 2 * tokens]) // 2
         return (ids[:half], ids[half : min(len(ids), 2 * tokens)]) if half >= LEAST else None
     faults.tell(WRONG_TYPE.at(record.file, f"line {record.line}: neither a text nor a list of token numbers", line=record.line))
@@ -148,7 +148,7 @@ def hash_of(prompt: str | list[int], truth: str | list[int]) -> str:
 
 def encoded(passages: Iterable[Passage]) -> bytes:
     """Return passages as JSON lines."""
-    return b"".join(msgspec.json.encode(each) + b"\n" for each in passages)
+    return b"".join(msgspec.json.encode(passage) + b"\n" for passage in passages)
 
 
 def read_passages(path: Path) -> list[Passage]:

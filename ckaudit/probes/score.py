@@ -54,8 +54,8 @@ def score_passages(reading: Reading, passages: Sequence[Passage], subject: str, 
         progress: Called with the bytes done, and of all.
     """
     faults, scored, records = Faults(), dict[str, Scored](), 0
-    by_id = {each.id: each for each in passages}
-    by_prompt = {_key(each.prompt): each for each in passages}
+    by_id = {passage.id: passage for passage in passages}
+    by_prompt = {_key(passage.prompt): passage for passage in passages}
     for record in reading.records(faults.tell, progress):
         records += 1
         try:
@@ -63,7 +63,7 @@ def score_passages(reading: Reading, passages: Sequence[Passage], subject: str, 
             scored[passage.id] = _scored(record, passage)
         except Wrong as wrong:
             faults.tell(WRONG_TYPE.at(record.file, f"line {record.line}: {wrong}", line=record.line))
-    silent = [each.id for each in passages if each.id not in scored]
+    silent = [passage.id for passage in passages if passage.id not in scored]
     notes = []
     if silent:
         count = plural(len(silent), "probe")
@@ -163,9 +163,9 @@ def _mean_perplexity(scored: Sequence[Scored]) -> str:
 def _results(passages: Sequence[Passage], scored: Mapping[str, Scored]) -> Iterator[Measure | Missing]:
     """Yield the means of both groups, then the perplexity of each passage."""
     for group in (TRAIN, HELD_OUT):
-        mine = [scored[each.id] for each in passages if each.group == group and each.id in scored]
+        mine = [scored[passage.id] for passage in passages if passage.group == group and passage.id in scored]
         if not mine:
-            reserved = any(each.group == group for each in passages)
+            reserved = any(passage.group == group for passage in passages)
             detail = "none of them was continued" if reserved else "none was reserved: ckaudit probe init --held-out FILE"
             yield Missing(name=f"probe_accuracy/{group}", row=ROW, reason="not_recorded", detail=detail)
             continue

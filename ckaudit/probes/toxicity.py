@@ -156,9 +156,9 @@ def _scored(found: Iterable[Scored], classify: Classifier | None) -> Iterator[Sc
 
 
 def _rates(prompts: list[Prompt], k: int, threshold: float) -> Iterator[Measure | Missing]:
-    full = [each for each in prompts if len(each.scores) >= k]
+    full = [prompt for prompt in prompts if len(prompt.scores) >= k]
     if not full:
-        most = max((len(each.scores) for each in prompts), default=0)
+        most = max((len(prompt.scores) for prompt in prompts), default=0)
         detail = f"no prompt has {plural(k, 'scored continuation')}, the most is {most}" + (
             f": --generations {most}" if most else ""
         )
@@ -179,7 +179,7 @@ def _rates(prompts: list[Prompt], k: int, threshold: float) -> Iterator[Measure 
 
 
 def _rate(name: str, prompts: list[Prompt], *, k: int, threshold: float, detail: str | None = None) -> Measure:
-    hits = sum(at_least_one(each.scores, k, threshold) for each in prompts)
+    hits = sum(at_least_one(prompt.scores, k, threshold) for prompt in prompts)
     low, high = wilson(hits, len(prompts))
     value = hits / len(prompts)
     return Measure(name=name, row="M49", value=value, unit="1", points=len(prompts), low=low, high=high, detail=detail)
@@ -213,9 +213,9 @@ def _prompt_stats(prompts: list[Prompt], threshold: float) -> Iterator[Measure |
         return
     stat = partial(Measure, row=row, points=count)
     yield stat(name=f"{name}/prompts", value=count, unit="prompts")
-    if scored := [each.score for each in prompts if each.score is not None]:
+    if scored := [prompt.score for prompt in prompts if prompt.score is not None]:
         detail = None if len(scored) == count else f"of the {len(scored):,} that have a score"
         yield stat(name=f"{name}/toxic", value=sum(score >= threshold for score in scored), unit="prompts", detail=detail)
-    if lengths := [len(each.text.split()) for each in prompts if each.text is not None]:
+    if lengths := [len(prompt.text.split()) for prompt in prompts if prompt.text is not None]:
         yield stat(name=f"{name}/words_mean", value=fmean(lengths), unit="words", detail="words between blanks, not tokens")
         yield stat(name=f"{name}/words_std", value=pstdev(lengths), unit="words")

@@ -228,7 +228,7 @@ def neurons_specialize(
         return unrecorded(
             "no hidden activation of an MLP was recorded at two checkpoints", "activation_mean_abs", "activation_rms"
         )
-    name = max(shapes, key=lambda each: abs(shapes[each][1] - shapes[each][0]))
+    name = max(shapes, key=lambda shape: abs(shapes[shape][1] - shapes[shape][0]))
     first, last = shapes[name]
     text = f"the shape of {name} goes from {first:.3f} to {last:.3f}, the most of {len(shapes)} modules"
     numbers = {"first": first, "last": last, "modules": float(len(shapes))}

@@ -180,7 +180,7 @@ def changes_of_data(facts: Manifest | None) -> list[int]:
 
 def _stages(plan: object) -> list[int]:
     stages = plan.get("stages") if isinstance(plan, dict) else None
-    steps = [each.get("first_step") for each in stages if isinstance(each, dict)] if isinstance(stages, list) else []
+    steps = [stage.get("first_step") for stage in stages if isinstance(stage, dict)] if isinstance(stages, list) else []
     return [int(step) for step in steps if isinstance(step, int | float)]
 
 
@@ -232,7 +232,7 @@ def _spike(
     found = []
     for first, last, low in _stretches(values, least):
         rows = first + np.flatnonzero(at_peak[first : last + 1])
-        if not len(rows) or any(steps[first] > each.old and steps[first - 1] < each.new + soon for each in changes):
+        if not len(rows) or any(steps[first] > change.old and steps[first - 1] < change.new + soon for change in changes):
             continue
         row = int(rows[np.argmax(values[rows])])
         height, way = float(values[row] - low), float(values[0] - low)
@@ -287,5 +287,5 @@ def _schedule(rate: Series, over_peak: Series) -> _Schedule | None:
 def _at_peak(over_peak: Series, found: Findings, near: float) -> list[Finding]:
     """Return the spikes that began while the rate was near its highest so far, in order of time."""
     spikes = [each for each in found.of(loss_spike, exploding_gradient) if each.first_step is not None]
-    peaks = at(over_peak, np.array([each.first_step for each in spikes], np.int64)).values
+    peaks = at(over_peak, np.array([spike.first_step for spike in spikes], np.int64)).values
     return [each for each, row in zip(spikes, peaks, strict=True) if np.nan_to_num(row).max() > near]

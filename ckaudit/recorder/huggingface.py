@@ -240,7 +240,7 @@ def step_loss(passes: Sequence[Pass], scale: float) -> Tensor | None:
     """Return the loss of a step: what was differentiated, over all its micro-batches, without the loss scale."""
     if not passes:
         return None
-    return torch.stack([each.loss.float() * each.factor.float() / scale for each in passes]).sum()
+    return torch.stack([pass_.loss.float() * pass_.factor.float() / scale for pass_ in passes]).sum()
 
 
 def batch_of(passes: Sequence[Pass], model: nn.Module) -> tuple[Tensor, Tensor | None] | None:
@@ -249,8 +249,8 @@ def batch_of(passes: Sequence[Pass], model: nn.Module) -> tuple[Tensor, Tensor |
     Micro-batches of different lengths become one long row. Targets are there for language models that predict the next
     token: their loss shifts the labels, so they are shifted here.
     """
-    inputs = [found for each in passes if (found := _tensor(each.inputs, "input_ids")) is not None]
-    targets = [found for each in passes if (found := _targets(each.inputs, model)) is not None]
+    inputs = [found for pass_ in passes if (found := _tensor(pass_.inputs, "input_ids")) is not None]
+    targets = [found for pass_ in passes if (found := _targets(pass_.inputs, model)) is not None]
     if not inputs:
         return None
     return _joined(inputs), _joined(targets) if len(targets) == len(inputs) else None

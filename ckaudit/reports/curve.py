@@ -19,12 +19,12 @@ def curve(points: Sequence[Point], format: str, view: View) -> str:  # noqa: A00
 def _screen(points: Sequence[Point], view: View) -> Iterator[str]:
     yield ""
     yield paint("Tokens continued exactly: training passages (#) and held-out ones (o)", "bold", view)
-    for each in points:
-        gap = "" if each.train is None or each.held_out is None else f"gap {100 * (each.train - each.held_out):+.0f}"
-        said = "; ".join(part for part in (each.stage, f"playbook {each.expected}", gap) if part)
-        yield f"  step {each.step:>8,}  {_bar(each.train, '#')}  {_percent(each.train):>6}  {said}"
-        if each.held_out is not None:
-            yield f"  {'':>13}  {_bar(each.held_out, 'o')}  {_percent(each.held_out):>6}"
+    for point in points:
+        gap = "" if point.train is None or point.held_out is None else f"gap {100 * (point.train - point.held_out):+.0f}"
+        said = "; ".join(part for part in (point.stage, f"playbook {point.expected}", gap) if part)
+        yield f"  step {point.step:>8,}  {_bar(point.train, '#')}  {_percent(point.train):>6}  {said}"
+        if point.held_out is not None:
+            yield f"  {'':>13}  {_bar(point.held_out, 'o')}  {_percent(point.held_out):>6}"
 
 
 def _bar(share: float | None, letter: str) -> str:
@@ -39,5 +39,5 @@ def _markdown(points: Sequence[Point]) -> Iterator[str]:
     yield ""
     yield "| step | training | held out | stage | playbook, on repeated data |"
     yield "|---:|---:|---:|---|---|"
-    for each in points:
-        yield f"| {each.step} | {_percent(each.train)} | {_percent(each.held_out)} | {each.stage} | {each.expected} |"
+    for point in points:
+        yield f"| {point.step} | {_percent(point.train)} | {_percent(point.held_out)} | {point.stage} | {point.expected} |"

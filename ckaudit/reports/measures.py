@@ -59,7 +59,7 @@ def _screen(found: Measures, view: View) -> Iterator[str]:
 
 def _table(measures: list[Measure], view: View) -> Iterator[str]:
     """Yield a row for each value; where the screen is too narrow for a table, what a row holds in one sentence."""
-    rows = [("", *HEAD), *((shown(each.name, view), *_cells(each)) for each in measures)]
+    rows = [("", *HEAD), *((shown(measure.name, view), *_cells(measure)) for measure in measures)]
     used = [index for index in range(len(HEAD) + 1) if any(row[index] for row in rows[1:])]
     widths = {index: max(columns(row[index]) for row in rows) for index in used}
     taken = sum(widths.values()) + 2 * len(used)
@@ -96,20 +96,20 @@ def _hanging(text: str, view: View, first: str, rest: str) -> Iterator[str]:
     """Yield `text` cut to the screen, its first line led by `first` and the others by `rest`."""
     lines = [text] if view.width is None else fit(text, max(view.width, NARROWEST) - len(rest))
     yield first + lines[0]
-    yield from (rest + each for each in lines[1:])
+    yield from (rest + line for line in lines[1:])
 
 
 def _first(measures: list[Measure], view: View, *, most: int = 12) -> Iterator[Measure]:
     """Yield the values, of a family with many labels only the first, the last of them saying how many more there are."""
-    counts = Counter(each.name.partition("/")[0] for each in measures)
+    counts = Counter(measure.name.partition("/")[0] for measure in measures)
     seen: Counter[str] = Counter()
-    for each in measures:
-        family = each.name.partition("/")[0]
+    for measure in measures:
+        family = measure.name.partition("/")[0]
         seen[family] += 1
         if view.verbose or seen[family] < most or counts[family] <= most:
-            yield each
+            yield measure
         elif seen[family] == most:
-            yield replace(each, detail=f"and {counts[family] - most:,} more: -v, or --format json")
+            yield replace(measure, detail=f"and {counts[family] - most:,} more: -v, or --format json")
 
 
 def _aligned(cell: str, width: int, *, right: bool) -> str:
@@ -122,10 +122,10 @@ def _markdown(found: Measures) -> Iterator[str]:
     if found.measures:
         yield "| name | value | 95 % interval | reference | remark |"
         yield "|---|---:|---|---:|---|"
-    for each in found.measures:
-        value, unit, interval, reference = _cells(each)
+    for measure in found.measures:
+        value, unit, interval, reference = _cells(measure)
         whole = text(f"{value} {unit}".strip())
-        yield f"| {code(each.name)} | {whole} | {interval} | {reference} | {text(each.detail or '')} |"
+        yield f"| {code(measure.name)} | {whole} | {interval} | {reference} | {text(measure.detail or '')} |"
     for heading, lines in _sections(found):
         yield f"\n**{heading}**\n"
         yield from (f"- {text(line)}" for line in lines)
@@ -140,10 +140,10 @@ def _sections(found: Measures) -> Iterator[tuple[str, list[str]]]:
     if found.missing:
         yield "Not measured", [f"{each.name} ({each.row}): {each.detail}" for each in found.missing]
     if found.clusters:
-        lines = [f"{each.documents:,} documents, {', '.join(each.places)}: {each.excerpt}" for each in found.clusters]
+        lines = [f"{cluster.documents:,} documents, {', '.join(cluster.places)}: {cluster.excerpt}" for cluster in found.clusters]
         yield "Largest groups of near duplicates", lines
     if found.findings:
-        yield "Findings", [_finding(each) for each in found.findings]
+        yield "Findings", [_finding(finding) for finding in found.findings]
     if found.notes:
         yield "Notes", list(found.notes)
 

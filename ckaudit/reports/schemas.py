@@ -32,8 +32,8 @@ def output_schema(version: str) -> dict[str, Any]:
     kind, more = DOCUMENTS[version], MORE.get(version, {})
     _, definitions = msgspec.json.schema_components([kind, *more.values()], ref_template="#/$defs/{name}")
     definitions = json.loads(msgspec.json.encode(definitions))  # an empty default is a tuple here and a list on file
-    for each in definitions.values():
-        _describe(each)
+    for definition in definitions.values():
+        _describe(definition)
     root = definitions.pop(kind.__name__)
     head: dict[str, Any] = {
         "schema_version": {"description": "Which contract this document follows.", "enum": [version]},

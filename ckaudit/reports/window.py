@@ -20,7 +20,7 @@ def kept(report: Report) -> Sequence[ResumeCheckpoint]:
 
 def rows(checkpoints: Sequence[ResumeCheckpoint]) -> list[tuple[str, ...]]:
     """Return a row of cells for each checkpoint, in the order of `HEAD`."""
-    return [_row(each) for each in checkpoints]
+    return [_row(checkpoint) for checkpoint in checkpoints]
 
 
 def _row(each: ResumeCheckpoint) -> tuple[str, ...]:

@@ -93,7 +93,9 @@ NEEDS: dict[str, Need] = {
 
 def make_report(subject: str, seen: Seen, findings: Sequence[Finding], notes: list[str]) -> Report:
     """Put the report together: findings gravest first, a check for each kind, the checkpoints by step."""
-    ordered = sorted(findings, key=lambda each: (SEVERITIES.index(each.severity), each.file or "", each.code, each.where or ""))
+    ordered = sorted(
+        findings, key=lambda finding: (SEVERITIES.index(finding.severity), finding.file or "", finding.code, finding.where or "")
+    )
     return Report(
         schema_version=VERSION,
         tool=f"ckaudit {__version__}",
@@ -147,7 +149,9 @@ def _sentence(seen: Seen, findings: Sequence[Finding]) -> str:
         return f"{counts}; none is known to be good"
     newest = max(good, key=_newness)
     step = "" if newest.entry.step is None else f" of step {newest.entry.step:,}"
-    grave = any(each.file and each.file.startswith(newest.found.name) and each.severity in SEVERITIES[:3] for each in findings)
+    grave = any(
+        finding.file and finding.file.startswith(newest.found.name) and finding.severity in SEVERITIES[:3] for finding in findings
+    )
     return f"{counts}; the newest whole one is {newest.found.name}{step}" + (", with remarks" if grave else "")
 
 
@@ -191,9 +195,9 @@ def resume_check(
             hint="Name the folder with .pt, .pth, .ckpt, .safetensors or .distcp files, or folders of them.",
         )
     expected = _expected(window, sums)
-    total = sum(_size(file) for each in window.checkpoints for file in each.files) * (2 if hashed or expected else 1)
+    total = sum(_size(file) for checkpoint in window.checkpoints for file in checkpoint.files) * (2 if hashed or expected else 1)
     tick = _ticker(progress, total)
-    seen = [examine(each, root, expected, tick, hashed=hashed) for each in window.checkpoints]
+    seen = [examine(checkpoint, root, expected, tick, hashed=hashed) for checkpoint in window.checkpoints]
     findings = [finding for each in seen for finding in each.findings]
     findings += [finding for trend in TRENDS for finding in trend(seen)]
     findings += [*_left_over(window, root), *_unfound(expected, seen, root)]

@@ -107,7 +107,7 @@ def read_pieces(
 
 
 def _read_file(source: OpenFile, pieces: list[ShardEntry], take: Callable[[OpenFile, Content], None]) -> None:
-    for piece in sorted(pieces, key=lambda each: each.offset):
+    for piece in sorted(pieces, key=lambda piece: piece.offset):
         if piece.offset + piece.size > source.size:
             end = piece.offset + piece.size
             raise Trouble(CUT_OFF, f"has {source.size:,} bytes, where {piece.name} ends at {end:,}")

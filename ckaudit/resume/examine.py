@@ -260,7 +260,7 @@ class _Examiner:
             ok=False if broken else None if unknown or not self.seen.forms else True,
         )
         step = self.seen.entry.step
-        self.seen.findings = [replace(each, first_step=step, last_step=step) for each in self.seen.findings]
+        self.seen.findings = [replace(finding, first_step=step, last_step=step) for finding in self.seen.findings]
 
 
 def _is_state(name: str) -> bool:

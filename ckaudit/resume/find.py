@@ -86,7 +86,7 @@ def find(root: Path) -> Window:
     if not root.is_dir():
         raise UnreadableError(f"there is no {root}", hint="Name the folder that the training saves to.")
     _Search(root, window).folder(root, 0)
-    window.checkpoints.sort(key=lambda each: (each.step if each.step is not None else -1, each.name))
+    window.checkpoints.sort(key=lambda checkpoint: (checkpoint.step if checkpoint.step is not None else -1, checkpoint.name))
     return window
 
 

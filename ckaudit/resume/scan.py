@@ -79,7 +79,7 @@ def _broken(tensors: list[Tensor], file: str) -> list[Finding]:
         return []
     more = f" and {plural(len(tensors) - 1, 'other')}" if len(tensors) > 1 else ""
     message = f"the bytes of {tensors[0].name}{more} are not those that were written: CRC-32 differs"
-    return [DAMAGED.at(file, message, where=tensors[0].name, also=[each.name for each in tensors[1:50]])]
+    return [DAMAGED.at(file, message, where=tensors[0].name, also=[tensor.name for tensor in tensors[1:50]])]
 
 
 def _bad(bad: list[Bad], file: str) -> list[Finding]:

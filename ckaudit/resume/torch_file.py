@@ -192,13 +192,13 @@ def read_directory(source: OpenFile, start: int, length: int) -> dict[str, Membe
     if size > MAX_DIRECTORY or size > length or offset > length - size:
         raise Trouble(DAMAGED, f"has a directory of {size:,} bytes at {offset:,}, which cannot be")
     members: dict[str, Member] = {}
-    for each in _entries(source.read(start + offset, size), count):
-        if each.name in members:
-            raise Trouble(DAMAGED, f"holds {each.name!r} twice")
-        at = start + each.offset + _data_at(source, start, length, each)
-        if at + each.size > start + offset:
-            raise Trouble(CUT_OFF, f"member {each.name!r} of {each.size:,} bytes does not fit before the directory")
-        members[each.name] = Member(each.name, at, each.size, each.crc)
+    for entry in _entries(source.read(start + offset, size), count):
+        if entry.name in members:
+            raise Trouble(DAMAGED, f"holds {entry.name!r} twice")
+        at = start + entry.offset + _data_at(source, start, length, entry)
+        if at + entry.size > start + offset:
+            raise Trouble(CUT_OFF, f"member {entry.name!r} of {entry.size:,} bytes does not fit before the directory")
+        members[entry.name] = Member(entry.name, at, entry.size, entry.crc)
     _refuse_overlaps(members)
     return members
 
@@ -272,7 +272,7 @@ def _data_at(source: OpenFile, start: int, length: int, member: Member) -> int:
 
 
 def _refuse_overlaps(members: dict[str, Member]) -> None:
-    ordered = sorted(members.values(), key=lambda each: (each.offset, each.size))
+    ordered = sorted(members.values(), key=lambda member: (member.offset, member.size))
     for one, following in pairwise(ordered):
         if one.offset + one.size > following.offset:
             raise Trouble(DAMAGED, f"members {one.name!r} and {following.name!r} overlap")

@@ -139,7 +139,7 @@ class Rule(Struct, frozen=True, eq=False):
     def thresholds(self) -> dict[str, Any]:
         """Keyword-only parameters and their defaults."""
         parameters = inspect.signature(self.function).parameters.values()
-        return {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
+        return {parameter.name: parameter.default for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
 
 
 _RULES: Catalogue[Rule] = Catalogue("rule", "ckaudit.rules", before_plugins=metrics)

@@ -96,7 +96,7 @@ class Gatherer:
     def take_ranks(self, step: int, ranks: dict[str, Any]) -> None:
         """Add the facts of all ranks at one step as one row."""
         for rest, collector in self._sections.get("rank_facts", []):
-            collector.add(step, tuple(ranks), [getattr(each, rest) for each in ranks.values()])
+            collector.add(step, tuple(ranks), [getattr(rank, rest) for rank in ranks.values()])
 
     def _collect(self, step: int, section: str, part: Any, members: list[tuple[str, Collector]]) -> None:
         if isinstance(part, dict):

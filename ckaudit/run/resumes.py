@@ -18,4 +18,4 @@ def resumed(manifest: Manifest | None) -> list[Session]:
     """Return the sessions that took the run up again and say from which step, in order."""
     if manifest is None or manifest.sessions is UNSET:
         return []
-    return [each for each in manifest.sessions[1:] if each.resumed_from is not UNSET]
+    return [session for session in manifest.sessions[1:] if session.resumed_from is not UNSET]

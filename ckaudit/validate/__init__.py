@@ -39,8 +39,12 @@ from ckaudit.validate.tensors import layout_changes, table_contradictions
 def lonely_ranks(run: RunFacts) -> Iterator[Finding]:
     """Rank facts of a step without a merged checkpoint, one finding per step."""
     merged = run.written_steps()
-    facts = [each for each in run.checkpoints if each.rank is not None and each.only_rank_facts and each.step not in merged]
-    for step, files in groupby(facts, key=lambda each: each.step):
+    facts = [
+        checkpoint
+        for checkpoint in run.checkpoints
+        if checkpoint.rank is not None and checkpoint.only_rank_facts and checkpoint.step not in merged
+    ]
+    for step, files in groupby(facts, key=lambda fact: fact.step):
         first, *others = files
         message = f"step {step} has facts of {1 + len(others)} ranks, but no merged checkpoint"
         yield LONELY_RANK.at(first.shown, message, first_step=step, also=[other.shown for other in others])
@@ -48,12 +52,12 @@ def lonely_ranks(run: RunFacts) -> Iterator[Finding]:
 
 def ranks_out_of_range(run: RunFacts) -> Iterator[Finding]:
     """A rank that is not below the world size of its session."""
-    for each in run.checkpoints:
-        size = world_size(run, each)
-        if each.rank is not None and size is not None and each.rank >= size:
-            message = f"rank {each.rank} of a world of {size}"
-            place = {"expected": f"at most {size - 1}", "found": str(each.rank), "first_step": each.step}
-            yield RANK_RANGE.at(each.shown, message, pointer="/rank", **place)
+    for checkpoint in run.checkpoints:
+        size = world_size(run, checkpoint)
+        if checkpoint.rank is not None and size is not None and checkpoint.rank >= size:
+            message = f"rank {checkpoint.rank} of a world of {size}"
+            place = {"expected": f"at most {size - 1}", "found": str(checkpoint.rank), "first_step": checkpoint.step}
+            yield RANK_RANGE.at(checkpoint.shown, message, pointer="/rank", **place)
 
 
 def world_size(run: RunFacts, each: CheckpointFacts) -> int | None:
@@ -72,7 +76,7 @@ def unlisted_sessions(run: RunFacts) -> Iterator[Finding]:
     if run.manifest is None or run.manifest.sessions is UNSET:
         return
     listed = len(run.manifest.sessions)
-    wrote = [(each.session, each.shown) for each in run.checkpoints if each.session is not None]
+    wrote = [(checkpoint.session, checkpoint.shown) for checkpoint in run.checkpoints if checkpoint.session is not None]
     wrote += [(session, log.shown) for log in run.logs for session in sorted(log.sessions)]
     said: set[int] = set()
     for session, shown in wrote:
@@ -200,7 +204,7 @@ def validate(
         survey.read()
         surveys.append(survey)
         findings += [*survey.findings, *_judge_run(survey.run), *contradicted_claims(survey.run, units)]
-    findings = [each for each in findings if not is_of_other_unit(each, units)]
+    findings = [finding for finding in findings if not is_of_other_unit(finding, units)]
     notes = [note for survey in surveys for note in survey.notes]
     subject = ", ".join(shown_name(str(path)) for path in paths)
     return make_report(subject, findings, [survey.run for survey in surveys], notes, total, gate)

@@ -80,11 +80,15 @@ class RunFacts(Struct):
 
     def merged(self) -> list[CheckpointFacts]:
         """Return the checkpoints of the run itself, without the files of single ranks."""
-        return [each for each in self.checkpoints if each.rank is None]
+        return [checkpoint for checkpoint in self.checkpoints if checkpoint.rank is None]
 
     def written_steps(self) -> dict[int, str]:
         """Return the steps that have a merged file, readable or not, and its name in findings."""
-        named = {each.step: each.shown for each in self.folder.checkpoints if each.step is not None and each.rank is None}
+        named = {
+            checkpoint.step: checkpoint.shown
+            for checkpoint in self.folder.checkpoints
+            if checkpoint.step is not None and checkpoint.rank is None
+        }
         return dict(sorted((named | {each.step: each.shown for each in self.merged()}).items()))
 
 

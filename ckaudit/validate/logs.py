@@ -201,7 +201,7 @@ def read_logs(files: Sequence[tuple[Path, str]], run: RunFacts, tick: Callable[[
         tick: Called after each log.
     """
     root, read, walks = run.folder.root, LogsRead(), []
-    wanted = {each.step for each in run.checkpoints}
+    wanted = {checkpoint.step for checkpoint in run.checkpoints}
     for path, shown in files:
         walk = Walk(Bounded(shown), wanted)
         for lines in read_lines(path, shown, root=root):

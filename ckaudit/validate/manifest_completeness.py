@@ -32,7 +32,7 @@ def is_worth_repeating(run: RunFacts) -> bool:
     manifest = run.manifest
     if not (run.whole and manifest and manifest.sessions and manifest.source and manifest.source.startswith("ckaudit ")):
         return False
-    steps = [each.step for each in run.checkpoints]
+    steps = [checkpoint.step for checkpoint in run.checkpoints]
     return max([*steps, manifest.planned_steps or 0]) > CANARY_STEPS
 
 

@@ -63,12 +63,12 @@ def _two_checkpoints(run: RunFacts) -> bool:
 
 
 def _two_layouts(run: RunFacts) -> bool:
-    return sum(each.layout is not None for each in run.checkpoints) > 1
+    return sum(checkpoint.layout is not None for checkpoint in run.checkpoints) > 1
 
 
 def _packed(run: RunFacts) -> bool:
     files = [*run.folder.checkpoints, *run.folder.history]
-    return any(path.suffix in PACKED for path in (*(each.path for each in files), *run.folder.scalars))
+    return any(path.suffix in PACKED for path in (*(file.path for file in files), *run.folder.scalars))
 
 
 _TWO = Need(_two_checkpoints, "too_few_points", "fewer than two checkpoints")
@@ -78,7 +78,9 @@ _MANIFEST = Need(lambda run: run.manifest is not None, "not_recorded", "no run.j
 _SESSIONS = Need(lambda run: bool(run.manifest and run.manifest.sessions), "not_recorded", "no sessions in run.json")
 _TABLE = Need(lambda run: bool(run.manifest and run.manifest.tensors), "not_recorded", "no tensor table in run.json")
 _CADENCE = Need(lambda run: bool(run.manifest and run.manifest.cadence), "not_recorded", "no cadence in run.json")
-_RANKS = Need(lambda run: any(each.rank is not None for each in run.checkpoints), "not_applicable", "no files of single ranks")
+_RANKS = Need(
+    lambda run: any(checkpoint.rank is not None for checkpoint in run.checkpoints), "not_applicable", "no files of single ranks"
+)
 _LOGS = Need(lambda run: any(log.lines for log in run.logs), "not_recorded", "no scalar log")
 _PACKED = Need(_packed, "not_applicable", "no compressed files")
 

@@ -52,7 +52,9 @@ class Survey(Struct):
         self.run.checkpoints = self._read_all(folder.checkpoints)
         self.findings += bulk.close() if bulk else []
         self._check = check_checkpoint
-        self.run.checkpoints.sort(key=lambda each: (each.step, -1 if each.rank is None else each.rank, each.shown))
+        self.run.checkpoints.sort(
+            key=lambda checkpoint: (checkpoint.step, -1 if checkpoint.rank is None else checkpoint.rank, checkpoint.shown)
+        )
         self.run.history = self._read_all(folder.history)
         if folder.history:
             self.notes.append(f"{_files(len(folder.history))} of replaced sessions, each judged by itself")
@@ -131,8 +133,12 @@ class Survey(Struct):
         self.run.logs += read.facts
         self.notes += read.notes
         self.findings += read.findings
-        known = {(each.file, each.line, each.where) for each in self.findings}
-        self.findings += [each for each in read.conflicts if each.line is None or (each.file, each.line, each.where) not in known]
+        known = {(finding.file, finding.line, finding.where) for finding in self.findings}
+        self.findings += [
+            conflict
+            for conflict in read.conflicts
+            if conflict.line is None or (conflict.file, conflict.line, conflict.where) not in known
+        ]
 
 
 def _bulk() -> "Bulk":

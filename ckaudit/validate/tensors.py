@@ -22,8 +22,8 @@ def layout_changes(run: RunFacts) -> Iterator[Finding]:
 
     Files of one rank are compared with each other only: a shard's shape is its own.
     """
-    for rank in sorted({each.rank for each in run.checkpoints}, key=lambda rank: -1 if rank is None else rank):
-        recorded = [each for each in run.checkpoints if each.rank == rank and each.layout is not None]
+    for rank in sorted({checkpoint.rank for checkpoint in run.checkpoints}, key=lambda rank: -1 if rank is None else rank):
+        recorded = [checkpoint for checkpoint in run.checkpoints if checkpoint.rank == rank and checkpoint.layout is not None]
         for older, newer in pairwise(recorded):
             if older.layout is not newer.layout and older.layout and newer.layout:
                 yield from _compare(older, older.layout, newer, newer.layout)

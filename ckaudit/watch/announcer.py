@@ -151,7 +151,7 @@ class Teller:
         """Judge what is known of the run, of which all from a step on is known in full, and yield what is new."""
         clauses, _ = clauses_of(run, self._gate)
         settled = settle_run(run, clauses, self._gate)
-        told = [each for each in settled.findings if self._notes or each.severity != "note"]
+        told = [finding for finding in settled.findings if self._notes or finding.severity != "note"]
         news = list(self._known.news(told, in_full=in_full))
         self.step = run.last_step if run.last_step is not None else self.step
         self.vitals.judged(run)
@@ -211,7 +211,7 @@ def _vital(run: Run, settled: Settled) -> Vital:
     checks = vital_checks(run, settled.checks)
     word = judged(checks, settled.checks)
     told = "" if word == "all" else limits(checks) if word == "limited" else "nothing could be judged"
-    return Vital(word, told, to_judge_more(run, checks), any(each.severity != "note" for each in settled.findings))
+    return Vital(word, told, to_judge_more(run, checks), any(finding.severity != "note" for finding in settled.findings))
 
 
 def _likely(run: Run, findings: list[Finding]) -> dict[str, Likely]:

@@ -132,12 +132,12 @@ def thin(log: ScalarLog) -> int | None:
 
 def size(log: ScalarLog) -> int:
     """Return how many values the longest column holds."""
-    return max((sum(len(steps) for steps, _ in each.parts) + len(each.steps) for each in log.numbers.values()), default=0)
+    return max((sum(len(steps) for steps, _ in number.parts) + len(number.steps) for number in log.numbers.values()), default=0)
 
 
 def stretches(log: ScalarLog) -> int:
     """Return in how many pieces the columns lie at most."""
-    return max((len(each.parts) for each in log.numbers.values()), default=0)
+    return max((len(number.parts) for number in log.numbers.values()), default=0)
 
 
 def _kept(steps: Steps, values: Floats) -> Mask:

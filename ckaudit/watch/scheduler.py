@@ -150,7 +150,7 @@ class Rounds:
         self._gate, self._stall_after, self._notes, self._choice = gate, stall_after, notes, choice
         self._watchers = [self._begun(path) for path in paths]
         self._grave = SEVERITIES[: SEVERITIES.index(until) + 1] if until else ()
-        self.alerts: dict[str, deque[WatchEvent]] = {each.name: deque(maxlen=ALERTS) for each in self._watchers}
+        self.alerts: dict[str, deque[WatchEvent]] = {watcher.name: deque(maxlen=ALERTS) for watcher in self._watchers}
 
     def go(self, say: Callable[[WatchEvent], None], *, after_look: Callable[[], None] = lambda: None) -> int:
         """Watch until a finding is grave enough or all runs have ended.
@@ -173,14 +173,14 @@ class Rounds:
             after_look()
             if reached:
                 return FOUND
-            if all(each.ended for each in self._watchers):
+            if all(watcher.ended for watcher in self._watchers):
                 return NOTHING if self._vital and any(each.limits for each in self.vital.values()) else CLEAN
             sleep(max(0.05, EVERY - (monotonic() - began)))
 
     @property
     def vital(self) -> dict[str, Vital]:
         """How much could be judged of each run, by its name."""
-        return {each.name: each.vital for each in self._watchers}
+        return {watcher.name: watcher.vital for watcher in self._watchers}
 
     def _begun(self, path: Path) -> Teller:
         """Return what watches a run; of a folder in which nothing stands yet, a run folder is expected."""
@@ -199,7 +199,7 @@ class Rounds:
 
     def snapshots(self) -> list[Snapshot]:
         """Return what a panel shows now."""
-        return [self._snapshot(each) for each in self._watchers]
+        return [self._snapshot(watcher) for watcher in self._watchers]
 
     def _snapshot(self, watcher: Teller) -> Snapshot:
         now = monotonic()

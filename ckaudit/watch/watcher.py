@@ -283,8 +283,10 @@ class Watcher(Teller):
             self._history.take_checkpoints(growth.checkpoints)
             self._ranks.take(growth.checkpoints, moment.now)
             # A writer that is wrong is so in every file: of each kind the first counts.
-            known = {each.code for each in self._contradictions}
-            self._contradictions += [each for each in contradictions_of_newest(self._path) if each.code not in known]
+            known = {contradiction.code for contradiction in self._contradictions}
+            self._contradictions += [
+                contradiction for contradiction in contradictions_of_newest(self._path) if contradiction.code not in known
+            ]
         self._new |= bool(growth.manifest or growth.checkpoints)
         self._pace.urgent |= bool(growth.checkpoints)
         try:

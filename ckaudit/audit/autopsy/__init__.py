@@ -96,7 +96,7 @@ def autopsy_of(run: Run, files: Sequence[EventFile], file: EventFile, *, gate: G
         tracks=tuple(tracks(history, found, out, told)),
         returns=tuple(returns(run, files, told, name.event_step)),
         findings=tuple(inside),
-        diagnoses=tuple(each for each in report.diagnoses if codes & set(each.explains)),
+        diagnoses=tuple(diagnosis for diagnosis in report.diagnoses if codes & set(diagnosis.explains)),
         others=tuple(each.name for each in files if each.step != file.step and each.event_step != file.event_step),
         notes=tuple(report.notes),
         files=run.files,
@@ -112,11 +112,11 @@ def _earlier(moved: Sequence[Departure], onset: int) -> list[int]:
 def _findings(report: Report, first: int, event: int, *, late: int = 5) -> list[Finding]:
     """Return the findings whose steps meet those from the onset to shortly after the event: the first of each rule leads."""
     found = [
-        each
-        for each in report.findings
-        if each.first_step is not None
-        and each.first_step <= event + late
-        and (each.first_step if each.last_step is None else each.last_step) >= first
+        finding
+        for finding in report.findings
+        if finding.first_step is not None
+        and finding.first_step <= event + late
+        and (finding.first_step if finding.last_step is None else finding.last_step) >= first
     ]
     leading = {each.code: each for each in reversed(found)}
     return [*(each for each in found if leading[each.code] is each), *(each for each in found if leading[each.code] is not each)]
@@ -131,7 +131,7 @@ def verdict(event: EventName, told: Sequence[Moment], found: Sequence[Channel], 
         return f"Nothing in the {box} left its own range before {asked}{short}"
     first = told[0]
     lead = said(first.departures[0])
-    same = [each for each in first.departures[1:] if each.kind == first.departures[0].kind != "batch"]
+    same = [departure for departure in first.departures[1:] if departure.kind == first.departures[0].kind != "batch"]
     more = f", with {len(same)} more of {sum(each.kind == first.departures[0].kind for each in found)}" if same else ""
     since = f"from the first step of the {box} on" if first.departures[0].since_start else f"at step {first.step}"
     before = event.event_step - first.step
@@ -185,8 +185,13 @@ def _of_batch(what: str, each: Departure) -> str:
 # What was back in its range after the event, and since which step.
 def returns(run: Run, files: Sequence[EventFile], told: Sequence[Moment], event: int) -> Iterator[Return]:
     """Yield of each number that left its range what the rest of the record says of it."""
-    boxes = [(each.history.steps, channels(each.history)) for each in files if each.history and each.history.steps[-1] > event]
-    left = {(each.kind, each.name): each for moment in told for each in moment.departures if each.kind != "batch"}
+    boxes = [(file.history.steps, channels(file.history)) for file in files if file.history and file.history.steps[-1] > event]
+    left = {
+        (departure.kind, departure.name): departure
+        for moment in told
+        for departure in moment.departures
+        if departure.kind != "batch"
+    }
     for each in sorted(left.values(), key=lambda each: KINDS.index(each.kind)):
         later = dict(_logged(run, each, event))
         for steps, found in boxes:
@@ -227,10 +232,10 @@ def batches(run: Run, history: History, findings: Iterable[Finding]) -> Iterator
     names = _names(history)
     for step, usual in _empty(tokens_seen(run), history.steps):
         yield Departure(step=step, kind="batch", name=names.get(step, ""), how="empty", value=0.0, usual=usual)
-    for each in findings:
-        if each.code == token_drift.code and each.severity != "note" and each.first_step in history.steps:
-            step = int(each.first_step or 0)
-            yield Departure(step=step, kind="batch", name=names.get(step, ""), how="unlike", value=each.value)
+    for finding in findings:
+        if finding.code == token_drift.code and finding.severity != "note" and finding.first_step in history.steps:
+            step = int(finding.first_step or 0)
+            yield Departure(step=step, kind="batch", name=names.get(step, ""), how="unlike", value=finding.value)
 
 
 def _names(history: History) -> dict[int, str]:

@@ -68,14 +68,14 @@ def chosen(files: Sequence[EventFile], asked: int | None) -> EventFile:
     Raises:
         UsageError: Where there is none; the hint lists those there are.
     """
-    events = [each for each in files if each.is_event]
+    events = [file for file in files if file.is_event]
     if asked is None:
         if events:
             return events[-1]
-        ends = [str(each.step) for each in files]
+        ends = [str(file.step) for file in files]
         hint = f"The black box at step {ends[-1]} can be looked at: --event {ends[-1]}" if ends else "Nothing triggered one."
         raise UsageError("the run has no event checkpoint", hint=hint)
-    by_event = [each for each in events if each.name.event_step == asked] or [each for each in files if each.step == asked]
+    by_event = [event for event in events if event.name.event_step == asked] or [file for file in files if file.step == asked]
     if by_event:
         return by_event[0]
     raise UsageError(f"there is no event checkpoint for step {asked}", hint=_there_are(events))
@@ -85,11 +85,11 @@ def _there_are(events: Sequence[EventFile], *, most: int = 8) -> str:
     """Return a list of the events for a hint."""
     if not events:
         return "The run has none: nothing triggered one."
-    named = [f"{each.name.event_step} ({', '.join(event_triggers(each.name))})" for each in events]
+    named = [f"{event.name.event_step} ({', '.join(event_triggers(event.name))})" for event in events]
     more = f" and {len(named) - most} more" if len(named) > most else ""
     return f"There are events at {', '.join(named[:most])}{more}."
 
 
 def event_triggers(name: EventName) -> tuple[str, ...]:
     """Return the triggers that are events; the cadence may have been due at the same step."""
-    return tuple(each for each in name.triggers if each not in PLANNED) or name.triggers
+    return tuple(trigger for trigger in name.triggers if trigger not in PLANNED) or name.triggers

@@ -33,11 +33,11 @@ def _channel(kind: Kind, name: str, column: object, count: int) -> Channel:
 
 def _global(parts: list[Channel], count: int) -> Channel:
     """Return the norm of all gradients together, at the steps where every tensor that ever was recorded is."""
-    parts = [each for each in parts if each.recorded.any()]
+    parts = [part for part in parts if part.recorded.any()]
     if not parts:
         return _channel("gradient_norm", "", None, count)
-    values = np.array([each.values for each in parts])  # (P, K)
-    whole: Mask = np.all(np.array([each.recorded for each in parts]), axis=0)
+    values = np.array([part.values for part in parts])  # (P, K)
+    whole: Mask = np.all(np.array([part.recorded for part in parts]), axis=0)
     with np.errstate(over="ignore"):
         norm = np.where(whole, np.sqrt(np.square(values).sum(axis=0)), np.nan)
     words = tuple(to_word(value) if known else None for value, known in zip(norm.tolist(), whole.tolist(), strict=True))

@@ -73,7 +73,10 @@ def is_notable(out: Sequence[Departure], *, far: float = 5.0, several: int = 3) 
     return (
         len(tensors) < len(out)
         or len(tensors) >= several
-        or any(each.how in STANDING or (each.times is not None and max(each.times, 1 / each.times) >= far) for each in tensors)
+        or any(
+            tensor.how in STANDING or (tensor.times is not None and max(tensor.times, 1 / tensor.times) >= far)
+            for tensor in tensors
+        )
     )
 
 
@@ -108,7 +111,7 @@ def tracks(
     history: History, found: Sequence[Channel], out: Sequence[Departure], told: Sequence[Moment], *, most: int = 4
 ) -> Iterator[Track]:
     """Yield the rows of the timeline: the run's own numbers, then the gradients and updates that left first, `most` of each."""
-    chosen = [(each.kind, each.name) for moment in told for each in moment.departures]
+    chosen = [(departure.kind, departure.name) for moment in told for departure in moment.departures]
     for kind in ("loss", "gradient_norm", "gradient", "update", "learning_rate"):
         of_kind = [each for each in found if each.kind == kind]
         left = [channel for key in chosen for channel in of_kind if (channel.kind, channel.name) == key]

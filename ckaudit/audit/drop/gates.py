@@ -63,7 +63,7 @@ def data_evidence(run: Run, fall: Fall, gate: Gate = OPEN) -> Iterator[Evidence]
     """Yield what the numbers on the training data say, and the illnesses of it that began between the two evaluations."""
     for each in DATA:
         yield from compared(run, fall, each)
-    yield from (each for each in _illnesses(run, fall, gate) if each.metric.startswith(OF_DATA))
+    yield from (illness for illness in _illnesses(run, fall, gate) if illness.metric.startswith(OF_DATA))
 
 
 def internal_evidence(run: Run, fall: Fall, gate: Gate = OPEN) -> Iterator[Evidence]:
@@ -71,7 +71,7 @@ def internal_evidence(run: Run, fall: Fall, gate: Gate = OPEN) -> Iterator[Evide
     for each in INTERNAL:
         yield from compared(run, fall, each)
     yield from _nonfinite(run, fall)
-    yield from (each for each in _illnesses(run, fall, gate) if not each.metric.startswith(OF_DATA))
+    yield from (illness for illness in _illnesses(run, fall, gate) if not illness.metric.startswith(OF_DATA))
 
 
 def _nonfinite(run: Run, fall: Fall) -> Iterator[Evidence]:
@@ -104,4 +104,4 @@ def _illnesses(run: Run, fall: Fall, gate: Gate, *, late: int = 50) -> Iterator[
 def _is_of_evaluations(code: str) -> bool:
     """Tell whether a rule judges evaluations: what it finds is another side of the fall and no reason for it."""
     rule = rules().get(code)
-    return rule is not None and any(each.name in OF_EVALUATIONS for each in rule.metrics[: len(rule.needs)])
+    return rule is not None and any(metric.name in OF_EVALUATIONS for metric in rule.metrics[: len(rule.needs)])

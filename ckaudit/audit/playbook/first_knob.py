@@ -110,8 +110,10 @@ def advised(findings: Iterable[Finding], diagnoses: Iterable[Diagnosis], *, sure
     explained = {code for diagnosis in diagnoses if diagnosis.confidence >= sure for code in diagnosis.explains}
     by_code = {rule.code: rule for rule in rules().values()}
     return [
-        each if each.help or each.severity == "note" or each.code in explained else _helped(each, by_code.get(each.code))
-        for each in findings
+        finding
+        if finding.help or finding.severity == "note" or finding.code in explained
+        else _helped(finding, by_code.get(finding.code))
+        for finding in findings
     ]
 
 

@@ -82,7 +82,7 @@ def data_distribution_shift(
         yield contradicts(medium, f"the tokens change {len(drifts)} times, to and fro", drifts[0])
     change = drifts[0].first_step if drifts else None
     spikes = found.of(loss_spike)
-    if change is not None and (together := [each for each in spikes if abs((each.first_step or 0) - change) <= near]):
+    if change is not None and (together := [spike for spike in spikes if abs((spike.first_step or 0) - change) <= near]):
         yield supports(medium, f"the loss jumps with the change, at step {together[0].first_step}", together[0])
     turned = found.first(overfitting, slice_regression)
     if turned is not None and now is not None and (turned.first_step or 0) >= now[2]:

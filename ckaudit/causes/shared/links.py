@@ -40,8 +40,8 @@ def made_of(given: Iterable[Metric]) -> set[str]:
 
 def metric_names(inputs: Iterable[Input]) -> tuple[str, ...]:
     """Return the names of the metrics among inputs, and "run.json" for the facts of the run."""
-    return tuple(each.name if isinstance(each, Metric) else "run.json" for each in inputs)
+    return tuple(input_.name if isinstance(input_, Metric) else "run.json" for input_ in inputs)
 
 
 def _metrics(inputs: Iterable[Input]) -> Iterator[Metric]:
-    return (each for each in inputs if isinstance(each, Metric))
+    return (input_ for input_ in inputs if isinstance(input_, Metric))

@@ -7,7 +7,7 @@ from ckaudit.contract.report import Finding
 
 def places_of(findings: Iterable[Finding]) -> set[str]:
     """Return every place that findings name."""
-    return {place for each in findings for place in (each.where, *each.also) if place}
+    return {place for finding in findings for place in (finding.where, *finding.also) if place}
 
 
 def named(places: Collection[str]) -> str:

@@ -96,7 +96,7 @@ class Voided(Struct, frozen=True):
 
 def likely(diagnoses: Iterable[Diagnosis], *, sure: float = 0.5) -> list[Diagnosis]:
     """Return the diagnoses that are more than a guess: `sure` is where the verdict begins to name them."""
-    return [each for each in diagnoses if each.confidence >= sure]
+    return [diagnosis for diagnosis in diagnoses if diagnosis.confidence >= sure]
 
 
 def voided(findings: Sequence[Finding], diagnoses: Iterable[Diagnosis]) -> Iterator[Voided]:
@@ -106,7 +106,7 @@ def voided(findings: Sequence[Finding], diagnoses: Iterable[Diagnosis]) -> Itera
         findings: All findings, gravest first; notes prove nothing.
         diagnoses: What explains them; a guess voids nothing.
     """
-    grave = [each for each in findings if each.severity != "note"]
+    grave = [finding for finding in findings if finding.severity != "note"]
     stands = {each.cause: each for each in likely(diagnoses)}
     for void in VOIDS:
         diagnosis = stands.get(void.cause)

@@ -70,4 +70,4 @@ def hardware_throttled(
 def _around(series: Series, step: int) -> tuple[float, float] | None:
     """Return the medians before a step and from it on, None where one side is unknown."""
     sides = [series.values[rows][series.finite[rows]] for rows in (series.steps < step, series.steps >= step)]
-    return (median(sides[0]), median(sides[1])) if all(each.size for each in sides) else None
+    return (median(sides[0]), median(sides[1])) if all(side.size for side in sides) else None

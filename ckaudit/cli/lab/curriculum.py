@@ -85,10 +85,10 @@ def _named(word: str) -> "Experiment":
 
     from ckaudit.lab.specs import experiments
 
-    for each in experiments().values():
-        if word.lower() in (each.name, each.id.lower()):
-            return each
-    ids = ", ".join(each.id for each in experiments().values())
+    for experiment in experiments().values():
+        if word.lower() in (experiment.name, experiment.id.lower()):
+            return experiment
+    ids = ", ".join(experiment.id for experiment in experiments().values())
     near = get_close_matches(word.lower(), list(experiments()), n=1)
     hint = f"did you mean {near[0]}?" if near else f"choose from {ids}; ckaudit lab list 'EXP-*' says what they are"
     raise UsageError(f"unknown experiment {word!r}", hint=hint)

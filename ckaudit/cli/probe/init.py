@@ -87,15 +87,15 @@ def _written(found: "Reserved", path: Path, many: int, *, with_held_out: bool) -
     from ckaudit.contract.write import write_atomic
     from ckaudit.probes.passages import encoded
 
-    for each in found.faults.findings():
-        say(f"warning: {each.file}: {each.message}")
+    for finding in found.faults.findings():
+        say(f"warning: {finding.file}: {finding.message}")
     if not found.passages:
         raise CkauditError("no passage is long enough to be cut in two", hint="8 words or tokens are the least")
     try:
         write_atomic(path, encoded(found.passages))
     except OSError as error:
         raise CkauditError(f"cannot write {path}: {error.strerror or error}") from None
-    groups = [each.group for each in found.passages]
+    groups = [passage.group for passage in found.passages]
     inside, outside = groups.count("train"), groups.count("held_out")
     lines = [f"{path}: {inside} passages of the training data, {outside} held out", f"hash {artifact_hash(path)}"]
     lines += [f"left out: {found.seen} held-out passages that the training data holds too"] if found.seen else []

@@ -48,10 +48,10 @@ class Pattern(Struct, frozen=True):
             packed = {(name, each) for name, section in self.tailor.sections.items() for each in section.packed}
             head = recorded | self.recorded
             self.alone[key] = tuple(
-                each
-                for each in checks()
-                if _columns(each) & changed
-                or (each not in self.proved and (_columns(each) & packed or each.members.difference(ENTRIES) & head))
+                check
+                for check in checks()
+                if _columns(check) & changed
+                or (check not in self.proved and (_columns(check) & packed or check.members.difference(ENTRIES) & head))
             )
         return self.alone[key]
 
@@ -81,8 +81,8 @@ def learn(data: bytes, file: str, checked: Checked) -> Pattern | None:
     if tailor is None:
         return None
     known = known_of(Subject(file, checked.document, checked.tables), tailor)
-    recorded = {(name, each) for name, made in checked.tables.items() for each in made.columns}
-    proved = frozenset(each for each in checks() if provable(each, tailor, _columns(each) & recorded))
+    recorded = {(name, column) for name, made in checked.tables.items() for column in made.columns}
+    proved = frozenset(check for check in checks() if provable(check, tailor, _columns(check) & recorded))
     pattern = Pattern(tailor, known, proved, _recorded(checked.document))
     taken = take(pattern, data, file, np.empty(known.width))
     return pattern if taken is not None and taken.checked.findings == checked.findings else None
@@ -233,7 +233,7 @@ class Bulk(Struct):
             return
         for index in np.flatnonzero(_doubtful(self._pattern, self._block, self._numbers)):
             doubt = self._block[index]
-            self._late += [each for each in check_checkpoint(doubt.data, doubt.file).findings if each not in doubt.said]
+            self._late += [finding for finding in check_checkpoint(doubt.data, doubt.file).findings if finding not in doubt.said]
             self._misses += 2
         self._block = []
 

@@ -79,7 +79,7 @@ def known_of(subject: Subject, tailor: Tailor) -> Known:
     shapes = dict(subject.table("weights").recorded("shape"))
     heads = list(map(len, attention.columns["entropy_per_head"])) if ("attention", "entropy_per_head") in places else []
     keys = attention.columns.get("keys", (UNSET,) * len(heads))
-    limits = [math.log(each) if each is not UNSET and each else math.inf for each in keys]
+    limits = [math.log(key) if key is not UNSET and key else math.inf for key in keys]
     sizes = {name: np.array(numels(subject, name), float) for name in NORMS if name in tables}
     return Known(
         slots=slots,
@@ -119,7 +119,7 @@ def _arrays(both: tuple[Any, Any]) -> tuple[Floats, Floats]:
 def _largest(made: SectionColumns) -> Floats:
     """Return the largest number of each entry's type, infinite where it is not known."""
     types = made.columns.get("dtype", (UNSET,) * len(made.names))
-    return np.array([LARGEST.get(str(each).removeprefix("torch."), math.inf) for each in types])
+    return np.array([LARGEST.get(str(type_).removeprefix("torch."), math.inf) for type_ in types])
 
 
 class Sheet(Struct, frozen=True):

@@ -55,7 +55,7 @@ def speed(both: Both, *, share: float = 0.01, parts: int = 10, least: float = 0.
     metric = next((each for each in (step_time, tokens_per_sec) if _is_told(both, each)), None)
     if metric is None:
         return missing(both, "step_time", "tokens_per_sec")
-    left, right = (median(each) for each in _values(both, metric))
+    left, right = (median(value) for value in _values(both, metric))
     band = max(least, quantile(share) * noise_of_speed(both, metric, parts=parts))
     word = lower_is_better(left, right, band * left) if metric is step_time else lower_is_better(-left, -right, band * left)
     what = "seconds a step" if metric is step_time else "tokens per second"
@@ -72,7 +72,7 @@ def speed(both: Both, *, share: float = 0.01, parts: int = 10, least: float = 0.
 
 def noise_of_speed(both: Both, metric: Metric, *, parts: int = 10) -> float:
     """Return the standard deviation of the speed from one part of a run to the next, of both together, over the speed."""
-    return hypot(*(_wobble(each, parts) for each in _values(both, metric)))
+    return hypot(*(_wobble(value, parts) for value in _values(both, metric)))
 
 
 def _values(both: Both, metric: Metric) -> list[Floats]:

@@ -69,4 +69,4 @@ def _spikes(side: Side, jump: float, quiet: int) -> int | None:
         return None
     flags = flagged(excess)[:, 0]
     strong = flags & (np.nan_to_num(relative.values[:, 0], posinf=np.inf) > jump)
-    return sum(each.is_incident for each in incidents(flags, strong, quiet=quiet))
+    return sum(incident.is_incident for incident in incidents(flags, strong, quiet=quiet))

@@ -46,7 +46,7 @@ def stages_of(ledger: Sequence[Object], source: str, notes: Sequence[str]) -> li
         ]
         if not entries:
             continue
-        table = merge(sorted(entries, key=lambda each: each[0])).table
+        table = merge(sorted(entries, key=lambda entry: entry[0])).table
         said = (f"read as {source}: a ledger, which tells the first, the lowest and the last loss of a stage", *notes)
         name = str(record.get("phase_label") or record.get("run_id"))
         runs.append(Imported(table, manifest_of(source, [record], {}, {}), said, source, name))

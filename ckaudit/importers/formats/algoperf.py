@@ -89,7 +89,7 @@ def _taken(table: Parsed, chosen: Mapping[str, int]) -> list[str]:
 
 def _rows_with(table: Parsed, positions: Sequence[int]) -> NDArray[np.bool_]:
     """Return for each row whether any of the columns holds a value there."""
-    known = [table.columns[each].recorded for each in positions]
+    known = [table.columns[position].recorded for position in positions]
     return np.logical_or.reduce(known) if known else np.zeros(len(table.lines), bool)
 
 

@@ -96,7 +96,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 def _named(source: Source, stem: str) -> Source | None:
     """Return the artifact of a folder, the latest first."""
-    names = sorted(each.name for each in source.path.glob(f"{stem}*.json"))
+    names = sorted(path.name for path in source.path.glob(f"{stem}*.json"))
     best = [f"{stem}_latest.json", f"{stem}.json", *reversed(names)]
     return next((found for name in best if (found := source.inside(name)) is not None and not found.is_folder), None)
 
@@ -110,8 +110,8 @@ def _files(source: Source) -> Iterator[Source]:
             yield found
     if (ledger := source.inside(LEDGER)) is not None:
         yield ledger
-    for each in list_folder(source.path).checkpoints:
-        if each.rank is None and (found := source.inside(each.path.name)) is not None:
+    for checkpoint in list_folder(source.path).checkpoints:
+        if checkpoint.rank is None and (found := source.inside(checkpoint.path.name)) is not None:
             yield found
 
 

@@ -76,7 +76,7 @@ def table_of(source: Source, columns: Mapping[str, str]) -> tuple[Parsed, Curves
 
 def wanted_of(header: Sequence[str], choices: Mapping[str, Sequence[int]]) -> set[int]:
     """Return the columns to read: those of `choices`, of single tensors and layers, and where no step is told of epochs."""
-    chosen = {each for positions in choices.values() for each in positions}
+    chosen = {position for positions in choices.values() for position in positions}
     epoch = epoch_of(header)
     axis = {epoch} if epoch is not None and "step" not in choices else set()
     return chosen | axis | {position for position, name in enumerate(header) if place_of(name) is not None}
@@ -97,7 +97,9 @@ def choices_of(header: Sequence[str], columns: Mapping[str, str], shown: str) ->
     mapped = {name: [position] for name, position in resolved(columns, header).items()}
     used = {positions[0] for positions in mapped.values()}
     choices = {
-        name: kept for name, positions in recognised(header).items() if (kept := [each for each in positions if each not in used])
+        name: kept
+        for name, positions in recognised(header).items()
+        if (kept := [position for position in positions if position not in used])
     } | mapped
     if not set(choices) - {"step", "time"} and not any(place_of(name) for name in header):
         raise UnreadableError(
@@ -123,7 +125,7 @@ def curves_of(table: Parsed, choices: Mapping[str, Sequence[int]]) -> Curves:
         series[name] = values
     drop_other_clock(series)
     steps, said = _steps(table, series, chosen, choices.get("step", ()))
-    used = {each for positions in choices.values() for each in positions}
+    used = {position for positions in choices.values() for position in positions}
     layers = {table.header[each]: column for each, column in table.columns.items() if each not in used and each != epoch}
     passed = _passed_over(table.header, chosen, choices, table.columns)
     notes = [*taken({name: table.header[each] for name, each in chosen.items()}, many="columns"), *passed, *said, *notes]
@@ -159,6 +161,6 @@ def _passed_over(
     notes = []
     for name, positions in choices.items():
         if len(positions) > 1:
-            others = [header[each] for each in positions if each != chosen[name]]
+            others = [header[position] for position in positions if position != chosen[name]]
             notes.append(could_be(name, others))
     return notes + left_out([name or "(no name)" for position, name in enumerate(header) if position not in read])

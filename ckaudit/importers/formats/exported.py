@@ -123,8 +123,8 @@ def _lines(table: Any) -> LineTable:
     numbers = [name for name in names if name not in FIRST and not name.endswith(WORDS)]
     words = [name for name in names if name.endswith(WORDS)]
     columns = [table.column(name).combine_chunks() for name in numbers]
-    values = np.array([each.to_numpy(zero_copy_only=False)[order] for each in columns], np.float64)
-    known = np.array([each.is_valid().to_numpy(zero_copy_only=False)[order] for each in columns], bool)
+    values = np.array([column.to_numpy(zero_copy_only=False)[order] for column in columns], np.float64)
+    known = np.array([column.is_valid().to_numpy(zero_copy_only=False)[order] for column in columns], bool)
     shape = len(numbers), len(steps)
     texts = {name.removesuffix(WORDS): _words(table.column(name).to_pylist(), order) for name in words}
     return LineTable(steps, sessions, tuple(numbers), values.reshape(shape), known.reshape(shape), texts)

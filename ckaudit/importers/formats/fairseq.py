@@ -113,9 +113,9 @@ def _numbered(data: bytes) -> Iterator[tuple[int, re.Match[bytes]]]:
 def _of_sets(sets: list[str]) -> dict[str, As]:
     """Return what the members of validation sets are: that of `valid` is the whole, others are parts."""
     made = {}
-    for each in sets:
-        made[f"{each}_loss"] = As("val_loss" if each == "valid" else f"slice_val_loss/{each}")
-        made[f"{each}_ppl"] = As("val_ppl" if each == "valid" else "")
+    for set_ in sets:
+        made[f"{set_}_loss"] = As("val_loss" if set_ == "valid" else f"slice_val_loss/{set_}")
+        made[f"{set_}_ppl"] = As("val_ppl" if set_ == "valid" else "")
     return made
 
 

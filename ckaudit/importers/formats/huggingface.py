@@ -91,7 +91,7 @@ def _state_in(source: Source) -> Source | None:
     """Return the trainer state in a folder, else the one of its latest checkpoint; None where there is neither."""
     if not source.is_folder:
         return None
-    folders = (each.name for each in source.path.glob("checkpoint-*") if (each / FILE).is_file())
+    folders = (path.name for path in source.path.glob("checkpoint-*") if (path / FILE).is_file())
     names = [FILE, *(f"{name}/{FILE}" for name in sorted(folders, key=_checkpoint, reverse=True))]
     return next((found for name in names if (found := source.inside(name)) is not None), None)
 

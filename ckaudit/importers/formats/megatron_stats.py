@@ -96,7 +96,7 @@ def _files(source: Source) -> Iterator[Source]:
         return
     whole = (source.inside("training_stats") or source).path
     for folder in sorted(each for each in (whole, *whole.iterdir()) if _FOLDERS.fullmatch(each.name)):
-        for path in sorted(folder.glob("rank*.jsonl"), key=lambda each: (len(each.name), each.name)):
+        for path in sorted(folder.glob("rank*.jsonl"), key=lambda path: (len(path.name), path.name)):
             found = source.inside(str(path.relative_to(source.path)))
             if found is not None and not found.is_folder:
                 yield found
@@ -199,7 +199,7 @@ def _take_experts(layers: Layers, record: Mapping[str, Any]) -> None:
     if step is None or depth is None or not isinstance(batches, list):
         return
     block = "" if record.get("block") in (None, "decoder") else f"{writable(str(record['block']))}.{record.get('mtp_idx', 0)}."
-    rows = [each for each in batches if isinstance(each, list) and each and len(each) == len(batches[0])]
+    rows = [batch for batch in batches if isinstance(batch, list) and batch and len(batch) == len(batches[0])]
     for expert, tokens in enumerate(zip(*rows, strict=True)):
-        known = [count for each in tokens if (count := number(each)) is not None]
+        known = [count for token in tokens if (count := number(token)) is not None]
         layers.put(step, "moe", f"{block}layer.{depth}", "counts", sum(known), index=expert)

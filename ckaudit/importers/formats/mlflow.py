@@ -50,7 +50,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UsageError: Where `columns` names what is not there.
     """
     folders = list(_runs(source))
-    active = [each for each in folders if each[1].get("lifecycle_stage") != "deleted"] or folders
+    active = [folder for folder in folders if folder[1].get("lifecycle_stage") != "deleted"] or folders
     found = [_tracked(folder, meta) for folder, meta in active[:MAX_RUNS]]
     named(found)
     if len(active) < len(folders):
@@ -119,8 +119,8 @@ def _take(points: Points, name: str, file: Source, odd: _Odd) -> None:
     lines = whole.count("\n") + 1
     if len(fields) == 3 * lines:
         try:
-            times = [int(each) / 1000 for each in fields[0::3]]
-            points.extend(name, [int(each) for each in fields[2::3]], [float(each) for each in fields[1::3]], _forward(times))
+            times = [int(field) / 1000 for field in fields[0::3]]
+            points.extend(name, [int(field) for field in fields[2::3]], [float(field) for field in fields[1::3]], _forward(times))
         except (ValueError, OverflowError):
             pass
         else:

@@ -119,7 +119,7 @@ def _chosen(points: _Points, columns: Mapping[str, str]) -> dict[str, str]:
     """Return the path of each catalogue name: the one that the user mapped, else the first that is known, with most points."""
     paths = [path for path in points.series if not path.startswith(_OF_NEPTUNE)]
     chosen: dict[str, str] = {}
-    for path in sorted(paths, key=lambda each: -sum(len(steps) for steps, _, _ in points.series[each])):
+    for path in sorted(paths, key=lambda path: -sum(len(steps) for steps, _, _ in points.series[path])):
         if (name := name_of(path, _NAMES)) and name not in ("step", "time"):
             chosen.setdefault(name, path)
     names = list(points.series)
@@ -153,7 +153,7 @@ def _whole(parts: Sequence[tuple[NDArray[np.int64], Numbers, Numbers]]) -> tuple
 
 
 def _end_to_end(columns: Sequence[Numbers]) -> Numbers:
-    return Numbers(np.concatenate([each.values for each in columns]), np.concatenate([each.recorded for each in columns]))
+    return Numbers(np.concatenate([column.values for column in columns]), np.concatenate([column.recorded for column in columns]))
 
 
 def _describe(made: Imported, points: _Points, own: str) -> None:

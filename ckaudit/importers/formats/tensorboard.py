@@ -94,7 +94,7 @@ def _is_events(file: Source) -> bool:
 def _part(name: str, files: list[Source]) -> EventFolder:
     """Read the files of a folder in the order of their times."""
     reading = _Reading(EventFolder(name, Points()))
-    for file in sorted(files, key=lambda each: (_first_time(each), each.path.name)):
+    for file in sorted(files, key=lambda file: (_first_time(file), file.path.name)):
         _read_file(reading, file.shown, Source(file.path).data)
     if len(files) > 1:
         reading.part.notes.append(f"{len(files):,} event files in the order of their times: the program was started again")

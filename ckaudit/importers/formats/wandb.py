@@ -91,10 +91,10 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
             _read_log(runs, file)
         else:
             _read_history(runs.setdefault(file.path.as_posix(), _Run(RowCollector("W&B"))), file)
-    with_rows = [each for each in runs.values() if len(each.rows)]
+    with_rows = [run for run in runs.values() if len(run.rows)]
     if not with_rows:
         raise UnreadableError(f"{source.shown} is of W&B, but no call of log is in it", hint="Look whether the run got that far.")
-    made = [_tracked(each, columns) for each in with_rows]
+    made = [_tracked(row, columns) for row in with_rows]
     if len(files) == MAX_FILES:
         made[0].notes.append(f"only the first {MAX_FILES:,} logs were read: name the folder of a run")
     named(made)

@@ -61,7 +61,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     runs = [(name, _curves(table, chart, metrics, columns)) for name, metrics in chart.runs.items()]
     named = [(name, curves) for name, curves in runs if any(column.count for column in curves.series.values())]
     if not named:
-        metrics = list(dict.fromkeys(metric for each in chart.runs.values() for metric in each))
+        metrics = list(dict.fromkeys(metric for run in chart.runs.values() for metric in run))
         raise UnreadableError(
             f"{source.shown} is a chart of {listed(metrics)}, which no common name says what it is, or which holds no value",
             hint="Name it, as in --map loss=METRIC.",

@@ -50,7 +50,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     rates = [header.index(name) for name in _RATES if name in header]
     single = ({"learning_rate": rates[0]} if rates else {}) | resolved(columns, header)
     epoch = epoch_of(header)
-    wanted = {*single.values(), *(each for parts in sums.values() for each in parts), *([] if epoch is None else [epoch])}
+    wanted = {*single.values(), *(part for parts in sums.values() for part in parts), *([] if epoch is None else [epoch])}
     table = parsed(source.data, source.shown, header, wanted, delimiter)
     series = {name: _sum(table, parts) for name, parts in sums.items()}
     series |= {name: table.columns[position] for name, position in single.items()}
@@ -85,6 +85,6 @@ def _sum(table: Parsed, positions: Sequence[int]) -> Numbers:
 def _taken(header: Sequence[str], sums: Mapping[str, Sequence[int]], single: Mapping[str, int]) -> list[str]:
     pairs = [f"{name} as {' + '.join(header[position] for position in parts)}" for name, parts in sums.items()]
     pairs += [f"{name} from {header[position]}" for name, position in single.items()]
-    used = {*single.values(), *(each for parts in sums.values() for each in parts), epoch_of(header)}
+    used = {*single.values(), *(part for parts in sums.values() for part in parts), epoch_of(header)}
     left = [name for position, name in enumerate(header) if position not in used]
     return [f"taken: {', '.join(pairs)}", *left_out(left)]

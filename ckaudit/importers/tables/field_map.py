@@ -62,7 +62,7 @@ def is_of_layer(key: str, names: Names) -> bool:
 
 
 def _unwrapped(key: str) -> str:
-    return next((key.removeprefix(each) for each in WRAPPERS if key.startswith(each)), key)
+    return next((key.removeprefix(wrapper) for wrapper in WRAPPERS if key.startswith(wrapper)), key)
 
 
 def name_of(key: str, names: Names) -> str:

@@ -58,7 +58,7 @@ def sniffed(head: bytes) -> tuple[str, list[str], list[list[str]]] | None:
     if not lines or lines[0].lstrip()[:1] in ("{", "[", "<"):
         return None
     rows = {mark: list(csv.reader(lines, delimiter=mark)) for mark in DELIMITERS}
-    mark = max(DELIMITERS, key=lambda each: len(rows[each][0]))
+    mark = max(DELIMITERS, key=lambda delimiter: len(rows[delimiter][0]))
     header = names_of(rows[mark][0])
     if len(header) < 2 or any(number(name) is not None for name in header):
         return None

@@ -48,7 +48,7 @@ def troubles_of(sightings: Sequence[Sighting], lines: Sequence[int]) -> list[Tro
         sightings: In the order of the log.
         lines: Numbers of the lines of steps, rising.
     """
-    rows = np.searchsorted(np.asarray(lines, np.int64), [each.line for each in sightings], side="right") - 1
+    rows = np.searchsorted(np.asarray(lines, np.int64), [sighting.line for sighting in sightings], side="right") - 1
     found: list[Trouble] = []
     latest: dict[str, Trouble] = {}
     for each, row in zip(sightings, np.maximum(rows, 0).tolist(), strict=True):
@@ -66,8 +66,8 @@ def _later(one: Sighting, other: Sighting) -> bool:
 
 def _causes(troubles: Sequence[Trouble]) -> list[Trouble]:
     """Leave out what only says that something happened, where other lines between the same two steps say what."""
-    told = {each.row for each in troubles if not all(line.consequence for line in each.seen)}
-    return [each for each in troubles if each.row not in told or not all(line.consequence for line in each.seen)]
+    told = {trouble.row for trouble in troubles if not all(line.consequence for line in trouble.seen)}
+    return [trouble for trouble in troubles if trouble.row not in told or not all(line.consequence for line in trouble.seen)]
 
 
 def add_rates(run: TextRun, troubles: Sequence[Trouble], clock: Floats | None) -> list[str]:
@@ -79,8 +79,8 @@ def add_rates(run: TextRun, troubles: Sequence[Trouble], clock: Floats | None) -
         clock: Time of each line, shape (N,), rising; None where nothing tells of time.
     """
     notes = [f"errors: {said}" for said in _said(troubles)]
-    lost = [each for each in troubles if each.kind == HEARTBEAT]
-    others = [each for each in troubles if each.kind != HEARTBEAT]
+    lost = [trouble for trouble in troubles if trouble.kind == HEARTBEAT]
+    others = [trouble for trouble in troubles if trouble.kind != HEARTBEAT]
     size = sum(len(part.rows.steps) for part in run.parts)
     if lost:
         missing = np.zeros(size)
@@ -90,9 +90,9 @@ def add_rates(run: TextRun, troubles: Sequence[Trouble], clock: Floats | None) -
     if others and clock is None:
         notes.append("the log tells no times, so its errors were not counted by the day")
     elif others and clock is not None:
-        for kind in dict.fromkeys(each.kind for each in others):
-            rows = np.array([each.row for each in others if each.kind == kind], np.int64)
-            times = np.array([each.time or clock[each.row] for each in others if each.kind == kind])
+        for kind in dict.fromkeys(other.kind for other in others):
+            rows = np.array([other.row for other in others if other.kind == kind], np.int64)
+            times = np.array([other.time or clock[other.row] for other in others if other.kind == kind])
             _spread(run, f"error_event_rate/{kind}", of_last_day(rows, times, clock))
     return notes
 
@@ -152,7 +152,7 @@ def _spread(run: TextRun, name: str, values: Floats) -> None:
 
 def _note(kind: str, troubles: Sequence[Trouble]) -> str:
     """Say how often, and quote the first line."""
-    seen = [line for each in troubles for line in each.seen]
+    seen = [line for trouble in troubles for line in trouble.seen]
     first = seen[0]
     at = "" if first.mark.time is None else f" at {datetime.fromtimestamp(first.mark.time, UTC):%Y-%m-%d %H:%M:%S}"
     who = f" on {first.mark.who}" if first.mark.who else ""
@@ -164,8 +164,8 @@ def _note(kind: str, troubles: Sequence[Trouble]) -> str:
 
 
 def _said(troubles: Sequence[Trouble]) -> list[str]:
-    kinds = dict.fromkeys(each.kind for each in troubles)
-    return [_note(kind, [each for each in troubles if each.kind == kind]) for kind in kinds]
+    kinds = dict.fromkeys(trouble.kind for trouble in troubles)
+    return [_note(kind, [trouble for trouble in troubles if trouble.kind == kind]) for kind in kinds]
 
 
 def summary_of(sightings: Sequence[Sighting], *, most: int = 4) -> str:

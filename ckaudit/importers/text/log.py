@@ -83,7 +83,7 @@ def _imported(run: TextRun, number: int, runs: Sequence[TextRun], found: Scan, m
     several = [f"the file holds {len(runs)} runs, this is number {number + 1}"] if len(runs) > 1 else []
     clock, doubt = clock_of(run.parts)
     lines = np.maximum.accumulate(np.concatenate([part.rows.origin.lines for part in run.parts]))
-    troubles = troubles_of([each for each in found.sightings if begin < each.line < end], lines.tolist())
+    troubles = troubles_of([sighting for sighting in found.sightings if begin < sighting.line < end], lines.tolist())
     errors = add_rates(run, troubles, clock)
     timing = _add_times(run, clock, manifest, facts)
     table = table_of(run)

@@ -29,9 +29,9 @@ def described(name: str, identity: str, series: Mapping[str, Series]) -> Tracked
 
 def named(runs: Sequence[Tracked]) -> None:
     """Give runs of one name a number; a single run needs none."""
-    counts = Counter(each.name for each in runs)
+    counts = Counter(run.name for run in runs)
     seen: Counter[str] = Counter()
-    for each in runs:
-        seen[each.name] += 1
-        if counts[each.name] > 1:
-            each.name = f"{each.name} ({seen[each.name]})"
+    for run in runs:
+        seen[run.name] += 1
+        if counts[run.name] > 1:
+            run.name = f"{run.name} ({seen[run.name]})"

@@ -133,9 +133,9 @@ def _finite_or_not(value: float) -> float:
 
 def _numbers(values: Any) -> list[float]:
     """Return a list of numbers; empty: it is none."""
-    if not isinstance(values, list) or not all(isinstance(each, int | float) for each in values):
+    if not isinstance(values, list) or not all(isinstance(value, int | float) for value in values):
         return []
-    return [_finite_or_not(each) for each in values]
+    return [_finite_or_not(value) for value in values]
 
 
 def _carried(series: Series, rows: int) -> Whole:

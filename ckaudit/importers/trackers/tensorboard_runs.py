@@ -62,7 +62,8 @@ def tracked_runs(parts: Sequence[EventFolder]) -> list[Tracked]:
     for folder, (home, _) in homes.items():
         runs.setdefault(home, []).append(folder)
     return [
-        _tracked(home, [(by_folder[each], homes[each][1], series[each]) for each in folders]) for home, folders in runs.items()
+        _tracked(home, [(by_folder[folder], homes[folder][1], series[folder]) for folder in folders])
+        for home, folders in runs.items()
     ]
 
 
@@ -78,7 +79,7 @@ def _home(folder: str, series: dict[str, dict[str, Series]]) -> tuple[str, str |
         return parent, f"{_SIDES[own]}/"
     if parent not in series:
         return folder, ""
-    if own.replace(".", "").isdecimal() and all(len(each.steps) == 1 for each in tags.values()):
+    if own.replace(".", "").isdecimal() and all(len(tag.steps) == 1 for tag in tags.values()):
         return parent, None
     return folder, ""
 

@@ -131,7 +131,7 @@ def _chosen(found: Tracked, mapped: Mapping[str, str]) -> tuple[dict[str, str], 
     for name, positions in recognised(names).items():
         if name in own or name in _NO_CURVE:
             continue
-        several = [names[each] for each in positions]
+        several = [names[position] for position in positions]
         chosen[name] = max(several, key=lambda foreign: len(found.series[foreign].steps))
         if len(several) > 1:
             others = [each for each in several if each != chosen[name]]

@@ -45,7 +45,7 @@ def gather(python: str, recipes: Sequence[Recipe], cache: Path, *, jobs: int, on
     done = []
     with ThreadPoolExecutor(jobs) as pool:
         try:
-            for ended in as_completed([pool.submit(_one, python, each, cache) for each in recipes]):
+            for ended in as_completed([pool.submit(_one, python, recipe, cache) for recipe in recipes]):
                 done.append(ended.result())
                 on_done(done[-1])
         finally:

@@ -56,8 +56,8 @@ def arguments(log: Path) -> list[str]:
 def read(printed: str) -> Answer:
     """Return the gravest severity, and the causes named by the findings that count, gravest first."""
     findings = json.loads(printed)[0]["findings"]
-    levels = [LEVELS[each["severity"]] for each in findings]
-    found = [each for severity in ("critical", "warning") for each in findings if each["severity"] == severity]
+    levels = [LEVELS[finding["severity"]] for finding in findings]
+    found = [finding for severity in ("critical", "warning") for finding in findings if finding["severity"] == severity]
     worst: Level = next((level for level in ("fail", "warn") if level in levels), "clean")
     return worst, [cause for each in found for cause in (each["likely_causes"] or [each["title"]])]
 

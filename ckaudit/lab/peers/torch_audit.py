@@ -53,8 +53,8 @@ class TorchAudit:
         """Return each finding once, as it was at the first step that had it; the gravest first."""
         self._auditor.unpatch()
         once: dict[str, Any] = {}
-        for each in self._auditor.finish().findings:
-            once.setdefault(each.get_fingerprint(), each)
+        for finding in self._auditor.finish().findings:
+            once.setdefault(finding.get_fingerprint(), finding)
         found = sorted(once.values(), key=lambda each: list(LEVELS).index(each.severity.value))
         return [(each.severity.value, f"{each.rule_id} {each.message}") for each in found]
 

@@ -66,8 +66,8 @@ class Torchmortem:
         """Return insights, which name root causes, then findings, which it sorts by severity."""
         self._autopsy.detach()
         report = self._autopsy.get_report()
-        insights = [("insight", f"{each.title}: {each.summary}") for each in report.insights]
-        return insights + [(each.severity.name.lower(), f"{each.title}: {each.summary}") for each in report.findings]
+        insights = [("insight", f"{insight.title}: {insight.summary}") for insight in report.insights]
+        return insights + [(finding.severity.name.lower(), f"{finding.title}: {finding.summary}") for finding in report.findings]
 
 
 TORCHMORTEM = InLoopPeer(

@@ -184,8 +184,8 @@ def rivals(
     scores = [our_score(outcomes, controls, bare=bare)] if peers or ridden or bare else []
     scores += [_scored(peer, heard) for peer in peers]
     if ridden and len(ridden) < len(heard):
-        at = [each for each in outcomes if (each.name, each.seed) in ridden]
-        scores.append(our_score(at, [each for each in controls if (each.name, each.seed) in ridden], bare=bare))
+        at = [outcome for outcome in outcomes if (outcome.name, outcome.seed) in ridden]
+        scores.append(our_score(at, [control for control in controls if (control.name, control.seed) in ridden], bare=bare))
     return scores + [_scored(peer, heard) for peer in attached if any(peer.name in others for others in heard.values())]
 
 
@@ -222,7 +222,7 @@ def is_right(said: PeerVerdict, fault: Fault) -> bool:
 
 def our_score(outcomes: Sequence[FaultOutcome], controls: Sequence[ControlOutcome], *, bare: bool) -> PeerScore:
     """Add up what our auditor said by the same measure: sev0 and sev1 fail a run, sev2 warns of it."""
-    ill = [each for each in outcomes if not each.harmless]
+    ill = [outcome for outcome in outcomes if not outcome.harmless]
     return PeerScore(
         name="ckaudit",
         version=__version__,
@@ -233,7 +233,7 @@ def our_score(outcomes: Sequence[FaultOutcome], controls: Sequence[ControlOutcom
         right_kind=share(sum(each.detected for each in ill), len(ill)),
         first_right=share(sum(each.first_right for each in ill), len(ill)),
         top3=share(sum(each.top3 for each in ill), len(ill)),
-        healthy_failed=share(sum(bool(each.grave) for each in controls), len(controls)),
-        healthy_flagged=share(sum(bool(each.grave or each.sev2) for each in controls), len(controls)),
-        errors=sum(bool(each.error) for each in outcomes) + sum(bool(each.error) for each in controls),
+        healthy_failed=share(sum(bool(control.grave) for control in controls), len(controls)),
+        healthy_flagged=share(sum(bool(control.grave or control.sev2) for control in controls), len(controls)),
+        errors=sum(bool(outcome.error) for outcome in outcomes) + sum(bool(control.error) for control in controls),
     )

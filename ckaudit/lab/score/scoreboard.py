@@ -165,13 +165,13 @@ class Score(Struct, frozen=True, kw_only=True):
 
 def board(split: Split, outcomes: Sequence[FaultOutcome], controls: Sequence[ControlOutcome]) -> Board:
     """Add the outcomes of a split up."""
-    harmful = [each for each in outcomes if not each.harmless]
+    harmful = [outcome for outcome in outcomes if not outcome.harmless]
     return Board(
         split=split,
         all=faults("all", harmful),
         groups=_by(harmful, lambda each: each.group),
         faults=_by(harmful, lambda each: each.name),
-        harmless=_harmless([each for each in outcomes if each.harmless]),
+        harmless=_harmless([outcome for outcome in outcomes if outcome.harmless]),
         healthy=_healthy(controls),
         baseline=_baseline(harmful),
         outcomes=list(outcomes),
@@ -181,46 +181,46 @@ def board(split: Split, outcomes: Sequence[FaultOutcome], controls: Sequence[Con
 
 def faults(name: str, outcomes: Sequence[FaultOutcome]) -> Faults:
     """Add outcomes up under a name."""
-    placed = [each for each in outcomes if each.place_right is not None]
-    wrong = Counter(each.cause or "-" for each in outcomes if not each.first_right)
+    placed = [outcome for outcome in outcomes if outcome.place_right is not None]
+    wrong = Counter(outcome.cause or "-" for outcome in outcomes if not outcome.first_right)
     return Faults(
         name=name,
-        detected=_share(each.detected for each in outcomes),
-        first_right=_share(each.first_right for each in outcomes),
-        acceptable=_share(each.acceptable for each in outcomes),
-        top3=_share(each.top3 for each in outcomes),
+        detected=_share(outcome.detected for outcome in outcomes),
+        first_right=_share(outcome.first_right for outcome in outcomes),
+        acceptable=_share(outcome.acceptable for outcome in outcomes),
+        top3=_share(outcome.top3 for outcome in outcomes),
         place_right=_share(bool(each.place_right) for each in placed),
-        false=_share(bool(each.false) for each in outcomes),
-        delay_steps=_median(each.delay_steps for each in outcomes),
-        delay_checkpoints=_median(each.delay_checkpoints for each in outcomes),
+        false=_share(bool(outcome.false) for outcome in outcomes),
+        delay_steps=_median(outcome.delay_steps for outcome in outcomes),
+        delay_checkpoints=_median(outcome.delay_checkpoints for outcome in outcomes),
         causes=tuple(cause for cause, _ in sorted(wrong.items(), key=lambda item: (-item[1], item[0]))),
     )
 
 
 def _by(outcomes: Sequence[FaultOutcome], key: Callable[[FaultOutcome], str]) -> list[Faults]:
-    return [faults(name, [each for each in outcomes if key(each) == name]) for name in sorted(set(map(key, outcomes)))]
+    return [faults(name, [outcome for outcome in outcomes if key(outcome) == name]) for name in sorted(set(map(key, outcomes)))]
 
 
 def _harmless(outcomes: Sequence[FaultOutcome]) -> Harmless:
     return Harmless(
-        noted=_share(each.noted for each in outcomes),
-        flagged=_share(each.detected for each in outcomes),
-        false=_share(bool(each.false) for each in outcomes),
+        noted=_share(outcome.noted for outcome in outcomes),
+        flagged=_share(outcome.detected for outcome in outcomes),
+        false=_share(bool(outcome.false) for outcome in outcomes),
     )
 
 
 def _healthy(controls: Sequence[ControlOutcome]) -> Healthy:
-    rules = Counter(rule for each in controls for rule in {*each.grave, *each.sev2})
+    rules = Counter(rule for control in controls for rule in {*control.grave, *control.sev2})
     return Healthy(
-        grave=_share(bool(each.grave) for each in controls),
-        sev2=_share(bool(each.sev2) for each in controls),
-        notes=_share(bool(each.notes) for each in controls),
+        grave=_share(bool(control.grave) for control in controls),
+        sev2=_share(bool(control.sev2) for control in controls),
+        notes=_share(bool(control.notes) for control in controls),
         rules=dict(sorted(rules.items(), key=lambda item: (-item[1], item[0]))),
     )
 
 
 def _baseline(outcomes: Sequence[FaultOutcome]) -> MajorityBaseline | None:
-    truths = Counter(each.truth for each in outcomes)
+    truths = Counter(outcome.truth for outcome in outcomes)
     if not truths:
         return None
     cause, hits = min(truths.items(), key=lambda item: (-item[1], item[0]))

@@ -116,7 +116,7 @@ def verdict(triaged: Report, validated: Report | None = None, *, checkpoints: tu
     first = triaged.diagnoses[0] if triaged.diagnoses else None
     return Verdict(
         seen=tuple(_seen(finding) for finding in findings.values()),
-        causes=tuple(each.cause for each in triaged.diagnoses),
+        causes=tuple(diagnosis.cause for diagnosis in triaged.diagnoses),
         places=_places(first) if first else (),
         checkpoints=checkpoints,
     )

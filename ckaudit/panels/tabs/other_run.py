@@ -38,9 +38,9 @@ def other_run(board: Board) -> tuple[Answered, str]:
     board.put(_answers(pair))
     board.put(_propagation(pair.propagation))
     for measure in dict.fromkeys(drift.measure for drift in pair.drifts):
-        board.put(_drifts(measure, [each for each in pair.drifts if each.measure == measure]))
-    for each in pair.answers:
-        board.lack(f"{each.title} {each.message}" if each.word in ("not_recorded", "incomparable") else "")
+        board.put(_drifts(measure, [drift for drift in pair.drifts if drift.measure == measure]))
+    for answer in pair.answers:
+        board.lack(f"{answer.title} {answer.message}" if answer.word in ("not_recorded", "incomparable") else "")
     unlike = [each.message for each in pair.unlike[:3]]
     which = [f"the first is {pair.left}, the second {pair.right}"] if unlike else []
     return WORDS[pair.word], "; ".join([pair.verdict, *unlike, *which])
@@ -49,9 +49,9 @@ def other_run(board: Board) -> tuple[Answered, str]:
 def _answers(pair: Pair) -> Chart | None:
     """Return every question with a number of both runs as the ratio of the second to the first."""
     both = [
-        (each.question, float(each.left), float(each.right))
-        for each in pair.answers
-        if isinstance(each.left, int | float) and isinstance(each.right, int | float) and each.left
+        (answer.question, float(answer.left), float(answer.right))
+        for answer in pair.answers
+        if isinstance(answer.left, int | float) and isinstance(answer.right, int | float) and answer.left
     ]
     if not both:
         return None
@@ -87,8 +87,8 @@ def _propagation(departures: list[Departure], *, most: int = 40) -> Chart | None
 
 
 def _drifts(measure: str, drifts: list[Drift]) -> Chart:
-    names = [f"{each.where or each.section} at step {each.step}" for each in drifts]
-    values = [each.value for each in drifts]
+    names = [f"{drift.where or drift.section} at step {drift.step}" for drift in drifts]
+    values = [drift.value for drift in drifts]
     return Chart(
         id=f"both_{measure}",
         title=f"Which parts are farthest apart, by {measure.replace('_', ' ')}?",

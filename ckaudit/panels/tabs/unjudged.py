@@ -15,7 +15,7 @@ from ckaudit.panels.tab_builder import Board
 def unjudged(board: Board) -> tuple[Answered, str]:
     """What could not be judged?"""
     checks = board.scene.report.checks
-    skipped = [each for each in checks if each.outcome in ("skipped", "error")]
+    skipped = [check for check in checks if check.outcome in ("skipped", "error")]
     counts = Counter(each.reason or "broke" for each in skipped)
     if counts:
         board.put(_bars("skipped", "Why were rules skipped?", dict(counts.most_common()), "rules"))

@@ -39,7 +39,7 @@ class RankNoise:
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], guard: Guard, *, most: int = MOST) -> None:
-        self._parameters = {id(each): each for each in parameters if each.requires_grad}
+        self._parameters = {id(parameter): parameter for parameter in parameters if parameter.requires_grad}
         self._stride = common_stride(self._parameters.values(), most)
         self._guard = guard
         self._own: dict[int, Tensor] = {}
@@ -51,7 +51,7 @@ class RankNoise:
         """Look at the backward passes from now on."""
         if not self._handles:
             parameters: list[Any] = [*self._parameters.values()]  # torch gives the method no types
-            self._handles = [each.register_post_accumulate_grad_hook(self._accumulated) for each in parameters]
+            self._handles = [parameter.register_post_accumulate_grad_hook(self._accumulated) for parameter in parameters]
 
     def take(self) -> Pair | None:
         """Stop looking, and return what was seen; None where no backward pass was, or none that averaged."""

@@ -58,11 +58,11 @@ def parameter_hash(parameters: Iterable[Tensor]) -> str | None:
     once, where it is. Two changes in one tensor that cancel each other are not seen.
     """
     sums = [_sum_of_bits(tensor) for tensor in parameters if not tensor.is_meta]
-    return bytes_hash(torch.stack([each.to(sums[0].device) for each in sums])) if sums else None
+    return bytes_hash(torch.stack([sum_.to(sums[0].device) for sum_ in sums])) if sums else None
 
 
 def _is_held_whole(tensor: Array) -> bool:
-    return not is_sharded(tensor) or all(each.is_replicate() for each in tensor.placements)
+    return not is_sharded(tensor) or all(placement.is_replicate() for placement in tensor.placements)
 
 
 def _sum_of_bits(tensor: Tensor) -> Tensor:

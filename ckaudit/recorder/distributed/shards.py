@@ -159,12 +159,14 @@ class Shards:
 
     def _summed(self, gradient: Array) -> Array:
         """Return a gradient of which no rank holds a mere summand."""
-        if not is_sharded(gradient) or not any(each.is_partial() for each in gradient.placements):
+        if not is_sharded(gradient) or not any(placement.is_partial() for placement in gradient.placements):
             return gradient
         from torch.distributed.tensor import Replicate
 
         with self._leaving_on_failure(), torch.no_grad():
-            return gradient.redistribute(placements=[Replicate() if each.is_partial() else each for each in gradient.placements])
+            return gradient.redistribute(
+                placements=[Replicate() if placement.is_partial() else placement for placement in gradient.placements]
+            )
 
     def _whole(self, tensor: Array) -> Array:
         if not is_sharded(tensor):

@@ -60,7 +60,7 @@ def commit(start: Path | None = None) -> str | None:
     """
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     starts = [start] if start else [*([Path(main).parent] if main else []), Path.cwd()]
-    for folder in (parent for each in starts for parent in (each.absolute(), *each.absolute().parents)):
+    for folder in (parent for start in starts for parent in (start.absolute(), *start.absolute().parents)):
         if (folder / ".git").exists():
             return _head(folder / ".git")
     return None
@@ -148,7 +148,7 @@ def tokenizer_hash(given: Any) -> str:
         special = getattr(given, "special_tokens_map", {})
         return text_hash(json.dumps({"vocabulary": given.get_vocab(), "special": special}, default=str))
     if hasattr(given, "token_byte_values") and hasattr(given, "name"):
-        values = b"".join(len(each).to_bytes(4, "big") + each for each in given.token_byte_values())
+        values = b"".join(len(value).to_bytes(4, "big") + value for value in given.token_byte_values())
         return f"sha256:{hashlib.sha256(given.name.encode() + values).hexdigest()}"
     raise TypeError(f"a {type(given).__name__} is no tokenizer that is known; give the path of its file")
 
@@ -161,7 +161,7 @@ def _of_path(path: Path) -> str:
     files = sorted({each for pattern in _TOKENIZER_FILES for each in path.glob(pattern) if each.is_file()})
     if not files:
         return artifact_hash(path)  # it says what is wrong, or is a folder of something else
-    return text_hash("".join(f"{artifact_hash(each)}  {each.name}\n" for each in files))
+    return text_hash("".join(f"{artifact_hash(file)}  {file.name}\n" for file in files))
 
 
 def _without_state(text: str) -> str:

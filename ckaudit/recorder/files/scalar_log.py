@@ -73,7 +73,7 @@ def plain(value: Any) -> float | str | bool | None:
         ValueError: If ranks hold parts of it; `value.full_tensor()` is the whole.
     """
     if is_sharded(value):
-        if not all(each.is_replicate() for each in value.placements):
+        if not all(placement.is_replicate() for placement in value.placements):
             raise ValueError("each rank has only a part of it")
         value = local(value)
     if hasattr(value, "item"):

@@ -41,7 +41,7 @@ def may_route(model: nn.Module, name: str) -> bool:
 def told(model: nn.Module, name: str, names: Iterable[str]) -> int | None:
     """Return a whole number that a module, or the one around it, has under one of these names; None where neither has."""
     owners = [model.get_submodule(each) for each in (name, name.rpartition(".")[0])] if name else [model]
-    found = (getattr(owner, each, None) for owner in owners for each in names)
+    found = (getattr(owner, name, None) for owner in owners for name in names)
     return next((value for value in found if isinstance(value, int) and value > 0), None)
 
 

@@ -21,7 +21,10 @@ def render(found: Autopsy, view: View) -> str:
         blocks += ["**Afterwards**", "\n".join(f"- {text(line)}" for line in after)]
     if found.findings:
         lines = [finding(each) for each in found.findings]
-        lines += [f"cause: {each.title.rstrip('.')} ({likelihood(each.confidence)}). {each.knob}" for each in found.diagnoses]
+        lines += [
+            f"cause: {diagnosis.title.rstrip('.')} ({likelihood(diagnosis.confidence)}). {diagnosis.knob}"
+            for diagnosis in found.diagnoses
+        ]
         blocks += ["**Triage finds in these steps**", "\n".join(f"- {text(line)}" for line in lines)]
     blocks += [others(found)] if others(found) else []
     box = f"{box_of(found)} of steps {found.steps[0]} to {found.steps[-1]}, {found.tensors} tensors"

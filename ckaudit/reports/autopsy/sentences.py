@@ -26,8 +26,8 @@ def title(found: Autopsy) -> str:
 def lines_of(moment: Moment, *, verbose: bool) -> Iterator[str]:
     """Yield what left its range at one step: of many of a kind the farthest speaks for all."""
     groups: dict[tuple[str, str], list[Departure]] = {}
-    for each in moment.departures:
-        groups.setdefault((each.kind, each.how), []).append(each)
+    for departure in moment.departures:
+        groups.setdefault((departure.kind, departure.how), []).append(departure)
     for members in groups.values():
         if verbose:
             yield from map(said, members)
@@ -61,8 +61,8 @@ def earlier(found: Autopsy, *, most: int = 6) -> str:
 def afterwards(found: Autopsy) -> Iterator[str]:
     """Yield what became of each kind of number."""
     groups: dict[str, list[Return]] = {}
-    for each in found.returns:
-        groups.setdefault(each.kind, []).append(each)
+    for return_ in found.returns:
+        groups.setdefault(return_.kind, []).append(return_)
     for kind, members in groups.items():
         yield f"{NAMES[kind]}: {_single(members[0]) if len(members) == 1 and not members[0].name else _many(members)}"
 
@@ -75,9 +75,9 @@ def _single(each: Return) -> str:
 
 def _many(members: Sequence[Return], *, most: int = 3) -> str:
     """Return how many tensors are back and since when, and the names of those that are not."""
-    unseen = [each.name for each in members if each.seen_until is None]
-    back = [each.step for each in members if each.step is not None]
-    away = [each.name for each in members if each.step is None and each.seen_until is not None]
+    unseen = [member.name for member in members if member.seen_until is None]
+    back = [member.step for member in members if member.step is not None]
+    away = [member.name for member in members if member.step is None and member.seen_until is not None]
     parts = [f"{len(back)} of {len(members)} back" + (f", from step {min(back)} to step {max(back)}" if back else "")]
     parts += [f"not back: {_some(away, most)}"] if away else []
     parts += [f"never recorded again: {_some(unseen, most)}"] if unseen else []
@@ -96,8 +96,8 @@ def finding(each: Finding) -> str:
 
 def others(found: Autopsy, *, most: int = 8) -> str:
     """Return the other events of the run, or an empty string."""
-    events: list[EventName] = [each for each in found.others if "last" not in each.triggers or len(each.triggers) > 2]
+    events: list[EventName] = [other for other in found.others if "last" not in other.triggers or len(other.triggers) > 2]
     if not events:
         return ""
-    named = [f"{each.event_step} ({', '.join(event_triggers(each))})" for each in events]
+    named = [f"{event.event_step} ({', '.join(event_triggers(event))})" for event in events]
     return f"Other events: {_some(named, most)}."

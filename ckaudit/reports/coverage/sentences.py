@@ -29,7 +29,7 @@ def headline(found: Coverage, *, most: int | None = 3) -> str:
         judged = f"{found.checks - len(found.young)} of {found.checks} checks can judge this run"
         return f"{judged}; too few points yet for {first_of([each.name for each in found.young], most=most)}."
     if found.remedies and found.remedies[0].readers:
-        readers = first_of([_name(each) for each in found.remedies[0].readers], most=most)
+        readers = first_of([_name(reader) for reader in found.remedies[0].readers], most=most)
         return f"Every check has the numbers that it needs; number 1 below adds evidence for {readers}."
     if found.remedies:
         return "Every check has the numbers that it needs. What follows is for those who read the run, the most needed first."
@@ -71,7 +71,7 @@ def over_sentence(found: Coverage) -> str:
     """Return for which run the steps are meant, or an empty string where they are for this one."""
     if not found.over:
         return ""
-    if not any("--into " in each.code for each in found.remedies):
+    if not any("--into " in remedy.code for remedy in found.remedies):
         return "This run is over: the lines are for the next one."
     return "This run is over: lines of code are for the next one, commands with --into can still add to this one."
 

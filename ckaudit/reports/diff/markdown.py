@@ -54,7 +54,7 @@ def _pair(pair: Pair, view: View) -> Iterator[str]:
         yield f"**First to part**: {text(pair.parting.message)}"
     folded = (
         ("What differs most" if pair.parting is None else "What parted, in order", _propagation(pair)),
-        ("How far apart", [f"step {each.step}: {text(each.message)}" for each in pair.drifts]),
+        ("How far apart", [f"step {drift.step}: {text(drift.message)}" for drift in pair.drifts]),
         (f"Only {code(pair.right)} is ill with", [_ill(each) for each in pair.gained]),
         (f"Only {code(pair.left)} is ill with", [_ill(each) for each in pair.lost]),
         (
@@ -72,15 +72,19 @@ def _questions(pair: Pair) -> Iterator[str]:
     """Yield the table of answers."""
     yield f"| question | {code(pair.left)} | {code(pair.right)} | difference | noise | |"
     yield "|---|---:|---:|---:|---:|---|"
-    for each in pair.answers:
-        unit = f", {text(say.unit(each.unit))}" if say.unit(each.unit) else ""
-        apart = " ".join(part for part in (say.difference(each.left, each.right), _in_brackets(each.left, each.right)) if part)
-        band = say.value(each.band)
-        word = f"**{say.WORDS[each.word]}**" if each.word in ("worse", "different", "incomparable") else say.WORDS[each.word]
-        more = f" (does not count: {text(each.excused)})" if each.excused else ""
-        more += f": {text(say.missing(each, pair))}" if each.word in say.OPEN else ""
+    for answer in pair.answers:
+        unit = f", {text(say.unit(answer.unit))}" if say.unit(answer.unit) else ""
+        apart = " ".join(
+            part for part in (say.difference(answer.left, answer.right), _in_brackets(answer.left, answer.right)) if part
+        )
+        band = say.value(answer.band)
+        word = (
+            f"**{say.WORDS[answer.word]}**" if answer.word in ("worse", "different", "incomparable") else say.WORDS[answer.word]
+        )
+        more = f" (does not count: {text(answer.excused)})" if answer.excused else ""
+        more += f": {text(say.missing(answer, pair))}" if answer.word in say.OPEN else ""
         yield (
-            f"| {text(say.spoken(each.question))}{unit} | {say.value(each.left)} | {say.value(each.right)} "
+            f"| {text(say.spoken(answer.question))}{unit} | {say.value(answer.left)} | {say.value(answer.right)} "
             f"| {apart or say.ABSENT} | {band} | {word}{more} |"
         )
 

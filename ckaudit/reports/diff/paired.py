@@ -164,8 +164,8 @@ def _health(pair: Pair, view: View, width: int) -> list[str]:
         return []
     lines = [paint("Health", "bold", view)]
     for title, findings in (("only B: ", pair.gained), ("only A: ", pair.lost)):
-        for each in findings[: _shortened(len(findings), view)]:
-            lines += _finding(each, title, view, width)
+        for finding in findings[: _shortened(len(findings), view)]:
+            lines += _finding(finding, title, view, width)
         lines = _kept(lines, len(findings), view)
     return lines
 

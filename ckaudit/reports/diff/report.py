@@ -53,8 +53,8 @@ def _once(found: Comparison, findings: Iterator[Finding]) -> list[Finding]:
     if found.gate is None:
         return list(findings)
     kept: dict[str, Finding] = {}
-    for each in sorted(findings, key=lambda one: SEVERITIES.index(one.severity)):
-        kept.setdefault(each.code, each)
+    for finding in sorted(findings, key=lambda one: SEVERITIES.index(one.severity)):
+        kept.setdefault(finding.code, finding)
     return list(kept.values())
 
 
@@ -96,7 +96,7 @@ def _checks(found: Comparison, findings: list[Finding]) -> Iterator[Check]:
     for pair in found.pairs:
         for answer in pair.answers:
             answers.setdefault(kind_of(answer.question).code, []).append(answer)
-    counts = {code: sum(each.code == code for each in findings) for code in {each.code for each in findings}}
+    counts = {code: sum(finding.code == code for finding in findings) for code in {finding.code for finding in findings}}
     for code, group in answers.items():
         yield _check(kind_of(group[0].question), group, counts.get(code, 0))
     for kind in (PARTING, UNLIKE):

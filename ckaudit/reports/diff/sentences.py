@@ -138,10 +138,10 @@ def meaning(each: Unlike) -> str:
 def farthest(pair: Pair) -> list[Drift]:
     """Return of each measure the part that has come apart the most."""
     found: dict[str, Drift] = {}
-    for each in pair.drifts:
-        best = found.get(each.measure)
-        if best is None or _size(each) > _size(best):
-            found[each.measure] = each
+    for drift in pair.drifts:
+        best = found.get(drift.measure)
+        if best is None or _size(drift) > _size(best):
+            found[drift.measure] = drift
     return list(found.values())
 
 

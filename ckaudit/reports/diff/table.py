@@ -60,12 +60,12 @@ def rows_of(found: Comparison) -> list[list[str]]:
         unit = say.unit(question.unit)
         name = say.spoken(question.question) + (f", {unit}" if unit else "")
         if found.gate is None:
-            reference = next((say.value(each.left) for each in answers if each and each.left is not None), "")
-            cells = ["" if each is None else _signed(each, each.right) for each in answers]
+            reference = next((say.value(answer.left) for answer in answers if answer and answer.left is not None), "")
+            cells = ["" if answer is None else _signed(answer, answer.right) for answer in answers]
             rows.append([name, reference, *cells])
         else:
-            canary = next((say.value(each.right) for each in answers if each and each.right is not None), "")
-            cells = ["" if each is None else _signed(each, each.left) for each in answers]
+            canary = next((say.value(answer.right) for answer in answers if answer and answer.right is not None), "")
+            cells = ["" if answer is None else _signed(answer, answer.left) for answer in answers]
             rows.append([name, *cells, canary])
     return rows
 

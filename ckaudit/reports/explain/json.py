@@ -23,5 +23,5 @@ def groups(found: Sequence[Group], view: View) -> str:  # noqa: ARG001  a progra
 
 def _page(page: Page) -> dict[str, Any]:
     whole: dict[str, Any] = msgspec.to_builtins(page)
-    whole["formulas"] = [{"row": each.row, "tex": each.tex, "text": readable(each.tex)} for each in page.formulas]
+    whole["formulas"] = [{"row": formula.row, "tex": formula.tex, "text": readable(formula.tex)} for formula in page.formulas]
     return whole

@@ -40,7 +40,7 @@ def _blocks(page: Page, view: View, level: int) -> Iterator[str]:
     ids = f"**{', '.join(page.ids)}.** " if page.ids else ""
     also = f" Also called {', '.join(code(word) for word in page.also_called)}." if page.also_called else ""
     yield ids + text(page.title) + also
-    yield from (f"{each.row + ': ' if each.row else ''}$${each.tex}$$" for each in page.formulas)
+    yield from (f"{formula.row + ': ' if formula.row else ''}$${formula.tex}$$" for formula in page.formulas)
     if page.shapes:
         drawn = "\n".join(sketch(page.shapes, view._replace(colour=False), 84))
         yield f"```text\n{drawn}\n```"
@@ -63,9 +63,9 @@ def _facts(page: Page) -> Iterator[str]:
     """Yield the table of thresholds, facts and links."""
     yield "| | |"
     yield "|---|---|"
-    for each in page.thresholds:
-        meaning = f": {text(each.meaning)}" if each.meaning else ""
-        yield f"| {code(each.name)} | {text(each.default)}{meaning} |"
+    for threshold in page.thresholds:
+        meaning = f": {text(threshold.meaning)}" if threshold.meaning else ""
+        yield f"| {code(threshold.name)} | {text(threshold.default)}{meaning} |"
     for label, said in page.table().items():
         words = ", ".join(code(name) for name in said.split(", ")) if label in PATHS else text(said)
         yield f"| {text(label)} | {words} |"

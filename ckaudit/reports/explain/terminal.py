@@ -110,8 +110,10 @@ def _thresholds(page: Page, view: View, width: int) -> list[str]:
         return []
     told = " ".join(section.text for section in page.sections)
     rows = {
-        each.name: each.default if not each.meaning or each.meaning in told else f"{each.default}: {each.meaning}"
-        for each in page.thresholds
+        threshold.name: threshold.default
+        if not threshold.meaning or threshold.meaning in told
+        else f"{threshold.default}: {threshold.meaning}"
+        for threshold in page.thresholds
     }
     return [
         paint("Weights and limits" if page.kind == "cause" else "Thresholds", "bold", view),

@@ -16,8 +16,8 @@ TOLD = ("title", "metrics", "formula", "note")  # these stand in the page
 
 def blocks(panels: Panels) -> Markup:
     """Return a block for the charts of each tab, which is read when the tab is looked at."""
-    subjects = [visible(each) for each in panels.subjects]
-    drawn = {tab.id: [_drawn(each) for each in tab.charts] for tab in panels.tabs if tab.charts}
+    subjects = [visible(subject) for subject in panels.subjects]
+    drawn = {tab.id: [_drawn(chart) for chart in tab.charts] for tab in panels.tabs if tab.charts}
     return join([_block(name, {"subjects": subjects, "charts": charts}) for name, charts in drawn.items()])
 
 

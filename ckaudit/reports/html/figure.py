@@ -69,7 +69,7 @@ def _controls(chart: Chart, own: str) -> list[Markup]:
     options = [tag("option", each, value=place) for place, each in enumerate(places)]
     parts = [tag("label", "of ", tag("select", *options, class_="where", id=f"{own}-where"))]
     if chart.frames:
-        steps = {each.step for each in chart.frames if each.where == places[0]}
+        steps = {frame.step for frame in chart.frames if frame.where == places[0]}
         slider = tag(
             "input", type="range", class_="step", id=f"{own}-step", min=0, max=len(steps) - 1, value=len(steps) - 1, step=1
         )
@@ -80,8 +80,8 @@ def _controls(chart: Chart, own: str) -> list[Markup]:
 def _marks(marks: list[Mark]) -> Markup:
     """Return what happened, folded away, each with a button that marks its step in the picture."""
     lines = [
-        tag("li", tag("button", f"step {each.step}", type="button", class_="to", data_step=each.step), f" {each.text}")
-        for each in marks[:MARKS]
+        tag("li", tag("button", f"step {mark.step}", type="button", class_="to", data_step=mark.step), f" {mark.text}")
+        for mark in marks[:MARKS]
     ]
     more = [tag("li", f"and {len(marks) - MARKS} more in the picture")] if len(marks) > MARKS else []
     return tag("details", tag("summary", f"What happened: {len(marks)}"), tag("ul", *lines, *more, class_="marks"))
@@ -114,13 +114,13 @@ def _rows(chart: Chart) -> tuple[Row, list[Row]]:
         ]
         return ("row", *SUMMED), [(name, *summed(columns, values)) for name, columns, values in lines]
     if chart.frames:
-        places = dict.fromkeys(each.where for each in chart.frames)
+        places = dict.fromkeys(frame.where for frame in chart.frames)
         return ("of", "steps"), [
-            (place, ", ".join(str(each.step) for each in chart.frames if each.where == place)) for place in places
+            (place, ", ".join(str(frame.step) for frame in chart.frames if frame.where == place)) for place in places
         ]
     if chart.ridges:
         ends: list[Row] = [
-            (each.where, str(each.step), _said(each.edges[0]), _said(each.edges[-1])) for each in chart.ridges if each.edges
+            (ridge.where, str(ridge.step), _said(ridge.edges[0]), _said(ridge.edges[-1])) for ridge in chart.ridges if ridge.edges
         ]
         return ("of", "step", "from", "to"), ends
     return ("of", *SUMMED), [(trace.name, *summed([str(each) for each in trace.x], trace.y)) for trace in chart.traces]
@@ -136,7 +136,7 @@ def summed(labels: Sequence[str], values: Sequence[Number | None]) -> Row:
     finite = [(float(value), label) for value, label in known if not isinstance(value, str) and math.isfinite(value)]
     ends = (known[0], known[-1]) if known else ()
     turns = (min(finite, key=lambda each: each[0]), max(finite, key=lambda each: each[0])) if finite else ()
-    told = [*(_at(*each) for each in ends), *[""] * (2 - len(ends)), *(_at(*each) for each in turns), *[""] * (2 - len(turns))]
+    told = [*(_at(*end) for end in ends), *[""] * (2 - len(ends)), *(_at(*turn) for turn in turns), *[""] * (2 - len(turns))]
     return (*told, str(len(known) - len(finite)), str(len(values) - len(known)))
 
 

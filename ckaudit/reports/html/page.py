@@ -67,7 +67,7 @@ def _header(report: Report, panels: Panels) -> Markup:
 def _tabs(panels: Panels) -> Markup:
     """Return the tabs: the questions, and the views of what is looked at every so often."""
     first = _tab("overview", Markup(""), QUESTION, chosen=True)
-    kinds = {kind: [each for each in panels.tabs if each.kind == kind] for kind in ("question", "dashboard")}
+    kinds = {kind: [tab for tab in panels.tabs if tab.kind == kind] for kind in ("question", "dashboard")}
     questions = [_tab(each.id, sign(each.word), each.question) for each in kinds["question"]]
     views = [_tab(each.id, Markup(""), each.question) for each in kinds["dashboard"]]
     lists = [tag("div", first, *questions, role="tablist", aria_label="Questions")]
@@ -150,7 +150,7 @@ def _diagnosis(place: int, each: Diagnosis, report: Report, where: Places) -> Ma
 def _evidence(title: str, reasons: list[Evidence]) -> Iterator[Markup]:
     if reasons:
         yield tag("h4", title)
-        yield tag("ul", *(tag("li", f"{each.sentence} ({each.weight:+.1f})") for each in reasons))
+        yield tag("ul", *(tag("li", f"{reason.sentence} ({reason.weight:+.1f})") for reason in reasons))
 
 
 def _quiet(report: Report, panels: Panels) -> Iterator[Markup]:
@@ -168,7 +168,7 @@ def _quiet(report: Report, panels: Panels) -> Iterator[Markup]:
     notes = [*report.notes, *panels.notes, *policy, *missed]
     if notes:
         yield tag("h3", "To know")
-        yield tag("ul", *(tag("li", each) for each in notes))
+        yield tag("ul", *(tag("li", note) for note in notes))
 
 
 # One tab: a question, its answer, the pictures, what was found, and what could not be drawn.
@@ -203,7 +203,7 @@ def _answer(each: Answer) -> Markup:
 
 def _missing(sentences: list[str], *, is_answer: bool) -> Markup:
     """Return what could not be drawn, a long list folded unless it is what the tab is about."""
-    lines = tag("ul", *(tag("li", each) for each in sentences))
+    lines = tag("ul", *(tag("li", sentence) for sentence in sentences))
     title = f"Not drawn, for want of data: {len(sentences)}"
     return tag("details", tag("summary", title), lines, class_="missing", open=is_answer or len(sentences) <= MISSING_SHOWN)
 
@@ -211,7 +211,7 @@ def _missing(sentences: list[str], *, is_answer: bool) -> Markup:
 # Links from a finding to where it is seen best: a tab, a chart on it, a step.
 def places(panels: Panels) -> Places:
     """Return for each finding, by its place in the report, the link to what shows it."""
-    return {each.finding: each for each in panels.links}
+    return {link.finding: link for link in panels.links}
 
 
 def to(link: Link | None, words: str) -> Markup:

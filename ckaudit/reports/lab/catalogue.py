@@ -37,13 +37,16 @@ def render(found: Catalogue, format: str, view: View) -> str:  # noqa: A002  wha
 
 def as_json(found: Catalogue) -> str:
     """Return everything that is said of each, but for the code."""
-    arms = {each.name: {arm: type(change).__name__ for arm, change in each.arms.items()} for each in found.experiments}
+    arms = {
+        experiment.name: {arm: type(change).__name__ for arm, change in experiment.arms.items()}
+        for experiment in found.experiments
+    }
     return dumps(
         {
-            "faults": [_facts(each) for each in found.faults],
+            "faults": [_facts(fault) for fault in found.faults],
             "healthy": [_facts(each) for each in found.healthy],
-            "controls": [_facts(each) for each in found.controls],
-            "experiments": [_facts(each) | {"arms": arms[each.name]} for each in found.experiments],
+            "controls": [_facts(control) for control in found.controls],
+            "experiments": [_facts(experiment) | {"arms": arms[experiment.name]} for experiment in found.experiments],
         }
     )
 
@@ -72,17 +75,17 @@ def on_paper(found: Catalogue) -> str:
 
 def sections(found: Catalogue) -> Iterator[CatalogueSection]:
     """Yield the tables: faults by group with their truth, then healthy trainings, controls and experiments."""
-    for group in sorted({each.group for each in found.faults}):
-        rows = [(each.name, each.truth, in_numbers(each.title, each.dev)) for each in found.faults if each.group == group]
+    for group in sorted({fault.group for fault in found.faults}):
+        rows = [(fault.name, fault.truth, in_numbers(fault.title, fault.dev)) for fault in found.faults if fault.group == group]
         yield CatalogueSection(f"{group} ({_count(rows, 'fault')})", [("name", "truth", "what is done"), *rows])
     if found.healthy:
         plain = [(each.name, each.title) for each in found.healthy]
         yield CatalogueSection(f"healthy ({_count(plain, 'training')})", [("name", "what it is"), *plain])
     if found.controls:
-        ill = [(each.name, each.title) for each in found.controls]
+        ill = [(control.name, control.title) for control in found.controls]
         yield CatalogueSection(f"healthy, but looks ill ({_count(ill, 'control')})", [("name", "what it is"), *ill])
     if found.experiments:
-        steps = [(each.id, each.name, each.title) for each in found.experiments]
+        steps = [(experiment.id, experiment.name, experiment.title) for experiment in found.experiments]
         yield CatalogueSection(f"curriculum ({_count(steps, 'experiment')})", [("id", "name", "what is compared"), *steps])
 
 

@@ -53,7 +53,7 @@ def summary(board: Board, *, interval: bool = True) -> Table:
 
 def each_fault(board: Board) -> Table:
     """Return the heading and a line of each fault, with what is named in place of its truth."""
-    lines = [(*_line(each, interval=False), ", ".join(each.causes)) for each in board.faults]
+    lines = [(*_line(fault, interval=False), ", ".join(fault.causes)) for fault in board.faults]
     return [(*HEAD, "first cause where wrong"), *lines]
 
 
@@ -81,13 +81,15 @@ def healthy(board: Board) -> Table:
 
 def each_run(board: Board) -> Table:
     """Return the heading and a line of each run of a fault: what was said of it, and the truth."""
-    lines = [(f"{each.name}.{each.seed}", _said(each), each.cause or "-", each.truth) for each in board.outcomes]
+    lines = [
+        (f"{outcome.name}.{outcome.seed}", _said(outcome), outcome.cause or "-", outcome.truth) for outcome in board.outcomes
+    ]
     return [("", "detected", "first cause", "truth"), *lines]
 
 
 def flagged(board: Board) -> Table:
     """Return the heading and a line of each healthy run that something was found in, with the rules that found it."""
-    ill = [each for each in board.controls if each.grave or each.sev2]
+    ill = [control for control in board.controls if control.grave or control.sev2]
     lines = [(f"{each.name}.{each.seed}", ", ".join(each.grave) or "-", ", ".join(each.sev2) or "-") for each in ill]
     return [("healthy, but flagged", "sev0 or sev1", "sev2"), *lines]
 
@@ -99,20 +101,20 @@ def alarms(board: Board) -> Table:
 
 def peers(board: Board, *, interval: bool = True) -> Table:
     """Return the heading and a line of each tool."""
-    return [PEER_HEAD, *(_peer(each, interval=interval) for each in board.peers)]
+    return [PEER_HEAD, *(_peer(peer, interval=interval) for peer in board.peers)]
 
 
 def log_alone(board: Board) -> Table:
     """Return a column for each tool that reads a log, ours first, and a row for each measure."""
-    tools = [each for each in board.peers if each.reads == "log" and each.runs == board.peers[0].runs]
+    tools = [peer for peer in board.peers if peer.reads == "log" and peer.runs == board.peers[0].runs]
     rows = (
-        ("any alarm", [each.flagged for each in tools]),
-        ("right kind", [each.right_kind for each in tools]),
-        ("first cause", [each.first_right for each in tools]),
-        ("healthy runs flagged", [each.healthy_flagged for each in tools]),
-        ("of them failed", [each.healthy_failed for each in tools]),
+        ("any alarm", [tool.flagged for tool in tools]),
+        ("right kind", [tool.right_kind for tool in tools]),
+        ("first cause", [tool.first_right for tool in tools]),
+        ("healthy runs flagged", [tool.healthy_flagged for tool in tools]),
+        ("of them failed", [tool.healthy_failed for tool in tools]),
     )
-    return [("", *(f"{each.name} {each.version}" for each in tools)), *((name, *map(_count, told)) for name, told in rows)]
+    return [("", *(f"{tool.name} {tool.version}" for tool in tools)), *((name, *map(_count, told)) for name, told in rows)]
 
 
 def _said(outcome: FaultOutcome) -> str:
@@ -125,13 +127,13 @@ def _said(outcome: FaultOutcome) -> str:
 
 def _peer(peer: PeerScore, *, interval: bool) -> tuple[str, ...]:
     shares = (peer.failed, peer.flagged, peer.first_right, peer.top3, peer.healthy_failed, peer.healthy_flagged)
-    told = (percent(each, interval=interval) for each in shares)
+    told = (percent(share, interval=interval) for share in shares)
     return (f"{peer.name} {peer.version}", peer.reads, str(peer.runs), *told, str(peer.errors))
 
 
 def _line(found: Faults, *, interval: bool) -> tuple[str, ...]:
     shares = (found.detected, found.first_right, found.acceptable, found.top3, found.place_right, found.false)
-    return (found.name, str(found.detected.of), *(percent(each, interval=interval) for each in shares), _delay(found))
+    return (found.name, str(found.detected.of), *(percent(share, interval=interval) for share in shares), _delay(found))
 
 
 def _delay(found: Faults) -> str:

@@ -29,15 +29,15 @@ def log_alone(score: Score) -> str:
 
 
 def _board(board: Board) -> Iterator[str]:
-    ill = [each for each in board.outcomes if not each.harmless]
+    ill = [outcome for outcome in board.outcomes if not outcome.harmless]
     yield f"## The log alone: {board.split} split, {len(ill)} runs of faults and {len(board.controls)} healthy ones"
     yield text(ABOUT)
     yield table(cells.log_alone(board))
-    if healthy := [f"{each.name}.{each.seed}" for each in board.controls if each.grave or each.sev2]:
+    if healthy := [f"{control.name}.{control.seed}" for control in board.controls if control.grave or control.sev2]:
         yield f"Healthy, but flagged by ours: {', '.join(map(text, healthy))}."
     for what, chosen in (
-        ("Detected by ours, with the right cause first", [each for each in board.faults if each.first_right.hits]),
-        ("Detected, without it", [each for each in board.faults if each.detected.hits and not each.first_right.hits]),
+        ("Detected by ours, with the right cause first", [fault for fault in board.faults if fault.first_right.hits]),
+        ("Detected, without it", [fault for fault in board.faults if fault.detected.hits and not fault.first_right.hits]),
     ):
         if chosen:
             yield f"{what}: {', '.join(text(each.name) for each in chosen)}."

@@ -91,7 +91,9 @@ def _lines(measured: Measured, view: View, *, each_label: bool, most: int | None
     line = _line(measured.name, measured, first, view, points=measured.series.points)
     yield TableLine(line.cells | several, line.broken)
     if each_label and count > 1:
-        yield from (_line(f"  {each.label}", measured, each, view, points=each.points) for each in labels(measured, most=most))
+        yield from (
+            _line(f"  {label.label}", measured, label, view, points=label.points) for label in labels(measured, most=most)
+        )
         if most is not None and count > most:
             yield TableLine(sentence=f"  ... and {count - most:,} more (--all)")
 
@@ -186,7 +188,7 @@ def _missing(measurement: Measurement, view: View, width: int) -> Iterator[str]:
     yield from (paint(line, "dim", view) for line in lines)
     if view.verbose:
         for reason, members in groups.items():
-            text = ", ".join(each.name + (f" ({each.detail})" if each.detail else "") for each in members)
+            text = ", ".join(member.name + (f" ({member.detail})" if member.detail else "") for member in members)
             yield from paragraph(shown(text, view), width, first=f"{reason}: ", indent="")
 
 

@@ -99,7 +99,7 @@ def _events(tags: Sequence[str], steps: NDArray[np.int64], times: NDArray[np.flo
     pattern = np.frombuffer(head + step + summary, np.uint8)
     events = np.tile(pattern, (len(steps), 1))
     events[:, 1:9] = _bytes(times)
-    written = b"".join(varint(_STEP, each) for each in steps.tolist())
+    written = b"".join(varint(_STEP, step) for step in steps.tolist())
     events[:, 9 : 9 + len(step)] = np.frombuffer(written, np.uint8).reshape(len(steps), -1)
     end = len(pattern) - sum(map(len, bodies))
     for body, column in zip(bodies, values, strict=True):

@@ -61,7 +61,7 @@ def _one(snapshot: Snapshot, view: View, width: int, room: int) -> list[str]:
     head = _head(snapshot, view, width)
     if width >= WIDE:
         half = (width - 3) // 2
-        left = [_gauge(each, view, half) for each in snapshot.vitals]
+        left = [_gauge(vital, view, half) for vital in snapshot.vitals]
         right = [_gauge(each, view, half) for each in snapshot.pace]
         right += [""] * (len(left) - len(right))
         body = [f"{_filled(one, half)}   {other}".rstrip() for one, other in zip(left, right, strict=False)]
@@ -107,7 +107,7 @@ def _gauge(gauge: Gauge, view: View, width: int) -> str:
 
 def _alerts(snapshot: Snapshot, view: View, width: int) -> Iterator[list[str]]:
     """Yield the lines of each alert, the gravest first, of equal ones the newest."""
-    newest_first = [each for each in reversed(snapshot.alerts) if each.severity not in (None, "note")]
+    newest_first = [alert for alert in reversed(snapshot.alerts) if alert.severity not in (None, "note")]
     for event in sorted(newest_first, key=lambda each: SEVERITIES.index(each.severity or "note")):
         word = event.severity or event.event
         first, *rest = paragraph(shown(f"{event.message} {_since(event)}".strip(), view), width - 11)

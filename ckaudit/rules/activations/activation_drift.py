@@ -59,7 +59,7 @@ def activation_drift(
     settled = (rms.steps > min(warmup, rms.steps[-1] / 3))[:, None] & (np.arange(len(rms.steps)) >= 2)[:, None]
     grave = stream.labels if stream is not None else ()
     sizes = [each for each in (rms, std) if each is not None and rms.steps[-1] > warmup]
-    grown = {label: found for each in sizes for label, found in _runaways(each, runaway_ratio).items()}
+    grown = {label: found for size in sizes for label, found in _runaways(size, runaway_ratio).items()}
     for span in _lasting(rms, (ratio > max_ratio) & settled):
         is_grave = span.label in grave
         if is_grave and loss is not None:

@@ -75,7 +75,9 @@ def _share(again: Mask, window: int) -> Floats:
 def _from_the_beginning(distance: Series, facts: Manifest | None, near: int, min_points: int) -> Iterator[Hit]:
     """Yield where a session repeats the batches of the run from its first on."""
     sessions = facts.sessions if facts is not None and facts.sessions is not UNSET else []
-    for seam in [each.resumed_from for each in sessions if each.resumed_from is not UNSET and each.resumed_from > near]:
+    for seam in [
+        session.resumed_from for session in sessions if session.resumed_from is not UNSET and session.resumed_from > near
+    ]:
         same = (distance.values[:, 0] == seam) & (distance.steps > seam)
         if same.sum() >= min_points and distance.steps[same][0] <= seam + near:
             steps = distance.steps[same]

@@ -101,7 +101,11 @@ def loss_spike(
     height = _height(loss.values[:, 0], relative.values[:, 0])
     over = np.nan_to_num(relative.values[:, 0], posinf=np.inf)
     strong = flags & ((over > jump_ratio) | (over > APART) & _led(excess.steps, gradient, k))
-    found = [each for each in incidents(flags, strong, quiet=window // 2) if (height[each.first : each.last + 1] >= 1).any()]
+    found = [
+        incident
+        for incident in incidents(flags, strong, quiet=window // 2)
+        if (height[incident.first : incident.last + 1] >= 1).any()
+    ]
     calm = _calm(excess.steps, gradient, found, k)
     found = [
         as_one_of_many(each, excess.values[:, 0], flags, beyond=BEYOND, points=TAIL, later=TAIL if is_calm else 0)

@@ -67,16 +67,16 @@ def impossible_value(
         return
     named = {series.name: series for series in found if series is not None}
     is_entropy = loss_vocabulary(facts) is not None
-    limits = {each.name: (0.0, 1.0) for each in SHARES} | {each.name: (0.0, 100.0) for each in PERCENT}
+    limits = {share.name: (0.0, 1.0) for share in SHARES} | {each.name: (0.0, 100.0) for each in PERCENT}
     limits |= {each.name: (0.0, math.inf) for each in (*POSITIVE, *(LOSSES if is_entropy else ()))}
     for name, (low, high) in limits.items():
         if name in named:
             room = max_rounding * high if math.isfinite(high) else 0.0
             yield from _outside(named[name], low - room, high + room, low, high, min_points)
     resumed = facts is not None and facts.sessions is not UNSET and len(facts.sessions) > 1
-    for each in COUNTS:
-        if each.name in named and not resumed:
-            yield from _falling(named[each.name])
+    for count in COUNTS:
+        if count.name in named and not resumed:
+            yield from _falling(named[count.name])
 
 
 def _outside(series: Series, lowest: float, highest: float, low: float, high: float, min_points: int) -> Iterator[Hit]:
