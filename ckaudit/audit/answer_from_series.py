@@ -12,13 +12,13 @@ from ckaudit.run.run import Run
 BROKE = "the question broke: "
 
 
-def said(asked: Question, run: Run, found: Findings) -> SeriesAnswer:
+def said(asked: Question, run: Run, findings: Findings) -> SeriesAnswer:
     """Return what the series say; an input that was recorded, but never as a number, is bad, and what is missing is named.
 
     Args:
         asked: The question.
         run: The run.
-        found: Findings that are more than a note.
+        findings: Findings that are more than a note.
     """
     needed = [(need, need(run)) for need in asked.needs if isinstance(need, Metric)]
     if missing := [metric.name for metric, series in needed if not series]:
@@ -29,18 +29,18 @@ def said(asked: Question, run: Run, found: Findings) -> SeriesAnswer:
     if broken := [metric.name for metric, _ in needed if not _has_number(metric, run)]:
         return SeriesAnswer(word="bad", sentence=f"no value of {', '.join(broken)} is a number")
     try:
-        return asked.function(*_values(asked.needs, run, found), *_values(asked.wants, run, found))
+        return asked.function(*_values(asked.needs, run, findings), *_values(asked.wants, run, findings))
     except Exception as error:  # noqa: BLE001  one broken question must not cost the answers of the others
         return unrecorded(f"{BROKE}{type(error).__name__}: {error}")
 
 
-def _values(inputs: Iterable[Input], run: Run, found: Findings) -> Iterator[Any]:
+def _values(inputs: Iterable[Input], run: Run, findings: Findings) -> Iterator[Any]:
     """Yield each input's value in a run; a series without a single number counts as missing."""
     for input_ in inputs:
         if isinstance(input_, Metric):
             yield input_(run) if _has_number(input_, run) else None
         else:
-            yield found if isinstance(input_, FindingsMarker) else run.manifest
+            yield findings if isinstance(input_, FindingsMarker) else run.manifest
 
 
 def _has_number(metric: Metric, run: Run) -> bool:

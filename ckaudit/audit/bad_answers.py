@@ -34,10 +34,12 @@ def judge_answers(run: Run, findings: Sequence[Finding], clauses: Clauses) -> Ju
     found = Findings(tuple(finding for finding in findings if finding.severity != "note"))
     asked = [question for question in questions().values() if question.id in BAD and not BAD[question.id].by_rules]
     answers = {each.id: (each, said(each, run, found)) for each in asked}
-    bad = {id_: told for id_, (_, told) in answers.items() if told.word == "bad"}
-    made = [_finding(answers[id_][0], told, run) for id_, told in bad.items() if not _is_told(id_, bad, findings, run, clauses)]
+    bad = {id_: answer for id_, (_, answer) in answers.items() if answer.word == "bad"}
+    made = [
+        _finding(answers[id_][0], answer, run) for id_, answer in bad.items() if not _is_told(id_, bad, findings, run, clauses)
+    ]
     codes = {each.code for each in made}
-    return Judgement(tuple(made), tuple(_check(each, told, codes) for each, told in answers.values()))
+    return Judgement(tuple(made), tuple(_check(each, answer, codes) for each, answer in answers.values()))
 
 
 def kinds_of_questions() -> Iterator[Kind]:
@@ -76,24 +78,24 @@ def _is_changed(name: str, code: str, clauses: Clauses) -> bool:
     return clauses.severities.get(code) == "off" or name in clauses.thresholds
 
 
-def _finding(asked: Question, told: SeriesAnswer, run: Run) -> Finding:
+def _finding(asked: Question, answer: SeriesAnswer, run: Run) -> Finding:
     bad = BAD[asked.id]
     return Finding(
         code=asked.id,
         name=bad.name,
         severity=bad.severity,
-        message=f"{bad.says}: {told.sentence}",
+        message=f"{bad.says}: {answer.sentence}",
         last_step=run.last_step,
         help=_help(asked.id),
     )
 
 
-def _check(asked: Question, told: SeriesAnswer, codes: set[str]) -> Check:
+def _check(asked: Question, answer: SeriesAnswer, codes: set[str]) -> Check:
     """Return what became of a question, as of a rule."""
     bad = BAD[asked.id]
-    judged = told.word in ("good", "watch", "bad")
-    outcome: Outcome = "error" if BROKE in told.sentence else "passed" if judged else "skipped"
-    reason: SkipReason = "not_applicable" if told.word == "not_applicable" else "not_recorded"
+    judged = answer.word in ("good", "watch", "bad")
+    outcome: Outcome = "error" if BROKE in answer.sentence else "passed" if judged else "skipped"
+    reason: SkipReason = "not_applicable" if answer.word == "not_applicable" else "not_recorded"
     return Check(
         code=asked.id,
         name=bad.name,
@@ -101,7 +103,7 @@ def _check(asked: Question, told: SeriesAnswer, codes: set[str]) -> Check:
         severity=bad.severity,
         outcome="failed" if asked.id in codes and bad.severity != "note" else outcome,
         reason=reason if outcome == "skipped" else None,
-        detail=None if judged else told.sentence,
+        detail=None if judged else answer.sentence,
         findings=int(asked.id in codes),
     )
 

@@ -36,9 +36,9 @@ def diagnose(
     ill = Findings(tuple(finding for finding in findings if finding.severity != "note"))
     seen = Findings((*ill.all, *(each for each in accepted if each.severity != "note")))
     weighed = (_weigh(cause, run, ill, seen) for cause in causes)
-    made = [each for each in weighed if each and each.confidence >= min_confidence and _has_a_reason(each)]
-    made.sort(key=lambda each: (-each.confidence, SEVERITIES.index(each.severity), each.cause))
-    return [*made[:1], *(_placed(each, made[0]) for each in made[1:])]
+    diagnoses = [each for each in weighed if each and each.confidence >= min_confidence and _has_a_reason(each)]
+    diagnoses.sort(key=lambda each: (-each.confidence, SEVERITIES.index(each.severity), each.cause))
+    return [*diagnoses[:1], *(_placed(each, diagnoses[0]) for each in diagnoses[1:])]
 
 
 def _has_a_reason(diagnosis: Diagnosis) -> bool:

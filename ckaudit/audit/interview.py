@@ -91,8 +91,8 @@ def interview_reads(phases: Collection[int]) -> frozenset[str]:
 
 def answer(asked: Question, run: Run, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis]) -> Answer:
     """Put one question to a run: what the series say, and never better than what triage says of the same run."""
-    told = said(asked, run, Findings(tuple(finding for finding in findings if finding.severity != "note")))
-    weighed = weigh(asked, told, run, findings, diagnoses)
+    series_answer = said(asked, run, Findings(tuple(finding for finding in findings if finding.severity != "note")))
+    weighed = weigh(asked, series_answer, run, findings, diagnoses)
     return Answer(
         id=asked.id,
         question=asked.text,
@@ -132,7 +132,9 @@ def _pointer(way: Way, run: Run, step: int | None) -> Pointer:
 
 
 # An answer weighed by what triage says of the same run: never better than its findings, nor than its causes allow.
-def weigh(asked: Question, said: SeriesAnswer, run: Run, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis]) -> Weighed:
+def weigh(
+    asked: Question, series_answer: SeriesAnswer, run: Run, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis]
+) -> Weighed:
     """Hold an answer against findings and causes.
 
     Those of the question's own rules count in full: sev2 leaves "watch" at best, what is graver "bad", and so does a finding
@@ -142,7 +144,7 @@ def weigh(asked: Question, said: SeriesAnswer, run: Run, findings: Sequence[Find
 
     Args:
         asked: The question.
-        said: What the series say.
+        series_answer: What the series say.
         run: The run, for the last step of its record.
         findings: What the rules found, gravest first; notes do not bear.
         diagnoses: What explains it, likeliest first.
@@ -152,14 +154,14 @@ def weigh(asked: Question, said: SeriesAnswer, run: Run, findings: Sequence[Find
     if own:
         word: Word = "bad" if own[0].severity != "sev2" or _says_bad(asked, own) else "watch"
         own += [finding for finding in findings if finding.code == asked.id]
-        return Weighed(_never_better(said, word, f"{_told(own[0])}{_besides(own)}", own, diagnoses), tuple(own))
-    if said.word == "bad":
-        return Weighed(said, (*(each for each in grave if each.name in asked.weighs), *_of_answers(asked, findings)))
-    if said.word != "good":
-        return Weighed(said)
+        return Weighed(_never_better(series_answer, word, f"{_told(own[0])}{_besides(own)}", own, diagnoses), tuple(own))
+    if series_answer.word == "bad":
+        return Weighed(series_answer, (*(each for each in grave if each.name in asked.weighs), *_of_answers(asked, findings)))
+    if series_answer.word != "good":
+        return Weighed(series_answer)
     for reason, doubts in _doubts(asked, run, grave, diagnoses):
-        return Weighed(_never_better(said, "watch", reason, doubts, diagnoses), tuple(doubts))
-    return Weighed(said)
+        return Weighed(_never_better(series_answer, "watch", reason, doubts, diagnoses), tuple(doubts))
+    return Weighed(series_answer)
 
 
 def _says_bad(asked: Question, own: Sequence[Finding]) -> bool:
@@ -190,8 +192,8 @@ def _doubts(
         yield f"the run is no longer finite: {_told(ruin[0])}{_besides(ruin)}", ruin
     for cause in likely(diagnoses):
         if cause.cause in asked.causes:
-            found = [each for each in grave if each.code in cause.explains]
-            yield f"{cause.title.rstrip('.')} ({', '.join(dict.fromkeys(each.code for each in found))})", found
+            findings = [each for each in grave if each.code in cause.explains]
+            yield f"{cause.title.rstrip('.')} ({', '.join(dict.fromkeys(each.code for each in findings))})", findings
     yield from _on_the_same(asked, rests, [each for each in grave if each.severity != "sev2" or _lasts(each, run)])
 
 
@@ -204,8 +206,8 @@ def _on_the_same(asked: Question, rests: Sequence[Metric], grave: Sequence[Findi
     others = [each for each in grave if each.name not in asked.weighs]
     shared = [(other, metric) for other in others if (metric := _shared(other, by_code.get(other.code), rests))]
     if shared:
-        (first, metric), found = shared[0], [each for each, _ in shared]
-        yield f"{first.code}{_since(first)}, on the same {metric}: {first.message}{_besides(found)}", found
+        (first, metric), findings = shared[0], [each for each, _ in shared]
+        yield f"{first.code}{_since(first)}, on the same {metric}: {first.message}{_besides(findings)}", findings
 
 
 def _rests_on(asked: Question) -> list[Metric]:
@@ -226,12 +228,14 @@ def _lasts(finding: Finding, run: Run) -> bool:
 
 
 def _never_better(
-    said: SeriesAnswer, least: Word, told: str, found: Sequence[Finding], diagnoses: Sequence[Diagnosis]
+    series_answer: SeriesAnswer, least: Word, told: str, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis]
 ) -> SeriesAnswer:
-    word: Word = worse(least, said.word) if said.word in ("good", "watch", "bad") else least
-    likeliest = next((each.cause for each in causing(found, diagnoses)), "")
+    word: Word = worse(least, series_answer.word) if series_answer.word in ("good", "watch", "bad") else least
+    likeliest = next((each.cause for each in causing(findings, diagnoses)), "")
     cause = f"; the likeliest cause is {likeliest}" if likeliest else ""
-    return replace(said, word=word, sentence=f"{told}{cause}. {said.sentence[:1].upper()}{said.sentence[1:]}")
+    return replace(
+        series_answer, word=word, sentence=f"{told}{cause}. {series_answer.sentence[:1].upper()}{series_answer.sentence[1:]}"
+    )
 
 
 def _told(finding: Finding) -> str:
@@ -242,16 +246,16 @@ def _since(finding: Finding) -> str:
     return "" if finding.first_step is None else f" from step {finding.first_step}"
 
 
-def _besides(found: Sequence[Finding]) -> str:
+def _besides(findings: Sequence[Finding]) -> str:
     """Return what else bears, by code: findings that speak of many places say so themselves."""
-    counts = Counter(each.code for each in found[1:])
-    told = [f"{count} more of {code}" if code == found[0].code else code for code, count in counts.items()]
+    counts = Counter(each.code for each in findings[1:])
+    told = [f"{count} more of {code}" if code == findings[0].code else code for code, count in counts.items()]
     return f"; besides {', '.join(told)}" if told else ""
 
 
-def causing(found: Iterable[Finding], diagnoses: Iterable[Diagnosis]) -> list[Diagnosis]:
+def causing(findings: Iterable[Finding], diagnoses: Iterable[Diagnosis]) -> list[Diagnosis]:
     """Return the diagnoses that explain some of these findings, likeliest first."""
-    codes = {each.code for each in found}
+    codes = {each.code for each in findings}
     return [diagnosis for diagnosis in diagnoses if codes & set(diagnosis.explains)]
 
 

@@ -94,8 +94,8 @@ def _fitting(skip: Skip, run: Run) -> Skip:
     return skip
 
 
-def _check(rule: Rule, skip: Skip | None, found: list[Finding]) -> Check:
-    failed = any(each.severity != "note" for each in found)
+def _check(rule: Rule, skip: Skip | None, findings: list[Finding]) -> Check:
+    failed = any(each.severity != "note" for each in findings)
     return Check(
         code=rule.code,
         name=rule.name,
@@ -104,7 +104,7 @@ def _check(rule: Rule, skip: Skip | None, found: list[Finding]) -> Check:
         outcome="skipped" if skip else "failed" if failed else "passed",
         reason=skip.reason if skip else None,
         detail=skip.detail if skip else None,
-        findings=len(found),
+        findings=len(findings),
     )
 
 

@@ -76,12 +76,12 @@ def open_judged(
     run = open_run(path, reads=reads, choice=choice, progress=progress)
     if not len(run.checkpoint_steps) or not is_ours(path):
         return run
-    found = (
+    findings = (
         contradiction
         for contradiction in contradictions_of_newest(path, step=step)
         if not is_of_other_unit(contradiction, run.units)
     )
-    return replace(run, findings=(*run.findings, *found))
+    return replace(run, findings=(*run.findings, *findings))
 
 
 @takes_any_numbers

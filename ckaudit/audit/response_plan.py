@@ -86,10 +86,10 @@ def _parts(ill: Sequence[Finding]) -> str:
     return f"look at: {'; '.join(_part(name, found) for name, found in parts.items())}"
 
 
-def _part(name: str, found: Sequence[Finding]) -> str:
-    first = next((each.first_step for each in found if each.first_step is not None), None)
+def _part(name: str, findings: Sequence[Finding]) -> str:
+    first = next((each.first_step for each in findings if each.first_step is not None), None)
     since = "" if first is None else f" since step {first}"
-    return f"{name}{since} ({', '.join(dict.fromkeys(each.code for each in found))})"
+    return f"{name}{since} ({', '.join(dict.fromkeys(each.code for each in findings))})"
 
 
 def _start(finding: Finding) -> int:

@@ -89,7 +89,7 @@ def trend_of(steps: Steps, values: Floats, *, p: float = 0.01, min_points: int =
     x, y = steps[late][finite].astype(float), values[late][finite]
     if len(y) < min_points:
         return None
-    found = theil_sen(x, y, max_points=max_points)
-    if found.p >= p or found.slope == 0:
+    trend = theil_sen(x, y, max_points=max_points)
+    if trend.p >= p or trend.slope == 0:
         return "steady"
-    return "rising" if found.slope > 0 else "falling"
+    return "rising" if trend.slope > 0 else "falling"

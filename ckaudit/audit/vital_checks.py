@@ -212,7 +212,7 @@ def to_judge_more(run: Run, vital: Sequence[VitalCheck]) -> str | None:
     if not open_checks:
         return None
     if not run.scalar("train_loss_raw"):
-        offered = next((found[0] for note in run.notes if (found := MAP_HINT.search(note))), None)
+        offered = next((match[0] for note in run.notes if (match := MAP_HINT.search(note))), None)
         return offered or LOSS[writer_of(run)]
     counts = Counter(check.remedy for check in open_checks)
     return counts.most_common(1)[0][0]

@@ -73,9 +73,9 @@ def command(
     good = [Path(each) for each in dict.fromkeys([*against, *(more or [])])]
     gate = open_gate("gate", config=config, no_config=no_config, baseline="", update=False)
     vital = vital or (gate.policy and gate.policy.base.require) or ""
-    found = _judged(canary, good, gate, align=cast("Axis", align), choice=options.choice(map, ""), vital=bool(vital))
-    put_out(lambda view: render(found, request.format, view), request)
-    return exit_code(found, "worse")
+    comparison = _judged(canary, good, gate, align=cast("Axis", align), choice=options.choice(map, ""), vital=bool(vital))
+    put_out(lambda view: render(comparison, request.format, view), request)
+    return exit_code(comparison, "worse")
 
 
 def _judged(canary: str, good: list[Path], gate: "Gate", *, align: "Axis", choice: "Choice", vital: bool) -> "Comparison":
@@ -86,6 +86,6 @@ def _judged(canary: str, good: list[Path], gate: "Gate", *, align: "Axis", choic
 
     terms = (gate.policy and gate.policy.gate) or Terms()
     with progress("reading") as tick:
-        found = compare_canary(Path(canary), good, axis=align, choice=choice, progress=tick, gate=gate)
+        comparisons = compare_canary(Path(canary), good, axis=align, choice=choice, progress=tick, gate=gate)
     file = gate.policy.file if gate.policy and gate.policy.gate else None
-    return gated(found, terms, policy=file, require_vital=vital)
+    return gated(comparisons, terms, policy=file, require_vital=vital)

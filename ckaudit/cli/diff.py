@@ -113,17 +113,17 @@ def command(
     asked = {"--align": align != "step", "--noise": noise, "--step": step, "--map": map}
     if checked(subjects):
         _refuse(asked | {f"--{mode}": mode}, "between checkpoints")
-        found = _checkpoints(subjects)
+        comparison = _checkpoints(subjects)
     elif mode:
         _refuse(asked, f"with --{mode}")
-        found = _audited(mode, subjects)
+        comparison = _audited(mode, subjects)
     else:
-        found = _compared(subjects, align=align, noise=noise or [], step=at, choice=options.choice(map, ""))
+        comparison = _compared(subjects, align=align, noise=noise or [], step=at, choice=options.choice(map, ""))
     from msgspec.structs import replace
 
-    found = replace(found, notes=[*twice(subjects), *found.notes])
-    put_out(lambda view: render(found, request.format, view), request)
-    return exit_code(found, fail_on)
+    comparison = replace(comparison, notes=[*twice(subjects), *comparison.notes])
+    put_out(lambda view: render(comparison, request.format, view), request)
+    return exit_code(comparison, fail_on)
 
 
 def requested(format: str, output: str, *, verbose: bool) -> "Request":  # noqa: A002  what the option is called
@@ -145,11 +145,11 @@ def one_mode(**modes: bool) -> str:
     return asked[0] if asked else ""
 
 
-def exit_code(found: "Comparison", fail_on: str) -> int:
+def exit_code(comparison: "Comparison", fail_on: str) -> int:
     """Return 1 where any pair's word is as grave as asked, 2 where one cannot be judged, else 0; a gate has codes of its own."""
-    if found.gate is not None:
-        return {"passed": 0, "failed": 1, "incomparable": 2}[found.gate.outcome]
-    words = {pair.word for pair in found.pairs} or {found.word}
+    if comparison.gate is not None:
+        return {"passed": 0, "failed": 1, "incomparable": 2}[comparison.gate.outcome]
+    words = {pair.word for pair in comparison.pairs} or {comparison.word}
     if words & set(GRAVE[GRAVE.index(fail_on) :]):
         return 1
     return 2 if words & {"incomparable", "not_recorded"} else 0

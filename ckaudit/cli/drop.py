@@ -23,17 +23,17 @@ def benchmark_drop(run: str, request: "Request", gate: "Gate", *, since: int | N
     from ckaudit.reports.drop import render
 
     with progress("reading") as tick:
-        found = ask(Path(run), since=since, choice=choice, gate=gate, progress=tick)
-    put_out(lambda view: render(found, request.format, view), request)
-    return _exit_code(found, request)
+        drop = ask(Path(run), since=since, choice=choice, gate=gate, progress=tick)
+    put_out(lambda view: render(drop, request.format, view), request)
+    return _exit_code(drop, request)
 
 
-def _exit_code(found: "Drop", request: "Request") -> int:
+def _exit_code(drop: "Drop", request: "Request") -> int:
     """Return 1 for a gate that failed, 2 where none could be judged, else 0."""
-    outcomes = {gate.outcome for gate in found.gates}
+    outcomes = {gate.outcome for gate in drop.gates}
     if "failed" in outcomes:
         return int(SEVERITIES.index(SEVERITY) <= SEVERITIES.index(request.fail_on or SEVERITY))
-    if found.gates and "passed" not in outcomes and not request.allow_empty:
+    if drop.gates and "passed" not in outcomes and not request.allow_empty:
         say("error: no gate could be judged")
         say("hint: --allow-empty accepts a report that judged nothing")
         return 2

@@ -72,10 +72,10 @@ def command(
     from ckaudit.audit.scalars import scalars_of
 
     with progress("reading", quiet=quiet) as tick:
-        found = scalars_of(Path(run), choice=choice, progress=tick)
-    _write(found, format, target, quiet=quiet)
+        logged = scalars_of(Path(run), choice=choice, progress=tick)
+    _write(logged, format, target, quiet=quiet)
     if not quiet:
-        _tell(found, format, target)
+        _tell(logged, format, target)
     return 0
 
 
@@ -109,34 +109,34 @@ def _events(folder: Path) -> list[Path]:
     return sorted(folder.glob("events.out.tfevents.*")) if folder.is_dir() else []
 
 
-def _write(found: "Logged", format: str, target: Path, *, quiet: bool) -> None:  # noqa: A002  what the option is called
+def _write(logged: "Logged", format: str, target: Path, *, quiet: bool) -> None:  # noqa: A002  what the option is called
     from ckaudit.reports.scalars import write, write_folder
 
     with progress("writing", quiet=quiet) as tick:
         if format != "tensorboard":
             with opened(str(target)) as stream:
-                write(found, format, stream, tick)
+                write(logged, format, stream, tick)
             return
         old = _events(target)
         try:
             target.mkdir(exist_ok=True)
             for path in old:
                 path.unlink()
-            write_folder(found, format, target, tick)
+            write_folder(logged, format, target, tick)
         except OSError as error:
             raise CkauditError(f"cannot write to {target}: {error.strerror or error}", hint="choose another --output") from None
 
 
-def _tell(found: "Logged", format: str, target: Path) -> None:  # noqa: A002  what the option is called
+def _tell(logged: "Logged", format: str, target: Path) -> None:  # noqa: A002  what the option is called
     """Say what was written, and what the format has no room for."""
-    names = len(found.numbers) + len(found.words)
-    sessions = f" of {len(found.sessions):,} sessions" if len(found.sessions) > 1 else ""
-    say(f"wrote {target}: {found.lines:,} lines of {names:,} names{sessions}")
-    for note in found.notes:
+    names = len(logged.numbers) + len(logged.words)
+    sessions = f" of {len(logged.sessions):,} sessions" if len(logged.sessions) > 1 else ""
+    say(f"wrote {target}: {logged.lines:,} lines of {names:,} names{sessions}")
+    for note in logged.notes:
         say(f"note: {note}")
-    if found.checkpoints:
-        say(f"note: of {found.checkpoints:,} checkpoints only the scalars are exported; ckaudit metrics writes the rest")
-    if found.findings:
-        say(f"note: {len(found.findings):,} faults in its files: ckaudit validate names them")
-    if format == "wandb-csv" and len(found.sessions) > 1:
+    if logged.checkpoints:
+        say(f"note: of {logged.checkpoints:,} checkpoints only the scalars are exported; ckaudit metrics writes the rest")
+    if logged.findings:
+        say(f"note: {len(logged.findings):,} faults in its files: ckaudit validate names them")
+    if format == "wandb-csv" and len(logged.sessions) > 1:
         say("note: a W&B history only goes on: what a resume replaced was left out")

@@ -28,12 +28,12 @@ def live(rounds: "Rounds", tell: "Callable[[WatchEvent], None]") -> int:
     from rich.live import Live
     from rich.text import Text
 
-    found: list[WatchEvent] = []
+    events: list[WatchEvent] = []
     console = Console(file=sys.stdout, highlight=False, markup=False)
     drawn = float("-inf")
 
     def keep(event: "WatchEvent") -> None:
-        found.append(event)
+        events.append(event)
         tell(event)
 
     with Live(console=console, screen=True, auto_refresh=False) as area:
@@ -51,7 +51,7 @@ def live(rounds: "Rounds", tell: "Callable[[WatchEvent], None]") -> int:
         finally:
             area.stop()
             view = screen(View(), sys.stdout, os.environ)
-            for event in found:
+            for event in events:
                 if event.severity is not None:
                     sys.stdout.write(line(event, view) + "\n")
             sys.stdout.flush()

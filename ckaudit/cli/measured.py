@@ -88,23 +88,23 @@ def check_into(into: str, step: int | None) -> None:
         place(Path(into), step)
 
 
-def hand_out(found: "Measures", request: "Request", *, into: str, step: int | None) -> int:
+def hand_out(measures: "Measures", request: "Request", *, into: str, step: int | None) -> int:
     """Show measured values, add them to a run where asked, and return the exit code."""
     from ckaudit.cli.deliver import put_out
     from ckaudit.reports.measures import render
 
-    put_out(lambda view: render(found, request.format, view), request)
-    if into and found.measures:
+    put_out(lambda view: render(measures, request.format, view), request)
+    if into and measures.measures:
         from ckaudit.contract.add_line import add_line
 
-        name = f"scalars-{found.command.replace(' ', '-')}.jsonl"
-        values = {measure.name: measure.value for measure in found.measures}
+        name = f"scalars-{measures.command.replace(' ', '-')}.jsonl"
+        values = {measure.name: measure.value for measure in measures.measures}
         at = add_line(Path(into), name, values, step=step)
         say(f"added {plural(len(values), 'value')} at step {at} to {Path(into) / name}")
     grave = SEVERITIES[: SEVERITIES.index(request.fail_on or "sev1") + 1]
-    if any(finding.severity in grave for finding in found.findings):
+    if any(finding.severity in grave for finding in measures.findings):
         return 1
-    if found.measures or request.allow_empty:
+    if measures.measures or request.allow_empty:
         return 0
     say("error: nothing could be measured")
     return 2

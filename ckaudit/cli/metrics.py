@@ -98,19 +98,19 @@ def command(
     from ckaudit.audit.measure import measure
 
     with progress("reading", quiet=quiet) as tick:
-        found = measure(Path(run), names=names or [], stretch=stretch, choice=choice, progress=tick)
+        measurement = measure(Path(run), names=names or [], stretch=stretch, choice=choice, progress=tick)
     if format == "terminal":
-        shown = replace(found, notes=()) if quiet else found
+        shown = replace(measurement, notes=()) if quiet else measurement
         _draw(shown, output, each_label=all or bool(names), most=None if all else 20, verbose=verbose)
     else:
         from ckaudit.reports.metrics import write
 
         with opened(output) as stream, progress("writing", quiet=quiet) as tick:
-            write(found, format, stream, tick)
-        _talk(found, quiet=quiet)
+            write(measurement, format, stream, tick)
+        _talk(measurement, quiet=quiet)
     if output and not quiet:
         say(f"wrote {output}")
-    return _code(found)
+    return _code(measurement)
 
 
 def _stretch(step: str, first: str, last: str, every: str) -> "Stretch":
@@ -143,32 +143,32 @@ def _of_policy(choice: "Choice") -> "Choice":
     return replace(choice, tau_slices=read_policy(path).base.tau_slices)
 
 
-def _draw(found: "Measurement", output: str, *, each_label: bool, most: int | None, verbose: bool) -> None:
+def _draw(measurement: "Measurement", output: str, *, each_label: bool, most: int | None, verbose: bool) -> None:
     """Write the table to a file, or to the screen as wide as that is."""
     from ckaudit.reports.metrics.terminal import draw
     from ckaudit.reports.view import View
 
     view, encoding = fitted(View(verbose=verbose), drawn=not output)
-    send(draw(found, view, each_label=each_label, most=most), encoding, output)
+    send(draw(measurement, view, each_label=each_label, most=most), encoding, output)
 
 
-def _talk(found: "Measurement", *, quiet: bool) -> None:
+def _talk(measurement: "Measurement", *, quiet: bool) -> None:
     """Say on standard error what data has no room for."""
-    for note in () if quiet else found.notes:
+    for note in () if quiet else measurement.notes:
         say(f"note: {note}")
 
 
-def _code(found: "Measurement") -> int:
+def _code(measurement: "Measurement") -> int:
     """Return the exit code, and say why where there is nothing to show, or where a metric broke."""
-    broken = [each.name for each in found.missing if each.reason == "broke"]
+    broken = [each.name for each in measurement.missing if each.reason == "broke"]
     if broken:
         say(f"error: {', '.join(broken)} broke: the table is not complete")
         return 2
-    if not found.measured:
+    if not measurement.measured:
         say("error: no metric has a value in these steps")
-        outside = [each.name for each in found.missing if each.reason == "not_in_these_steps"]
+        outside = [each.name for each in measurement.missing if each.reason == "not_in_these_steps"]
         first = f"{outside[0]} has values in others" if outside else "ckaudit metrics RUN -v says what was not recorded"
-        end = f"; the run is recorded up to step {found.step:,}" if outside and found.step is not None else ""
+        end = f"; the run is recorded up to step {measurement.step:,}" if outside and measurement.step is not None else ""
         say(f"hint: {first}{end}")
         return 2
     return 0

@@ -60,11 +60,11 @@ def _accepted_all_the_same(data: bytes, file: str) -> Checked | None:
         if decoded is None:
             return None
         words = islice(unknown_words(decoded.document), MAX_LISTED)
-        found = with_lines([word_finding(word, file) for word in words], decoded.text)
+        findings = with_lines([word_finding(word, file) for word in words], decoded.text)
         checked = _accepted(decoded, file)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return replace(checked, findings=[*found, *checked.findings])
+    return replace(checked, findings=[*findings, *checked.findings])
 
 
 def _decoded_openly(data: bytes) -> Decoded[Checkpoint] | None:
@@ -156,8 +156,8 @@ def _extra_keys(text: bytes, file: str, document: dict[str, Any], known: int | N
         known: Colons of all that the contract knows; None: they were not counted.
     """
     unknown, hidden = unknown_fields(document, Checkpoint)
-    found = unknown_findings(unknown, file, VERSION)
+    findings = unknown_findings(unknown, file, VERSION)
     whole = count_colons(document) if known is None else known + hidden
     if whole != text.count(b":") or b"\\" in text:
-        found += duplicate_findings(text.decode(), file)
-    return found
+        findings += duplicate_findings(text.decode(), file)
+    return findings

@@ -73,8 +73,8 @@ def explain(data: bytes, file: str, version: str, *, first_line: int = 1) -> Exp
         return Explained(_overflows(text, file, first_line))
     if _is_halved(text, document):
         return Explained([violations.NOT_TEXT.at(file, "a string holds half of a surrogate pair, which UTF-8 cannot write")])
-    found = [*_overflows(text, file, first_line), *_schema_findings(text, document, file, version, first_line)]
-    return Explained(found, document, quoted, words)
+    findings = [*_overflows(text, file, first_line), *_schema_findings(text, document, file, version, first_line)]
+    return Explained(findings, document, quoted, words)
 
 
 def not_text(head: bytes) -> str:
@@ -122,7 +122,7 @@ def _syntax(text: str, error: json.JSONDecodeError, file: str, first_line: int) 
 
 def _overflows(text: str, file: str, first_line: int) -> list[Finding]:
     """Return a finding for each number that no 64-bit float can hold; Python would read it as infinite."""
-    found = (
+    findings = (
         violations.NUMBER_RANGE.at(
             file,
             f"{spot.pointer or 'the document'} holds a number beyond 1.8e308",
@@ -134,7 +134,7 @@ def _overflows(text: str, file: str, first_line: int) -> list[Finding]:
         for spot in walk(text)
         if spot.token[0] in "-0123456789" and _overflowing(spot.token)
     )
-    return list(islice(found, MAX_LISTED))
+    return list(islice(findings, MAX_LISTED))
 
 
 def _overflowing(token: str) -> bool:

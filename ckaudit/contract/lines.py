@@ -174,8 +174,8 @@ def _explain(text: bytes, file: str, number: int) -> list[Finding]:
         text.decode()
     except UnicodeDecodeError:
         return [violations.NOT_TEXT.at(file, f"line {number} is not UTF-8 text", line=number)]
-    found = explain(text, file, VERSION, first_line=number).findings
-    return [each if each.line else msgspec.structs.replace(each, line=number) for each in found]
+    findings = explain(text, file, VERSION, first_line=number).findings
+    return [each if each.line else msgspec.structs.replace(each, line=number) for each in findings]
 
 
 def _repeat(file: str, key: str, number: int) -> Finding:

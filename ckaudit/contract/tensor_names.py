@@ -100,10 +100,10 @@ def beside_in_attention(name: str) -> tuple[str, str] | None:
     >>> beside_in_attention("h.0.attn.v_proj.weight") is None
     True
     """
-    found = [*PROJECTION.finditer(name)]
-    if not found:
+    matches = [*PROJECTION.finditer(name)]
+    if not matches:
         return None
-    own = found[-1]
+    own = matches[-1]
     query, key, value = next(words for words in PROJECTIONS if own[0] in words)
     before, after = name[: own.start()], name[own.end() :]
     return f"{before}{key if own[0] == query else query}{after}", f"{before}{value}{after}"

@@ -76,9 +76,9 @@ def addresses(text: str) -> Iterator[tuple[Span, bool]]:
     for kind, needle, pattern, check in _PATTERNS:
         if needle and needle not in text:
             continue
-        for found in pattern.finditer(text):
-            if (is_somebodys := check(found)) is not False:
-                yield (kind, found.start(), found.end()), is_somebodys is True
+        for match in pattern.finditer(text):
+            if (is_somebodys := check(match)) is not False:
+                yield (kind, match.start(), match.end()), is_somebodys is True
 
 
 def masked(text: str) -> str:

@@ -149,13 +149,13 @@ def pair(left: Series, right: Series, how: Axes, *, few: float = 0.5) -> Paired:
 
 def _nearest(one: Series, steps: Steps, values: Floats, recorded: Mask, right: Series, how: Axes) -> Paired:
     wanted = how.of_left(steps)
-    found = at(one, wanted)
+    aligned = at(one, wanted)
     usual = median(np.diff(one.steps)) if len(one.steps) > 1 else 0.0
-    near = (found.age >= 0) & (found.age <= 2 * usual) & (wanted >= 0)[:, None]
+    near = (aligned.age >= 0) & (aligned.age <= 2 * usual) & (wanted >= 0)[:, None]
     rows = near.any(axis=1)
-    apart = int(found.age[rows].max(initial=0)) if rows.any() else 0
+    apart = int(aligned.age[rows].max(initial=0)) if rows.any() else 0
     both = recorded & near
-    return Paired(right.name, right.unit, steps[rows], one.labels, found.values[rows], values[rows], both[rows], apart)
+    return Paired(right.name, right.unit, steps[rows], one.labels, aligned.values[rows], values[rows], both[rows], apart)
 
 
 def _descent(run: Run) -> Series:

@@ -58,9 +58,9 @@ def unlike(left: Run, right: Run) -> list[Unlike]:
     What nobody recorded on either side is not told; of what only one side says, only what matters. Settings that differ
     invalidate nothing: they are the change under test.
     """
-    found = [*unlike_parameters(left, right), *unlike_batches(left, right), *unlike_updates(left, right)]
-    found += [*_facts(left.manifest, right.manifest), *_evaluations(left, right), *_steps(left, right)]
-    return sorted(found, key=lambda each: (-len(each.invalidates), _KINDS.index(each.kind), each.name))
+    unlikes = [*unlike_parameters(left, right), *unlike_batches(left, right), *unlike_updates(left, right)]
+    unlikes += [*_facts(left.manifest, right.manifest), *_evaluations(left, right), *_steps(left, right)]
+    return sorted(unlikes, key=lambda each: (-len(each.invalidates), _KINDS.index(each.kind), each.name))
 
 
 def _facts(left: Manifest | None, right: Manifest | None) -> Iterator[Unlike]:

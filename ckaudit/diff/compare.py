@@ -128,13 +128,13 @@ def compare_canary(
         UnreadableError: Where one of them is no run.
     """
     judged, *opened = [_opened(path, choice, None, progress, gate) for path in (canary, *good)]
-    made: list[Comparison] = []
+    comparisons: list[Comparison] = []
     for each in opened:
         pair = compare_pair(each, judged, axis=axis, replicas=[other for other in opened if other is not each])
-        files = each.side.run.files + (0 if made else judged.side.run.files)
+        files = each.side.run.files + (0 if comparisons else judged.side.run.files)
         notes = [f"{each.path}: {note}" for note in each.side.run.notes]
-        made.append(replace(whole([str(each.path), str(canary)], [pair], files=files, notes=notes), axis=axis))
-    return made
+        comparisons.append(replace(whole([str(each.path), str(canary)], [pair], files=files, notes=notes), axis=axis))
+    return comparisons
 
 
 @takes_any_numbers

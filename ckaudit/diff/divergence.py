@@ -57,15 +57,15 @@ def parting(both: Both, *, without: Collection[Metric] = (), one_plan: bool = Fa
     """
     if both.axes.axis == "step" and _begin_alike(both, first_points):
         return _in_bits(both)
-    found = sorted((*_exact(both), *_whole(both, without)), key=lambda each: each.step)
+    departures = sorted((*_exact(both), *_whole(both, without)), key=lambda each: each.step)
     if one_plan:
-        found = [_not_decided(each) if _follows_loss(both, each) else each for each in found]
-    if one_plan and len(found) == 1 and _follows_loss(both, found[0]):
-        said = f"from step {found[0].step} on the learning rates differ, and the losses did before: under the same settings"
+        departures = [_not_decided(each) if _follows_loss(both, each) else each for each in departures]
+    if one_plan and len(departures) == 1 and _follows_loss(both, departures[0]):
+        said = f"from step {departures[0].step} on the learning rates differ, and the losses did before: under the same settings"
         return Parting(aside=f"{said} that is a schedule which follows the loss, and no change")
-    if found:
-        found += far_places(both)
-    return Parting(departures=tuple(sorted(found, key=lambda each: each.step)[:MOST]))
+    if departures:
+        departures += far_places(both)
+    return Parting(departures=tuple(sorted(departures, key=lambda each: each.step)[:MOST]))
 
 
 def _begin_alike(both: Both, points: int, *, coarse: float = 1e-5, more: int = 10) -> bool:
@@ -205,13 +205,13 @@ def _whole(both: Both, without: Collection[Metric], *, share: float = 0.01) -> I
     """
     aside = {*without, *((train_loss_raw,) if both.axes.axis == "loss" else ())}
     for metric, seed in WHOLE.items():
-        found = None if metric in aside else both.stretches(metric, seed=seed)
-        if found is None:
+        stretches = None if metric in aside else both.stretches(metric, seed=seed)
+        if stretches is None:
             continue
-        limit = quantile(share / len(WHOLE) / len(found.first), found.freedom)
-        row = _leaves(np.abs(found.excess) > limit)
+        limit = quantile(share / len(WHOLE) / len(stretches.first), stretches.freedom)
+        row = _leaves(np.abs(stretches.excess) > limit)
         if row is not None:
-            yield _left_band(metric.name, metric.unit, found, row, limit)
+            yield _left_band(metric.name, metric.unit, stretches, row, limit)
 
 
 def _leaves(outside: Mask, *, lasting: int = 3, among: int = 5) -> int | None:
@@ -225,9 +225,9 @@ def _leaves(outside: Mask, *, lasting: int = 3, among: int = 5) -> int | None:
     return first + int(np.argmax(outside[first:]))
 
 
-def _left_band(name: str, unit: str, found: Stretches, row: int, limit: float) -> Departure:
-    left, right, band = float(found.left[row]), float(found.right[row]), float(limit * found.spread[row])
-    step = int(found.first[row])
+def _left_band(name: str, unit: str, stretches: Stretches, row: int, limit: float) -> Departure:
+    left, right, band = float(stretches.left[row]), float(stretches.right[row]), float(limit * stretches.spread[row])
+    step = int(stretches.first[row])
     return Departure(
         statistic=name,
         step=step,

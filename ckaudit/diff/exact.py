@@ -248,12 +248,12 @@ def _checkpoints(left: Path, right: Path, found: Found, until: int | None) -> li
         ):
             if some:
                 found.lacking.append(f"only the {which} has {plural(len(some), noun)}, the earliest at step {min(some)[0]}")
-    told: list[Departure] = []
+    departures: list[Departure] = []
     for step, rank in sorted(mine.keys() & theirs.keys()):
-        if (until is not None and step > until) or (told and step > told[0].step):
+        if (until is not None and step > until) or (departures and step > departures[0].step):
             break
-        told += _of_files(mine[step, rank], theirs[step, rank], step, found)
-    return told
+        departures += _of_files(mine[step, rank], theirs[step, rank], step, found)
+    return departures
 
 
 def _of_files(left: CheckpointFile, right: CheckpointFile, step: int, found: Found) -> list[Departure]:
@@ -312,41 +312,41 @@ def _told(value: Any) -> Number | None:
 # Every value of two checkpoints, one against the other, exactly: which differ, and what only one of them has.
 def unequal_leaves(left: Mapping[str, Any], right: Mapping[str, Any]) -> Leaves:
     """Compare two checkpoints as plain objects."""
-    found = Leaves([], [])
+    leaves = Leaves([], [])
     for section, place, one, other in values(left, right):
         if place is not None and isinstance(one, dict) and isinstance(other, dict):
-            _members(found, section, place, one, other)
+            _members(leaves, section, place, one, other)
         else:
-            _walk(found, section, place, one, other)
-    return found
+            _walk(leaves, section, place, one, other)
+    return leaves
 
 
-def _members(found: Leaves, section: str, place: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
+def _members(leaves: Leaves, section: str, place: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
     for key in sorted(dict.fromkeys((*left, *right)), key=lambda key: key != "hash"):
-        found.hashed += key == "hash" and key in left and key in right
-        _walk(found, f"{section}.{key}", place, left.get(key), right.get(key))
+        leaves.hashed += key == "hash" and key in left and key in right
+        _walk(leaves, f"{section}.{key}", place, left.get(key), right.get(key))
 
 
-def _is_lacking(found: Leaves, name: str, left: Any, right: Any) -> bool:
+def _is_lacking(leaves: Leaves, name: str, left: Any, right: Any) -> bool:
     if left is None or right is None:
-        found.lacking.append(name)
+        leaves.lacking.append(name)
         return True
     return False
 
 
-def _walk(found: Leaves, path: str, where: str | None, left: Any, right: Any) -> None:
-    if _is_lacking(found, f"{path} of {where}" if where else path, left, right):
+def _walk(leaves: Leaves, path: str, where: str | None, left: Any, right: Any) -> None:
+    if _is_lacking(leaves, f"{path} of {where}" if where else path, left, right):
         return
     if isinstance(left, dict) and isinstance(right, dict):
         for key in dict.fromkeys((*left, *right)):
-            _walk(found, f"{path}.{key}", where, left.get(key), right.get(key))
+            _walk(leaves, f"{path}.{key}", where, left.get(key), right.get(key))
     elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
         for index, (one, other) in enumerate(zip(left, right, strict=True)):
-            _walk(found, f"{path}[{index}]", where, one, other)
+            _walk(leaves, f"{path}[{index}]", where, one, other)
     elif _same(left, right):
-        found.equal += 1
+        leaves.equal += 1
     else:
-        found.unequal.append(Leaf(path, where, left, right))
+        leaves.unequal.append(Leaf(path, where, left, right))
 
 
 def _same(left: Any, right: Any) -> bool:

@@ -187,8 +187,8 @@ def _unforeseen(pairs: Sequence[Pair], terms: Terms) -> list[str]:
     return [f"{name} was not expected to differ: {_sides(each)}" for name, each in found.items() if not _meant(name, terms)]
 
 
-def _sides(each: Unlike) -> str:
-    left, right = ("not recorded" if side is None else side for side in (each.left, each.right))
+def _sides(unlike: Unlike) -> str:
+    left, right = ("not recorded" if side is None else side for side in (unlike.left, unlike.right))
     return f"{left} and {right}"
 
 

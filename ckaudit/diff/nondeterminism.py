@@ -41,10 +41,10 @@ def sources(alike: Sequence[Unlike], first: Sequence[Departure], left: Run, righ
     return [*dict.fromkeys((*found, *_resumes(first, left, right), *_of_place(first, left, right)))]
 
 
-def _is_meant(each: Unlike, name: str) -> bool:
+def _is_meant(unlike: Unlike, name: str) -> bool:
     """Tell whether a difference is the one named, or below it, and no one-sided remark."""
-    is_below = each.name.startswith(name if name.endswith(".") else f"{name}.")
-    return (each.name == name or is_below) and (bool(each.invalidates) or each.kind == "config")
+    is_below = unlike.name.startswith(name if name.endswith(".") else f"{name}.")
+    return (unlike.name == name or is_below) and (bool(unlike.invalidates) or unlike.kind == "config")
 
 
 def _resumes(first: Sequence[Departure], left: Run, right: Run) -> Iterator[str]:

@@ -26,7 +26,7 @@ def far_places(both: Both, *, of_each: int = 4, share: float = 0.01, least: floa
         share: Of places outside by chance, all checkpoints together.
         least: Smallest standard deviation of a log ratio that is believed.
     """
-    found: list[Departure] = []
+    departures: list[Departure] = []
     for metric in PLACES:
         paired = both.paired(metric)
         if len(paired.steps) < 3 or not len(paired.labels):
@@ -37,8 +37,8 @@ def far_places(both: Both, *, of_each: int = 4, share: float = 0.01, least: floa
         limit = quantile(share / max(1, ratio.size))
         band = limit * np.sqrt(_own(ratio) ** 2 + max(least, _at_first(ratio)) ** 2)  # (P,)
         cells = sorted(_first_lasting(np.abs(ratio) > band), key=lambda cell: (cell[0], cell[1]))
-        found += [_departure(metric.name, paired, row, column, float(band[column])) for row, column in cells[:of_each]]
-    return found
+        departures += [_departure(metric.name, paired, row, column, float(band[column])) for row, column in cells[:of_each]]
+    return departures
 
 
 def _own(ratio: Floats) -> Floats:

@@ -35,7 +35,7 @@ def replicas_pair(run: Run) -> Pair:
         word: Word = "not_recorded"
         message = "no step has the parameter hashes of two ranks: every rank needs a recorder, and writes a file of its own"
         return _made(run, word, message, [], [])
-    drifted = [found for column in range(len(hashes.labels)) if (found := _drift(hashes, column, rows)) is not None]
+    drifted = [departure for column in range(len(hashes.labels)) if (departure := _drift(hashes, column, rows)) is not None]
     drifted.sort(key=lambda each: each.step)
     count = f"{len(hashes.labels)} ranks at {plural(len(rows), 'checkpoint')}"
     if not drifted:

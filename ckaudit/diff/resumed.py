@@ -70,8 +70,8 @@ def resumed_pair(left: Run, right: Run | None = None) -> Pair:
 def _pair(name: str, other: str, run: Run, seams: list[Seam], left: Run | None = None, right: Run | None = None) -> Pair:
     if not seams:
         return _made(name, other, "not_recorded", "run.json tells of no resume: nothing to compare", [], left, right)
-    found = judge(run, RULES).findings
-    answers = [answer for seam in seams for answer in _answers(seam.knowing(found), len(seams) > 1)]
+    findings = judge(run, RULES).findings
+    answers = [answer for seam in seams for answer in _answers(seam.knowing(findings), len(seams) > 1)]
     bad = sorted((answer for answer in answers if answer.word in _GRAVE), key=lambda answer: _GRAVE.index(answer.word))
     good = [answer for answer in answers if answer.word == "same"]
     if bad:

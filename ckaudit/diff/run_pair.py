@@ -155,7 +155,7 @@ def _looked_up(series: Series, steps: Steps, label: str) -> Floats | None:
     if label not in series.labels:
         return None
     own = series.only(label.__eq__)
-    found = at(own, steps)
+    aligned = at(own, steps)
     usual = median(np.diff(own.steps)) if len(own.steps) > 1 else 0.0
-    near = (found.age >= 0) & (found.age <= 2 * usual)
-    return found.values[:, 0] if len(steps) and near.all() else None
+    near = (aligned.age >= 0) & (aligned.age <= 2 * usual)
+    return aligned.values[:, 0] if len(steps) and near.all() else None

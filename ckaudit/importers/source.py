@@ -71,17 +71,17 @@ class Source:
 
     def inside(self, name: str) -> "Source | None":
         """Return a file or folder inside this folder, None where there is none; links that lead out of it do not count."""
-        found = self.path / name
-        if not self.is_folder or not found.exists() or not found.resolve().is_relative_to(self.path.resolve()):
+        path = self.path / name
+        if not self.is_folder or not path.exists() or not path.resolve().is_relative_to(self.path.resolve()):
             return None
-        return Source(found)
+        return Source(path)
 
     def folders(self) -> Iterator["Source"]:
         """Yield the folders right inside this one, by name; links that lead out of it and hidden ones do not count."""
         for name in self._names():
-            found = None if name.startswith(".") else self.inside(name)
-            if found is not None and found.is_folder:
-                yield found
+            source = None if name.startswith(".") else self.inside(name)
+            if source is not None and source.is_folder:
+                yield source
 
     def first(self, size: int) -> bytes:
         """Return the first bytes as they lie on the disk, without reading the rest; none where they cannot be had."""
@@ -111,13 +111,13 @@ class Source:
                 return
             for name in sorted(name for name in names if part_of_name in name):
                 relative = Path(folder, name).relative_to(self.path).as_posix()
-                found = self.inside(relative)
-                if found is None or found.is_folder:
+                source = self.inside(relative)
+                if source is None or source.is_folder:
                     continue
                 if number == most:
                     return
                 number += 1
-                yield relative, found
+                yield relative, source
 
     def _names(self) -> list[str]:
         try:

@@ -121,17 +121,17 @@ def helpers(codes: Sequence[str], known: Sequence[Path]) -> list[Path]:
         codes: The code.
         known: The files that it is from.
     """
-    found: list[Path] = []
+    paths: list[Path] = []
     texts = list(codes)
     for text in texts:  # it grows under way
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ckaudit.lab."):
                 other = (HERE / (node.module or "").removeprefix("ckaudit.lab.").replace(".", "/")).with_suffix(".py")
                 is_shared = other.name in (*LOOP, *LABELS_ONLY) or other.parent.name in LOOP
-                if other.is_file() and not is_shared and other not in (*known, *found):
-                    found.append(other)
+                if other.is_file() and not is_shared and other not in (*known, *paths):
+                    paths.append(other)
                     texts.append(other.read_text(encoding="utf-8"))
-    return found
+    return paths
 
 
 def _used(body: Sequence[ast.stmt], name: str) -> Iterator[ast.stmt]:

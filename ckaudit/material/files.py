@@ -45,19 +45,19 @@ def sample_files(paths: Iterable[Path]) -> list[SampleFile]:
     Raises:
         UnreadableError: Where something is not there, or no file is left.
     """
-    found: list[SampleFile] = []
+    files: list[SampleFile] = []
     for path in paths:
         if path.is_dir():
-            found += _inside(path)
+            files += _inside(path)
         elif path.exists() or path.is_symlink():
-            found.append(_sample_file(path, form_of(path) or "text", None))
+            files.append(_sample_file(path, form_of(path) or "text", None))
         else:
             raise UnreadableError(f"there is no {path}", hint="Name files or folders with .txt, .jsonl or .parquet files.")
-    if not found:
+    if not files:
         raise UnreadableError(
             f"no sample in {', '.join(map(str, paths))}", hint="There must be .txt, .md, .jsonl, .json or .parquet files."
         )
-    return found
+    return files
 
 
 def form_of(path: Path) -> Form | None:

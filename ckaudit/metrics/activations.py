@@ -51,8 +51,8 @@ def activation_rms(run: Run) -> Series:
     """
     mean, std = together(activation_mean(run), activation_std(run))
     known = mean.recorded & std.recorded
-    made = replace(mean, values=np.where(known, np.hypot(mean.values, std.values), np.nan), recorded=known)
-    return filled(run.series("activations", "rms"), made)
+    series = replace(mean, values=np.where(known, np.hypot(mean.values, std.values), np.nan), recorded=known)
+    return filled(run.series("activations", "rms"), series)
 
 
 @metric(unit="1", reads=[activation_rms], source="catalogue M21", memory=1)

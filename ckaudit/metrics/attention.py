@@ -40,15 +40,15 @@ def normalized_attention_entropy(run: Run) -> Series:
     in where only the entropy and the number of keys are recorded: the mean over causal queries of log k is log(K!)/K.
     Not recorded where neither is, nor for a single key.
     """
-    said = run.series("attention", "normalized_entropy_per_head")
+    series = run.series("attention", "normalized_entropy_per_head")
     entropy = run.series("attention", "entropy_per_head")
-    if said.recorded.all() and said.labels == entropy.labels and len(said.steps) == len(entropy.steps):
-        return said
+    if series.recorded.all() and series.labels == entropy.labels and len(series.steps) == len(entropy.steps):
+        return series
     most = _largest_entropy(run, entropy)
     known = entropy.recorded & (most > 0)
     with np.errstate(all="ignore"):
         made = replace(entropy, values=np.where(known, entropy.values / most, np.nan), recorded=known)
-    return filled(said, made)
+    return filled(series, made)
 
 
 @metric(unit="1", reads=[normalized_attention_entropy, sampled_evenness], source="playbook D2.5 and D3.1", worst="low")

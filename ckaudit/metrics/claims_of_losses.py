@@ -34,10 +34,10 @@ def _train_ppl(run: Run, *, precision: float = PRECISION) -> Iterator[Bounds]:
 @claim("val_ppl", reads=[val_loss])
 def _val_ppl(run: Run, *, precision: float = PRECISION) -> Iterator[Bounds]:
     """Exp of the held-out loss of the same step and set (M54); a loss of few digits allows a range."""
-    loss, said = val_loss(run), run.scalar("val_ppl")
-    for label, column in zip(said.labels, _columns(said), strict=True):
+    loss, series = val_loss(run), run.scalar("val_ppl")
+    for label, column in zip(series.labels, _columns(series), strict=True):
         source = next((each for name, each in zip(loss.labels, _columns(loss), strict=True) if name == label), None)
-        if source is None and len(loss.labels) == len(said.labels) == 1:
+        if source is None and len(loss.labels) == len(series.labels) == 1:
             (source,) = _columns(loss)
         if source is None:
             continue
@@ -75,7 +75,7 @@ def _train_loss_ema(run: Run, *, beta: float = 0.999, share: float = 0.05) -> It
 
 
 def _remembered(
-    steps: Steps, said: Floats, own: Steps, losses: Floats, *, beta: float, share: float, least_points: int = 10
+    steps: Steps, floats: Floats, own: Steps, losses: Floats, *, beta: float, share: float, least_points: int = 10
 ) -> Iterator[Bounds]:
     r"""What is left of an average after as many steps as it remembers, and what the losses since can have added.
 
@@ -99,9 +99,9 @@ def _remembered(
     padded = np.append(losses, losses[-1])
     least, most = np.minimum.reduceat(padded, edges)[::2], np.maximum.reduceat(padded, edges)[::2]
     kept = beta ** (steps[last] - steps[first]).astype(float)
-    slack = share * (most - least) + PRECISION * np.abs(said[last])
-    low, high = (kept * said[first] + (1 - kept) * bound for bound in (least, most))
-    yield Bounds("train_loss_ema", steps[last], said[last], low - slack, high + slack)
+    slack = share * (most - least) + PRECISION * np.abs(floats[last])
+    low, high = (kept * floats[first] + (1 - kept) * bound for bound in (least, most))
+    yield Bounds("train_loss_ema", steps[last], floats[last], low - slack, high + slack)
 
 
 @claim("train_val_gap", reads=[val_loss, train_loss_raw, "train_loss_ema"])

@@ -30,8 +30,8 @@ def _steps_seen(run: Run) -> Iterator[Bounds]:
     """Attempts less skipped updates (M02), counted before or after the step, as long as every step has a line."""
     skipped = _unbroken(skipped_updates(run))
     applied = (skipped.steps - np.cumsum(skipped.values[:, :1].ravel() > 0)).astype(float)
-    made = single("steps_seen", "updates", skipped.steps, applied)
-    steps, both = shared_points([run.scalar("steps_seen"), made])
+    series = single("steps_seen", "updates", skipped.steps, applied)
+    steps, both = shared_points([run.scalar("steps_seen"), series])
     yield Bounds("steps_seen", steps, both[:, 0], both[:, 1] - 1, both[:, 1] + 1)
 
 

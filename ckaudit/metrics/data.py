@@ -31,8 +31,8 @@ def token_kl_drift(run: Run, *, pseudo_count: float = 1.0) -> Series:
         shares = shares / np.nansum(shares, axis=1, keepdims=True)
         drift = np.nansum(shares * np.log(shares / shares[rows[0]]), axis=1)
     known = alike & (np.arange(len(drift)) > rows[0])
-    made = single("token_kl_drift", "nats", counts.steps, np.where(known, drift, np.nan), known)
-    return filled(made, relabelled(run.scalar("token_kl_drift"), "token_kl_drift"))
+    series = single("token_kl_drift", "nats", counts.steps, np.where(known, drift, np.nan), known)
+    return filled(series, relabelled(run.scalar("token_kl_drift"), "token_kl_drift"))
 
 
 @metric(unit="1", reads=["data.target_shift_match"], source="playbook, analysis contract", memory=1)

@@ -96,16 +96,16 @@ def _norm(values: Floats) -> float:
 
 def largest_of(several: Sequence[Series]) -> Series:
     """Return the largest of several tables cell by cell, where any is recorded."""
-    made = several[0] if several else empty("largest")
+    series = several[0] if several else empty("largest")
     for other in several[1:]:
-        if not made or not other:
-            made = made or other
+        if not series or not other:
+            series = series or other
             continue
-        made, beside = filled(made, other), filled(other, made)
-        order = [beside.labels.index(label) for label in made.labels]
-        values = np.fmax(made.values, beside.values[:, order])
-        made = replace(made, values=values)
-    return made
+        series, beside = filled(series, other), filled(other, series)
+        order = [beside.labels.index(label) for label in series.labels]
+        values = np.fmax(series.values, beside.values[:, order])
+        series = replace(series, values=values)
+    return series
 
 
 def cells_like(like: Series, other: Series) -> Floats:

@@ -44,8 +44,8 @@ def grad_global_norm(run: Run) -> Series:
     Shape (T, 1): logged steps; checkpoints fill what the log lacks. Made from tensors only where every tensor was
     recorded that ever is, experts without a token aside; NaN where one was NaN.
     """
-    made = total(_with_idle_experts(run), "grad_global_norm")
-    return filled(relabelled(run.scalar("grad_global_norm"), "grad_global_norm"), made)
+    series = total(_with_idle_experts(run), "grad_global_norm")
+    return filled(relabelled(run.scalar("grad_global_norm"), "grad_global_norm"), series)
 
 
 @metric(unit="1", reads=[gradient_norm], source="Glorot & Bengio 2010, section 4.2; playbook D1.2", memory=1)
@@ -127,8 +127,8 @@ def top_gradient_share(run: Run) -> Series:
     Not recorded and NaN as in gradient_share.
     """
     shares = gradient_share(run)
-    made = single("top_gradient_share", "1", shares.steps, _row_maximum(shares), np.any(shares.recorded, axis=1))
-    return filled(relabelled(run.scalar("top_gradient_share"), "top_gradient_share"), made)
+    series = single("top_gradient_share", "1", shares.steps, _row_maximum(shares), np.any(shares.recorded, axis=1))
+    return filled(relabelled(run.scalar("top_gradient_share"), "top_gradient_share"), series)
 
 
 @metric(unit="1", reads=[gradient_norm, weight_norm], source="F16", memory=1)

@@ -99,12 +99,12 @@ def of_own_maps(run: Run, name: str) -> Series:
     surely not, or where nearly all of the attention is on the sampled keys and yet the entropy is another.
     """
     measured = run.derived("measured_maps", lambda: _measured(run))
-    found = measured[name]
+    series = measured[name]
     foreign = run.derived("foreign_maps", lambda: _foreign(run, measured))
-    if not foreign or not found:
-        return found
-    wrong = _cells(foreign, found.labels, found.steps) == 1
-    return replace(found, values=np.where(wrong, np.nan, found.values), recorded=found.recorded & ~wrong)
+    if not foreign or not series:
+        return series
+    wrong = _cells(foreign, series.labels, series.steps) == 1
+    return replace(series, values=np.where(wrong, np.nan, series.values), recorded=series.recorded & ~wrong)
 
 
 def _measured(run: Run) -> dict[str, Series]:

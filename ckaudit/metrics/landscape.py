@@ -23,8 +23,8 @@ def grad_noise_scale(run: Run) -> Series:
     over updates, as far as the second is above 0; elsewhere the logged scale counts.
     """
     trace, signal = (relabelled(run.scalar(f"grad_noise_{part}"), "grad_noise_scale") for part in ("trace", "signal"))
-    made = ratio(trace, replace(signal, recorded=signal.recorded & ~(signal.values <= 0)))
-    return filled(made, relabelled(run.scalar("grad_noise_scale"), "grad_noise_scale"))
+    series = ratio(trace, replace(signal, recorded=signal.recorded & ~(signal.values <= 0)))
+    return filled(series, relabelled(run.scalar("grad_noise_scale"), "grad_noise_scale"))
 
 
 @metric(unit="1", reads=["curvature_trace_est"], source="catalogue M18; Hutchinson 1989", memory=1)

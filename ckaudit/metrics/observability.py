@@ -38,12 +38,12 @@ def nan_inf_events(run: Run) -> Series:
     finite. Gradients of an update that the loss scaler skipped are left out: overflow is how it finds its scale. The
     logged number counts where it is larger, for a trainer looks at more.
     """
-    made, said = bad_places(run), run.scalar("nan_inf_events").recorded_rows()
-    steps = merged_steps(made.steps, said.steps)
+    made, series = bad_places(run), run.scalar("nan_inf_events").recorded_rows()
+    steps = merged_steps(made.steps, series.steps)
     events = np.zeros(len(steps))
     events[np.searchsorted(steps, made.steps)] = made.values[:, 0]
-    logged = np.where(said.finite, said.values, 0.0).sum(axis=1)
-    np.maximum.at(events, np.searchsorted(steps, said.steps), logged)
+    logged = np.where(series.finite, series.values, 0.0).sum(axis=1)
+    np.maximum.at(events, np.searchsorted(steps, series.steps), logged)
     return single("nan_inf_events", "places", steps, events)
 
 
@@ -125,8 +125,8 @@ def restart_rate(run: Run) -> Series:
     Shape (T, 1): logged steps with a time, of the sessions that run.json lists, the first one left out. The logged rate
     counts where it lists none.
     """
-    made = _events_of_last_day(run, session_starts(run)[1:], "restart_rate", "restarts/day") if _sessions(run) else empty("x")
-    return filled(made, relabelled(run.scalar("restart_rate"), "restart_rate"))
+    series = _events_of_last_day(run, session_starts(run)[1:], "restart_rate", "restarts/day") if _sessions(run) else empty("x")
+    return filled(series, relabelled(run.scalar("restart_rate"), "restart_rate"))
 
 
 @metric(unit="events/day", reads=["error_event_rate"], source="catalogue M65", memory=1)
@@ -151,8 +151,8 @@ def metrics_ingest_lag(run: Run) -> Series:
     """
     ended, written = run.scalar("file_time"), run.scalar("time")
     steps, times = shared_points([ended, written])
-    made = single("metrics_ingest_lag", "s", steps, np.maximum(times[:, 1] - times[:, 0], 0.0))
-    return filled(relabelled(run.scalar("metrics_ingest_lag"), "metrics_ingest_lag"), made)
+    series = single("metrics_ingest_lag", "s", steps, np.maximum(times[:, 1] - times[:, 0], 0.0))
+    return filled(relabelled(run.scalar("metrics_ingest_lag"), "metrics_ingest_lag"), series)
 
 
 @metric(unit="ranks", reads=["rank_facts.heartbeat", "heartbeat_missing"], source="catalogue M67")
@@ -176,8 +176,8 @@ def heartbeat_missing(run: Run, *, patience: float = 300.0) -> Series:
     latest = times.max(axis=1, initial=-np.inf)[:, None]
     alive = (beats.finite & (times >= latest - patience)).sum(axis=1)
     known = np.flatnonzero(beats.recorded.any(axis=1))
-    made = single("heartbeat_missing", "ranks", beats.steps[known], (expected - alive)[known].astype(float))
-    return filled(made, relabelled(run.scalar("heartbeat_missing"), "heartbeat_missing"))
+    series = single("heartbeat_missing", "ranks", beats.steps[known], (expected - alive)[known].astype(float))
+    return filled(series, relabelled(run.scalar("heartbeat_missing"), "heartbeat_missing"))
 
 
 def _unless_skipped(run: Run, series: Series) -> Series:

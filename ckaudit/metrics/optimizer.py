@@ -58,8 +58,8 @@ def grad_clip_rate(run: Run, *, window: int = 100, min_points: int = 10) -> Seri
         min_points: Fewest points that make a share.
     """
     factor = clip_coefficient(run).recorded_rows()
-    made = share_of_last(factor, factor.values < 1, window=window, min_points=min_points)
-    return filled(made, relabelled(run.scalar("grad_clip_rate"), "clip_coefficient"))
+    series = share_of_last(factor, factor.values < 1, window=window, min_points=min_points)
+    return filled(series, relabelled(run.scalar("grad_clip_rate"), "clip_coefficient"))
 
 
 @metric(unit="1", reads=["loss_scale", "optimizer.loss_scale"], source="catalogue M13; Micikevicius et al. 2018", memory=1)
@@ -116,9 +116,9 @@ def overflow_rate(run: Run, *, window: int = 100, min_points: int = 10) -> Serie
         min_points: Fewest points that make a share.
     """
     source, hits = overflows(skipped_updates(run), loss_scale(run))
-    made = share_of_last(source, hits, window=window, min_points=min_points)
-    made = made.mapped(lambda share: 100 * share, "overflow_rate", "%")
-    return higher(relabelled(made, "overflow_rate"), relabelled(run.scalar("overflow_rate"), "overflow_rate"))
+    series = share_of_last(source, hits, window=window, min_points=min_points)
+    series = series.mapped(lambda share: 100 * share, "overflow_rate", "%")
+    return higher(relabelled(series, "overflow_rate"), relabelled(run.scalar("overflow_rate"), "overflow_rate"))
 
 
 def overflows(skipped: Series, scale: Series) -> tuple[Series, Mask]:

@@ -22,9 +22,9 @@ def recording_share(run: Run) -> Series:
     apart = np.diff(cost.steps, prepend=np.nan)[:, None]
     known = cost.recorded & (apart > 0)
     with np.errstate(all="ignore"):
-        made = replace(cost, values=np.where(known, cost.values / (cost.values + apart), np.nan), recorded=known)
+        series = replace(cost, values=np.where(known, cost.values / (cost.values + apart), np.nan), recorded=known)
     name = "recording_share"
-    return filled(relabelled(run.value("cost.share"), name), relabelled(made, name))
+    return filled(relabelled(run.value("cost.share"), name), relabelled(series, name))
 
 
 @metric(unit="s", reads=["cost.ms", "cost.step_share", recording_share], source="dashboard page, overhead budget")

@@ -89,8 +89,8 @@ def probe_perplexity(run: Run) -> Series:
     Shape (C, P): checkpoints by probes. Made of the loss where no perplexity was recorded; what was logged by this name, with
     the probe as label, stands in where both are missing.
     """
-    told = filled(run.series("probes", "perplexity"), run.series("probes", "loss").mapped(np.exp, "probe_perplexity", "1"))
-    return filled(told, run.scalar("probe_perplexity"))
+    series = filled(run.series("probes", "perplexity"), run.series("probes", "loss").mapped(np.exp, "probe_perplexity", "1"))
+    return filled(series, run.scalar("probe_perplexity"))
 
 
 @metric(unit="nats/token", reads=["probes.*.loss", "probes.*.shift"], source="playbook D3.3", memory=1)

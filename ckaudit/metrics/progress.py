@@ -23,8 +23,8 @@ def tokens_seen(run: Run) -> Series:
     """
     sizes = run.scalar("tokens_per_update")
     steps, values = shared_points([sizes])
-    made = single("tokens_seen", "tokens", steps, np.cumsum(values[:, 0] * np.diff(steps, prepend=0)))
-    return filled(relabelled(run.scalar("tokens_seen"), "tokens_seen"), made)
+    series = single("tokens_seen", "tokens", steps, np.cumsum(values[:, 0] * np.diff(steps, prepend=0)))
+    return filled(relabelled(run.scalar("tokens_seen"), "tokens_seen"), series)
 
 
 @metric(unit="updates", reads=["steps_seen", skipped_updates], source="catalogue M02")
@@ -36,14 +36,14 @@ def steps_seen(run: Run) -> Series:
     Shape (T, 1): logged steps. Recomputed as long as every step from the first on has a line that says whether it was
     skipped; elsewhere as the trainer counted.
     """
-    skipped, said = skipped_updates(run), relabelled(run.scalar("steps_seen"), "steps_seen")
+    skipped, series = skipped_updates(run), relabelled(run.scalar("steps_seen"), "steps_seen")
     if not skipped:
-        return said
+        return series
     known = skipped.recorded[:, 0]
     unbroken = skipped.steps[known] == np.arange(1, known.sum() + 1)
     steps = skipped.steps[known][np.logical_and.accumulate(unbroken)]
     lost = np.cumsum(np.where(skipped.finite[:, :1], skipped.values[:, :1], 0.0)[known, 0][: len(steps)])
-    return filled(single("steps_seen", "updates", steps, steps - lost), said)
+    return filled(single("steps_seen", "updates", steps, steps - lost), series)
 
 
 @metric(unit="tokens/update", reads=["tokens_per_update", "tokens_seen"], source="catalogue M08")
@@ -58,8 +58,8 @@ def tokens_per_update(run: Run) -> Series:
     steps, values = shared_points([run.scalar("tokens_seen")])
     with np.errstate(all="ignore"):
         sizes = increments(values)[:, 0] / np.diff(steps, prepend=-1)
-    made = single("tokens_per_update", "tokens/update", steps[sizes >= 0], sizes[sizes >= 0])
-    return filled(relabelled(run.scalar("tokens_per_update"), "tokens_per_update"), made)
+    series = single("tokens_per_update", "tokens/update", steps[sizes >= 0], sizes[sizes >= 0])
+    return filled(relabelled(run.scalar("tokens_per_update"), "tokens_per_update"), series)
 
 
 @metric(unit="%", reads=["learning_rate", "lr_phase"], source="catalogue M07; Goyal et al. 2017, section 2.2", memory=1)
@@ -73,11 +73,11 @@ def lr_phase(run: Run) -> Series:
     """
     rate = run.scalar("learning_rate")
     planned = run.manifest.warmup_steps if run.manifest else UNSET
-    made = empty("lr_phase")
+    series = empty("lr_phase")
     if planned is not UNSET and planned and rate:
         known = rate.recorded.any(axis=1)
-        made = single("lr_phase", "%", rate.steps[known], 100 * np.minimum(1.0, rate.steps[known] / planned))
-    return filled(made, relabelled(run.scalar("lr_phase"), "lr_phase"))
+        series = single("lr_phase", "%", rate.steps[known], 100 * np.minimum(1.0, rate.steps[known] / planned))
+    return filled(series, relabelled(run.scalar("lr_phase"), "lr_phase"))
 
 
 @metric(unit="1", reads=["learning_rate"], source="playbook D4.6")

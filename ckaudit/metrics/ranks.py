@@ -32,8 +32,8 @@ def straggler_ratio(run: Run) -> Series:
     """
     times = rank_step_time(run)
     several = times.finite & (times.finite.sum(axis=1) > 1)[:, None]
-    made = across(replace(times, recorded=several), _slowest, "straggler_ratio", "1")
-    return filled(made, relabelled(run.scalar("straggler_ratio"), "straggler_ratio"))
+    series = across(replace(times, recorded=several), _slowest, "straggler_ratio", "1")
+    return filled(series, relabelled(run.scalar("straggler_ratio"), "straggler_ratio"))
 
 
 @metric(unit="bytes", reads=["rank_facts.memory_used"], source="catalogue M43", memory=1)

@@ -58,8 +58,8 @@ def moe_util_entropy(run: Run) -> Series:
 
     Shape (T, 1): checkpoints with counts, 0 to 1; the logged value elsewhere.
     """
-    made = across(expert_entropy(run), np.nanmin, "moe_util_entropy", "1")
-    return filled(made, relabelled(run.scalar("moe_util_entropy"), "moe_util_entropy"))
+    series = across(expert_entropy(run), np.nanmin, "moe_util_entropy", "1")
+    return filled(series, relabelled(run.scalar("moe_util_entropy"), "moe_util_entropy"))
 
 
 @metric(
@@ -77,8 +77,8 @@ def moe_load_balance_loss(run: Run) -> Series:
     for a layer that lacks one of them; the logged value elsewhere.
     """
     layers = filled(balance_losses(run), run.series("moe", "aux_loss"))
-    made = across(layers, np.nanmean, "moe_load_balance_loss", "1")
-    return filled(made, relabelled(run.scalar("moe_load_balance_loss"), "moe_load_balance_loss"))
+    series = across(layers, np.nanmean, "moe_load_balance_loss", "1")
+    return filled(series, relabelled(run.scalar("moe_load_balance_loss"), "moe_load_balance_loss"))
 
 
 def balance_losses(run: Run) -> Series:

@@ -68,10 +68,10 @@ def latest_tau_trend(run: Run) -> float | None:
 def slice_loss(run: Run, name: str) -> Series:
     """Return the loss of one slice by name: held-out, else of the training batches, else the scalar of just that name."""
     family, _, label = name.partition("/")
-    found = _column(slice_val_loss(run), name) or _column(run.scalar(f"loss_{name}"))
-    if found is None and not run.names_no_slices:
-        found = _column(run.scalar(family), label)
-    return found or empty(name)
+    series = _column(slice_val_loss(run), name) or _column(run.scalar(f"loss_{name}"))
+    if series is None and not run.names_no_slices:
+        series = _column(run.scalar(family), label)
+    return series or empty(name)
 
 
 def _column(series: Series, label: str = "") -> Series | None:

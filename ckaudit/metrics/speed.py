@@ -38,8 +38,8 @@ def step_time(run: Run) -> Series:
     """
     steps, times = shared_points([run.scalar("time")])
     passed = np.where(is_restart(run, times[:, 0]), np.nan, increments(times)[:, 0])
-    made = _positive("step_time", "s", steps, passed / np.diff(steps, prepend=-1))
-    said = filled(made, relabelled(run.scalar("step_time"), "step_time"))
+    series = _positive("step_time", "s", steps, passed / np.diff(steps, prepend=-1))
+    said = filled(series, relabelled(run.scalar("step_time"), "step_time"))
     return filled(said, across(rank_step_time(run), np.nanmedian, "step_time", "s"))
 
 
@@ -70,8 +70,8 @@ def tokens_per_sec(run: Run) -> Series:
     steps, values = shared_points([run.scalar("time"), tokens_seen(run)])
     passed, gained = increments(values).T
     passed = np.where(is_restart(run, values[:, 0]) | (passed <= 0), np.nan, passed)
-    made = _positive("tokens_per_sec", "tokens/s", steps, gained / passed)
-    return filled(made, relabelled(run.scalar("tokens_per_sec"), "tokens_per_sec"))
+    series = _positive("tokens_per_sec", "tokens/s", steps, gained / passed)
+    return filled(series, relabelled(run.scalar("tokens_per_sec"), "tokens_per_sec"))
 
 
 @metric(unit="1", reads=[tokens_per_sec, "mfu"], source="catalogue M41; Chowdhery et al. 2022, appendix B")
@@ -87,8 +87,8 @@ def mfu(run: Run) -> Series:
     recorded = relabelled(run.scalar("mfu"), "mfu")
     if not isinstance(work, (int, float)) or not isinstance(peak, (int, float)) or peak <= 0:
         return recorded
-    made = tokens_per_sec(run).mapped(lambda speed: speed * work / peak, "mfu", "1")
-    return filled(relabelled(made, "mfu"), recorded)
+    series = tokens_per_sec(run).mapped(lambda speed: speed * work / peak, "mfu", "1")
+    return filled(relabelled(series, "mfu"), recorded)
 
 
 def _positive(name: str, unit: str, steps: Steps, values: Floats) -> Series:

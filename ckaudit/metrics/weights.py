@@ -52,9 +52,9 @@ def weight_rms(run: Run) -> Series:
     """
     mean, std = together(run.series("weights", "mean"), run.series("weights", "std"))
     known = mean.recorded & std.recorded
-    made = replace(mean, values=np.where(known, np.hypot(mean.values, std.values), np.nan), recorded=known)
+    series = replace(mean, values=np.where(known, np.hypot(mean.values, std.values), np.nan), recorded=known)
     norm, count = together(run.series("weights", "frobenius_norm"), run.series("weights", "numel"))
-    return filled(made, ratio(norm, replace(count, values=np.sqrt(count.values))))
+    return filled(series, ratio(norm, replace(count, values=np.sqrt(count.values))))
 
 
 @metric(unit="1", reads=["weight_deltas.*.norm", "weight_deltas.*.moved", "gradients.*.norm"], source="playbook D1.5", memory=1)
@@ -115,8 +115,8 @@ def update_to_weight_global(run: Run) -> Series:
     Not recorded where one of them lacks its update or its norm at that step.
     """
     moved, size = together(update_norm(run), weight_norm(run))
-    made = ratio(total(moved, "update_to_weight"), total(size, "update_to_weight"))
-    return filled(run.scalar("update_to_weight"), made)
+    series = ratio(total(moved, "update_to_weight"), total(size, "update_to_weight"))
+    return filled(run.scalar("update_to_weight"), series)
 
 
 @metric(unit="1", reads=["weight_deltas.*.moved", GRID, "weights.*.mean", "weights.*.std", weight_rms], source="playbook D2.6")
@@ -162,16 +162,16 @@ def weight_statistics_change(run: Run) -> Series:
     numbers.append(by_tensor(change(shares, size, "previous")))
     known = {label for number in numbers for label in number.labels}
     sampled = sampled.only(known.__contains__) if known else sampled
-    made = largest_of([each for each in (*numbers, sampled) if each.labels])
-    still = made.recorded & (made.values == 0)
-    recorded = made.recorded & ~(still & _unclear(made, run, sampled)) if still.any() else made.recorded
-    return replace(made, values=np.where(recorded, made.values, np.nan), recorded=recorded)
+    series = largest_of([each for each in (*numbers, sampled) if each.labels])
+    still = series.recorded & (series.values == 0)
+    recorded = series.recorded & ~(still & _unclear(series, run, sampled)) if still.any() else series.recorded
+    return replace(series, values=np.where(recorded, series.values, np.nan), recorded=recorded)
 
 
-def _unclear(made: Series, run: Run, sampled: Series) -> Mask:
+def _unclear(series: Series, run: Run, sampled: Series) -> Mask:
     """Tell of which cells a change of nothing says little: no element is shown, and mean and deviation are rounded."""
-    mean, std = (cells_like(made, run.series("weights", name)) for name in ("mean", "std"))
-    shown = np.isfinite(cells_like(made, sampled))
+    mean, std = (cells_like(series, run.series("weights", name)) for name in ("mean", "std"))
+    shown = np.isfinite(cells_like(series, sampled))
     return is_coarse(mean) & is_coarse(std) & ~shown
 
 

@@ -38,8 +38,8 @@ class Scene(Struct, frozen=True, eq=False):
 
     def places(self, *names: str) -> list[str]:
         """Return the places of the findings that rest on any of these metrics, gravest first, each once."""
-        found = [finding for finding in self.report.findings if set(metrics_of(finding)) & {*names}]
-        return list(dict.fromkeys(place for each in found for place in (each.where, *each.also) if place))
+        findings = [finding for finding in self.report.findings if set(metrics_of(finding)) & {*names}]
+        return list(dict.fromkeys(place for each in findings for place in (each.where, *each.also) if place))
 
 
 def metrics_of(finding: Finding) -> list[str]:

@@ -159,13 +159,13 @@ def read_passages(path: Path) -> list[Passage]:
     """
     try:
         lines = [line for line in read_bytes(path, path.name).splitlines() if line.strip()]
-        found = [msgspec.json.decode(line, type=Passage) for line in lines]
+        passages = [msgspec.json.decode(line, type=Passage) for line in lines]
     except BrokenFile as broken:
         raise UnreadableError(f"{path}: {broken.finding.message}", hint="ckaudit probe init writes such a file.") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnreadableError(f"{path} holds no probes: {error}", hint="ckaudit probe init writes such a file.") from None
-    changed = [each.id for each in found if each.hash != hash_of(each.prompt, each.truth)]
-    if changed or not found:
+    changed = [each.id for each in passages if each.hash != hash_of(each.prompt, each.truth)]
+    if changed or not passages:
         what = f"{changed[0]} is not what its hash says" if changed else "no probe stands in it"
         raise UnreadableError(f"{path}: {what}", hint="Take the file that was written before the training.")
-    return found
+    return passages

@@ -88,16 +88,16 @@ def _passage(
 ) -> Passage:
     values = record.values
     if "id" in values:
-        found = by_id.get(str(values["id"]))
+        passage = by_id.get(str(values["id"]))
     else:
         prompt = values.get("prompt")
         usable = isinstance(prompt, str) or (isinstance(prompt, list) and all(isinstance(each, int) for each in prompt))
-        found = by_prompt.get(_key(prompt)) if usable else None
-    if found is None:
+        passage = by_prompt.get(_key(prompt)) if usable else None
+    if passage is None:
         raise Wrong("neither its id nor its prompt is that of a probe")
-    if found.id in scored:
-        raise Wrong(f"{found.id} was continued before")
-    return found
+    if passage.id in scored:
+        raise Wrong(f"{passage.id} was continued before")
+    return passage
 
 
 def _scored(record: Record, passage: Passage) -> Scored:
@@ -111,22 +111,22 @@ def _scored(record: Record, passage: Passage) -> Scored:
     return Scored(exact=exact_share(said, truth), overlap=overlap_share(said, truth), perplexity=_perplexity(record))
 
 
-def exact_share(said: Units, truth: Units) -> float:
+def exact_share(units: Units, truth: Units) -> float:
     """Return the share of the truth's tokens that stand at their place.
 
     >>> exact_share((1, 9, 3), (1, 2, 3, 4))
     0.5
     """
-    return sum(one == other for one, other in zip(said, truth, strict=False)) / len(truth)
+    return sum(one == other for one, other in zip(units, truth, strict=False)) / len(truth)
 
 
-def overlap_share(said: Units, truth: Units) -> float:
+def overlap_share(units: Units, truth: Units) -> float:
     """Return the share of the truth's tokens that were said, wherever; each counts as often as it stands in both.
 
     >>> overlap_share((3, 1, 1, 9), (1, 2, 3, 4))
     0.5
     """
-    return (Counter[Any](said) & Counter[Any](truth)).total() / len(truth)
+    return (Counter[Any](units) & Counter[Any](truth)).total() / len(truth)
 
 
 def _perplexity(record: Record) -> float | None:

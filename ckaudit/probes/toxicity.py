@@ -147,8 +147,8 @@ def _prompt(record: Record, prompts: dict[str, Prompt]) -> Prompt:
     return found
 
 
-def _scored(found: Iterable[Scored], classify: Classifier | None) -> Iterator[Scored]:
-    for batch in in_batches(found):
+def _scored(scoreds: Iterable[Scored], classify: Classifier | None) -> Iterator[Scored]:
+    for batch in in_batches(scoreds):
         texts = [each.text for each in batch if each.score is None and each.text is not None] if classify else []
         scores = iter(classify(texts)) if classify and texts else iter(())
         for each in batch:

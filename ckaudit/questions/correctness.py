@@ -289,7 +289,7 @@ def weights_updated(
     seen: Series | None,
     gradient: Series | None,
     rate: Series | None,
-    found: Findings,
+    findings: Findings,
     facts: Manifest | None,
     types: Series | None,
     *,
@@ -317,7 +317,7 @@ def weights_updated(
         if seen is None:
             return unrecorded("no update was measured", "update_norm", "update_to_weight_global")
         dense = _judged(seen, gradient, facts, types).only(lambda name: not table_of(facts).is_expert(name))
-        return answer_from_checkpoints(dense, gradient, found)
+        return answer_from_checkpoints(dense, gradient, findings)
     word: Word = "good"
     if still:
         fed = last_row(gradient)[1] if gradient is not None else {}
@@ -327,7 +327,7 @@ def weights_updated(
         step, value = share
         numbers["relative"] = value
         text += ("; " if text else "") + f"the update of step {step} is {value:.3g} of all weights"
-        none = norm is None and no_weight_is_updated(relative, learning_rate_is_on(points(relative).steps, rate, near), found)
+        none = norm is None and no_weight_is_updated(relative, learning_rate_is_on(points(relative).steps, rate, near), findings)
         text += ", as those of all steps after the warm-up are, and the loss stands where it began" if none else ""
         word = worse(word, "bad" if none else "watch" if value < lowest else "good")
     if not numbers:

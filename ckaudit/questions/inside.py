@@ -55,7 +55,7 @@ def heads_do(
     similarity: Series | None,
     uniform: Series | None,
     facts: Manifest | None,
-    found: Findings,
+    findings: Findings,
     *,
     same: float = 0.99,
     watch: float = EVEN,
@@ -85,7 +85,7 @@ def heads_do(
         twins = numbers["twins"] = float(np.mean([value > same for value in nearest.values()]))
         text += f"; {twins:.0%} have a twin (cosine above {same:.2g})"
     word = young(above(max(even, twins), watch=watch, bad=bad), step, early)
-    if cut := cut_off(found, table_of(facts), "attention"):
+    if cut := cut_off(findings, table_of(facts), "attention"):
         word, text = worse(word, "watch"), f"{text}; {cut}"
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
@@ -203,7 +203,7 @@ def neurons_specialize(
     rms: Series,
     dead: Series | None,
     facts: Manifest | None,
-    found: Findings,
+    findings: Findings,
     *,
     least: float = 0.02,
     silent: float = dead_units.thresholds["max_dead_share"],
@@ -241,7 +241,7 @@ def neurons_specialize(
     changed = abs(last - first) > least
     shaped = any(abs(each - NORMAL) > noise for _, each in shapes.values())
     word: Word = "good" if changed and quiet <= silent else "watch" if changed or shaped else "bad"
-    if cut := cut_off(found, table, "mlp"):
+    if cut := cut_off(findings, table, "mlp"):
         word, text = worse(word, "watch"), f"{text}; {cut}"
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
@@ -262,7 +262,7 @@ def _shape(size: Series, rms: Series, name: str) -> tuple[float, float] | None:
 def embedding_organizes(
     moved: Series,
     facts: Manifest | None,
-    found: Findings,
+    findings: Findings,
     *,
     least: float = 0.1,
     hardly: float = 0.01,
@@ -300,22 +300,22 @@ def embedding_organizes(
     stands = value < nothing and beside > 100 * max(value, 0.1 * nothing)
     if stands or (value < hardly and (not others or (value < least * beside and step >= early))):
         word = "bad"
-    for each in found.of(barely_moving):
+    for each in findings.of(barely_moving):
         if set(embeddings) & {each.where, *each.also}:
             word, text = worse(word, "watch"), f"{text}; {each.code} from step {each.first_step}: {each.message}"
     return SeriesAnswer(word=word, sentence=text, numbers={"moved": value} | ({"others": beside} if others else {}))
 
 
 # Attention or MLP that is cut off from the loss, or never updated, by what is found of its tensors.
-def cut_off(found: Findings, table: TensorTable, kind: str) -> str:
+def cut_off(findings: Findings, table: TensorTable, kind: str) -> str:
     """Return in words the first finding that names this kind of branch; nothing where none does.
 
     Args:
-        found: Findings that are more than a note.
+        findings: Findings that are more than a note.
         table: Knows the kinds of tensors.
         kind: "attention" or "mlp".
     """
-    for each in sorted(found.all, key=lambda each: each.first_step or 0):
+    for each in sorted(findings.all, key=lambda each: each.first_step or 0):
         places = [place for place in (each.where, *each.also) if place] if each.name in CUT_OFF else []
         if any(place.endswith(kind) or table.kind(place) == kind for place in places):
             since = "" if each.first_step is None else f" from step {each.first_step}"

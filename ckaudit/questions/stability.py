@@ -58,7 +58,7 @@ def spike_recovers(
     gradient: Series | None,
     rate: Series | None,
     shares: Series | None,
-    found: Findings,
+    findings: Findings,
     *,
     jump: float = loss_spike.thresholds["jump_ratio"],
 ) -> SeriesAnswer:
@@ -77,7 +77,7 @@ def spike_recovers(
     times the level before (that of loss_spike).
     """
     course = points(loss)
-    rises = found.of(loss_rises)
+    rises = findings.of(loss_rises)
     stays = None if relative is not None else next((rise for rise in rises if rises_at_once(course, rise, least=jump)), None)
     if relative is None and stays is None and len(course.values) < ENOUGH_FOR_NOISE:
         return unrecorded(f"{len(course.values)} points of train_loss_raw; {ENOUGH_FOR_NOISE} are needed", "train_loss_raw")

@@ -47,7 +47,7 @@ def learning_rate_is_on(steps: Steps, rate: Series | None, near: float = 0.0) ->
     return np.logical_and(steps > 0, ((rates > 0) & (rates >= least)).any(axis=1))
 
 
-def answer_from_checkpoints(seen: Series, gradient: Series | None, found: Findings) -> SeriesAnswer:
+def answer_from_checkpoints(seen: Series, gradient: Series | None, findings: Findings) -> SeriesAnswer:
     """Say which tensors change from one checkpoint to the next: "bad" where one never does that gets a gradient like others.
 
     One without a gradient beside others that have one is frozen on purpose, as a LoRA's base is. Of plain descent a small
@@ -57,7 +57,7 @@ def answer_from_checkpoints(seen: Series, gradient: Series | None, found: Findin
     Args:
         seen: weight_statistics_change of the tensors that count.
         gradient: Gradient norm of each tensor.
-        found: Findings that are more than a note.
+        findings: Findings that are more than a note.
     """
     trained = set(gradient.labels if gradient is not None else ()) & set(seen.labels) or set(seen.labels)
     columns = {name: seen.values[seen.finite_in(place), place] for place, name in enumerate(seen.labels) if name in trained}
@@ -69,13 +69,13 @@ def answer_from_checkpoints(seen: Series, gradient: Series | None, found: Findin
     numbers = {"tensors": float(len(shown)), "still": float(len(still))}
     text = f"by step {seen.steps[-1]} {len(shown) - len(still)} of {len(shown)} trainable tensors have changed in what "
     text += "checkpoints show of them" + (f", not {listed(fed or still)}" if still else "")
-    if len(still) == len(shown) and not _loss_stands(found):
+    if len(still) == len(shown) and not _loss_stands(findings):
         text += ": unless the loss stands, these are not the weights that train"
         fed = []
     return SeriesAnswer(word="bad" if fed else "watch" if still else "good", sentence=text, numbers=numbers)
 
 
-def no_weight_is_updated(relative: Series, rate_is_on: Mask, found: Findings) -> bool:
+def no_weight_is_updated(relative: Series, rate_is_on: Mask, findings: Findings) -> bool:
     """Tell whether all updates after the warm-up are zero though there is a rate, and the loss stands where it began.
 
     A log that rounds a ratio to nothing looks the same, but its loss falls.
@@ -83,16 +83,16 @@ def no_weight_is_updated(relative: Series, rate_is_on: Mask, found: Findings) ->
     Args:
         relative: The update of all weights over them.
         rate_is_on: Whether each of its finite points had a learning rate.
-        found: Findings that are more than a note.
+        findings: Findings that are more than a note.
     """
     steps, values = points(relative)
     late = values[rate_is_on & (steps > WARMUP)]
-    return len(late) >= CHECKPOINTS and not late.any() and _loss_stands(found)
+    return len(late) >= CHECKPOINTS and not late.any() and _loss_stands(findings)
 
 
-def _loss_stands(found: Findings) -> bool:
+def _loss_stands(findings: Findings) -> bool:
     """Tell whether the loss stands where it began, as LOSS003 and LOSS007 have it: not where it came to rest later."""
-    return any((each.first_step or 0) <= WARMUP for each in found.of(loss_not_falling, loss_frozen))
+    return any((each.first_step or 0) <= WARMUP for each in findings.of(loss_not_falling, loss_frozen))
 
 
 def _with_gradient(names: list[str], gradient: Series | None) -> list[str]:

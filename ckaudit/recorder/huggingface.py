@@ -249,8 +249,8 @@ def batch_of(passes: Sequence[Pass], model: nn.Module) -> tuple[Tensor, Tensor |
     Micro-batches of different lengths become one long row. Targets are there for language models that predict the next
     token: their loss shifts the labels, so they are shifted here.
     """
-    inputs = [found for pass_ in passes if (found := _tensor(pass_.inputs, "input_ids")) is not None]
-    targets = [found for pass_ in passes if (found := _targets(pass_.inputs, model)) is not None]
+    inputs = [tensor for pass_ in passes if (tensor := _tensor(pass_.inputs, "input_ids")) is not None]
+    targets = [tensor for pass_ in passes if (tensor := _targets(pass_.inputs, model)) is not None]
     if not inputs:
         return None
     return _joined(inputs), _joined(targets) if len(targets) == len(inputs) else None

@@ -88,9 +88,9 @@ class OnDemand:
         """
         if session := self._first_rank:
             with self._guard("checking gradients"):
-                found = session.requests.check_gradients(batch, loss, per_tensor=per_tensor)
+                check = session.requests.check_gradients(batch, loss, per_tensor=per_tensor)
                 session.ask()
-                return found
+                return check
         return None
 
     def micro_batch(self, examples: float = 1.0) -> None:
@@ -143,9 +143,9 @@ class OnDemand:
         """
         if session := self._first_rank:
             with self._guard("measuring the curvature"):
-                found = session.requests.measure_curvature(loss, samples=samples, seed=seed)
-                session.log({"curvature_trace_est": found.trace, "curvature_trace_error": found.standard_error})
-                return found
+                curvature = session.requests.measure_curvature(loss, samples=samples, seed=seed)
+                session.log({"curvature_trace_est": curvature.trace, "curvature_trace_error": curvature.standard_error})
+                return curvature
         return None
 
     def profile_next_step(self) -> None:

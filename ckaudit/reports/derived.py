@@ -10,23 +10,23 @@ NAMES = ("divergence_step", "tau", "spike_flags", "grad_to_weight")
 
 def sentences(report: Report, *, missing: bool = False) -> list[tuple[str, str]]:
     """Return name and value of each derived number that is known; with `missing`, the reason for each of the others too."""
-    found = report.derived
-    if found is None:
+    derived = report.derived
+    if derived is None:
         return []
-    known = dict(_known(found))
-    rest = {name: f"not known: {found.reasons[name]}" for name in NAMES if missing and name in found.reasons}
+    known = dict(_known(derived))
+    rest = {name: f"not known: {derived.reasons[name]}" for name in NAMES if missing and name in derived.reasons}
     return [(name, (known | rest)[name]) for name in NAMES if name in known or name in rest]
 
 
-def _known(found: Derived) -> Iterator[tuple[str, str]]:
-    if found.divergence_step is not None:
-        yield "divergence_step", f"{found.divergence_step}"
-    if found.tau is not None:
-        yield "tau", _tau(found.tau)
-    if found.spike_flags is not None:
-        yield "spike_flags", _steps(found.spike_flags, found.spike_flags_count or 0)
-    if found.grad_to_weight is not None:
-        yield "grad_to_weight", _ratio(found.grad_to_weight)
+def _known(derived: Derived) -> Iterator[tuple[str, str]]:
+    if derived.divergence_step is not None:
+        yield "divergence_step", f"{derived.divergence_step}"
+    if derived.tau is not None:
+        yield "tau", _tau(derived.tau)
+    if derived.spike_flags is not None:
+        yield "spike_flags", _steps(derived.spike_flags, derived.spike_flags_count or 0)
+    if derived.grad_to_weight is not None:
+        yield "grad_to_weight", _ratio(derived.grad_to_weight)
 
 
 def _tau(tau: Tau) -> str:

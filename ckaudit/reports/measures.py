@@ -19,11 +19,11 @@ REMARK = 24  # columns that a remark beside its value takes at least
 NARROWEST = 20
 
 
-def render(found: Measures, format: str, view: View = PLAIN) -> str:  # noqa: A002  what the option is called
+def render(measures: Measures, format: str, view: View = PLAIN) -> str:  # noqa: A002  what the option is called
     """Return measured values in one of `FORMATS`."""
     if format == "json":
-        return dumps(found)
-    lines = _markdown(found) if format == "markdown" else _screen(found, view)
+        return dumps(measures)
+    lines = _markdown(measures) if format == "markdown" else _screen(measures, view)
     return "\n".join(lines) + "\n"
 
 
@@ -116,36 +116,38 @@ def _aligned(cell: str, width: int, *, right: bool) -> str:
     return " " * (width - columns(cell)) + cell if right else pad(cell, width)
 
 
-def _markdown(found: Measures) -> Iterator[str]:
-    yield f"### ckaudit {text(found.command)}: {text(found.subject)}\n"
-    yield f"{_counted(found)}\n"
-    if found.measures:
+def _markdown(measures: Measures) -> Iterator[str]:
+    yield f"### ckaudit {text(measures.command)}: {text(measures.subject)}\n"
+    yield f"{_counted(measures)}\n"
+    if measures.measures:
         yield "| name | value | 95 % interval | reference | remark |"
         yield "|---|---:|---|---:|---|"
-    for measure in found.measures:
+    for measure in measures.measures:
         value, unit, interval, reference = _cells(measure)
         whole = text(f"{value} {unit}".strip())
         yield f"| {code(measure.name)} | {whole} | {interval} | {reference} | {text(measure.detail or '')} |"
-    for heading, lines in _sections(found):
+    for heading, lines in _sections(measures):
         yield f"\n**{heading}**\n"
         yield from (f"- {text(line)}" for line in lines)
 
 
-def _counted(found: Measures) -> str:
-    records = "1 record" if found.records == 1 else f"{found.records:,} records"
-    return f"{records} in {'1 file' if found.files == 1 else f'{found.files:,} files'}"
+def _counted(measures: Measures) -> str:
+    records = "1 record" if measures.records == 1 else f"{measures.records:,} records"
+    return f"{records} in {'1 file' if measures.files == 1 else f'{measures.files:,} files'}"
 
 
-def _sections(found: Measures) -> Iterator[tuple[str, list[str]]]:
-    if found.missing:
-        yield "Not measured", [f"{each.name} ({each.row}): {each.detail}" for each in found.missing]
-    if found.clusters:
-        lines = [f"{cluster.documents:,} documents, {', '.join(cluster.places)}: {cluster.excerpt}" for cluster in found.clusters]
+def _sections(measures: Measures) -> Iterator[tuple[str, list[str]]]:
+    if measures.missing:
+        yield "Not measured", [f"{each.name} ({each.row}): {each.detail}" for each in measures.missing]
+    if measures.clusters:
+        lines = [
+            f"{cluster.documents:,} documents, {', '.join(cluster.places)}: {cluster.excerpt}" for cluster in measures.clusters
+        ]
         yield "Largest groups of near duplicates", lines
-    if found.findings:
-        yield "Findings", [_finding(finding) for finding in found.findings]
-    if found.notes:
-        yield "Notes", list(found.notes)
+    if measures.findings:
+        yield "Findings", [_finding(finding) for finding in measures.findings]
+    if measures.notes:
+        yield "Notes", list(measures.notes)
 
 
 def _finding(finding: Finding) -> str:

@@ -23,8 +23,10 @@ def render(report: Report, view: View = PLAIN) -> str:
     base = "" if view.base.startswith(("/", "..")) else view.base
     causes = _causes(report)
     results = [
-        _result(finding, places[finding.code], base, seen) | _message(finding, causes.get(finding.code)) | _state(report, told)
-        for finding, told in _told(report)
+        _result(finding, places[finding.code], base, seen)
+        | _message(finding, causes.get(finding.code))
+        | _state(report, suppressed)
+        for finding, suppressed in _told(report)
     ]
     name, _, version = report.tool.partition(" ")
     driver = {"name": name, "version": version or "0", "rules": rules}
@@ -44,16 +46,16 @@ def _told(report: Report) -> list[tuple[Finding, Suppressed | None]]:
     return [*((finding, None) for finding in report.findings), *((each.finding, each) for each in report.suppressed)]
 
 
-def _state(report: Report, told: Suppressed | None) -> dict[str, Any]:
+def _state(report: Report, suppressed: Suppressed | None) -> dict[str, Any]:
     """Return what a result is against the baseline, and the suppression of one that does not count.
 
     Stale entries are no results of the state "absent": a host that does not read states would open them again.
     """
     state: dict[str, Any] = {}
-    if report.baseline and (told is None or told.by == "baseline"):
-        state["baselineState"] = "unchanged" if told else "new"
-    if told:
-        justification = visible(accepted.why(told))
+    if report.baseline and (suppressed is None or suppressed.by == "baseline"):
+        state["baselineState"] = "unchanged" if suppressed else "new"
+    if suppressed:
+        justification = visible(accepted.why(suppressed))
         state["suppressions"] = [{"kind": "external", "status": "accepted", "justification": justification}]
     return state
 

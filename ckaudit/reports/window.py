@@ -23,23 +23,23 @@ def rows(checkpoints: Sequence[ResumeCheckpoint]) -> list[tuple[str, ...]]:
     return [_row(checkpoint) for checkpoint in checkpoints]
 
 
-def _row(each: ResumeCheckpoint) -> tuple[str, ...]:
+def _row(checkpoint: ResumeCheckpoint) -> tuple[str, ...]:
     return (
-        NOTHING if each.step is None else f"{each.step:,}",
-        amount(each.size),
-        _time(each.written),
-        NOTHING if each.seconds is None else f"{each.seconds:,.1f} s",
-        amount(each.weight_bytes) if each.weight_bytes else NOTHING,
-        amount(each.optimizer_bytes) if each.optimizer_bytes else NOTHING,
-        {True: "yes", False: "NO", None: "not judged"}[each.ok],
-        lacks(each),
-        each.name,
+        NOTHING if checkpoint.step is None else f"{checkpoint.step:,}",
+        amount(checkpoint.size),
+        _time(checkpoint.written),
+        NOTHING if checkpoint.seconds is None else f"{checkpoint.seconds:,.1f} s",
+        amount(checkpoint.weight_bytes) if checkpoint.weight_bytes else NOTHING,
+        amount(checkpoint.optimizer_bytes) if checkpoint.optimizer_bytes else NOTHING,
+        {True: "yes", False: "NO", None: "not judged"}[checkpoint.ok],
+        lacks(checkpoint),
+        checkpoint.name,
     )
 
 
-def lacks(each: ResumeCheckpoint) -> str:
+def lacks(checkpoint: ResumeCheckpoint) -> str:
     """Return what a checkpoint lacks, in words; a question mark where nothing of it could be read."""
-    return (", ".join(name.replace("_", " ") for name in each.absent) or NOTHING) if each.form else "?"
+    return (", ".join(name.replace("_", " ") for name in checkpoint.absent) or NOTHING) if checkpoint.form else "?"
 
 
 def _time(seconds: float | None) -> str:

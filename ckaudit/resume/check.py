@@ -155,10 +155,10 @@ def _sentence(seen: Seen, findings: Sequence[Finding]) -> str:
     return f"{counts}; the newest whole one is {newest.found.name}{step}" + (", with remarks" if grave else "")
 
 
-def _newness(each: Examined) -> tuple[int, bool, float]:
+def _newness(examined: Examined) -> tuple[int, bool, float]:
     """Return what orders checkpoints: their step, then whether a training can go on from them, then their time."""
-    step = -1 if each.entry.step is None else each.entry.step
-    return step, "optimizer" in each.entry.present, each.entry.written or 0.0
+    step = -1 if examined.entry.step is None else examined.entry.step
+    return step, "optimizer" in examined.entry.present, examined.entry.written or 0.0
 
 
 class Checked(Struct):

@@ -51,15 +51,15 @@ def read_metadata(source: OpenFile) -> ShardIndex:
     if source.size > MAX_BYTES:
         raise Unjudged(f"has {source.size:,} bytes; the limit is {MAX_BYTES:,}")
     try:
-        said = read_pickle(source.read(0, source.size))
+        facts = read_pickle(source.read(0, source.size))
     except BadPickle as error:
         raise Trouble(DAMAGED, f"is a broken pickle: {error}") from None
-    content = Content(form="distributed", value=None, names=said.names, called=said.called)
+    content = Content(form="distributed", value=None, names=facts.names, called=facts.called)
     plan = ShardIndex(content, {}, {})
-    for key, value in _pairs(_field(said.value, "storage_data")):
+    for key, value in _pairs(_field(facts.value, "storage_data")):
         piece = _piece(key, value)
         plan.pieces.setdefault(piece.file, []).append(piece)
-    for key, value in _pairs(_field(said.value, "state_dict_metadata")):
+    for key, value in _pairs(_field(facts.value, "state_dict_metadata")):
         chunks = _field(value, "chunks")
         plan.wanted[str(key)] = len(chunks) if isinstance(chunks, list) else 1
     if not plan.pieces:

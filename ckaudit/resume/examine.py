@@ -306,18 +306,18 @@ def judge_names(content: Content, file: str) -> list[Finding]:
     """Return what is wrong with the names that unpickling a file would import."""
     foreign = [name for name in (*content.names, *sorted(content.called - {*content.names})) if not is_allowed(name)]
     dangerous = [name for name in foreign if is_dangerous(name, content.called)]
-    found = [
+    findings = [
         RUNS_CODE.at(file, f"unpickling it would call {name}; nothing was executed here", where=name, found=name)
         for name in dangerous[:5]
     ]
     if len(dangerous) > 5:
-        found.append(
+        findings.append(
             RUNS_CODE.at(file, f"unpickling it would call {len(dangerous) - 5:,} other names", found=", ".join(dangerous[5:50]))
         )
     if others := [name for name in foreign if name not in dangerous]:
         message = f"unpickling it needs {', '.join(others[:5])}" + (f" and {len(others) - 5:,} more" if len(others) > 5 else "")
-        found.append(FOREIGN_CLASS.at(file, message, where=others[0], also=others[1:50]))
-    return found
+        findings.append(FOREIGN_CLASS.at(file, message, where=others[0], also=others[1:50]))
+    return findings
 
 
 # The index of a sharded model: each tensor must stand in the file that it names, and each file must be there.

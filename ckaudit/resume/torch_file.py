@@ -71,13 +71,13 @@ def read_torch(source: OpenFile, start: int = 0, length: int | None = None) -> C
     if f"{root}constants.pkl" in members:
         raise Unjudged("is a TorchScript archive, a program and no checkpoint")
     try:
-        said = read_pickle(source.read(pickle.offset, pickle.size))
+        facts = read_pickle(source.read(pickle.offset, pickle.size))
     except BadPickle as error:
         raise Trouble(DAMAGED, f"holds a broken pickle: {error}") from None
-    content = Content(form="torch", value=said.value, names=said.names, called=said.called)
+    content = Content(form="torch", value=facts.value, names=facts.names, called=facts.called)
     byte_order = members.get(f"{root}byteorder")
     big = byte_order is not None and source.read(byte_order.offset, min(byte_order.size, 8)) == b"big"
-    _Builder(content, members, root, big_endian=big).build(said.value)
+    _Builder(content, members, root, big_endian=big).build(facts.value)
     return content
 
 

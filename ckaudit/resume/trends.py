@@ -23,8 +23,8 @@ def alike(seen: Sequence[Examined]) -> list[list[Examined]]:
     return [group for group in groups.values() if len(group) >= ENOUGH]
 
 
-def _kind_of_name(each: Examined) -> str:
-    return re.sub(r"\d+", "#", Path(each.found.name).name)
+def _kind_of_name(examined: Examined) -> str:
+    return re.sub(r"\d+", "#", Path(examined.found.name).name)
 
 
 def size_jumps(seen: Sequence[Examined], *, relative: float = 0.1, least: int = 10**6) -> Iterator[Finding]:
@@ -91,8 +91,10 @@ def missing_files(seen: Sequence[Examined]) -> Iterator[Finding]:
                 yield SHARD_MISSING.at(each.found.file, message, first_step=each.entry.step, last_step=each.entry.step)
 
 
-def _names(each: Examined) -> set[str]:
-    wanted = (path.name for path in each.found.files if DATA.match(path.name) or path.name in ("trainer_state.json", ".metadata"))
+def _names(examined: Examined) -> set[str]:
+    wanted = (
+        path.name for path in examined.found.files if DATA.match(path.name) or path.name in ("trainer_state.json", ".metadata")
+    )
     return {re.sub(r"(step|iter)_?\d+", r"\1#", name) for name in wanted}
 
 
@@ -107,10 +109,10 @@ def wrong_steps(seen: Sequence[Examined]) -> Iterator[Finding]:
             )
 
 
-def _says_step(each: Examined, *, tolerance: int = 1) -> bool:
+def _says_step(examined: Examined, *, tolerance: int = 1) -> bool:
     """Tell whether the name speaks of steps; one that counts from 0 and one from 1 mean the same."""
-    named, inside = each.found.step or 0, each.entry.step or 0
-    return STEP.search(Path(each.found.name).name) is not None and abs(named - inside) > tolerance
+    named, inside = examined.found.step or 0, examined.entry.step or 0
+    return STEP.search(Path(examined.found.name).name) is not None and abs(named - inside) > tolerance
 
 
 def missing_parts(seen: Sequence[Examined]) -> Iterator[Finding]:
@@ -128,9 +130,9 @@ def missing_parts(seen: Sequence[Examined]) -> Iterator[Finding]:
             yield _together(PART_MISSING, group, f"no {', no '.join(rest)}")
 
 
-def _is_export(each: Examined, absent: Sequence[str]) -> bool:
+def _is_export(examined: Examined, absent: Sequence[str]) -> bool:
     """Tell whether a checkpoint is a finished model, weights and nothing else under a name without a step."""
-    return each.found.step is None and len(absent) >= 5 and "weights" not in absent
+    return examined.found.step is None and len(absent) >= 5 and "weights" not in absent
 
 
 def _together(kind: Kind, group: Sequence[Examined], what: str) -> Finding:

@@ -54,7 +54,7 @@ def lasting_rise(values: Floats, *, share: float, share_alone: float | None = No
     """
     alone = share if share_alone is None else share_alone
     few = len(values) < ENOUGH_FOR_NOISE  # any quantity may scatter by a tenth: of few points, that is what is held against it
-    found = sustained_rise(
+    rise = sustained_rise(
         values,
         min_share=alone if few else share,
         min_share_alone=2 * alone,
@@ -62,9 +62,9 @@ def lasting_rise(values: Floats, *, share: float, share_alone: float | None = No
         prior=0.1 if few else PRIOR_NOISE,
         is_a_loss=False,
     )
-    if found is not None and not _begins_at_a_dip(values[: found.onset], (found.low + found.end) / 2):
-        has_begun = values[found.onset :] > found.low + BEGUN * (found.end - found.low)
-        return Turn(found.onset + int(np.argmax(has_begun)), len(values) - 1, found.low, found.end)
+    if rise is not None and not _begins_at_a_dip(values[: rise.onset], (rise.low + rise.end) / 2):
+        has_begun = values[rise.onset :] > rise.low + BEGUN * (rise.end - rise.low)
+        return Turn(rise.onset + int(np.argmax(has_begun)), len(values) - 1, rise.low, rise.end)
     return _rise_of_thirds(values, share, max(share, LARGE))
 
 
@@ -112,10 +112,10 @@ def lasting_fall(values: Floats, *, share: float, share_alone: float | None = No
         return None
     inverse = 1 / np.maximum(values, 1e-3 * highest)
     alone = share if share_alone is None else share_alone
-    found = lasting_rise(inverse, share=share / (1 - share), share_alone=alone / (1 - alone))
-    if found is None:
+    turn = lasting_rise(inverse, share=share / (1 - share), share_alone=alone / (1 - alone))
+    if turn is None:
         return None
-    return Turn(found.first, found.last, _rounded(1 / found.before), _rounded(1 / found.after))
+    return Turn(turn.first, turn.last, _rounded(1 / turn.before), _rounded(1 / turn.after))
 
 
 def shift(values: Floats, *, least: float) -> Turn | None:
@@ -238,9 +238,9 @@ def spike(values: Floats, *, times: float) -> Turn | None:
 
     A single point counts after the first that rose no more over those before it: what climbs from the start is a warm-up.
     """
-    found = surge(values, times=times)
-    if found is not None:
-        return found
+    turn = surge(values, times=times)
+    if turn is not None:
+        return turn
     is_settled = np.append(False, values[1:] <= SETTLED * np.maximum.accumulate(values)[:-1])
     peaks = lone_peaks(values, min_ratio=times)
     peaks = peaks[peaks > (np.argmax(is_settled) if is_settled.any() else len(values))]

@@ -154,8 +154,8 @@ def large_or_clear_rise(values: Floats, *, large: float, small: float) -> Rise |
         large: Share of the lowest level from which on a rise need stand out no further than sustained_rise asks.
         small: The least share that matters.
     """
-    found = sustained_rise(values, min_share=large)
-    return found or sustained_rise(values, min_share=small, min_deviations=CLEAR_DEVIATIONS)
+    rise = sustained_rise(values, min_share=large)
+    return rise or sustained_rise(values, min_share=small, min_deviations=CLEAR_DEVIATIONS)
 
 
 def falls_on(after: Floats, rise: Rise, *, given_back: float = 0.2) -> bool:

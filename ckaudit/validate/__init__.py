@@ -60,12 +60,12 @@ def ranks_out_of_range(run: RunFacts) -> Iterator[Finding]:
             yield RANK_RANGE.at(checkpoint.shown, message, pointer="/rank", **place)
 
 
-def world_size(run: RunFacts, each: CheckpointFacts) -> int | None:
+def world_size(run: RunFacts, facts: CheckpointFacts) -> int | None:
     """Return how many ranks trained together in the session of a checkpoint; None: run.json does not say."""
     if run.manifest is None:
         return None
     sessions = run.manifest.sessions or []
-    session = each.session or 0
+    session = facts.session or 0
     sizes = [sessions[session].world_size] if session < len(sessions) else []
     sizes.append(run.manifest.world_size)
     return next((size for size in sizes if size is not UNSET), None)
@@ -103,21 +103,23 @@ def disagreements(run: RunFacts, *, tolerance: float = 1e-3) -> Iterator[Finding
                 yield from _compare(kind, name, value, each, run, tolerance)
 
 
-def _compare(kind: Kind, name: str, value: Number, each: CheckpointFacts, run: RunFacts, tolerance: float) -> Iterator[Finding]:
-    line = line_of(run, each, name)
+def _compare(kind: Kind, name: str, value: Number, facts: CheckpointFacts, run: RunFacts, tolerance: float) -> Iterator[Finding]:
+    line = line_of(run, facts, name)
     if line is not None and not agree(value, line[0], tolerance=tolerance):
         said, number, log = line
-        message = f"{name} of step {each.step} is {value} here, but {said} in line {number} of {log}"
+        message = f"{name} of step {facts.step} is {value} here, but {said} in line {number} of {log}"
         pointer = "/loss" if name == "train_loss_raw" else f"/scalars/{name}"
-        yield kind.at(each.shown, message, first_step=each.step, pointer=pointer, expected=str(said), found=str(value))
+        yield kind.at(facts.shown, message, first_step=facts.step, pointer=pointer, expected=str(said), found=str(value))
 
 
-def line_of(run: RunFacts, each: CheckpointFacts, name: str) -> tuple[Number, int, str] | None:
+def line_of(run: RunFacts, facts: CheckpointFacts, name: str) -> tuple[Number, int, str] | None:
     """Return value, line and log of a name at a checkpoint's step: of its session, or of the last one where it names none."""
-    sessions = [each.session] if each.session is not None else sorted({s for log in run.logs for s in log.sessions}, reverse=True)
+    sessions = (
+        [facts.session] if facts.session is not None else sorted({s for log in run.logs for s in log.sessions}, reverse=True)
+    )
     for session in sessions:
         for log in reversed(run.logs):
-            if found := log.values.get((each.step, session, name)):
+            if found := log.values.get((facts.step, session, name)):
                 return *found, log.shown
     return None
 

@@ -148,7 +148,7 @@ def conflicts(logs: Iterable[tuple[Path, str]], ranges: Ranges, *, root: Path | 
         limit: Steps kept at once; a session that goes back further is compared up to there. 200,000 lines take 120 MB.
     """
     seen: dict[tuple[int, int], tuple[Row, str]] = {}
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for path, shown in logs:
         bounded = Bounded(shown)
         for row, number in _rows_within(path, shown, ranges, root):
@@ -157,15 +157,15 @@ def conflicts(logs: Iterable[tuple[Path, str]], ranges: Ranges, *, root: Path | 
             _compare(older, row, bounded, number=number, before=where)
             if key in seen or len(seen) < limit:
                 seen[key] = older | row, shown
-        found += bounded.close()
-    return found
+        findings += bounded.close()
+    return findings
 
 
-def _compare(older: Row, newer: Row, found: Bounded, *, number: int, before: str) -> None:
+def _compare(older: Row, newer: Row, bounded: Bounded, *, number: int, before: str) -> None:
     for name in contradicted(older, newer):
         message = f"{name} of step {newer['step']} is {newer[name]} in line {number}, {older[name]} in {before} before"
         place = {"where": name, "line": number, "first_step": newer["step"]}
-        found.add(CONFLICT, message, expected=str(older[name]), found=str(newer[name]), **place)
+        bounded.add(CONFLICT, message, expected=str(older[name]), found=str(newer[name]), **place)
 
 
 def _rows_within(path: Path, shown: str, ranges: Ranges, root: Path | None) -> Iterator[tuple[Row, int]]:

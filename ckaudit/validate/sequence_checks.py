@@ -31,8 +31,8 @@ def duplicate_steps(run: RunFacts) -> Iterator[Finding]:
             yield DUPLICATE_STEP.at(other.shown, message, first_step=step, pointer="/step", also=[first.shown])
 
 
-def _place(each: CheckpointFacts) -> tuple[int, int]:
-    return each.step, -1 if each.rank is None else each.rank
+def _place(facts: CheckpointFacts) -> tuple[int, int]:
+    return facts.step, -1 if facts.rank is None else facts.rank
 
 
 def cadence_gaps(run: RunFacts) -> Iterator[Finding]:

@@ -151,8 +151,8 @@ class Teller:
         """Judge what is known of the run, of which all from a step on is known in full, and yield what is new."""
         clauses, _ = clauses_of(run, self._gate)
         settled = settle_run(run, clauses, self._gate)
-        told = [finding for finding in settled.findings if self._notes or finding.severity != "note"]
-        news = list(self._known.news(told, in_full=in_full))
+        findings = [finding for finding in settled.findings if self._notes or finding.severity != "note"]
+        news = list(self._known.news(findings, in_full=in_full))
         self.step = run.last_step if run.last_step is not None else self.step
         self.vitals.judged(run)
         self.vital = _vital(run, settled)

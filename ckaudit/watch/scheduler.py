@@ -248,5 +248,5 @@ def _files(path: Path) -> list[Path]:
     """Return the files whose growth is looked for, at most so many of a folder."""
     if not path.is_dir():
         return [path]
-    found = sorted(each for each in path.rglob("*") if each.is_file())
-    return found[-MOST_FILES:]
+    paths = sorted(each for each in path.rglob("*") if each.is_file())
+    return paths[-MOST_FILES:]

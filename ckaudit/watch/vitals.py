@@ -54,10 +54,10 @@ class Vitals:
     def _newest(self, name: str, run: Run) -> Gauge:
         known = self._judged.get(name)
         counted = name in COUNTED and not run.scalar(name)
-        found = None if counted else _gauge(name, run)
-        if found is None or (known is not None and (known.step or 0) > (found.step or 0)):
+        gauge = None if counted else _gauge(name, run)
+        if gauge is None or (known is not None and (known.step or 0) > (gauge.step or 0)):
             return known or Gauge(name=name, unit=metrics()[name].unit)
-        return found
+        return gauge
 
 
 def _gauge(name: str, run: Run) -> Gauge | None:

@@ -111,15 +111,18 @@ def _earlier(moved: Sequence[Departure], onset: int) -> list[int]:
 
 def _findings(report: Report, first: int, event: int, *, late: int = 5) -> list[Finding]:
     """Return the findings whose steps meet those from the onset to shortly after the event: the first of each rule leads."""
-    found = [
+    findings = [
         finding
         for finding in report.findings
         if finding.first_step is not None
         and finding.first_step <= event + late
         and (finding.first_step if finding.last_step is None else finding.last_step) >= first
     ]
-    leading = {each.code: each for each in reversed(found)}
-    return [*(each for each in found if leading[each.code] is each), *(each for each in found if leading[each.code] is not each)]
+    leading = {each.code: each for each in reversed(findings)}
+    return [
+        *(each for each in findings if leading[each.code] is each),
+        *(each for each in findings if leading[each.code] is not each),
+    ]
 
 
 def verdict(event: EventName, told: Sequence[Moment], found: Sequence[Channel], *, box: str = "black box") -> str:
@@ -153,33 +156,33 @@ NAMES = {
 }
 
 
-def said(each: Departure) -> str:
+def said(departure: Departure) -> str:
     """Return what left its range and how, in words.
 
     >>> said(Departure(step=5, kind="loss", name="", how="above", value=4.0, usual=2.0, times=2.0))
     'the loss goes to 4, 2 times its median of 2'
     """
-    what = f"{NAMES[each.kind]} {each.name}".rstrip()
-    if each.kind == "batch":
-        return _of_batch(what, each)
-    value = each.value if isinstance(each.value, str) else f"{each.value:.4g}"
-    if each.how in ("not_finite", "dead"):
+    what = f"{NAMES[departure.kind]} {departure.name}".rstrip()
+    if departure.kind == "batch":
+        return _of_batch(what, departure)
+    value = departure.value if isinstance(departure.value, str) else f"{departure.value:.4g}"
+    if departure.how in ("not_finite", "dead"):
         return f"{what} is {value}"
-    if each.how == "changed":
-        return f"{what} goes from {each.usual:.4g} to {value}"
-    usual, times = each.usual or 0.0, each.times or 0.0
-    if each.how == "below":
+    if departure.how == "changed":
+        return f"{what} goes from {departure.usual:.4g} to {value}"
+    usual, times = departure.usual or 0.0, departure.times or 0.0
+    if departure.how == "below":
         return f"{what} falls to {value} from a median of {usual:.4g}"
     return f"{what} goes to {value}, {times:.3g} times its median of {usual:.4g}"
 
 
-def _of_batch(what: str, each: Departure) -> str:
-    if each.how == "empty":
-        return f"{what} holds no token to learn from (others hold {each.usual:.0f})"
-    if each.how == "unlike":
-        far = f" ({each.value:.2g} nats from that of the first)" if isinstance(each.value, float) else ""
+def _of_batch(what: str, departure: Departure) -> str:
+    if departure.how == "empty":
+        return f"{what} holds no token to learn from (others hold {departure.usual:.0f})"
+    if departure.how == "unlike":
+        far = f" ({departure.value:.2g} nats from that of the first)" if isinstance(departure.value, float) else ""
         return f"{what} holds text of another kind{far}"
-    return f"{what} is one of {each.times:.0f} steps before"
+    return f"{what} is one of {departure.times:.0f} steps before"
 
 
 # What was back in its range after the event, and since which step.
@@ -202,17 +205,17 @@ def returns(run: Run, files: Sequence[EventFile], told: Sequence[Moment], event:
         yield _return(each, np.array(kept, np.int64), np.array([later[step] for step in kept]))
 
 
-def _return(each: Departure, steps: Steps, values: Floats, *, lasting: int = 3) -> Return:
+def _return(departure: Departure, steps: Steps, values: Floats, *, lasting: int = 3) -> Return:
     """Return the first step of `lasting` in a row that are back, or of as many as there are to the end."""
-    back = is_back(values, each.usual, RANGES[each.kind].above)
+    back = is_back(values, departure.usual, RANGES[departure.kind].above)
     start = next((row for row in range(len(back)) if back[row : row + lasting].all()), None)
     step = None if start is None else int(steps[start])
-    return Return(kind=each.kind, name=each.name, step=step, seen_until=int(steps[-1]) if len(steps) else None)
+    return Return(kind=departure.kind, name=departure.name, step=step, seen_until=int(steps[-1]) if len(steps) else None)
 
 
-def _logged(run: Run, each: Departure, event: int) -> Iterator[tuple[int, float]]:
-    series: Series = LOGGED[each.kind](run)
-    label = each.name or (series.labels[0] if series.labels else "")
+def _logged(run: Run, departure: Departure, event: int) -> Iterator[tuple[int, float]]:
+    series: Series = LOGGED[departure.kind](run)
+    label = departure.name or (series.labels[0] if series.labels else "")
     if label not in series.labels:
         return
     column = series.labels.index(label)

@@ -14,11 +14,11 @@ HOW_GRAVE = ("not_finite", "dead", "empty", "unlike", "repeated", "changed", "ab
 STANDING = ("not_finite", "dead")
 
 
-def departures(history: History, found: Sequence[Channel]) -> list[Departure]:
+def departures(history: History, channels: Sequence[Channel]) -> list[Departure]:
     """Return everything out of its range at any step of the box."""
     steps = history.steps
     made = []
-    for channel in found:
+    for channel in channels:
         rows = np.flatnonzero(channel.recorded).tolist()
         for place, out in enumerate(outs(channel)):
             standing = out.how in STANDING and out.row == rows[place]  # so were all recorded steps before it
@@ -100,20 +100,20 @@ def moments(out: Sequence[Departure], onset: int | None, table: TensorTable) -> 
     )
 
 
-def _order(each: Departure, table: TensorTable) -> tuple[int, int, float, int]:
+def _order(departure: Departure, table: TensorTable) -> tuple[int, int, float, int]:
     """Return the sort key of what left at one step: as a step makes it, then the gravest, the farthest, the deepest."""
-    times = each.times if each.times is not None else 1.0
+    times = departure.times if departure.times is not None else 1.0
     far = -max(times, 1 / times) if times > 0 else 0.0
-    return KINDS.index(each.kind), HOW_GRAVE.index(each.how), far, -(table.depth(each.name) or 0)
+    return KINDS.index(departure.kind), HOW_GRAVE.index(departure.how), far, -(table.depth(departure.name) or 0)
 
 
 def tracks(
-    history: History, found: Sequence[Channel], out: Sequence[Departure], told: Sequence[Moment], *, most: int = 4
+    history: History, channels: Sequence[Channel], out: Sequence[Departure], told: Sequence[Moment], *, most: int = 4
 ) -> Iterator[Track]:
     """Yield the rows of the timeline: the run's own numbers, then the gradients and updates that left first, `most` of each."""
     chosen = [(departure.kind, departure.name) for moment in told for departure in moment.departures]
     for kind in ("loss", "gradient_norm", "gradient", "update", "learning_rate"):
-        of_kind = [each for each in found if each.kind == kind]
+        of_kind = [each for each in channels if each.kind == kind]
         left = [channel for key in chosen for channel in of_kind if (channel.kind, channel.name) == key]
         for channel in (left or ([] if kind in ("gradient", "update") else of_kind))[:most]:
             steps = tuple(each.step for each in out if (each.kind, each.name) == (channel.kind, channel.name))

@@ -97,29 +97,29 @@ def _gates(run: Run, fall: Fall, policy: Policed) -> tuple[Gate, ...]:
         list(data_evidence(run, fall, policy)),
         list(internal_evidence(run, fall, policy)),
     )
-    made = [
+    gates = [
         _gate("SR-1", hashes, {evaluation.NAME}, every=True),
         _gate("SR-2", data, set(DATA_CORE)),
         _gate("SR-3", internal, set(INTERNAL_CORE)),
     ]
-    made.append(_last(made))
-    open_yet = [any(gate.outcome == "not_judged" for gate in made[:place]) for place in range(len(made))]
-    return tuple(replace(gate, provisional=provisional) for gate, provisional in zip(made, open_yet, strict=True))
+    gates.append(_last(gates))
+    open_yet = [any(gate.outcome == "not_judged" for gate in gates[:place]) for place in range(len(gates))]
+    return tuple(replace(gate, provisional=provisional) for gate, provisional in zip(gates, open_yet, strict=True))
 
 
-def _gate(row: str, found: list[Evidence], core: set[str], *, every: bool = False) -> Gate:
+def _gate(row: str, evidences: list[Evidence], core: set[str], *, every: bool = False) -> Gate:
     """Return one gate with its outcome.
 
     Args:
         row: Which.
-        found: What was found.
+        evidences: What was found.
         core: Numbers of which one has to be judged, or the gate cannot pass.
         every: Whether all that was found of these has to be.
     """
     about = asked(row)
-    found = sorted(found, key=lambda each: (ORDER.index(each.said), each.metric not in core))
-    changed = [each for each in found if each.said == "changed"]
-    mine = [each for each in found if each.metric in core]
+    evidences = sorted(evidences, key=lambda each: (ORDER.index(each.said), each.metric not in core))
+    changed = [each for each in evidences if each.said == "changed"]
+    mine = [each for each in evidences if each.metric in core]
     judged = [each for each in mine if each.said in ("changed", "steady")]
     enough = bool(judged) and (not every or len(judged) == len(mine))
     outcome: Outcome = "failed" if changed else "passed" if enough else "not_judged"
@@ -128,20 +128,20 @@ def _gate(row: str, found: list[Evidence], core: set[str], *, every: bool = Fals
         question=about.question,
         outcome=outcome,
         provisional=False,
-        sentence=_said(outcome, found, core),
+        sentence=_said(outcome, evidences, core),
         do=about.do if changed else (),
-        evidence=tuple(found),
+        evidence=tuple(evidences),
     )
 
 
-def _said(outcome: Outcome, found: list[Evidence], core: set[str]) -> str:
+def _said(outcome: Outcome, evidences: list[Evidence], core: set[str]) -> str:
     """Return the answer of a gate in words."""
     if outcome == "failed":
-        changed = [each for each in found if each.said == "changed"]
+        changed = [each for each in evidences if each.said == "changed"]
         more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
         return f"No: {named(changed[0])}{more}"
-    compared = _names(each for each in found if each.said == "steady")
-    lacking = _names(each for each in found if each.said in ("not_recorded", "too_few"))
+    compared = _names(each for each in evidences if each.said == "steady")
+    lacking = _names(each for each in evidences if each.said in ("not_recorded", "too_few"))
     if outcome == "passed":
         return f"Yes, as far as recorded: {', '.join(compared)}" + (f"; not compared: {', '.join(lacking)}" if lacking else "")
     wanted = [name for name in lacking if name in core] or sorted(core)
@@ -155,8 +155,8 @@ def named(evidence: Evidence) -> str:
     return f"{evidence.metric}{label}: {evidence.sentence}"
 
 
-def _names(found: Iterable[Evidence]) -> list[str]:
-    return list(dict.fromkeys(each.metric for each in found))
+def _names(evidences: Iterable[Evidence]) -> list[str]:
+    return list(dict.fromkeys(each.metric for each in evidences))
 
 
 def _last(earlier: list[Gate]) -> Gate:

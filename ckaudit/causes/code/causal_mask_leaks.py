@@ -28,7 +28,7 @@ from ckaudit.run.series import Series
     runbook="Stop: the losses mean nothing. Change one late token of a fixed sequence; no earlier prediction may move.",
 )
 def causal_mask_leaks(
-    found: Findings,
+    findings: Findings,
     ahead: Series | None,
     facts: Manifest | None,
     *,
@@ -43,9 +43,9 @@ def causal_mask_leaks(
     it acquit the mask. Weights follow the scale that all causes share.
     """
     ahead = may_be_causal(ahead, facts) if ahead is not None else None
-    leak = found.first(mask_leak)
+    leak = findings.first(mask_leak)
     if leak is not None:
-        heads = places_of(found.of(mask_leak))
+        heads = places_of(findings.of(mask_leak))
         yield supports(decisive, f"{leak.where} puts {leak.value:.2g} of its attention on later tokens", leak)
         layers = {head.partition("/")[0] for head in ahead.labels} if ahead is not None else set()
         hit = {head.partition("/")[0] for head in heads}
@@ -53,7 +53,7 @@ def causal_mask_leaks(
         yield supports(weak, f"{told}, in {len(heads)} heads", leak)
     elif ahead is not None and ahead.labels and not (ahead.values[ahead.finite] > rounding).any():
         yield contradicts(decisive, "no recorded head looks ahead", ahead.name)
-    low = found.first(loss_below_floor)
+    low = findings.first(loss_below_floor)
     if low is None:
         return
     if low.value is not None and float(low.value) < 0:

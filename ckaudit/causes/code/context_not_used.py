@@ -38,7 +38,7 @@ from ckaudit.run.tensors import table_of
     runbook="Save the checkpoint; on one batch shuffle all tokens but the last: a loss that stays the same is the proof.",
 )
 def context_not_used(
-    found: Findings,
+    findings: Findings,
     norm: Series | None,
     update: Series | None,
     facts: Manifest | None,
@@ -62,13 +62,13 @@ def context_not_used(
             yield contradicts(strong, f"attention gets its share of the gradient: the MLPs have {ratio:.2g}x as much", norm.name)
     else:
         yield contradicts(medium, "the gradients of attention and MLP were not recorded", "gradient_norm")
-    if heads := found.first(uniform_heads):
+    if heads := findings.first(uniform_heads):
         yield supports(medium, heads.message, heads)
     if update is not None and update.finite.any() and float(update.values[update.finite].max()) < usual:
         yield contradicts(strong, "hardly any weight is moved by its updates", update.name)
-    if ill := found.first(target_misalignment, weights_alike, weights_shrink, learning_rate_zero):
+    if ill := findings.first(target_misalignment, weights_alike, weights_shrink, learning_rate_zero):
         yield contradicts(strong, f"nothing can be learnt of the context: {ill.message}", ill)
-    dead = found.first(dead_parameter)
+    dead = findings.first(dead_parameter)
     if dead is not None and dead.value == 0:
         yield contradicts(strong, f"{dead.where} gets no gradient at all: it is cut off", dead)
 

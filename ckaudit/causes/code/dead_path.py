@@ -44,7 +44,7 @@ SATURATED = (entropy_collapse, logit_growth)
     runbook="Save the checkpoint; on one batch, follow the gradient from the loss back and see where it becomes zero.",
 )
 def dead_path(
-    found: Findings, norm: Series | None, *, few: float = 0.5, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0
+    findings: Findings, norm: Series | None, *, few: float = 0.5, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0
 ) -> Iterator[Evidence]:
     """A path through the model is cut off from the loss.
 
@@ -53,17 +53,17 @@ def dead_path(
     weights without spread or scale, and routers that send nothing leave tensors without a gradient too, each with a sign of
     its own. Weights follow the scale that all causes share.
     """
-    dead = found.of(dead_parameter)
-    still = places_of(found.of(barely_moving))
+    dead = findings.of(dead_parameter)
+    still = places_of(findings.of(barely_moving))
     if not dead:
-        yield from _no_longer_made(found, norm, few, strong)
+        yield from _no_longer_made(findings, norm, few, strong)
         return
-    before = found.before(dead[0].first_step or 0)
+    before = findings.before(dead[0].first_step or 0)
     if earlier := before.of(loss_spike, exploding_gradient, update_out_of_band, nonfinite_values):
         yield contradicts(strong, f"the run was ill before: {earlier[0].message}", earlier[0])
-    if worn := found.first(vanishing_gradient):
+    if worn := findings.first(vanishing_gradient):
         yield contradicts(strong, f"it is worn down on its way: {worn.message}", worn)
-    if other := found.first(*OTHERS) or before.first(*SATURATED):
+    if other := findings.first(*OTHERS) or before.first(*SATURATED):
         yield contradicts(decisive, f"there is another reason for it: {other.message}", other)
     places = places_of(dead)
     if norm is not None:
@@ -83,9 +83,9 @@ def dead_path(
         yield contradicts(strong, "their gradient is tiny, not zero: it is worn down, not cut off", dead[0])
 
 
-def _no_longer_made(found: Findings, norm: Series | None, few: float, strong: float) -> Iterator[Evidence]:
+def _no_longer_made(findings: Findings, norm: Series | None, few: float, strong: float) -> Iterator[Evidence]:
     """Judge a run without a gradient of zero: by tensors that had one, and stand still since none is made for them."""
-    ended = [each for each in found.of(barely_moving) if norm is not None and _has_ended(norm, each)]
+    ended = [each for each in findings.of(barely_moving) if norm is not None and _has_ended(norm, each)]
     places = places_of(ended)
     if ended and norm is not None and len(places) <= few * len(norm.labels):
         since = f"no gradient is made for {named(places)} since step {ended[0].first_step}; one was, before"

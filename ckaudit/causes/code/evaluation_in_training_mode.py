@@ -23,7 +23,7 @@ from ckaudit.run.series import Series
     runbook="Evaluate one checkpoint twice on the same data: the two must agree. Curves so far are too high, and not comparable.",
 )
 def evaluation_in_training_mode(
-    found: Findings,
+    findings: Findings,
     facts: Manifest | None,
     share: Series | None,
     *,
@@ -38,7 +38,7 @@ def evaluation_in_training_mode(
     of arithmetic in another order stays far below, and a model without dropout acquits it. Weights follow the scale that
     all causes share.
     """
-    seen, noise = found.first(evaluated_in_training_mode), found.first(validation_noise)
+    seen, noise = findings.first(evaluated_in_training_mode), findings.first(validation_noise)
     if noise is not None and noise.value is not None and float(noise.value) > large:
         yield supports(medium, f"the same weights give losses that differ by {float(noise.value):.2g} of their value", noise)
     if seen is not None:
@@ -47,7 +47,7 @@ def evaluation_in_training_mode(
     if share is not None and share.points:
         yield contradicts(decisive, "evaluations ran in evaluation mode", share.name)
         return
-    if changed := found.first(evaluation_artifact_changed):
+    if changed := findings.first(evaluation_artifact_changed):
         yield contradicts(strong, changed.message, changed)
     rates = [*_told(facts), *_dropouts(facts.config if facts is not None else None)]
     if any(rates):

@@ -25,13 +25,15 @@ from ckaudit.run.tensors import table_of
     inspect="Every place that sets requires_grad, in code and in what is loaded; which tensors it matches.",
     runbook="Save the weights: what else has learnt is of use. List the trainable tensors at the start of each run.",
 )
-def frozen_by_mistake(found: Findings, facts: Manifest | None, *, decisive: float = 4.0, weak: float = 0.5) -> Iterator[Evidence]:
+def frozen_by_mistake(
+    findings: Findings, facts: Manifest | None, *, decisive: float = 4.0, weak: float = 0.5
+) -> Iterator[Evidence]:
     """Tensors that should learn do not ask for a gradient, and nothing says that this is meant.
 
     What the run says of each tensor is decisive either way. Weights follow the scale that all causes share.
     """
     tensors = table_of(facts)
-    still = places_of(found.of(frozen_parameter))
+    still = places_of(findings.of(frozen_parameter))
     shut = {place for place in still if not tensors.is_trainable(place)}
     if not shut:
         yield contradicts(decisive, "they ask for a gradient, and get none", "MOVE003")

@@ -28,7 +28,7 @@ from ckaudit.run.tensors import TensorTable, table_of
     runbook="Save the weights; on one batch, look where requires_grad is lost on the way forward.",
 )
 def gradient_path_cut(
-    found: Findings, facts: Manifest | None, norm: Series | None, *, decisive: float = 4.0, strong: float = 2.0
+    findings: Findings, facts: Manifest | None, norm: Series | None, *, decisive: float = 4.0, strong: float = 2.0
 ) -> Iterator[Evidence]:
     """The forward pass goes on but the gradient is detached, so that everything before that place stands still.
 
@@ -36,8 +36,8 @@ def gradient_path_cut(
     cut. Weights follow the scale that all causes share.
     """
     tensors = table_of(facts)
-    still = places_of([each for each in found.of(frozen_parameter, barely_moving) if each.severity != "sev1"])
-    dead = places_of([each for each in found.of(dead_parameter) if each.value == 0])
+    still = places_of([each for each in findings.of(frozen_parameter, barely_moving) if each.severity != "sev1"])
+    dead = places_of([each for each in findings.of(dead_parameter) if each.value == 0])
     if shut := {place for place in still if not tensors.is_trainable(place)}:
         yield contradicts(decisive, f"{named(shut)}: not asked for a gradient at all", "MOVE003")
         return

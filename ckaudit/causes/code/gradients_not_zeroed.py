@@ -35,7 +35,7 @@ from ckaudit.run.series import Series
     runbook="Stop; clear the gradients and go on from before the rise. One batch given twice must give one norm twice.",
 )
 def gradients_not_zeroed(
-    found: Findings,
+    findings: Findings,
     carried: Series | None,
     norm: Series | None,
     *,
@@ -54,7 +54,7 @@ def gradients_not_zeroed(
     batches alone change it by tens of percent, and rises with the steps (rank correlation over `steady`). Where clipping
     cuts the sum down in place nothing of this is seen. Weights follow the scale that all causes share.
     """
-    if left := found.first(gradients_carried_over):
+    if left := findings.first(gradients_carried_over):
         yield supports(decisive, left.message, left)
         if left.severity == "sev1":
             yield supports(strong, f"so it is at all {left.points} points from step {left.first_step} on", left)
@@ -65,11 +65,18 @@ def gradients_not_zeroed(
             decisive, f"gradients were cleared wherever that was looked at, from step {steps[0]} to {steps[-1]}", carried.name
         )
         return
-    yield from _by_the_norm(found, norm, grown, smooth, steady, first, decisive, strong)
+    yield from _by_the_norm(findings, norm, grown, smooth, steady, first, decisive, strong)
 
 
 def _by_the_norm(
-    found: Findings, norm: Series | None, grown: float, smooth: float, steady: float, first: int, decisive: float, strong: float
+    findings: Findings,
+    norm: Series | None,
+    grown: float,
+    smooth: float,
+    steady: float,
+    first: int,
+    decisive: float,
+    strong: float,
 ) -> Iterator[Evidence]:
     values = norm.values[norm.finite] if norm is not None else np.empty(0)
     values = values[values > 0]
@@ -88,7 +95,7 @@ def _by_the_norm(
         yield contradicts(
             strong, f"the gradient norm changes by {change:.1%} from one step to the next, as batches make it", norm.name
         )
-    if other := found.first(impossible_value, initial_loss_off, loss_rises):
+    if other := findings.first(impossible_value, initial_loss_off, loss_rises):
         yield contradicts(decisive, f"it may well rise, for {other.message}", other)
-    if still := found.first(barely_moving):
+    if still := findings.first(barely_moving):
         yield contradicts(strong, f"tensors are not updated at all: {still.message}", still)

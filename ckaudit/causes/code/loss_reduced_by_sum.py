@@ -30,7 +30,7 @@ from ckaudit.run.series import Series, at
     runbook="Nothing to save: mend the reduction, restart, and see the first loss near the log of the vocabulary.",
 )
 def loss_reduced_by_sum(
-    found: Findings,
+    findings: Findings,
     train: Series | None,
     val: Series | None,
     tokens: Series | None,
@@ -61,7 +61,7 @@ def loss_reduced_by_sum(
         if not usual and both is not None and min(both) > least and abs(both[1] / both[0] - 1) < within:
             yield supports(strong, f"it is the same multiple, {both[1]:.4g}, at the last evaluation", val_loss.name)
         return
-    first = found.first(initial_loss_off)
+    first = findings.first(initial_loss_off)
     if first is None or excess is None or train is None or not train.finite.any():
         return
     start = float(train.values[train.finite][0])

@@ -54,7 +54,7 @@ from ckaudit.run.tensors import loss_vocabulary
     runbook="Stop; no weight of this run is of use. Take one step on one batch and see whether the loss of that batch falls.",
 )
 def loss_sign_flipped(
-    found: Findings,
+    findings: Findings,
     train: Series | None,
     val: Series | None,
     facts: Manifest | None,
@@ -86,7 +86,7 @@ def loss_sign_flipped(
         yield contradicts(
             decisive, f"the loss goes from {first:.3g} to {last:.3g}: it may be below zero, and does not run away", train.name
         )
-    elif (rise := found.first(loss_rises)) and guess is not None and last > guess:
+    elif (rise := findings.first(loss_rises)) and guess is not None and last > guess:
         yield supports(strong, f"the loss climbs to {last:.3g}, past the {guess:.3g} of a guess", rise)
     else:
         yield contradicts(decisive, f"the loss goes from {first:.3g} to {last:.3g}, as a loss that is descended", train.name)

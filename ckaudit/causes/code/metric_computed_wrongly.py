@@ -25,14 +25,14 @@ FACTORS = (100.0, 0.01, 1000.0, 0.001, 1024.0, 1 / 1024, 8.0, 1 / 8)
     runbook="The training itself may be well: decide nothing by this number, recompute it from the raw log.",
 )
 def metric_computed_wrongly(
-    found: Findings, *, least: int = 2, near: float = 0.02, strong: float = 2.0, medium: float = 1.0
+    findings: Findings, *, least: int = 2, near: float = 0.02, strong: float = 2.0, medium: float = 1.0
 ) -> Iterator[Evidence]:
     """A logged number is not what its formula gives.
 
     A wrong formula is wrong at `least` points in a row and more; a single point is an event. A usual factor, or the ratio of
     two bases of logarithms, met within `near`, says which slip it is. Weights follow the scale that all causes share.
     """
-    claim = found.first(contradicted_claim)
+    claim = findings.first(contradicted_claim)
     if claim is not None:
         points = claim.points or 0
         if points >= least:
@@ -41,10 +41,10 @@ def metric_computed_wrongly(
             yield contradicts(strong, f"{claim.where} is wrong at one point only", claim)
         if slip := _slip(claim, near):
             yield supports(medium, slip, claim)
-        if jump := found.first(weights_jump):
+        if jump := findings.first(weights_jump):
             yield contradicts(medium, f"something else happened: {jump.message}", jump)
         return
-    for each in found.of(impossible_value):
+    for each in findings.of(impossible_value):
         if each.where in GIVEN or each.message.startswith(GIVEN):
             yield contradicts(strong, f"{each.message}: what goes into it is wrong, not its formula", each)
         else:

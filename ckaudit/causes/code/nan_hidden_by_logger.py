@@ -30,15 +30,15 @@ from ckaudit.rules.updates.update_out_of_band import update_out_of_band
     inspect="The code between loss and log; then what made the loss not finite at the step named.",
     runbook="Stop and read the gradient norm in place of the loss; go back to the last checkpoint whose values are all finite.",
 )
-def nan_hidden_by_logger(found: Findings, *, decisive: float = 4.0, weak: float = 0.5) -> Iterator[Evidence]:
+def nan_hidden_by_logger(findings: Findings, *, decisive: float = 4.0, weak: float = 0.5) -> Iterator[Evidence]:
     """The log says zero, or repeats itself, where the loss was not a number.
 
     A finite loss beside values that are not finite cannot have been computed: that is decisive. What broke the loss is a
     cause of its own. Weights follow the scale that all causes share.
     """
-    hidden = found.first(hidden_nonfinite)
+    hidden = findings.first(hidden_nonfinite)
     if hidden is None:
         return
     yield supports(decisive, hidden.message, hidden)
-    if broken := found.first(nonfinite_values):
+    if broken := findings.first(nonfinite_values):
         yield supports(weak, f"beside it: {broken.message}", broken)

@@ -33,7 +33,7 @@ from ckaudit.run.series import Series
     runbook="Save the configuration; compare the tensors in the optimizer with the model's before the first step.",
 )
 def not_in_optimizer(
-    found: Findings,
+    findings: Findings,
     norm: Series | None,
     moved: Series | None,
     count: Series | None,
@@ -48,26 +48,26 @@ def not_in_optimizer(
     Tensors that are in no parameter group are decisive. A tensor that moved before was in the optimizer then. Weights follow
     the scale that all causes share.
     """
-    listed = found.first(missing_in_optimizer)
+    listed = findings.first(missing_in_optimizer)
     if listed is not None:
         yield supports(decisive, listed.message, listed)
     elif missing is not None and not (missing.values[missing.finite] > 0).any():
         yield contradicts(strong, "the groups of the optimizer hold every trainable tensor", missing.name)
-    frozen = [each for each in found.of(barely_moving) if each.severity == "sev1"]
+    frozen = [each for each in findings.of(barely_moving) if each.severity == "sev1"]
     if not frozen:
         yield contradicts(strong, "no tensor with a gradient stands quite still", "MOVE001")
         return
-    yield from _still(found, frozen, norm, strong)
+    yield from _still(findings, frozen, norm, strong)
     if moved is not None:
         yield from _before(frozen[0], moved, strong, medium)
-    if skipped := found.first(skipped_updates):
+    if skipped := findings.first(skipped_updates):
         yield contradicts(decisive, f"no tensor is updated then: {skipped.message}", skipped)
     elif count is not None and moved is not None and len(places_of(frozen)) == len(moved.labels):
         yield supports(medium, "updates are counted and nothing moves: the optimizer moves other tensors, or copies", count.name)
 
 
-def _still(found: Findings, frozen: list[Finding], norm: Series | None, strong: float) -> Iterator[Evidence]:
-    places, dead = places_of(frozen), places_of(found.of(dead_parameter))
+def _still(findings: Findings, frozen: list[Finding], norm: Series | None, strong: float) -> Iterator[Evidence]:
+    places, dead = places_of(frozen), places_of(findings.of(dead_parameter))
     fed = {place for place in places - dead if norm is not None and place in norm.labels}
     if fed:
         yield supports(strong, f"{named(fed)}: a gradient, and never an update", frozen[0])

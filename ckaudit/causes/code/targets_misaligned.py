@@ -40,7 +40,7 @@ from ckaudit.run.series import Series
     runbook="Stop. Decode one row of inputs and of targets side by side; keep that batch as a test of the loader.",
 )
 def targets_misaligned(
-    found: Findings,
+    findings: Findings,
     match: Series | None,
     train: Series | None,
     val: Series | None,
@@ -61,11 +61,11 @@ def targets_misaligned(
     is held out, within `alike` of it, says that nothing more can be learnt from the inputs. Weights follow the scale that all
     causes share.
     """
-    first = found.first(target_misalignment)
+    first = findings.first(target_misalignment)
     if first is None:
-        yield from _by_curves(found, match, train, val, gap, alike, decisive, medium)
+        yield from _by_curves(findings, match, train, val, gap, alike, decisive, medium)
         return
-    if same := found.first(target_equals_input):
+    if same := findings.first(target_equals_input):
         yield contradicts(decisive, "the targets are the inputs themselves", same)
         return
     if match is None:
@@ -78,7 +78,7 @@ def targets_misaligned(
 
 
 def _by_curves(
-    found: Findings,
+    findings: Findings,
     match: Series | None,
     train: Series | None,
     val: Series | None,
@@ -89,7 +89,7 @@ def _by_curves(
 ) -> Iterator[Evidence]:
     """Judge a run in which no target was seen to be wrong: by the curves alone, if none was looked at."""
     stands = still(train, val)
-    if ill := found.first(*OTHERS):
+    if ill := findings.first(*OTHERS):
         yield contradicts(decisive, f"something else keeps it from learning: {ill.message}", ill)
     if match is not None and match.finite.any():
         yield contradicts(decisive, "the targets are their inputs shifted by one", match.name)

@@ -33,15 +33,17 @@ from ckaudit.rules.updates.update_out_of_band import update_out_of_band
     inspect="The collate function, and whether the model shifts labels itself.",
     runbook="Stop. Decode one row of inputs and of targets side by side; what was trained so far is a copier, not a model.",
 )
-def targets_not_shifted(found: Findings, *, decisive: float = 4.0, strong: float = 2.0, weak: float = 0.5) -> Iterator[Evidence]:
+def targets_not_shifted(
+    findings: Findings, *, decisive: float = 4.0, strong: float = 2.0, weak: float = 0.5
+) -> Iterator[Evidence]:
     """The target of a token is the token itself: the shift by one is missing.
 
     Targets that are their inputs are decisive. Weights follow the scale that all causes share.
     """
-    same = found.first(target_equals_input)
+    same = findings.first(target_equals_input)
     if same is None:
         yield contradicts(strong, "the targets are not the inputs either", "target_equals_input")
         return
     yield supports(decisive, same.message, same)
-    if low := found.first(loss_below_floor):
+    if low := findings.first(loss_below_floor):
         yield supports(weak, "the loss falls to nothing, as it does where a token has but to be copied", low)

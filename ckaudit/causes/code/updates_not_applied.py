@@ -29,7 +29,7 @@ from ckaudit.run.series import Series
     runbook="Stop: steps are paid for and not taken. Go on from the last step that was applied; the weights are still good.",
 )
 def updates_not_applied(
-    found: Findings,
+    findings: Findings,
     moved: Series | None,
     count: Series | None,
     *,
@@ -43,25 +43,25 @@ def updates_not_applied(
     are not finite and a learning rate of zero leave updates out too, and contradict it. Weights follow the scale that all
     causes share.
     """
-    skipped = found.first(skipped_updates)
+    skipped = findings.first(skipped_updates)
     if skipped is not None:
         yield supports(strong, skipped.message, skipped)
     elif count is not None:
         yield contradicts(strong, "the optimizer counts its updates, and none is missing", count.name)
-    still = [each for each in found.of(barely_moving) if each.severity == "sev1"]
+    still = [each for each in findings.of(barely_moving) if each.severity == "sev1"]
     if still and moved is not None:
         held, total = len(places_of(still)), len(moved.labels)
         if held == total:
             yield supports(strong, f"all {total} tensors stand still at once, though they have gradients", still[0])
         else:
             yield contradicts(strong, f"{held} of {total} tensors stand still, the others are updated", still[0])
-    elif found.first(barely_moving) is not None:
+    elif findings.first(barely_moving) is not None:
         yield contradicts(strong, "no tensor with a gradient stands quite still", "MOVE001")
-    if other := found.first(overflow):
+    if other := findings.first(overflow):
         yield contradicts(decisive, "the loss scaler skips updates because gradients overflow", other)
-    elif other := found.first(nonfinite_values):
+    elif other := findings.first(nonfinite_values):
         yield contradicts(strong, f"there is a reason to skip updates: {other.message}", other)
     elif skipped is not None:
         yield supports(medium, "nothing overflows and all values are finite: there was no reason to skip", skipped)
-    if zero := found.first(learning_rate_zero):
+    if zero := findings.first(learning_rate_zero):
         yield contradicts(decisive, "the learning rate is zero: steps are taken, of no length", zero)

@@ -31,14 +31,14 @@ PAIR = {"head": "embedding", "embedding": "head"}
     runbook="Keep the checkpoint before the change and resume from it with the tie; two matrices that drifted cannot be merged.",
 )
 def weight_tying_lost(
-    found: Findings, facts: Manifest | None, norm: Series | None, *, strong: float = 2.0, medium: float = 1.0
+    findings: Findings, facts: Manifest | None, norm: Series | None, *, strong: float = 2.0, medium: float = 1.0
 ) -> Iterator[Evidence]:
     """Embedding and head, meant to be one matrix, have become two.
 
     One more tensor is there then, a head or an embedding, with the shape of the other of the two. Weights follow the scale
     that all causes share.
     """
-    changed = found.first(parameter_count_changed)
+    changed = findings.first(parameter_count_changed)
     if changed is None or changed.where is None or changed.value is None or changed.limit is None:
         return
     tensors, more = table_of(facts), float(changed.value) - float(changed.limit)

@@ -69,7 +69,7 @@ from ckaudit.run.series import Series
     runbook="Stop. Go back to the last checkpoint before the step; its difference to the next shows which elements were written.",
 )
 def weights_changed_outside_optimizer(
-    found: Findings,
+    findings: Findings,
     largest: Series | None,
     moved: Series | None,
     size: Series | None,
@@ -91,12 +91,12 @@ def weights_changed_outside_optimizer(
     both come back slowly; a batch would leave the held-out loss alone, other data would keep it high. Weights follow the scale
     that all causes share.
     """
-    jump = found.first(weights_jump)
+    jump = findings.first(weights_jump)
     if jump is None:
-        yield from _by_curves(found, size, train, val, gradient, decisive, medium)
+        yield from _by_curves(findings, size, train, val, gradient, decisive, medium)
     if jump is None or jump.first_step is None:
         return
-    if tiny := found.before(jump.first_step + 1).first(weight_scale_off):
+    if tiny := findings.before(jump.first_step + 1).first(weight_scale_off):
         yield contradicts(strong, f"any update is large here: {tiny.message}", tiny)
         return
     share = largest_share(jump, largest, moved, size)
@@ -104,7 +104,7 @@ def weights_changed_outside_optimizer(
         yield contradicts(strong, f"one element makes up {share:.1%} of the change of {jump.where}: that is no code", jump)
     elif share is not None:
         yield supports(strong, f"all of {jump.where} changed, not one element of it", jump)
-    places = sorted(places_of(each for each in found.of(weights_jump) if each.first_step == jump.first_step))
+    places = sorted(places_of(each for each in findings.of(weights_jump) if each.first_step == jump.first_step))
     if len(places) > 1:
         yield supports(medium, f"{len(places)} tensors changed in the same step", jump)
     yield from _how(jump, places, moved, size, alike, medium)
@@ -135,7 +135,7 @@ def _at(series: Series | None, place: str, step: int | None) -> float | None:
 
 
 def _by_curves(
-    found: Findings,
+    findings: Findings,
     size: Series | None,
     train: Series | None,
     val: Series | None,
@@ -148,7 +148,7 @@ def _by_curves(
     slow: int = 10,
 ) -> Iterator[Evidence]:
     """Judge a run in which no weights were seen to jump: by its losses, if no weights were recorded."""
-    spike = found.first(loss_spike)
+    spike = findings.first(loss_spike)
     if spike is None or size is not None:
         yield contradicts(decisive, "no weights change more than the optimizer moves them", "RESUME003")
         return
@@ -156,7 +156,7 @@ def _by_curves(
     if both is None or both.held_out < both.rise / 4:
         yield contradicts(decisive, "the two losses do not jump together within a step", train_loss_raw.name)
         return
-    if other := found.before(both.step + 1).first(learning_rate_jump, exploding_gradient, nonfinite_values):
+    if other := findings.before(both.step + 1).first(learning_rate_jump, exploding_gradient, nonfinite_values):
         yield contradicts(decisive, f"there is a reason: {other.message}", other)
     if both.held_out_stays > 0.5 or (spike.last_step or 0) - both.step < slow:
         yield contradicts(decisive, "the held-out loss stays high, or the jump is over at once", val_loss.name)

@@ -17,10 +17,10 @@ from ckaudit.rules.precision.impossible_value import impossible_value
     inspect="The writer's line that fills `percentiles`.",
     runbook="The training is well; only these seven numbers are lost, and cannot be made again from the file.",
 )
-def writer_wrote_levels(found: Findings, *, decisive: float = 4.0) -> Iterator[Evidence]:
+def writer_wrote_levels(findings: Findings, *, decisive: float = 4.0) -> Iterator[Evidence]:
     """The writer wrote the levels of percentiles in place of their values.
 
     Seven numbers equal to the seven levels are decisive. Weights follow the scale that all causes share.
     """
-    if levels := found.first(PERCENTILES_ARE_LEVELS):
+    if levels := findings.first(PERCENTILES_ARE_LEVELS):
         yield supports(decisive, levels.message, levels)

@@ -63,7 +63,7 @@ OTHERS = (
     runbook="Stop. Keep the last good checkpoint and the batch's hash; feed that batch alone through the last good weights.",
 )
 def bad_batch(
-    found: Findings,
+    findings: Findings,
     scale: Series | None,
     loss: Series | None,
     tokens: Series | None,
@@ -85,15 +85,15 @@ def bad_batch(
     above `large_update` of the weights the training shakes by itself.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    broken, spike = found.first(nonfinite_values), found.first(loss_spike)
+    broken, spike = findings.first(nonfinite_values), findings.first(loss_spike)
     if broken is not None and broken.first_step is not None:
         if broken.where != "train_loss_raw" and not (loss is not None and loss.nonfinite.any()):
             yield Advice(
                 f"Skip steps whose gradient is not finite, as at step {broken.first_step}; look at that batch: "
                 "empty targets, a division by a zero count, a corrupt sample."
             )
-        yield from _broken(found, broken, loss, lead, strong, medium)
-        odd = list(_odd(found, broken.first_step, counted, strong))
+        yield from _broken(findings, broken, loss, lead, strong, medium)
+        odd = list(_odd(findings, broken.first_step, counted, strong))
         yield from odd
         if not odd and loss is not None and int(loss.nonfinite[loss.steps >= broken.first_step].sum()) > lead:
             yield contradicts(medium, "the loss does not come back, and nothing tells that the batch was odd", loss.name)
@@ -104,19 +104,21 @@ def bad_batch(
             f"Look at the batch of step {spike.first_step}: corrupt or very long samples, wrong labels; clip the gradient, or "
             "skip a batch whose loss is far above the rest."
         )
-        yield from _jumped(found, spike, short, strong, medium)
+        yield from _jumped(findings, spike, short, strong, medium)
         if spike.first_step <= lead:
             yield contradicts(strong, f"at step {spike.first_step} nothing is known yet of a healthy state", spike)
         if update is not None and (moved := _largest(update, spike.first_step + short)) > large_update:
             yield contradicts(strong, f"updates of {moved:.2g} of the weights shake the loss, whatever the batch", update.name)
         yield from _gradient(gradient, spike, jump, medium)
-        yield from _tokens(found, tokens, spike, short, strong)
+        yield from _tokens(findings, tokens, spike, short, strong)
 
 
-def _broken(found: Findings, first: Finding, loss: Series | None, lead: int, strong: float, medium: float) -> Iterator[Evidence]:
+def _broken(
+    findings: Findings, first: Finding, loss: Series | None, lead: int, strong: float, medium: float
+) -> Iterator[Evidence]:
     """Judge a value that is not finite."""
     step = first.first_step or 0
-    near = [each for each in found.before(step).of(*SIGNS) if each.last_step is not None and each.last_step >= step - lead]
+    near = [each for each in findings.before(step).of(*SIGNS) if each.last_step is not None and each.last_step >= step - lead]
     if near:
         yield contradicts(strong, f"the run was ill before: {near[0].message}", near[0])
     elif not has_finite_loss_before(loss, step):
@@ -137,25 +139,25 @@ def _broken(found: Findings, first: Finding, loss: Series | None, lead: int, str
         )
 
 
-def _odd(found: Findings, step: int, counted: Series | None, strong: float) -> Iterator[Evidence]:
+def _odd(findings: Findings, step: int, counted: Series | None, strong: float) -> Iterator[Evidence]:
     """Judge whether the batch of the first bad step is unlike the others."""
-    if drift := next((each for each in found.of(token_drift) if each.first_step == step), None):
+    if drift := next((each for each in findings.of(token_drift) if each.first_step == step), None):
         yield supports(strong, f"the batch of that step is odd: {drift.message}", drift)
     known = target_tokens(counted, step) if counted is not None else None
     if known is not None and known[0] == 0 < known[1]:
         yield supports(strong + 1, f"the batch of step {step} has no target token, others {known[1]:.0f}", tokens_seen.name)
 
 
-def _jumped(found: Findings, spike: Finding, short: int, strong: float, medium: float) -> Iterator[Evidence]:
+def _jumped(findings: Findings, spike: Finding, short: int, strong: float, medium: float) -> Iterator[Evidence]:
     """Judge a loss that jumps."""
     step, last = spike.first_step or 0, spike.last_step or 0
-    if (other := found.before(last + 1).of(*OTHERS)) or (other := found.before(step).of(*SIGNS[1:])):
+    if (other := findings.before(last + 1).of(*OTHERS)) or (other := findings.before(step).of(*SIGNS[1:])):
         yield contradicts(strong + 2, f"another thing was wrong by then: {other[0].message}", other[0])
     if last - step < short and spike.severity != "sev1":
         yield supports(strong, f"the loss jumps at step {step} and is back after {last - step + 1} steps", spike)
     else:
         yield contradicts(strong, f"it is not one jump: {spike.message}", spike)
-    if (count := len(found.of(loss_spike))) > 2:
+    if (count := len(findings.of(loss_spike))) > 2:
         yield contradicts(medium, f"the loss jumps {count} times", spike)
 
 
@@ -177,13 +179,13 @@ def _gradient(gradient: Series | None, spike: Finding, jump: float, weight: floa
         yield contradicts(weight, "the gradient leads the loss: the model was leaving its basin before this batch", gradient.name)
 
 
-def _tokens(found: Findings, tokens: Series | None, spike: Finding, short: int, weight: float) -> Iterator[Evidence]:
+def _tokens(findings: Findings, tokens: Series | None, spike: Finding, short: int, weight: float) -> Iterator[Evidence]:
     if tokens is not None and (now := shifted(tokens)):
         yield contradicts(
             weight, f"the tokens stay {now[1]:.2g} nats away from step {now[2]} on: it is all batches since", tokens.name
         )
         return
-    for drift in found.of(token_drift):
+    for drift in findings.of(token_drift):
         first, last = drift.first_step or 0, drift.last_step or 0
         if first <= (spike.last_step or 0) and last >= (spike.first_step or 0) and last - first < short:
             yield supports(weight, f"the tokens of those steps are unlike the rest, and only theirs: {drift.message}", drift)

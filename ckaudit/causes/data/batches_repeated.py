@@ -24,7 +24,13 @@ from ckaudit.run.series import Series
     runbook="Nothing is broken: mend the loader at the next resume, and count the tokens again that were really seen.",
 )
 def batches_repeated(
-    found: Findings, distance: Series | None, loss: Series | None, *, often: float = 0.2, most: float = 0.9, strong: float = 3.0
+    findings: Findings,
+    distance: Series | None,
+    loss: Series | None,
+    *,
+    often: float = 0.2,
+    most: float = 0.9,
+    strong: float = 3.0,
 ) -> Iterator[Evidence]:
     """Loader workers share one seed, so that each batch comes several times.
 
@@ -32,7 +38,7 @@ def batches_repeated(
     stands still; fewer near ones, and it began anew.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    first = found.first(repeated_batch)
+    first = findings.first(repeated_batch)
     if first is None or first.first_step is None or distance is None or loss is None:
         return
     share = repeats(distance, loss, first.first_step, first.last_step)

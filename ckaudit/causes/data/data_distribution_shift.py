@@ -63,17 +63,17 @@ def data_distribution_shift(
     does not, for it is of the old.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    told = found.of(source_drift, text_statistics_drift)
+    findings = found.of(source_drift, text_statistics_drift)
     now = shifted(tokens) if tokens is not None else None
-    if told:
-        yield supports(strong, told[0].message, told[0])
+    if findings:
+        yield supports(strong, findings[0].message, findings[0])
     if now is not None and tokens is not None:
         yield supports(
             strong,
             f"since step {now[2]} the tokens are {now[1]:.2g} nats from the first ones, to the end; {now[0]:.2g} before",
             tokens.name,
         )
-    elif not told:
+    elif not findings:
         if tokens is not None and is_same(tokens):
             yield contradicts(medium, "neither tokens nor sources have changed for good", tokens.name)
         yield from _by_curves(found, train, val, strong)
@@ -92,9 +92,9 @@ def data_distribution_shift(
         yield supports(medium, f"held-out {two[0]} gets worse while {two[1]} gets better", slices.name)
 
 
-def _by_curves(found: Findings, train: Series | None, val: Series | None, strong: float) -> Iterator[Evidence]:
+def _by_curves(findings: Findings, train: Series | None, val: Series | None, strong: float) -> Iterator[Evidence]:
     """Judge a run whose tokens say nothing by its two losses."""
-    spike = found.first(loss_spike)
+    spike = findings.first(loss_spike)
     both = leap(train, val, spike.first_step or 0) if spike is not None else None
     if both is None or not both.is_of_both:
         yield contradicts(strong, "the two losses do not jump together, and no token or source tells of a change", val_loss.name)

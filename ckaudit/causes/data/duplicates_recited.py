@@ -21,7 +21,7 @@ from ckaudit.run.series import Series
     runbook="Set the sources of the largest clusters aside; keep the recited passages as a probe, and score it after the change.",
 )
 def duplicates_recited(
-    found: Findings,
+    findings: Findings,
     rate: Series | None,
     clusters: Series | None,
     *,
@@ -35,12 +35,12 @@ def duplicates_recited(
     Up to `usual` percent of near duplicates are ordinary, `hotspot` copies of one document are not (M36, M38). Recitation
     was ten times rarer after deduplication (Lee et al. 2022). Weights are starting values.
     """
-    recited, repeated = found.first(memorization_rising), found.first(repeated_documents)
+    recited, repeated = findings.first(memorization_rising), findings.first(repeated_documents)
     if repeated is not None:
         yield supports(medium, repeated.message, repeated)
     if recited is not None:
         yield supports(strong if repeated is not None else medium, recited.message, recited)
-    if repeated is not None and (unsafe := found.first(unsafe_data)):
+    if repeated is not None and (unsafe := findings.first(unsafe_data)):
         yield supports(medium, f"what is repeated may be private: {unsafe.message}", unsafe)
     if rate is not None and (share := rate.late_median()) is not None and share <= usual and repeated is None:
         yield contradicts(strong, f"only {share:.2g} % of the documents have a near duplicate", rate.name)

@@ -27,7 +27,7 @@ from ckaudit.run.series import Series
     runbook="Keep both files; evaluate one checkpoint from before with the new one, to learn what the change alone costs.",
 )
 def evaluation_changed(
-    found: Findings, val: Series | None, train: Series | None, *, jump: float = 3.0, strong: float = 2.0, medium: float = 1.0
+    findings: Findings, val: Series | None, train: Series | None, *, jump: float = 3.0, strong: float = 2.0, medium: float = 1.0
 ) -> Iterator[Evidence]:
     """The evaluation is no longer the one that earlier values came from.
 
@@ -35,7 +35,7 @@ def evaluation_changed(
     usual step from one evaluation to the next, against the training loss; that step alone says the same, less surely.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    first = found.first(evaluation_artifact_changed)
+    first = findings.first(evaluation_artifact_changed)
     if first is None:
         return
     if first.where is not None and first.where.startswith("val_loss"):

@@ -44,7 +44,7 @@ from ckaudit.run.series import Series
     runbook="Keep the configuration; compare one batch of either pipeline, and begin again with inputs of unit scale.",
 )
 def inputs_not_normalized(
-    found: Findings, scale: Series | None, gap: Series | None, *, far: float = 50.0, strong: float = 2.0, medium: float = 1.0
+    findings: Findings, scale: Series | None, gap: Series | None, *, far: float = 50.0, strong: float = 2.0, medium: float = 1.0
 ) -> Iterator[Evidence]:
     """Inputs are on a scale that the model is not made for.
 
@@ -52,12 +52,12 @@ def inputs_not_normalized(
     layer tells the scale by its weights, so that weights that began far off speak against it.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    first = found.first(input_scale_off)
+    first = findings.first(input_scale_off)
     if first is None or not isinstance(first.value, float):
         return
     if first.value > far or first.value < 1 / far:
         yield supports(strong, f"inputs of {first.where} have a scale of {first.value:.3g}; layers are made for about one", first)
-    if weights := found.first(weight_scale_off):
+    if weights := findings.first(weight_scale_off):
         yield contradicts(strong, f"the weights were off as well: {weights.message}", weights)
     if scale is not None and (steady := scale.late_median()) is not None and steady > 0:
         yield supports(medium / 2, f"it is so to the end: {steady:.3g}", scale.name)

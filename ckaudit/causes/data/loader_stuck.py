@@ -42,7 +42,7 @@ from ckaudit.run.series import Series
     runbook="Keep the last checkpoint before the first repeat; resume from it with a loader that is seen to move.",
 )
 def loader_stuck(
-    found: Findings,
+    findings: Findings,
     distance: Series | None,
     duplicates: Series | None,
     loss: Series | None,
@@ -64,7 +64,7 @@ def loader_stuck(
     if distance is None:
         yield from _by_noise(loss, strong, medium)
         return
-    first = found.first(repeated_batch)
+    first = findings.first(repeated_batch)
     if first is None:
         yield contradicts(decisive, "no batch is like one of those just before", distance.name)
         return
@@ -77,7 +77,7 @@ def loader_stuck(
         )
     else:
         yield contradicts(strong + 1, f"only {share:.0%} of the batches repeat those just before: the loader moves on", first)
-    if heart := found.since(first.first_step).first(overfitting, loss_below_floor):
+    if heart := findings.since(first.first_step).first(overfitting, loss_below_floor):
         yield supports(medium, f"it is learnt by heart from then on: {heart.message}", heart)
 
 

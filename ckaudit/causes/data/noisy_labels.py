@@ -28,7 +28,7 @@ from ckaudit.run.series import Series
     runbook="Keep the last checkpoint: what it learnt is right, if blurred; go on from it on targets that were cleaned.",
 )
 def noisy_labels(
-    found: Findings,
+    findings: Findings,
     match: Series | None,
     gap: Series | None,
     train: Series | None,
@@ -65,7 +65,7 @@ def noisy_labels(
         told = f"the validation loss is exactly 0 at {off:.0%} of its points: nothing was evaluated there"
         yield contradicts(2 * strong, told, val.name)
     if gap is not None and (level := gap.late_median()) is not None:
-        if level < 0 and (inverted := found.first(train_val_inverted)):
+        if level < 0 and (inverted := findings.first(train_val_inverted)):
             yield supports(strong, f"what is held out, with targets of its own, does better by {-level:.2g}", inverted)
         elif level > 0:
             yield contradicts(medium, "the training loss is the lower of the two", gap.name)
@@ -76,7 +76,7 @@ def noisy_labels(
             "noise makes a guess dearer",
             val_loss.name,
         )
-    if other := found.first(initial_loss_off, split_overlap, target_equals_input):
+    if other := findings.first(initial_loss_off, split_overlap, target_equals_input):
         yield contradicts(strong + 1, f"the loss is off for another reason: {other.message}", other)
 
 

@@ -60,7 +60,7 @@ OTHERS = (
     runbook="Keep the checkpoint nearest to the lowest validation loss: it is the model to use.",
 )
 def too_little_data(
-    found: Findings,
+    findings: Findings,
     train: Series | None,
     val: Series | None,
     slices: Series | None,
@@ -80,23 +80,23 @@ def too_little_data(
     Slices that part tell of other data where it is not known that the tokens are the same.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    first = found.first(overfitting) or found.first(slice_regression)
+    first = findings.first(overfitting) or findings.first(slice_regression)
     if first is None or train is None or val is None or first.last_step is None:
         return
     if not train.finite.any() or not val.finite.any():
         return
     yield from _by_gap(first, train, val, wide=wide, decisive=decisive, strong=strong, medium=medium)
-    if other := found.first(*OTHERS):
+    if other := findings.first(*OTHERS):
         yield contradicts(decisive, f"the two part for another reason: {other.message}", other)
-    if (jump := found.first(loss_spike)) and (both := leap(train, val, jump.first_step or 0)) and both.is_of_both:
+    if (jump := findings.first(loss_spike)) and (both := leap(train, val, jump.first_step or 0)) and both.is_of_both:
         yield contradicts(strong, f"both losses jump at step {both.step}: memory would not make the training loss jump", jump)
     if tokens is None and (alike := lost_noise(train)) is not None:
         yield contradicts(
             medium, f"in the end losses of neighbouring steps differ by {alike:.2%}: every step sees the same samples", train.name
         )
-    if stuck := found.first(loss_not_falling):
+    if stuck := findings.first(loss_not_falling):
         yield contradicts(decisive, f"nothing is learnt by heart: {stuck.message}", stuck)
-    if again := found.first(repeated_documents):
+    if again := findings.first(repeated_documents):
         yield supports(medium, again.message, again)
     same = tokens is not None and is_same(tokens)
     if slices is not None and not same and (two := parted(slices, first.first_step or 0)):

@@ -32,7 +32,7 @@ from ckaudit.run.series import Series
     runbook="Keep the checkpoints, discard the evaluations: judge the model on text that is younger than the training data.",
 )
 def validation_leaks_into_training(
-    found: Findings,
+    findings: Findings,
     gap: Series | None,
     match: Series | None,
     rows: Series | None,
@@ -51,12 +51,12 @@ def validation_leaks_into_training(
     the training loss from the first step on.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    overlap = found.first(split_overlap)
+    overlap = findings.first(split_overlap)
     if overlap is not None:
         yield supports(decisive, overlap.message, overlap)
     elif rows is not None and rows.points >= many and not np.nanmax(rows.values):
         yield contradicts(strong, "no row that is held out was met, whole, in the batches looked at", rows.name)
-    if other := found.first(target_misalignment, target_equals_input, initial_loss_off, mask_leak):
+    if other := findings.first(target_misalignment, target_equals_input, initial_loss_off, mask_leak):
         yield contradicts(decisive, f"the two losses differ for another reason: {other.message}", other)
     right = match is not None and match.finite.any() and float(match.values[match.finite].min()) > well
     if right:

@@ -55,7 +55,7 @@ from ckaudit.run.series import Series
     runbook="Nothing to save: begin again with a smaller scale, and see that the first loss is the log of the vocabulary.",
 )
 def init_too_large(
-    found: Findings, loss: Series | None, *, back: float = 1.0, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0
+    findings: Findings, loss: Series | None, *, back: float = 1.0, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0
 ) -> Iterator[Evidence]:
     """The initial weights are too large, so that the model starts with confident wrong guesses.
 
@@ -63,10 +63,10 @@ def init_too_large(
     comes down below `back` times a uniform guess, a sum over tokens does not.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    scale = found.first(weight_scale_off)
+    scale = findings.first(weight_scale_off)
     if scale is not None:
         yield from _scale(scale, decisive)
-    first = found.first(initial_loss_off)
+    first = findings.first(initial_loss_off)
     if first is None or not isinstance(first.value, float) or not isinstance(first.limit, float):
         return
     if first.value < 0:
@@ -77,7 +77,7 @@ def init_too_large(
         yield supports(strong, f"the loss comes from {first.value:.3g} down to {end:.3g}: only its start was wrong", first)
     elif end is not None and scale is None:
         yield contradicts(strong, f"the loss is still {end:.3g}, above the {first.limit:.3g} of a guess, at the end", first)
-    if inverted := found.first(train_val_inverted):
+    if inverted := findings.first(train_val_inverted):
         yield contradicts(medium, "held-out loss and training loss are not on one scale", inverted)
 
 

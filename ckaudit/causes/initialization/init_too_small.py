@@ -54,7 +54,7 @@ from ckaudit.run.series import Series
     runbook="Nothing to save: begin again with a larger scale, and compare the first gradient norms of all blocks.",
 )
 def init_too_small(
-    found: Findings, update: Series | None, *, own_size: float = 0.1, decisive: float = 4.0, medium: float = 1.0
+    findings: Findings, update: Series | None, *, own_size: float = 0.1, decisive: float = 4.0, medium: float = 1.0
 ) -> Iterator[Evidence]:
     """The initial weights are too small, so that hardly any signal comes through.
 
@@ -62,7 +62,7 @@ def init_too_small(
     weights: beyond `own_size` of them, where warmed-up trainings have a hundredth.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    scale = found.first(weight_scale_off)
+    scale = findings.first(weight_scale_off)
     if scale is None or not isinstance(scale.value, float) or not isinstance(scale.limit, float):
         return
     if scale.value > scale.limit:
@@ -74,5 +74,5 @@ def init_too_small(
         yield supports(
             medium, f"the first recorded update is {float(known[0]):.2g} of the weights: they are next to nothing", update.name
         )
-    if dead := found.first(dead_parameter):
+    if dead := findings.first(dead_parameter):
         yield supports(medium, f"hardly anything comes back through such weights: {dead.message}", dead)

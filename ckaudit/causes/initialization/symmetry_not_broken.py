@@ -45,7 +45,7 @@ from ckaudit.run.series import Series
     runbook="Nothing to save, for equal units stay equal: begin again from random weights.",
 )
 def symmetry_not_broken(
-    found: Findings,
+    findings: Findings,
     std: Series | None,
     similarity: Series | None,
     *,
@@ -59,10 +59,10 @@ def symmetry_not_broken(
     its spread later was written to. The same goes for heads: those that were alike at every record began as copies, unless all
     weights are so small that no head can be told from another. Weights follow the scale that all causes share.
     """
-    first = found.first(weights_alike)
-    copies = [each for each in found.of(redundant_heads) if each.severity == "sev2"]
+    first = findings.first(weights_alike)
+    copies = [each for each in findings.of(redundant_heads) if each.severity == "sev2"]
     if copies and first is None:
-        yield from _of_heads(copies[0], similarity, found.first(weight_scale_off), decisive, strong)
+        yield from _of_heads(copies[0], similarity, findings.first(weight_scale_off), decisive, strong)
     if first is None or first.first_step is None or std is None or not len(std.steps):
         return
     if first.first_step > int(std.steps[0]):
@@ -72,7 +72,7 @@ def symmetry_not_broken(
     yield supports(
         decisive, f"{count} matrices have elements that are all equal at step {first.first_step}, the first recorded", first
     )
-    if later := found.first(dead_parameter, uniform_heads):
+    if later := findings.first(dead_parameter, uniform_heads):
         yield supports(medium, f"units that are copies of each other cannot choose: {later.message}", later)
 
 

@@ -57,7 +57,7 @@ TURNED_BACK = 0.9
     runbook="Stop; scale query and key of the heads named so that logits come below 100, and resume from before the collapse.",
 )
 def attention_logits_grow(
-    found: Findings,
+    findings: Findings,
     logit: Series | None,
     facts: Manifest | None,
     *,
@@ -74,18 +74,18 @@ def attention_logits_grow(
     Logits over 10 in the first record did not grow.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    growing = found.of(weights_grow)
+    growing = findings.of(weights_grow)
     places = [place for each in growing for place in (each.where, *each.also) if place]
     if only_queries_and_keys(places, table_of(facts)):
         yield supports(decisive, f"only queries' and keys' weights grow: {growing[0].message}", growing[0])
     elif places:
         yield contradicts(decisive, f"it is not queries and keys alone: {growing[0].message}", growing[0])
-    elif not found.first(logit_growth):
+    elif not findings.first(logit_growth):
         yield contradicts(strong, "neither weights nor logits were found to grow", "entropy_collapse")
-    onset = found.first(logit_growth, entropy_collapse, weights_grow)
-    if earlier := found.before(onset.first_step or 0 if onset else 0).of(exploding_gradient, loss_spike, update_out_of_band):
+    onset = findings.first(logit_growth, entropy_collapse, weights_grow)
+    if earlier := findings.before(onset.first_step or 0 if onset else 0).of(exploding_gradient, loss_spike, update_out_of_band):
         yield contradicts(strong, f"the run was ill before: {earlier[0].message}", earlier[0])
-    if jump := found.first(weights_jump):
+    if jump := findings.first(weights_jump):
         yield contradicts(strong, f"the weights jumped and did not grow: {jump.message}", jump)
     if logit is not None and logit.finite.any():
         yield from _course(logit, grown, runaway, strong, medium)

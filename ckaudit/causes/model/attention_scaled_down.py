@@ -26,7 +26,7 @@ from ckaudit.run.tensors import table_of
     runbook="Correct the scale and begin again: weights that were learnt at one temperature are wrong at another.",
 )
 def attention_scaled_down(
-    found: Findings,
+    findings: Findings,
     logit: Series | None,
     std: Series | None,
     facts: Manifest | None,
@@ -41,7 +41,7 @@ def attention_scaled_down(
     their weights (lab's healthy runs); below `few` of it something divides what was divided before. Weights that are out of
     scale themselves say nothing of the logits'. Weights follow the scale that all causes share.
     """
-    if found.first(uniform_heads) is None or logit is None or std is None or not len(logit.steps):
+    if findings.first(uniform_heads) is None or logit is None or std is None or not len(logit.steps):
         return
     step = int(logit.steps[0])
     over = surplus(logit, std, table_of(facts)) if step <= young else None
@@ -52,7 +52,7 @@ def attention_scaled_down(
     )
     if over >= few:
         yield contradicts(decisive, told, logit.name)
-    elif scale := found.first(weight_scale_off):
+    elif scale := findings.first(weight_scale_off):
         yield contradicts(decisive, f"it is the weights that are out of scale: {scale.message}", scale)
     else:
         yield supports(decisive, told, logit.name)

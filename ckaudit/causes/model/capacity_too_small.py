@@ -52,7 +52,7 @@ OTHERS = (
     runbook="Nothing to save: train a model of twice the width for as many steps, and compare the loss at each step.",
 )
 def capacity_too_small(
-    found: Findings,
+    findings: Findings,
     gap: Series | None,
     val: Series | None,
     update: Series | None,
@@ -73,7 +73,7 @@ def capacity_too_small(
     `room` times that hardly any is left for what came before.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    if ill := found.first(*OTHERS):
+    if ill := findings.first(*OTHERS):
         yield contradicts(strong, f"something keeps it from learning: {ill.message}", ill)
     if (stands := still(train, val)) is not None:
         yield contradicts(

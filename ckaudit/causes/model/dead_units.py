@@ -49,7 +49,7 @@ from ckaudit.run.tensors import TensorTable
     runbook="Draw the dead units' weights and biases anew from the last checkpoint where they fired; alone they stay dead.",
 )
 def dead_units(
-    found: Findings,
+    findings: Findings,
     sparsity: Series | None,
     rate: Series | None,
     std: Series | None,
@@ -67,7 +67,7 @@ def dead_units(
     step.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    silent, gone = found.first(units_found), found.first(zero_gradients)
+    silent, gone = findings.first(units_found), findings.first(zero_gradients)
     if silent is not None:
         yield supports(decisive, silent.message, silent)
     elif gone is not None and (zeros := _around(gone, sparsity, least)):
@@ -78,7 +78,7 @@ def dead_units(
         )
     else:
         yield contradicts(decisive, "no activation function is silent", gone)
-    if shrunk := found.first(weights_shrink):
+    if shrunk := findings.first(weights_shrink):
         yield contradicts(decisive + 1, f"all weights shrink, and units with them: {shrunk.message}", shrunk)
     if silent is not None and (times := _replaced(rate, std, adapts, silent.first_step)) > 1:
         yield contradicts(
@@ -86,11 +86,11 @@ def dead_units(
             f"by then the learning rate was {times:.2g} times the spread of the first weights: it threw the units there",
             learning_rate.name,
         )
-    if drops := found.first(dropout_rate_high):
+    if drops := findings.first(dropout_rate_high):
         yield contradicts(decisive, f"units are silent because they are dropped: {drops.message}", drops)
-    if (worn := found.first(vanishing_gradient)) and silent is not None and (worn.first_step or 0) <= (silent.first_step or 0):
+    if (worn := findings.first(vanishing_gradient)) and silent is not None and (worn.first_step or 0) <= (silent.first_step or 0):
         yield contradicts(strong / 2, f"the gradient is worn down from block to block already: {worn.message}", worn)
-    if scale := found.first(weight_scale_off):
+    if scale := findings.first(weight_scale_off):
         yield contradicts(strong, f"it was so from the start for another reason: {scale.message}", scale)
 
 

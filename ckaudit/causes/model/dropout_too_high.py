@@ -37,7 +37,7 @@ from ckaudit.run.series import Series
     runbook="Keep the last checkpoint: training goes on from it with less dropout, and nothing is lost but time.",
 )
 def dropout_too_high(
-    found: Findings,
+    findings: Findings,
     gap: Series | None,
     sparsity: Series | None,
     facts: Manifest | None,
@@ -66,9 +66,9 @@ def dropout_too_high(
             yield supports(medium, f"held-out text, which gets no dropout, does better by {-level:.2g}", gap.name)
         else:
             # Where a module is known to drop most, the gap may close for other reasons, as in a run that overfits besides.
-            weight = medium if found.first(dropout_rate_high) else strong
+            weight = medium if findings.first(dropout_rate_high) else strong
             yield contradicts(weight, "held-out text does no better than the training set", gap.name)
-    if other := found.first(target_misalignment, initial_loss_off, split_overlap):
+    if other := findings.first(target_misalignment, initial_loss_off, split_overlap):
         yield contradicts(strong, f"the two losses differ for another reason: {other.message}", other)
 
 

@@ -24,7 +24,7 @@ from ckaudit.run.series import Series
     runbook="Nothing is broken: raise the capacity at the next resume; the skipped tokens' share of the training is lost.",
 )
 def expert_capacity_too_small(
-    found: Findings,
+    findings: Findings,
     rate: Series | None,
     use: Series | None,
     *,
@@ -39,7 +39,7 @@ def expert_capacity_too_small(
     is too small: it drops about one less the capacity factor, from the first step to the last, within a factor `steady`.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    if uneven := found.first(router_imbalance):
+    if uneven := findings.first(router_imbalance):
         yield contradicts(strong, f"the router overfills one expert: {uneven.message}", uneven)
     if use is not None and (level := _lowest(use)) is not None:
         if level > even:

@@ -46,7 +46,7 @@ from ckaudit.run.tensors import table_of
     runbook="Nothing to save where it began early: put the norms in, restart, and compare the stream behind the blocks.",
 )
 def normalization_missing(
-    found: Findings,
+    findings: Findings,
     stream: Series | None,
     outputs: Series | None,
     facts: Manifest | None,
@@ -63,7 +63,7 @@ def normalization_missing(
     `lead` steps before its start to its end.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    first = found.first(exploding_gradient, activation_drift, nonfinite_values)
+    first = findings.first(exploding_gradient, activation_drift, nonfinite_values)
     if first is None:
         return
     if stream is not None and (growth := _growth(stream, (first.first_step or 0) - lead, first.last_step)) is not None:
@@ -77,7 +77,7 @@ def normalization_missing(
             yield contradicts(strong, f"the stream grows no more than {ratio:.2g}x over {blocks} blocks", stream.name)
     else:
         yield contradicts(medium, "the size of the stream behind each block was not recorded", first)
-    if jump := found.before((first.first_step or 0) + 1).first(weights_jump):
+    if jump := findings.before((first.first_step or 0) + 1).first(weights_jump):
         yield contradicts(strong, f"the weights jumped before: {jump.message}", jump)
     named = (*(outputs.labels if outputs is not None else ()), *(facts.tensors if facts and facts.tensors else ()))
     if not named:

@@ -49,7 +49,7 @@ OTHER_TROUBLE = (
     runbook="Save a checkpoint at a clipped step; compare the tensor's gradient with and without the batch's longest sample.",
 )
 def one_tensor_dominates(
-    found: Findings, share: Series | None, *, warmup: int = 100, strong: float = 3.0, medium: float = 1.0
+    findings: Findings, share: Series | None, *, warmup: int = 100, strong: float = 3.0, medium: float = 1.0
 ) -> Iterator[Evidence]:
     """One tensor makes up most of the gradient norm, so clipping starves the others.
 
@@ -57,7 +57,7 @@ def one_tensor_dominates(
     From the first finding on, a tensor dominates with more than half of the squared norm: more than all others together.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    first = found.first(dominant_tensor, frequent_clipping, exploding_gradient)
+    first = findings.first(dominant_tensor, frequent_clipping, exploding_gradient)
     start = max(warmup, (first.first_step or 0) - 1) if first is not None else warmup
     largest = largest_share(share, after=start)
     if share is None or largest is None:
@@ -68,7 +68,7 @@ def one_tensor_dominates(
         yield supports(weight, f"{where} makes up {value:.0%} of the squared gradient norm", share.name)
     else:
         yield contradicts(strong, f"no tensor makes up more than {value:.0%} of the squared gradient norm", share.name)
-    if named := found.first(dominant_tensor):
+    if named := findings.first(dominant_tensor):
         yield supports(medium, named.message, named)
-    if first is not None and (earlier := found.before(first.first_step or 0).of(*OTHER_TROUBLE)):
+    if first is not None and (earlier := findings.before(first.first_step or 0).of(*OTHER_TROUBLE)):
         yield contradicts(strong, f"the run was ill before: {earlier[0].message}", earlier[0])

@@ -78,7 +78,7 @@ class Pinch(Struct, frozen=True):
     runbook="Save one checkpoint with activations; on a fixed batch, print the gradient on either side of that block.",
 )
 def path_pinched(
-    found: Findings,
+    findings: Findings,
     norm: Series | None,
     weights: Series | None,
     largest: Series | None,
@@ -96,7 +96,7 @@ def path_pinched(
     gradient that falls evenly is a structure without a path around its blocks. Norm parameters below `thin` of their namesakes
     in other blocks are the bottleneck. Weights follow the scale that all causes share.
     """
-    first = found.first(vanishing_gradient)
+    first = findings.first(vanishing_gradient)
     pinch = _pinch(norm, first.first_step) if norm is not None and first is not None else None
     if first is None or pinch is None:
         return
@@ -114,12 +114,12 @@ def path_pinched(
         yield supports(
             medium, f"{gain[0]} is {gain[1]:.2g} times its namesakes in other blocks: the norm lets little through", weights.name
         )
-    if other := found.before((first.first_step or 0) + 1).of(*OTHERS):
+    if other := findings.before((first.first_step or 0) + 1).of(*OTHERS):
         yield contradicts(strong, f"something else was wrong before: {other[0].message}", other[0])
-    shrunk = found.before((first.first_step or 0) + 1).of(weights_shrink)
+    shrunk = findings.before((first.first_step or 0) + 1).of(weights_shrink)
     if shrunk and any(tensors.kind(name) != "norm" for name in places_of(shrunk)):
         yield contradicts(medium, f"the weights shrink: {shrunk[0].message}", shrunk[0])
-    if (dead := found.first(dead_parameter)) is not None and dead.value == 0:
+    if (dead := findings.first(dead_parameter)) is not None and dead.value == 0:
         yield contradicts(strong, f"{dead.where} gets no gradient at all: it is cut off, not pinched", dead)
     if largest is not None and usual is not None and (flat := bounded(largest, usual)):
         yield contradicts(medium, f"{flat[0]} works between bounds, where functions are flat", largest.name)

@@ -56,7 +56,7 @@ OTHERS = (
     runbook="Save the checkpoint; on one batch, follow the gradient from the loss back and see where it becomes small.",
 )
 def path_weakly_coupled(
-    found: Findings,
+    findings: Findings,
     norm: Series | None,
     facts: Manifest | None,
     *,
@@ -72,9 +72,9 @@ def path_weakly_coupled(
     where they have none; with `as_others` of it or more, what holds them back comes after the gradient. Where more than `few`
     of all tensors are weak, it is not one path. Weights follow the scale that all causes share.
     """
-    still = [each for each in found.of(barely_moving, dead_parameter) if each.value != 0 or each.code == barely_moving.code]
+    still = [each for each in findings.of(barely_moving, dead_parameter) if each.value != 0 or each.code == barely_moving.code]
     places = places_of(still)
-    if starved := found.first(starved_branch):
+    if starved := findings.first(starved_branch):
         yield supports(strong, f"a part of a block gets little: {starved.message}", starved)
     if norm is not None and (weak := _weakest(norm, places, table_of(facts))):
         name, share = weak
@@ -90,12 +90,12 @@ def path_weakly_coupled(
             yield contradicts(strong, f"{name} gets {share:.2g} times the gradient of its like: that is enough", norm.name)
         if len(places) > few * len(norm.labels):
             yield contradicts(strong, f"{len(places)} of {len(norm.labels)} tensors stand still: that is not one path", norm.name)
-    onset = found.first(barely_moving, starved_branch, dead_parameter)
-    if onset is not None and (other := found.before((onset.first_step or 0) + 1).of(*OTHERS)):
+    onset = findings.first(barely_moving, starved_branch, dead_parameter)
+    if onset is not None and (other := findings.before((onset.first_step or 0) + 1).of(*OTHERS)):
         yield contradicts(strong + 1, f"there is another reason for it: {other[0].message}", other[0])
-    if worn := found.first(vanishing_gradient):
+    if worn := findings.first(vanishing_gradient):
         yield contradicts(medium, f"the gradient gets narrow at a block: {worn.message}", worn)
-    if dead := [each for each in found.of(dead_parameter) if each.value == 0]:
+    if dead := [each for each in findings.of(dead_parameter) if each.value == 0]:
         yield contradicts(strong, f"{named(places_of(dead))}: no gradient at all, not a weak one", dead[0])
 
 

@@ -49,7 +49,7 @@ HOPELESS = 1e4
     runbook="Save one checkpoint with activations; on a fixed batch, print the gradient at the input of each block.",
 )
 def residual_path_broken(
-    found: Findings,
+    findings: Findings,
     norm: Series | None,
     largest: Series | None,
     usual: Series | None,
@@ -69,7 +69,7 @@ def residual_path_broken(
     models whose blocks add to the stream).
     Weights are starting values, to be fitted on runs of known truth.
     """
-    first = found.first(vanishing_gradient)
+    first = findings.first(vanishing_gradient)
     if first is None:
         yield contradicts(decisive, "the gradient does not shrink on its way back", vanishing_gradient.code)
         return
@@ -89,10 +89,10 @@ def residual_path_broken(
             yield supports(
                 strong, f"at step {then} the first block gets {worst:.0e}x less: nothing leads around the blocks between", first
             )
-    dead = found.first(dead_parameter)
+    dead = findings.first(dead_parameter)
     if dead is not None and dead.value == 0:
         yield contradicts(medium, f"{dead.where} gets no gradient at all: something is cut off, not worn down", dead)
-    if other := found.before((first.first_step or 0) + 1).of(weights_alike, weights_shrink, weight_scale_off):
+    if other := findings.before((first.first_step or 0) + 1).of(weights_alike, weights_shrink, weight_scale_off):
         yield contradicts(strong, f"the weights themselves are ill: {other[0].message}", other[0])
     if largest is not None and usual is not None and (flat := bounded(largest, usual)):
         yield contradicts(medium, f"{flat[0]} works between bounds, where functions are flat", largest.name)

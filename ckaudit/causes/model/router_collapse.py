@@ -28,7 +28,7 @@ from ckaudit.run.tensors import table_of
     runbook="Resume from before the collapse with a higher coefficient; experts that starved long are copied from the busy one.",
 )
 def router_collapse(
-    found: Findings,
+    findings: Findings,
     balance: Series | None,
     facts: Manifest | None,
     *,
@@ -43,16 +43,16 @@ def router_collapse(
     even spread; a router that balances stays below `uneven`.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    uneven_use = found.first(router_imbalance)
+    uneven_use = findings.first(router_imbalance)
     if uneven_use is None:
         yield contradicts(decisive, "no router was found to prefer one expert", "router_imbalance")
         return
-    if any(each.severity == "sev1" for each in found.of(router_imbalance)):
+    if any(each.severity == "sev1" for each in findings.of(router_imbalance)):
         yield supports(strong, uneven_use.message, uneven_use)
-    dead = [place for each in found.of(dead_parameter) for place in (each.where, *each.also) if place]
+    dead = [place for each in findings.of(dead_parameter) for place in (each.where, *each.also) if place]
     if dead and all(table_of(facts).is_expert(place) for place in dead):
         yield supports(medium, f"{len(dead)} tensors get no gradient, all of them of experts", "dead_parameter")
-    if dropped := found.first(dropped_tokens):
+    if dropped := findings.first(dropped_tokens):
         yield supports(medium, f"the busy expert has no room: {dropped.message}", dropped)
     if balance is not None and (level := balance.late_median()) is not None and level > uneven:
         yield supports(medium, f"the load-balance loss is {level:.2g}; 1 is even", balance.name)

@@ -44,7 +44,7 @@ OVER_ITS_WEIGHTS = 20.0
     runbook="Save the checkpoint before the collapse; cap the logits (QK-clip) and resume from it on the same batches.",
 )
 def saturated_attention(
-    found: Findings,
+    findings: Findings,
     logit: Series | None,
     update: Series | None,
     std: Series | None,
@@ -65,10 +65,10 @@ def saturated_attention(
     everything, not the attention alone.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    first = found.first(entropy_collapse, logit_growth)
+    first = findings.first(entropy_collapse, logit_growth)
     if first is None:
         return
-    collapsed = [each for each in found.of(entropy_collapse) if each.severity == "sev1"]
+    collapsed = [each for each in findings.of(entropy_collapse) if each.severity == "sev1"]
     if collapsed and (logit is None or not logit.finite.any()):
         yield supports(medium, f"only large logits make a softmax so sharp: {collapsed[0].message}", collapsed[0])
     if logit is not None and logit.finite.any():
@@ -76,7 +76,7 @@ def saturated_attention(
         if int(logit.steps[0]) <= YOUNG:
             over = surplus(logit, std, table_of(facts)) if std is not None else None
             yield from _start(logit, over, untrained, strong)
-    yield from _ill_before(found, first.first_step or 0, strong)
+    yield from _ill_before(findings, first.first_step or 0, strong)
     moved = update.until(first.first_step or 0).values if update is not None else np.empty(0)
     moved = moved[np.isfinite(moved)]
     if moved.size and float(moved.max()) > large_update:
@@ -121,9 +121,9 @@ def _start(logit: Series, over: float | None, untrained: float, weight: float) -
         )
 
 
-def _ill_before(found: Findings, step: int, weight: float) -> Iterator[Evidence]:
-    earlier = found.before(step + 1)
+def _ill_before(findings: Findings, step: int, weight: float) -> Iterator[Evidence]:
+    earlier = findings.before(step + 1)
     if ill := earlier.of(weights_jump, weight_scale_off, initial_loss_off, update_out_of_band, repeated_batch):
         yield contradicts(weight + 1, f"something else was wrong before: {ill[0].message}", ill[0])
-    if grown := found.first(weights_grow):
+    if grown := findings.first(weights_grow):
         yield contradicts(weight, f"the weights themselves grow, and logits with them: {grown.message}", grown)

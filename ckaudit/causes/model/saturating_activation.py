@@ -41,7 +41,7 @@ from ckaudit.run.series import Series
     runbook="Save one checkpoint with activations; on a fixed batch, print the slope of the function at its inputs.",
 )
 def saturating_activation(
-    found: Findings,
+    findings: Findings,
     largest: Series | None,
     usual: Series | None,
     norm: Series | None,
@@ -56,7 +56,7 @@ def saturating_activation(
     A sigmoid's slope is a quarter at most: a stack of them loses a factor of `slope` or more at each layer.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    ends, starved = found.first(saturated_units), found.first(vanishing_gradient)
+    ends, starved = findings.first(saturated_units), findings.first(vanishing_gradient)
     if ends is not None:
         yield supports(decisive, ends.message, ends)
     if largest is None or usual is None:

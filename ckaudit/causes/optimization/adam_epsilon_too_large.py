@@ -33,7 +33,7 @@ from ckaudit.run.series import Series
     runbook="Nothing to save: restart with the smaller eps; updates must be a tenth of the learning rate per element or more.",
 )
 def adam_epsilon_too_large(
-    found: Findings,
+    findings: Findings,
     step: Series | None,
     rate: Series | None,
     gradient: Series | None,
@@ -54,7 +54,7 @@ def adam_epsilon_too_large(
     if adapts is not None and (adapts.values[adapts.finite] == 0).any():
         yield contradicts(2 * strong, "the optimizer is plain descent, it has no epsilon", adapts.name)
         return
-    if low := found.first(learning_rate_zero):
+    if low := findings.first(learning_rate_zero):
         yield contradicts(strong, f"the rate itself is zero: {low.message}", low)
         return
     moves = usual_steps(step, rate)

@@ -35,7 +35,7 @@ from ckaudit.run.series import Series, at
     runbook="Nothing is broken: change the limit at the next resume, and compare the size of the updates before and after.",
 )
 def clip_limit_too_low(
-    found: Findings,
+    findings: Findings,
     norm: Series | None,
     share: Series | None,
     left: Series | None,
@@ -51,7 +51,7 @@ def clip_limit_too_low(
     with more than half of the squared norm is another cause.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    first = found.first(frequent_clipping)
+    first = findings.first(frequent_clipping)
     if first is None:
         yield contradicts(2 * strong, "clipping does not take most of the gradient away at nearly every step", "CLIP001")
         return
@@ -68,11 +68,11 @@ def clip_limit_too_low(
             yield from _limit(norm, left, warmup, float(high))
         else:
             yield contradicts(medium, f"the gradient norm wanders from {low:.2g} to {high:.2g}", norm.name if norm else None)
-    if exploding := found.first(exploding_gradient):
+    if exploding := findings.first(exploding_gradient):
         yield contradicts(strong, "the gradient explodes", exploding)
-    if earlier := found.before(first.first_step or 0).of(loss_spike, token_drift, weights_jump, seam_jump):
+    if earlier := findings.before(first.first_step or 0).of(loss_spike, token_drift, weights_jump, seam_jump):
         yield contradicts(medium, f"something came first: {earlier[0].message}", earlier[0])
-    if off := found.first(initial_loss_off):
+    if off := findings.first(initial_loss_off):
         yield contradicts(strong, f"the loss itself is off from the start: {off.message}", off)
     if share is not None and (largest := largest_share(share, after=warmup)) is not None:
         if largest.is_majority:

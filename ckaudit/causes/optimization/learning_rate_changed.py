@@ -30,14 +30,14 @@ from ckaudit.run.series import Floats, Series, Steps
     runbook="Stop and go back to the last checkpoint before the jump: compare the planned rate with the logged one.",
 )
 def learning_rate_changed(
-    found: Findings, rate: Series | None, facts: Manifest | None, *, decisive: float = 4.0, strong: float = 2.0
+    findings: Findings, rate: Series | None, facts: Manifest | None, *, decisive: float = 4.0, strong: float = 2.0
 ) -> Iterator[Evidence | Advice]:
     """The running schedule was given another peak, times a number.
 
     The rate jumps and goes on along the same slope: no scheduler does that of itself. A record of sessions says itself whether
     the run was taken up again. Weights are starting values.
     """
-    jump = found.first(learning_rate_jump)
+    jump = findings.first(learning_rate_jump)
     if jump is None or jump.first_step is None:
         return
     if facts is not None and facts.sessions is not UNSET and len(facts.sessions) > 1:

@@ -27,14 +27,14 @@ from ckaudit.run.series import Series
     runbook="Stop: nothing is learnt. Keep the last checkpoint with a rate, mend the schedule, and go on from that checkpoint.",
 )
 def learning_rate_is_zero(
-    found: Findings, rate: Series | None, update: Series | None, *, strong: float = 2.0, medium: float = 1.0
+    findings: Findings, rate: Series | None, update: Series | None, *, strong: float = 2.0, medium: float = 1.0
 ) -> Iterator[Evidence]:
     """The learning rate that is applied is zero.
 
     A rate that never was above zero, or falls to it in one step, was set so; one that comes down a slope is a schedule at
     its end. Weights are starting values.
     """
-    first = found.first(learning_rate_zero)
+    first = findings.first(learning_rate_zero)
     if first is None or first.first_step is None:
         return
     steps, values = known_rate(rate)

@@ -88,7 +88,7 @@ OTHER_CAUSES = (learning_rate_jump, seam_jump, schedule_off_plan, weight_scale_o
     runbook="Resume with the lower rate from the last checkpoint before the first finding, on the same batches, or begin again.",
 )
 def learning_rate_too_high(
-    found: Findings,
+    findings: Findings,
     rate: Series | None,
     update: Series | None,
     std: Series | None,
@@ -106,23 +106,23 @@ def learning_rate_too_high(
     an element by about the rate: one above the first standard deviation of the weights replaces them in a step.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    if band := [each for each in found.of(update_out_of_band) if _above(each.value, each.limit)]:
+    if band := [each for each in findings.of(update_out_of_band) if _above(each.value, each.limit)]:
         yield supports(strong, band[0].message, band[0])
     if update is not None:
         yield from _updates(update, large_update, medium)
-    if grown := [each for each in found.of(weights_grow) if each.where == "median matrix"]:
+    if grown := [each for each in findings.of(weights_grow) if each.where == "median matrix"]:
         yield supports(strong, f"the matrices run away together: {grown[0].message}", grown[0])
-    yield from _spikes(found, flags, strong)
-    yield from _rate(found, rate, std, adapts, usual_rate, strong, medium)
+    yield from _spikes(findings, flags, strong)
+    yield from _rate(findings, rate, std, adapts, usual_rate, strong, medium)
     yield from _dose(rate, update, large_update / 3, usual_rate if adapts is None or not _plain(adapts) else np.inf)
     several = {
-        each.code for each in found.of(loss_spike, exploding_gradient, entropy_collapse) if each.severity in ("sev0", "sev1")
+        each.code for each in findings.of(loss_spike, exploding_gradient, entropy_collapse) if each.severity in ("sev0", "sev1")
     }
     if len(several) > 1:
         yield supports(medium, "loss, gradient and attention go wrong together, not one of them", min(several))
-    if (broken := found.first(nonfinite_values)) and not found.before(broken.first_step or 0).of(*EXPLAINS):
+    if (broken := findings.first(nonfinite_values)) and not findings.before(broken.first_step or 0).of(*EXPLAINS):
         yield contradicts(strong, "nothing grew before the first non-finite value", broken)
-    if off := [each for each in found.of(schedule_off_plan) if _above(each.value, each.limit)]:
+    if off := [each for each in findings.of(schedule_off_plan) if _above(each.value, each.limit)]:
         yield contradicts(strong, f"the planned rate is not to blame: {off[0].message}", off[0])
 
 
@@ -184,7 +184,7 @@ def _updates(update: Series, large: float, weight: float) -> Iterator[Evidence]:
 
 
 def _rate(
-    found: Findings,
+    findings: Findings,
     rate: Series | None,
     std: Series | None,
     adapts: Series | None,
@@ -203,14 +203,14 @@ def _rate(
         )
     spread = first_spread(std)
     plain = adapts is not None and _plain(adapts)
-    if spread and peak > spread and not plain and not found.of(weight_scale_off, weights_alike):
+    if spread and peak > spread and not plain and not findings.of(weight_scale_off, weights_alike):
         yield supports(
             strong,
             f"the learning rate peaks at {peak / spread:.2g} times the standard deviation of the first weights, and Adam moves "
             "an element by about the rate",
             learning_rate.name,
         )
-    first = found.first(*TROUBLE)
+    first = findings.first(*TROUBLE)
     if steps[0] <= 5 and values[0] > 0.5 * peak and not _is_late(first):
         yield contradicts(
             strong, f"the rate begins at {values[0] / peak:.0%} of its peak: there was no warm-up", learning_rate.name

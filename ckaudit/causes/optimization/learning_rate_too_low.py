@@ -37,7 +37,7 @@ _HALF = [DTYPES.index(name) for name in ("bfloat16", "float16")]
     runbook="Nothing to save: restart with the higher rate, and compare the first hundred steps on the same batches.",
 )
 def learning_rate_too_low(
-    found: Findings,
+    findings: Findings,
     rate: Series | None,
     std: Series | None,
     step: Series | None,
@@ -60,7 +60,7 @@ def learning_rate_too_low(
     back. A rate that never comes to `smallest` is below the peaks of nearly all recipes; where it is only too low, the
     held-out loss falls from evaluation to evaluation all the same. Weights are starting values.
     """
-    if zero := found.first(learning_rate_zero, schedule_off_plan):
+    if zero := findings.first(learning_rate_zero, schedule_off_plan):
         yield contradicts(2 * strong, f"not the planned rate is too low: {zero.message}", zero)
     far = reach(rate, std)
     if far is not None and far < short:
@@ -86,9 +86,9 @@ def learning_rate_too_low(
             yield contradicts(
                 strong, f"an element moves by {moved:.2g} of the rate only: something else holds it back", step_over_rate.name
             )
-    if any(_below(each.value, each.limit) for each in found.of(update_out_of_band)):
+    if any(_below(each.value, each.limit) for each in findings.of(update_out_of_band)):
         yield supports(medium, "updates are small for the weights", "MOVE002")
-    elif high := found.first(update_out_of_band):
+    elif high := findings.first(update_out_of_band):
         yield contradicts(2 * strong, high.message, high)
     if types is not None and np.isin(types.only(lambda name: name.startswith("weights/")).values, _HALF).any():
         yield contradicts(strong, "weights are kept in half precision, which loses small updates", types.name)

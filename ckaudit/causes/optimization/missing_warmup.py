@@ -24,7 +24,7 @@ from ckaudit.run.series import Series
     runbook="Nothing to save: restart with a warm-up and compare the first five hundred steps on the same batches.",
 )
 def missing_warmup(
-    found: Findings,
+    findings: Findings,
     rate: Series | None,
     facts: Manifest | None,
     norm: Series | None,
@@ -48,7 +48,7 @@ def missing_warmup(
             yield contradicts(strong, f"the learning rate starts at {start:.0%} of its peak and warms up", rate.name)
     if facts is not None and facts.warmup_steps == 0:
         yield supports(medium, "run.json plans no warm-up", "run.json")
-    first = found.first(*EXPLAINS)
+    first = findings.first(*EXPLAINS)
     if first is not None and first.first_step is not None:
         if first.first_step <= early:
             yield supports(medium, f"the trouble begins at step {first.first_step}, within the first {early}", first)

@@ -29,13 +29,19 @@ from ckaudit.run.series import Series
     runbook="Go back to the last checkpoint before the rate left its plan, and resume with a schedule of the right length.",
 )
 def schedule_horizon_wrong(
-    found: Findings, rate: Series | None, facts: Manifest | None, *, early: float = 0.9, strong: float = 2.0, medium: float = 1.0
+    findings: Findings,
+    rate: Series | None,
+    facts: Manifest | None,
+    *,
+    early: float = 0.9,
+    strong: float = 2.0,
+    medium: float = 1.0,
 ) -> Iterator[Evidence]:
     """The schedule ends long before the training does.
 
     The rate comes down a slope and reaches its lowest before `early` of the steps. Weights are starting values.
     """
-    if found.first(schedule_off_plan, learning_rate_zero) is None:
+    if findings.first(schedule_off_plan, learning_rate_zero) is None:
         return
     steps, values = known_rate(rate)
     fall = fall_of(steps, values)
@@ -46,7 +52,7 @@ def schedule_horizon_wrong(
     if not fall.is_smooth:
         yield contradicts(strong, f"the rate falls at once, by {fall.largest_drop:.2g} in one step", learning_rate.name)
     yield from _end(fall, planned_end(facts) or int(steps[-1]), int(steps[-1]), early, strong)
-    off = found.first(schedule_off_plan)
+    off = findings.first(schedule_off_plan)
     is_planned = planned_rate(facts, steps) is not None
     if off is not None and is_planned and isinstance(off.value, float) and isinstance(off.limit, float):
         if off.value < off.limit:

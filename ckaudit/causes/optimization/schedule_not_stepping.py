@@ -48,14 +48,20 @@ from ckaudit.run.series import Series
     runbook="Save a checkpoint; a resume with the planned rate mends the rest of the run, not what was learnt until now.",
 )
 def schedule_not_stepping(
-    found: Findings, rate: Series | None, facts: Manifest | None, *, moves: float = 1.5, strong: float = 3.0, medium: float = 1.0
+    findings: Findings,
+    rate: Series | None,
+    facts: Manifest | None,
+    *,
+    moves: float = 1.5,
+    strong: float = 3.0,
+    medium: float = 1.0,
 ) -> Iterator[Evidence]:
     """The schedule is never advanced, so that the learning rate stays where it was.
 
     The rate stands still to the end, at the highest value that it had, while its plan moves by `moves` times or more. A rate
     that came down before it stood still is at the end of a schedule, not stuck in it. Weights are starting values.
     """
-    off = found.first(schedule_off_plan)
+    off = findings.first(schedule_off_plan)
     steps, values = known_rate(rate)
     if off is None or not values.size:
         return

@@ -26,14 +26,20 @@ from ckaudit.run.series import Series
     runbook="Keep the checkpoint at the planned end of the warm-up: resume from it with the mended schedule.",
 )
 def warmup_never_ends(
-    found: Findings, rate: Series | None, facts: Manifest | None, *, late: float = 2.0, decisive: float = 4.0, strong: float = 2.0
+    findings: Findings,
+    rate: Series | None,
+    facts: Manifest | None,
+    *,
+    late: float = 2.0,
+    decisive: float = 4.0,
+    strong: float = 2.0,
 ) -> Iterator[Evidence]:
     """The learning rate keeps rising long after the warm-up should be over.
 
     It is at its highest in the end, has risen at nearly every step, and goes on beyond `late` times the planned warm-up.
     Weights are starting values.
     """
-    off = found.first(schedule_off_plan)
+    off = findings.first(schedule_off_plan)
     steps, values = known_rate(rate)
     if off is None or len(values) < 20:
         return

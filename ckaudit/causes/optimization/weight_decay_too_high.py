@@ -53,7 +53,7 @@ from ckaudit.run.series import Series, at
     runbook="Go back to the last checkpoint at which the norms were whole, and resume from it with the lower decay.",
 )
 def weight_decay_too_high(
-    found: Findings,
+    findings: Findings,
     norm: Series | None,
     rate: Series | None,
     train: Series | None,
@@ -75,7 +75,7 @@ def weight_decay_too_high(
     if norm is None:
         yield from _forgotten(train, val, gradient, calm, strong, medium)
         return
-    shrink = found.first(weights_shrink)
+    shrink = findings.first(weights_shrink)
     if shrink is None:
         yield contradicts(2 * strong, "the weights do not shrink", weight_norm.name)
         return

@@ -49,7 +49,7 @@ from ckaudit.run.tensors import table_of
     runbook="Save a checkpoint; compute one batch's gradient in float32 and count what is zero in half precision and not there.",
 )
 def gradient_underflow(
-    found: Findings,
+    findings: Findings,
     zeros: Series | None,
     scale: Series | None,
     types: Series | None,
@@ -93,7 +93,7 @@ def gradient_underflow(
         yield contradicts(
             strong, f"over {quiet:.0%} of the outputs of a module are zero, and so are gradients before it", silent.name
         )
-    for other in found.of(dead_units, router_imbalance)[:1]:
+    for other in findings.of(dead_units, router_imbalance)[:1]:
         yield contradicts(strong, f"there is another reason for it: {other.message}", other)
 
 

@@ -28,7 +28,7 @@ from ckaudit.run.series import Series
     runbook="The weights are sound, a skipped step changes nothing: resume with half of the scale at which it last failed.",
 )
 def loss_scale_too_high(
-    found: Findings,
+    findings: Findings,
     scale: Series | None,
     loss: Series | None,
     types: Series | None,
@@ -48,7 +48,7 @@ def loss_scale_too_high(
         yield contradicts(decisive, "no loss scale is recorded, or it is 1 throughout: the loss is not scaled", loss_scale.name)
     if is_single(types):
         yield contradicts(decisive, "all modules compute in single precision, which needs no scale", element_type.name)
-    seen = found.first(overflow)
+    seen = findings.first(overflow)
     if seen is not None:
         yield supports(strong, seen.message, seen)
     else:

@@ -41,7 +41,7 @@ ILL = (loss_spike, exploding_gradient, update_out_of_band, entropy_collapse, log
     runbook="Stop: such weights never recover. Go back to the last finite checkpoint; run the next batch with anomaly detection.",
 )
 def nonfinite_operation(
-    found: Findings,
+    findings: Findings,
     loss: Series | None,
     norm: Series | None,
     scale: Series | None,
@@ -58,23 +58,23 @@ def nonfinite_operation(
     gradient of every tensor (over `most` of them) in the same step. A loss that is finite again at the next step was one batch's,
     and so is one of a batch without targets or of odd tokens. Weights follow the scale that all causes share.
     """
-    first = found.first(nonfinite_values)
+    first = findings.first(nonfinite_values)
     if first is None or first.first_step is None:
         return
     start = first.first_step
-    near = [each for each in found.before(start + 1).of(*ILL) if each.last_step is not None and each.last_step >= start - lead]
+    near = [each for each in findings.before(start + 1).of(*ILL) if each.last_step is not None and each.last_step >= start - lead]
     if near:
         yield contradicts(strong, f"the run was ill before: {near[0].message}", near[0])
     elif start > lead and has_finite_loss_before(loss, start):
         yield supports(strong, f"nothing was wrong in the steps before step {start}", first)
     if loss is not None:
         yield from _course(loss, start, strong, medium)
-    hit = places_of([each for each in found.of(nonfinite_values) if norm is not None and each.where in norm.labels])
+    hit = places_of([each for each in findings.of(nonfinite_values) if norm is not None and each.where in norm.labels])
     if norm is not None and len(hit) >= most * len(norm.labels):
         yield supports(
             medium, f"the gradients of {len(hit)} of {len(norm.labels)} tensors break together: it comes from the loss", first
         )
-    if odd := next((each for each in found.of(token_drift) if each.first_step == start), None):
+    if odd := next((each for each in findings.of(token_drift) if each.first_step == start), None):
         yield contradicts(strong, f"the batch of that step is odd: {odd.message}", odd)
     if tokens is not None:
         yield from _batch(tokens, start, strong, medium)

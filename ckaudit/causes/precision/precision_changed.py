@@ -28,21 +28,21 @@ from ckaudit.rules.systems.throughput_drop import throughput_drop
     runbook="Save both sides of the change; losses before and after are no longer of the same arithmetic.",
 )
 def precision_changed(
-    found: Findings, facts: Manifest | None, *, strong: float = 2.0, medium: float = 1.0, weak: float = 0.5
+    findings: Findings, facts: Manifest | None, *, strong: float = 2.0, medium: float = 1.0, weak: float = 0.5
 ) -> Iterator[Evidence]:
     """The arithmetic changes its precision in the middle of the run.
 
     Element types are recorded as they are, so that a change of several places at once is one switch. Weights follow the scale
     that all causes share.
     """
-    first = found.first(dtype_changed)
+    first = findings.first(dtype_changed)
     if first is None or first.first_step is None:
         return
     yield supports(strong, first.message, first)
-    count = len(places_of(each for each in found.of(dtype_changed) if each.first_step == first.first_step))
+    count = len(places_of(each for each in findings.of(dtype_changed) if each.first_step == first.first_step))
     if count > 1:
         yield supports(medium, f"{count} places change at the same checkpoint: it is one switch", first)
-    if slower := found.first(step_time_jump, throughput_drop):
+    if slower := findings.first(step_time_jump, throughput_drop):
         yield supports(medium, f"the speed changes too: {slower.message}", slower)
     seams = [each.resumed_from for each in (facts.sessions if facts and facts.sessions is not UNSET else ())]
     if any(step is not UNSET and step < first.first_step for step in seams):

@@ -58,7 +58,7 @@ from ckaudit.run.series import Series
     runbook="Stop. Keep the checkpoints around the step; replay it from the one before on another device and compare bits.",
 )
 def silent_data_corruption(
-    found: Findings,
+    findings: Findings,
     largest: Series | None,
     moved: Series | None,
     size: Series | None,
@@ -76,22 +76,22 @@ def silent_data_corruption(
     gradient makes its norm jump for a single step while the loss stays within `calm` of the median of the 20 before. Weights
     follow the scale that all causes share.
     """
-    jump = found.first(weights_jump)
+    jump = findings.first(weights_jump)
     if jump is not None:
         share = largest_share(jump, largest, moved, size)
         if share is not None and share > alone:
             yield supports(decisive, f"one element makes up {share:.1%} of the change of {jump.where}", jump)
         elif share is not None:
             yield contradicts(strong, f"many elements of {jump.where} changed, the largest by {share:.1%} of the change", jump)
-        count = len(places_of(found.of(weights_jump)))
+        count = len(places_of(findings.of(weights_jump)))
         if count == 1:
             yield supports(medium, f"{jump.where} is the only tensor that changed so", jump)
         else:
             yield contradicts(strong, f"{count} tensors changed so", jump)
         return
-    shock = found.first(exploding_gradient)
+    shock = findings.first(exploding_gradient)
     if shock is not None:
-        yield from _shock(found, shock, loss, calm, strong, medium)
+        yield from _shock(findings, shock, loss, calm, strong, medium)
 
 
 def largest_share(jump: Finding, largest: Series | None, moved: Series | None, size: Series | None) -> float | None:
@@ -114,7 +114,9 @@ def _cell(series: Series | None, jump: Finding, *, earlier: int = 0) -> float | 
     return float(series.values[row, column]) if row >= 0 and series.finite[row, column] else None
 
 
-def _shock(found: Findings, shock: Finding, loss: Series | None, calm: float, strong: float, medium: float) -> Iterator[Evidence]:
+def _shock(
+    findings: Findings, shock: Finding, loss: Series | None, calm: float, strong: float, medium: float
+) -> Iterator[Evidence]:
     """Judge a jump of the gradient norm without one of the weights."""
     if shock.first_step is None or shock.first_step != shock.last_step:
         yield contradicts(strong, "the gradient norm is large for more than one step", shock)
@@ -127,7 +129,7 @@ def _shock(found: Findings, shock: Finding, loss: Series | None, calm: float, st
     if not len(before) or not len(here):
         return
     usual = median(before)
-    if abs(float(here[0])) <= calm * abs(usual) and not found.since(shock.first_step).of(loss_spike):
+    if abs(float(here[0])) <= calm * abs(usual) and not findings.since(shock.first_step).of(loss_spike):
         yield supports(
             medium, f"the loss of that step is {here[0]:.3g}, as ever: neither batch nor weights were wrong", loss.name
         )

@@ -30,7 +30,7 @@ HALF_ULP = {"bfloat16": 2.0**-9, "float16": 2.0**-12}
     runbook="Save the weights as float32 and go on from them with master weights; what is learnt so far is not lost.",
 )
 def updates_lost_to_rounding(
-    found: Findings,
+    findings: Findings,
     types: Series | None,
     update: Series | None,
     *,
@@ -57,7 +57,7 @@ def updates_lost_to_rounding(
         yield supports(strong, f"the usual update is {usual:.1g} of its tensor, below that", update_to_weight.name)
     elif usual is not None:
         yield contradicts(medium, f"the usual update is {usual:.1g} of its tensor, and is not lost", update_to_weight.name)
-    still = [each for each in found.of(barely_moving) if each.severity == "sev1"]
+    still = [each for each in findings.of(barely_moving) if each.severity == "sev1"]
     if still:
         yield supports(medium, still[0].message, still[0])
 

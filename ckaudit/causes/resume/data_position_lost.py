@@ -24,14 +24,14 @@ from ckaudit.run.series import Series
     runbook="Go back to the checkpoint of the resume and skip the batches that were seen; what came twice cannot be unlearnt.",
 )
 def data_position_lost(
-    found: Findings, distance: Series | None, facts: Manifest | None, *, near: int = 10, decisive: float = 4.0
+    findings: Findings, distance: Series | None, facts: Manifest | None, *, near: int = 10, decisive: float = 4.0
 ) -> Iterator[Evidence]:
     """The training was taken up again from the beginning of the data.
 
     Within `near` steps after a resume the batches are those of the run's first steps: as far back as the resume's own step.
     Weights are starting values.
     """
-    first = found.first(repeated_batch)
+    first = findings.first(repeated_batch)
     borders = seams(facts)
     if not borders:
         yield contradicts(decisive, "the run was never taken up again", "run.json")

@@ -33,7 +33,7 @@ from ckaudit.run.series import Series
     runbook="Stop and go back to the checkpoint of the resume: compare the restored rate with the logged one before going on.",
 )
 def learning_rate_wrong_after_resume(
-    found: Findings,
+    findings: Findings,
     rate: Series | None,
     facts: Manifest | None,
     *,
@@ -71,7 +71,7 @@ def learning_rate_wrong_after_resume(
             "its base rate does not."
         )
     yield from _began_anew(worst, facts, steps, medium)
-    earlier = found.before(worst.step + 1).of(loss_spike, exploding_gradient, schedule_off_plan)
+    earlier = findings.before(worst.step + 1).of(loss_spike, exploding_gradient, schedule_off_plan)
     if earlier:
         yield contradicts(strong, f"the run was ill before the resume: {earlier[0].message}", earlier[0])
 

@@ -21,14 +21,14 @@ from ckaudit.run.series import Series
     runbook="Protect the last whole checkpoint before the next one takes its place; the broken file is of no use.",
 )
 def checkpoint_cut_off(
-    found: Findings, written: Series | None, *, few: float = 0.5, strong: float = 2.0, medium: float = 1.0, weak: float = 0.5
+    findings: Findings, written: Series | None, *, few: float = 0.5, strong: float = 2.0, medium: float = 1.0, weak: float = 0.5
 ) -> Iterator[Evidence]:
     """A checkpoint was not written to its end.
 
     A file that ends in the middle says so itself; an empty one may be a place that was only kept. Where more than `few` of
     the files cannot be read it is the writer, not an accident. Weights follow the scale that all causes share.
     """
-    cut, empty = found.of(TRUNCATED), found.of(EMPTY)
+    cut, empty = findings.of(TRUNCATED), findings.of(EMPTY)
     if cut:
         yield supports(strong, f"{cut[0].file or 'a file'}: {cut[0].message}", cut[0])
     elif empty:

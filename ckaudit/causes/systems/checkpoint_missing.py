@@ -19,13 +19,15 @@ from ckaudit.run.series import Series
     inspect="The writer's log at the steps named, and whatever moves or deletes files in the folder.",
     runbook="Write a checkpoint now and see it read back; what happened between the two neighbours cannot be told any more.",
 )
-def checkpoint_missing(found: Findings, loss: Series | None, *, strong: float = 2.0, medium: float = 1.0) -> Iterator[Evidence]:
+def checkpoint_missing(
+    findings: Findings, loss: Series | None, *, strong: float = 2.0, medium: float = 1.0
+) -> Iterator[Evidence]:
     """Checkpoints that were due are not there, though the training went on.
 
     The log of these steps tells a writer that failed from a training that stood still. Weights follow the scale that all
     causes share.
     """
-    gap = found.first(missing_checkpoint)
+    gap = findings.first(missing_checkpoint)
     if gap is None or gap.first_step is None or gap.last_step is None:
         return
     yield supports(strong, gap.message, gap)
@@ -35,7 +37,7 @@ def checkpoint_missing(found: Findings, loss: Series | None, *, strong: float = 
             yield supports(medium, f"the log has {logged} steps of that time: the training went on", loss.name)
         else:
             yield contradicts(strong, "the log has nothing of that time either", loss.name)
-    if dark := found.first(monitoring_blackout):
+    if dark := findings.first(monitoring_blackout):
         yield contradicts(medium, dark.message, dark)
-    if cut := found.first(TRUNCATED):
+    if cut := findings.first(TRUNCATED):
         yield contradicts(medium, f"a file was cut off: {cut.message}", cut)

@@ -23,7 +23,7 @@ from ckaudit.run.series import Series
     runbook="Nothing is wrong with the model: time one reduction of equal size on every link, and drain the node of the slowest.",
 )
 def communication_bound(
-    found: Findings, comm: Series | None, stall: Series | None, *, much: float = 0.3, strong: float = 2.0, medium: float = 1.0
+    findings: Findings, comm: Series | None, stall: Series | None, *, much: float = 0.3, strong: float = 2.0, medium: float = 1.0
 ) -> Iterator[Evidence]:
     """From some step on devices wait for the exchange between them.
 
@@ -32,7 +32,7 @@ def communication_bound(
     """
     if comm is not None and (talk := comm.late_median()) is not None and talk > much:
         yield supports(strong, f"{talk:.0%} of a step is communication (median)", comm.name)
-    if slow := found.first(straggler):
+    if slow := findings.first(straggler):
         yield contradicts(strong, f"one rank is slow, and the others wait for it in the exchange: {slow.message}", slow)
     if stall is not None and (wait := stall.late_median()) is not None:
         if wait > much / 2:

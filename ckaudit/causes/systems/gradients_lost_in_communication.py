@@ -27,7 +27,7 @@ from ckaudit.run.series import Floats, Series
     runbook="Save a checkpoint. Reduce the same gradients twice and compare, on all devices and on half of them.",
 )
 def gradients_lost_in_communication(
-    found: Findings,
+    findings: Findings,
     zeros: Series | None,
     facts: Manifest | None,
     *,
@@ -44,7 +44,7 @@ def gradients_lost_in_communication(
     may be chance. What is too small for half precision shows in parts of many tensors. Weights follow the scale that all
     causes share.
     """
-    if zeros is None or found.first(zero_gradients) is None:
+    if zeros is None or findings.first(zero_gradients) is None:
         return
     lost = _lost(np.where(zeros.finite, zeros.values, np.nan), clear)
     if lost.sum() < least:

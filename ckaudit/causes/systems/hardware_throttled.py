@@ -28,7 +28,7 @@ from ckaudit.run.series import Series
     runbook="Note the time of the cliff; run the same step on another node, and drain this one if it is faster there.",
 )
 def hardware_throttled(
-    found: Findings,
+    findings: Findings,
     stall: Series | None,
     comm: Series | None,
     tokens: Series | None,
@@ -43,14 +43,14 @@ def hardware_throttled(
     Whatever else makes a step longer shows in its parts: the share of waiting, of communication or of recording rises by
     `rise`, or an update has more tokens. Weights are starting values.
     """
-    first = found.first(step_time_jump, throughput_drop)
+    first = findings.first(step_time_jump, throughput_drop)
     if first is None or first.first_step is None:
         return
-    if jump := found.first(step_time_jump):
+    if jump := findings.first(step_time_jump):
         # Whatever lengthens a step looks like this: alone it makes no cause likelier than not.
         told = f"steps are slower from one moment on, as on a device that lowers its clock: {jump.message}"
         yield supports(0.4 * medium, told, jump)
-    if waits := found.first(slow_input, straggler, communication_rising, recording_overhead):
+    if waits := findings.first(slow_input, straggler, communication_rising, recording_overhead):
         yield contradicts(strong, f"something else takes the time: {waits.message}", waits)
     for share, told in ((stall, "waiting for data"), (comm, "communication"), (recording, "recording")):
         if share is not None and (sides := _around(share, first.first_step)):

@@ -23,7 +23,7 @@ from ckaudit.run.series import Series
     runbook="Nothing is wrong with the model: profile ten steps of the loader alone, and change it at the next resume.",
 )
 def input_bound(
-    found: Findings,
+    findings: Findings,
     stall: Series | None,
     compute: Series | None,
     comm: Series | None,
@@ -36,7 +36,7 @@ def input_bound(
 
     More than `much` of a step before the forward pass is waiting (M44). Weights are starting values.
     """
-    first = found.first(slow_input)
+    first = findings.first(slow_input)
     if stall is not None and (usual := stall.late_median()) is not None and usual > much:
         yield supports(strong, f"{usual:.0%} of a step is spent before the forward pass (median)", stall.name)
     elif stall is not None and first is not None:

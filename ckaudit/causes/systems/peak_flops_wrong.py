@@ -20,14 +20,14 @@ from ckaudit.run.series import Series
     runbook="The training is well: correct the two numbers; every utilisation shown so far is wrong by the same factor.",
 )
 def peak_flops_wrong(
-    found: Findings, used: Series | None, *, most: float = 0.5, decisive: float = 4.0, weak: float = 0.5
+    findings: Findings, used: Series | None, *, most: float = 0.5, decisive: float = 4.0, weak: float = 0.5
 ) -> Iterator[Evidence]:
     """The hardware's peak, by which utilisation is computed, is wrong, or the work of a token is.
 
     No hardware does more than its peak: a utilisation above 1 is decisive. At more than `most` of the steps it is a constant's
     fault. Weights follow the scale that all causes share.
     """
-    above = [each for each in found.of(impossible_value) if each.where == mfu.name]
+    above = [each for each in findings.of(impossible_value) if each.where == mfu.name]
     if not above or above[0].value is None:
         yield contradicts(decisive, "the utilisation of the hardware is within 0 and 1, or not recorded", mfu.name)
         return

@@ -24,14 +24,14 @@ from ckaudit.run.series import Series
     runbook="Stop. Broadcast the weights of one rank, or go back to the last checkpoint at which the hashes were equal.",
 )
 def replicas_diverged(
-    found: Findings, agreement: Series | None, *, strong: float = 3.0, medium: float = 1.0
+    findings: Findings, agreement: Series | None, *, strong: float = 3.0, medium: float = 1.0
 ) -> Iterator[Evidence]:
     """Ranks that should hold the same weights do not.
 
     Equal weights with equal gradients stay equal bit by bit: hashes that differ and stay so mean that an update was not the
     same everywhere. Weights are starting values.
     """
-    first = found.first(rank_divergence)
+    first = findings.first(rank_divergence)
     if first is None or agreement is None or not agreement.finite.any():
         return
     values = agreement.values[agreement.finite]

@@ -24,7 +24,7 @@ from ckaudit.run.series import Series
     runbook="Note the rank's node; run the same batch on it and on a healthy one, and drain it if it is slow alone.",
 )
 def straggler(
-    found: Findings,
+    findings: Findings,
     times: Series | None,
     ratio: Series | None,
     *,
@@ -38,7 +38,7 @@ def straggler(
     Since it was first seen, the same rank is the slowest at `faithful` of the checkpoints or more, and is so to the last, by
     the `limit` of the rule; ranks that take turns have unequal work. Weights are starting values.
     """
-    slow = found.first(slow_rank)
+    slow = findings.first(slow_rank)
     since = (slow.first_step or 0) if slow else 0
     late, whose = ratio, "the slowest rank takes {:.2f} times as long as the median rank"
     if times is not None and (often := slowest(times, times.finite.all(axis=1) & (times.steps >= since))) is not None:

@@ -74,12 +74,12 @@ def command(
     with progress("reading bytes", quiet=quiet) as tick:
         reading = reading_of(corpus, module.COLUMNS, columns)
         outside = reading_of([held_out], module.COLUMNS, columns) if held_out else None
-        found = module.reserve(reading, outside, count=many, tokens=longest, progress=tick)
+        reserved = module.reserve(reading, outside, count=many, tokens=longest, progress=tick)
         reading.named.check(reading.files)
-    return _written(found, path, many, with_held_out=bool(held_out))
+    return _written(reserved, path, many, with_held_out=bool(held_out))
 
 
-def _written(found: "Reserved", path: Path, many: int, *, with_held_out: bool) -> int:
+def _written(reserved: "Reserved", path: Path, many: int, *, with_held_out: bool) -> int:
     """Write the probes, say what they are, and return the exit code."""
     from ckaudit.cli.output import send
     from ckaudit.cli.say import say
@@ -87,18 +87,18 @@ def _written(found: "Reserved", path: Path, many: int, *, with_held_out: bool) -
     from ckaudit.contract.write import write_atomic
     from ckaudit.probes.passages import encoded
 
-    for finding in found.faults.findings():
+    for finding in reserved.faults.findings():
         say(f"warning: {finding.file}: {finding.message}")
-    if not found.passages:
+    if not reserved.passages:
         raise CkauditError("no passage is long enough to be cut in two", hint="8 words or tokens are the least")
     try:
-        write_atomic(path, encoded(found.passages))
+        write_atomic(path, encoded(reserved.passages))
     except OSError as error:
         raise CkauditError(f"cannot write {path}: {error.strerror or error}") from None
-    groups = [passage.group for passage in found.passages]
+    groups = [passage.group for passage in reserved.passages]
     inside, outside = groups.count("train"), groups.count("held_out")
     lines = [f"{path}: {inside} passages of the training data, {outside} held out", f"hash {artifact_hash(path)}"]
-    lines += [f"left out: {found.seen} held-out passages that the training data holds too"] if found.seen else []
+    lines += [f"left out: {reserved.seen} held-out passages that the training data holds too"] if reserved.seen else []
     lines += [] if outside else ["without --held-out memory cannot be told from skill: their curve is the one to compare with"]
     send("".join(f"{line}\n" for line in lines))
     return int(inside < many or (with_held_out and outside < many))

@@ -48,6 +48,6 @@ def command(
 
     with progress("reading bytes", quiet=quiet) as tick:
         reading = reading_of(files, COLUMNS, columns)
-        found = probe_memorization(reading, ", ".join(files), tokens=same or TOKENS, progress=tick)
+        measures = probe_memorization(reading, ", ".join(files), tokens=same or TOKENS, progress=tick)
         reading.named.check(reading.files)
-    return hand_out(found, request, into=into, step=at)
+    return hand_out(measures, request, into=into, step=at)

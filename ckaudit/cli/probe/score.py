@@ -55,10 +55,10 @@ def command(
     passages = read_passages(Path(probes))
     with progress("reading bytes", quiet=quiet) as tick:
         reading = reading_of(files, COLUMNS, columns)
-        found = score_passages(reading, passages, ", ".join(files), progress=tick)
+        measures = score_passages(reading, passages, ", ".join(files), progress=tick)
         reading.named.check(reading.files)
-    code = hand_out(found, request, into=into, step=at)
-    if into and found.measures:
+    code = hand_out(measures, request, into=into, step=at)
+    if into and measures.measures:
         _draw(into, request)
     return code
 

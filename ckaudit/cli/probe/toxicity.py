@@ -55,6 +55,6 @@ def command(
         reading = reading_of(files, COLUMNS, columns)
         classify = load_classifier(classifier) if classifier else None
         asked = per_prompt or GENERATIONS
-        found = probe_toxicity(reading, ", ".join(files), classify=classify, generations=asked, progress=tick)
+        measures = probe_toxicity(reading, ", ".join(files), classify=classify, generations=asked, progress=tick)
         reading.named.check(reading.files)
-    return hand_out(found, request, into=into, step=at)
+    return hand_out(measures, request, into=into, step=at)

@@ -81,7 +81,7 @@ def learn(data: bytes, file: str, checked: Checked) -> Pattern | None:
     if tailor is None:
         return None
     known = known_of(Subject(file, checked.document, checked.tables), tailor)
-    recorded = {(name, column) for name, made in checked.tables.items() for column in made.columns}
+    recorded = {(name, column) for name, columns in checked.tables.items() for column in columns.columns}
     proved = frozenset(check for check in checks() if provable(check, tailor, _columns(check) & recorded))
     pattern = Pattern(tailor, known, proved, _recorded(checked.document))
     taken = take(pattern, data, file, np.empty(known.width))

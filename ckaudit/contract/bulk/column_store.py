@@ -88,7 +88,7 @@ def known_of(subject: Subject, tailor: Tailor) -> Known:
         sizes=sizes,
         counted={name: size - np.array(tables[name].numbers("nonfinite_count", 0.0)) for name, size in sizes.items()},
         totals={name: _arrays(totals(subject, name, tables[name])) for name in COUNTED if name in tables},
-        largest={name: _largest(made) for name, made in tables.items()},
+        largest={name: _largest(columns) for name, columns in tables.items()},
         entropies=np.repeat(limits, heads) if heads else np.array(math.inf),
         same_names=subject.table("weights").names == subject.table("weight_deltas").names,
         shapes={name: tuple(shapes.get(each, UNSET) for each in tables[name].names) for name in NORMS if name in tables},
@@ -116,9 +116,9 @@ def _arrays(both: tuple[Any, Any]) -> tuple[Floats, Floats]:
     return np.array(both[0], float), np.array(both[1], float)
 
 
-def _largest(made: SectionColumns) -> Floats:
+def _largest(columns: SectionColumns) -> Floats:
     """Return the largest number of each entry's type, infinite where it is not known."""
-    types = made.columns.get("dtype", (UNSET,) * len(made.names))
+    types = columns.columns.get("dtype", (UNSET,) * len(columns.names))
     return np.array([LARGEST.get(str(type_).removeprefix("torch."), math.inf) for type_ in types])
 
 

@@ -147,10 +147,10 @@ def measure(tables: dict[str, SectionColumns], unknown: list[str], *, words: boo
         The decoder; None where a name is no JSON string without escapes, or there are too many.
     """
     strangers = _strangers(unknown, tables)
-    names = [*(name for made in tables.values() for name in made.names), *strangers.values()]
-    if max((len(made.names) for made in tables.values()), default=0) > most or not all(map(_writable, names)):
+    names = [*(name for columns in tables.values() for name in columns.names), *strangers.values()]
+    if max((len(columns.names) for columns in tables.values()), default=0) > most or not all(map(_writable, names)):
         return None
-    sections = {name: _section(name, made, strangers) for name, made in tables.items()}
+    sections = {name: _section(name, columns, strangers) for name, columns in tables.items()}
     hints = get_type_hints(Checkpoint, include_extras=True)
     members: list[Any] = []
     for field, hint in hints.items():
@@ -180,19 +180,19 @@ def _strangers(unknown: list[str], tables: dict[str, SectionColumns]) -> dict[Pl
     return found
 
 
-def _section(name: str, made: SectionColumns, strangers: dict[Place, str]) -> SectionLayout:
+def _section(name: str, columns: SectionColumns, strangers: dict[Place, str]) -> SectionLayout:
     """Sort the fields of a section."""
-    packed = frozenset(field for field, column in made.columns.items() if field in made.complete and _numbers(column))
-    order = [field for field in ENTRIES[name].__struct_fields__ if field in made.columns]
-    kept = {field: made.columns[field] for field in order if field not in packed}
-    size = len(made.names)
+    packed = frozenset(field for field, column in columns.columns.items() if field in columns.complete and _numbers(column))
+    order = [field for field in ENTRIES[name].__struct_fields__ if field in columns.columns]
+    kept = {field: columns.columns[field] for field in order if field not in packed}
+    size = len(columns.names)
     kept |= {field: (UNSET,) * size for section, field in strangers if section == name}
-    keys = size + "".join(made.names).count(":")
-    keys += sum(size + keys_inside(field, made.columns[field]) for field in packed)
+    keys = size + "".join(columns.names).count(":")
+    keys += sum(size + keys_inside(field, columns.columns[field]) for field in packed)
     fields = (*order, *(field for field in kept if field not in order))
     colons = {field: colons_of(field, column) for field, column in kept.items()}
-    plain = frozenset(field for field in packed if type(made.columns[field][0]) is float)
-    return SectionLayout(made.names, fields, packed, plain, made.complete, kept, keys, colons)
+    plain = frozenset(field for field in packed if type(columns.columns[field][0]) is float)
+    return SectionLayout(columns.names, fields, packed, plain, columns.complete, kept, keys, colons)
 
 
 def _numbers(column: Column) -> bool:

@@ -12,9 +12,9 @@ def final_loss(both: Both) -> PairAnswer:
 
     One batch: its noise is that of a single point, many times that of the smoothed loss.
     """
-    if said := broken(both.in_training, train_loss_raw):
-        return said
-    found = both.in_training.stretches(train_loss_raw, size=1, last=100, ahead=0.0)
-    if found is None:
+    if answer := broken(both.in_training, train_loss_raw):
+        return answer
+    stretches = both.in_training.stretches(train_loss_raw, size=1, last=100, ahead=0.0)
+    if stretches is None:
         return missing(both, "train_loss_raw")
-    return judged(found, f"loss at step {int(found.last[-1])}")
+    return judged(stretches, f"loss at step {int(stretches.last[-1])}")

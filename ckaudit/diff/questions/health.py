@@ -20,12 +20,12 @@ def health(both: Both) -> PairAnswer:
     far = f", as far as could be judged: not every vital check could, of the {' and the '.join(limited)}" if limited else ""
     if not gained and not lost:
         return PairAnswer(word="same", sentence=f"the same illnesses in both{far}", left=0, right=0, band=0.0, unit="findings")
-    grave = [any(each.severity in GRAVE for each in found) for found in (gained, lost)]
+    grave = [any(each.severity in GRAVE for each in findings) for findings in (gained, lost)]
     word: Word = "worse" if grave[0] or (gained and not grave[1]) else "better"
     parts = [
-        f"{plural(len(found), 'finding')} {verb}: {', '.join(dict.fromkeys(each.name for each in found))}"
-        for found, verb in ((gained, "gained"), (lost, "lost"))
-        if found
+        f"{plural(len(findings), 'finding')} {verb}: {', '.join(dict.fromkeys(each.name for each in findings))}"
+        for findings, verb in ((gained, "gained"), (lost, "lost"))
+        if findings
     ]
     return PairAnswer(
         word=word, sentence="; ".join(parts) + far, left=len(lost), right=len(gained), band=0.0, unit="findings", grave=any(grave)

@@ -8,22 +8,22 @@ from ckaudit.diff.run_pair import SURE, Both, level
 from ckaudit.metrics import Metric
 
 
-def judged(found: Stretches, what: str, *, share: float = SURE, unit: str = "nats/token") -> PairAnswer:
+def judged(stretches: Stretches, what: str, *, share: float = SURE, unit: str = "nats/token") -> PairAnswer:
     """Return the word for the last level of a loss, with a sentence that begins with `what`."""
-    left, right, band = level(found, share=share)
+    left, right, band = level(stretches, share=share)
     word = lower_is_better(left, right, band)
     how = {"same": "equal", "within_noise": "within noise", "worse": "higher", "better": "lower"}[word]
-    since = _since(found, share) if word in ("worse", "better") else ""
+    since = _since(stretches, share) if word in ("worse", "better") else ""
     sentence = f"{what}: {left:.4g} and {right:.4g}, {how}{since}; noise explains {band:.2g}"
     return PairAnswer(word=word, sentence=sentence, left=left, right=right, band=band, unit=unit)
 
 
-def _since(found: Stretches, share: float) -> str:
+def _since(stretches: Stretches, share: float) -> str:
     """Say since which step the level has been on this side of its band; nothing where that began before the first stretch."""
-    side = found.excess * np.sign(found.excess[-1])
-    inside = np.flatnonzero(side <= quantile(share, found.freedom))
+    side = stretches.excess * np.sign(stretches.excess[-1])
+    inside = np.flatnonzero(side <= quantile(share, stretches.freedom))
     row = int(inside[-1]) + 1 if len(inside) else 0
-    return f" since step {int(found.first[row])}" if 0 < row < len(side) - 1 else ""
+    return f" since step {int(stretches.first[row])}" if 0 < row < len(side) - 1 else ""
 
 
 def broken(both: Both, metric: Metric, unit: str = "nats/token") -> PairAnswer | None:

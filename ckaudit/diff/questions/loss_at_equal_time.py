@@ -30,10 +30,10 @@ def loss_at_equal_time(both: Both, *, least: float = 0.02) -> PairAnswer:
     """
     along = both.along("time")
     clock = max(least, noise_of_speed(both, step_time)) if along is not None else 0.0
-    found = None if along is None else along.level(train_loss_raw, ahead=hypot(AHEAD, clock))
-    if along is None or found is None:
+    stretches = None if along is None else along.level(train_loss_raw, ahead=hypot(AHEAD, clock))
+    if along is None or stretches is None:
         return missing(both, "time")
-    return replace(judged(found, f"median loss after the time that step {int(found.last[-1])} took"), grave=False)
+    return replace(judged(stretches, f"median loss after the time that step {int(stretches.last[-1])} took"), grave=False)
 
 
 # How long a step takes.
@@ -77,8 +77,8 @@ def noise_of_speed(both: Both, metric: Metric, *, parts: int = 10) -> float:
 
 def _values(both: Both, metric: Metric) -> list[Floats]:
     """Return the values of both runs; a speed of 0 or less is none."""
-    made = (metric(side.run) for side in (both.left, both.right))
-    return [series.values[series.finite & (series.values > 0)] for series in made]
+    serieses = (metric(side.run) for side in (both.left, both.right))
+    return [series.values[series.finite & (series.values > 0)] for series in serieses]
 
 
 def _is_told(both: Both, metric: Metric) -> bool:

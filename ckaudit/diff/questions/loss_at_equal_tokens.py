@@ -11,12 +11,12 @@ from ckaudit.metrics.progress import tokens_seen
 def loss_at_equal_tokens(both: Both) -> PairAnswer:
     """What does the loss cost after as many tokens?"""
     along = both.along("tokens")
-    if along is not None and (said := broken(along, train_loss_raw)):
-        return said
-    found = None if along is None else along.level(train_loss_raw)
-    if along is None or found is None:
+    if along is not None and (answer := broken(along, train_loss_raw)):
+        return answer
+    stretches = None if along is None else along.level(train_loss_raw)
+    if along is None or stretches is None:
         return missing(both, "tokens_seen")
-    step = int(found.last[-1])
+    step = int(stretches.last[-1])
     seen = tokens_seen(both.right.run).until(step)
     tokens = float(seen.values[seen.finite[:, 0], 0][-1])
-    return judged(found, f"median loss after {tokens:.4g} tokens")
+    return judged(stretches, f"median loss after {tokens:.4g} tokens")

@@ -62,17 +62,17 @@ class Question(Struct, frozen=True, eq=False):
     def __call__(self, both: Both, unlike: list[Unlike]) -> tuple[Answer, bool]:
         """Return the answer, and whether it counts for the pair as a whole."""
         against = next((each.message for each in unlike if {self.name, *self.falls_with} & {*each.invalidates}), "")
-        said = PairAnswer(word="incomparable", sentence=f"not comparable: {against}") if against else self.function(both)
+        answer = PairAnswer(word="incomparable", sentence=f"not comparable: {against}") if against else self.function(both)
         return Answer(
             question=self.name,
             title=self.title,
-            word=said.word,
-            left=_number(said.left),
-            right=_number(said.right),
-            band=_number(said.band),
-            unit=said.unit,
-            message=said.sentence,
-        ), said.grave
+            word=answer.word,
+            left=_number(answer.left),
+            right=_number(answer.right),
+            band=_number(answer.band),
+            unit=answer.unit,
+            message=answer.sentence,
+        ), answer.grave
 
 
 _QUESTIONS: Catalogue[Question] = Catalogue("question", "ckaudit.diff.questions")

@@ -12,9 +12,9 @@ def smoothed_loss(both: Both) -> PairAnswer:
 
     The median of the last twentieth of the steps, 20 of them at least.
     """
-    if said := broken(both.in_training, train_loss_raw):
-        return said
-    found = both.in_training.level(train_loss_raw)
-    if found is None:
+    if answer := broken(both.in_training, train_loss_raw):
+        return answer
+    stretches = both.in_training.level(train_loss_raw)
+    if stretches is None:
         return missing(both, "train_loss_raw")
-    return judged(found, f"median loss of steps {int(found.first[-1])} to {int(found.last[-1])}")
+    return judged(stretches, f"median loss of steps {int(stretches.first[-1])} to {int(stretches.last[-1])}")

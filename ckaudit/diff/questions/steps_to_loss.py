@@ -17,22 +17,22 @@ def steps_to_loss(both: Both) -> PairAnswer:
     The loss is the higher of the lowest levels that both reached. The noise of the level, over how fast the loss fell
     there, is that of the steps. A loss that ended as no number is at no level.
     """
-    if said := broken(both.in_training, train_loss_raw):
-        return replace(said, left=None, right=None, unit="steps")
-    found = both.in_training.stretches(train_loss_raw)
-    if found is None or len(found.first) < 4:
+    if answer := broken(both.in_training, train_loss_raw):
+        return replace(answer, left=None, right=None, unit="steps")
+    stretches = both.in_training.stretches(train_loss_raw)
+    if stretches is None or len(stretches.first) < 4:
         return missing(both, "train_loss_raw")
-    down = [np.minimum.accumulate(column) for column in (found.left, found.right)]
+    down = [np.minimum.accumulate(column) for column in (stretches.left, stretches.right)]
     aim = max(float(column[-1]) for column in down)
-    middle = (found.first + found.last) / 2
+    middle = (stretches.first + stretches.last) / 2
     left, right = (_reached(middle, column, aim) for column in down)
     rows = np.searchsorted(middle, [min(left, right), max(left, right)])
     row = int(min(rows[1], len(middle) - 1))
     before = max(0, min(int(rows[0]), row) - 1)
     fall = (down[0][before] - down[0][row] + down[1][before] - down[1][row]) / 2
     pace = fall / max(1.0, middle[row] - middle[before])
-    _, _, noise = level(found)
-    here = noise / found.spread[-1] * float(found.spread[row])
+    _, _, noise = level(stretches)
+    here = noise / stretches.spread[-1] * float(stretches.spread[row])
     whole = float(middle[-1] - middle[0])
     band = min(whole, here / pace) if pace > 0 else whole
     word = lower_is_better(left, right, band)

@@ -13,12 +13,12 @@ def validation_loss(both: Both) -> PairAnswer:
     At equal tokens where equal steps have not seen as many.
     """
     fair = both.fair
-    if said := broken(fair, val_loss):
-        return said
-    found = fair.evaluation(val_loss)
-    if found is None:
+    if answer := broken(fair, val_loss):
+        return answer
+    stretches = fair.evaluation(val_loss)
+    if stretches is None:
         return missing(both, "val_loss")
-    return judged(found, f"held-out loss at {_place(fair, int(found.last[-1]))}")
+    return judged(stretches, f"held-out loss at {_place(fair, int(stretches.last[-1]))}")
 
 
 def _place(both: Both, step: int) -> str:

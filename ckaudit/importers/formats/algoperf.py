@@ -49,10 +49,10 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     usual = {name: header.index(column) for name, column in _usual(header).items() if column in header}
     chosen = usual | resolved(columns, header)
     table = parsed(source.data, shown, header, {*usual.values(), *chosen.values()}, delimiter)
-    made = joined(_curves(table, usual, chosen), shown, NAME, found=table.found, notes=table.notes)
+    imported = joined(_curves(table, usual, chosen), shown, NAME, found=table.found, notes=table.notes)
     if _SCORE in header:
-        made.manifest.model = {"task": "translation"}
-    return [made]
+        imported.manifest.model = {"task": "translation"}
+    return [imported]
 
 
 def _usual(header: Sequence[str]) -> dict[str, str]:

@@ -88,10 +88,10 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     for file in _files(source):
         _take(parts, file)
     runs = [_run(parts, rows, name) for rows, name in _stages(parts.curve)]
-    found = [run for run in runs if len(run.table.steps) or run.documents] or stages_of(parts.ledger, NAME, parts.notes)
-    if not found:
+    importeds = [run for run in runs if len(run.table.steps) or run.documents] or stages_of(parts.ledger, NAME, parts.notes)
+    if not importeds:
         raise UnreadableError(f"{source.shown} holds no value of any step", hint="Look whether the training ran.")
-    return found
+    return importeds
 
 
 def _named(source: Source, stem: str) -> Source | None:

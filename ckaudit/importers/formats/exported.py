@@ -130,8 +130,8 @@ def _lines(table: Any) -> LineTable:
     return LineTable(steps, sessions, tuple(numbers), values.reshape(shape), known.reshape(shape), texts)
 
 
-def _words(said: list[Any], order: Any) -> list[str | None]:
-    return [None if said[place] is None else str(said[place]) for place in order.tolist()]
+def _words(anies: list[Any], order: Any) -> list[str | None]:
+    return [None if anies[place] is None else str(anies[place]) for place in order.tolist()]
 
 
 def _manifest(metadata: Mapping[bytes, bytes]) -> Manifest:

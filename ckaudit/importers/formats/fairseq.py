@@ -92,22 +92,22 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _lines(data: bytes) -> _Lines:
-    made = _Lines([], [], [], [])
-    for place, found in _numbered(data):
-        made.times.append(found[1] or b"")
-        made.tags.append((found[2] or b"").decode())
-        made.objects.append(found[3])
-        made.places.append(place)
-    return made
+    lines = _Lines([], [], [], [])
+    for place, match in _numbered(data):
+        lines.times.append(match[1] or b"")
+        lines.tags.append((match[2] or b"").decode())
+        lines.objects.append(match[3])
+        lines.places.append(place)
+    return lines
 
 
 def _numbered(data: bytes) -> Iterator[tuple[int, re.Match[bytes]]]:
     """Yield lines with an object, and their number in the file."""
     line, last = 1, 0
-    for found in _LINE.finditer(data):
-        line += data.count(b"\n", last, found.start())
-        last = found.start()
-        yield line, found
+    for match in _LINE.finditer(data):
+        line += data.count(b"\n", last, match.start())
+        last = match.start()
+        yield line, match
 
 
 def _of_sets(sets: list[str]) -> dict[str, As]:
@@ -125,12 +125,12 @@ def _silent(rows: JsonRows) -> list[str]:
 
 def _updates(rows: JsonRows) -> Numbers:
     """Return the number of updates of each line, under whatever prefix."""
-    made = rows.column(_UPDATES)
+    numbers = rows.column(_UPDATES)
     for key in rows.columns:
         if key.endswith(f"_{_UPDATES}"):
             other = rows.columns[key]
-            made = filled(made, other)
-    return made
+            numbers = filled(numbers, other)
+    return numbers
 
 
 def _to_nats(series: dict[str, Numbers]) -> list[str]:

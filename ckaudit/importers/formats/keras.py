@@ -40,7 +40,7 @@ def detects(source: Source) -> bool:
     start = _WHOLE.search(head) if b'"params"' in head else None
     body = head[start.end() if start else 1 :]
     first = _LIST.match(body.lstrip())
-    names = [found[1].decode(errors="replace") for found in _LIST.finditer(head)]
+    names = [match[1].decode(errors="replace") for match in _LIST.finditer(head)]
     return first is not None and any(name_of(name, _NAMES) not in ("", "step", "time") for name in names)
 
 
@@ -73,9 +73,9 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     else:
         steps = np.arange(1, longest + 1) * (updates or 1)
         notes.append(_axis(updates))
-    made = joined(Curves(steps, series, notes), source.shown, NAME, found=f"{longest:,} epochs", last=SCALARS_ONLY)
-    made.manifest.planned_steps = _planned(document, updates)
-    return [made]
+    imported = joined(Curves(steps, series, notes), source.shown, NAME, found=f"{longest:,} epochs", last=SCALARS_ONLY)
+    imported.manifest.planned_steps = _planned(document, updates)
+    return [imported]
 
 
 def _document(source: Source) -> dict[str, Any]:

@@ -106,8 +106,8 @@ def _cells(line: str, start: int) -> list[Cell] | None:
 
 def _facts(text: str) -> Iterator[tuple[str, str]]:
     for key, pattern in _FACTS:
-        if found := pattern.search(text):
-            yield key, found[1]
+        if match := pattern.search(text):
+            yield key, match[1]
 
 
 def _manifest(manifest: Manifest, facts: Sequence[Fact], run: TextRun) -> list[str]:

@@ -56,10 +56,12 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     series = dict(found.series)
     steps, said = steps_of(series.pop("step", rows.column("current_steps")), rows.lines)
     notes = [*found.notes, *said, *([] if counted else ["total_tokens is 0 all along: tokens were not counted"])]
-    made = joined(Curves(steps, series, notes, found.layers), source.shown, NAME, found=rows.found, notes=rows.notes, last=_LAST)
+    imported = joined(
+        Curves(steps, series, notes, found.layers), source.shown, NAME, found=rows.found, notes=rows.notes, last=_LAST
+    )
     if planned := _last(rows.column("total_steps")):
-        made.manifest.planned_steps = planned
-    return [made]
+        imported.manifest.planned_steps = planned
+    return [imported]
 
 
 def _last(column: Numbers) -> int:

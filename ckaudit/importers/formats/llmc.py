@@ -61,20 +61,20 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _cells(line: str, start: int) -> list[Cell] | None:
-    if found := _LOGGED.match(line, start):
-        return [Cell("step", *found.span(1)), *(Cell(pair[1], *pair.span(2)) for pair in _PAIR.finditer(line, found.end()))]
-    if found := _PRINTED.match(line, start):
+    if match := _LOGGED.match(line, start):
+        return [Cell("step", *match.span(1)), *(Cell(pair[1], *pair.span(2)) for pair in _PAIR.finditer(line, match.end()))]
+    if match := _PRINTED.match(line, start):
         return sorted(
-            (Cell(key, *found.span(key)) for key, text in found.groupdict().items() if text), key=lambda cell: cell.start
+            (Cell(key, *match.span(key)) for key, text in match.groupdict().items() if text), key=lambda cell: cell.start
         )
     return None
 
 
 def _facts(text: str) -> Iterator[tuple[str, str]]:
-    if found := re.match(r"val loss ([-+.\denaif]+)\s*\Z", text):
-        yield "val", found[1]
-    if found := re.match(r"(?:\| )?(num_parameters|max_sequence_length)[^|]*\| (\d+)", text):
-        yield found[1], found[2]
+    if match := re.match(r"val loss ([-+.\denaif]+)\s*\Z", text):
+        yield "val", match[1]
+    if match := re.match(r"(?:\| )?(num_parameters|max_sequence_length)[^|]*\| (\d+)", text):
+        yield match[1], match[2]
 
 
 def _meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[Fact]) -> Meaning:

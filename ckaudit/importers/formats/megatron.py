@@ -77,19 +77,19 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 def _cells(line: str, start: int) -> list[Cell] | None:
     """Return the values of a line of an iteration, an evaluation, or DeepSpeed's own."""
-    if found := _ITERATION.search(line, start):
-        before = [*_pairs(line, start, found.start())]
-        cells = [Cell("step", *found.span(1)), Cell("total", *found.span(2)), *_pairs(line, found.end(), len(line))]
+    if match := _ITERATION.search(line, start):
+        before = [*_pairs(line, start, match.start())]
+        cells = [Cell("step", *match.span(1)), Cell("total", *match.span(2)), *_pairs(line, match.end(), len(line))]
         return [*before, *cells] if len(cells) > 2 else None
-    if found := _VALIDATION.match(line, start):
-        values = [Cell(f"validation {key.removesuffix(' value')}", *rest) for key, *rest in _pairs(line, found.end(), len(line))]
-        return [Cell("step", *found.span(1)), *values] if values else None
-    if found := _DEEPSPEED.search(line, start):
-        others = (Cell(f"lr {number}", *each.span()) for number, each in enumerate(_NUMBER.finditer(line, found.end()), 1))
-        return [Cell("step", *found.span(1)), Cell("skipped", *found.span(2)), Cell("lr", *found.span(3)), *others]
-    if found := _PIPELINE.search(line, start):
-        rest = (Cell(f"samples {number}", *each.span()) for number, each in enumerate(_NUMBER.finditer(line, found.end()), 1))
-        return [Cell("step", *found.span(1)), Cell("loss", *found.span(2)), Cell("iter time (s)", *found.span(3)), *rest]
+    if match := _VALIDATION.match(line, start):
+        values = [Cell(f"validation {key.removesuffix(' value')}", *rest) for key, *rest in _pairs(line, match.end(), len(line))]
+        return [Cell("step", *match.span(1)), *values] if values else None
+    if match := _DEEPSPEED.search(line, start):
+        others = (Cell(f"lr {number}", *each.span()) for number, each in enumerate(_NUMBER.finditer(line, match.end()), 1))
+        return [Cell("step", *match.span(1)), Cell("skipped", *match.span(2)), Cell("lr", *match.span(3)), *others]
+    if match := _PIPELINE.search(line, start):
+        rest = (Cell(f"samples {number}", *each.span()) for number, each in enumerate(_NUMBER.finditer(line, match.end()), 1))
+        return [Cell("step", *match.span(1)), Cell("loss", *match.span(2)), Cell("iter time (s)", *match.span(3)), *rest]
     return None
 
 
@@ -105,12 +105,12 @@ def _pairs(line: str, start: int, end: int) -> Iterator[Cell]:
 def _facts(text: str) -> Iterator[tuple[str, str]]:
     """Yield what a line tells of the run as a whole; Megatron prints its arguments dotted out."""
     for key, pattern in _FACTS:
-        if found := pattern.search(text):
-            yield key, found[1]
+        if match := pattern.search(text):
+            yield key, match[1]
             if key == "resumed":
                 yield "start", ""
-    if found := _ARGUMENT.match(f"  {text}"):
-        yield f"argument {found[1]}", shortened(found[2])
+    if match := _ARGUMENT.match(f"  {text}"):
+        yield f"argument {match[1]}", shortened(match[2])
 
 
 def _manifest(manifest: Manifest, facts: Sequence[Fact], run: TextRun) -> list[str]:

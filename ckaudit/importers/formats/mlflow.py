@@ -51,13 +51,15 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """
     folders = list(_runs(source))
     active = [folder for folder in folders if folder[1].get("lifecycle_stage") != "deleted"] or folders
-    found = [_tracked(folder, meta) for folder, meta in active[:MAX_RUNS]]
-    named(found)
+    tracked = [_tracked(folder, meta) for folder, meta in active[:MAX_RUNS]]
+    named(tracked)
     if len(active) < len(folders):
-        found[0].notes.append(f"{len(folders) - len(active):,} deleted runs of the store were left out")
+        tracked[0].notes.append(f"{len(folders) - len(active):,} deleted runs of the store were left out")
     if len(active) > MAX_RUNS:
-        found[0].notes.append(f"only the first {MAX_RUNS:,} runs of {len(active):,} were read: name the folder of an experiment")
-    return runs_of(found, columns, source.shown, NAME)
+        tracked[0].notes.append(
+            f"only the first {MAX_RUNS:,} runs of {len(active):,} were read: name the folder of an experiment"
+        )
+    return runs_of(tracked, columns, source.shown, NAME)
 
 
 def _runs(source: Source) -> Iterator[tuple[Source, dict[str, str]]]:

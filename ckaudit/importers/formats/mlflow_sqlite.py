@@ -56,11 +56,11 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         )
         runs = [row for row in rows.fetchall() if isinstance(row[0], str)]
     active = [row for row in runs if row[5] != "deleted"] or runs
-    found = [_tracked(row, series.get(row[0], Points()), params.get(row[0], {}), tags.get(row[0], {})) for row in active]
-    named(found)
+    tracked = [_tracked(row, series.get(row[0], Points()), params.get(row[0], {}), tags.get(row[0], {})) for row in active]
+    named(tracked)
     if len(active) < len(runs):
-        found[0].notes.append(f"{len(runs) - len(active):,} deleted runs of the store were left out")
-    return runs_of(found, columns, source.shown, NAME)
+        tracked[0].notes.append(f"{len(runs) - len(active):,} deleted runs of the store were left out")
+    return runs_of(tracked, columns, source.shown, NAME)
 
 
 def _points(database: "sqlite3.Connection") -> dict[str, Points]:

@@ -51,11 +51,11 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     if "step" in found.series:
         steps, said = steps_from(found.series["step"]), []
     curves = curves_of(rows, found, steps, training, said)
-    made = joined(curves, source.shown, NAME, found=rows.found, notes=rows.notes, last=SCALARS_ONLY)
-    made.manifest.name = _first(rows.texts.get("exp_name", ()), str) or UNSET
+    imported = joined(curves, source.shown, NAME, found=rows.found, notes=rows.notes, last=SCALARS_ONLY)
+    imported.manifest.name = _first(rows.texts.get("exp_name", ()), str) or UNSET
     seed = _first(rows.texts.get("seed", ()), int)
-    made.manifest.seed = UNSET if seed is None else seed
-    return [made]
+    imported.manifest.seed = UNSET if seed is None else seed
+    return [imported]
 
 
 def _steps(rows: JsonRows, training: NDArray[np.bool_]) -> tuple[NDArray[np.int64], list[str]]:

@@ -141,9 +141,9 @@ def _told(name: str, points: _Points, columns: Mapping[str, str], shown: str, ow
         notes.append(f"{points.fractions:,} points have no whole step of 0 or more and were left out")
     if nans := sum(int(np.isnan(aside[each].values[aside[each].recorded]).sum()) for each in chosen):
         notes.append(f"{nans:,} points have a time and no value: read as NaN, which the exporter writes so")
-    made = joined(Curves(steps, aside, notes), shown, NAME, found=f"{len(points.series):,} series", name=writable(name))
-    _describe(made, points, own)
-    return made
+    imported = joined(Curves(steps, aside, notes), shown, NAME, found=f"{len(points.series):,} series", name=writable(name))
+    _describe(imported, points, own)
+    return imported
 
 
 def _whole(parts: Sequence[tuple[NDArray[np.int64], Numbers, Numbers]]) -> tuple[NDArray[np.int64], Numbers, Numbers]:
@@ -156,14 +156,14 @@ def _end_to_end(columns: Sequence[Numbers]) -> Numbers:
     return Numbers(np.concatenate([column.values for column in columns]), np.concatenate([column.recorded for column in columns]))
 
 
-def _describe(made: Imported, points: _Points, own: str) -> None:
+def _describe(imported: Imported, points: _Points, own: str) -> None:
     """Write what the run says of itself into its manifest."""
     name = points.single.get("sys/name")
-    made.manifest.name = writable(name if isinstance(name, str) and name else own) or UNSET
+    imported.manifest.name = writable(name if isinstance(name, str) and name else own) or UNSET
     config = {
         writable(path): writable(value) if isinstance(value, str) else value
         for path, value in points.single.items()
         if value is not None and not path.startswith(_OF_NEPTUNE)
     }
     if config:
-        made.manifest.config = dict(list(config.items())[:MAX_CONFIG])
+        imported.manifest.config = dict(list(config.items())[:MAX_CONFIG])

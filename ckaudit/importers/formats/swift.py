@@ -58,10 +58,10 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     old = series.pop("step", rows.column(_OLD_STEP))
     steps, said = steps_of(old if progress is None else numbers([_part(cell, 0) for cell in progress]), rows.lines)
     curves = Curves(steps, series, [*found.notes, *said], found.layers)
-    made = joined(curves, source.shown, NAME, found=rows.found, notes=rows.notes, last=_LAST)
+    imported = joined(curves, source.shown, NAME, found=rows.found, notes=rows.notes, last=_LAST)
     if planned := _planned(progress or ()):
-        made.manifest.planned_steps = planned
-    return [made]
+        imported.manifest.planned_steps = planned
+    return [imported]
 
 
 def _part(cell: Any, which: int) -> float | None:

@@ -69,15 +69,15 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     folders: dict[str, list[Source]] = {}
     for name, file in _files(source) if source.is_folder else [(source.path.name, source)]:
         folders.setdefault(name.rpartition("/")[0], []).append(file)
-    found = tracked_runs([_part(name, files) for name, files in folders.items()])
+    tracked = tracked_runs([_part(name, files) for name, files in folders.items()])
     if sum(map(len, folders.values())) == MAX_FILES:
-        found[0].notes.append(f"only the first {MAX_FILES:,} event files were read: name the folder of a run")
-    if not any(each.series or each.layers for each in found):
+        tracked[0].notes.append(f"only the first {MAX_FILES:,} event files were read: name the folder of a run")
+    if not any(each.series or each.layers for each in tracked):
         raise UnreadableError(
             f"{source.shown} is of TensorBoard, but no event in it holds a number",
             hint="Look whether the writer was closed or flushed.",
         )
-    return runs_of(found, columns, source.shown, NAME)
+    return runs_of(tracked, columns, source.shown, NAME)
 
 
 def _files(source: Source) -> Iterator[tuple[str, Source]]:

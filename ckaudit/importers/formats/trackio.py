@@ -41,9 +41,9 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where the database is broken, or no run logged anything whose name is known.
         UsageError: Where `columns` names what is not there.
     """
-    made = [run for file in databases(source, _TABLES) or [source] for run in _project(file, columns)]
-    named(made)
-    return runs_of(made, {name: each for name, each in columns.items() if name != "step"}, source.shown, NAME)
+    tracked = [run for file in databases(source, _TABLES) or [source] for run in _project(file, columns)]
+    named(tracked)
+    return runs_of(tracked, {name: each for name, each in columns.items() if name != "step"}, source.shown, NAME)
 
 
 def _project(source: Source, columns: Mapping[str, str]) -> list[Tracked]:

@@ -94,11 +94,11 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     with_rows = [run for run in runs.values() if len(run.rows)]
     if not with_rows:
         raise UnreadableError(f"{source.shown} is of W&B, but no call of log is in it", hint="Look whether the run got that far.")
-    made = [_tracked(row, columns) for row in with_rows]
+    tracked = [_tracked(row, columns) for row in with_rows]
     if len(files) == MAX_FILES:
-        made[0].notes.append(f"only the first {MAX_FILES:,} logs were read: name the folder of a run")
-    named(made)
-    return runs_of(made, {name: each for name, each in columns.items() if name != "step"}, source.shown, NAME)
+        tracked[0].notes.append(f"only the first {MAX_FILES:,} logs were read: name the folder of a run")
+    named(tracked)
+    return runs_of(tracked, {name: each for name, each in columns.items() if name != "step"}, source.shown, NAME)
 
 
 def _files(source: Source) -> Iterator[Source]:

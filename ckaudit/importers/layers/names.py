@@ -77,8 +77,8 @@ def place_of(name: str) -> Place | None:
     ('norm', None)
     """
     for pattern, maker in _SCALARS:
-        if found := pattern.fullmatch(name):
-            place = maker(found)
+        if match := pattern.fullmatch(name):
+            place = maker(match)
             if _is_one(place.name):
                 return place
     return None
@@ -91,8 +91,8 @@ def place_of_histogram(name: str) -> Place | None:
     ('gradients', 'weights')
     """
     for pattern, maker in _HISTOGRAMS:
-        if (found := pattern.fullmatch(name)) and _is_one(found["t"]):
-            return maker(found)
+        if (match := pattern.fullmatch(name)) and _is_one(match["t"]):
+            return maker(match)
     return None
 
 

@@ -92,17 +92,17 @@ def read_rows(data: bytes, shown: str, wanted: Callable[[str], bool], *, texts: 
     Raises:
         UnreadableError: Where no line holds an object, or more numbers than fit in memory are asked for.
     """
-    made, odd, lines = _Columns(wanted, frozenset(texts)), _Odd(), list[Sequence[int]]()
+    columns, odd, lines = _Columns(wanted, frozenset(texts)), _Odd(), list[Sequence[int]]()
     for block, first in _blocks(data.removeprefix(BOM).rstrip(b"\0")):
         rows, where = _objects(block, first, odd)
         if rows:
             lines.append(where)
-            made.add(rows, nested=block.count(b"{") > len(rows), shown=shown)
-    if not made.count:
+            columns.add(rows, nested=block.count(b"{") > len(rows), shown=shown)
+    if not columns.count:
         raise UnreadableError(f"{shown} has no line with a JSON object", hint="Look whether the job wrote anything yet.")
-    odd.crowded = len(made.keys) > MAX_KEYS
+    odd.crowded = len(columns.keys) > MAX_KEYS
     places = lines[0] if len(lines) == 1 else [line for part in lines for line in part]
-    return JsonRows(tuple(made.keys), made.columns(), made.words(), places, odd.notes())
+    return JsonRows(tuple(columns.keys), columns.columns(), columns.words(), places, odd.notes())
 
 
 def _blocks(data: bytes) -> Iterator[tuple[bytes, int]]:

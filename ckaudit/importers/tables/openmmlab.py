@@ -20,17 +20,17 @@ NAMES: Names = {
 }
 
 
-def curves_of(rows: JsonRows, found: Taken, steps: NDArray[np.int64], training: NDArray[np.bool_], notes: list[str]) -> Curves:
+def curves_of(rows: JsonRows, taken: Taken, steps: NDArray[np.int64], training: NDArray[np.bool_], notes: list[str]) -> Curves:
     """Return the series of a log, those of training only from its entries of training.
 
     Args:
         rows: What was read.
-        found: Its series.
+        taken: Its series.
         steps: Of each entry, right for those of training.
         training: Whether the entry is of training; others evaluate.
         notes: What to say of the steps.
     """
-    series = {name: values for name, values in found.series.items() if name != "step"}
+    series = {name: values for name, values in taken.series.items() if name != "step"}
     if "val_loss" not in series and (loss := series.get("train_loss_raw")) is not None and (loss.recorded & ~training).any():
         series["val_loss"] = loss.only(~training)
     if share := ratio(rows.column("data_time"), rows.column("time")):
@@ -38,4 +38,4 @@ def curves_of(rows: JsonRows, found: Taken, steps: NDArray[np.int64], training: 
     for name in OF_TRAINING:
         if name in series:
             series[name] = series[name].only(training)
-    return Curves(np.where(training, steps, carried(steps, training)), series, [*found.notes, *notes], found.layers)
+    return Curves(np.where(training, steps, carried(steps, training)), series, [*taken.notes, *notes], taken.layers)

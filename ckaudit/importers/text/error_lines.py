@@ -144,18 +144,18 @@ def sightings_of(data: bytes, *, most: int = 10_000) -> list[Sighting]:
         data: The whole file.
         most: No more than this are looked for.
     """
-    found: list[Sighting] = []
+    sightings: list[Sighting] = []
     for block in blocks(data):
         lines = [*block.lines, block.torn] if block.torn else block.lines
-        found += _seen(block.first, lines)
-        if len(found) >= most:
+        sightings += _seen(block.first, lines)
+        if len(sightings) >= most:
             break
-    return found[:most]
+    return sightings[:most]
 
 
 def _seen(first: int, lines: Sequence[str]) -> list[Sighting]:
-    found = (sighting(number, line) for number, line in telling(list(enumerate(lines, first)), NEEDLES))
-    return [each for each in found if each is not None]
+    sightings = (sighting(number, line) for number, line in telling(list(enumerate(lines, first)), NEEDLES))
+    return [each for each in sightings if each is not None]
 
 
 def telling(lines: Sequence[tuple[int, str]], needles: Iterable[str]) -> list[tuple[int, str]]:

@@ -49,15 +49,15 @@ def troubles_of(sightings: Sequence[Sighting], lines: Sequence[int]) -> list[Tro
         lines: Numbers of the lines of steps, rising.
     """
     rows = np.searchsorted(np.asarray(lines, np.int64), [sighting.line for sighting in sightings], side="right") - 1
-    found: list[Trouble] = []
+    troubles: list[Trouble] = []
     latest: dict[str, Trouble] = {}
     for each, row in zip(sightings, np.maximum(rows, 0).tolist(), strict=True):
         before = latest.get(each.kind)
         if before is None or before.row != row or _later(before.seen[-1], each):
             latest[each.kind] = Trouble(each.kind, row, [])
-            found.append(latest[each.kind])
+            troubles.append(latest[each.kind])
         latest[each.kind].seen.append(each)
-    return _causes(found)
+    return _causes(troubles)
 
 
 def _later(one: Sighting, other: Sighting) -> bool:

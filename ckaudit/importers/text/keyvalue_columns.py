@@ -81,18 +81,18 @@ def _scaled(key: str, name: str, column: Numbers) -> Numbers | None:
     return column if unit in ("", "tok") else None
 
 
-def _estimates(made: Columns, raw: Columns, mapped: Mapping[str, str]) -> list[str]:
+def _estimates(columns: Columns, raw: Columns, mapped: Mapping[str, str]) -> list[str]:
     """Keep a train loss that an evaluation estimated apart from the loss of an update."""
     key = next((key for key in ("train loss",) if key in raw and key not in mapped), None)
-    if key is None or "val_loss" not in made:
+    if key is None or "val_loss" not in columns:
         return []
-    estimate = raw[key].recorded & made["val_loss"].recorded
-    loss = made["train_loss_raw"]
+    estimate = raw[key].recorded & columns["val_loss"].recorded
+    loss = columns["train_loss_raw"]
     own = loss.recorded & ~estimate
     if not estimate.any():
         return []
     if own.any():
-        made["train_loss_raw"] = Numbers(np.where(own, loss.values, np.nan), own)
+        columns["train_loss_raw"] = Numbers(np.where(own, loss.values, np.nan), own)
         return [
             "the train loss beside each val loss was left out: it is an estimate over many batches, not the loss of an update"
         ]
@@ -101,9 +101,9 @@ def _estimates(made: Columns, raw: Columns, mapped: Mapping[str, str]) -> list[s
     ]
 
 
-def _durations(made: Columns, rows: StepLines) -> list[str]:
+def _durations(columns: Columns, rows: StepLines) -> list[str]:
     """Turn the time so far into the duration of a step, the mean of those since the line before."""
-    if "step_time" in made:
+    if "step_time" in columns:
         return []
     clocks = {key: _SECONDS[unit] for unit in ("ms", "s") if (key := f"train_time [{unit}]") in rows.columns}
     if not clocks:
@@ -111,7 +111,7 @@ def _durations(made: Columns, rows: StepLines) -> list[str]:
     key, factor = next(iter(clocks.items()))
     clock = rows.columns[key]
     known = clock.recorded & np.isfinite(clock.values)
-    evaluated = made["val_loss"].recorded if "val_loss" in made else np.zeros(len(known), bool)
+    evaluated = columns["val_loss"].recorded if "val_loss" in columns else np.zeros(len(known), bool)
     if (known & ~evaluated).any():
         known &= ~evaluated
     at = np.flatnonzero(known)
@@ -119,29 +119,29 @@ def _durations(made: Columns, rows: StepLines) -> list[str]:
     steps, passed = np.diff(rows.steps[at]), np.diff(clock.values[at]) * factor
     with np.errstate(divide="ignore", invalid="ignore"):
         values[at[1:]] = np.where((steps > 0) & (passed > 0), passed / steps, np.nan)
-    made["step_time"] = Numbers(values, ~np.isnan(values))
+    columns["step_time"] = Numbers(values, ~np.isnan(values))
     return [f"step_time was taken from the differences of {key}"]
 
 
-def _tokens(made: Columns, rows: StepLines, facts: Sequence[Fact]) -> list[str]:
+def _tokens(columns: Columns, rows: StepLines, facts: Sequence[Fact]) -> list[str]:
     """Write the tokens of an update to each line, where the program says how many they are."""
     sizes = {int(text) for fact in facts if fact.key == "tokens_per_update" and (text := fact.value.replace(",", "")).isdecimal()}
-    if len(sizes) != 1 or "tokens_per_update" in made:
+    if len(sizes) != 1 or "tokens_per_update" in columns:
         return []
     size = float(sizes.pop())
-    made["tokens_per_update"] = Numbers(np.full(len(rows.steps), size), np.ones(len(rows.steps), bool))
-    if "step_time" in made and "tokens_per_sec" not in made:
-        passed = made["step_time"]
-        made["tokens_per_sec"] = Numbers(size / np.where(passed.recorded, passed.values, np.nan), passed.recorded)
+    columns["tokens_per_update"] = Numbers(np.full(len(rows.steps), size), np.ones(len(rows.steps), bool))
+    if "step_time" in columns and "tokens_per_sec" not in columns:
+        passed = columns["step_time"]
+        columns["tokens_per_sec"] = Numbers(size / np.where(passed.recorded, passed.values, np.nan), passed.recorded)
     return []
 
 
-def _steps(rows: StepLines, made: Columns) -> tuple[np.ndarray, list[str]]:
+def _steps(rows: StepLines, columns: Columns) -> tuple[np.ndarray, list[str]]:
     """Return update attempts finished: a loss that is printed as that of step 0 is the loss of the first update."""
-    loss = made.get("train_loss_raw")
+    loss = columns.get("train_loss_raw")
     if loss is None:
         return rows.steps, []
-    trained = loss.recorded & ~(made["val_loss"].recorded if "val_loss" in made else False)
+    trained = loss.recorded & ~(columns["val_loss"].recorded if "val_loss" in columns else False)
     counted = rows.columns["iter"].recorded if "iter" in rows.columns else np.zeros(len(trained), bool)
     if (trained & counted).any():
         return np.where(trained & counted, rows.steps + 1, rows.steps), ["iter N counts from 0, so it was taken as step N + 1"]

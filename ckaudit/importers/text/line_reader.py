@@ -172,8 +172,8 @@ class _Scanner:
             return False
         start = prefix_end(line)
         for form in reversed(self.forms):
-            if (found := form.match(line, start)) is not None:
-                form.take(number, line[:start], found.groups())
+            if (match := form.match(line, start)) is not None:
+                form.take(number, line[:start], match.groups())
                 self._form = form
                 return True
         cells = self._dialect.cells(line, start)

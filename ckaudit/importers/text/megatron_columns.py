@@ -63,24 +63,24 @@ def _first(raw: Columns, keys: Sequence[str]) -> str:
     return known or next((key for key in raw if catalogue_name(key) == "train_loss_raw" and keys is _LOSSES), "")
 
 
-def _counted(made: Columns, raw: Columns, facts: Sequence[Fact]) -> list[str]:
+def _counted(columns: Columns, raw: Columns, facts: Sequence[Fact]) -> list[str]:
     """Count tokens, where samples are counted and the length of a sequence is known."""
     if "total" in raw:
-        made[".planned"] = raw["total"]
+        columns[".planned"] = raw["total"]
     samples, batch = raw.get("consumed samples"), raw.get("global batch size")
     length = _length(raw, facts)
     if samples is None or not length:
         return []
-    made[".sequence_length"] = Numbers(np.where(samples.recorded, length, np.nan), samples.recorded)
-    if "tokens_seen" not in made:
-        made["tokens_seen"] = samples.times(length)
+    columns[".sequence_length"] = Numbers(np.where(samples.recorded, length, np.nan), samples.recorded)
+    if "tokens_seen" not in columns:
+        columns["tokens_seen"] = samples.times(length)
     if batch is not None:
-        made["tokens_per_update"] = batch.times(length)
-        if "step_time" in made:
-            passed = made["step_time"]
+        columns["tokens_per_update"] = batch.times(length)
+        if "step_time" in columns:
+            passed = columns["step_time"]
             with np.errstate(divide="ignore", invalid="ignore"):
                 speed = batch.values * length / passed.values
-            made["tokens_per_sec"] = Numbers(speed, batch.recorded & passed.recorded & np.isfinite(speed))
+            columns["tokens_per_sec"] = Numbers(speed, batch.recorded & passed.recorded & np.isfinite(speed))
     return []
 
 
@@ -95,44 +95,44 @@ def _length(raw: Columns, facts: Sequence[Fact]) -> int:
     return int(told.pop()) if len(told) == 1 and next(iter(told)).isdecimal() else 0
 
 
-def _deepspeed(made: Columns, raw: Columns) -> list[str]:
+def _deepspeed(columns: Columns, raw: Columns) -> list[str]:
     """Fill in what DeepSpeed's own lines say: the learning rate, and updates skipped since the line before."""
     if "lr" in raw:
-        own = made.get("learning_rate")
-        made["learning_rate"] = raw["lr"] if own is None else filled(own, raw["lr"])
+        own = columns.get("learning_rate")
+        columns["learning_rate"] = raw["lr"] if own is None else filled(own, raw["lr"])
     if "skipped" not in raw:
         return []
     skipped = raw["skipped"]
     counts = np.diff(skipped.values[skipped.recorded], prepend=skipped.values[skipped.recorded][:1])
     values = np.full(len(skipped.values), np.nan)
     values[skipped.recorded] = np.maximum(counts, 0)
-    own = made.get("skipped_updates")
+    own = columns.get("skipped_updates")
     if own is None or not own.values[own.recorded].any():
-        made["skipped_updates"] = Numbers(values, skipped.recorded)
+        columns["skipped_updates"] = Numbers(values, skipped.recorded)
         if own is not None:
             return ["skipped updates were taken from DeepSpeed's own lines: Megatron's count stays 0 under DeepSpeed"]
     return []
 
 
-def _without_loss(made: Columns, raw: Columns, key: str) -> list[str]:
+def _without_loss(columns: Columns, raw: Columns, key: str) -> list[str]:
     """Tell lines whose loss was NaN from lines of skipped updates; neither prints a loss."""
     trained = raw["learning rate"].recorded if "learning rate" in raw else None
-    loss = made.get("train_loss_raw")
+    loss = columns.get("train_loss_raw")
     if trained is None or loss is None or not (absent := trained & ~loss.recorded).any():
         return []
     count = raw.get("number of skipped iterations")
     skipped = absent & (count.values > 0) if count is not None else np.zeros_like(absent)
-    fell = absent & ~skipped & _fell(made.get("loss_scale"), trained)
+    fell = absent & ~skipped & _fell(columns.get("loss_scale"), trained)
     broken = absent & ~skipped & ~fell
-    made["train_loss_raw"] = Numbers(loss.values, loss.recorded | broken)
+    columns["train_loss_raw"] = Numbers(loss.values, loss.recorded | broken)
     notes = []
-    if fell.any() and "skipped_updates" in made and "skipped" not in raw:
-        own = made["skipped_updates"]
-        made["skipped_updates"] = Numbers(np.where(fell, 1.0, own.values), own.recorded | fell)
+    if fell.any() and "skipped_updates" in columns and "skipped" not in raw:
+        own = columns["skipped_updates"]
+        columns["skipped_updates"] = Numbers(np.where(fell, 1.0, own.values), own.recorded | fell)
     if (skipped | fell).any():
         notes.append(
             f"{int((skipped | fell).sum()):,} lines have no {key}, because the update was skipped: Megatron counted it, or the "
-            f"loss scale fell; {_forget_repeated_norm(made, skipped | fell, trained):,} of them print the gradient norm of the "
+            f"loss scale fell; {_forget_repeated_norm(columns, skipped | fell, trained):,} of them print the gradient norm of the "
             "line before again: not recorded"
         )
     if broken.any():
@@ -152,21 +152,21 @@ def _fell(scale: Numbers | None, trained: Mask) -> Mask:
     return fell
 
 
-def _forget_repeated_norm(made: Columns, skipped: Mask, trained: Mask) -> int:
+def _forget_repeated_norm(columns: Columns, skipped: Mask, trained: Mask) -> int:
     """Forget norms of skipped updates that equal the norm before, and return how many there were."""
-    norm = made.get("grad_global_norm")
+    norm = columns.get("grad_global_norm")
     if norm is None:
         return 0
     at = np.flatnonzero(trained & norm.recorded)
     same = np.zeros(len(skipped), bool)
     same[at[1:]] = np.diff(norm.values[at]) == 0
-    made["grad_global_norm"] = Numbers(norm.values, norm.recorded & ~(skipped & same))
+    columns["grad_global_norm"] = Numbers(norm.values, norm.recorded & ~(skipped & same))
     return int((skipped & same & norm.recorded).sum())
 
 
-def _not_computed(made: Columns) -> list[str]:
-    norm = made.get("grad_global_norm")
+def _not_computed(columns: Columns) -> list[str]:
+    norm = columns.get("grad_global_norm")
     if norm is None or norm.values[norm.recorded].any():
         return []
-    del made["grad_global_norm"]
+    del columns["grad_global_norm"]
     return ["the gradient norm is 0 in every line, which means that none was computed: not recorded"]

@@ -42,11 +42,11 @@ class Tracked(Struct):
     manifest: Manifest = field(default_factory=lambda: Manifest(schema_version="ck.run.v1"))
 
 
-def runs_of(found: Sequence[Tracked], columns: Mapping[str, str], shown: str, source: str) -> list[Imported]:
+def runs_of(trackeds: Sequence[Tracked], columns: Mapping[str, str], shown: str, source: str) -> list[Imported]:
     """Return the runs that hold something, those without anything named in a note.
 
     Args:
-        found: Every run of the source.
+        trackeds: Every run of the source.
         columns: The store's own names that the user mapped, by catalogue name.
         shown: The source's name in messages.
         source: The format.
@@ -55,11 +55,11 @@ def runs_of(found: Sequence[Tracked], columns: Mapping[str, str], shown: str, so
         UnreadableError: Where no run holds a series whose name is known.
         UsageError: Where `columns` names what is not there, or the step, which every point has.
     """
-    names = list(dict.fromkeys(name for each in found for name in each.series))
+    names = list(dict.fromkeys(name for each in trackeds for name in each.series))
     mapped = {name: names[position] for name, position in resolved(columns, names).items()}
     if "step" in mapped or "time" in mapped:
         raise UsageError(f"every point of {source} has its own step and time", hint="Map values only, as in --map loss=NAME.")
-    made = [(each, _imported(each, mapped, source)) for each in found]
+    made = [(each, _imported(each, mapped, source)) for each in trackeds]
     runs = [run for _, run in made if run is not None]
     empty = [each.name or "(no name)" for each, run in made if run is None]
     if not runs:
@@ -83,56 +83,56 @@ def _with_note(run: Imported, note: str) -> Imported:
     return Imported(run.table, run.manifest, (*run.notes, note), run.source, run.name, run.documents)
 
 
-def _imported(found: Tracked, mapped: Mapping[str, str], source: str) -> Imported | None:
+def _imported(tracked: Tracked, mapped: Mapping[str, str], source: str) -> Imported | None:
     """Return a run, None where nothing in it is known."""
-    chosen, notes = _chosen(found, mapped)
-    curves, said = _with_steps([(name, found.series[foreign]) for name, foreign in chosen.items()])
-    merged = joined(curves, found.starts)
-    rest = [name for name in found.series if name not in chosen.values() and catalogue_name(name) not in _NO_CURVE]
-    left = [name for name in rest if name not in found.aside and not _take_layer(found, name)]
-    documents = found.layers.documents()
+    chosen, notes = _chosen(tracked, mapped)
+    curves, said = _with_steps([(name, tracked.series[foreign]) for name, foreign in chosen.items()])
+    merged = joined(curves, tracked.starts)
+    rest = [name for name in tracked.series if name not in chosen.values() and catalogue_name(name) not in _NO_CURVE]
+    left = [name for name in rest if name not in tracked.aside and not _take_layer(tracked, name)]
+    documents = tracked.layers.documents()
     if not len(merged.table.steps) and not len(documents):
         return None
-    points = sum(len(each.steps) for each in found.series.values())
+    points = sum(len(each.steps) for each in tracked.series.values())
     notes = [
-        f"read as {source}: {points:,} points of {len(found.series):,} series",
+        f"read as {source}: {points:,} points of {len(tracked.series):,} series",
         *taken(chosen),
         *notes,
         *said,
         *left_out(left),
-        *found.notes,
+        *tracked.notes,
         *merge_notes(merged),
-        *found.layers.notes(),
+        *tracked.layers.notes(),
         *([] if len(documents) else [_NO_LAYERS]),
     ]
-    return Imported(merged.table, _manifest(found, chosen, source), tuple(notes), source, found.name, documents)
+    return Imported(merged.table, _manifest(tracked, chosen, source), tuple(notes), source, tracked.name, documents)
 
 
-def _manifest(found: Tracked, chosen: Iterable[str], source: str) -> Manifest:
+def _manifest(tracked: Tracked, chosen: Iterable[str], source: str) -> Manifest:
     """Return what the store knows of the run, with its slices and tensors."""
-    manifest = found.manifest
+    manifest = tracked.manifest
     manifest.source = source
-    if kind := loss_kind_of_names(found.series):
+    if kind := loss_kind_of_names(tracked.series):
         manifest.loss_kind = kind
     if slices := slices_of(chosen):
         manifest.slices = slices
-    if tensors := found.layers.tensors():
+    if tensors := tracked.layers.tensors():
         manifest.tensors = tensors
     return manifest
 
 
-def _chosen(found: Tracked, mapped: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+def _chosen(tracked: Tracked, mapped: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """Return the series of each catalogue name, and say where another one could have been meant."""
-    own = {name: foreign for name, foreign in found.usual.items() if foreign in found.series}
+    own = {name: foreign for name, foreign in tracked.usual.items() if foreign in tracked.series}
     own = {name: foreign for name, foreign in own.items() if foreign not in mapped.values()}
-    own |= {name: foreign for name, foreign in mapped.items() if foreign in found.series}
-    names = [name for name in found.series if name not in own.values() and name not in found.aside]
+    own |= {name: foreign for name, foreign in mapped.items() if foreign in tracked.series}
+    names = [name for name in tracked.series if name not in own.values() and name not in tracked.aside]
     chosen, notes = {}, []
     for name, positions in recognised(names).items():
         if name in own or name in _NO_CURVE:
             continue
         several = [names[position] for position in positions]
-        chosen[name] = max(several, key=lambda foreign: len(found.series[foreign].steps))
+        chosen[name] = max(several, key=lambda foreign: len(tracked.series[foreign].steps))
         if len(several) > 1:
             others = [each for each in several if each != chosen[name]]
             notes.append(could_be(name, others))
@@ -155,7 +155,7 @@ def _with_steps(curves: Iterable[tuple[str, Series]]) -> tuple[list[tuple[str, S
     return counted, notes
 
 
-def _take_layer(found: Tracked, name: str) -> bool:
+def _take_layer(tracked: Tracked, name: str) -> bool:
     """Tell whether a series is a statistic of a layer, and take it then."""
-    series = found.series[name]
-    return bool(len(series.steps)) and found.layers.take_series(name, series.steps, series.values)
+    series = tracked.series[name]
+    return bool(len(series.steps)) and tracked.layers.take_series(name, series.steps, series.values)

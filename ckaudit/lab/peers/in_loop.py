@@ -53,15 +53,15 @@ def known() -> tuple[InLoopPeer, ...]:
     return TORCHMORTEM, TRAINSCOPE, TORCH_AUDIT, TORCH_AUDIT_EVERY_STEP
 
 
-def said(peer: InLoopPeer, found: Sequence[Spoken], *, version: str, error: str = "") -> PeerVerdict:
+def said(peer: InLoopPeer, spokens: Sequence[Spoken], *, version: str, error: str = "") -> PeerVerdict:
     """Return what findings come to: the gravest of their levels, and the messages of those that are alarms.
 
     Findings without an alarm are left out, as in what peers say of logs.
     """
     if error:
         return PeerVerdict(level="error", messages=(error,), version=version)
-    levels = [peer.levels[severity] for severity, _ in found]
-    messages = tuple(message for level, (_, message) in zip(levels, found, strict=True) if level != "clean")
+    levels = [peer.levels[severity] for severity, _ in spokens]
+    messages = tuple(message for level, (_, message) in zip(levels, spokens, strict=True) if level != "clean")
     worst: Level = next((level for level in ("fail", "warn") if level in levels), "clean")
     return PeerVerdict(level=worst, causes=meaning(messages, peer.means), messages=messages, version=version)
 

@@ -77,12 +77,12 @@ class ControlOutcome(Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
-def of_fault(fault: Fault, seed: int, onset: int, said: Verdict) -> FaultOutcome:
+def of_fault(fault: Fault, seed: int, onset: int, verdict: Verdict) -> FaultOutcome:
     """Score what was said of a fault that acts from `onset` on."""
-    counting = [seen for seen in said.seen if seen.severity in COUNTING]
+    counting = [seen for seen in verdict.seen if seen.severity in COUNTING]
     hits = [seen for seen in counting if _is(seen, fault.symptoms) and _not_before(seen, onset)]
-    steps, checkpoints = _delay(hits, onset + fault.detectable, said.checkpoints)
-    cause = said.causes[0] if said.causes else None
+    steps, checkpoints = _delay(hits, onset + fault.detectable, verdict.checkpoints)
+    cause = verdict.causes[0] if verdict.causes else None
     return FaultOutcome(
         name=fault.name,
         seed=seed,
@@ -91,23 +91,23 @@ def of_fault(fault: Fault, seed: int, onset: int, said: Verdict) -> FaultOutcome
         truth=fault.truth,
         onset=onset,
         detected=bool(hits),
-        noted=any(_is(seen, fault.symptoms) and _not_before(seen, onset) for seen in said.seen),
+        noted=any(_is(seen, fault.symptoms) and _not_before(seen, onset) for seen in verdict.seen),
         cause=cause,
         first_right=cause == fault.truth,
         acceptable=cause in (fault.truth, *fault.acceptable),
-        top3=fault.truth in said.causes[:3],
-        place_right=_place_right(fault, onset, counting, said.places) if fault.place else None,
+        top3=fault.truth in verdict.causes[:3],
+        place_right=_place_right(fault, onset, counting, verdict.places) if fault.place else None,
         delay_steps=steps,
         delay_checkpoints=checkpoints,
         false=_names(seen for seen in counting if _is_false(seen, fault, onset)),
-        worst=min((seen.severity for seen in said.seen), key=SEVERITIES.index, default=None),
-        error=said.error,
+        worst=min((seen.severity for seen in verdict.seen), key=SEVERITIES.index, default=None),
+        error=verdict.error,
     )
 
 
-def of_control(name: str, seed: int, expected: tuple[str, ...], said: Verdict) -> ControlOutcome:
+def of_control(name: str, seed: int, expected: tuple[str, ...], verdict: Verdict) -> ControlOutcome:
     """Score what was said of a healthy training; `expected` rules may find something."""
-    unexpected = [seen for seen in said.seen if not _is(seen, expected)]
+    unexpected = [seen for seen in verdict.seen if not _is(seen, expected)]
     by = {severity: [seen for seen in unexpected if seen.severity == severity] for severity in (*COUNTING, "note")}
     return ControlOutcome(
         name=name,
@@ -115,7 +115,7 @@ def of_control(name: str, seed: int, expected: tuple[str, ...], said: Verdict) -
         grave=_names(by["sev0"] + by["sev1"]),
         sev2=_names(by["sev2"]),
         notes=_names(by["note"]),
-        error=said.error,
+        error=verdict.error,
     )
 
 
@@ -149,5 +149,5 @@ def _delay(hits: list[Seen], visible: int, checkpoints: tuple[int, ...]) -> tupl
     return first - visible, max(0, between)
 
 
-def _names(found: Iterable[Seen]) -> tuple[str, ...]:
-    return tuple(sorted({seen.words[0] for seen in found}))
+def _names(seens: Iterable[Seen]) -> tuple[str, ...]:
+    return tuple(sorted({seen.words[0] for seen in seens}))

@@ -110,20 +110,20 @@ def _hear(work: tuple[Path, str, int, bool, tuple[Peer, ...]]) -> Heard:
 
 def _with_those_in_the_loop(cache: Path, heard: Heard) -> Heard:
     """Add what peers said that were attached to the training, as far as the cache has it."""
-    name, seed, said, others = heard
-    return name, seed, said, others | beside.heard(cache, recipe(name, seed), known())
+    name, seed, verdict, others = heard
+    return name, seed, verdict, others | beside.heard(cache, recipe(name, seed), known())
 
 
 def _board(split: Split, heard: Sequence[Heard], peers: Sequence[Peer], *, bare: bool) -> Board:
     ill, well = [], []
-    told = [(recipe(name, seed), said, others) for name, seed, said, others in heard]
+    told = [(recipe(name, seed), verdict, others) for name, seed, verdict, others in heard]
     told = [each for each in told if each[0].split == split]
-    for made, said, _ in told:
+    for made, verdict, _ in told:
         if made.kind == "fault":
-            ill.append(of_fault(faults()[made.name], made.seed, made.amount.onset, said))
+            ill.append(of_fault(faults()[made.name], made.seed, made.amount.onset, verdict))
         else:
             expected = controls()[made.name].expected if made.kind == "control" else ()
-            well.append(of_control(made.name, made.seed, expected, said))
+            well.append(of_control(made.name, made.seed, expected, verdict))
     others_of = {(made.name, made.seed): others for made, _, others in told}
     return replace(board(split, ill, well), peers=rivals(others_of, ill, well, peers, bare=bare))
 
@@ -197,27 +197,27 @@ def _scored(peer: Tool, heard: Mapping[Run, Mapping[str, PeerVerdict]]) -> PeerS
 
 def peer_score(peer: Tool, heard: Sequence[tuple[Fault | None, PeerVerdict]]) -> PeerScore:
     """Add up what a tool said: of faults that have a consequence, and of healthy runs, which have no fault."""
-    ill = [(fault, said) for fault, said in heard if fault is not None and not fault.harmless]
-    well = [said for fault, said in heard if fault is None]
+    ill = [(fault, verdict) for fault, verdict in heard if fault is not None and not fault.harmless]
+    well = [verdict for fault, verdict in heard if fault is None]
     return PeerScore(
         name=peer.name,
-        version=next((said.version for _, said in heard if said.version), ""),
+        version=next((verdict.version for _, verdict in heard if verdict.version), ""),
         reads=peer.reads,
         runs=len(heard),
-        failed=share(sum(said.level == "fail" for _, said in ill), len(ill)),
-        flagged=share(sum(said.level in ("fail", "warn") for _, said in ill), len(ill)),
-        right_kind=share(sum(is_right(said, fault) for fault, said in ill), len(ill)),
-        first_right=share(sum(fault.truth in said.causes[:1] for fault, said in ill), len(ill)),
-        top3=share(sum(fault.truth in said.causes[:3] for fault, said in ill), len(ill)),
-        healthy_failed=share(sum(said.level == "fail" for said in well), len(well)),
-        healthy_flagged=share(sum(said.level in ("fail", "warn") for said in well), len(well)),
-        errors=sum(said.level == "error" for _, said in heard),
+        failed=share(sum(verdict.level == "fail" for _, verdict in ill), len(ill)),
+        flagged=share(sum(verdict.level in ("fail", "warn") for _, verdict in ill), len(ill)),
+        right_kind=share(sum(is_right(verdict, fault) for fault, verdict in ill), len(ill)),
+        first_right=share(sum(fault.truth in verdict.causes[:1] for fault, verdict in ill), len(ill)),
+        top3=share(sum(fault.truth in verdict.causes[:3] for fault, verdict in ill), len(ill)),
+        healthy_failed=share(sum(verdict.level == "fail" for verdict in well), len(well)),
+        healthy_flagged=share(sum(verdict.level in ("fail", "warn") for verdict in well), len(well)),
+        errors=sum(verdict.level == "error" for _, verdict in heard),
     )
 
 
-def is_right(said: PeerVerdict, fault: Fault) -> bool:
+def is_right(verdict: PeerVerdict, fault: Fault) -> bool:
     """Tell whether an alarm is of the right kind, whenever it was: a symptom, the truth, or what may be taken for it."""
-    return not {fault.truth, *fault.acceptable}.isdisjoint(said.causes) or not set(fault.symptoms).isdisjoint(said.symptoms)
+    return not {fault.truth, *fault.acceptable}.isdisjoint(verdict.causes) or not set(fault.symptoms).isdisjoint(verdict.symptoms)
 
 
 def our_score(outcomes: Sequence[FaultOutcome], controls: Sequence[ControlOutcome], *, bare: bool) -> PeerScore:

@@ -115,8 +115,8 @@ def counted(logits: Tensor, batch: Any) -> Tensor | None:
     targets = pair(batch)[1]
     if targets is None or targets.shape != logits.shape[:-1] or targets.is_floating_point():
         return None
-    found: Tensor = targets != IGNORED
-    return found
+    tensor: Tensor = targets != IGNORED
+    return tensor
 
 
 # What a model expects of the next token: entropy, mass of the likeliest, and how far two expectations are apart.

@@ -105,9 +105,9 @@ class LocalTensors:
         long: int,
     ) -> tuple[Mapping[str, Tensor], Norms | None]:
         """Take the norms of all in one pass."""
-        found = [*gradients.values()]
-        is_known = found and found[0].dtype == self._dtype
-        return gradients, take_norms(found, long=long, longest=self._longest if is_known else None)
+        tensors = [*gradients.values()]
+        is_known = tensors and tensors[0].dtype == self._dtype
+        return gradients, take_norms(tensors, long=long, longest=self._longest if is_known else None)
 
     def changed(self, then: Sequence[tuple[int, int]], gradients: Mapping[str, Tensor]) -> bool:
         """Compare the versions."""

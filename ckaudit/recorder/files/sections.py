@@ -174,7 +174,7 @@ def tensor_table(weights: Held, facts: Mapping[str, TensorFacts]) -> dict[str, T
     table = {}
     for name, array in weights.items():
         known = facts.get(name, TensorFacts())
-        told = TensorFacts(
+        tensor_facts = TensorFacts(
             depth=UNSET if (depth := depth_of(name)) is None else depth,
             kind=kind_by_name(name, array.shape),
             module=name.rpartition(".")[0],
@@ -183,7 +183,7 @@ def tensor_table(weights: Held, facts: Mapping[str, TensorFacts]) -> dict[str, T
             stride=stride_of(array.shape),
         )
         given = {field: value for field, value in msgspec.structs.asdict(known).items() if value is not UNSET}
-        table[name] = msgspec.structs.replace(told, **given)
+        table[name] = msgspec.structs.replace(tensor_facts, **given)
     return table
 
 

@@ -97,14 +97,14 @@ def fused_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
         query, key, *masks = given
         # All of them need no copy.
         some = query[:sequences] if len(rows) == queries else query[:sequences, :, rows]
-        found = _products(some, key[:sequences])
-        found *= 1 / math.sqrt(size) if scale is None else scale
+        tensor = _products(some, key[:sequences])
+        tensor *= 1 / math.sqrt(size) if scale is None else scale
         keys = torch.arange(shape[3], device=query.device)
         seen = keys <= rows[:, None] if causal else torch.ones_like(keys, dtype=torch.bool).expand(len(rows), -1)
         if not masks:
-            return found, seen
+            return tensor, seen
         part = masks[0].broadcast_to((len(query), *shape[1:]))[:sequences, :, rows]
-        return (found, seen & part) if part.dtype == torch.bool else (found + part, seen & ~(part <= FORBIDDEN))
+        return (tensor, seen & part) if part.dtype == torch.bool else (tensor + part, seen & ~(part <= FORBIDDEN))
 
     first, kv_heads = 0 if causal else shape[3] - queries, key.shape[1] if key.shape[1] < heads else None
     return Call(shape, query.device, first, kv_heads, (query, key, *masks), logits)
@@ -210,10 +210,10 @@ def largest_logits(call: Call, *, largest: int = LARGEST) -> list[float]:
         for first in range(0, count, rows):
             places = torch.arange(first, min(first + rows, count), device=call.device)
             logits, seen = part.logits(part.given, part.shape[0], places)
-            found = logits.masked_fill_(~seen, -math.inf).amax((0, 2, 3))
-            if bool((found.isnan() | found.isposinf()).any()):
-                found = logits.masked_fill_(~logits.isfinite(), -math.inf).amax((0, 2, 3))
-            top = torch.maximum(top, found)
+            tensor = logits.masked_fill_(~seen, -math.inf).amax((0, 2, 3))
+            if bool((tensor.isnan() | tensor.isposinf()).any()):
+                tensor = logits.masked_fill_(~logits.isfinite(), -math.inf).amax((0, 2, 3))
+            top = torch.maximum(top, tensor)
     return [value if math.isfinite(value) else math.nan for value in top.tolist()]
 
 

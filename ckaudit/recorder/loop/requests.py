@@ -162,9 +162,9 @@ class Requests:
             TypeError: If the model's parameters are spread over ranks.
         """
         self._refuse_spread()
-        found = check_gradients(self._model, batch, loss, per_tensor=per_tensor)
-        self._parity = Parity(gradient_error=shortest(found.worst_error), gradient_worst_tensor=found.worst_tensor or UNSET)
-        return found
+        check = check_gradients(self._model, batch, loss, per_tensor=per_tensor)
+        self._parity = Parity(gradient_error=shortest(check.worst_error), gradient_worst_tensor=check.worst_tensor or UNSET)
+        return check
 
     def micro_batch(self, examples: float) -> None:
         """Look at the gradients as one more micro-batch of so many examples left them.

@@ -95,9 +95,9 @@ class Readings(Struct):
 
     def see_call(self, call: Call) -> None:
         """Note the attention of one layer, from a sample of its queries."""
-        if (found := take(call, queries=QUERIES, sequences=1)) is not None:
-            self.see_logits(found.logits)
-            self._see_entropies(found.probabilities, found.queries.seen)
+        if (sample := take(call, queries=QUERIES, sequences=1)) is not None:
+            self.see_logits(sample.logits)
+            self._see_entropies(sample.probabilities, sample.queries.seen)
 
     def see_probabilities(self, probabilities: Tensor, *, causal: bool | None) -> None:
         """Note the entropies of one layer, from its probabilities (B, H, Q, K); see `attention_stats` for `causal`."""

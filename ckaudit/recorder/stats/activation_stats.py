@@ -139,32 +139,32 @@ def _token_rms(tokens: Array) -> Array:
     return norms[np.isfinite(norms)]
 
 
-def _numbers(output: Output, found: Swept, spread: Sequence[float]) -> list[float]:
+def _numbers(output: Output, swept: Swept, spread: Sequence[float]) -> list[float]:
     """Return extremes, mean, deviation, rms, mean magnitude, sparsity, outlier rate and the two percentiles of tokens."""
-    moments = found.moments
+    moments = swept.moments
     if not moments.numel:
         return []
     rms = math.sqrt(moments.m2 / moments.finite + moments.mean**2) if moments.finite else math.nan
-    rest = (moments.mean, moments.std, rms, moments.mean_abs, moments.zeros / moments.numel, _outlier_rate(output.tokens, found))
+    rest = (moments.mean, moments.std, rms, moments.mean_abs, moments.zeros / moments.numel, _outlier_rate(output.tokens, swept))
     return [float(output.low), float(output.high), *rest, *spread]
 
 
-def _outlier_rate(tokens: Array, found: Swept, *, distance: float = 6.0) -> float:
+def _outlier_rate(tokens: Array, swept: Swept, *, distance: float = 6.0) -> float:
     """Return the share of finite elements that lie further from the mean than `distance` deviations, the k of M22."""
-    moments, reach = found.moments, distance * found.moments.std
+    moments, reach = swept.moments, distance * swept.moments.std
     if not moments.finite or (moments.max - moments.mean <= reach and moments.mean - moments.min <= reach):
         return 0.0
     far = abs(double(flat(tokens)) - moments.mean) > reach
     return int((far & library(tokens).isfinite(flat(tokens))).sum()) / moments.finite
 
 
-def _stats(output: Output, found: Swept, histogram: Histogram | None, numbers: Sequence[Number]) -> ActivationStats:
+def _stats(output: Output, swept: Swept, histogram: Histogram | None, numbers: Sequence[Number]) -> ActivationStats:
     stats = ActivationStats(shape=list(output.shape), dtype=output.dtype, nonfinite_count=int(output.nonfinite))
     if not numbers:
         return stats
     stats.min, stats.max, stats.mean, stats.std, stats.rms, stats.mean_abs, stats.sparsity, stats.outlier_rate, *rest = numbers
     stats.histogram = histogram or UNSET
-    stats.sampled = UNSET if found.moments.numel == math.prod(output.shape) else found.moments.numel
+    stats.sampled = UNSET if swept.moments.numel == math.prod(output.shape) else swept.moments.numel
     if output.shape:
         stats.p50, stats.p99 = rest
         stats.units = output.shape[-1]

@@ -103,8 +103,8 @@ def measure(
 
 def _written(swept: Sequence[Swept]) -> Iterator[list[Number]]:
     """Yield each tensor's numbers as they are written."""
-    found = [one.moments for one in swept]
-    each = [(one.norm, one.mean, one.std, one.min, one.max, one.zeros / max(one.numel, 1)) for one in found]
+    momentses = [one.moments for one in swept]
+    each = [(one.norm, one.mean, one.std, one.min, one.max, one.zeros / max(one.numel, 1)) for one in momentses]
     written = iter(shortest_of([number for numbers in each for number in numbers]))
     return ([next(written) for _ in numbers] for numbers in each)
 
@@ -128,10 +128,10 @@ def sweep(
     strides = [strided(array.shape, exact_up_to) for array in arrays]
     for group in stretches(flats, chunk):
         pieces: Sequence[Array] = [widened(flats[owner][start:end]) for owner, start, end in group]
-        found, pieces = (_rows_there if is_away(pieces[0]) else _rows_here)(pieces, scale, magnitudes=magnitudes)
+        sumses, pieces = (_rows_there if is_away(pieces[0]) else _rows_here)(pieces, scale, magnitudes=magnitudes)
         # A sample goes on where the stretch before left it.
         seen = [piece[-start % strides[owner] :: strides[owner]] for piece, (owner, start, _) in zip(pieces, group, strict=True)]
-        for (owner, _, _), row, values in zip(group, found, _apart(seen, scale), strict=True):
+        for (owner, _, _), row, values in zip(group, sumses, _apart(seen, scale), strict=True):
             rows[owner].append(row)
             finite = values if row.finite == row.size else values[np.isfinite(values)]
             # A view of a few elements would keep all of their stretch.

@@ -32,8 +32,8 @@ def gradient_stats(
         exact: Whether to hash its bytes, those in memory.
     """
     measured = measured or measure([gradient], scale=scale)[0]
-    found = measured.moments
-    if not found.numel:
+    moments = measured.moments
+    if not moments.numel:
         return GradientStats(dtype=dtype_name(gradient), numel=0, nonfinite_count=0)
     norm, mean, std, least, most, zeros = measured.numbers
     return GradientStats(
@@ -48,8 +48,8 @@ def gradient_stats(
         histogram=measured.histogram or UNSET,
         sampled_grid_32x32=(_grid(gradient, grid, scale) or UNSET) if grid else UNSET,
         dtype=dtype_name(gradient),
-        numel=found.numel,
-        nonfinite_count=found.nonfinite,
+        numel=moments.numel,
+        nonfinite_count=moments.nonfinite,
         hash=bytes_hash(gradient) if exact else UNSET,
     )
 

@@ -30,9 +30,9 @@ def weight_stats(
     """
     dtype, tensor = dtype_name(tensor), dense(tensor)
     measured = measured or measure([tensor])[0]
-    found = measured.moments
-    facts = WeightStats(shape=list(tensor.shape), dtype=dtype, numel=found.numel, nonfinite_count=found.nonfinite)
-    if not found.numel:
+    moments = measured.moments
+    facts = WeightStats(shape=list(tensor.shape), dtype=dtype, numel=moments.numel, nonfinite_count=moments.nonfinite)
+    if not moments.numel:
         return facts
     facts.frobenius_norm, facts.mean, facts.std, facts.min, facts.max, _ = measured.numbers
     facts.percentiles = measured.percentiles

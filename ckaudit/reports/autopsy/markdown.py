@@ -7,26 +7,26 @@ from ckaudit.reports.view import View
 from ckaudit.reports.words import likelihood
 
 
-def render(found: Autopsy, view: View) -> str:
+def render(autopsy: Autopsy, view: View) -> str:
     """Return the whole as GitHub-flavoured Markdown."""
-    blocks = [f"### ckaudit autopsy: {text(title(found))}", text(found.verdict)]
-    if found.moments:
+    blocks = [f"### ckaudit autopsy: {text(title(autopsy))}", text(autopsy.verdict)]
+    if autopsy.moments:
         rows = [
             f"| {moment.step} | {'<br>'.join(text(line) for line in lines_of(moment, verbose=view.verbose))} |"
-            for moment in found.moments
+            for moment in autopsy.moments
         ]
         blocks.append("\n".join(["| step | what left its range |", "|---|---|", *rows]))
-    blocks += [text(sentence) for sentence in (standing(found), earlier(found)) if sentence]
-    if after := list(afterwards(found)):
+    blocks += [text(sentence) for sentence in (standing(autopsy), earlier(autopsy)) if sentence]
+    if after := list(afterwards(autopsy)):
         blocks += ["**Afterwards**", "\n".join(f"- {text(line)}" for line in after)]
-    if found.findings:
-        lines = [finding(each) for each in found.findings]
+    if autopsy.findings:
+        lines = [finding(each) for each in autopsy.findings]
         lines += [
             f"cause: {diagnosis.title.rstrip('.')} ({likelihood(diagnosis.confidence)}). {diagnosis.knob}"
-            for diagnosis in found.diagnoses
+            for diagnosis in autopsy.diagnoses
         ]
         blocks += ["**Triage finds in these steps**", "\n".join(f"- {text(line)}" for line in lines)]
-    blocks += [others(found)] if others(found) else []
-    box = f"{box_of(found)} of steps {found.steps[0]} to {found.steps[-1]}, {found.tensors} tensors"
-    blocks.append(f"<sub>{text(found.subject)}: {box}, {found.files} files read</sub>")
+    blocks += [others(autopsy)] if others(autopsy) else []
+    box = f"{box_of(autopsy)} of steps {autopsy.steps[0]} to {autopsy.steps[-1]}, {autopsy.tensors} tensors"
+    blocks.append(f"<sub>{text(autopsy.subject)}: {box}, {autopsy.files} files read</sub>")
     return "\n\n".join(blocks) + "\n"

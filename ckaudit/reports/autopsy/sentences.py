@@ -18,9 +18,11 @@ NAMES = {
 }
 
 
-def title(found: Autopsy) -> str:
+def title(autopsy: Autopsy) -> str:
     """Return which event, and where it was written."""
-    return f"event at step {found.event.event_step} ({', '.join(event_triggers(found.event))}), checkpoint {found.event.step}"
+    return (
+        f"event at step {autopsy.event.event_step} ({', '.join(event_triggers(autopsy.event))}), checkpoint {autopsy.event.step}"
+    )
 
 
 def lines_of(moment: Moment, *, verbose: bool) -> Iterator[str]:
@@ -36,41 +38,41 @@ def lines_of(moment: Moment, *, verbose: bool) -> Iterator[str]:
         yield said(members[0]) + more
 
 
-def box_of(found: Autopsy) -> str:
+def box_of(autopsy: Autopsy) -> str:
     """Return what the steps before the event are told from."""
-    return "black box" if found.boxed else "record without a black box"
+    return "black box" if autopsy.boxed else "record without a black box"
 
 
-def standing(found: Autopsy) -> str:
+def standing(autopsy: Autopsy) -> str:
     """Return one sentence on what was dead before the box begins and is not the story itself, or an empty string."""
-    if not found.standing or found.onset == found.steps[0]:
+    if not autopsy.standing or autopsy.onset == autopsy.steps[0]:
         return ""
-    first = found.standing[0]
-    more = f" (and {len(found.standing) - 1} more)" if len(found.standing) > 1 else ""
-    return f"Since the first step of the {box_of(found)} {said(first)}{more}."
+    first = autopsy.standing[0]
+    more = f" (and {len(autopsy.standing) - 1} more)" if len(autopsy.standing) > 1 else ""
+    return f"Since the first step of the {box_of(autopsy)} {said(first)}{more}."
 
 
-def earlier(found: Autopsy, *, most: int = 6) -> str:
+def earlier(autopsy: Autopsy, *, most: int = 6) -> str:
     """Return one sentence on steps out of range that came to nothing, or an empty string."""
-    if not found.earlier:
+    if not autopsy.earlier:
         return ""
-    steps = ", ".join(map(str, found.earlier[-most:]))
-    return f"Out of range before, and back within a few steps: {plural(len(found.earlier), 'step')}, the last {steps}."
+    steps = ", ".join(map(str, autopsy.earlier[-most:]))
+    return f"Out of range before, and back within a few steps: {plural(len(autopsy.earlier), 'step')}, the last {steps}."
 
 
-def afterwards(found: Autopsy) -> Iterator[str]:
+def afterwards(autopsy: Autopsy) -> Iterator[str]:
     """Yield what became of each kind of number."""
     groups: dict[str, list[Return]] = {}
-    for return_ in found.returns:
+    for return_ in autopsy.returns:
         groups.setdefault(return_.kind, []).append(return_)
     for kind, members in groups.items():
         yield f"{NAMES[kind]}: {_single(members[0]) if len(members) == 1 and not members[0].name else _many(members)}"
 
 
-def _single(each: Return) -> str:
-    if each.seen_until is None:
+def _single(return_: Return) -> str:
+    if return_.seen_until is None:
         return "nothing is recorded after the event"
-    return f"not back by step {each.seen_until}" if each.step is None else f"back from step {each.step} on"
+    return f"not back by step {return_.seen_until}" if return_.step is None else f"back from step {return_.step} on"
 
 
 def _many(members: Sequence[Return], *, most: int = 3) -> str:
@@ -94,9 +96,9 @@ def finding(each: Finding) -> str:
     return f"{each.severity} {each.code}{where} {each.message}"
 
 
-def others(found: Autopsy, *, most: int = 8) -> str:
+def others(autopsy: Autopsy, *, most: int = 8) -> str:
     """Return the other events of the run, or an empty string."""
-    events: list[EventName] = [other for other in found.others if "last" not in other.triggers or len(other.triggers) > 2]
+    events: list[EventName] = [other for other in autopsy.others if "last" not in other.triggers or len(other.triggers) > 2]
     if not events:
         return ""
     named = [f"{event.event_step} ({', '.join(event_triggers(event))})" for event in events]

@@ -18,37 +18,39 @@ LABEL = 32  # columns of a label at most
 ENDS = 12  # columns for the last value
 
 
-def render(found: Autopsy, view: View) -> str:
+def render(autopsy: Autopsy, view: View) -> str:
     """Return the whole, each part under its heading."""
     width = min(WIDEST, max(NARROWEST, view.width or UNSEEN))
-    parts = [_head(found, view, width), _timeline(found, view, width), _story(found, view, width)]
-    if found.returns:
-        parts.append(_part("Afterwards", afterwards(found), view, width))
-    parts += [_judged(found, view, width), [line for text in (others(found),) if text for line in fit(text, width)]]
+    parts = [_head(autopsy, view, width), _timeline(autopsy, view, width), _story(autopsy, view, width)]
+    if autopsy.returns:
+        parts.append(_part("Afterwards", afterwards(autopsy), view, width))
+    parts += [_judged(autopsy, view, width), [line for text in (others(autopsy),) if text for line in fit(text, width)]]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
-def _head(found: Autopsy, view: View, width: int) -> list[str]:
-    head = fit(shown(f"autopsy {found.subject}: {title(found)}", view), width)
-    return [*(paint(line, "bold", view) for line in head), *fit(shown(found.verdict, view), width)]
+def _head(autopsy: Autopsy, view: View, width: int) -> list[str]:
+    head = fit(shown(f"autopsy {autopsy.subject}: {title(autopsy)}", view), width)
+    return [*(paint(line, "bold", view) for line in head), *fit(shown(autopsy.verdict, view), width)]
 
 
 def _part(heading: str, texts: Iterator[str] | Sequence[str], view: View, width: int) -> list[str]:
     return [paint(heading, "bold", view), *(line for text in texts for line in paragraph(shown(text, view), width))]
 
 
-def _timeline(found: Autopsy, view: View, width: int) -> list[str]:
+def _timeline(autopsy: Autopsy, view: View, width: int) -> list[str]:
     """Return a row for each track, its last value behind it, and marks below the steps out of range."""
-    labels = [_label(track) for track in found.tracks]
+    labels = [_label(track) for track in autopsy.tracks]
     column = min(LABEL, width // 3, max((len(label) for label in labels), default=0))
     room = width - column - ENDS - 6
-    heading = f"{box_of(found).capitalize()}: steps {found.steps[0]} to {found.steps[-1]}, {plural(found.tensors, 'tensor')}"
+    heading = (
+        f"{box_of(autopsy).capitalize()}: steps {autopsy.steps[0]} to {autopsy.steps[-1]}, {plural(autopsy.tensors, 'tensor')}"
+    )
     lines = [paint(heading, "bold", view)]
-    for track, label in zip(found.tracks, labels, strict=True):
+    for track, label in zip(autopsy.tracks, labels, strict=True):
         short = label if len(label) <= column else f"..{label[-column + 2 :]}"
         drawn = sparkline(track.values, width=room, unicode=view.unicode)
         lines.append(f"  {pad(shown(short, view), column)}  {drawn}  {_end(track.values)}".rstrip())
-        if marks := _marks(track, found.steps, room):
+        if marks := _marks(track, autopsy.steps, room):
             lines.append(" " * (column + 4) + paint(marks, "sev1", view))
     return lines
 
@@ -71,27 +73,27 @@ def _marks(track: Track, steps: Sequence[int], width: int) -> str:
     return "".join(line).rstrip()
 
 
-def _story(found: Autopsy, view: View, width: int) -> list[str]:
+def _story(autopsy: Autopsy, view: View, width: int) -> list[str]:
     """Return step by step what left its range, then what does not belong to it."""
     lines = []
-    for moment in found.moments:
+    for moment in autopsy.moments:
         for place, text in enumerate(lines_of(moment, verbose=view.verbose)):
             first = f"{moment.step if place == 0 else '':>8}  "
             lines += paragraph(shown(text, view), width, first=first, indent="")
-    lines += [line for text in (standing(found), earlier(found)) if text for line in paragraph(shown(text, view), width)]
+    lines += [line for text in (standing(autopsy), earlier(autopsy)) if text for line in paragraph(shown(text, view), width)]
     return [paint("What left its range", "bold", view), *lines] if lines else []
 
 
-def _judged(found: Autopsy, view: View, width: int) -> list[str]:
+def _judged(autopsy: Autopsy, view: View, width: int) -> list[str]:
     """Return the findings of triage in these steps, and the causes it sees behind them."""
-    if not found.findings:
+    if not autopsy.findings:
         return [paint("Triage finds nothing in these steps", "bold", view)]
     lines = [paint("Triage finds in these steps", "bold", view)]
-    for each in found.findings if view.verbose else found.findings[:5]:
+    for each in autopsy.findings if view.verbose else autopsy.findings[:5]:
         lines += [paint(line, each.severity, view) for line in paragraph(shown(finding(each), view), width)]
-    if len(found.findings) > 5 and not view.verbose:
-        lines.append(f"  and {len(found.findings) - 5} more")
-    for each_cause in found.diagnoses[:3]:
+    if len(autopsy.findings) > 5 and not view.verbose:
+        lines.append(f"  and {len(autopsy.findings) - 5} more")
+    for each_cause in autopsy.diagnoses[:3]:
         text = f"{each_cause.title.rstrip('.')} ({likelihood(each_cause.confidence)}). {each_cause.knob}"
         lines += paragraph(shown(text, view), width, first="cause: ")
     return lines

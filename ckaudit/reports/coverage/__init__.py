@@ -15,7 +15,7 @@ FORMATS: dict[str, str] = {
 }
 
 
-def render(found: "Coverage", format: str, view: View = PLAIN) -> str:  # noqa: A002  what the option is called
-    """Return `found` drawn in one of `FORMATS`, ending in a newline."""
-    text: str = import_module(FORMATS[format]).render(found, view)
+def render(coverage: "Coverage", format: str, view: View = PLAIN) -> str:  # noqa: A002  what the option is called
+    """Return `coverage` drawn in one of `FORMATS`, ending in a newline."""
+    text: str = import_module(FORMATS[format]).render(coverage, view)
     return text

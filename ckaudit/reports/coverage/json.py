@@ -39,13 +39,13 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     nice: Counted
 
 
-def render(found: Coverage, view: View) -> str:  # noqa: ARG001  a program gets everything
+def render(coverage: Coverage, view: View) -> str:  # noqa: ARG001  a program gets everything
     """Return the whole, with the counts by level."""
-    whole: dict[str, Any] = msgspec.to_builtins(found)
-    counts = Counts(**{level: _counted(found, level) for level in RANKS})
+    whole: dict[str, Any] = msgspec.to_builtins(coverage)
+    counts = Counts(**{level: _counted(coverage, level) for level in RANKS})
     rows = whole.pop("rows")
     return dumps({"schema_version": VERSION, "tool": f"ckaudit {__version__}", **whole, "counts": counts, "rows": rows})
 
 
-def _counted(found: Coverage, level: Importance) -> Counted:
-    return Counted(recorded=len(found.of(level)) - len(found.missing(level)), of=len(found.of(level)))
+def _counted(coverage: Coverage, level: Importance) -> Counted:
+    return Counted(recorded=len(coverage.of(level)) - len(coverage.missing(level)), of=len(coverage.of(level)))

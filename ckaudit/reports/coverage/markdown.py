@@ -24,44 +24,44 @@ from ckaudit.reports.markdown_text import text as foreign_text
 from ckaudit.reports.view import View
 
 
-def render(found: Coverage, view: View) -> str:
+def render(coverage: Coverage, view: View) -> str:
     """Return what to log next, counts, tables, and what has no line."""
-    about = f"scale {found.scale} ({found.scale_reason}), stage {found.stage} ({found.stage_reason})"
-    counts = [f"{level} {len(found.of(level)) - len(found.missing(level))} of {len(found.of(level))}" for level in RANKS]
+    about = f"scale {coverage.scale} ({coverage.scale_reason}), stage {coverage.stage} ({coverage.stage_reason})"
+    counts = [f"{level} {len(coverage.of(level)) - len(coverage.missing(level))} of {len(coverage.of(level))}" for level in RANKS]
     blocks = [
         f"### ckaudit coverage: {', '.join(counts)} recorded",
-        text(headline(found, most=None)),
-        *(["\n".join(["```text", visible(whole_command(found)), "```"])] if found.part_of else []),
-        text(levels_sentence(found)) + ".",
+        text(headline(coverage, most=None)),
+        *(["\n".join(["```text", visible(whole_command(coverage)), "```"])] if coverage.part_of else []),
+        text(levels_sentence(coverage)) + ".",
     ]
-    blocks.append(foreign_text(f"{found.subject}: {about}"))
+    blocks.append(foreign_text(f"{coverage.subject}: {about}"))
     blocks += [
         foreign_text(f"Note: {note}")
-        for note in found.notes
+        for note in coverage.notes
         if view.verbose or "ckaudit validate says" in note or "cut off" in note
     ]
-    if view.verbose and (recorded := [row.name for row in found.rows if row.recorded]):
+    if view.verbose and (recorded := [row.name for row in coverage.rows if row.recorded]):
         blocks.append(f"Recorded: {', '.join(map(code, recorded))}")
-    if found.part_of:
+    if coverage.part_of:
         return "\n\n".join(blocks) + "\n"
-    if found.remedies:
+    if coverage.remedies:
         blocks.append("### What to record next, the most telling first")
-    if sentence := over_sentence(found):
+    if sentence := over_sentence(coverage):
         blocks.append(sentence)
-    blocks += [_step(place, remedy, found) for place, remedy in enumerate(found.remedies, start=1)]
-    return "\n\n".join([*blocks, *_without_a_line(found)]) + "\n"
+    blocks += [_step(place, remedy, coverage) for place, remedy in enumerate(coverage.remedies, start=1)]
+    return "\n\n".join([*blocks, *_without_a_line(coverage)]) + "\n"
 
 
-def _step(place: int, remedy: Remedy, found: Coverage) -> str:
+def _step(place: int, remedy: Remedy, coverage: Coverage) -> str:
     """Return why this comes here, lines that can be copied, where they go, and the table of what they record."""
-    waited = {name for each in found.waiting for name in each.needs}
+    waited = {name for each in coverage.waiting for name in each.needs}
     lines = [f"{line.code}  # {said_of(line, most=None)}" if line.when else line.code for line in remedy.lines]
     table = [
         "| | not recorded | what it is | lets judge | read by |",
         "|---|---|---|---|---|",
-        *(_line(row, waited) for row in rows_of(remedy, found)),
+        *(_line(row, waited) for row in rows_of(remedy, coverage)),
     ]
-    blocks = [f"#### {text(title_of(place, remedy, found, most=None))}"]
+    blocks = [f"#### {text(title_of(place, remedy, coverage, most=None))}"]
     blocks.append(text(remedy.where))
     blocks += ["\n".join(["```text", *map(visible, lines), "```"])] if lines else []
     blocks += [text(remedy.besides)] if remedy.besides else []
@@ -78,19 +78,19 @@ def _line(row: Row, waited: set[str]) -> str:
     return f"| {row.level} | {', '.join(map(code, names))} | {text(said)} | {' | '.join(readers)} |"
 
 
-def _without_a_line(found: Coverage) -> Iterator[str]:
+def _without_a_line(coverage: Coverage) -> Iterator[str]:
     """Yield what is missing though no line is, and what is not asked for, each with the reason."""
     titles = ("Judged with several of these together:", "Not judged, and no line above changes that:")
-    for title, rest in zip(titles, leftover(found), strict=True):
+    for title, rest in zip(titles, leftover(coverage), strict=True):
         if rest:
             yield "\n".join([title, "", *(f"- {text(each)}" for each in rest)])
-    if found.young:
-        said = [young_sentence(each).removeprefix(f"{each.name}: ") for each in found.young]
-        lines = [f"- {code(each.name)}: {text(detail)}" for each, detail in zip(found.young, said, strict=True)]
+    if coverage.young:
+        said = [young_sentence(each).removeprefix(f"{each.name}: ") for each in coverage.young]
+        lines = [f"- {code(each.name)}: {text(detail)}" for each, detail in zip(coverage.young, said, strict=True)]
         yield "\n".join(["Not judged yet, for too few points:", "", *lines])
-    if rows := [row for row in found.rows if row.unusable and not row.not_applicable]:
+    if rows := [row for row in coverage.rows if row.unusable and not row.not_applicable]:
         yield "\n".join(["Not computed, though what it is made of is recorded:", "", *(_item(row, row.unusable) for row in rows)])
-    if rows := [row for row in found.rows if row.not_applicable and not row.recorded]:
+    if rows := [row for row in coverage.rows if row.not_applicable and not row.recorded]:
         yield "\n".join(["Not asked for:", "", *(_item(row, row.not_applicable) for row in rows)])
 
 

@@ -16,62 +16,64 @@ HAVE = {"must": "that it must have", "should": "that it should have", "nice": "n
 MORE = "-v tells all of it; ckaudit explain NAME says what a name means."
 
 
-def headline(found: Coverage, *, most: int | None = 3) -> str:
+def headline(coverage: Coverage, *, most: int | None = 3) -> str:
     """Return how many rules cannot judge, and what helps most; `most` names at most of those that are told by name."""
-    if found.part_of:
-        return part_sentence(found)
-    if found.waiting:
-        text = f"{len(found.waiting)} of {plural(found.checks, 'check')} cannot judge this run, for want of numbers"
-        best, freed = _best(found)
-        which = f"{freed} of them" if freed < len(found.waiting) else "it" if freed == 1 else "them"
+    if coverage.part_of:
+        return part_sentence(coverage)
+    if coverage.waiting:
+        text = f"{len(coverage.waiting)} of {plural(coverage.checks, 'check')} cannot judge this run, for want of numbers"
+        best, freed = _best(coverage)
+        which = f"{freed} of them" if freed < len(coverage.waiting) else "it" if freed == 1 else "them"
         return f"{text}; number {best} below lets {which}." if freed else f"{text}; what follows brings them."
-    if found.young:
-        judged = f"{found.checks - len(found.young)} of {found.checks} checks can judge this run"
-        return f"{judged}; too few points yet for {first_of([each.name for each in found.young], most=most)}."
-    if found.remedies and found.remedies[0].readers:
-        readers = first_of([_name(reader) for reader in found.remedies[0].readers], most=most)
+    if coverage.young:
+        judged = f"{coverage.checks - len(coverage.young)} of {coverage.checks} checks can judge this run"
+        return f"{judged}; too few points yet for {first_of([each.name for each in coverage.young], most=most)}."
+    if coverage.remedies and coverage.remedies[0].readers:
+        readers = first_of([_name(reader) for reader in coverage.remedies[0].readers], most=most)
         return f"Every check has the numbers that it needs; number 1 below adds evidence for {readers}."
-    if found.remedies:
+    if coverage.remedies:
         return "Every check has the numbers that it needs. What follows is for those who read the run, the most needed first."
     return "Nothing that a run like this needs is missing."
 
 
-def part_sentence(found: Coverage) -> str:
+def part_sentence(coverage: Coverage) -> str:
     """Return that only one file of a run was looked at."""
-    what = "These are the scalars" if "scalars.jsonl" in found.subject else "This is one checkpoint"
+    what = "These are the scalars" if "scalars.jsonl" in coverage.subject else "This is one checkpoint"
     return f"{what} of a run; name its folder, for what is missing here may stand there:"
 
 
-def whole_command(found: Coverage) -> str:
+def whole_command(coverage: Coverage) -> str:
     """Return the command that looks at the whole run."""
-    return f"ckaudit coverage {quote(found.part_of)}"
+    return f"ckaudit coverage {quote(coverage.part_of)}"
 
 
-def levels_sentence(found: Coverage) -> str:
+def levels_sentence(coverage: Coverage) -> str:
     """Return what the three levels mean."""
-    return LEVELS.format(scale=found.scale, stage=found.stage)
+    return LEVELS.format(scale=coverage.scale, stage=coverage.stage)
 
 
-def title_of(place: int, remedy: Remedy, found: Coverage, *, most: int | None = 6) -> str:
+def title_of(place: int, remedy: Remedy, coverage: Coverage, *, most: int | None = 6) -> str:
     """Return the number of a remedy and why it comes where it does: whom it lets judge or adds to, or who would read it."""
-    freed = [each.name for each in found.waiting if each.place == place]
+    freed = [each.name for each in coverage.waiting if each.place == place]
     if freed:
-        return f"{place}. Lets {plural(len(freed), 'check')} judge: {first_of(freed, most=most)}{_joined(place, found, '; with')}"
-    if joined := _joined(place, found, "With"):
+        return (
+            f"{place}. Lets {plural(len(freed), 'check')} judge: {first_of(freed, most=most)}{_joined(place, coverage, '; with')}"
+        )
+    if joined := _joined(place, coverage, "With"):
         return f"{place}. {joined}"
     if remedy.readers:
         return f"{place}. Adds evidence for {first_of([*map(_name, remedy.readers)], most=most)}"
-    levels = {row.name: row.level for row in found.rows}
+    levels = {row.name: row.level for row in coverage.rows}
     counts = Counter(levels[name] for name in remedy.names)
     told = ", ".join(f"{plural(counts[level], 'number')} {HAVE[level]}" for level in RANKS if counts[level])
     return f"{place}. For your own reading: {told}"
 
 
-def over_sentence(found: Coverage) -> str:
+def over_sentence(coverage: Coverage) -> str:
     """Return for which run the steps are meant, or an empty string where they are for this one."""
-    if not found.over:
+    if not coverage.over:
         return ""
-    if not any("--into " in remedy.code for remedy in found.remedies):
+    if not any("--into " in remedy.code for remedy in coverage.remedies):
         return "This run is over: the lines are for the next one."
     return "This run is over: lines of code are for the next one, commands with --into can still add to this one."
 
@@ -87,16 +89,16 @@ def side_sentence(row: Row) -> str:
     return f"is recorded, but not {', '.join(row.lacks)}: the lines above bring that"
 
 
-def rows_of(remedy: Remedy, found: Coverage) -> list[Row]:
+def rows_of(remedy: Remedy, coverage: Coverage) -> list[Row]:
     """Return what a remedy records, the most needed first, then in its own order."""
-    rows = [row for row in found.rows if row.name in remedy.names]
+    rows = [row for row in coverage.rows if row.name in remedy.names]
     return sorted(rows, key=lambda row: (RANKS.index(row.level), remedy.names.index(row.name)))
 
 
-def leftover(found: Coverage) -> tuple[list[str], list[str]]:
+def leftover(coverage: Coverage) -> tuple[list[str], list[str]]:
     """Return the checks that several remedies let judge together, each with their numbers, and those that none does."""
-    several = [each for each in found.waiting if each.place is None and each.places]
-    none = [each for each in found.waiting if not each.places]
+    several = [each for each in coverage.waiting if each.place is None and each.places]
+    none = [each for each in coverage.waiting if not each.places]
     joined = [f"{each.name}: numbers {' and '.join(map(str, each.places))}" for each in several]
     return joined, [f"{each.name}: {each.detail}" for each in none]
 
@@ -126,9 +128,9 @@ def first_of(names: Sequence[str], *, most: int | None = 3) -> str:
     return ", ".join(names[:most]) + more
 
 
-def _joined(place: int, found: Coverage, start: str) -> str:
+def _joined(place: int, coverage: Coverage, start: str) -> str:
     """Return whom a remedy lets judge together with those before it, or an empty string where it is not the last of them."""
-    several = [each for each in found.waiting if each.place is None and each.places and each.places[-1] == place]
+    several = [each for each in coverage.waiting if each.place is None and each.places and each.places[-1] == place]
     others = sorted({other for each in several for other in each.places} - {place})
     if not others:
         return ""
@@ -141,7 +143,7 @@ def _name(reader: str) -> str:
     return reader.rpartition(" ")[2]
 
 
-def _best(found: Coverage) -> tuple[int, int]:
+def _best(coverage: Coverage) -> tuple[int, int]:
     """Return the number of the remedy that lets most rules judge, and how many."""
-    freed = {place: sum(each.place == place for each in found.waiting) for place in range(1, len(found.remedies) + 1)}
+    freed = {place: sum(each.place == place for each in coverage.waiting) for place in range(1, len(coverage.remedies) + 1)}
     return max(freed.items(), key=lambda pair: pair[1], default=(0, 0))

@@ -31,23 +31,23 @@ WORTH_SAYING = ("cut off", "left out, because no common name", "could also be", 
 COLOURS: dict[Importance, str] = {"must": "sev1", "should": "sev2", "nice": "note"}
 
 
-def render(found: Coverage, view: View) -> str:
+def render(coverage: Coverage, view: View) -> str:
     """Return how many rules wait, counts, then what to write or run: musts in full, names of the rest."""
     width = min(WIDEST, max(NARROWEST, view.width or UNSEEN))
     missing = [
-        _advice(found, view, width),
-        *_remedies(found, view, width),
-        _factless(found, view, width),
-        _young(found, view, width),
-        _unusable(found, view, width),
-        _foreign(found, view, width),
+        _advice(coverage, view, width),
+        *_remedies(coverage, view, width),
+        _factless(coverage, view, width),
+        _young(coverage, view, width),
+        _unusable(coverage, view, width),
+        _foreign(coverage, view, width),
     ]
     parts = [
-        _head(found, view, width),
-        _bars(found, view, width),
-        _notes(found, view, width),
-        _recorded(found, view, width) if view.verbose else [],
-        *([] if found.part_of else missing),
+        _head(coverage, view, width),
+        _bars(coverage, view, width),
+        _notes(coverage, view, width),
+        _recorded(coverage, view, width) if view.verbose else [],
+        *([] if coverage.part_of else missing),
         [] if view.verbose else fit(MORE, width),
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
@@ -67,23 +67,23 @@ def _title(text: str, view: View, width: int) -> list[str]:
     return [paint(line, "bold", view) for line in fit(shown(text, view), width)]
 
 
-def _head(found: Coverage, view: View, width: int) -> list[str]:
-    about = f"scale {found.scale} ({found.scale_reason}), stage {found.stage} ({found.stage_reason})"
+def _head(coverage: Coverage, view: View, width: int) -> list[str]:
+    about = f"scale {coverage.scale} ({coverage.scale_reason}), stage {coverage.stage} ({coverage.stage_reason})"
     dim = [paint(line, "dim", view) for line in fit(shown(about, view), width)]
-    said = _title(headline(found, most=_most(3, view)), view, width)
-    command = ["    " + shown(whole_command(found), view)] if found.part_of else []
-    return [*_title(f"coverage {found.subject}", view, width), *dim, *said, *command]
+    said = _title(headline(coverage, most=_most(3, view)), view, width)
+    command = ["    " + shown(whole_command(coverage), view)] if coverage.part_of else []
+    return [*_title(f"coverage {coverage.subject}", view, width), *dim, *said, *command]
 
 
-def _bars(found: Coverage, view: View, width: int) -> list[str]:
-    said = [paint(line, "dim", view) for line in fit(levels_sentence(found), width)]
-    return [*(_bar(found, level, view, width) for level in RANKS), *said]
+def _bars(coverage: Coverage, view: View, width: int) -> list[str]:
+    said = [paint(line, "dim", view) for line in fit(levels_sentence(coverage), width)]
+    return [*(_bar(coverage, level, view, width) for level in RANKS), *said]
 
 
-def _bar(found: Coverage, level: Importance, view: View, width: int) -> str:
+def _bar(coverage: Coverage, level: Importance, view: View, width: int) -> str:
     """Return how much of a level was recorded, as a bar and in numbers."""
-    total = len(found.of(level))
-    done = total - len(found.missing(level))
+    total = len(coverage.of(level))
+    done = total - len(coverage.missing(level))
     room = min(40, width - 28)
     filled = done * room // total if total else room
     full, empty = ("█", "░") if view.unicode else ("#", ".")
@@ -91,9 +91,9 @@ def _bar(found: Coverage, level: Importance, view: View, width: int) -> str:
     return f"{level:<6}  {drawn}  {done} of {total} recorded"
 
 
-def _notes(found: Coverage, view: View, width: int) -> list[str]:
+def _notes(coverage: Coverage, view: View, width: int) -> list[str]:
     """Return what was wrong with the files and which columns were left out; everything, where everything is asked for."""
-    told = [note for note in found.notes if view.verbose or any(word in note for word in WORTH_SAYING)]
+    told = [note for note in coverage.notes if view.verbose or any(word in note for word in WORTH_SAYING)]
     lines = [line for note in told for line in paragraph(shown(note, view), width, first="note: ", indent="")]
     if any(note.startswith("left out, because no common name") for note in told):
         hint = "hint: --map NAME=COLUMN reads one of them, as in --map val_loss=COLUMN or --map microbench_score/hellaswag=COLUMN"
@@ -101,31 +101,31 @@ def _notes(found: Coverage, view: View, width: int) -> list[str]:
     return lines
 
 
-def _recorded(found: Coverage, view: View, width: int) -> list[str]:
+def _recorded(coverage: Coverage, view: View, width: int) -> list[str]:
     """Return what is there, by level."""
     lines = [paint("Recorded", "bold", view)]
     for level in RANKS:
-        if names := [row.name for row in found.of(level) if row.recorded]:
+        if names := [row.name for row in coverage.of(level) if row.recorded]:
             lines += paragraph(", ".join(names), width, first=f"{level:<6}  ")
     return lines if len(lines) > 1 else []
 
 
-def _advice(found: Coverage, view: View, width: int) -> list[str]:
+def _advice(coverage: Coverage, view: View, width: int) -> list[str]:
     """Return the heading of the lines, and for which run they are meant."""
-    if not found.remedies:
+    if not coverage.remedies:
         return []
     lines = _title("What to record next, the most telling first", view, width)
-    return lines + (paragraph(sentence, width) if (sentence := over_sentence(found)) else [])
+    return lines + (paragraph(sentence, width) if (sentence := over_sentence(coverage)) else [])
 
 
-def _remedies(found: Coverage, view: View, width: int) -> Iterator[list[str]]:
+def _remedies(coverage: Coverage, view: View, width: int) -> Iterator[list[str]]:
     """Yield a block for each remedy."""
-    for place, remedy in enumerate(found.remedies, start=1):
-        title = title_of(place, remedy, found, most=_most(6, view))
-        yield [*_title(title, view, width), *_remedy(remedy, found, view, width)]
+    for place, remedy in enumerate(coverage.remedies, start=1):
+        title = title_of(place, remedy, coverage, most=_most(6, view))
+        yield [*_title(title, view, width), *_remedy(remedy, coverage, view, width)]
 
 
-def _remedy(remedy: Remedy, found: Coverage, view: View, width: int) -> Iterator[str]:
+def _remedy(remedy: Remedy, coverage: Coverage, view: View, width: int) -> Iterator[str]:
     """Yield where the lines go, the lines, unbroken so that they can be copied, and what they record."""
     yield from paragraph(shown(remedy.where, view), width)
     for line in remedy.lines:
@@ -134,8 +134,8 @@ def _remedy(remedy: Remedy, found: Coverage, view: View, width: int) -> Iterator
         yield "    " + shown(line.code, view)
     if remedy.besides:
         yield from paragraph(shown(remedy.besides, view), width)
-    rows = rows_of(remedy, found)
-    waited = {name for each in found.waiting for name in each.needs}
+    rows = rows_of(remedy, coverage)
+    waited = {name for each in coverage.waiting for name in each.needs}
     named = [row for row in rows if not full(row, view)] if len(rows) > FEW else []
     for row in rows:
         if row not in named:
@@ -173,37 +173,37 @@ def _sides(row: Row) -> list[tuple[str, tuple[str, ...]]]:
     return [*readers, ("comes with", () if row.recorded else row.lacks), ("there is", row.beside)]
 
 
-def _factless(found: Coverage, view: View, width: int) -> list[str]:
+def _factless(coverage: Coverage, view: View, width: int) -> list[str]:
     """Return the checks that wait for what no single line above brings."""
     lines: list[str] = []
     titles = ("Judged with several of these together", "Not judged, and no line above changes that")
-    for title, rest in zip(titles, leftover(found), strict=True):
+    for title, rest in zip(titles, leftover(coverage), strict=True):
         if rest:
             lines += _title(title, view, width) + [line for text in rest for line in paragraph(shown(text, view), width)]
     return lines
 
 
-def _young(found: Coverage, view: View, width: int) -> list[str]:
+def _young(coverage: Coverage, view: View, width: int) -> list[str]:
     """Return the checks that have too few numbers so far; no line helps."""
-    if not found.young:
+    if not coverage.young:
         return []
     lines = _title("Not judged yet, for too few points", view, width)
-    return lines + [line for each in found.young for line in paragraph(young_sentence(each), width)]
+    return lines + [line for each in coverage.young for line in paragraph(young_sentence(each), width)]
 
 
-def _unusable(found: Coverage, view: View, width: int) -> list[str]:
+def _unusable(coverage: Coverage, view: View, width: int) -> list[str]:
     """Return what has all its inputs and no value, with the reason; no line records it."""
-    rows = [row for row in found.rows if row.unusable and not row.not_applicable]
+    rows = [row for row in coverage.rows if row.unusable and not row.not_applicable]
     if not rows:
         return []
     lines = [paint(line, "bold", view) for line in fit("Not computed, though what it is made of is recorded", width)]
     return lines + [line for row in rows for line in paragraph(f"{row.name}: {row.unusable}", width)]
 
 
-def _foreign(found: Coverage, view: View, width: int) -> list[str]:
+def _foreign(coverage: Coverage, view: View, width: int) -> list[str]:
     """Return what makes no sense for this run, by reason; the first names of many, unless everything is asked for."""
     reasons: dict[str, list[str]] = {}
-    for row in found.rows:
+    for row in coverage.rows:
         if row.not_applicable and not row.recorded:
             reasons.setdefault(row.not_applicable, []).append(row.name)
     if not reasons:

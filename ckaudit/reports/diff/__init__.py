@@ -17,12 +17,12 @@ AS_REPORT = ("sarif", "junit", "github")
 FORMATS: tuple[str, ...] = (*OWN, *AS_REPORT)
 
 
-def render(found: "Comparison", format: str, view: View = PLAIN) -> str:  # noqa: A002  what the option is called
-    """Return `found` drawn in one of `FORMATS`, ending in a newline."""
+def render(comparison: "Comparison", format: str, view: View = PLAIN) -> str:  # noqa: A002  what the option is called
+    """Return `comparison` drawn in one of `FORMATS`, ending in a newline."""
     if format in OWN:
-        text: str = import_module(OWN[format]).render(found, view)
+        text: str = import_module(OWN[format]).render(comparison, view)
         return text
     from ckaudit import reports
     from ckaudit.reports.diff.report import report_of
 
-    return reports.render(report_of(found), format, view)
+    return reports.render(report_of(comparison), format, view)

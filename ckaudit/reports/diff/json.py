@@ -5,6 +5,6 @@ from ckaudit.reports.json import dumps
 from ckaudit.reports.view import PLAIN, View
 
 
-def render(found: Comparison, view: View = PLAIN) -> str:  # noqa: ARG001  a program gets everything
-    """Return `found` as indented JSON; equal comparisons give equal bytes."""
-    return dumps(found)
+def render(comparison: Comparison, view: View = PLAIN) -> str:  # noqa: ARG001  a program gets everything
+    """Return `comparison` as indented JSON; equal comparisons give equal bytes."""
+    return dumps(comparison)

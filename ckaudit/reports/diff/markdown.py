@@ -12,29 +12,31 @@ from ckaudit.reports.markdown_text import code, text
 from ckaudit.reports.view import PLAIN, View
 
 
-def render(found: Comparison, view: View = PLAIN) -> str:
-    """Return `found` as GitHub-flavoured Markdown."""
-    blocks = [f"### ckaudit {text(found.command)}: **{say.badge(found)}** {text(say.headline(found, *found.subjects[:2]))}"]
-    if found.gate and found.gate.reasons:
-        blocks.append("\n".join(f"- {text(reason)}" for reason in found.gate.reasons))
-    if len(found.pairs) == 1:
-        blocks += _pair(found.pairs[0], view)
+def render(comparison: Comparison, view: View = PLAIN) -> str:
+    """Return `comparison` as GitHub-flavoured Markdown."""
+    blocks = [
+        f"### ckaudit {text(comparison.command)}: **{say.badge(comparison)}** {text(say.headline(comparison, *comparison.subjects[:2]))}"
+    ]
+    if comparison.gate and comparison.gate.reasons:
+        blocks.append("\n".join(f"- {text(reason)}" for reason in comparison.gate.reasons))
+    if len(comparison.pairs) == 1:
+        blocks += _pair(comparison.pairs[0], view)
     else:
-        blocks.append("\n".join(_many(found)))
-        blocks += [_folded_pair(pair, view) for pair in found.pairs]
-    blocks += ["\n".join(f"- {text(note)}" for note in found.notes)] if found.notes else []
-    blocks.append("\n".join(f"<sub>{line}</sub>" for line in _footer(found)))
+        blocks.append("\n".join(_many(comparison)))
+        blocks += [_folded_pair(pair, view) for pair in comparison.pairs]
+    blocks += ["\n".join(f"- {text(note)}" for note in comparison.notes)] if comparison.notes else []
+    blocks.append("\n".join(f"<sub>{line}</sub>" for line in _footer(comparison)))
     return "\n\n".join(blocks) + "\n"
 
 
-def _many(found: Comparison) -> Iterator[str]:
+def _many(comparison: Comparison) -> Iterator[str]:
     """Yield one table of all subjects."""
-    yield f"| | {' | '.join(code(name) for name in found.subjects)} |"
-    yield "|---|" + "---:|" * len(found.subjects)
-    for name, *cells in rows_of(found):
+    yield f"| | {' | '.join(code(name) for name in comparison.subjects)} |"
+    yield "|---|" + "---:|" * len(comparison.subjects)
+    for name, *cells in rows_of(comparison):
         yield f"| {text(name)} | {' | '.join(text(cell) for cell in cells)} |"
     yield ""
-    yield f"<sub>{text(GATE_LEGEND if found.gate else LEGEND)}</sub>"
+    yield f"<sub>{text(GATE_LEGEND if comparison.gate else LEGEND)}</sub>"
 
 
 def _folded_pair(pair: Pair, view: View) -> str:
@@ -98,8 +100,8 @@ def _propagation(pair: Pair) -> list[str]:
     return [f"step {each.step}: {text(say.place(each))} {code(say.numbers(each))}" for each in pair.propagation]
 
 
-def _ill(each: Finding) -> str:
-    return f"{each.severity} {code(each.code)} {text(each.message)}"
+def _ill(finding: Finding) -> str:
+    return f"{finding.severity} {code(finding.code)} {text(finding.message)}"
 
 
 def _fold(title: str, lines: list[str], view: View) -> str:
@@ -109,9 +111,11 @@ def _fold(title: str, lines: list[str], view: View) -> str:
     return "\n".join([f"<details><summary>{title}</summary>", "", *(f"- {line}" for line in kept), *more, "", "</details>"])
 
 
-def _footer(found: Comparison) -> Iterator[str]:
-    yield text(f"{words.plural(len(found.subjects), 'subject')}: {say.how(found, words.plural(found.files, 'file'))}")
-    if found.gate:
-        yield f"counts: {text(say.also(found.gate.counts))}" + (
-            f"; policy {text(found.gate.policy)}" if found.gate.policy else ""
+def _footer(comparison: Comparison) -> Iterator[str]:
+    yield text(
+        f"{words.plural(len(comparison.subjects), 'subject')}: {say.how(comparison, words.plural(comparison.files, 'file'))}"
+    )
+    if comparison.gate:
+        yield f"counts: {text(say.also(comparison.gate.counts))}" + (
+            f"; policy {text(comparison.gate.policy)}" if comparison.gate.policy else ""
         )

@@ -73,17 +73,17 @@ def _unlike(pair: Pair, view: View, width: int) -> list[str]:
     return [paint("Not alike", "bold", view), *_kept(lines, len(ranked), view)]
 
 
-def _difference(each: Unlike, pair: Pair, view: View, width: int) -> Iterator[str]:
+def _difference(unlike: Unlike, pair: Pair, view: View, width: int) -> Iterator[str]:
     """Yield one difference: with both sides, or where it leaves questions open with what it means for them."""
-    open_ones = say.voids(each, pair, limit=None if view.verbose else say.LISTED)
+    open_ones = say.voids(unlike, pair, limit=None if view.verbose else say.LISTED)
     if open_ones:
-        yield from (paint(line, "sev2", view) for line in paragraph(shown(say.meaning(each), view), width, first="! "))
+        yield from (paint(line, "sev2", view) for line in paragraph(shown(say.meaning(unlike), view), width, first="! "))
         text = f"no answer to: {open_ones}"
         yield from (paint(line, "dim", view) for line in paragraph(shown(text, view), width, indent="    "))
         return
-    yield from paragraph(shown(f"{each.name}: {say.sides(each, whole=view.verbose)}", view), width, first="- ")
+    yield from paragraph(shown(f"{unlike.name}: {say.sides(unlike, whole=view.verbose)}", view), width, first="- ")
     if view.verbose:
-        yield from (paint(line, "dim", view) for line in paragraph(shown(each.message, view), width, indent="    "))
+        yield from (paint(line, "dim", view) for line in paragraph(shown(unlike.message, view), width, indent="    "))
 
 
 def _questions(pair: Pair, view: View, width: int) -> list[str]:
@@ -142,10 +142,10 @@ def _parting(pair: Pair, view: View, width: int) -> list[str]:
     return [paint("What differs most" if first is None else "Where they part", "bold", view), *_kept(lines, len(after), view)]
 
 
-def _departure(each: Departure, first: str, view: View, width: int, *, whole: bool) -> list[str]:
+def _departure(departure: Departure, first: str, view: View, width: int, *, whole: bool) -> list[str]:
     """Return one departure: its sentence, or only the place and the numbers."""
-    numbers = say.numbers(each)
-    text = each.message if whole else say.place(each) + (f": {numbers}" if numbers else "")
+    numbers = say.numbers(departure)
+    text = departure.message if whole else say.place(departure) + (f": {numbers}" if numbers else "")
     return paragraph(shown(text, view), width, first=first)
 
 
@@ -170,22 +170,22 @@ def _health(pair: Pair, view: View, width: int) -> list[str]:
     return lines
 
 
-def _finding(each: Finding, title: str, view: View, width: int) -> list[str]:
-    when = words.interval(each)
-    text = f"{each.severity} {each.code} {each.name}" + (f", {when}" if when else "") + f": {each.message}"
+def _finding(finding: Finding, title: str, view: View, width: int) -> list[str]:
+    when = words.interval(finding)
+    text = f"{finding.severity} {finding.code} {finding.name}" + (f", {when}" if when else "") + f": {finding.message}"
     drawn = paragraph(shown(text, view), width, first=title)
-    drawn[0] = drawn[0].replace(each.severity, paint(each.severity, each.severity, view), 1)
+    drawn[0] = drawn[0].replace(finding.severity, paint(finding.severity, finding.severity, view), 1)
     return drawn
 
 
 def _open(pair: Pair, view: View, width: int) -> list[str]:
     """Return the questions without an answer, each with what is missing."""
-    found = say.unjudged(pair)
-    if not found:
+    answers = say.unjudged(pair)
+    if not answers:
         return []
-    title = f"No answer: {len(found)} of {words.plural(len(pair.answers), 'question')}"
+    title = f"No answer: {len(answers)} of {words.plural(len(pair.answers), 'question')}"
     groups: dict[str, list[str]] = {}
-    for each in found:
+    for each in answers:
         groups.setdefault(f"{say.WORDS[each.word]}: {say.missing(each, pair)}", []).append(say.spoken(each.question))
     lines = []
     for why, names in groups.items():

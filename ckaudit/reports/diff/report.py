@@ -12,31 +12,31 @@ from ckaudit.reports.diff import sentences as say
 BAD = ("worse", "different")
 
 
-def report_of(found: Comparison) -> Report:
+def report_of(comparison: Comparison) -> Report:
     """Return what a comparison says as findings and checks.
 
     A worse or different answer counts as its question's kind says, one that a gate excuses as a note.
     Questions that cannot be answered are checks that were skipped; a difference that leaves them so is a finding of its own.
     """
-    findings = sorted(_once(found, _findings(found)), key=lambda each: (SEVERITIES.index(each.severity), each.code))
+    findings = sorted(_once(comparison, _findings(comparison)), key=lambda each: (SEVERITIES.index(each.severity), each.code))
     return Report(
         schema_version=VERSION,
-        tool=found.tool,
-        command=found.command,
-        subject=" ".join(found.subjects),
-        verdict=found.verdict,
+        tool=comparison.tool,
+        command=comparison.command,
+        subject=" ".join(comparison.subjects),
+        verdict=comparison.verdict,
         severity=worst(findings),
         findings=findings,
-        checks=sorted(_checks(found, findings), key=lambda check: check.code),
-        notes=[*(found.gate.reasons if found.gate else ()), *found.notes],
-        files=found.files,
+        checks=sorted(_checks(comparison, findings), key=lambda check: check.code),
+        notes=[*(comparison.gate.reasons if comparison.gate else ()), *comparison.notes],
+        files=comparison.files,
     )
 
 
-def _findings(found: Comparison) -> Iterator[Finding]:
+def _findings(comparison: Comparison) -> Iterator[Finding]:
     """Yield what is worse, different or in the way of a comparison, pair by pair."""
-    for pair in found.pairs:
-        of = f"{pair.right} against {pair.left}: " if len(found.pairs) > 1 else ""
+    for pair in comparison.pairs:
+        of = f"{pair.right} against {pair.left}: " if len(comparison.pairs) > 1 else ""
         answered = [answer for answer in pair.answers if answer.word in BAD]
         for answer in answered:
             yield _answer(answer, pair, of)
@@ -48,9 +48,9 @@ def _findings(found: Comparison) -> Iterator[Finding]:
                 yield _finding(UNLIKE, of + each.message, severity, where=each.name, expected=each.left, found=each.right)
 
 
-def _once(found: Comparison, findings: Iterator[Finding]) -> list[Finding]:
+def _once(comparison: Comparison, findings: Iterator[Finding]) -> list[Finding]:
     """Return findings; of a gate with several good runs each kind once, and of a kind what counts before what does not."""
-    if found.gate is None:
+    if comparison.gate is None:
         return list(findings)
     kept: dict[str, Finding] = {}
     for finding in sorted(findings, key=lambda one: SEVERITIES.index(one.severity)):
@@ -90,10 +90,10 @@ def _finding(kind: Kind, message: str, severity: Severity, **fields: Any) -> Fin
     return Finding(code=kind.code, name=kind.name, severity=severity, message=message, help=kind.help, **fields)
 
 
-def _checks(found: Comparison, findings: list[Finding]) -> Iterator[Check]:
+def _checks(comparison: Comparison, findings: list[Finding]) -> Iterator[Check]:
     """Yield a check for each kind of question, and one for whether the runs can be compared."""
     answers: dict[str, list[Answer]] = {}
-    for pair in found.pairs:
+    for pair in comparison.pairs:
         for answer in pair.answers:
             answers.setdefault(kind_of(answer.question).code, []).append(answer)
     counts = {code: sum(finding.code == code for finding in findings) for code in {finding.code for finding in findings}}
@@ -102,7 +102,7 @@ def _checks(found: Comparison, findings: list[Finding]) -> Iterator[Check]:
     for kind in (PARTING, UNLIKE):
         if kind.code in counts:
             yield _made(kind, "failed", counts[kind.code])
-        elif kind is UNLIKE and found.pairs:
+        elif kind is UNLIKE and comparison.pairs:
             yield _made(kind, "passed", 0)
 
 

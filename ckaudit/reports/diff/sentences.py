@@ -84,14 +84,14 @@ def unjudged(pair: Pair) -> list[Answer]:
     return [answer for answer in pair.answers if answer.word in OPEN]
 
 
-def voided(each: Unlike, pair: Pair) -> list[str]:
+def voided(unlike: Unlike, pair: Pair) -> list[str]:
     """Return the questions that were asked and that a difference leaves without an answer."""
-    return [spoken(answer.question) for answer in pair.answers if answer.question in each.invalidates]
+    return [spoken(answer.question) for answer in pair.answers if answer.question in unlike.invalidates]
 
 
-def voids(each: Unlike, pair: Pair, *, limit: int | None = LISTED) -> str:
+def voids(unlike: Unlike, pair: Pair, *, limit: int | None = LISTED) -> str:
     """Return the same as a list, the first `limit` of them, or an empty string."""
-    names = voided(each, pair)
+    names = voided(unlike, pair)
     more = len(names) - len(names[:limit])
     return ", ".join(names[:limit]) + (f" and {more} more" if more else "")
 
@@ -104,22 +104,22 @@ def verdict(found: Comparison | Pair) -> str:
     )
 
 
-def headline(found: Comparison, left: str, right: str) -> str:
+def headline(comparison: Comparison, left: str, right: str) -> str:
     """Return the sentence beside the badge: of one pair its verdict, of several a count of words, of a gate its own.
 
     Args:
-        found: What was compared.
+        comparison: What was compared.
         left: What the reference is called there.
         right: What the other subject is called there.
     """
-    if found.gate is not None:
-        return found.verdict
-    if len(found.pairs) == 1:
-        told = verdict(found)
-        return f"{right} is {WORDS[found.word]} than {left}: {told}" if found.word in ("better", "worse") else told
-    counts = Counter(pair.word for pair in found.pairs)
+    if comparison.gate is not None:
+        return comparison.verdict
+    if len(comparison.pairs) == 1:
+        told = verdict(comparison)
+        return f"{right} is {WORDS[comparison.word]} than {left}: {told}" if comparison.word in ("better", "worse") else told
+    counts = Counter(pair.word for pair in comparison.pairs)
     told = ", ".join(f"{counts[word]} {WORDS[word]}" for word in GRAVEST if counts[word])
-    return f"{len(found.pairs)} against {left}: {told}"
+    return f"{len(comparison.pairs)} against {left}: {told}"
 
 
 def missing(answer: Answer, pair: Pair) -> str:
@@ -130,9 +130,9 @@ def missing(answer: Answer, pair: Pair) -> str:
     return answer.message.removeprefix(f"{WORDS[answer.word]}: ")
 
 
-def meaning(each: Unlike) -> str:
+def meaning(unlike: Unlike) -> str:
     """Return what a difference means, with its name and both sides where the sentence does not have them."""
-    return each.message if each.name in each.message else f"{each.name}: {sides(each)}; {each.message}"
+    return unlike.message if unlike.name in unlike.message else f"{unlike.name}: {sides(unlike)}; {unlike.message}"
 
 
 def farthest(pair: Pair) -> list[Drift]:
@@ -145,14 +145,14 @@ def farthest(pair: Pair) -> list[Drift]:
     return list(found.values())
 
 
-def _size(each: Drift) -> float:
+def _size(drift: Drift) -> float:
     """Return a distance as a number to rank by; one that is not finite is the farthest."""
-    return abs(each.value) if isinstance(each.value, int | float) else float("inf")
+    return abs(drift.value) if isinstance(drift.value, int | float) else float("inf")
 
 
-def sides(each: Unlike, *, whole: bool = False) -> str:
+def sides(unlike: Unlike, *, whole: bool = False) -> str:
     """Return what both say of it, cut where it is long unless the whole is asked for."""
-    return f"{_said(each.left, whole=whole)} | {_said(each.right, whole=whole)}"
+    return f"{_said(unlike.left, whole=whole)} | {_said(unlike.right, whole=whole)}"
 
 
 def _said(word: str | None, *, whole: bool) -> str:
@@ -169,29 +169,31 @@ def place(each: Departure | Drift) -> str:
     return f"{head} of {each.where}"
 
 
-def numbers(each: Departure) -> str:
+def numbers(departure: Departure) -> str:
     """Return both values of a departure and what noise explains, where it explains anything."""
-    if each.left is None and each.right is None:
+    if departure.left is None and departure.right is None:
         return ""
-    end = f" {unit(each.unit)}" if unit(each.unit) else ""
-    return f"{value(each.left)} | {value(each.right)}{end}" + (f", noise {value(each.band)}" if each.band else "")
+    end = f" {unit(departure.unit)}" if unit(departure.unit) else ""
+    return f"{value(departure.left)} | {value(departure.right)}{end}" + (
+        f", noise {value(departure.band)}" if departure.band else ""
+    )
 
 
-def labels(found: Comparison) -> list[str]:
+def labels(comparison: Comparison) -> list[str]:
     """Return a short name for each subject: A and B for two, else its number.
 
     >>> [f"[{number}]" for number in (1, 2)]
     ['[1]', '[2]']
     """
-    if len(found.subjects) == 2:
+    if len(comparison.subjects) == 2:
         return ["A", "B"]
-    return [f"[{place}]" for place in range(1, len(found.subjects) + 1)]
+    return [f"[{place}]" for place in range(1, len(comparison.subjects) + 1)]
 
 
-def questions(found: Comparison) -> list[Answer]:
+def questions(comparison: Comparison) -> list[Answer]:
     """Return each question that any pair puts, once, in the order of the catalogue, where it can with an answer in numbers."""
     asked: dict[str, Answer] = {}
-    for answer in (answer for pair in found.pairs for answer in pair.answers):
+    for answer in (answer for pair in comparison.pairs for answer in pair.answers):
         if answer.question not in asked or asked[answer.question].right is None:
             asked[answer.question] = answer
     return list(asked.values())
@@ -202,15 +204,15 @@ def answer_of(pair: Pair, question: str) -> Answer | None:
     return next((answer for answer in pair.answers if answer.question == question), None)
 
 
-def badge(found: Comparison) -> str:
+def badge(comparison: Comparison) -> str:
     """Return the word that sums it all up, in capitals."""
-    return GATE_WORDS[found.gate.outcome] if found.gate else WORDS[found.word].upper()
+    return GATE_WORDS[comparison.gate.outcome] if comparison.gate else WORDS[comparison.word].upper()
 
 
-def how(found: Comparison, read: str) -> str:
+def how(comparison: Comparison, read: str) -> str:
     """Return how it was compared: command, axis, files where they were counted, and the tool."""
-    by = "" if found.axis == "step" else f" by {found.axis}"
-    return ", ".join([found.command + by, *([f"{read} read"] if found.files else []), found.tool])
+    by = "" if comparison.axis == "step" else f" by {comparison.axis}"
+    return ", ".join([comparison.command + by, *([f"{read} read"] if comparison.files else []), comparison.tool])
 
 
 def also(names: Iterable[str]) -> str:

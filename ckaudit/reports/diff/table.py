@@ -42,24 +42,24 @@ def _cell(text: str, width: int, *, flush: bool) -> str:
     return " " * (width - columns(text)) + text if flush else pad(text, width)
 
 
-def many(found: Comparison, view: View, width: int) -> list[str]:
+def many(comparison: Comparison, view: View, width: int) -> list[str]:
     """Return a row for each question and a column for each subject, in blocks of as many columns as fit."""
-    rows = [["", *say.labels(found)], *rows_of(found)]
+    rows = [["", *say.labels(comparison)], *rows_of(comparison)]
     drawn = _blocks([[shown(cell, view) for cell in row] for row in rows], width - 2)
-    legend = LEGEND if found.gate is None else GATE_LEGEND
+    legend = LEGEND if comparison.gate is None else GATE_LEGEND
     title = paint("Questions", "bold", view)
     return [title, *(f"  {line}".rstrip() for line in drawn), *(paint(line, "dim", view) for line in paragraph(legend, width))]
 
 
-def rows_of(found: Comparison) -> list[list[str]]:
+def rows_of(comparison: Comparison) -> list[list[str]]:
     """Return the cells below the heads: the value of each subject with its sign, and first of all the whole."""
-    whole = [_sign(pair.word) + " " + say.WORDS[pair.word] for pair in found.pairs]
-    rows = [["all in all", *_placed(found, "", whole)]]
-    for question in say.questions(found):
-        answers = [say.answer_of(pair, question.question) for pair in found.pairs]
+    whole = [_sign(pair.word) + " " + say.WORDS[pair.word] for pair in comparison.pairs]
+    rows = [["all in all", *_placed(comparison, "", whole)]]
+    for question in say.questions(comparison):
+        answers = [say.answer_of(pair, question.question) for pair in comparison.pairs]
         unit = say.unit(question.unit)
         name = say.spoken(question.question) + (f", {unit}" if unit else "")
-        if found.gate is None:
+        if comparison.gate is None:
             reference = next((say.value(answer.left) for answer in answers if answer and answer.left is not None), "")
             cells = ["" if answer is None else _signed(answer, answer.right) for answer in answers]
             rows.append([name, reference, *cells])
@@ -70,9 +70,9 @@ def rows_of(found: Comparison) -> list[list[str]]:
     return rows
 
 
-def _placed(found: Comparison, reference: str, cells: list[str]) -> list[str]:
+def _placed(comparison: Comparison, reference: str, cells: list[str]) -> list[str]:
     """Return the cells of all pairs with that of the subject they share: the first, or of a gate the last."""
-    return [reference, *cells] if found.gate is None else [*cells, reference]
+    return [reference, *cells] if comparison.gate is None else [*cells, reference]
 
 
 def _signed(answer: Answer, value: Number | None) -> str:

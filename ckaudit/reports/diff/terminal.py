@@ -14,41 +14,41 @@ NARROWEST, WIDEST = 40, 120
 GATE_COLOURS = {"passed": "ok", "failed": "sev1", "incomparable": "sev2"}
 
 
-def render(found: Comparison, view: View = PLAIN) -> str:
+def render(comparison: Comparison, view: View = PLAIN) -> str:
     """Return the whole, a section each; `verbose` leaves nothing out."""
     width = min(WIDEST, max(NARROWEST, view.width or UNSEEN))
-    parts = [_head(found, view, width), _gate(found, view, width)]
-    if len(found.pairs) == 1:
-        parts += sections(found.pairs[0], view, width)
+    parts = [_head(comparison, view, width), _gate(comparison, view, width)]
+    if len(comparison.pairs) == 1:
+        parts += sections(comparison.pairs[0], view, width)
     else:
-        parts.append(many(found, view, width))
-        for index, pair in enumerate(found.pairs):
-            parts += _one_of_many(found, pair, index, view, width)
-    parts.append(told("Notes", found.notes, view, width))
+        parts.append(many(comparison, view, width))
+        for index, pair in enumerate(comparison.pairs):
+            parts += _one_of_many(comparison, pair, index, view, width)
+    parts.append(told("Notes", comparison.notes, view, width))
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
-def _head(found: Comparison, view: View, width: int) -> list[str]:
+def _head(comparison: Comparison, view: View, width: int) -> list[str]:
     """Return the badge with the verdict, then who is who, dimmed."""
-    word = badge(found)
-    colour = GATE_COLOURS[found.gate.outcome] if found.gate else COLOURS[found.word]
-    first, *rest = fit(shown(headline(found, *labels(found)[:2]), view), width - len(word) - 2)
+    word = badge(comparison)
+    colour = GATE_COLOURS[comparison.gate.outcome] if comparison.gate else COLOURS[comparison.word]
+    first, *rest = fit(shown(headline(comparison, *labels(comparison)[:2]), view), width - len(word) - 2)
     lines = [f"{paint(word, colour, view)}  {paint(first, 'bold', view)}"]
     lines += [" " * (len(word) + 2) + paint(line, "bold", view) for line in rest]
-    about = how(found, words.plural(found.files, "file"))
+    about = how(comparison, words.plural(comparison.files, "file"))
     named = [
         line
-        for label, name in zip(labels(found), found.subjects, strict=True)
+        for label, name in zip(labels(comparison), comparison.subjects, strict=True)
         for line in paragraph(shown(name, view), width, first=f"{label} ")
     ]
     return [*lines, *(paint(line, "dim", view) for line in (*named, *paragraph(shown(about, view), width)))]
 
 
-def _gate(found: Comparison, view: View, width: int) -> list[str]:
+def _gate(comparison: Comparison, view: View, width: int) -> list[str]:
     """Return why the gate did not open, and by which terms it judged."""
-    if found.gate is None:
+    if comparison.gate is None:
         return []
-    gate = found.gate
+    gate = comparison.gate
     lines = [line for reason in gate.reasons for line in paragraph(shown(reason, view), width, first="- ")]
     terms = f"counts: {', '.join(gate.counts)}"
     if gate.allowed:
@@ -60,10 +60,10 @@ def _gate(found: Comparison, view: View, width: int) -> list[str]:
     return [*title, *(paint(line, "dim", view) for line in paragraph(shown(terms, view), width))]
 
 
-def _one_of_many(found: Comparison, pair: Pair, index: int, view: View, width: int) -> list[list[str]]:
+def _one_of_many(comparison: Comparison, pair: Pair, index: int, view: View, width: int) -> list[list[str]]:
     """Return the sections of one pair among several: all of them where everything is asked for, else its verdict."""
-    left, right = (0, index + 1) if found.gate is None else (index, len(found.subjects) - 1)
-    names = labels(found)
+    left, right = (0, index + 1) if comparison.gate is None else (index, len(comparison.subjects) - 1)
+    names = labels(comparison)
     head = f"{names[right]} against {names[left]}: {WORDS[pair.word]}: "
     lines = paragraph(shown(verdict(pair), view), width, first=head, indent="")
     lines[0] = lines[0].replace(head, paint(head, "bold", view), 1)

@@ -15,7 +15,7 @@ FORMATS: dict[str, str] = {
 }
 
 
-def render(found: "Drop", format: str, view: View = PLAIN) -> str:  # noqa: A002  what the option is called
-    """Return `found` drawn in one of `FORMATS`, ending in a newline."""
-    text: str = import_module(FORMATS[format]).render(found, view)
+def render(drop: "Drop", format: str, view: View = PLAIN) -> str:  # noqa: A002  what the option is called
+    """Return `drop` drawn in one of `FORMATS`, ending in a newline."""
+    text: str = import_module(FORMATS[format]).render(drop, view)
     return text

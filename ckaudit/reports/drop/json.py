@@ -10,6 +10,6 @@ from ckaudit.reports.view import View
 VERSION = "ck.benchmark_drop.v1"
 
 
-def render(found: Drop, view: View) -> str:  # noqa: ARG001  a program gets everything
+def render(drop: Drop, view: View) -> str:  # noqa: ARG001  a program gets everything
     """Return the whole."""
-    return dumps({"schema_version": VERSION, "tool": f"ckaudit {__version__}", **msgspec.to_builtins(found)})
+    return dumps({"schema_version": VERSION, "tool": f"ckaudit {__version__}", **msgspec.to_builtins(drop)})

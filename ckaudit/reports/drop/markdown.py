@@ -10,25 +10,25 @@ from ckaudit.reports.markdown_text import code, text
 from ckaudit.reports.view import View
 
 
-def render(found: Drop, view: View) -> str:
+def render(drop: Drop, view: View) -> str:
     """Return the whole as GitHub-flavoured Markdown."""
-    blocks = [f"### ckaudit triage --benchmark-drop: {text(found.verdict)}"]
-    blocks += [text(fell(found.fall))] if found.fall else []
-    if found.gates:
-        rows = [f"| {gate.row} | {text(gate.question)} | {outcome(gate)} | {text(gate.sentence)} |" for gate in found.gates]
+    blocks = [f"### ckaudit triage --benchmark-drop: {text(drop.verdict)}"]
+    blocks += [text(fell(drop.fall))] if drop.fall else []
+    if drop.gates:
+        rows = [f"| {gate.row} | {text(gate.question)} | {outcome(gate)} | {text(gate.sentence)} |" for gate in drop.gates]
         blocks.append("\n".join(["| gate | question | outcome | answer |", "|---|---|---|---|", *rows]))
-    for gate in found.gates:
-        blocks += _gate(gate, found, view)
-    if rows_of := guide_of(found, verbose=view.verbose):
+    for gate in drop.gates:
+        blocks += _gate(gate, drop, view)
+    if rows_of := guide_of(drop, verbose=view.verbose):
         blocks += ["#### Guide to architecture", ONE_AXIS, *(_advice(row) for row in rows_of)]
-    blocks += [f"- {text(note)}" for note in found.notes]
-    blocks.append(f"<sub>{text(found.subject)}: {found.files} files read</sub>")
+    blocks += [f"- {text(note)}" for note in drop.notes]
+    blocks.append(f"<sub>{text(drop.subject)}: {drop.files} files read</sub>")
     return "\n\n".join(blocks) + "\n"
 
 
-def _gate(gate: Gate, found: Drop, view: View) -> Iterator[str]:
+def _gate(gate: Gate, drop: Drop, view: View) -> Iterator[str]:
     """Yield the evidence of a gate, what to record for it, and what to do."""
-    evidence = told(gate, found, verbose=view.verbose)
+    evidence = told(gate, drop, verbose=view.verbose)
     lacking = missing(gate)
     if not (evidence or lacking):
         return
@@ -39,7 +39,7 @@ def _gate(gate: Gate, found: Drop, view: View) -> Iterator[str]:
     for record, names in lacking.items():
         yield f"Record {', '.join(map(code, names))}:"
         yield "\n".join(["```text", *(visible(line) for each in record for line in each.splitlines()), "```"])
-    if gate.row == found.answer:
+    if gate.row == drop.answer:
         yield "\n".join(f"{place}. {text(step)}" for place, step in enumerate(gate.do, start=1))
 
 

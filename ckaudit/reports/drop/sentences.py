@@ -23,11 +23,11 @@ def outcome(gate: Gate) -> str:
     return WORDS[gate.outcome] + (", provisional" if gate.provisional and gate.outcome != "not_reached" else "")
 
 
-def told(gate: Gate, found: Drop, *, verbose: bool) -> list[Evidence]:
+def told(gate: Gate, drop: Drop, *, verbose: bool) -> list[Evidence]:
     """Return the evidence worth reading: all that was compared up to the answer, then only what changed."""
     if verbose:
         return list(gate.evidence)
-    later = found.answer is not None and gate.row > found.answer
+    later = drop.answer is not None and gate.row > drop.answer
     wanted = {"changed"} if later else {"changed", "steady", "remark", "too_few"}
     return [each for each in gate.evidence if each.said in wanted]
 
@@ -42,7 +42,7 @@ def missing(gate: Gate) -> dict[tuple[str, ...], list[str]]:
     return groups
 
 
-def guide_of(found: Drop, *, verbose: bool) -> list[Advice]:
+def guide_of(drop: Drop, *, verbose: bool) -> list[Advice]:
     """Return the rows of the guide to show: those for this run where the gate is reached, all where everything is asked for."""
-    reached = found.answer == "SR-4"
-    return [each for each in found.guide if verbose or (reached and not each.not_applicable)]
+    reached = drop.answer == "SR-4"
+    return [each for each in drop.guide if verbose or (reached and not each.not_applicable)]

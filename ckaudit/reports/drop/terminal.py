@@ -15,45 +15,47 @@ COLOURS = {"passed": "ok", "failed": "sev1", "not_judged": "sev2", "advice": "no
 MARKS = {"changed": "!", "steady": "=", "remark": "-", "too_few": "?", "not_recorded": "?", "not_applicable": "-"}
 
 
-def render(found: Drop, view: View) -> str:
+def render(drop: Drop, view: View) -> str:
     """Return the whole, each gate a paragraph."""
     width = min(WIDEST, max(NARROWEST, view.width or UNSEEN))
-    parts = [_head(found, view, width), *(_gate(gate, found, view, width) for gate in found.gates)]
-    if rows := guide_of(found, verbose=view.verbose):
+    parts = [_head(drop, view, width), *(_gate(gate, drop, view, width) for gate in drop.gates)]
+    if rows := guide_of(drop, verbose=view.verbose):
         parts += [[paint("Guide to architecture", "bold", view), *paragraph(ONE_AXIS, width)]]
         parts += [_advice(row, view, width) for row in rows]
-    notes = [line for note in found.notes for line in paragraph(shown(note, view), width, first="note: ", indent="")]
+    notes = [line for note in drop.notes for line in paragraph(shown(note, view), width, first="note: ", indent="")]
     return "\n\n".join("\n".join(part) for part in [*parts, notes] if part) + "\n"
 
 
-def _head(found: Drop, view: View, width: int) -> list[str]:
-    title = [paint(line, "bold", view) for line in fit(shown(f"benchmark drop {found.subject}", view), width)]
-    when = fit(shown(fell(found.fall), view), width) if found.fall else []
-    return [*title, *when, *(paint(line, "bold", view) for line in fit(shown(found.verdict, view), width))]
+def _head(drop: Drop, view: View, width: int) -> list[str]:
+    title = [paint(line, "bold", view) for line in fit(shown(f"benchmark drop {drop.subject}", view), width)]
+    when = fit(shown(fell(drop.fall), view), width) if drop.fall else []
+    return [*title, *when, *(paint(line, "bold", view) for line in fit(shown(drop.verdict, view), width))]
 
 
-def _gate(gate: Gate, found: Drop, view: View, width: int) -> list[str]:
+def _gate(gate: Gate, drop: Drop, view: View, width: int) -> list[str]:
     """Return question, outcome, answer, evidence, what to record, and what to do."""
     word = outcome(gate)
     lines = fit(f"{gate.row} {gate.question}", width - len(word) - 3)
     lines[-1] += "  " + paint(word, COLOURS[gate.outcome], view)
     lines[0] = lines[0].replace(gate.row, paint(gate.row, "bold", view), 1)
     lines += paragraph(shown(gate.sentence, view), width)
-    for each in told(gate, found, verbose=view.verbose):
+    for each in told(gate, drop, verbose=view.verbose):
         lines += _evidence(each, view, width)
     for record, names in missing(gate).items():
         lines += paragraph(f"record {', '.join(names)}:", width)
         lines += [f"      {shown(line, view)}" for text in record for line in text.splitlines()]
-    if gate.row == found.answer or view.verbose:
+    if gate.row == drop.answer or view.verbose:
         for place, step in enumerate(gate.do, start=1):
             lines += paragraph(step, width, first=f"{place}. ")
     return lines
 
 
-def _evidence(each: Evidence, view: View, width: int) -> list[str]:
-    label = f"/{each.label}" if each.label and each.label not in each.sentence else ""
-    lines = paragraph(shown(f"{each.metric}{label}: {each.sentence}", view), width, first=f"{MARKS[each.said]} ", indent="    ")
-    return [paint(line, "sev1", view) if each.said == "changed" else line for line in lines]
+def _evidence(evidence: Evidence, view: View, width: int) -> list[str]:
+    label = f"/{evidence.label}" if evidence.label and evidence.label not in evidence.sentence else ""
+    lines = paragraph(
+        shown(f"{evidence.metric}{label}: {evidence.sentence}", view), width, first=f"{MARKS[evidence.said]} ", indent="    "
+    )
+    return [paint(line, "sev1", view) if evidence.said == "changed" else line for line in lines]
 
 
 def _advice(row: Advice, view: View, width: int) -> list[str]:

@@ -22,7 +22,7 @@ def render_pages(pages: "Sequence[Page]", format: str, view: View = PLAIN) -> st
     return text
 
 
-def render_groups(found: "Sequence[Group]", format: str, view: View = PLAIN) -> str:  # noqa: A002  what the option is called
+def render_groups(groups: "Sequence[Group]", format: str, view: View = PLAIN) -> str:  # noqa: A002  what the option is called
     """Return the list of all names drawn in one of `FORMATS`, ending in a newline."""
-    text: str = import_module(FORMATS[format]).groups(found, view)
+    text: str = import_module(FORMATS[format]).groups(groups, view)
     return text

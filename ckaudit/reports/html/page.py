@@ -131,16 +131,28 @@ def _state(report: Report) -> Markup:
     return tag("dl", *cells, class_="state", aria_label=f"State at step {report.step}")
 
 
-def _diagnosis(place: int, each: Diagnosis, report: Report, where: Places) -> Markup:
+def _diagnosis(place: int, diagnosis: Diagnosis, report: Report, where: Places) -> Markup:
     """Return one cause: the first one open, the others folded."""
-    facts = (("Seen", each.symptom), ("Change first", each.knob), ("Look at", each.inspect), ("Runbook", each.runbook))
-    explained = [finding(found, where.get(index)) for index, found in enumerate(report.findings) if found.code in each.explains]
+    facts = (
+        ("Seen", diagnosis.symptom),
+        ("Change first", diagnosis.knob),
+        ("Look at", diagnosis.inspect),
+        ("Runbook", diagnosis.runbook),
+    )
+    explained = [
+        finding(found, where.get(index)) for index, found in enumerate(report.findings) if found.code in diagnosis.explains
+    ]
     return tag(
         "details",
-        tag("summary", badge(each.severity), f" {place + 1}. {each.title} ", tag("span", standing(each), class_="dim")),
+        tag(
+            "summary",
+            badge(diagnosis.severity),
+            f" {place + 1}. {diagnosis.title} ",
+            tag("span", standing(diagnosis), class_="dim"),
+        ),
         tag("dl", *(tag("div", tag("dt", name), tag("dd", words)) for name, words in facts if words), class_="facts"),
-        *_evidence("For it", [reason for reason in each.evidence if reason.weight > 0]),
-        *_evidence("Against it", [reason for reason in each.evidence if reason.weight <= 0]),
+        *_evidence("For it", [reason for reason in diagnosis.evidence if reason.weight > 0]),
+        *_evidence("Against it", [reason for reason in diagnosis.evidence if reason.weight <= 0]),
         *([tag("h4", "Explains"), tag("ul", *explained, class_="findings")] if explained else []),
         class_="cause",
         open=place == 0,
@@ -178,10 +190,10 @@ def section(tab: Tab, report: Report, where: Places) -> Iterator[Markup]:
     yield tag("p", *([sign(tab.word), " "] if tab.kind == "question" else []), tab.answer, class_="answer")
     if tab.charts:
         yield tag("div", *(figure(chart) for chart in tab.charts), class_="charts")
-    found = [finding(report.findings[place], where.get(place)) for place in tab.findings if place < len(report.findings)]
-    if found:
+    markups = [finding(report.findings[place], where.get(place)) for place in tab.findings if place < len(report.findings)]
+    if markups:
         yield tag("h3", "Found")
-        yield tag("ul", *found, class_="findings")
+        yield tag("ul", *markups, class_="findings")
     if tab.answers:
         yield tag("h3", "The questions behind it")
         yield tag("dl", *map(_answer, tab.answers), class_="facts")
@@ -195,9 +207,11 @@ def sign(word: str) -> Markup:
     return tag("span", tag("span", mark, aria_hidden="true"), tag("span", said, class_="word"), class_=f"sign {word}")
 
 
-def _answer(each: Answer) -> Markup:
+def _answer(answer: Answer) -> Markup:
     return tag(
-        "div", tag("dt", tag("code", each.id), f" {each.question}"), tag("dd", f"{each.word.replace('_', ' ')}: {each.sentence}")
+        "div",
+        tag("dt", tag("code", answer.id), f" {answer.question}"),
+        tag("dd", f"{answer.word.replace('_', ' ')}: {answer.sentence}"),
     )
 
 

@@ -28,37 +28,37 @@ class CatalogueSection(Struct, frozen=True):
     rows: list[tuple[str, ...]]
 
 
-def render(found: Catalogue, format: str, view: View) -> str:  # noqa: A002  what the option is called
+def render(catalogue: Catalogue, format: str, view: View) -> str:  # noqa: A002  what the option is called
     """Return the catalogue as "terminal", "json" or "markdown"."""
     if format == "json":
-        return as_json(found)
-    return on_paper(found) if format == "markdown" else on_screen(found, view)
+        return as_json(catalogue)
+    return on_paper(catalogue) if format == "markdown" else on_screen(catalogue, view)
 
 
-def as_json(found: Catalogue) -> str:
+def as_json(catalogue: Catalogue) -> str:
     """Return everything that is said of each, but for the code."""
     arms = {
         experiment.name: {arm: type(change).__name__ for arm, change in experiment.arms.items()}
-        for experiment in found.experiments
+        for experiment in catalogue.experiments
     }
     return dumps(
         {
-            "faults": [_facts(fault) for fault in found.faults],
-            "healthy": [_facts(each) for each in found.healthy],
-            "controls": [_facts(control) for control in found.controls],
-            "experiments": [_facts(experiment) | {"arms": arms[experiment.name]} for experiment in found.experiments],
+            "faults": [_facts(fault) for fault in catalogue.faults],
+            "healthy": [_facts(each) for each in catalogue.healthy],
+            "controls": [_facts(control) for control in catalogue.controls],
+            "experiments": [_facts(experiment) | {"arms": arms[experiment.name]} for experiment in catalogue.experiments],
         }
     )
 
 
-def on_screen(found: Catalogue, view: View) -> str:
+def on_screen(catalogue: Catalogue, view: View) -> str:
     """Return a table for each group of faults, for healthy trainings, controls and experiments."""
-    width, parts = room(view), list(sections(found))
+    width, parts = room(view), list(sections(catalogue))
     wide = {}
     for head in {part.rows[0] for part in parts}:  # tables of one kind have the same columns
         rows = [row for part in parts if part.rows[0] == head for row in part.rows]
         wide[head] = widths(rows, width - len(INDENT), {1: TRUTH, 2: TEXT} if len(head) == 3 else {0: NAME, 1: TEXT})
-    told = ["\n".join(paragraph(NOTE, width, indent=""))] if found.faults else []
+    told = ["\n".join(paragraph(NOTE, width, indent=""))] if catalogue.faults else []
     for part in parts:
         head, *rows = part.rows
         lines = [INDENT + paint(line, "dim", view) for line in wrapped(head, wide[head], view)]
@@ -67,25 +67,27 @@ def on_screen(found: Catalogue, view: View) -> str:
     return "\n\n".join(told) + "\n"
 
 
-def on_paper(found: Catalogue) -> str:
+def on_paper(catalogue: Catalogue) -> str:
     """Return the same tables in Markdown."""
-    parts = [f"## {part.title}\n\n{markdown.table(part.rows)}" for part in sections(found)]
-    return "\n\n".join(([NOTE] if found.faults else []) + parts) + "\n"
+    parts = [f"## {part.title}\n\n{markdown.table(part.rows)}" for part in sections(catalogue)]
+    return "\n\n".join(([NOTE] if catalogue.faults else []) + parts) + "\n"
 
 
-def sections(found: Catalogue) -> Iterator[CatalogueSection]:
+def sections(catalogue: Catalogue) -> Iterator[CatalogueSection]:
     """Yield the tables: faults by group with their truth, then healthy trainings, controls and experiments."""
-    for group in sorted({fault.group for fault in found.faults}):
-        rows = [(fault.name, fault.truth, in_numbers(fault.title, fault.dev)) for fault in found.faults if fault.group == group]
+    for group in sorted({fault.group for fault in catalogue.faults}):
+        rows = [
+            (fault.name, fault.truth, in_numbers(fault.title, fault.dev)) for fault in catalogue.faults if fault.group == group
+        ]
         yield CatalogueSection(f"{group} ({_count(rows, 'fault')})", [("name", "truth", "what is done"), *rows])
-    if found.healthy:
-        plain = [(each.name, each.title) for each in found.healthy]
+    if catalogue.healthy:
+        plain = [(each.name, each.title) for each in catalogue.healthy]
         yield CatalogueSection(f"healthy ({_count(plain, 'training')})", [("name", "what it is"), *plain])
-    if found.controls:
-        ill = [(control.name, control.title) for control in found.controls]
+    if catalogue.controls:
+        ill = [(control.name, control.title) for control in catalogue.controls]
         yield CatalogueSection(f"healthy, but looks ill ({_count(ill, 'control')})", [("name", "what it is"), *ill])
-    if found.experiments:
-        steps = [(experiment.id, experiment.name, experiment.title) for experiment in found.experiments]
+    if catalogue.experiments:
+        steps = [(experiment.id, experiment.name, experiment.title) for experiment in catalogue.experiments]
         yield CatalogueSection(f"curriculum ({_count(steps, 'experiment')})", [("id", "name", "what is compared"), *steps])
 
 

@@ -114,7 +114,7 @@ def log_alone(board: Board) -> Table:
         ("healthy runs flagged", [tool.healthy_flagged for tool in tools]),
         ("of them failed", [tool.healthy_failed for tool in tools]),
     )
-    return [("", *(f"{tool.name} {tool.version}" for tool in tools)), *((name, *map(_count, told)) for name, told in rows)]
+    return [("", *(f"{tool.name} {tool.version}" for tool in tools)), *((name, *map(_count, shares)) for name, shares in rows)]
 
 
 def _said(outcome: FaultOutcome) -> str:

@@ -33,8 +33,8 @@ def _counts(report: Report, view: View, width: int) -> list[str]:
 def _phase(phase: Phase, view: View, width: int) -> list[str]:
     """Return the title of a phase, its answers, what was not recorded, and its verdict."""
     lines = [paint(line, "bold", view) for line in fit(f"Phase {phase.number}: {shown(phase.title, view)}", width)]
-    told = [answer for answer in phase.answers if view.verbose or answer.word not in ("not_recorded", "not_applicable")]
-    for answer in told:
+    answers = [answer for answer in phase.answers if view.verbose or answer.word not in ("not_recorded", "not_applicable")]
+    for answer in answers:
         lines += _answer(answer, view, width)
     for word in () if view.verbose else ("not_recorded", "not_applicable"):
         left = [answer for answer in phase.answers if answer.word == word]

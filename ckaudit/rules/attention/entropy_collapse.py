@@ -130,7 +130,7 @@ def _last_soft(left: Series, wide: Floats, before: int) -> int:
     return int(left.steps[rows[-1]]) if len(rows) else before
 
 
-def _too_early(left: Series, share: Floats, told: Mask, loss: Series, *, early: float, learnt: float) -> Iterator[Hit]:
+def _too_early(left: Series, share: Floats, mask: Mask, loss: Series, *, early: float, learnt: float) -> Iterator[Hit]:
     """Yield the first steps at which the median head is sharp and nothing was learnt or told yet, at the sharpest layer."""
     first = int(left.steps[0])
     young = np.zeros(len(left.steps), bool)
@@ -142,7 +142,7 @@ def _too_early(left: Series, share: Floats, told: Mask, loss: Series, *, early: 
     levels = {layer: row_medians(share[young][:, layers == layer]) for layer in dict.fromkeys(layers.tolist())}
     sharpest = min(levels, key=lambda layer: float(np.nan_to_num(levels[layer], nan=1.0).sum()))
     middle = single(sharpest, "1", left.steps, row_medians(share))
-    new = young & ~told.any(axis=1)
+    new = young & ~mask.any(axis=1)
     for span in spans(middle, (middle.values < early) & new[:, None], min_points=2):
         yield Hit.over(
             span,

@@ -83,12 +83,12 @@ def _as_wide(similarity: Series, entropy: Series | None, *, within: float = 0.01
     same = np.ones(similarity.values.shape, bool)
     if entropy is None:
         return same
-    found = at(entropy, similarity.steps)
+    aligned = at(entropy, similarity.steps)
     layers = np.array([label.partition("/")[0] for label in similarity.labels])
     for layer in dict.fromkeys(layers.tolist()):
         mine = np.flatnonzero(layers == layer)
         if all(similarity.labels[place] in entropy.labels for place in mine):
-            values = found.values[:, [entropy.labels.index(similarity.labels[place]) for place in mine]]
+            values = aligned.values[:, [entropy.labels.index(similarity.labels[place]) for place in mine]]
             middle = row_medians(values)[:, None]
             same[:, mine] = ~(np.abs(values - middle) > within * middle)
     return same

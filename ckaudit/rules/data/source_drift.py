@@ -37,11 +37,11 @@ def source_drift(
     Shares wander with sampling, and sources of a hundredth double by chance: neither leaves the limits. A curriculum does, as
     planned.
     """
-    told = [series for series in (sources, languages) if series is not None]
-    if not told:
+    serieses = [series for series in (sources, languages) if series is not None]
+    if not serieses:
         yield needs_one_of(source_mix_share, language_share)
         return
-    for series in told:
+    for series in serieses:
         if series.points <= MIN_POINTS:
             yield Skip("too_few_points", f"{series.points} points of {series.name}; more than {MIN_POINTS} are needed")
             continue

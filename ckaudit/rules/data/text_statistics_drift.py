@@ -40,11 +40,11 @@ def text_statistics_drift(
     ## False alarms
     Numbers that wander are within their own deviations. A curriculum over lengths changes them by intention.
     """
-    told = [series for series in (rejected, density, length, padding) if series is not None]
-    if not told:
+    serieses = [series for series in (rejected, density, length, padding) if series is not None]
+    if not serieses:
         yield needs_one_of(filter_reject_rate, bytes_per_token, seq_len_p50_p95, pad_fraction)
         return
-    for series in told:
+    for series in serieses:
         away, usual = departures(series, least=LEAST[series.name], relative=min_relative_change, history=history, k=k)
         seen = set()
         for span in spans(series, np.abs(np.nan_to_num(away)) > 1, min_points=min_points):

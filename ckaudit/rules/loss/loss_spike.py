@@ -142,14 +142,14 @@ def _without_known_batches(found: list[Incident], loss: Floats, apart: Mask) -> 
     """
     judged: list[Incident] = []
     for each in found:
-        told = each
+        incident = each
         if each.is_incident:
             before = slice(max(0, each.first - TAIL), each.first)
             heights = np.sort(loss[before][apart[before]])
             if not each.lasts and len(heights) >= KNOWN and loss[[*each.core]].max() <= ALIKE * heights[-KNOWN]:
-                told = replace(each, is_incident=False)
-            apart[each.first : each.last + 1] &= not told.is_incident
-        judged.append(told)
+                incident = replace(each, is_incident=False)
+            apart[each.first : each.last + 1] &= not incident.is_incident
+        judged.append(incident)
     return judged
 
 

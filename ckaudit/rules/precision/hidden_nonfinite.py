@@ -71,9 +71,9 @@ def _fell_to_zero(values: Floats, least: float) -> Mask:
     return np.asarray((values == 0) & (values[last] > least))
 
 
-def _steps_of(found: list[Series], *, counts: bool = False) -> set[int]:
+def _steps_of(serieses: list[Series], *, counts: bool = False) -> set[int]:
     """Return the steps at which a series is not finite, or counts any that are not."""
-    masks = [(each, each.nonfinite | (np.nan_to_num(each.values) > 0) if counts else each.nonfinite) for each in found]
+    masks = [(each, each.nonfinite | (np.nan_to_num(each.values) > 0) if counts else each.nonfinite) for each in serieses]
     return {int(step) for series, mask in masks for step in series.steps[mask.any(axis=1)]}
 
 
