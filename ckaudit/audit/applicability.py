@@ -111,7 +111,7 @@ def _clipping(run: Run) -> str:
     facts = run.manifest
     limited = facts is not None and facts.clip_norm is not UNSET
     clips = (
-        limited or trainer_of(run) == "huggingface" or any(bool(each) for each in told)
+        limited or trainer_of(run) == "huggingface" or any(bool(series) for series in told)
     )  # that one clips unless it is told not to
     return "" if clips else "nothing says that the training clips its gradients, as clip_norm= would"
 

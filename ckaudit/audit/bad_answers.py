@@ -33,12 +33,12 @@ def judge_answers(run: Run, findings: Sequence[Finding], clauses: Clauses) -> Ju
         return Judgement((), ())
     found = Findings(tuple(finding for finding in findings if finding.severity != "note"))
     asked = [question for question in questions().values() if question.id in BAD and not BAD[question.id].by_rules]
-    answers = {each.id: (each, said(each, run, found)) for each in asked}
+    answers = {question.id: (question, said(question, run, found)) for question in asked}
     bad = {id_: answer for id_, (_, answer) in answers.items() if answer.word == "bad"}
     made = [
         _finding(answers[id_][0], answer, run) for id_, answer in bad.items() if not _is_told(id_, bad, findings, run, clauses)
     ]
-    codes = {each.code for each in made}
+    codes = {finding.code for finding in made}
     return Judgement(tuple(made), tuple(_check(each, answer, codes) for each, answer in answers.values()))
 
 

@@ -220,7 +220,7 @@ def ranked(run: Run, found: Sequence[Remedy], waits: Mapping[str, Needs]) -> tup
     wanted = {name: _wanted(run, needs) for name, needs in waits.items()}
     rest, left, order = list(found), dict(wanted), []
     while rest:
-        freed = [[name for name, needs in left.items() if _all_brought(needs, pieces_of(run, each))] for each in rest]
+        freed = [[name for name, needs in left.items() if _all_brought(needs, pieces_of(run, remedy))] for remedy in rest]
         best = max(range(len(rest)), key=lambda place: (len(freed[place]), -place))
         order.append(replace(rest.pop(best), waiting=tuple(freed[best])))
         left = {name: needs for name, needs in left.items() if name not in freed[best]}
@@ -229,7 +229,7 @@ def ranked(run: Run, found: Sequence[Remedy], waits: Mapping[str, Needs]) -> tup
 
 def together(run: Run, found: Sequence[Remedy], needs: Needs) -> tuple[int, ...]:
     """Return the numbers of the remedies that bring all that a check waits for, counted from 1; empty: they do not."""
-    there = [pieces_of(run, each) for each in found]
+    there = [pieces_of(run, remedy) for remedy in found]
     numbers: set[int] = set()
     for ways in _wanted(run, needs):
         places = [_places(way, there) for way in ways]
@@ -274,7 +274,7 @@ def _besides(run: Run, name: str) -> list[str]:
 
 def _with_others(run: Run, found: Sequence[Remedy]) -> tuple[Remedy, ...]:
     """Return remedies that say which of the others they take as well."""
-    there = [pieces_of(run, each) for each in found]
+    there = [pieces_of(run, remedy) for remedy in found]
     told = []
     for remedy, own in zip(found, there, strict=True):
         wanted = {name: frozenset().union(*(_pieces(run, beside) for beside in _besides(run, name))) for name in remedy.names}

@@ -34,16 +34,18 @@ def diagnose(
         min_confidence: Less likely ones are not worth a reader's time.
     """
     ill = Findings(tuple(finding for finding in findings if finding.severity != "note"))
-    seen = Findings((*ill.all, *(each for each in accepted if each.severity != "note")))
+    seen = Findings((*ill.all, *(finding for finding in accepted if finding.severity != "note")))
     weighed = (_weigh(cause, run, ill, seen) for cause in causes)
-    diagnoses = [each for each in weighed if each and each.confidence >= min_confidence and _has_a_reason(each)]
-    diagnoses.sort(key=lambda each: (-each.confidence, SEVERITIES.index(each.severity), each.cause))
-    return [*diagnoses[:1], *(_placed(each, diagnoses[0]) for each in diagnoses[1:])]
+    diagnoses = [
+        diagnosis for diagnosis in weighed if diagnosis and diagnosis.confidence >= min_confidence and _has_a_reason(diagnosis)
+    ]
+    diagnoses.sort(key=lambda diagnosis: (-diagnosis.confidence, SEVERITIES.index(diagnosis.severity), diagnosis.cause))
+    return [*diagnoses[:1], *(_placed(diagnosis, diagnoses[0]) for diagnosis in diagnoses[1:])]
 
 
 def _has_a_reason(diagnosis: Diagnosis) -> bool:
     """Tell whether anything recorded speaks for a cause: one that was only not ruled out is none that a log supports."""
-    return any(each.weight > 0 for each in diagnosis.evidence)
+    return any(evidence.weight > 0 for evidence in diagnosis.evidence)
 
 
 def _placed(later: Diagnosis, first: Diagnosis) -> Diagnosis:
@@ -57,8 +59,8 @@ def _weigh(cause: Cause, run: Run, ill: Findings, seen: Findings) -> Diagnosis |
     if not explained:
         return None
     said = list(cause.function(seen, *resolve(cause.wants, run)))
-    evidence = sorted((each for each in said if isinstance(each, Evidence)), key=lambda each: -abs(each.weight))
-    knob = next((each.sentence for each in said if isinstance(each, Advice)), cause.knob)
+    evidence = sorted((evidence for evidence in said if isinstance(evidence, Evidence)), key=lambda each: -abs(each.weight))
+    knob = next((advice.sentence for advice in said if isinstance(advice, Advice)), cause.knob)
     gravest = min(explained, key=gravity)
     return Diagnosis(
         cause=cause.name,
@@ -70,7 +72,7 @@ def _weigh(cause: Cause, run: Run, ill: Findings, seen: Findings) -> Diagnosis |
         inspect=cause.inspect,
         runbook=cause.runbook,
         evidence=evidence,
-        explains=list(dict.fromkeys(each.code for each in (*explained, *_followed(cause, ill, explained[0])))),
+        explains=list(dict.fromkeys(finding.code for finding in (*explained, *_followed(cause, ill, explained[0])))),
         where=explained[0].where,
         group=explained[0].group,
         first_step=explained[0].first_step,

@@ -60,7 +60,7 @@ def interview(
     made = []
     for number in sorted(set(phases)):
         asked = [question for question in questions().values() if question.phase == number]
-        answers = [no_worse_than_findings(answer(each, run, findings, diagnoses)) for each in asked]
+        answers = [no_worse_than_findings(answer(question, run, findings, diagnoses)) for question in asked]
         verdict = readiness(answers, findings) if number == READY else None
         pointers = [_pointer(way, run, step) for way in MAP if number in way.phases]
         made.append(Phase(number=number, title=PHASES[number], answers=answers, verdict=verdict, pointers=pointers))
@@ -74,7 +74,7 @@ def broken(phases: Iterable[Phase], known: Iterable[Check] = ()) -> list[Check]:
         phases: The questions answered.
         known: Checks that there are already.
     """
-    codes = {each.code for each in known}
+    codes = {check.code for check in known}
     answers = [each for phase in phases for each in phase.answers if BROKE in each.sentence and each.id not in codes]
     return [
         Check(code=each.id, name="question", title=each.question, severity="note", outcome="error", detail=each.sentence)
@@ -101,7 +101,7 @@ def answer(asked: Question, run: Run, findings: Sequence[Finding], diagnoses: Se
         numbers={name: to_word(float(value)) for name, value in weighed.said.numbers.items()},
         missing=list(weighed.said.missing),
         findings=list(dict.fromkeys(finding.code for finding in weighed.findings)),
-        causes=[each.cause for each in causing(weighed.findings, diagnoses)],
+        causes=[diagnosis.cause for diagnosis in causing(weighed.findings, diagnoses)],
     )
 
 
@@ -150,13 +150,15 @@ def weigh(
         diagnoses: What explains it, likeliest first.
     """
     grave = [finding for finding in findings if finding.severity != "note"]
-    own = [each for each in grave if each.name in asked.rules]
+    own = [finding for finding in grave if finding.name in asked.rules]
     if own:
         word: Word = "bad" if own[0].severity != "sev2" or _says_bad(asked, own) else "watch"
         own += [finding for finding in findings if finding.code == asked.id]
         return Weighed(_never_better(series_answer, word, f"{_told(own[0])}{_besides(own)}", own, diagnoses), tuple(own))
     if series_answer.word == "bad":
-        return Weighed(series_answer, (*(each for each in grave if each.name in asked.weighs), *_of_answers(asked, findings)))
+        return Weighed(
+            series_answer, (*(finding for finding in grave if finding.name in asked.weighs), *_of_answers(asked, findings))
+        )
     if series_answer.word != "good":
         return Weighed(series_answer)
     for reason, doubts in _doubts(asked, run, grave, diagnoses):
@@ -166,7 +168,7 @@ def weigh(
 
 def _says_bad(asked: Question, own: Sequence[Finding]) -> bool:
     """Tell whether a finding is what the question calls bad, by the one table."""
-    return asked.id in BAD and any(each.name in BAD[asked.id].means for each in own)
+    return asked.id in BAD and any(finding.name in BAD[asked.id].means for finding in own)
 
 
 def _of_answers(asked: Question, findings: Iterable[Finding]) -> list[Finding]:
@@ -187,14 +189,14 @@ def _doubts(
         if reads & void.names:
             first = void.findings[0]
             yield f"{void.reason} ({first.code}{_since(first)})", void.findings
-    ruin = [each for each in grave if asked.phase < BY_HEART and each.name in RUINOUS and _lasts(each, run)]
+    ruin = [finding for finding in grave if asked.phase < BY_HEART and finding.name in RUINOUS and _lasts(finding, run)]
     if ruin:
         yield f"the run is no longer finite: {_told(ruin[0])}{_besides(ruin)}", ruin
     for cause in likely(diagnoses):
         if cause.cause in asked.causes:
-            findings = [each for each in grave if each.code in cause.explains]
-            yield f"{cause.title.rstrip('.')} ({', '.join(dict.fromkeys(each.code for each in findings))})", findings
-    yield from _on_the_same(asked, rests, [each for each in grave if each.severity != "sev2" or _lasts(each, run)])
+            findings = [finding for finding in grave if finding.code in cause.explains]
+            yield f"{cause.title.rstrip('.')} ({', '.join(dict.fromkeys(finding.code for finding in findings))})", findings
+    yield from _on_the_same(asked, rests, [finding for finding in grave if finding.severity != "sev2" or _lasts(finding, run)])
 
 
 def _on_the_same(asked: Question, rests: Sequence[Metric], grave: Sequence[Finding]) -> Iterator[tuple[str, Sequence[Finding]]]:
@@ -203,7 +205,7 @@ def _on_the_same(asked: Question, rests: Sequence[Metric], grave: Sequence[Findi
     What was to be investigated and is over leaves the answer as it is.
     """
     by_code = rules()
-    others = [each for each in grave if each.name not in asked.weighs]
+    others = [finding for finding in grave if finding.name not in asked.weighs]
     shared = [(other, metric) for other in others if (metric := _shared(other, by_code.get(other.code), rests))]
     if shared:
         (first, metric), findings = shared[0], [each for each, _ in shared]
@@ -231,7 +233,7 @@ def _never_better(
     series_answer: SeriesAnswer, least: Word, told: str, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis]
 ) -> SeriesAnswer:
     word: Word = worse(least, series_answer.word) if series_answer.word in ("good", "watch", "bad") else least
-    likeliest = next((each.cause for each in causing(findings, diagnoses)), "")
+    likeliest = next((diagnosis.cause for diagnosis in causing(findings, diagnoses)), "")
     cause = f"; the likeliest cause is {likeliest}" if likeliest else ""
     return replace(
         series_answer, word=word, sentence=f"{told}{cause}. {series_answer.sentence[:1].upper()}{series_answer.sentence[1:]}"
@@ -248,14 +250,14 @@ def _since(finding: Finding) -> str:
 
 def _besides(findings: Sequence[Finding]) -> str:
     """Return what else bears, by code: findings that speak of many places say so themselves."""
-    counts = Counter(each.code for each in findings[1:])
+    counts = Counter(finding.code for finding in findings[1:])
     told = [f"{count} more of {code}" if code == findings[0].code else code for code, count in counts.items()]
     return f"; besides {', '.join(told)}" if told else ""
 
 
 def causing(findings: Iterable[Finding], diagnoses: Iterable[Diagnosis]) -> list[Diagnosis]:
     """Return the diagnoses that explain some of these findings, likeliest first."""
-    codes = {each.code for each in findings}
+    codes = {finding.code for finding in findings}
     return [diagnosis for diagnosis in diagnoses if codes & set(diagnosis.explains)]
 
 

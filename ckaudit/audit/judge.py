@@ -68,8 +68,8 @@ def _told(rule: Rule, run: Run) -> tuple[list[Finding], Skip | None]:
         unsaid = [names for names in rule.facts if not any(says(run.manifest, name) for name in names)]
         return [], _unheard([each for each in missing if isinstance(each, Metric) or not rule.facts], unsaid, run)
     said = list(rule.function(*needs, *wants))
-    findings = [_finding(rule, hit, run) for hit in fold(each for each in said if isinstance(each, Hit))]
-    skip = next((_fitting(each, run) for each in said if isinstance(each, Skip)), None)
+    findings = [_finding(rule, hit, run) for hit in fold(hit for hit in said if isinstance(hit, Hit))]
+    skip = next((_fitting(skip, run) for skip in said if isinstance(skip, Skip)), None)
     grave = any(finding.severity != "note" for finding in findings)
     return findings, None if grave else skip
 
@@ -95,7 +95,7 @@ def _fitting(skip: Skip, run: Run) -> Skip:
 
 
 def _check(rule: Rule, skip: Skip | None, findings: list[Finding]) -> Check:
-    failed = any(each.severity != "note" for each in findings)
+    failed = any(finding.severity != "note" for finding in findings)
     return Check(
         code=rule.code,
         name=rule.name,

@@ -17,7 +17,7 @@ from ckaudit.contract.violations import UNKNOWN_FIELD, UNKNOWN_WORD
 UNREAD = (UNKNOWN_WORD.code, UNKNOWN_FIELD.code)
 """What the reader passes over: it makes no number wrong."""
 
-LOST = tuple(each.code for each in (ATTENTION_GRID_RANGE, ATTENTION_ROW_MASS))
+LOST = tuple(kind.code for kind in (ATTENTION_GRID_RANGE, ATTENTION_ROW_MASS))
 """Notes of maps that are lost, without which the training is judged."""
 
 

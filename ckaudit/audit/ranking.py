@@ -33,7 +33,7 @@ def first_causes(diagnoses: Sequence[Diagnosis], findings: Sequence[Finding], ru
 
     def place(diagnosis: Diagnosis) -> tuple[bool, bool]:
         grave = SEVERITIES.index(diagnosis.severity)
-        yields = diagnosis.cause in passing and any(SEVERITIES.index(each.severity) <= grave for each in lasting)
+        yields = diagnosis.cause in passing and any(SEVERITIES.index(diagnosis.severity) <= grave for diagnosis in lasting)
         return all(map(of_record, explained[diagnosis.cause])), yields
 
     return sorted(diagnoses, key=place)

@@ -121,7 +121,7 @@ def remedies(
     now = Situation(trainer_of(run), known=True, given=known, needs=tuple(map(tuple, needs)))
     urgent = sorted(lacks, key=lambda lack: lack.urgency)
     placed = [lack for lack in urgent if not recorded and place_of(run, lack)]
-    made = [(_remedy(run, found, now), found) for found in _grouped([each for each in urgent if each not in placed], now)]
+    made = [(_remedy(run, found, now), found) for found in _grouped([lack for lack in urgent if lack not in placed], now)]
     if placed:
         made.append((_program(run, placed), placed))
     ranked = sorted(made, key=lambda pair: _order(*pair))
@@ -131,7 +131,7 @@ def remedies(
 def lines_for(name: str) -> tuple[str, ...]:
     """Return the lines that record one entry of the catalogue, whoever trains: its own, or those of what it is made of."""
     alone = [[Lack(name=each, level="must", readers=(), by=each)] for each in made_of_entries(name) or (name,)]
-    return tuple(dict.fromkeys(_remedy(Run(""), each, Situation()).code for each in alone))
+    return tuple(dict.fromkeys(_remedy(Run(""), lacks, Situation()).code for lacks in alone))
 
 
 def attention_weights(run: Run) -> str:

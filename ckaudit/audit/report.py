@@ -93,7 +93,7 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
     run = with_slices(run, clauses)
     settled = settle_run(run, clauses, gate)
     findings = sorted(across_files(settled.findings, same_kind), key=gravity)
-    hidden = [each.finding for each in settled.suppressed]
+    hidden = [suppressed.finding for suppressed in settled.suppressed]
     diagnoses = first_causes(diagnose(run, findings, causes().values(), accepted=hidden), findings, run)
     findings = advised(ranked(findings, run), diagnoses)
     answers = interview(run, questions, findings, diagnoses, step=step)
@@ -193,7 +193,7 @@ def verdict(
         bad = [finding for finding in findings if finding.code in BAD]
         return _all_clear(checks, run.last_step, vital, hidden, bad)
     if not diagnoses:
-        worst_of_training = next((each for each in grave if not of_record(each)), None)
+        worst_of_training = next((finding for finding in grave if not of_record(finding)), None)
         if worst_of_training is None and (broken := grave[0].file):
             return f"The record is broken in {Path(broken).name}: {grave[0].message}"
         return f"No known cause explains this: {(worst_of_training or grave[0]).message}"

@@ -40,11 +40,11 @@ def response(
     ill = [finding for finding in findings if finding.severity != "note"]
     if not ill:
         return []
-    training = [each for each in ill if not of_record(each)]
-    severity = min((each.severity for each in training or ill), key=SEVERITIES.index)
+    training = [finding for finding in ill if not of_record(finding)]
+    severity = min((finding.severity for finding in training or ill), key=SEVERITIES.index)
     if not training:
         return [f"{severity}: {OF_RECORDS}", _parts(ill)]
-    since = min((each.first_step for each in training if each.first_step is not None), default=None)
+    since = min((finding.first_step for finding in training if finding.first_step is not None), default=None)
     action = (WITH_CAUSE if diagnoses and diagnoses[0].confidence >= sure else ACTIONS)[severity]
     lines = [f"{severity}: {action}{_before(run, since)}", _parts(ill)]
     if since is not None:
@@ -81,15 +81,15 @@ def _before(run: Run, since: int | None) -> str:
 def _parts(ill: Sequence[Finding]) -> str:
     """Return which parts of the stack are ill and since when, the first before the later (WF-2)."""
     parts: dict[str, list[Finding]] = {}
-    for each in sorted(ill, key=_start):
-        parts.setdefault(part_of(each.code), []).append(each)
+    for finding in sorted(ill, key=_start):
+        parts.setdefault(part_of(finding.code), []).append(finding)
     return f"look at: {'; '.join(_part(name, found) for name, found in parts.items())}"
 
 
 def _part(name: str, findings: Sequence[Finding]) -> str:
-    first = next((each.first_step for each in findings if each.first_step is not None), None)
+    first = next((finding.first_step for finding in findings if finding.first_step is not None), None)
     since = "" if first is None else f" since step {first}"
-    return f"{name}{since} ({', '.join(dict.fromkeys(each.code for each in findings))})"
+    return f"{name}{since} ({', '.join(dict.fromkeys(finding.code for finding in findings))})"
 
 
 def _start(finding: Finding) -> int:
@@ -151,5 +151,5 @@ def _replay(run: Run, since: int) -> str:
 
 def _benchmarks(run: Run, ill: Sequence[Finding]) -> Iterator[str]:
     """Yield the way to explain a score that fell (WF-4)."""
-    if any(each.code == benchmark_regression.code for each in ill):
+    if any(finding.code == benchmark_regression.code for finding in ill):
         yield f"a benchmark fell: ckaudit triage {shlex.quote(run.name)} --benchmark-drop asks why, in order"

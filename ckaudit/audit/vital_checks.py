@@ -189,8 +189,8 @@ def limits(vital: Sequence[VitalCheck], *, shown: int = 3) -> str:
         vital: All of them.
         shown: How many missing things are named.
     """
-    open_checks = [each for each in vital if each.outcome == "not_judged"]
-    asked = [each for each in vital if each.outcome in ("judged", "not_judged")]
+    open_checks = [check for check in vital if check.outcome == "not_judged"]
+    asked = [check for check in vital if check.outcome in ("judged", "not_judged")]
     missing = list(dict.fromkeys(check.missing or "" for check in open_checks))
     more = f" and {len(missing) - shown} more" if len(missing) > shown else ""
     return f"{len(open_checks)} of {len(asked)} vital checks could not judge: {', '.join(missing[:shown])}{more}"
@@ -208,7 +208,7 @@ def to_judge_more(run: Run, vital: Sequence[VitalCheck]) -> str | None:
 
     The loss comes first: without it nothing else says much.
     """
-    open_checks = [each for each in vital if each.outcome == "not_judged" and each.remedy]
+    open_checks = [check for check in vital if check.outcome == "not_judged" and check.remedy]
     if not open_checks:
         return None
     if not run.scalar("train_loss_raw"):

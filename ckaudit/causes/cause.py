@@ -21,7 +21,7 @@ class Findings(Struct, frozen=True):
     def of(self, *rules: Sign) -> list[Finding]:
         """Return the findings of some rules, in order of time."""
         codes = {rule.code for rule in rules}
-        return sorted((each for each in self.all if each.code in codes), key=_start)
+        return sorted((finding for finding in self.all if finding.code in codes), key=_start)
 
     def first(self, *rules: Sign) -> Finding | None:
         """Return the earliest finding of some rules."""
@@ -29,11 +29,11 @@ class Findings(Struct, frozen=True):
 
     def since(self, step: int) -> "Findings":
         """Return the findings that began at `step` or later; one without steps is of the whole run."""
-        return Findings(tuple(each for each in self.all if each.first_step is None or each.first_step >= step))
+        return Findings(tuple(finding for finding in self.all if finding.first_step is None or finding.first_step >= step))
 
     def before(self, step: int) -> "Findings":
         """Return the findings that began before `step`."""
-        return Findings(tuple(each for each in self.all if _start(each) < step))
+        return Findings(tuple(finding for finding in self.all if _start(finding) < step))
 
 
 def _start(finding: Finding) -> int:

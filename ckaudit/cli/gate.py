@@ -68,7 +68,7 @@ def keep(report: "Report", gate: "Gate") -> None:
     from ckaudit.reports.json import dumps
 
     path = Path(gate.baseline.file)
-    others = [each for each in (read_baseline(path) if path.exists() else []) if each.command != report.command]
+    others = [accepted for accepted in (read_baseline(path) if path.exists() else []) if accepted.command != report.command]
     own = adopted(report, gate.baseline)
     try:
         write_atomic(path, dumps(file_of([*others, *own])).encode())

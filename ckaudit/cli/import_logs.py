@@ -72,7 +72,7 @@ def command(
     if list_runs:
         return _say_runs(runs)
     chosen = [one_of(runs, which, path)] if which else runs
-    chosen = [_in_catalogue_units(each, choice.units) for each in chosen]
+    chosen = [_in_catalogue_units(imported, choice.units) for imported in chosen]
     _write(chosen, Path(output) if output else _own_folder(path), force=force, quiet=quiet)
     return 0
 

@@ -160,13 +160,13 @@ def _talk(measurement: "Measurement", *, quiet: bool) -> None:
 
 def _code(measurement: "Measurement") -> int:
     """Return the exit code, and say why where there is nothing to show, or where a metric broke."""
-    broken = [each.name for each in measurement.missing if each.reason == "broke"]
+    broken = [missing.name for missing in measurement.missing if missing.reason == "broke"]
     if broken:
         say(f"error: {', '.join(broken)} broke: the table is not complete")
         return 2
     if not measurement.measured:
         say("error: no metric has a value in these steps")
-        outside = [each.name for each in measurement.missing if each.reason == "not_in_these_steps"]
+        outside = [missing.name for missing in measurement.missing if missing.reason == "not_in_these_steps"]
         first = f"{outside[0]} has values in others" if outside else "ckaudit metrics RUN -v says what was not recorded"
         end = f"; the run is recorded up to step {measurement.step:,}" if outside and measurement.step is not None else ""
         say(f"hint: {first}{end}")

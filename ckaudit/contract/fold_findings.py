@@ -42,9 +42,9 @@ def _one_of(alike: list[Finding]) -> Finding:
     """Return one finding for all: that of the first file, by its step."""
     if len(alike) == 1:
         return alike[0]
-    steps = [step for each in alike if (step := _step_of(each)) is not None]
+    steps = [step for finding in alike if (step := _step_of(finding)) is not None]
     first = min(alike, key=lambda each: (_step_of(each) or 0, each.file or "", each.line or 0))
-    files = dict.fromkeys(each.file for each in alike if each.file and each.file != first.file)
+    files = dict.fromkeys(finding.file for finding in alike if finding.file and finding.file != first.file)
     more = f"the same in {len(files)} more file{'s' if len(files) > 1 else ''}" if files else f"and {len(alike) - 1} more"
     since = f" from step {min(steps)} to {max(steps)}" if files and len(steps) == len(alike) else ""
     changes = {"first_step": min(steps), "last_step": max(steps)} if steps and first.first_step is None else {}

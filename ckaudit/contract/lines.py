@@ -175,7 +175,7 @@ def _explain(text: bytes, file: str, number: int) -> list[Finding]:
     except UnicodeDecodeError:
         return [violations.NOT_TEXT.at(file, f"line {number} is not UTF-8 text", line=number)]
     findings = explain(text, file, VERSION, first_line=number).findings
-    return [each if each.line else msgspec.structs.replace(each, line=number) for each in findings]
+    return [finding if finding.line else msgspec.structs.replace(finding, line=number) for finding in findings]
 
 
 def _repeat(file: str, key: str, number: int) -> Finding:

@@ -74,7 +74,7 @@ def gathered(command: str, subject: str, results: Iterable[Measure | Missing], *
         tool=f"ckaudit {__version__}",
         command=command,
         subject=subject,
-        measures=[each for each in found if isinstance(each, Measure)],
-        missing=[each for each in found if isinstance(each, Missing)],
+        measures=[measure for measure in found if isinstance(measure, Measure)],
+        missing=[missing for missing in found if isinstance(missing, Missing)],
         **rest,
     )

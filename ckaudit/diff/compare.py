@@ -92,12 +92,12 @@ def compare_read(
 ) -> Comparison:
     """Compare runs that are in memory, or come there one after another, each with the first."""
     first = [reference, *replicas]
-    files, paths, pairs = sum(each.side.run.files for each in first), [str(reference.path)], []
+    files, paths, pairs = sum(run.side.run.files for run in first), [str(reference.path)], []
     for subject in others:
         files += subject.side.run.files
         paths.append(str(subject.path))
         pairs.append(compare_pair(reference, subject, axis=axis, replicas=replicas))
-    notes = dict.fromkeys(f"{each.path}: {note}" for each in first for note in each.side.run.notes)
+    notes = dict.fromkeys(f"{run.path}: {note}" for run in first for note in run.side.run.notes)
     return replace(whole(paths, pairs, files=files, notes=[*notes]), axis=axis)
 
 
@@ -129,11 +129,11 @@ def compare_canary(
     """
     judged, *opened = [_opened(path, choice, None, progress, gate) for path in (canary, *good)]
     comparisons: list[Comparison] = []
-    for each in opened:
-        pair = compare_pair(each, judged, axis=axis, replicas=[other for other in opened if other is not each])
-        files = each.side.run.files + (0 if comparisons else judged.side.run.files)
-        notes = [f"{each.path}: {note}" for note in each.side.run.notes]
-        comparisons.append(replace(whole([str(each.path), str(canary)], [pair], files=files, notes=notes), axis=axis))
+    for run in opened:
+        pair = compare_pair(run, judged, axis=axis, replicas=[other for other in opened if other is not run])
+        files = run.side.run.files + (0 if comparisons else judged.side.run.files)
+        notes = [f"{run.path}: {note}" for note in run.side.run.notes]
+        comparisons.append(replace(whole([str(run.path), str(canary)], [pair], files=files, notes=notes), axis=axis))
     return comparisons
 
 
@@ -252,7 +252,7 @@ def _seams(both: Both) -> list[str]:
 
 def _short(both: Both, replicas: Sequence[JudgedRun]) -> list[str]:
     """Return a sentence on each replica that ended too early to tell the noise of the last steps."""
-    ends = [each.run.last_step or 0 for each in (both.left, both.right)]
+    ends = [side.run.last_step or 0 for side in (both.left, both.right)]
     known = [(replica.path, replica.side.run.last_step or 0) for replica in replicas]
     return [
         f"the replica {path} ends at step {last} and does not tell the noise of what goes on beyond"
@@ -341,7 +341,7 @@ def verdict(word: Word, weighed: Sequence[Weighed], departures: Sequence[Departu
 def _told(weighed: Sequence[Weighed]) -> str:
     """Return what is worse or better and decides nothing; cost, which always wobbles, left out."""
     aside = [each for each in weighed if not each.counts and each.weighs != "cost"]
-    return next((each.answer.message for each in aside if each.answer.word in ("worse", "better")), "")
+    return next((weighed.answer.message for weighed in aside if weighed.answer.word in ("worse", "better")), "")
 
 
 def _place(departure: Departure) -> str:

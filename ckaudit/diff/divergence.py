@@ -59,13 +59,13 @@ def parting(both: Both, *, without: Collection[Metric] = (), one_plan: bool = Fa
         return _in_bits(both)
     departures = sorted((*_exact(both), *_whole(both, without)), key=lambda each: each.step)
     if one_plan:
-        departures = [_not_decided(each) if _follows_loss(both, each) else each for each in departures]
+        departures = [_not_decided(departure) if _follows_loss(both, departure) else departure for departure in departures]
     if one_plan and len(departures) == 1 and _follows_loss(both, departures[0]):
         said = f"from step {departures[0].step} on the learning rates differ, and the losses did before: under the same settings"
         return Parting(aside=f"{said} that is a schedule which follows the loss, and no change")
     if departures:
         departures += far_places(both)
-    return Parting(departures=tuple(sorted(departures, key=lambda each: each.step)[:MOST]))
+    return Parting(departures=tuple(sorted(departures, key=lambda departure: departure.step)[:MOST]))
 
 
 def _begin_alike(both: Both, points: int, *, coarse: float = 1e-5, more: int = 10) -> bool:

@@ -119,7 +119,11 @@ def exact(left: Path, right: Path, *, runs: tuple[Run, Run] | None = None, most:
     lines = _scalars(mine, theirs, found)
     seen = _checkpoints(left, right, found, lines[0].step if lines else None)
     together = sorted([*lines, *seen], key=_order)
-    told = {(each.statistic, each.where): each for each in reversed(together) if each.step == together[0].step}
+    told = {
+        (departure.statistic, departure.where): departure
+        for departure in reversed(together)
+        if departure.step == together[0].step
+    }
     found.first = [*reversed(told.values())]
     alike = unlike(mine, theirs)
     word, verdict = _verdict(found)

@@ -58,7 +58,7 @@ def gated(comparisons: Sequence[Comparison], terms: Terms, *, policy: str | None
 
 def _excused(pair: Pair, terms: Terms) -> Pair:
     """Return a pair whose answers say why they do not count."""
-    minor = bool(pair.gained) and all(each.severity not in GRAVE for each in pair.gained)
+    minor = bool(pair.gained) and all(finding.severity not in GRAVE for finding in pair.gained)
     excuses = [
         "only findings to be investigated, which come and go with the seed"
         if minor and answer.question == "health" and answer.word in BAD and answer.question in terms.counts()
@@ -183,7 +183,7 @@ def _unforeseen(pairs: Sequence[Pair], terms: Terms) -> list[str]:
     """Return a sentence for each difference that the terms should name and do not."""
     if terms.expect is None:
         return []
-    found = {each.name: each for pair in pairs for each in pair.unlike if each.kind not in SURROUNDINGS}
+    found = {unlike.name: unlike for pair in pairs for unlike in pair.unlike if unlike.kind not in SURROUNDINGS}
     return [f"{name} was not expected to differ: {_sides(each)}" for name, each in found.items() if not _meant(name, terms)]
 
 
@@ -193,7 +193,7 @@ def _sides(unlike: Unlike) -> str:
 
 
 def _expected(pairs: Sequence[Pair], terms: Terms) -> list[str]:
-    names = dict.fromkeys(each.name for pair in pairs for each in pair.unlike)
+    names = dict.fromkeys(unlike.name for pair in pairs for unlike in pair.unlike)
     return [name for name in names if _meant(name, terms)]
 
 

@@ -37,7 +37,7 @@ def sources(alike: Sequence[Unlike], first: Sequence[Departure], left: Run, righ
         left: The reference.
         right: The subject.
     """
-    found = [f"{each.message}: {advice}" for name, advice in RECORDED for each in alike if _is_meant(each, name)]
+    found = [f"{unlike.message}: {advice}" for name, advice in RECORDED for unlike in alike if _is_meant(unlike, name)]
     return [*dict.fromkeys((*found, *_resumes(first, left, right), *_of_place(first, left, right)))]
 
 
@@ -59,7 +59,7 @@ def _resumes(first: Sequence[Departure], left: Run, right: Run) -> Iterator[str]
 
 def _of_place(first: Sequence[Departure], left: Run, right: Run) -> Iterator[str]:
     """Yield what the stage of the step and the first tensor suggest."""
-    stage, tensor = first[0].statistic.partition(".")[0], next((each.where for each in first if each.where), None)
+    stage, tensor = first[0].statistic.partition(".")[0], next((departure.where for departure in first if departure.where), None)
     if stage in ("batch_hash", "batch_id", "data"):
         yield "the batches differ before anything is computed: seed the sampler and its workers, and sort the files that are read"
         return

@@ -36,18 +36,18 @@ def replicas_pair(run: Run) -> Pair:
         message = "no step has the parameter hashes of two ranks: every rank needs a recorder, and writes a file of its own"
         return _made(run, word, message, [], [])
     drifted = [departure for column in range(len(hashes.labels)) if (departure := _drift(hashes, column, rows)) is not None]
-    drifted.sort(key=lambda each: each.step)
+    drifted.sort(key=lambda departure: departure.step)
     count = f"{len(hashes.labels)} ranks at {plural(len(rows), 'checkpoint')}"
     if not drifted:
         return _made(run, "same", f"all {count} hold the same parameters", [], [])
     answers = [
         Answer(
-            question=f"replicas@{each.where}",
-            title=f"Does {each.where} hold what the others do?",
+            question=f"replicas@{departure.where}",
+            title=f"Does {departure.where} hold what the others do?",
             word="different",
-            message=each.message,
+            message=departure.message,
         )
-        for each in drifted
+        for departure in drifted
     ]
     return _made(run, "different", f"of {count}, {plural(len(drifted), 'rank')} drifted: {drifted[0].message}", drifted, answers)
 

@@ -34,7 +34,7 @@ _GRAVE: tuple[Word, ...] = ("worse", "different")
 
 def resume_reads() -> frozenset[str]:
     """Return the checkpoint paths that an audit of resumes reads."""
-    wanted = [each for rule in RULES for each in (*rule.needs, *rule.wants) if isinstance(each, Metric)]
+    wanted = [metric for rule in RULES for metric in (*rule.needs, *rule.wants) if isinstance(metric, Metric)]
     return frozenset[str]().union(*(metric.paths for metric in wanted)) | {"optimizer.loss_scale"}
 
 

@@ -45,14 +45,16 @@ def groups() -> list[Group]:
         _judged(
             "Violations: what may be wrong with the files?", ((kind.name, kind.code, kind.title) for kind in kinds().values())
         ),
-        _judged("Gates: why did a benchmark fall? In this order", ((each.name, each.row, each.question) for each in PROCEDURE)),
-        _judged("Guide: which part of the architecture to test?", ((each.name, each.row, each.title) for each in GUIDE)),
-        _judged("First look: what may be behind what is seen?", ((each.name, each.row, each.seen) for each in FIRST_LOOK)),
+        _judged(
+            "Gates: why did a benchmark fall? In this order", ((asked.name, asked.row, asked.question) for asked in PROCEDURE)
+        ),
+        _judged("Guide: which part of the architecture to test?", ((row.name, row.row, row.title) for row in GUIDE)),
+        _judged("First look: what may be behind what is seen?", ((look.name, look.row, look.seen) for look in FIRST_LOOK)),
         _judged(
             "Severities: what calls for them?", ((condition.name, condition.row, condition.title) for condition in CONDITIONS)
         ),
         _judged(
-            "Work: what to do when something is ill? In this order", ((each.name, each.row, each.title) for each in WORKFLOW)
+            "Work: what to do when something is ill? In this order", ((stage.name, stage.row, stage.title) for stage in WORKFLOW)
         ),
         _judged("Map: what shows it?", ((each.id, "", each.question) for each in MAP)),
         _judged("Rows: what do sources cite?", ((name, "", row.title) for name, row in cited_rows().rows.items())),

@@ -160,7 +160,7 @@ def shapes_of(rule: Rule) -> Shapes | None:
     """Return how a rule's illness looks, or None for the rule of a plugin on a metric that nobody has drawn."""
     if own := drawn().get(rule.name):
         return Shapes(of=own.of, good=own.good, bad=own.bad, good_values=own.good_shape, bad_values=own.bad_shape)
-    first = next((each for each in (*rule.needs, *rule.wants) if isinstance(each, Metric)), None)
+    first = next((metric for metric in (*rule.needs, *rule.wants) if isinstance(metric, Metric)), None)
     entry = entries().get(first.name) if first else None
     if first is None or entry is None:
         return None

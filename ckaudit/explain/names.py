@@ -47,8 +47,8 @@ CODE = re.compile(r"([a-z]{3,6})\d{1,3}")
 
 LOOKS_AT = {
     "SR-1": ("eval_artifact_hash", "val_loss"),
-    "SR-2": tuple(each.metric.name for each in DATA),
-    "SR-3": (*(each.metric.name for each in INTERNAL), "nan_inf_events"),
+    "SR-2": tuple(number.metric.name for number in DATA),
+    "SR-3": (*(number.metric.name for number in INTERNAL), "nan_inf_events"),
 }
 
 

@@ -67,7 +67,7 @@ def _run_files(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder", hint="name another with -o")
     found = list_folder(folder)
-    files = [*found.scalars, *(each.path for each in (*found.checkpoints, *found.history))]
+    files = [*found.scalars, *(file.path for file in (*found.checkpoints, *found.history))]
     return [folder / MANIFEST_NAME, *files] if (folder / MANIFEST_NAME).exists() else files
 
 

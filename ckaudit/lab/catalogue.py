@@ -68,7 +68,7 @@ def catalogue(only: str = "") -> Catalogue:
         faults=kept(faults()),
         healthy=kept(plain),
         controls=kept(controls()),
-        experiments=kept(experiments(), lambda each: (each.name, each.id.lower())),
+        experiments=kept(experiments(), lambda experiment: (experiment.name, experiment.id.lower())),
     )
     if not (found.faults or found.healthy or found.controls or found.experiments):
         raise UsageError(f"nothing in the lab matches {only!r}", hint="ckaudit lab list names all; * stands for any letters")

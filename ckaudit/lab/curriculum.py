@@ -43,7 +43,7 @@ def page(experiment: Experiment, arms: Sequence[Arm]) -> str:
     lines += _table(["arm", "severity", "verdict"], [[arm.name, *_verdict(arm.report)] for arm in arms])
     lines += ["", "## Numbers", ""]
     names = sorted({look.partition("/")[0] for look in experiment.look if not is_map(look)})
-    measured = {arm.name: {each.name: each for each in measure(arm.folder, names=names).measured} for arm in arms}
+    measured = {arm.name: {measured.name: measured for measured in measure(arm.folder, names=names).measured} for arm in arms}
     for look in experiment.look:
         drawn = _maps(look, arms) if is_map(look) else _numbers(look, experiment.steps, measured)
         lines += [*drawn, ""]
@@ -186,9 +186,13 @@ def in_the_way(chosen: Iterable[Experiment], folder: Path) -> Path | None:
         chosen: The experiments that are to be carried out.
         folder: An existing folder for them.
     """
-    others = experiments().keys() - {each.name for each in chosen}
+    others = experiments().keys() - {experiment.name for experiment in chosen}
     known = {"healthy", *others, *(f"{name}.md" for name in others)}
-    healthy = (place for family in sorted({each.family for each in chosen}) if (place := folder / "healthy" / family).exists())
+    healthy = (
+        place
+        for family in sorted({experiment.family for experiment in chosen})
+        if (place := folder / "healthy" / family).exists()
+    )
     strange = (path for path in sorted(folder.iterdir()) if path.name not in known)
     return next(chain(strange, (place for place in healthy if not is_whole(place))), None)
 

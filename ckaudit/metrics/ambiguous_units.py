@@ -28,5 +28,5 @@ def undecided_share(run: Run) -> Series:
     shares of the same log decide are left out.
     """
     logged = (run.scalar(name) for name in OPEN_RATES if name not in run.units)
-    shares = (each.mapped(lambda share: 100 * share, each.name, "%") for each in logged)
+    shares = (series.mapped(lambda share: 100 * share, series.name, "%") for series in logged)
     return side_by_side("undecided_share", "%", shares)

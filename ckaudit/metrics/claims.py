@@ -77,14 +77,14 @@ def claim(name: str, *, reads: Iterable[str | Metric]) -> Callable[[ClaimFunctio
 
 def every_bound(run: Run) -> list[Bounds]:
     """Return the bounds of every claim that the run makes and that its raw values can judge, computed once per run."""
-    return run.derived("claims", lambda: [each for claim in CLAIMS.values() for each in _judged(claim, run)])
+    return run.derived("claims", lambda: [bounds for claim in CLAIMS.values() for bounds in _judged(claim, run)])
 
 
 def _judged(claim: Claim, run: Run) -> Iterator[Bounds]:
     """Yield the bounds of one claim, without the steps that cannot be judged."""
-    for each in claim.function(run) if run.scalar(claim.name) else ():
-        known = ~(np.isnan(each.claimed) | np.isnan(each.low) | np.isnan(each.high))
-        yield Bounds(each.label, each.steps[known], each.claimed[known], each.low[known], each.high[known])
+    for bounds in claim.function(run) if run.scalar(claim.name) else ():
+        known = ~(np.isnan(bounds.claimed) | np.isnan(bounds.low) | np.isnan(bounds.high))
+        yield Bounds(bounds.label, bounds.steps[known], bounds.claimed[known], bounds.low[known], bounds.high[known])
 
 
 def as_table(name: str, columns: list[tuple[str, Steps, Floats]]) -> Series:

@@ -20,7 +20,7 @@ def claimed_value(run: Run) -> Series:
     Shape (T, K): steps by names, "val_ppl"; each in its own unit. Speeds are means or medians over 50 lines, at the last
     of them.
     """
-    return as_table("claimed_value", [(each.label, each.steps, each.claimed) for each in every_bound(run)])
+    return as_table("claimed_value", [(bounds.label, bounds.steps, bounds.claimed) for bounds in every_bound(run)])
 
 
 @metric(unit="1", reads=_READS, source=_SOURCE)
@@ -32,4 +32,4 @@ def nearest_allowed_value(run: Run) -> Series:
     Shape (T, K): as claimed_value, and equal to it where nothing is contradicted. The range from $l$ to $h$ holds rounding
     and every convention that the catalogue leaves open: which average of a loss, whether pads count, what a timer leaves out.
     """
-    return as_table("nearest_allowed_value", [(each.label, each.steps, each.nearest) for each in every_bound(run)])
+    return as_table("nearest_allowed_value", [(bounds.label, bounds.steps, bounds.nearest) for bounds in every_bound(run)])

@@ -129,7 +129,7 @@ def _foreign(
     if not entropy or not widest:
         return empty("foreign_maps")
     beside = (entropy, run.series("attention", "max_attn_per_head"), maps["evenness"], widest, maps["entropy"])
-    mean, top, flat, most, mapped = (_cells(each, widest.labels, widest.steps) for each in beside)
+    mean, top, flat, most, mapped = (_cells(series, widest.labels, widest.steps) for series in beside)
     chooses = ((top < 0.999) & (top > twice * np.exp(-mean))) | (mean < near * most)
     low, high = np.fmin(mean, mapped), np.fmax(mean, mapped)
     differs = np.isfinite(mean) & np.isfinite(mapped) & (high > apart * low) & (high > low + nats)

@@ -102,9 +102,9 @@ def playbook_numbers(run: Run) -> Series:
 def side_by_side(name: str, unit: str, logged: Iterable[Series]) -> Series:
     """Return logged numbers as the columns of one series, each under its own name, with a label behind a slash."""
     found = [
-        (each.name if label == each.name else f"{each.name}/{label}", each, column)
-        for each in logged
-        for column, label in enumerate(each.labels)
+        (series.name if label == series.name else f"{series.name}/{label}", series, column)
+        for series in logged
+        for column, label in enumerate(series.labels)
     ]
     steps = merged_steps(*(each.steps for _, each, _ in found))
     values = np.full((len(steps), len(found)), np.nan)

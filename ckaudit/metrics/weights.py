@@ -162,7 +162,7 @@ def weight_statistics_change(run: Run) -> Series:
     numbers.append(by_tensor(change(shares, size, "previous")))
     known = {label for number in numbers for label in number.labels}
     sampled = sampled.only(known.__contains__) if known else sampled
-    series = largest_of([each for each in (*numbers, sampled) if each.labels])
+    series = largest_of([series for series in (*numbers, sampled) if series.labels])
     still = series.recorded & (series.values == 0)
     recorded = series.recorded & ~(still & _unclear(series, run, sampled)) if still.any() else series.recorded
     return replace(series, values=np.where(recorded, series.values, np.nan), recorded=recorded)

@@ -34,12 +34,15 @@ class Scene(Struct, frozen=True, eq=False):
         """Put some questions to the run, or take the answers that the report holds."""
         known = {each.id: each for phase in self.report.interview for each in phase.answers}
         asked = [questions()[id_] for id_ in ids]
-        return [known.get(each.id) or answer(each, self.run, self.report.findings, self.report.diagnoses) for each in asked]
+        return [
+            known.get(question.id) or answer(question, self.run, self.report.findings, self.report.diagnoses)
+            for question in asked
+        ]
 
     def places(self, *names: str) -> list[str]:
         """Return the places of the findings that rest on any of these metrics, gravest first, each once."""
         findings = [finding for finding in self.report.findings if set(metrics_of(finding)) & {*names}]
-        return list(dict.fromkeys(place for each in findings for place in (each.where, *each.also) if place))
+        return list(dict.fromkeys(place for finding in findings for place in (finding.where, *finding.also) if place))
 
 
 def metrics_of(finding: Finding) -> list[str]:

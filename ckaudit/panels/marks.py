@@ -58,8 +58,12 @@ def _events(scene: Scene) -> list[Mark]:
         for event in scene.run.events
     ]
     made += [
-        Mark(step=int(each.resumed_from or 0), kind="resume", text=f"the run was taken up again after step {each.resumed_from}")
-        for each in resumed(scene.run.manifest)
+        Mark(
+            step=int(session.resumed_from or 0),
+            kind="resume",
+            text=f"the run was taken up again after step {session.resumed_from}",
+        )
+        for session in resumed(scene.run.manifest)
     ]
     pairs = scene.comparison.pairs if scene.comparison else []
     return made + [Mark(step=pair.parting.step, kind="parting", text=pair.parting.message) for pair in pairs[:1] if pair.parting]

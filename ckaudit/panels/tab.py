@@ -84,7 +84,7 @@ class TabKind(Struct, frozen=True, eq=False):
     def watched(self) -> frozenset[str]:
         """Names of the rules that belong here."""
         asked = [questions()[each] for each in (*self.asks, *self.beside)]
-        return frozenset(self.rules).union(*(each.rules + each.weighs for each in asked))
+        return frozenset(self.rules).union(*(question.rules + question.weighs for question in asked))
 
 
 _TABS: Catalogue[TabKind] = Catalogue("tab", "ckaudit.panels.tabs")

@@ -65,7 +65,7 @@ class Baseline(Struct, frozen=True, kw_only=True):
         there: dict[Spot, list[Finding]] = {}
         for finding in findings:
             there.setdefault(_spot(finding), []).append(finding)
-        return [entry for entry in self.entries if not any(is_near(entry, each) for each in there.get(_spot(entry), ()))]
+        return [entry for entry in self.entries if not any(is_near(entry, finding) for finding in there.get(_spot(entry), ()))]
 
 
 def is_same(entry: Accepted, finding: Finding) -> bool:

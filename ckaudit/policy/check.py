@@ -37,8 +37,8 @@ def _checked(where: str, clauses: Clauses, rules: Collection[Rule], kinds: Colle
     of_all = {word: kind.code for kind in kinds for word in (kind.code, kind.name)} | of_rules
     for word in clauses.select or ():
         _known(f"{where}select", word, of_rules, "rule")
-    for each in clauses.ignore:
-        _known(f"{where}ignore", each.code, of_all, "rule or violation")
+    for ignore in clauses.ignore:
+        _known(f"{where}ignore", ignore.code, of_all, "rule or violation")
     for name, values in clauses.thresholds.items():
         _thresholds(f"{where}thresholds", name, values, rules)
     names = {word: rule.name for rule in rules for word in (rule.code, rule.name)}

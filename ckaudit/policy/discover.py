@@ -17,12 +17,12 @@ def find(folder: Path) -> Path | None:
     Args:
         folder: Where the search begins: the working folder.
     """
-    for each in (folder, *folder.parents):
-        if (each / OWN).is_file():
-            return each / OWN
-        if _holds_a_policy(each / SHARED):
-            return each / SHARED
-        if (each / ".git").exists():
+    for path in (folder, *folder.parents):
+        if (path / OWN).is_file():
+            return path / OWN
+        if _holds_a_policy(path / SHARED):
+            return path / SHARED
+        if (path / ".git").exists():
             return None
     return None
 

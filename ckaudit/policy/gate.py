@@ -51,7 +51,7 @@ def changes(clauses: Clauses) -> Iterable[str]:
         yield from (f"{rule}.{name} = {value}" for name, value in values.items())
     yield from (f"{name} {grade}" for name, grade in clauses.severities.items())
     if clauses.ignore:
-        yield f"ignore {', '.join(dict.fromkeys(each.code for each in clauses.ignore))}"
+        yield f"ignore {', '.join(dict.fromkeys(ignore.code for ignore in clauses.ignore))}"
     if clauses.slices:
         yield f"slices {', '.join(clauses.slices)}"
     if clauses.tau_slices:
@@ -81,5 +81,8 @@ def adopted(report: Report, baseline: Baseline) -> list[Accepted]:
     plain = f"accepted in {baseline.file}"
     unjudged = {check.code for check in report.checks if check.outcome not in ("passed", "failed")}
     kept = [entry for entry in baseline.entries if entry.code in unjudged]
-    taken = [each for each in report.suppressed if each.by == "baseline"]
-    return kept + [accepted(each.finding, report.command, None if each.reason == plain else each.reason) for each in taken]
+    taken = [suppressed for suppressed in report.suppressed if suppressed.by == "baseline"]
+    return kept + [
+        accepted(suppressed.finding, report.command, None if suppressed.reason == plain else suppressed.reason)
+        for suppressed in taken
+    ]

@@ -112,8 +112,8 @@ NOTHING = Clauses()
 
 def without_end(clauses: Clauses, today: date) -> tuple[Clauses, list[Ignore]]:
     """Return the clauses whose ignores still hold today, and the ignores that have ended."""
-    ended = [each for each in clauses.ignore if each.until is not None and each.until < today]
-    return replace(clauses, ignore=[each for each in clauses.ignore if each not in ended]), ended
+    ended = [ignore for ignore in clauses.ignore if ignore.until is not None and ignore.until < today]
+    return replace(clauses, ignore=[ignore for ignore in clauses.ignore if ignore not in ended]), ended
 
 
 # How a policy names rules and violations: by code, by name, or by a pattern of either.

@@ -164,7 +164,7 @@ def read_passages(path: Path) -> list[Passage]:
         raise UnreadableError(f"{path}: {broken.finding.message}", hint="ckaudit probe init writes such a file.") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnreadableError(f"{path} holds no probes: {error}", hint="ckaudit probe init writes such a file.") from None
-    changed = [each.id for each in passages if each.hash != hash_of(each.prompt, each.truth)]
+    changed = [passage.id for passage in passages if passage.hash != hash_of(passage.prompt, passage.truth)]
     if changed or not passages:
         what = f"{changed[0]} is not what its hash says" if changed else "no probe stands in it"
         raise UnreadableError(f"{path}: {what}", hint="Take the file that was written before the training.")

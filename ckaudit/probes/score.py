@@ -169,7 +169,7 @@ def _results(passages: Sequence[Passage], scored: Mapping[str, Scored]) -> Itera
             detail = "none of them was continued" if reserved else "none was reserved: ckaudit probe init --held-out FILE"
             yield Missing(name=f"probe_accuracy/{group}", row=ROW, reason="not_recorded", detail=detail)
             continue
-        whole = sum(each.exact == 1.0 for each in mine)
+        whole = sum(scored.exact == 1.0 for scored in mine)
         verbatim = f"{whole} of {plural(len(mine), 'probe')} word for word"
         remark = f"share of tokens continued exactly; {verbatim}{_mean_perplexity(mine)}"
         accuracy, overlap = fmean(each.exact for each in mine), fmean(each.overlap for each in mine)

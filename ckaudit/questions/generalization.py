@@ -125,7 +125,7 @@ def time_to_stop(
     makes by chance: the time was earlier.
     """
     step, end = points(val).last
-    trend, p, ago, risen = (points(each).last[1] for each in (slope, chance, since, rise))
+    trend, p, ago, risen = (points(series).last[1] for series in (slope, chance, since, rise))
     share = trend / abs(end) if end else 0.0
     text = f"up to step {step} the held-out loss, {end:.4g}, has a slope of {trend:+.3g} per 1,000 steps"
     text += f" (by chance with p = {p:.2g}); the last improvement was {ago:.0f} steps ago"

@@ -300,9 +300,9 @@ def embedding_organizes(
     stands = value < nothing and beside > 100 * max(value, 0.1 * nothing)
     if stands or (value < hardly and (not others or (value < least * beside and step >= early))):
         word = "bad"
-    for each in findings.of(barely_moving):
-        if set(embeddings) & {each.where, *each.also}:
-            word, text = worse(word, "watch"), f"{text}; {each.code} from step {each.first_step}: {each.message}"
+    for finding in findings.of(barely_moving):
+        if set(embeddings) & {finding.where, *finding.also}:
+            word, text = worse(word, "watch"), f"{text}; {finding.code} from step {finding.first_step}: {finding.message}"
     return SeriesAnswer(word=word, sentence=text, numbers={"moved": value} | ({"others": beside} if others else {}))
 
 
@@ -315,9 +315,9 @@ def cut_off(findings: Findings, table: TensorTable, kind: str) -> str:
         table: Knows the kinds of tensors.
         kind: "attention" or "mlp".
     """
-    for each in sorted(findings.all, key=lambda each: each.first_step or 0):
-        places = [place for place in (each.where, *each.also) if place] if each.name in CUT_OFF else []
+    for finding in sorted(findings.all, key=lambda each: each.first_step or 0):
+        places = [place for place in (finding.where, *finding.also) if place] if finding.name in CUT_OFF else []
         if any(place.endswith(kind) or table.kind(place) == kind for place in places):
-            since = "" if each.first_step is None else f" from step {each.first_step}"
-            return f"{each.code}{since}: {each.message}"
+            since = "" if finding.first_step is None else f" from step {finding.first_step}"
+            return f"{finding.code}{since}: {finding.message}"
     return ""

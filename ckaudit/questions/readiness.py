@@ -76,7 +76,7 @@ def pretraining_done(
     `well` and `broken` are starting values. A plateau without a score of coherence is half an answer: not recorded.
     """
     step, end = points(val).last
-    trend, p, risen = (points(each).last[1] for each in (slope, chance, rise))
+    trend, p, risen = (points(series).last[1] for series in (slope, chance, rise))
     share = trend / abs(end) if end else 0.0
     text = f"at step {step} the held-out loss is {end:.4g}, with a slope of {trend:+.3g} per 1,000 steps (p = {p:.2g})"
     numbers = {"val": end, "slope": trend, "share": share, "p": p, "rise": risen}

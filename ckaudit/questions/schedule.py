@@ -124,9 +124,9 @@ def schedule_right(
     text += f", and ends at {plan.end:.0%}"
     numbers = {"start": plan.start, "peak": plan.peak, "peak_step": float(plan.reached), "end": plan.end}
     word: Word = "good"
-    trouble = [each for each in _at_peak(over_peak, findings, near) if (each.first_step or 0) <= plan.reached + early]
+    trouble = [finding for finding in _at_peak(over_peak, findings, near) if (finding.first_step or 0) <= plan.reached + early]
     if trouble:
-        word = "bad" if any(each.severity != "sev2" for each in trouble) else "watch"
+        word = "bad" if any(finding.severity != "sev2" for finding in trouble) else "watch"
         numbers["trouble"] = float(trouble[0].first_step or 0)
         text += f"; {trouble[0].code} is the first spike at the peak, at step {trouble[0].first_step}"
     course = points(loss)
@@ -286,6 +286,6 @@ def _schedule(rate: Series, over_peak: Series) -> _Schedule | None:
 
 def _at_peak(over_peak: Series, findings: Findings, near: float) -> list[Finding]:
     """Return the spikes that began while the rate was near its highest so far, in order of time."""
-    spikes = [each for each in findings.of(loss_spike, exploding_gradient) if each.first_step is not None]
+    spikes = [finding for finding in findings.of(loss_spike, exploding_gradient) if finding.first_step is not None]
     peaks = at(over_peak, np.array([spike.first_step for spike in spikes], np.int64)).values
     return [each for each, row in zip(spikes, peaks, strict=True) if np.nan_to_num(row).max() > near]

@@ -92,7 +92,7 @@ def no_weight_is_updated(relative: Series, rate_is_on: Mask, findings: Findings)
 
 def _loss_stands(findings: Findings) -> bool:
     """Tell whether the loss stands where it began, as LOSS003 and LOSS007 have it: not where it came to rest later."""
-    return any((each.first_step or 0) <= WARMUP for each in findings.of(loss_not_falling, loss_frozen))
+    return any((finding.first_step or 0) <= WARMUP for finding in findings.of(loss_not_falling, loss_frozen))
 
 
 def _with_gradient(names: list[str], gradient: Series | None) -> list[str]:

@@ -18,7 +18,7 @@ def sentences(report: Report, *, limit: int = 5) -> list[str]:
 
 def of_code(report: Report, code: str) -> list[Suppressed]:
     """Return what is left out of one rule's or violation's findings."""
-    return [each for each in report.suppressed if each.finding.code == code]
+    return [suppressed for suppressed in report.suppressed if suppressed.finding.code == code]
 
 
 def why(suppressed: Suppressed) -> str:
@@ -37,7 +37,7 @@ def _policy(report: Report) -> Iterator[str]:
 def _counts(report: Report) -> Iterator[str]:
     if not report.suppressed:
         return
-    ignored = sum(each.by == "policy" for each in report.suppressed)
+    ignored = sum(suppressed.by == "policy" for suppressed in report.suppressed)
     known = len(report.suppressed) - ignored
     parts = [f"{known:,} accepted in {report.baseline}"] if known else []
     if ignored:
@@ -50,7 +50,9 @@ def _stale(report: Report, limit: int) -> Iterator[str]:
     if not report.stale:
         return
     count = len(report.stale)
-    named = [" ".join(part for part in (each.code, each.file, each.where) if part) for each in report.stale[:limit]]
+    named = [
+        " ".join(part for part in (accepted.code, accepted.file, accepted.where) if part) for accepted in report.stale[:limit]
+    ]
     listed = ", ".join(dict.fromkeys(named)) + (f" and {count - limit:,} more" if count > limit else "")
     one = count == 1
     yield (

@@ -89,7 +89,7 @@ def _body(check: Check, findings: list[Finding], known: list[Suppressed], view: 
     if check.outcome == "failed":
         return _failure(check, findings, known, view)
     if known:
-        reasons = ", ".join(dict.fromkeys(accepted.why(each) for each in known))
+        reasons = ", ".join(dict.fromkeys(accepted.why(suppressed) for suppressed in known))
         message = f"{words.plural(len(known), 'finding')} accepted: {reasons}"
         return f"<skipped message={_attribute(message)}/>"
     return None

@@ -43,7 +43,10 @@ def render(report: Report, view: View = PLAIN) -> str:
 
 def _told(report: Report) -> list[tuple[Finding, Suppressed | None]]:
     """Return every finding, those that do not count at the end and with the word that says so."""
-    return [*((finding, None) for finding in report.findings), *((each.finding, each) for each in report.suppressed)]
+    return [
+        *((finding, None) for finding in report.findings),
+        *((suppressed.finding, suppressed) for suppressed in report.suppressed),
+    ]
 
 
 def _state(report: Report, suppressed: Suppressed | None) -> dict[str, Any]:

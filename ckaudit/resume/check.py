@@ -29,47 +29,51 @@ Need = tuple[Callable[[Seen], bool], SkipReason, str]
 
 
 def _read(seen: Seen) -> bool:
-    return any(each.forms for each in seen)
+    return any(examined.forms for examined in seen)
 
 
 _READ: Need = (_read, "not_applicable", "no file that can be read without unpickling")
 
-_PICKLED: Need = (lambda seen: any(each.pickled for each in seen), "not_applicable", "no pickle that could be read")
+_PICKLED: Need = (lambda seen: any(examined.pickled for examined in seen), "not_applicable", "no pickle that could be read")
 
 _ALIKE: Need = (lambda seen: bool(alike(seen)), "too_few_points", "fewer than three checkpoints alike")
 
 _TIMED: Need = (
-    lambda seen: bool(alike([each for each in seen if each.entry.seconds is not None])),
+    lambda seen: bool(alike([examined for examined in seen if examined.entry.seconds is not None])),
     "too_few_points",
     "fewer than three checkpoints alike of several files each",
 )
 
 _JUDGED: Need = (
-    lambda seen: any(each.forms and not each.skipped for each in seen),
+    lambda seen: any(examined.forms and not examined.skipped for examined in seen),
     "not_applicable",
     "no checkpoint of which every file could be read",
 )
 
 _STEPS: Need = (
-    lambda seen: any(each.found.step is not None and "step" in each.entry.present for each in seen),
+    lambda seen: any(examined.found.step is not None and "step" in examined.entry.present for examined in seen),
     "not_recorded",
     "no checkpoint says a step both in its name and inside",
 )
 
 NEEDS: dict[str, Need] = {
     catalogue.SHARD_MISSING.code: (
-        lambda seen: any(each.indexed or each.found.is_folder for each in seen),
+        lambda seen: any(examined.indexed or examined.found.is_folder for examined in seen),
         "not_applicable",
         "no checkpoint of several files",
     ),
-    catalogue.INDEX.code: (lambda seen: any(each.indexed for each in seen), "not_applicable", "no index and no .metadata"),
+    catalogue.INDEX.code: (
+        lambda seen: any(examined.indexed for examined in seen),
+        "not_applicable",
+        "no index and no .metadata",
+    ),
     catalogue.BAD_WEIGHTS.code: (
-        lambda seen: any("weights" in each.scanned for each in seen),
+        lambda seen: any("weights" in examined.scanned for examined in seen),
         "not_recorded",
         "no weights that could be read",
     ),
     catalogue.BAD_OPTIMIZER.code: (
-        lambda seen: any("optimizer" in each.scanned for each in seen),
+        lambda seen: any("optimizer" in examined.scanned for examined in seen),
         "not_recorded",
         "no optimizer state that could be read",
     ),
@@ -84,7 +88,7 @@ NEEDS: dict[str, Need] = {
     catalogue.TIME_JUMP.code: _TIMED,
     catalogue.STEP_MISMATCH.code: _STEPS,
     catalogue.CHECKSUM.code: (
-        lambda seen: any(each.compared for each in seen),
+        lambda seen: any(examined.compared for examined in seen),
         "not_recorded",
         "no checksums: --checksums FILE, or FILE.sha256 beside",
     ),
@@ -106,8 +110,8 @@ def make_report(subject: str, seen: Seen, findings: Sequence[Finding], notes: li
         findings=ordered,
         checks=_checks(seen, ordered),
         notes=notes,
-        files=sum(len(each.found.files) for each in seen),
-        resume_checkpoints=[each.entry for each in seen],
+        files=sum(len(examined.found.files) for examined in seen),
+        resume_checkpoints=[examined.entry for examined in seen],
     )
 
 
@@ -136,8 +140,8 @@ def _sentence(seen: Seen, findings: Sequence[Finding]) -> str:
     """Say how many are whole, and from which one to go on."""
     if not seen:
         return "no resume checkpoint, only what interrupted saves left"
-    good = [each for each in seen if each.entry.ok]
-    broken = [each for each in seen if each.entry.ok is False]
+    good = [examined for examined in seen if examined.entry.ok]
+    broken = [examined for examined in seen if examined.entry.ok is False]
     unknown = len(seen) - len(good) - len(broken)
     total = plural(len(seen), "resume checkpoint")
     counts = (
@@ -198,17 +202,17 @@ def resume_check(
     total = sum(_size(file) for checkpoint in window.checkpoints for file in checkpoint.files) * (2 if hashed or expected else 1)
     tick = _ticker(progress, total)
     seen = [examine(checkpoint, root, expected, tick, hashed=hashed) for checkpoint in window.checkpoints]
-    findings = [finding for each in seen for finding in each.findings]
+    findings = [finding for examined in seen for finding in examined.findings]
     findings += [finding for trend in TRENDS for finding in trend(seen)]
     findings += [*_left_over(window, root), *_unfound(expected, seen, root)]
-    digests = {file: found for each in seen for file, found in each.digests.items()}
+    digests = {file: found for examined in seen for file, found in examined.digests.items()}
     return Checked(make_report(shown_name(str(path)), seen, findings, _notes(window, seen, root)), digests)
 
 
 def _expected(window: Window, sums: Path | None) -> dict[Path, str]:
     found: dict[Path, str] = {}
-    for each in [*window.sums, *([] if sums is None else [sums])]:
-        found |= read_list(each)
+    for path in [*window.sums, *([] if sums is None else [sums])]:
+        found |= read_list(path)
     return found
 
 
@@ -243,8 +247,13 @@ def _unfound(expected: Mapping[Path, str], seen: Sequence[Examined], root: Path)
 
     A window that rolls on removes whole checkpoints: these are no finding.
     """
-    files = {Path(root, file).absolute() for each in seen for file in each.found.files}
-    folders = {file.parent for each in seen if each.found.is_folder for file in (path.absolute() for path in each.found.files)}
+    files = {Path(root, file).absolute() for examined in seen for file in examined.found.files}
+    folders = {
+        file.parent
+        for examined in seen
+        if examined.found.is_folder
+        for file in (path.absolute() for path in examined.found.files)
+    }
     lost = [path for path in sorted(expected) if path not in files and path.parent in folders and not is_there(path)]
     return [
         SHARD_MISSING.at(shown_name(str(path.relative_to(root.absolute()))), "is missing, and has a checksum")
@@ -255,11 +264,11 @@ def _unfound(expected: Mapping[Path, str], seen: Sequence[Examined], root: Path)
 
 def _notes(window: Window, seen: Sequence[Examined], root: Path) -> list[str]:
     notes = [f"{shown_name(path.relative_to(root).as_posix())} is a link to {target}" for path, target in window.links]
-    notes += [f"{file} {reason}: not judged" for each in seen for file, reason in each.skipped]
+    notes += [f"{file} {reason}: not judged" for examined in seen for file, reason in examined.skipped]
     if window.cut:
         notes.append("there are more files than are looked at: name a smaller folder")
-    if any(each.entry.seconds is not None for each in seen):
+    if any(examined.entry.seconds is not None for examined in seen):
         notes.append("the time to write is from the first file's to the last file's time: what the first one took is not in it")
-    if not any(each.compared for each in seen):
+    if not any(examined.compared for examined in seen):
         notes.append("no checksums to compare with: --write-checksums FILE keeps them, --checksums FILE compares")
     return notes

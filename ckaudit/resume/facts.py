@@ -16,13 +16,13 @@ def facts_by_step(report: Report) -> dict[int, Mapping[str, float]]:
     count. What could not be judged is left out.
     """
     found: dict[int, dict[str, float]] = {}
-    for each in report.resume_checkpoints or () if report.resume_checkpoints is not UNSET else ():
-        if each.step is None:
+    for checkpoint in report.resume_checkpoints or () if report.resume_checkpoints is not UNSET else ():
+        if checkpoint.step is None:
             continue
-        values = found.setdefault(each.step, {})
-        if each.ok is not None:
-            values["checkpoint_ok"] = min(float(each.ok), values.get("checkpoint_ok", 1.0))
-        values["checkpoint_size"] = max(float(each.size), values.get("checkpoint_size", 0.0))
-        if each.seconds is not None:
-            values["checkpoint_time"] = max(each.seconds, values.get("checkpoint_time", 0.0))
+        values = found.setdefault(checkpoint.step, {})
+        if checkpoint.ok is not None:
+            values["checkpoint_ok"] = min(float(checkpoint.ok), values.get("checkpoint_ok", 1.0))
+        values["checkpoint_size"] = max(float(checkpoint.size), values.get("checkpoint_size", 0.0))
+        if checkpoint.seconds is not None:
+            values["checkpoint_time"] = max(checkpoint.seconds, values.get("checkpoint_time", 0.0))
     return {step: dict(values) for step, values in sorted(found.items())}

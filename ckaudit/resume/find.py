@@ -139,8 +139,8 @@ class _Search:
 
     def _tree(self, files: list[Path], folders: list[Path], depth: int = 0) -> Iterator[Path]:
         yield from files
-        for each in folders if depth < MAX_DEPTH else ():
-            yield from self._tree(*self._list(each), depth + 1)
+        for path in folders if depth < MAX_DEPTH else ():
+            yield from self._tree(*self._list(path), depth + 1)
 
     def _add(self, path: Path, files: list[Path], *, is_folder: bool) -> None:
         is_root = path == self.root

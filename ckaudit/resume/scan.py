@@ -94,5 +94,5 @@ def _bad(bad: list[Bad], file: str) -> list[Finding]:
         if len(own) > MAX_TOLD:
             rest = own[MAX_TOLD:]
             message = f"{plural(len(rest), 'other tensor')} with NaN or infinite elements, {rest[0].tensor.name} first"
-            found.append(kind.at(file, message, where=rest[0].tensor.name, also=[each.tensor.name for each in rest[1:50]]))
+            found.append(kind.at(file, message, where=rest[0].tensor.name, also=[bad.tensor.name for bad in rest[1:50]]))
     return found

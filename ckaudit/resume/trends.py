@@ -18,8 +18,8 @@ ENOUGH = 3  # two cannot tell which of them is odd
 def alike(seen: Sequence[Examined]) -> list[list[Examined]]:
     """Return the checkpoints of one form, each form that has enough of them to be compared."""
     groups: dict[tuple[bool, str], list[Examined]] = {}
-    for each in seen:
-        groups.setdefault((each.found.is_folder, _kind_of_name(each)), []).append(each)
+    for examined in seen:
+        groups.setdefault((examined.found.is_folder, _kind_of_name(examined)), []).append(examined)
     return [group for group in groups.values() if len(group) >= ENOUGH]
 
 
@@ -37,20 +37,22 @@ def size_jumps(seen: Sequence[Examined], *, relative: float = 0.1, least: int = 
         least: Bytes that it may differ by in any case.
     """
     for group in alike(seen):
-        for each in group:
-            usual = median(other.entry.size for other in group if other is not each)
-            away = each.entry.size - usual
+        for examined in group:
+            usual = median(other.entry.size for other in group if other is not examined)
+            away = examined.entry.size - usual
             if abs(away) > max(relative * usual, least):
                 word = "larger" if away > 0 else "smaller"
-                message = f"has {each.entry.size:,} bytes, {abs(away) / max(usual, 1):.0%} {word} than the median of the others"
+                message = (
+                    f"has {examined.entry.size:,} bytes, {abs(away) / max(usual, 1):.0%} {word} than the median of the others"
+                )
                 yield SIZE_JUMP.at(
-                    each.found.file,
+                    examined.found.file,
                     message,
-                    value=each.entry.size,
+                    value=examined.entry.size,
                     limit=int(usual),
                     unit="bytes",
-                    first_step=each.entry.step,
-                    last_step=each.entry.step,
+                    first_step=examined.entry.step,
+                    last_step=examined.entry.step,
                 )
 
 
@@ -62,33 +64,35 @@ def time_jumps(seen: Sequence[Examined], *, relative: float = 1.0, least: float 
         relative: How much longer than the median one may take, as a share of it.
         least: Seconds that it may take longer in any case.
     """
-    for group in alike([each for each in seen if each.entry.seconds is not None]):
-        times = {each.found.name: each.entry.seconds or 0.0 for each in group}
-        for each in group:
-            own = times[each.found.name]
-            usual = median(value for name, value in times.items() if name != each.found.name)
+    for group in alike([examined for examined in seen if examined.entry.seconds is not None]):
+        times = {examined.found.name: examined.entry.seconds or 0.0 for examined in group}
+        for examined in group:
+            own = times[examined.found.name]
+            usual = median(value for name, value in times.items() if name != examined.found.name)
             if own - usual > max(relative * usual, least):
                 message = f"took at least {own:,.0f} s to write, the median of the others {usual:,.0f} s"
                 yield TIME_JUMP.at(
-                    each.found.file,
+                    examined.found.file,
                     message,
                     value=own,
                     limit=usual + max(relative * usual, least),
                     unit="s",
-                    first_step=each.entry.step,
-                    last_step=each.entry.step,
+                    first_step=examined.entry.step,
+                    last_step=examined.entry.step,
                 )
 
 
 def missing_files(seen: Sequence[Examined]) -> Iterator[Finding]:
     """Yield folders without a file that all others of their form have: the save did not end."""
-    for group in alike([each for each in seen if each.found.is_folder]):
-        for each in group:
-            others = [_names(other) for other in group if other is not each]
-            if lost := sorted(set.intersection(*others) - _names(each)):
+    for group in alike([examined for examined in seen if examined.found.is_folder]):
+        for examined in group:
+            others = [_names(other) for other in group if other is not examined]
+            if lost := sorted(set.intersection(*others) - _names(examined)):
                 more = f" and {plural(len(lost) - 1, 'other file')}" if len(lost) > 1 else ""
                 message = f"lacks {lost[0]}{more}, which all {len(others)} others have"
-                yield SHARD_MISSING.at(each.found.file, message, first_step=each.entry.step, last_step=each.entry.step)
+                yield SHARD_MISSING.at(
+                    examined.found.file, message, first_step=examined.entry.step, last_step=examined.entry.step
+                )
 
 
 def _names(examined: Examined) -> set[str]:
@@ -100,12 +104,18 @@ def _names(examined: Examined) -> set[str]:
 
 def wrong_steps(seen: Sequence[Examined]) -> Iterator[Finding]:
     """Yield checkpoints whose name says another step than their content."""
-    for each in seen:
-        inside, named = each.entry.step, each.found.step
-        if "step" in each.entry.present and named is not None and inside is not None and inside != named and _says_step(each):
+    for examined in seen:
+        inside, named = examined.entry.step, examined.found.step
+        if (
+            "step" in examined.entry.present
+            and named is not None
+            and inside is not None
+            and inside != named
+            and _says_step(examined)
+        ):
             message = f"is called step {named:,}, and says step {inside:,} inside"
             yield STEP_MISMATCH.at(
-                each.found.file, message, value=inside, limit=named, unit="steps", first_step=inside, last_step=inside
+                examined.found.file, message, value=inside, limit=named, unit="steps", first_step=inside, last_step=inside
             )
 
 
@@ -118,9 +128,9 @@ def _says_step(examined: Examined, *, tolerance: int = 1) -> bool:
 def missing_parts(seen: Sequence[Examined]) -> Iterator[Finding]:
     """Yield what a resume needs and the checkpoints lack, those that lack the same together."""
     groups: dict[tuple[str, ...], list[Examined]] = {}
-    for each in seen:
-        if each.forms and not each.skipped and each.entry.absent and each.entry.ok is not False:
-            groups.setdefault(tuple(each.entry.absent), []).append(each)
+    for examined in seen:
+        if examined.forms and not examined.skipped and examined.entry.absent and examined.entry.ok is not False:
+            groups.setdefault(tuple(examined.entry.absent), []).append(examined)
     for absent, group in groups.items():
         for name, kind in (("weights", NO_WEIGHTS), ("optimizer", NO_OPTIMIZER)):
             if name in absent and not _is_export(group[0], absent):
@@ -136,8 +146,8 @@ def _is_export(examined: Examined, absent: Sequence[str]) -> bool:
 
 
 def _together(kind: Kind, group: Sequence[Examined], what: str) -> Finding:
-    steps = [each.entry.step for each in group if each.entry.step is not None]
-    others = [each.found.name for each in group[1:]]
+    steps = [examined.entry.step for examined in group if examined.entry.step is not None]
+    others = [examined.found.name for examined in group[1:]]
     message = f"{plural(len(group), 'checkpoint')}: {what}" if others else f"has {what}"
     return kind.at(
         group[0].found.file, message, also=others, first_step=min(steps, default=None), last_step=max(steps, default=None)

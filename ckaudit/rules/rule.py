@@ -133,7 +133,7 @@ class Rule(Struct, frozen=True, eq=False):
     @property
     def metrics(self) -> list[Metric]:
         """The metrics among the inputs."""
-        return [each for each in (*self.needs, *self.wants) if isinstance(each, Metric)]
+        return [metric for metric in (*self.needs, *self.wants) if isinstance(metric, Metric)]
 
     @property
     def thresholds(self) -> dict[str, Any]:

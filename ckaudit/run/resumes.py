@@ -11,7 +11,7 @@ def seams(manifest: Manifest | None) -> list[int]:
     >>> seams(None)
     []
     """
-    return [int(each.resumed_from or 0) for each in resumed(manifest)]
+    return [int(session.resumed_from or 0) for session in resumed(manifest)]
 
 
 def resumed(manifest: Manifest | None) -> list[Session]:

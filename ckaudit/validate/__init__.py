@@ -94,13 +94,13 @@ def disagreements(run: RunFacts, *, tolerance: float = 1e-3) -> Iterator[Finding
         run: The run.
         tolerance: Relative difference that is still rounding: four digits in either file.
     """
-    for each in run.merged():
+    for facts in run.merged():
         for kind, name, value in (
-            (LOSS_MISMATCH, "train_loss_raw", each.loss),
-            (GRAD_NORM_MISMATCH, "grad_global_norm", each.grad_norm),
+            (LOSS_MISMATCH, "train_loss_raw", facts.loss),
+            (GRAD_NORM_MISMATCH, "grad_global_norm", facts.grad_norm),
         ):
             if value is not None:
-                yield from _compare(kind, name, value, each, run, tolerance)
+                yield from _compare(kind, name, value, facts, run, tolerance)
 
 
 def _compare(kind: Kind, name: str, value: Number, facts: CheckpointFacts, run: RunFacts, tolerance: float) -> Iterator[Finding]:

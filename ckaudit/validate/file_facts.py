@@ -89,7 +89,7 @@ class RunFacts(Struct):
             for checkpoint in self.folder.checkpoints
             if checkpoint.step is not None and checkpoint.rank is None
         }
-        return dict(sorted((named | {each.step: each.shown for each in self.merged()}).items()))
+        return dict(sorted((named | {facts.step: facts.shown for facts in self.merged()}).items()))
 
 
 def facts_of(named: CheckpointFile, checked: Checked, layouts: Layouts) -> CheckpointFacts | None:

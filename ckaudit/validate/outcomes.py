@@ -86,7 +86,7 @@ _PACKED = Need(_packed, "not_applicable", "no compressed files")
 
 
 def _timed(run: RunFacts) -> bool:
-    return sum(each.time is not None for each in run.merged()) > 1 or any(log.timed for log in run.logs)
+    return sum(facts.time is not None for facts in run.merged()) > 1 or any(log.timed for log in run.logs)
 
 
 def _compared(name: str) -> Callable[[RunFacts], bool]:

@@ -79,7 +79,7 @@ def _undeclared(gaps: list[Finding]) -> Iterator[Finding]:
 
 def sessions_back(run: RunFacts) -> Iterator[Finding]:
     """A checkpoint of a lower session at a higher step: history that was not renamed."""
-    for older, newer in pairwise(each for each in run.merged() if each.session is not None):
+    for older, newer in pairwise(facts for facts in run.merged() if facts.session is not None):
         if older.session is not None and newer.session is not None and newer.session < older.session:
             message = f"step {newer.step} is of session {newer.session}, but step {older.step} of session {older.session}"
             yield SESSION_BACK.at(newer.shown, message, first_step=newer.step, pointer="/session")

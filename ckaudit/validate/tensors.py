@@ -93,7 +93,7 @@ def table_contradictions(run: RunFacts) -> Iterator[Finding]:
 
 def _layouts(run: RunFacts) -> Iterator[tuple[CheckpointFacts, Layout]]:
     seen: set[int] = set()
-    for each in run.merged():
-        if each.layout is not None and id(each.layout) not in seen:
-            seen.add(id(each.layout))
-            yield each, each.layout
+    for facts in run.merged():
+        if facts.layout is not None and id(facts.layout) not in seen:
+            seen.add(id(facts.layout))
+            yield facts, facts.layout

@@ -59,7 +59,7 @@ class Known:
 
     def _places_of(self, findings: Sequence[Finding]) -> dict[int, int]:
         """Return by index of a finding the place of what was told of it; one that spread far is known by its first place."""
-        entries = [each.entry for each in self._told]
+        entries = [told.entry for told in self._told]
         places = {id(entry): place for place, entry in enumerate(entries)}
         found = {index: places[id(entry)] for index, entry in Baseline(file="", entries=entries).matched(findings).items()}
         left = set(range(len(entries))) - set(found.values())
@@ -217,9 +217,9 @@ def _vital(run: Run, settled: Settled) -> Vital:
 def _likely(run: Run, findings: list[Finding]) -> dict[str, Likely]:
     """Return by code of a finding the likeliest cause that explains it."""
     found: dict[str, Likely] = {}
-    for each in diagnose(run, findings, causes().values()):
-        likely = Likely(cause=each.cause, title=each.title, knob=each.knob, confidence=each.confidence)
-        for code in each.explains:
+    for diagnosis in diagnose(run, findings, causes().values()):
+        likely = Likely(cause=diagnosis.cause, title=diagnosis.title, knob=diagnosis.knob, confidence=diagnosis.confidence)
+        for code in diagnosis.explains:
             found.setdefault(code, likely)
     return found
 

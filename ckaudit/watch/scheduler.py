@@ -174,7 +174,7 @@ class Rounds:
             if reached:
                 return FOUND
             if all(watcher.ended for watcher in self._watchers):
-                return NOTHING if self._vital and any(each.limits for each in self.vital.values()) else CLEAN
+                return NOTHING if self._vital and any(vital.limits for vital in self.vital.values()) else CLEAN
             sleep(max(0.05, EVERY - (monotonic() - began)))
 
     @property

@@ -75,13 +75,13 @@ def autopsy_of(run: Run, files: Sequence[EventFile], file: EventFile, *, gate: G
     report = triage_run(run, gate=gate)
     out = [*departures(history, found), *batches(run, history, report.findings)]
     standing = standing_of(out)
-    moved = [each for each in out if not each.since_start]
+    moved = [departure for departure in out if not departure.since_start]
     onset = onset_of(history.steps, moved, name.event_step)
     if onset is None and standing:
         moved, onset = out, history.steps[0]
     told = moments(moved, onset, run.tensors)
     inside = _findings(report, onset if onset is not None else name.event_step, name.event_step)
-    codes = {each.code for each in inside}
+    codes = {finding.code for finding in inside}
     return Autopsy(
         subject=run.name,
         event=name,
@@ -92,7 +92,7 @@ def autopsy_of(run: Run, files: Sequence[EventFile], file: EventFile, *, gate: G
         moments=told,
         standing=standing,
         earlier=tuple(_earlier(moved, name.event_step if onset is None else onset)),
-        tensors=sum(each.kind == "gradient" for each in found),
+        tensors=sum(channel.kind == "gradient" for channel in found),
         tracks=tuple(tracks(history, found, out, told)),
         returns=tuple(returns(run, files, told, name.event_step)),
         findings=tuple(inside),
@@ -105,8 +105,8 @@ def autopsy_of(run: Run, files: Sequence[EventFile], file: EventFile, *, gate: G
 
 def _earlier(moved: Sequence[Departure], onset: int) -> list[int]:
     """Return the steps before the onset at which more than noise left its range."""
-    steps = sorted({each.step for each in moved if each.step < onset})
-    return [step for step in steps if is_notable([each for each in moved if each.step == step])]
+    steps = sorted({departure.step for departure in moved if departure.step < onset})
+    return [step for step in steps if is_notable([departure for departure in moved if departure.step == step])]
 
 
 def _findings(report: Report, first: int, event: int, *, late: int = 5) -> list[Finding]:
@@ -118,10 +118,10 @@ def _findings(report: Report, first: int, event: int, *, late: int = 5) -> list[
         and finding.first_step <= event + late
         and (finding.first_step if finding.last_step is None else finding.last_step) >= first
     ]
-    leading = {each.code: each for each in reversed(findings)}
+    leading = {finding.code: finding for finding in reversed(findings)}
     return [
-        *(each for each in findings if leading[each.code] is each),
-        *(each for each in findings if leading[each.code] is not each),
+        *(finding for finding in findings if leading[finding.code] is finding),
+        *(finding for finding in findings if leading[finding.code] is not finding),
     ]
 
 
@@ -130,12 +130,12 @@ def verdict(event: EventName, told: Sequence[Moment], found: Sequence[Channel], 
     triggers = ", ".join(event_triggers(event)) or "no trigger is named"
     asked = f"the event at step {event.event_step} ({triggers})"
     if not told:
-        short = "" if any(len(each.values) >= 8 for each in found) else f": the {box} is too short to know what is usual"
+        short = "" if any(len(channel.values) >= 8 for channel in found) else f": the {box} is too short to know what is usual"
         return f"Nothing in the {box} left its own range before {asked}{short}"
     first = told[0]
     lead = said(first.departures[0])
     same = [departure for departure in first.departures[1:] if departure.kind == first.departures[0].kind != "batch"]
-    more = f", with {len(same)} more of {sum(each.kind == first.departures[0].kind for each in found)}" if same else ""
+    more = f", with {len(same)} more of {sum(channel.kind == first.departures[0].kind for channel in found)}" if same else ""
     since = f"from the first step of the {box} on" if first.departures[0].since_start else f"at step {first.step}"
     before = event.event_step - first.step
     ahead = (
@@ -277,7 +277,7 @@ def rebuilt(run: Run, event: int, *, most: int = 64) -> History:
     """
     norms = run.series("gradients", "norm")
     known = [train_loss_raw(run), learning_rate(run), grad_global_norm(run), norms]
-    recorded = [each.steps[each.recorded.any(axis=1)] for each in known if each]
+    recorded = [series.steps[series.recorded.any(axis=1)] for series in known if series]
     steps = np.unique(np.concatenate([*recorded, np.array([event], np.int64)]))
     steps = steps[steps <= event][-most:]
     return History(
@@ -297,7 +297,7 @@ def channels_of_record(run: Run, history: History) -> list[Channel]:
     if not recorded.any():
         return found
     logged = Channel(kind="gradient_norm", name="", values=values, recorded=recorded, words=tuple(words))
-    return [*(each for each in found if each.kind != "gradient_norm"), logged]
+    return [*(channel for channel in found if channel.kind != "gradient_norm"), logged]
 
 
 def _column(series: Series, place: int, steps: "np.typing.NDArray[np.int64]") -> Column:

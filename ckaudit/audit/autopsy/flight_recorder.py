@@ -21,7 +21,7 @@ def channels(history: History) -> list[Channel]:
     updates = {} if history.update_norms is UNSET else history.update_norms
     parts = [_channel("gradient", name, column, count) for name, column in gradients.items()]
     found += [_global(parts, count), *parts, *(_channel("update", name, column, count) for name, column in updates.items())]
-    return [each for each in found if each.recorded.any()]
+    return [channel for channel in found if channel.recorded.any()]
 
 
 def _channel(kind: Kind, name: str, column: object, count: int) -> Channel:

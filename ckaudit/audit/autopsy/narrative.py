@@ -44,9 +44,9 @@ def departures(history: History, channels: Sequence[Channel]) -> list[Departure]
 def standing_of(out: Sequence[Departure]) -> tuple[Departure, ...]:
     """Return what was dead or no number since the first step that the box has of it."""
     first: dict[tuple[str, str], Departure] = {}
-    for each in out:
-        if each.since_start:
-            first.setdefault((each.kind, each.name), each)
+    for departure in out:
+        if departure.since_start:
+            first.setdefault((departure.kind, departure.name), departure)
     return tuple(first.values())
 
 
@@ -56,7 +56,7 @@ def onset_of(steps: Sequence[int], out: Sequence[Departure], event: int, *, quie
     Steps out of range belong together where fewer than `quiet` steps of the box lie between them. A single tensor a little
     out of its range is noise: among dozens of tensors one always is.
     """
-    notable = {step for step in steps if is_notable([each for each in out if each.step == step])}
+    notable = {step for step in steps if is_notable([departure for departure in out if departure.step == step])}
     places = sorted({steps.index(step) for step in notable if step <= event}, reverse=True)
     last = max((row for row, step in enumerate(steps) if step <= event), default=-1)
     onset = None
@@ -69,7 +69,7 @@ def onset_of(steps: Sequence[int], out: Sequence[Departure], event: int, *, quie
 
 def is_notable(out: Sequence[Departure], *, far: float = 5.0, several: int = 3) -> bool:
     """Tell whether a step is more than noise: a number of the run itself, several tensors, or one that is far out."""
-    tensors = [each for each in out if each.kind in ("gradient", "update")]
+    tensors = [departure for departure in out if departure.kind in ("gradient", "update")]
     return (
         len(tensors) < len(out)
         or len(tensors) >= several
@@ -85,15 +85,17 @@ def moments(out: Sequence[Departure], onset: int | None, table: TensorTable) -> 
     if onset is None:
         return ()
     first: dict[tuple[str, str, str], Departure] = {}
-    for each in sorted(out, key=lambda each: each.step):
-        if each.step >= onset:
-            first.setdefault((each.kind, each.name, each.how if each.kind == "batch" else ""), each)
-    steps = sorted({each.step for each in first.values()})
+    for departure in sorted(out, key=lambda each: each.step):
+        if departure.step >= onset:
+            first.setdefault((departure.kind, departure.name, departure.how if departure.kind == "batch" else ""), departure)
+    steps = sorted({departure.step for departure in first.values()})
     return tuple(
         Moment(
             step=step,
             departures=tuple(
-                sorted((each for each in first.values() if each.step == step), key=lambda each: _order(each, table))
+                sorted(
+                    (departure for departure in first.values() if departure.step == step), key=lambda each: _order(each, table)
+                )
             ),
         )
         for step in steps
@@ -113,11 +115,16 @@ def tracks(
     """Yield the rows of the timeline: the run's own numbers, then the gradients and updates that left first, `most` of each."""
     chosen = [(departure.kind, departure.name) for moment in told for departure in moment.departures]
     for kind in ("loss", "gradient_norm", "gradient", "update", "learning_rate"):
-        of_kind = [each for each in channels if each.kind == kind]
+        of_kind = [channel for channel in channels if channel.kind == kind]
         left = [channel for key in chosen for channel in of_kind if (channel.kind, channel.name) == key]
         for channel in (left or ([] if kind in ("gradient", "update") else of_kind))[:most]:
-            steps = tuple(each.step for each in out if (each.kind, each.name) == (channel.kind, channel.name))
+            steps = tuple(departure.step for departure in out if (departure.kind, departure.name) == (channel.kind, channel.name))
             yield Track(kind=channel.kind, name=channel.name, values=channel.words, out=steps)
     apart = distances(history)
     if any(each is not None for each in apart):
-        yield Track(kind="batch", name="", values=tuple(apart), out=tuple(each.step for each in out if each.kind == "batch"))
+        yield Track(
+            kind="batch",
+            name="",
+            values=tuple(apart),
+            out=tuple(departure.step for departure in out if departure.kind == "batch"),
+        )

@@ -107,20 +107,20 @@ def _gates(run: Run, fall: Fall, policy: Policed) -> tuple[Gate, ...]:
     return tuple(replace(gate, provisional=provisional) for gate, provisional in zip(gates, open_yet, strict=True))
 
 
-def _gate(row: str, evidences: list[Evidence], core: set[str], *, every: bool = False) -> Gate:
+def _gate(row: str, statements: list[Evidence], core: set[str], *, every: bool = False) -> Gate:
     """Return one gate with its outcome.
 
     Args:
         row: Which.
-        evidences: What was found.
+        statements: What was found.
         core: Numbers of which one has to be judged, or the gate cannot pass.
         every: Whether all that was found of these has to be.
     """
     about = asked(row)
-    evidences = sorted(evidences, key=lambda each: (ORDER.index(each.said), each.metric not in core))
-    changed = [each for each in evidences if each.said == "changed"]
-    mine = [each for each in evidences if each.metric in core]
-    judged = [each for each in mine if each.said in ("changed", "steady")]
+    statements = sorted(statements, key=lambda evidence: (ORDER.index(evidence.said), evidence.metric not in core))
+    changed = [evidence for evidence in statements if evidence.said == "changed"]
+    mine = [evidence for evidence in statements if evidence.metric in core]
+    judged = [evidence for evidence in mine if evidence.said in ("changed", "steady")]
     enough = bool(judged) and (not every or len(judged) == len(mine))
     outcome: Outcome = "failed" if changed else "passed" if enough else "not_judged"
     return Gate(
@@ -128,20 +128,20 @@ def _gate(row: str, evidences: list[Evidence], core: set[str], *, every: bool = 
         question=about.question,
         outcome=outcome,
         provisional=False,
-        sentence=_said(outcome, evidences, core),
+        sentence=_said(outcome, statements, core),
         do=about.do if changed else (),
-        evidence=tuple(evidences),
+        evidence=tuple(statements),
     )
 
 
-def _said(outcome: Outcome, evidences: list[Evidence], core: set[str]) -> str:
+def _said(outcome: Outcome, statements: list[Evidence], core: set[str]) -> str:
     """Return the answer of a gate in words."""
     if outcome == "failed":
-        changed = [each for each in evidences if each.said == "changed"]
+        changed = [evidence for evidence in statements if evidence.said == "changed"]
         more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
         return f"No: {named(changed[0])}{more}"
-    compared = _names(each for each in evidences if each.said == "steady")
-    lacking = _names(each for each in evidences if each.said in ("not_recorded", "too_few"))
+    compared = _names(evidence for evidence in statements if evidence.said == "steady")
+    lacking = _names(evidence for evidence in statements if evidence.said in ("not_recorded", "too_few"))
     if outcome == "passed":
         return f"Yes, as far as recorded: {', '.join(compared)}" + (f"; not compared: {', '.join(lacking)}" if lacking else "")
     wanted = [name for name in lacking if name in core] or sorted(core)
@@ -155,8 +155,8 @@ def named(evidence: Evidence) -> str:
     return f"{evidence.metric}{label}: {evidence.sentence}"
 
 
-def _names(evidences: Iterable[Evidence]) -> list[str]:
-    return list(dict.fromkeys(each.metric for each in evidences))
+def _names(statements: Iterable[Evidence]) -> list[str]:
+    return list(dict.fromkeys(evidence.metric for evidence in statements))
 
 
 def _last(earlier: list[Gate]) -> Gate:
@@ -187,7 +187,8 @@ def _verdict(gates: tuple[Gate, ...], answer: Gate | None) -> str:
         )
     if answer.outcome == "advice":
         return "As far as recorded, evaluation, data and behaviour are as they were: the architecture is left"
-    text = f"{answer.row} {TITLES[answer.row]}: {named(next(each for each in answer.evidence if each.said == 'changed'))}"
+    changed = next(evidence for evidence in answer.evidence if evidence.said == "changed")
+    text = f"{answer.row} {TITLES[answer.row]}: {named(changed)}"
     return f"Provisionally {text}; {before} could not be judged and comes first" if answer.provisional else text
 
 

@@ -61,15 +61,15 @@ ELSEWHERE = ("CLM", "COST", "EVAL", "FILE", "RANK001", "RANK003", "RANK004", "SY
 
 def data_evidence(run: Run, fall: Fall, gate: Gate = OPEN) -> Iterator[Evidence]:
     """Yield what the numbers on the training data say, and the illnesses of it that began between the two evaluations."""
-    for each in DATA:
-        yield from compared(run, fall, each)
+    for number in DATA:
+        yield from compared(run, fall, number)
     yield from (illness for illness in _illnesses(run, fall, gate) if illness.metric.startswith(OF_DATA))
 
 
 def internal_evidence(run: Run, fall: Fall, gate: Gate = OPEN) -> Iterator[Evidence]:
     """Yield what the numbers on the model's behaviour say, and the illnesses that began between the two evaluations."""
-    for each in INTERNAL:
-        yield from compared(run, fall, each)
+    for number in INTERNAL:
+        yield from compared(run, fall, number)
     yield from _nonfinite(run, fall)
     yield from (illness for illness in _illnesses(run, fall, gate) if not illness.metric.startswith(OF_DATA))
 

@@ -44,7 +44,7 @@ def compared(run: Run, fall: Fall, watched: ComparedNumber) -> Iterator[Evidence
         yield Evidence(metric=name, said="not_recorded", sentence="not recorded", record=lines_for(owner) if owner else ())
         return
     evidences = [_shares(series, fall, watched)] if watched.sums else list(_columns(series, fall, watched))
-    known = [each for each in evidences if each is not None]
+    known = [evidence for evidence in evidences if evidence is not None]
     if not known:
         sentence = f"recorded at {_places(series, fall)}: nothing to compare"
         owner = entry_of(name)

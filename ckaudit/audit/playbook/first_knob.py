@@ -89,7 +89,7 @@ def advice_on(rule: Rule) -> Advised | None:
 
     Where to look is, without a row of the first look, what the rule judges by. None: a plugin's rule without any of these.
     """
-    look = next((each for each in FIRST_LOOK if rule.name in each.rules), None)
+    look = next((look for look in FIRST_LOOK if rule.name in look.rules), None)
     if look is not None:
         return Advised(look.knob, look.inspect)
     named = [metric.name for metric in rule.metrics]

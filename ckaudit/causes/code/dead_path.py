@@ -72,12 +72,12 @@ def dead_path(
             yield supports(strong, f"{len(places)} of {total} tensors get no gradient, the others are well", dead[0])
         else:
             yield contradicts(medium, f"{len(places)} of {total} tensors get no gradient: nearly all of them", dead[0])
-        if healed := [each for each in dead if _is_back(norm, each)]:
+        if healed := [finding for finding in dead if _is_back(norm, finding)]:
             again = f"{healed[0].where} has a gradient again after step {healed[0].last_step}: no cut heals"
             yield contradicts(decisive, again, norm.name)
     if overlap := places & still:
         yield supports(medium, f"{named(overlap)}: without movement too", "MOVE001")
-    if all(each.value == 0 for each in dead):
+    if all(finding.value == 0 for finding in dead):
         yield supports(medium, "their gradient is exactly zero, not merely small", dead[0])
     else:
         yield contradicts(strong, "their gradient is tiny, not zero: it is worn down, not cut off", dead[0])
@@ -85,7 +85,7 @@ def dead_path(
 
 def _no_longer_made(findings: Findings, norm: Series | None, few: float, strong: float) -> Iterator[Evidence]:
     """Judge a run without a gradient of zero: by tensors that had one, and stand still since none is made for them."""
-    ended = [each for each in findings.of(barely_moving) if norm is not None and _has_ended(norm, each)]
+    ended = [finding for finding in findings.of(barely_moving) if norm is not None and _has_ended(norm, finding)]
     places = places_of(ended)
     if ended and norm is not None and len(places) <= few * len(norm.labels):
         since = f"no gradient is made for {named(places)} since step {ended[0].first_step}; one was, before"

@@ -36,8 +36,8 @@ def gradient_path_cut(
     cut. Weights follow the scale that all causes share.
     """
     tensors = table_of(facts)
-    still = places_of([each for each in findings.of(frozen_parameter, barely_moving) if each.severity != "sev1"])
-    dead = places_of([each for each in findings.of(dead_parameter) if each.value == 0])
+    still = places_of([finding for finding in findings.of(frozen_parameter, barely_moving) if finding.severity != "sev1"])
+    dead = places_of([finding for finding in findings.of(dead_parameter) if finding.value == 0])
     if shut := {place for place in still if not tensors.is_trainable(place)}:
         yield contradicts(decisive, f"{named(shut)}: not asked for a gradient at all", "MOVE003")
         return

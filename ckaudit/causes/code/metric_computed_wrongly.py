@@ -44,11 +44,11 @@ def metric_computed_wrongly(
         if jump := findings.first(weights_jump):
             yield contradicts(medium, f"something else happened: {jump.message}", jump)
         return
-    for each in findings.of(impossible_value):
-        if each.where in GIVEN or each.message.startswith(GIVEN):
-            yield contradicts(strong, f"{each.message}: what goes into it is wrong, not its formula", each)
+    for finding in findings.of(impossible_value):
+        if finding.where in GIVEN or finding.message.startswith(GIVEN):
+            yield contradicts(strong, f"{finding.message}: what goes into it is wrong, not its formula", finding)
         else:
-            yield supports(strong, each.message, each)
+            yield supports(strong, finding.message, finding)
 
 
 def _slip(claim: Finding, near: float) -> str | None:

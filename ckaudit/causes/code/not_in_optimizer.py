@@ -53,7 +53,7 @@ def not_in_optimizer(
         yield supports(decisive, listed.message, listed)
     elif missing is not None and not (missing.values[missing.finite] > 0).any():
         yield contradicts(strong, "the groups of the optimizer hold every trainable tensor", missing.name)
-    frozen = [each for each in findings.of(barely_moving) if each.severity == "sev1"]
+    frozen = [finding for finding in findings.of(barely_moving) if finding.severity == "sev1"]
     if not frozen:
         yield contradicts(strong, "no tensor with a gradient stands quite still", "MOVE001")
         return

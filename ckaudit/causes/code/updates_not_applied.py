@@ -48,7 +48,7 @@ def updates_not_applied(
         yield supports(strong, skipped.message, skipped)
     elif count is not None:
         yield contradicts(strong, "the optimizer counts its updates, and none is missing", count.name)
-    still = [each for each in findings.of(barely_moving) if each.severity == "sev1"]
+    still = [finding for finding in findings.of(barely_moving) if finding.severity == "sev1"]
     if still and moved is not None:
         held, total = len(places_of(still)), len(moved.labels)
         if held == total:

@@ -53,7 +53,7 @@ def weight_tying_lost(
         yield supports(medium, "one tensor is new and none is gone", changed)
     else:
         yield contradicts(medium, f"there are {more:+.0f} tensors, not one more", changed)
-    seams = [each.resumed_from for each in (facts.sessions if facts and facts.sessions is not UNSET else ())]
+    seams = [session.resumed_from for session in (facts.sessions if facts and facts.sessions is not UNSET else ())]
     before = [step for step in seams if step is not UNSET and step < (changed.first_step or 0)]
     if before:
         yield supports(medium, f"the run was taken up again at step {before[-1]}: the tie may not have been made anew", changed)

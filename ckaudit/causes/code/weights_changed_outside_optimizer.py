@@ -104,11 +104,11 @@ def weights_changed_outside_optimizer(
         yield contradicts(strong, f"one element makes up {share:.1%} of the change of {jump.where}: that is no code", jump)
     elif share is not None:
         yield supports(strong, f"all of {jump.where} changed, not one element of it", jump)
-    places = sorted(places_of(each for each in findings.of(weights_jump) if each.first_step == jump.first_step))
+    places = sorted(places_of(finding for finding in findings.of(weights_jump) if finding.first_step == jump.first_step))
     if len(places) > 1:
         yield supports(medium, f"{len(places)} tensors changed in the same step", jump)
     yield from _how(jump, places, moved, size, alike, medium)
-    seams = [each.resumed_from for each in (facts.sessions if facts and facts.sessions is not UNSET else ())]
+    seams = [session.resumed_from for session in (facts.sessions if facts and facts.sessions is not UNSET else ())]
     if any(step is not UNSET and step + 1 == jump.first_step for step in seams):
         yield contradicts(strong, "the run was taken up again at this step: other weights were loaded", jump)
 

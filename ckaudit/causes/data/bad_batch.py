@@ -118,7 +118,11 @@ def _broken(
 ) -> Iterator[Evidence]:
     """Judge a value that is not finite."""
     step = first.first_step or 0
-    near = [each for each in findings.before(step).of(*SIGNS) if each.last_step is not None and each.last_step >= step - lead]
+    near = [
+        finding
+        for finding in findings.before(step).of(*SIGNS)
+        if finding.last_step is not None and finding.last_step >= step - lead
+    ]
     if near:
         yield contradicts(strong, f"the run was ill before: {near[0].message}", near[0])
     elif not has_finite_loss_before(loss, step):
@@ -141,7 +145,7 @@ def _broken(
 
 def _odd(findings: Findings, step: int, counted: Series | None, strong: float) -> Iterator[Evidence]:
     """Judge whether the batch of the first bad step is unlike the others."""
-    if drift := next((each for each in findings.of(token_drift) if each.first_step == step), None):
+    if drift := next((finding for finding in findings.of(token_drift) if finding.first_step == step), None):
         yield supports(strong, f"the batch of that step is odd: {drift.message}", drift)
     known = target_tokens(counted, step) if counted is not None else None
     if known is not None and known[0] == 0 < known[1]:

@@ -61,8 +61,8 @@ def data_not_shuffled(
     `swing` of its best while another is at its own best.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    spikes = [each.first_step for each in findings.of(loss_spike) if each.first_step is not None]
-    drifts = [each.first_step for each in findings.of(token_drift, source_drift) if each.first_step is not None]
+    spikes = [finding.first_step for finding in findings.of(loss_spike) if finding.first_step is not None]
+    drifts = [finding.first_step for finding in findings.of(token_drift, source_drift) if finding.first_step is not None]
     met = [step for step in drifts if any(abs(step - spike) <= near for spike in spikes)]
     if len(met) > 1:
         yield supports(

@@ -60,7 +60,7 @@ def symmetry_not_broken(
     weights are so small that no head can be told from another. Weights follow the scale that all causes share.
     """
     first = findings.first(weights_alike)
-    copies = [each for each in findings.of(redundant_heads) if each.severity == "sev2"]
+    copies = [finding for finding in findings.of(redundant_heads) if finding.severity == "sev2"]
     if copies and first is None:
         yield from _of_heads(copies[0], similarity, findings.first(weight_scale_off), decisive, strong)
     if first is None or first.first_step is None or std is None or not len(std.steps):

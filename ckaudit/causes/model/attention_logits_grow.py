@@ -75,7 +75,7 @@ def attention_logits_grow(
     Weights are starting values, to be fitted on runs of known truth.
     """
     growing = findings.of(weights_grow)
-    places = [place for each in growing for place in (each.where, *each.also) if place]
+    places = [place for finding in growing for place in (finding.where, *finding.also) if place]
     if only_queries_and_keys(places, table_of(facts)):
         yield supports(decisive, f"only queries' and keys' weights grow: {growing[0].message}", growing[0])
     elif places:

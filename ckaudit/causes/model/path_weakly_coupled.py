@@ -72,7 +72,11 @@ def path_weakly_coupled(
     where they have none; with `as_others` of it or more, what holds them back comes after the gradient. Where more than `few`
     of all tensors are weak, it is not one path. Weights follow the scale that all causes share.
     """
-    still = [each for each in findings.of(barely_moving, dead_parameter) if each.value != 0 or each.code == barely_moving.code]
+    still = [
+        finding
+        for finding in findings.of(barely_moving, dead_parameter)
+        if finding.value != 0 or finding.code == barely_moving.code
+    ]
     places = places_of(still)
     if starved := findings.first(starved_branch):
         yield supports(strong, f"a part of a block gets little: {starved.message}", starved)
@@ -95,7 +99,7 @@ def path_weakly_coupled(
         yield contradicts(strong + 1, f"there is another reason for it: {other[0].message}", other[0])
     if worn := findings.first(vanishing_gradient):
         yield contradicts(medium, f"the gradient gets narrow at a block: {worn.message}", worn)
-    if dead := [each for each in findings.of(dead_parameter) if each.value == 0]:
+    if dead := [finding for finding in findings.of(dead_parameter) if finding.value == 0]:
         yield contradicts(strong, f"{named(places_of(dead))}: no gradient at all, not a weak one", dead[0])
 
 

@@ -47,9 +47,9 @@ def router_collapse(
     if uneven_use is None:
         yield contradicts(decisive, "no router was found to prefer one expert", "router_imbalance")
         return
-    if any(each.severity == "sev1" for each in findings.of(router_imbalance)):
+    if any(finding.severity == "sev1" for finding in findings.of(router_imbalance)):
         yield supports(strong, uneven_use.message, uneven_use)
-    dead = [place for each in findings.of(dead_parameter) for place in (each.where, *each.also) if place]
+    dead = [place for finding in findings.of(dead_parameter) for place in (finding.where, *finding.also) if place]
     if dead and all(table_of(facts).is_expert(place) for place in dead):
         yield supports(medium, f"{len(dead)} tensors get no gradient, all of them of experts", "dead_parameter")
     if dropped := findings.first(dropped_tokens):

@@ -68,7 +68,7 @@ def saturated_attention(
     first = findings.first(entropy_collapse, logit_growth)
     if first is None:
         return
-    collapsed = [each for each in findings.of(entropy_collapse) if each.severity == "sev1"]
+    collapsed = [finding for finding in findings.of(entropy_collapse) if finding.severity == "sev1"]
     if collapsed and (logit is None or not logit.finite.any()):
         yield supports(medium, f"only large logits make a softmax so sharp: {collapsed[0].message}", collapsed[0])
     if logit is not None and logit.finite.any():

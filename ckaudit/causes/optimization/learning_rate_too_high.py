@@ -106,23 +106,25 @@ def learning_rate_too_high(
     an element by about the rate: one above the first standard deviation of the weights replaces them in a step.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    if band := [each for each in findings.of(update_out_of_band) if _above(each.value, each.limit)]:
+    if band := [finding for finding in findings.of(update_out_of_band) if _above(finding.value, finding.limit)]:
         yield supports(strong, band[0].message, band[0])
     if update is not None:
         yield from _updates(update, large_update, medium)
-    if grown := [each for each in findings.of(weights_grow) if each.where == "median matrix"]:
+    if grown := [finding for finding in findings.of(weights_grow) if finding.where == "median matrix"]:
         yield supports(strong, f"the matrices run away together: {grown[0].message}", grown[0])
     yield from _spikes(findings, flags, strong)
     yield from _rate(findings, rate, std, adapts, usual_rate, strong, medium)
     yield from _dose(rate, update, large_update / 3, usual_rate if adapts is None or not _plain(adapts) else np.inf)
     several = {
-        each.code for each in findings.of(loss_spike, exploding_gradient, entropy_collapse) if each.severity in ("sev0", "sev1")
+        finding.code
+        for finding in findings.of(loss_spike, exploding_gradient, entropy_collapse)
+        if finding.severity in ("sev0", "sev1")
     }
     if len(several) > 1:
         yield supports(medium, "loss, gradient and attention go wrong together, not one of them", min(several))
     if (broken := findings.first(nonfinite_values)) and not findings.before(broken.first_step or 0).of(*EXPLAINS):
         yield contradicts(strong, "nothing grew before the first non-finite value", broken)
-    if off := [each for each in findings.of(schedule_off_plan) if _above(each.value, each.limit)]:
+    if off := [finding for finding in findings.of(schedule_off_plan) if _above(finding.value, finding.limit)]:
         yield contradicts(strong, f"the planned rate is not to blame: {off[0].message}", off[0])
 
 

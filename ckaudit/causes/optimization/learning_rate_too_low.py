@@ -86,7 +86,7 @@ def learning_rate_too_low(
             yield contradicts(
                 strong, f"an element moves by {moved:.2g} of the rate only: something else holds it back", step_over_rate.name
             )
-    if any(_below(each.value, each.limit) for each in findings.of(update_out_of_band)):
+    if any(_below(finding.value, finding.limit) for finding in findings.of(update_out_of_band)):
         yield supports(medium, "updates are small for the weights", "MOVE002")
     elif high := findings.first(update_out_of_band):
         yield contradicts(2 * strong, high.message, high)

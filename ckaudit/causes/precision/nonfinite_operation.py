@@ -62,19 +62,23 @@ def nonfinite_operation(
     if first is None or first.first_step is None:
         return
     start = first.first_step
-    near = [each for each in findings.before(start + 1).of(*ILL) if each.last_step is not None and each.last_step >= start - lead]
+    near = [
+        finding
+        for finding in findings.before(start + 1).of(*ILL)
+        if finding.last_step is not None and finding.last_step >= start - lead
+    ]
     if near:
         yield contradicts(strong, f"the run was ill before: {near[0].message}", near[0])
     elif start > lead and has_finite_loss_before(loss, start):
         yield supports(strong, f"nothing was wrong in the steps before step {start}", first)
     if loss is not None:
         yield from _course(loss, start, strong, medium)
-    hit = places_of([each for each in findings.of(nonfinite_values) if norm is not None and each.where in norm.labels])
+    hit = places_of([finding for finding in findings.of(nonfinite_values) if norm is not None and finding.where in norm.labels])
     if norm is not None and len(hit) >= most * len(norm.labels):
         yield supports(
             medium, f"the gradients of {len(hit)} of {len(norm.labels)} tensors break together: it comes from the loss", first
         )
-    if odd := next((each for each in findings.of(token_drift) if each.first_step == start), None):
+    if odd := next((finding for finding in findings.of(token_drift) if finding.first_step == start), None):
         yield contradicts(strong, f"the batch of that step is odd: {odd.message}", odd)
     if tokens is not None:
         yield from _batch(tokens, start, strong, medium)

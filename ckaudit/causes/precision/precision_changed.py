@@ -39,11 +39,11 @@ def precision_changed(
     if first is None or first.first_step is None:
         return
     yield supports(strong, first.message, first)
-    count = len(places_of(each for each in findings.of(dtype_changed) if each.first_step == first.first_step))
+    count = len(places_of(finding for finding in findings.of(dtype_changed) if finding.first_step == first.first_step))
     if count > 1:
         yield supports(medium, f"{count} places change at the same checkpoint: it is one switch", first)
     if slower := findings.first(step_time_jump, throughput_drop):
         yield supports(medium, f"the speed changes too: {slower.message}", slower)
-    seams = [each.resumed_from for each in (facts.sessions if facts and facts.sessions is not UNSET else ())]
+    seams = [session.resumed_from for session in (facts.sessions if facts and facts.sessions is not UNSET else ())]
     if any(step is not UNSET and step < first.first_step for step in seams):
         yield supports(weak, "the run was taken up again before it", "run.json")

@@ -99,7 +99,7 @@ def largest_share(jump: Finding, largest: Series | None, moved: Series | None, s
 
     Where it came between two checkpoints, the change is that of the norm.
     """
-    element, step, norm = (_cell(each, jump) for each in (largest, moved, size))
+    element, step, norm = (_cell(series, jump) for series in (largest, moved, size))
     before = None if size is None else _cell(size, jump, earlier=1)
     change = max(step or 0.0, 0.0 if norm is None or before is None else abs(norm - before))
     return None if element is None or not change else min(1.0, element / change)

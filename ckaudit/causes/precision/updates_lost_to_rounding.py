@@ -57,7 +57,7 @@ def updates_lost_to_rounding(
         yield supports(strong, f"the usual update is {usual:.1g} of its tensor, below that", update_to_weight.name)
     elif usual is not None:
         yield contradicts(medium, f"the usual update is {usual:.1g} of its tensor, and is not lost", update_to_weight.name)
-    still = [each for each in findings.of(barely_moving) if each.severity == "sev1"]
+    still = [finding for finding in findings.of(barely_moving) if finding.severity == "sev1"]
     if still:
         yield supports(medium, still[0].message, still[0])
 

@@ -52,7 +52,7 @@ def optimizer_state_lost(
         yield supports(decisive, reset.message, reset)
     else:
         yield contradicts(strong, "no loss that starts well after a resume and is thrown off by its first updates", "RESUME002")
-    if any(each.optimizer_restored is True for each in resumed(facts)) and not findings.of(optimizer_state_reset):
+    if any(session.optimizer_restored is True for session in resumed(facts)) and not findings.of(optimizer_state_reset):
         yield contradicts(decisive, "the optimizer held its state before the first update", "run.json")
     for seam in changes_at_seams(*known_rate(rate), facts):
         if abs(np.log(seam.change)) > np.log1p(change):
@@ -61,5 +61,5 @@ def optimizer_state_lost(
                 f"the learning rate is {seam.after:.3g} after the resume and {seam.before:.3g} before it",
                 learning_rate.name,
             )
-    if again := [each for each in findings.of(repeated_batch) if each.first_step in {seam + 1 for seam in seams(facts)}]:
+    if again := [finding for finding in findings.of(repeated_batch) if finding.first_step in {seam + 1 for seam in seams(facts)}]:
         yield contradicts(strong, again[0].message, again[0])

@@ -93,13 +93,15 @@ def weights_not_restored(
         yield supports(medium, "the learning rate goes on as it was", learning_rate.name)
     if other := findings.first(weights_not_as_saved):
         yield supports(decisive, other.message, other)
-    elif size is not None and any(each.weight_norms and each.resumed_from in size.steps for each in resumed(facts)):
+    elif size is not None and any(session.weight_norms and session.resumed_from in size.steps for session in resumed(facts)):
         yield contradicts(decisive, "every tensor had the norm that it was saved with", "RESUME004")
-    if jump := next((each for each in findings.of(weights_jump) if each.first_step in {seam + 1 for seam in borders}), None):
+    if jump := next(
+        (finding for finding in findings.of(weights_jump) if finding.first_step in {seam + 1 for seam in borders}), None
+    ):
         yield supports(strong, jump.message, jump)
     if reset := findings.first(optimizer_state_reset):
         yield contradicts(strong, "the loss starts well after the resume and is thrown off later", reset)
-    if drift := next((each for each in findings.of(token_drift, source_drift) if each.first_step is not None), None):
+    if drift := next((finding for finding in findings.of(token_drift, source_drift) if finding.first_step is not None), None):
         yield contradicts(medium, f"the data changes too: {drift.message}", drift)
 
 

@@ -107,12 +107,12 @@ def voided(findings: Sequence[Finding], diagnoses: Iterable[Diagnosis]) -> Itera
         diagnoses: What explains them; a guess voids nothing.
     """
     grave = [finding for finding in findings if finding.severity != "note"]
-    stands = {each.cause: each for each in likely(diagnoses)}
+    stands = {diagnosis.cause: diagnosis for diagnosis in likely(diagnoses)}
     for void in VOIDS:
         diagnosis = stands.get(void.cause)
         explained = set(diagnosis.explains) if diagnosis else set()
-        proofs = [each for each in grave if each.name in void.rules]
-        found = proofs or [each for each in grave if each.code in explained]
+        proofs = [finding for finding in grave if finding.name in void.rules]
+        found = proofs or [finding for finding in grave if finding.code in explained]
         if not found:
             continue
         named = void.names or tuple(place.partition("/")[0] for place in places_of(found))

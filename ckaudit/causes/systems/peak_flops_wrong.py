@@ -27,7 +27,7 @@ def peak_flops_wrong(
     No hardware does more than its peak: a utilisation above 1 is decisive. At more than `most` of the steps it is a constant's
     fault. Weights follow the scale that all causes share.
     """
-    above = [each for each in findings.of(impossible_value) if each.where == mfu.name]
+    above = [finding for finding in findings.of(impossible_value) if finding.where == mfu.name]
     if not above or above[0].value is None:
         yield contradicts(decisive, "the utilisation of the hardware is within 0 and 1, or not recorded", mfu.name)
         return

@@ -53,5 +53,5 @@ def recording_too_often(
     usual = median(known.values[known.finite])
     if usual > budget:
         yield supports(medium, f"recording takes {usual:.0%} of the time (median)", share.name)
-    if facts is not None and facts.cadence and any(each.every <= apart for each in facts.cadence):
+    if facts is not None and facts.cadence and any(cadence.every <= apart for cadence in facts.cadence):
         yield supports(medium, "run.json asks for so many", "run.json")

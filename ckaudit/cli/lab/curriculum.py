@@ -61,7 +61,7 @@ def command(name: Name = "", *, out: Out = "runs/curriculum") -> int:
     from ckaudit.lab.curriculum import studies
 
     _, encoding = fitted(PLAIN, drawn=True)
-    say(f"{sum(len(each.arms) for each in chosen)} trainings in {folder}")
+    say(f"{sum(len(experiment.arms) for experiment in chosen)} trainings in {folder}")
     for study in studies(chosen, folder):
         send(study.page.read_text(encoding="utf-8"), encoding)
         say(f"wrote {study.page}")

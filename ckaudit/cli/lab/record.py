@@ -61,7 +61,7 @@ def train_missing(split: str, cache: str, only: str, *, jobs: int, fresh: bool) 
     from ckaudit.lab.score.score import chosen
 
     folder = cache_folder(cache)
-    entries = [look(folder, each) for each in chosen(splits(split), only)]
+    entries = [look(folder, recipe) for recipe in chosen(splits(split), only)]
     due = [entry for entry in entries if fresh or not entry.usable]
     older = sum(entry.state == "older" for entry in entries)
     say(f"{len(due)} of {len(entries)} trainings to record in {folder}")
@@ -83,7 +83,7 @@ def ride_missing(python: str, split: str, cache: str, only: str, *, jobs: int, f
 
     folder, there = cache_folder(cache), attachable(python)
     wanted = chosen(splits(split), only)
-    due = [each for each in wanted if fresh or is_due(folder, each, there)]
+    due = [recipe for recipe in wanted if fresh or is_due(folder, recipe, there)]
     told = ", ".join(f"{package} {version}" for package, version in there.items())
     say(f"{len(due)} of {len(wanted)} trainings to do with {told} attached; what they say goes into {folder}")
     if not due:

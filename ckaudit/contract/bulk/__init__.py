@@ -166,7 +166,7 @@ def _found(cut: Cut, file: str, remaining: tuple[MeaningCheck, ...]) -> list[Fin
     if cut.unknown:
         found += unknown_findings(_unknown(cut), file, VERSION)
     subject = Subject(file, document, cut.tables)
-    wrong = [finding for each in remaining for finding in each.function(subject)]
+    wrong = [finding for check in remaining for finding in check.function(subject)]
     return found + with_lines(wrong, cut.text) if wrong else found
 
 
@@ -210,7 +210,7 @@ class Bulk(Struct):
         if self._pattern and (taken := take(self._pattern, data, file, row)) is not None:
             self._misses = max(self._misses - 1, 0)
             self._block.append(taken.waiting)
-            if len(self._block) >= self.files or sum(len(each.data) for each in self._block) >= self.size:
+            if len(self._block) >= self.files or sum(len(waiting.data) for waiting in self._block) >= self.size:
                 self._prove()
             return taken.checked
         self._misses += 2
@@ -244,8 +244,8 @@ def _doubtful(pattern: Pattern, taken: list[Waiting], numbers: Floats) -> Bools:
         numbers=numbers[: len(taken)],
         known=pattern.known,
         grids={
-            place: [each.grids.get(place, Grids([], b"")) for each in taken]
-            for place in {place for each in taken for place in each.grids}
+            place: [waiting.grids.get(place, Grids([], b"")) for waiting in taken]
+            for place in {place for waiting in taken for place in waiting.grids}
         },
         names={name: len(section.names) for name, section in pattern.tailor.sections.items()},
     )
@@ -253,5 +253,5 @@ def _doubtful(pattern: Pattern, taken: list[Waiting], numbers: Floats) -> Bools:
     with np.errstate(all="ignore"):
         for check in pattern.proved:
             if (wrong := PROOFS[check.function](block)).any():
-                doubtful |= wrong & np.array([check in each.proved for each in taken])
+                doubtful |= wrong & np.array([check in waiting.proved for waiting in taken])
     return doubtful

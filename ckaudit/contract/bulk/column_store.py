@@ -173,16 +173,16 @@ class FileBlock(Struct, frozen=True):
     def sheet(self, section: str, field: str) -> Sheet | None:
         """Return all grids of a field; None where there are none."""
         packed = self.grids.get((section, field), [])
-        places = np.array([place for each in packed for place in each.places], int).reshape(-1, 3)
+        places = np.array([place for grids in packed for place in grids.places], int).reshape(-1, 3)
         if not len(places):
             return None
-        values = np.frombuffer(b"".join(each.data for each in packed))
+        values = np.frombuffer(b"".join(grids.data for grids in packed))
         sizes = places[:, 1] * places[:, 2]
         starts = np.cumsum(sizes) - sizes
         widths = np.repeat(places[:, 2], places[:, 1])
         rows = np.add.reduceat(values, np.cumsum(widths) - widths)
         return Sheet(
-            files=np.repeat(np.arange(self.files), [len(each.places) for each in packed]),
+            files=np.repeat(np.arange(self.files), [len(grids.places) for grids in packed]),
             entries=places[:, 0],
             low=np.minimum.reduceat(values, starts),
             high=np.maximum.reduceat(values, starts),

@@ -52,7 +52,7 @@ def speed(both: Both, *, share: float = 0.01, parts: int = 10, least: float = 0.
         grave: Share from which the pair as a whole is better or worse. The project's choice: within it lie most of the same
             trainings on one shared machine (docs/diff-calibration.md).
     """
-    metric = next((each for each in (step_time, tokens_per_sec) if _is_told(both, each)), None)
+    metric = next((metric for metric in (step_time, tokens_per_sec) if _is_told(both, metric)), None)
     if metric is None:
         return missing(both, "step_time", "tokens_per_sec")
     left, right = (median(value) for value in _values(both, metric))

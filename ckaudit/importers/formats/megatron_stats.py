@@ -95,7 +95,7 @@ def _files(source: Source) -> Iterator[Source]:
         yield source
         return
     whole = (source.inside("training_stats") or source).path
-    for folder in sorted(each for each in (whole, *whole.iterdir()) if _FOLDERS.fullmatch(each.name)):
+    for folder in sorted(path for path in (whole, *whole.iterdir()) if _FOLDERS.fullmatch(path.name)):
         for path in sorted(folder.glob("rank*.jsonl"), key=lambda path: (len(path.name), path.name)):
             found = source.inside(str(path.relative_to(source.path)))
             if found is not None and not found.is_folder:

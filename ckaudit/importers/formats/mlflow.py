@@ -82,7 +82,7 @@ def _meta(folder: Source) -> dict[str, str]:
     if file is None or file.is_folder:
         return {}
     found = [_LINE.match(line) for line in file.text.splitlines()]
-    return {each[1]: _unquoted(each[2].strip()) for each in found if each}
+    return {match[1]: _unquoted(match[2].strip()) for match in found if match}
 
 
 def _unquoted(text: str) -> str:

@@ -33,12 +33,12 @@ class Trouble(Struct):
     @property
     def time(self) -> float | None:
         """When it began, Unix seconds."""
-        return next((each.mark.time for each in self.seen if each.mark.time is not None), None)
+        return next((sighting.mark.time for sighting in self.seen if sighting.mark.time is not None), None)
 
     @property
     def ranks(self) -> int:
         """How many ranks or nodes say so, at least one."""
-        return max(1, len({each.mark.who for each in self.seen} - {""}))
+        return max(1, len({sighting.mark.who for sighting in self.seen} - {""}))
 
 
 def troubles_of(sightings: Sequence[Sighting], lines: Sequence[int]) -> list[Trouble]:

@@ -130,10 +130,10 @@ def _without_loss(columns: Columns, raw: Columns, key: str) -> list[str]:
         own = columns["skipped_updates"]
         columns["skipped_updates"] = Numbers(np.where(fell, 1.0, own.values), own.recorded | fell)
     if (skipped | fell).any():
+        repeated = _forget_repeated_norm(columns, skipped | fell, trained)
         notes.append(
             f"{int((skipped | fell).sum()):,} lines have no {key}, because the update was skipped: Megatron counted it, or the "
-            f"loss scale fell; {_forget_repeated_norm(columns, skipped | fell, trained):,} of them print the gradient norm of the "
-            "line before again: not recorded"
+            f"loss scale fell; {repeated:,} of them print the gradient norm of the line before again: not recorded"
         )
     if broken.any():
         notes.append(

@@ -42,11 +42,11 @@ class Tracked(Struct):
     manifest: Manifest = field(default_factory=lambda: Manifest(schema_version="ck.run.v1"))
 
 
-def runs_of(trackeds: Sequence[Tracked], columns: Mapping[str, str], shown: str, source: str) -> list[Imported]:
+def runs_of(logged_runs: Sequence[Tracked], columns: Mapping[str, str], shown: str, source: str) -> list[Imported]:
     """Return the runs that hold something, those without anything named in a note.
 
     Args:
-        trackeds: Every run of the source.
+        logged_runs: Every run of the source.
         columns: The store's own names that the user mapped, by catalogue name.
         shown: The source's name in messages.
         source: The format.
@@ -55,11 +55,11 @@ def runs_of(trackeds: Sequence[Tracked], columns: Mapping[str, str], shown: str,
         UnreadableError: Where no run holds a series whose name is known.
         UsageError: Where `columns` names what is not there, or the step, which every point has.
     """
-    names = list(dict.fromkeys(name for each in trackeds for name in each.series))
+    names = list(dict.fromkeys(name for tracked in logged_runs for name in tracked.series))
     mapped = {name: names[position] for name, position in resolved(columns, names).items()}
     if "step" in mapped or "time" in mapped:
         raise UsageError(f"every point of {source} has its own step and time", hint="Map values only, as in --map loss=NAME.")
-    made = [(each, _imported(each, mapped, source)) for each in trackeds]
+    made = [(tracked, _imported(tracked, mapped, source)) for tracked in logged_runs]
     runs = [run for _, run in made if run is not None]
     empty = [each.name or "(no name)" for each, run in made if run is None]
     if not runs:
@@ -93,7 +93,7 @@ def _imported(tracked: Tracked, mapped: Mapping[str, str], source: str) -> Impor
     documents = tracked.layers.documents()
     if not len(merged.table.steps) and not len(documents):
         return None
-    points = sum(len(each.steps) for each in tracked.series.values())
+    points = sum(len(series.steps) for series in tracked.series.values())
     notes = [
         f"read as {source}: {points:,} points of {len(tracked.series):,} series",
         *taken(chosen),

@@ -41,7 +41,7 @@ def other_run(board: Board) -> tuple[Answered, str]:
         board.put(_drifts(measure, [drift for drift in pair.drifts if drift.measure == measure]))
     for answer in pair.answers:
         board.lack(f"{answer.title} {answer.message}" if answer.word in ("not_recorded", "incomparable") else "")
-    unlike = [each.message for each in pair.unlike[:3]]
+    unlike = [unlike.message for unlike in pair.unlike[:3]]
     which = [f"the first is {pair.left}, the second {pair.right}"] if unlike else []
     return WORDS[pair.word], "; ".join([pair.verdict, *unlike, *which])
 
@@ -73,16 +73,16 @@ def _propagation(departures: list[Departure], *, most: int = 40) -> Chart | None
     if not departures:
         return None
     kept = departures[:most]
-    names = [f"{each.statistic} {each.where}" if each.where else each.statistic for each in kept]
+    names = [f"{departure.statistic} {departure.where}" if departure.where else departure.statistic for departure in kept]
     return Chart(
         id="both_parting",
         title="What parted first, and what followed?",
         shape="bars",
         x="quantity",
         unit="step",
-        metrics=list(dict.fromkeys(each.statistic for each in kept)),
+        metrics=list(dict.fromkeys(departure.statistic for departure in kept)),
         note=kept[0].message,
-        traces=[Trace(name="first step outside the band", x=list(names), y=[each.step for each in kept])],
+        traces=[Trace(name="first step outside the band", x=list(names), y=[departure.step for departure in kept])],
     )
 
 

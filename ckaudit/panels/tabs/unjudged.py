@@ -16,7 +16,7 @@ def unjudged(board: Board) -> tuple[Answered, str]:
     """What could not be judged?"""
     checks = board.scene.report.checks
     skipped = [check for check in checks if check.outcome in ("skipped", "error")]
-    counts = Counter(each.reason or "broke" for each in skipped)
+    counts = Counter(check.reason or "broke" for check in skipped)
     if counts:
         board.put(_bars("skipped", "Why were rules skipped?", dict(counts.most_common()), "rules"))
     missed = dict(most_missed(checks, top=12))

@@ -84,4 +84,4 @@ class RankNoise:
 
 def _sum(squares: Iterable[Tensor]) -> float | None:
     found = [*squares]
-    return float(torch.stack([each.to(found[0].device) for each in found]).sum()) if found else None
+    return float(torch.stack([tensor.to(found[0].device) for tensor in found]).sum()) if found else None

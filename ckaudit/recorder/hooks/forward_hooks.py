@@ -260,7 +260,7 @@ class ForwardHooks:
 
     def _computed(self, name: str, module: nn.Module, call: Call, grid: Literal["nested", "q8"] | None) -> None:
         some, top = call.first_sequences(), largest_logits(call)
-        size = sum(each.numel() for each in some.given)
+        size = sum(tensor.numel() for tensor in some.given)
         if self._put_off.has_room(size):
             self._put_off.add(f"the attention of {name}", size, partial(self._sampled, name, module, some.copied(), grid, top))
         else:

@@ -45,17 +45,19 @@ class Call(Struct, frozen=True):
 
     def first_sequences(self, count: int = SEQUENCES) -> "Call":
         """Return the same of the first sequences alone."""
-        return replace(self, shape=(min(count, self.shape[0]), *self.shape[1:]), given=tuple(each[:count] for each in self.given))
+        return replace(
+            self, shape=(min(count, self.shape[0]), *self.shape[1:]), given=tuple(tensor[:count] for tensor in self.given)
+        )
 
     def some_sequences(self, start: int, end: int) -> "Call":
         """Return the same of sequences from `start` to before `end`; what all sequences share stays as it is."""
         batch = self.shape[0]
-        given = tuple(each[start:end] if len(each) == batch else each for each in self.given)
+        given = tuple(tensor[start:end] if len(tensor) == batch else tensor for tensor in self.given)
         return replace(self, shape=(min(end, batch) - start, *self.shape[1:]), given=given)
 
     def copied(self) -> "Call":
         """Return the same from copies, that the model does not write to."""
-        return replace(self, given=tuple(each.clone() for each in self.given))
+        return replace(self, given=tuple(tensor.clone() for tensor in self.given))
 
 
 class Sample(Struct, frozen=True):

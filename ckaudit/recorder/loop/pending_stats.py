@@ -78,7 +78,7 @@ class PendingStats(Struct):
     def send(self) -> bool:
         """Send for what is on an accelerator, and tell whether there is any."""
         pieces = None if self.norms is None else self.norms.pieces
-        away = [each for each in (pieces, self.loss, self.batch) if _is_away(each)]
+        away = [tensor for tensor in (pieces, self.loss, self.batch) if _is_away(tensor)]
         self._parcel = AsyncCopy(away) if away else None
         return bool(away)
 

@@ -353,6 +353,6 @@ def _is_number(value: Any) -> bool:
 @torch.no_grad()
 def _norms(weights: Mapping[str, Array]) -> dict[str, Number]:
     whole = {name: each for name, each in weights.items() if isinstance(each, Tensor) and not is_sharded(each) and each.numel()}
-    found = [torch.linalg.vector_norm(each.detach(), dtype=torch.float32) for each in whole.values()]
+    found = [torch.linalg.vector_norm(tensor.detach(), dtype=torch.float32) for tensor in whole.values()]
     values = torch.stack([each.cpu() for each in found]).tolist() if found else []
     return {name: to_word(shorten(value)) for name, value in zip(whole, values, strict=True)}

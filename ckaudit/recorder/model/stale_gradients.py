@@ -153,6 +153,6 @@ class StaleGradients:
     def _updating(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         # With a closure the passes come within the update. The handle of this hook must stay while torch goes through them.
         with self._guard("looking before the update"):
-            for each in self._standing:
-                if each.optimizer is optimizer and each.new is not None:
-                    each.end()
+            for standing in self._standing:
+                if standing.optimizer is optimizer and standing.new is not None:
+                    standing.end()

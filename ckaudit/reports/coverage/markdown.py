@@ -54,7 +54,7 @@ def render(coverage: Coverage, view: View) -> str:
 
 def _step(place: int, remedy: Remedy, coverage: Coverage) -> str:
     """Return why this comes here, lines that can be copied, where they go, and the table of what they record."""
-    waited = {name for each in coverage.waiting for name in each.needs}
+    waited = {name for waiting in coverage.waiting for name in waiting.needs}
     lines = [f"{line.code}  # {said_of(line, most=None)}" if line.when else line.code for line in remedy.lines]
     table = [
         "| | not recorded | what it is | lets judge | read by |",
@@ -85,7 +85,7 @@ def _without_a_line(coverage: Coverage) -> Iterator[str]:
         if rest:
             yield "\n".join([title, "", *(f"- {text(each)}" for each in rest)])
     if coverage.young:
-        said = [young_sentence(each).removeprefix(f"{each.name}: ") for each in coverage.young]
+        said = [young_sentence(young).removeprefix(f"{young.name}: ") for young in coverage.young]
         lines = [f"- {code(each.name)}: {text(detail)}" for each, detail in zip(coverage.young, said, strict=True)]
         yield "\n".join(["Not judged yet, for too few points:", "", *lines])
     if rows := [row for row in coverage.rows if row.unusable and not row.not_applicable]:

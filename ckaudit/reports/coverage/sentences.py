@@ -27,7 +27,7 @@ def headline(coverage: Coverage, *, most: int | None = 3) -> str:
         return f"{text}; number {best} below lets {which}." if freed else f"{text}; what follows brings them."
     if coverage.young:
         judged = f"{coverage.checks - len(coverage.young)} of {coverage.checks} checks can judge this run"
-        return f"{judged}; too few points yet for {first_of([each.name for each in coverage.young], most=most)}."
+        return f"{judged}; too few points yet for {first_of([young.name for young in coverage.young], most=most)}."
     if coverage.remedies and coverage.remedies[0].readers:
         readers = first_of([_name(reader) for reader in coverage.remedies[0].readers], most=most)
         return f"Every check has the numbers that it needs; number 1 below adds evidence for {readers}."
@@ -54,7 +54,7 @@ def levels_sentence(coverage: Coverage) -> str:
 
 def title_of(place: int, remedy: Remedy, coverage: Coverage, *, most: int | None = 6) -> str:
     """Return the number of a remedy and why it comes where it does: whom it lets judge or adds to, or who would read it."""
-    freed = [each.name for each in coverage.waiting if each.place == place]
+    freed = [waiting.name for waiting in coverage.waiting if waiting.place == place]
     if freed:
         return (
             f"{place}. Lets {plural(len(freed), 'check')} judge: {first_of(freed, most=most)}{_joined(place, coverage, '; with')}"
@@ -97,8 +97,8 @@ def rows_of(remedy: Remedy, coverage: Coverage) -> list[Row]:
 
 def leftover(coverage: Coverage) -> tuple[list[str], list[str]]:
     """Return the checks that several remedies let judge together, each with their numbers, and those that none does."""
-    several = [each for each in coverage.waiting if each.place is None and each.places]
-    none = [each for each in coverage.waiting if not each.places]
+    several = [waiting for waiting in coverage.waiting if waiting.place is None and waiting.places]
+    none = [waiting for waiting in coverage.waiting if not waiting.places]
     joined = [f"{each.name}: numbers {' and '.join(map(str, each.places))}" for each in several]
     return joined, [f"{each.name}: {each.detail}" for each in none]
 
@@ -130,12 +130,14 @@ def first_of(names: Sequence[str], *, most: int | None = 3) -> str:
 
 def _joined(place: int, coverage: Coverage, start: str) -> str:
     """Return whom a remedy lets judge together with those before it, or an empty string where it is not the last of them."""
-    several = [each for each in coverage.waiting if each.place is None and each.places and each.places[-1] == place]
-    others = sorted({other for each in several for other in each.places} - {place})
+    several = [
+        waiting for waiting in coverage.waiting if waiting.place is None and waiting.places and waiting.places[-1] == place
+    ]
+    others = sorted({other for waiting in several for other in waiting.places} - {place})
     if not others:
         return ""
     numbers = f"number{'s' if len(others) > 1 else ''} {' and '.join(map(str, others))}"
-    return f"{start} {numbers} lets {plural(len(several), 'check')} judge: {', '.join(each.name for each in several)}"
+    return f"{start} {numbers} lets {plural(len(several), 'check')} judge: {', '.join(waiting.name for waiting in several)}"
 
 
 def _name(reader: str) -> str:
@@ -145,5 +147,5 @@ def _name(reader: str) -> str:
 
 def _best(coverage: Coverage) -> tuple[int, int]:
     """Return the number of the remedy that lets most rules judge, and how many."""
-    freed = {place: sum(each.place == place for each in coverage.waiting) for place in range(1, len(coverage.remedies) + 1)}
+    freed = {place: sum(waiting.place == place for waiting in coverage.waiting) for place in range(1, len(coverage.remedies) + 1)}
     return max(freed.items(), key=lambda pair: pair[1], default=(0, 0))

@@ -135,7 +135,7 @@ def _remedy(remedy: Remedy, coverage: Coverage, view: View, width: int) -> Itera
     if remedy.besides:
         yield from paragraph(shown(remedy.besides, view), width)
     rows = rows_of(remedy, coverage)
-    waited = {name for each in coverage.waiting for name in each.needs}
+    waited = {name for waiting in coverage.waiting for name in waiting.needs}
     named = [row for row in rows if not full(row, view)] if len(rows) > FEW else []
     for row in rows:
         if row not in named:
@@ -188,7 +188,7 @@ def _young(coverage: Coverage, view: View, width: int) -> list[str]:
     if not coverage.young:
         return []
     lines = _title("Not judged yet, for too few points", view, width)
-    return lines + [line for each in coverage.young for line in paragraph(young_sentence(each), width)]
+    return lines + [line for young in coverage.young for line in paragraph(young_sentence(young), width)]
 
 
 def _unusable(coverage: Coverage, view: View, width: int) -> list[str]:

@@ -14,9 +14,8 @@ from ckaudit.reports.view import PLAIN, View
 
 def render(comparison: Comparison, view: View = PLAIN) -> str:
     """Return `comparison` as GitHub-flavoured Markdown."""
-    blocks = [
-        f"### ckaudit {text(comparison.command)}: **{say.badge(comparison)}** {text(say.headline(comparison, *comparison.subjects[:2]))}"
-    ]
+    headline = text(say.headline(comparison, *comparison.subjects[:2]))
+    blocks = [f"### ckaudit {text(comparison.command)}: **{say.badge(comparison)}** {headline}"]
     if comparison.gate and comparison.gate.reasons:
         blocks.append("\n".join(f"- {text(reason)}" for reason in comparison.gate.reasons))
     if len(comparison.pairs) == 1:
@@ -47,7 +46,7 @@ def _folded_pair(pair: Pair, view: View) -> str:
 
 def _pair(pair: Pair, view: View) -> Iterator[str]:
     """Yield the blocks of one pair."""
-    if grave := [each for each in pair.unlike if say.voided(each, pair)]:
+    if grave := [unlike for unlike in pair.unlike if say.voided(unlike, pair)]:
         lines = [f"- {text(say.meaning(each))} (no answer to {text(say.voids(each, pair))})" for each in grave]
         yield "\n".join(["**Not alike**", "", *lines])
     if pair.answers:
@@ -57,11 +56,11 @@ def _pair(pair: Pair, view: View) -> Iterator[str]:
     folded = (
         ("What differs most" if pair.parting is None else "What parted, in order", _propagation(pair)),
         ("How far apart", [f"step {drift.step}: {text(drift.message)}" for drift in pair.drifts]),
-        (f"Only {code(pair.right)} is ill with", [_ill(each) for each in pair.gained]),
-        (f"Only {code(pair.left)} is ill with", [_ill(each) for each in pair.lost]),
+        (f"Only {code(pair.right)} is ill with", [_ill(finding) for finding in pair.gained]),
+        (f"Only {code(pair.left)} is ill with", [_ill(finding) for finding in pair.lost]),
         (
             "Other differences",
-            [f"{text(each.name)}: {code(say.sides(each))}" for each in pair.unlike if not say.voided(each, pair)],
+            [f"{text(unlike.name)}: {code(say.sides(unlike))}" for unlike in pair.unlike if not say.voided(unlike, pair)],
         ),
         ("Noise", [text(pair.noise.message), *(text(note) for note in pair.notes)]),
     )

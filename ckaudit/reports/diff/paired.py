@@ -69,7 +69,7 @@ def _unlike(pair: Pair, view: View, width: int) -> list[str]:
     if not pair.unlike:
         return []
     ranked = sorted(pair.unlike, key=lambda each: not say.voided(each, pair))
-    lines = [line for each in ranked[: _shortened(len(ranked), view)] for line in _difference(each, pair, view, width)]
+    lines = [line for unlike in ranked[: _shortened(len(ranked), view)] for line in _difference(unlike, pair, view, width)]
     return [paint("Not alike", "bold", view), *_kept(lines, len(ranked), view)]
 
 
@@ -136,9 +136,9 @@ def _parting(pair: Pair, view: View, width: int) -> list[str]:
         return []
     first = pair.parting
     lines = [] if first is None else _departure(first, "first: ", view, width, whole=True)
-    after = [each for each in pair.propagation if each != pair.parting]
-    for each in after[: _shortened(len(after), view)]:
-        lines += _departure(each, "- " if first is None else f"step {each.step}: ", view, width, whole=view.verbose)
+    after = [departure for departure in pair.propagation if departure != pair.parting]
+    for departure in after[: _shortened(len(after), view)]:
+        lines += _departure(departure, "- " if first is None else f"step {departure.step}: ", view, width, whole=view.verbose)
     return [paint("What differs most" if first is None else "Where they part", "bold", view), *_kept(lines, len(after), view)]
 
 
@@ -185,8 +185,8 @@ def _open(pair: Pair, view: View, width: int) -> list[str]:
         return []
     title = f"No answer: {len(answers)} of {words.plural(len(pair.answers), 'question')}"
     groups: dict[str, list[str]] = {}
-    for each in answers:
-        groups.setdefault(f"{say.WORDS[each.word]}: {say.missing(each, pair)}", []).append(say.spoken(each.question))
+    for answer in answers:
+        groups.setdefault(f"{say.WORDS[answer.word]}: {say.missing(answer, pair)}", []).append(say.spoken(answer.question))
     lines = []
     for why, names in groups.items():
         lines += paragraph(shown(f"{', '.join(names)}: {why}", view), width, first="- ")

@@ -42,10 +42,10 @@ def _findings(comparison: Comparison) -> Iterator[Finding]:
             yield _answer(answer, pair, of)
         if pair.parting is not None and not answered and pair.word in BAD:
             yield _parting(pair.parting, of)
-        for each in pair.unlike:
-            if say.voided(each, pair):
+        for unlike in pair.unlike:
+            if say.voided(unlike, pair):
                 severity: Severity = "sev2" if pair.word == "incomparable" else "note"
-                yield _finding(UNLIKE, of + each.message, severity, where=each.name, expected=each.left, found=each.right)
+                yield _finding(UNLIKE, of + unlike.message, severity, where=unlike.name, expected=unlike.left, found=unlike.right)
 
 
 def _once(comparison: Comparison, findings: Iterator[Finding]) -> list[Finding]:

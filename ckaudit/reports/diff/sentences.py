@@ -124,7 +124,7 @@ def headline(comparison: Comparison, left: str, right: str) -> str:
 
 def missing(answer: Answer, pair: Pair) -> str:
     """Return why a question has no answer; what was said of a difference is not said again."""
-    named = [each.name for each in pair.unlike if each.message and each.message in answer.message]
+    named = [unlike.name for unlike in pair.unlike if unlike.message and unlike.message in answer.message]
     if named:
         return f"not alike: {', '.join(named)}"
     return answer.message.removeprefix(f"{WORDS[answer.word]}: ")

@@ -29,20 +29,20 @@ def told(gate: Gate, drop: Drop, *, verbose: bool) -> list[Evidence]:
         return list(gate.evidence)
     later = drop.answer is not None and gate.row > drop.answer
     wanted = {"changed"} if later else {"changed", "steady", "remark", "too_few"}
-    return [each for each in gate.evidence if each.said in wanted]
+    return [evidence for evidence in gate.evidence if evidence.said in wanted]
 
 
 def missing(gate: Gate) -> dict[tuple[str, ...], list[str]]:
     """Return by the lines that record them the numbers that an open gate lacks."""
     groups: dict[tuple[str, ...], list[str]] = {}
-    for each in gate.evidence if gate.outcome == "not_judged" else ():
-        if each.said in ("not_recorded", "too_few") and each.record:
-            names = groups.setdefault(each.record, [])
-            names += [each.metric] if each.metric not in names else []
+    for evidence in gate.evidence if gate.outcome == "not_judged" else ():
+        if evidence.said in ("not_recorded", "too_few") and evidence.record:
+            names = groups.setdefault(evidence.record, [])
+            names += [evidence.metric] if evidence.metric not in names else []
     return groups
 
 
 def guide_of(drop: Drop, *, verbose: bool) -> list[Advice]:
     """Return the rows of the guide to show: those for this run where the gate is reached, all where everything is asked for."""
     reached = drop.answer == "SR-4"
-    return [each for each in drop.guide if verbose or (reached and not each.not_applicable)]
+    return [advice for advice in drop.guide if verbose or (reached and not advice.not_applicable)]

@@ -39,8 +39,8 @@ def _gate(gate: Gate, drop: Drop, view: View, width: int) -> list[str]:
     lines[-1] += "  " + paint(word, COLOURS[gate.outcome], view)
     lines[0] = lines[0].replace(gate.row, paint(gate.row, "bold", view), 1)
     lines += paragraph(shown(gate.sentence, view), width)
-    for each in told(gate, drop, verbose=view.verbose):
-        lines += _evidence(each, view, width)
+    for evidence in told(gate, drop, verbose=view.verbose):
+        lines += _evidence(evidence, view, width)
     for record, names in missing(gate).items():
         lines += paragraph(f"record {', '.join(names)}:", width)
         lines += [f"      {shown(line, view)}" for text in record for line in text.splitlines()]

@@ -68,8 +68,8 @@ def _tabs(panels: Panels) -> Markup:
     """Return the tabs: the questions, and the views of what is looked at every so often."""
     first = _tab("overview", Markup(""), QUESTION, chosen=True)
     kinds = {kind: [tab for tab in panels.tabs if tab.kind == kind] for kind in ("question", "dashboard")}
-    questions = [_tab(each.id, sign(each.word), each.question) for each in kinds["question"]]
-    views = [_tab(each.id, Markup(""), each.question) for each in kinds["dashboard"]]
+    questions = [_tab(tab.id, sign(tab.word), tab.question) for tab in kinds["question"]]
+    views = [_tab(tab.id, Markup(""), tab.question) for tab in kinds["dashboard"]]
     lists = [tag("div", first, *questions, role="tablist", aria_label="Questions")]
     lists += [tag("div", *views, role="tablist", aria_label="Views")] if views else []
     return tag("nav", *lists, aria_label="Tabs")
@@ -169,8 +169,12 @@ def _quiet(report: Report, panels: Panels) -> Iterator[Markup]:
     """Yield what does not count, and what a reader must know of how this was made."""
     if report.suppressed:
         lines = [
-            tag("li", tag("code", each.finding.code), f" {each.finding.message} Accepted by {each.by}: {each.reason}")
-            for each in report.suppressed
+            tag(
+                "li",
+                tag("code", suppressed.finding.code),
+                f" {suppressed.finding.message} Accepted by {suppressed.by}: {suppressed.reason}",
+            )
+            for suppressed in report.suppressed
         ]
         yield tag("details", tag("summary", f"Accepted: {len(lines)}"), tag("ul", *lines))
     policy = (

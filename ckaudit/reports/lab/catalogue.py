@@ -44,7 +44,7 @@ def as_json(catalogue: Catalogue) -> str:
     return dumps(
         {
             "faults": [_facts(fault) for fault in catalogue.faults],
-            "healthy": [_facts(each) for each in catalogue.healthy],
+            "healthy": [_facts(healthy) for healthy in catalogue.healthy],
             "controls": [_facts(control) for control in catalogue.controls],
             "experiments": [_facts(experiment) | {"arms": arms[experiment.name]} for experiment in catalogue.experiments],
         }
@@ -81,7 +81,7 @@ def sections(catalogue: Catalogue) -> Iterator[CatalogueSection]:
         ]
         yield CatalogueSection(f"{group} ({_count(rows, 'fault')})", [("name", "truth", "what is done"), *rows])
     if catalogue.healthy:
-        plain = [(each.name, each.title) for each in catalogue.healthy]
+        plain = [(healthy.name, healthy.title) for healthy in catalogue.healthy]
         yield CatalogueSection(f"healthy ({_count(plain, 'training')})", [("name", "what it is"), *plain])
     if catalogue.controls:
         ill = [(control.name, control.title) for control in catalogue.controls]

@@ -90,7 +90,9 @@ def each_run(board: Board) -> Table:
 def flagged(board: Board) -> Table:
     """Return the heading and a line of each healthy run that something was found in, with the rules that found it."""
     ill = [control for control in board.controls if control.grave or control.sev2]
-    lines = [(f"{each.name}.{each.seed}", ", ".join(each.grave) or "-", ", ".join(each.sev2) or "-") for each in ill]
+    lines = [
+        (f"{outcome.name}.{outcome.seed}", ", ".join(outcome.grave) or "-", ", ".join(outcome.sev2) or "-") for outcome in ill
+    ]
     return [("healthy, but flagged", "sev0 or sev1", "sev2"), *lines]
 
 

@@ -40,4 +40,4 @@ def _board(board: Board) -> Iterator[str]:
         ("Detected, without it", [fault for fault in board.faults if fault.detected.hits and not fault.first_right.hits]),
     ):
         if chosen:
-            yield f"{what}: {', '.join(text(each.name) for each in chosen)}."
+            yield f"{what}: {', '.join(text(faults.name) for faults in chosen)}."

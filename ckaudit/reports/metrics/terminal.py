@@ -74,7 +74,7 @@ def draw(measurement: Measurement, view: View, *, each_label: bool = False, most
     """
     room = max(NARROWEST, view.width or UNSEEN)
     width = min(WIDEST, room)
-    lines = [line for each in measurement.measured for line in _lines(each, view, each_label=each_label, most=most)]
+    lines = [line for measured in measurement.measured for line in _lines(measured, view, each_label=each_label, most=most)]
     drawn = [*_table(lines, view, room), ""] if lines else []
     if each_label and len(measurement.measured) == 1:
         drawn += picture(measurement.measured[0], view, width)
@@ -177,8 +177,8 @@ def _missing(measurement: Measurement, view: View, width: int) -> Iterator[str]:
     """Yield one line of counts; the names of what has no value, and the errors, where everything is asked for."""
     have, lack = len(measurement.measured), len(measurement.missing)
     groups: dict[str, list[Missing]] = {}
-    for each in measurement.missing:
-        groups.setdefault(REASONS[each.reason], []).append(each)
+    for missing in measurement.missing:
+        groups.setdefault(REASONS[missing.reason], []).append(missing)
     counts = ", ".join(f"{len(members)} {reason}" for reason, members in groups.items())
     said = f"{plural(have, 'metric')}, {lack} without a value: {counts}" if lack else plural(have, "metric")
     lines = paragraph(said, width, indent="")

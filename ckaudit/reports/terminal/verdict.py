@@ -117,9 +117,9 @@ def _accepted(report: Report, view: View, width: int) -> list[str]:
     if not (view.verbose and report.suppressed):
         return []
     lines = [_title("Accepted", view)]
-    for each in report.suppressed:
-        lines += _finding(each.finding, view, width)
-        lines += paragraph(shown(f"does not count: {accepted.why(each)}", view), width, indent="        ")
+    for suppressed in report.suppressed:
+        lines += _finding(suppressed.finding, view, width)
+        lines += paragraph(shown(f"does not count: {accepted.why(suppressed)}", view), width, indent="        ")
     return lines
 
 
@@ -248,7 +248,7 @@ def _table(listed: Sequence[ResumeCheckpoint], view: View, width: int) -> Iterat
 
 def _lacked_by_all(listed: Sequence[ResumeCheckpoint]) -> str:
     """Return what every one of several checkpoints lacks, where they all lack the same."""
-    same = len(listed) > 1 and all(each.form and each.absent == listed[0].absent for each in listed)
+    same = len(listed) > 1 and all(checkpoint.form and checkpoint.absent == listed[0].absent for checkpoint in listed)
     return lacks(listed[0]) if same and listed[0].absent else ""
 
 

@@ -104,9 +104,11 @@ def _summary(report: Report, view: View) -> Iterator[str]:
 
 def _accepted(report: Report, view: View) -> Iterator[str]:
     """Yield a line for each finding that does not count, with the reason, where everything is asked for."""
-    for each in report.suppressed if view.verbose else ():
-        place = words.located(each.finding, view.base) or each.finding.where or ""
-        text = "  ".join(part for part in (place, each.finding.pointer or "", each.finding.code, accepted.why(each)) if part)
+    for suppressed in report.suppressed if view.verbose else ():
+        place = words.located(suppressed.finding, view.base) or suppressed.finding.where or ""
+        text = "  ".join(
+            part for part in (place, suppressed.finding.pointer or "", suppressed.finding.code, accepted.why(suppressed)) if part
+        )
         yield from _wrapped(text, view, first="does not count: ")
 
 

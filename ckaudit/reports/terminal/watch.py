@@ -62,11 +62,11 @@ def _one(snapshot: Snapshot, view: View, width: int, room: int) -> list[str]:
     if width >= WIDE:
         half = (width - 3) // 2
         left = [_gauge(vital, view, half) for vital in snapshot.vitals]
-        right = [_gauge(each, view, half) for each in snapshot.pace]
+        right = [_gauge(gauge, view, half) for gauge in snapshot.pace]
         right += [""] * (len(left) - len(right))
         body = [f"{_filled(one, half)}   {other}".rstrip() for one, other in zip(left, right, strict=False)]
     else:
-        body = [_gauge(each, view, width) for each in (*snapshot.vitals, *snapshot.pace)]
+        body = [_gauge(gauge, view, width) for gauge in (*snapshot.vitals, *snapshot.pace)]
     alerts = list(_alerts(snapshot, view, width)) or [[paint("nothing found", "ok", view)]]
     left_over = room - len(head) - 1  # a small screen shows vital signs first, and the gravest alerts
     body = body[: max(1, left_over - min(sum(map(len, alerts)), max(2, left_over // 3)))]

@@ -58,7 +58,7 @@ def activation_drift(
     ratio = over_past(rms, 1, reach=0.1)
     settled = (rms.steps > min(warmup, rms.steps[-1] / 3))[:, None] & (np.arange(len(rms.steps)) >= 2)[:, None]
     grave = stream.labels if stream is not None else ()
-    sizes = [each for each in (rms, std) if each is not None and rms.steps[-1] > warmup]
+    sizes = [series for series in (rms, std) if series is not None and rms.steps[-1] > warmup]
     grown = {label: found for size in sizes for label, found in _runaways(size, runaway_ratio).items()}
     for span in _lasting(rms, (ratio > max_ratio) & settled):
         is_grave = span.label in grave

@@ -64,7 +64,7 @@ def entropy_collapse(
     """
     yield from too_few(left, 2)
     unknown = np.full(left.values.shape, np.nan)
-    share, logits = (unknown if each is None else _beside(left, each) for each in (normalized, logit))
+    share, logits = (unknown if series is None else _beside(left, series) for series in (normalized, logit))
     knew_nothing = _knew_nothing(start)
     kept = np.fmin(left.values, share) if knew_nothing else left.values
     is_sharp = ~((unknown if entropy is None else _beside(left, entropy)) >= TWO_KEYS)

@@ -65,7 +65,7 @@ def token_drift(
 
 def _worse_since(serieses: Iterable[Series | None], step: int, share: float) -> str:
     """Return the first loss whose last two evaluations since a step lie above the best of all; nothing where none does."""
-    for series in (each for each in serieses if each is not None):
+    for series in (seriese for seriese in serieses if seriese is not None):
         for column, label in enumerate(series.labels):
             known = series.finite_in(column)
             steps, losses = series.steps[known], series.values[known, column]

@@ -25,7 +25,7 @@ def missing_checkpoint(written: Series, facts: Manifest, *, min_missing: int = 1
     Only steps between the first and the last checkpoint count; a file that is there but cannot be read is no gap. A cadence
     that was changed on the way must be declared.
     """
-    if facts.cadence is UNSET or not facts.cadence or any(each.every <= 0 for each in facts.cadence):
+    if facts.cadence is UNSET or not facts.cadence or any(cadence.every <= 0 for cadence in facts.cadence):
         yield Skip("not_recorded", "needs a cadence in run.json")
         return
     steps = [int(step) for step in np.unique(written.steps[written.recorded[:, 0]])]

@@ -112,7 +112,7 @@ def loss_spike(
         for each, is_calm in zip(found, calm, strict=True)
     ]
     found = _without_known_batches(found, loss.values[:, 0], flags | (over > APART))
-    found = [_as_part_of_a_fall(each, loss.values[:, 0], relative.values[:, 0], window) for each in found]
+    found = [_as_part_of_a_fall(incident, loss.values[:, 0], relative.values[:, 0], window) for incident in found]
     serious = [incident for incident in found if incident.is_incident]
     crowded = _crowded(excess.steps, serious, min_incidents, within_steps)
     for incident, close in zip(serious, crowded, strict=True):
@@ -248,7 +248,7 @@ def _calm(steps: Steps, gradient: Series | None, found: list[Incident], k: float
     if gradient is None:
         return [False] * len(found)
     values = gradient.values[:, 0]
-    spans = [(gradient.steps >= steps[each.first]) & (gradient.steps <= steps[each.last]) for each in found]
+    spans = [(gradient.steps >= steps[incident.first]) & (gradient.steps <= steps[incident.last]) for incident in found]
     return [bool(np.isfinite(values[inside]).any() and not (values[inside] > k).any()) for inside in spans]
 
 

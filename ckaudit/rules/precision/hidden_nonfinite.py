@@ -47,7 +47,7 @@ def hidden_nonfinite(
     if all(series is None for series in (norm, gradients, weights, activations)):
         yield needs_one_of(grad_global_norm, nonfinite_gradients, nonfinite_weights, nonfinite_activations)
         return
-    lost = _steps_of([each for each in (weights, activations) if each is not None], counts=True)
+    lost = _steps_of([series for series in (weights, activations) if series is not None], counts=True)
     bad = _steps_of([] if gradients is None else [gradients], counts=True) | _steps_of([] if norm is None else [norm])
     if skipped is not None:
         bad -= {int(step) for step in skipped.steps[(skipped.values > 0).any(axis=1)]}
@@ -73,7 +73,10 @@ def _fell_to_zero(values: Floats, least: float) -> Mask:
 
 def _steps_of(serieses: list[Series], *, counts: bool = False) -> set[int]:
     """Return the steps at which a series is not finite, or counts any that are not."""
-    masks = [(each, each.nonfinite | (np.nan_to_num(each.values) > 0) if counts else each.nonfinite) for each in serieses]
+    masks = [
+        (seriese, seriese.nonfinite | (np.nan_to_num(seriese.values) > 0) if counts else seriese.nonfinite)
+        for seriese in serieses
+    ]
     return {int(step) for series, mask in masks for step in series.steps[mask.any(axis=1)]}
 
 

@@ -67,7 +67,7 @@ def impossible_value(
         return
     named = {series.name: series for series in found if series is not None}
     is_entropy = loss_vocabulary(facts) is not None
-    limits = {share.name: (0.0, 1.0) for share in SHARES} | {each.name: (0.0, 100.0) for each in PERCENT}
+    limits = {share.name: (0.0, 1.0) for share in SHARES} | {metric.name: (0.0, 100.0) for metric in PERCENT}
     limits |= {each.name: (0.0, math.inf) for each in (*POSITIVE, *(LOSSES if is_entropy else ()))}
     for name, (low, high) in limits.items():
         if name in named:

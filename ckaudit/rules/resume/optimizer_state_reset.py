@@ -45,7 +45,7 @@ def optimizer_state_reset(
     if not borders:
         yield Skip("not_applicable", "the run was not taken up again")
         return
-    looked = {int(each.resumed_from or 0) for each in resumed(facts) if each.optimizer_restored is not UNSET}
+    looked = {int(session.resumed_from or 0) for session in resumed(facts) if session.optimizer_restored is not UNSET}
     yield from _empty(facts)
     if above is None:
         if len(looked) < len(borders):
@@ -77,7 +77,7 @@ def optimizer_state_reset(
 
 def _empty(facts: Manifest) -> Iterator[Hit]:
     """Yield the resumes at which the optimizer had lost everything, where the recorder looked."""
-    for seam in [int(each.resumed_from or 0) for each in resumed(facts) if each.optimizer_restored is False]:
+    for seam in [int(session.resumed_from or 0) for session in resumed(facts) if session.optimizer_restored is False]:
         yield Hit(
             severity="sev1",
             where="optimizer",

@@ -32,7 +32,7 @@ def replay_differs(same: Series | None, diff: Series | None, first: Series | Non
     if same is None and diff is None:
         yield needs_one_of(replay_identical, replay_loss_diff)
         return
-    steps = np.union1d(*(np.array([], np.int64) if each is None else each.steps for each in (same, diff)))
+    steps = np.union1d(*(np.array([], np.int64) if series is None else series.steps for series in (same, diff)))
     differs = [int(step) for step in steps if _differs(same, diff, int(step))]
     if not differs:
         return

@@ -32,7 +32,7 @@ def weights_not_as_saved(
     if not later:
         yield Skip("not_applicable", "the run was not taken up again")
         return
-    if size is None or not any(each.weight_norms for each in later):
+    if size is None or not any(session.weight_norms for session in later):
         yield Skip("not_recorded", "needs weight_norm, and weight_norms of the session that took the run up again")
         return
     for session in later:

@@ -96,8 +96,8 @@ def barely_moving(
     by_nature = cancelled(gradient, tensors, types)
     enough = [*too_few(norm, min_points)] if norm is not None else []
     norm, relative, way, seen = (
-        each and each.only(lambda name: tensors.is_trainable(name) and name not in by_nature)
-        for each in (norm, relative, way, seen)
+        series and series.only(lambda name: tensors.is_trainable(name) and name not in by_nature)
+        for series in (norm, relative, way, seen)
     )
     told: set[str] = set()
     if norm is not None and relative is not None:
