@@ -19,7 +19,7 @@ def autopsy(run: str, event: str, request: "Request", gate: "Gate") -> int:
     asked = None if event == LAST else step_of(event, "--event")
     from ckaudit.audit.autopsy import autopsy as open_box
     from ckaudit.cli.deliver import put_out
-    from ckaudit.reports.autopsy import render
+    from ckaudit.reports import render
 
     with progress("reading") as tick:
         found = open_box(Path(run), event=asked, gate=gate, progress=tick)

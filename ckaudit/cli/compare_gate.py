@@ -12,7 +12,7 @@ from ckaudit.cli.options import Output, Require, Verbose, one_format, one_of
 from ckaudit.cli.progress import progress
 from ckaudit.cli.triage import Map
 from ckaudit.errors import UsageError
-from ckaudit.reports.diff import FORMATS, render
+from ckaudit.reports import FORMATS, render
 
 if TYPE_CHECKING:
     from ckaudit.contract.diff import Axis, Comparison

@@ -11,7 +11,7 @@ from ckaudit.cli.output import fitted, send
 from ckaudit.cli.progress import progress
 from ckaudit.cli.say import say
 from ckaudit.cli.triage import Map, Which
-from ckaudit.reports.coverage import FORMATS, render
+from ckaudit.reports import FEW_FORMATS, render
 from ckaudit.reports.view import View
 
 EPILOG = """
@@ -48,7 +48,7 @@ Stage = Annotated[
     ),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 where a must is missing.")]
-Format = Annotated[str, one_format(FORMATS)]
+Format = Annotated[str, one_format(FEW_FORMATS)]
 
 
 def command(
@@ -67,7 +67,7 @@ def command(
     What is missing stands below the line that records it: what most checks wait for first, then musts, shoulds and nices,
     among equals the cheaper line.
     """
-    one_of(format, tuple(FORMATS), "format")
+    one_of(format, FEW_FORMATS, "format")
     for word, choices, what in ((scale, SCALES, "scale"), (stage, STAGES, "stage")):
         if word:
             one_of(word, choices, what)

@@ -40,7 +40,7 @@ class Request(Struct, frozen=True, kw_only=True):
     quiet: bool = False
     pictures: bool = True
     base: str = ""
-    formats: tuple[str, ...] = tuple(FORMATS)
+    formats: tuple[str, ...] = FORMATS
 
     def __post_init__(self) -> None:
         one_of(self.format, self.formats, "format")

@@ -12,7 +12,7 @@ from ckaudit.cli.progress import progress
 from ckaudit.cli.triage import Map
 from ckaudit.diff.operands import Operand, checked, subject, twice
 from ckaudit.errors import UsageError
-from ckaudit.reports.diff import FORMATS, render
+from ckaudit.reports import FORMATS, render
 
 if TYPE_CHECKING:
     from ckaudit.cli.deliver import Request

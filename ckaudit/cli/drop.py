@@ -20,7 +20,7 @@ def benchmark_drop(run: str, request: "Request", gate: "Gate", *, since: int | N
     """Show why a benchmark fell, and return the exit code."""
     from ckaudit.audit.drop import benchmark_drop as ask
     from ckaudit.cli.deliver import put_out
-    from ckaudit.reports.drop import render
+    from ckaudit.reports import render
 
     with progress("reading") as tick:
         drop = ask(Path(run), since=since, choice=choice, gate=gate, progress=tick)

@@ -6,7 +6,7 @@ import typer
 
 from ckaudit.cli.options import one_format, one_of
 from ckaudit.cli.output import fitted, send
-from ckaudit.reports.explain import FORMATS, render_groups, render_pages
+from ckaudit.reports import FEW_FORMATS, render
 from ckaudit.reports.view import PLAIN
 
 EPILOG = """
@@ -38,19 +38,19 @@ Names = Annotated[
         autocompletion=_names,
     ),
 ]
-Format = Annotated[str, one_format(FORMATS)]
+Format = Annotated[str, one_format(FEW_FORMATS)]
 
 
 def command(names: Names = None, *, format: Format = "terminal") -> int:  # noqa: A002  what the option is called
     """Say what a name means: formula, thresholds with their source, playbook, and how it looks well and ill."""
-    one_of(format, tuple(FORMATS), "format")
+    one_of(format, FEW_FORMATS, "format")
     from ckaudit.explain import explain, groups, is_known, refuse
 
     view, encoding = fitted(PLAIN, drawn=format == "terminal")
     if not names:
-        send(render_groups(groups(), format, view), encoding)
+        send(render(groups(), format, view, kind="Groups"), encoding)
         return 0
     if known := [name for name in names if is_known(name)]:
-        send(render_pages(explain(known), format, view), encoding)
+        send(render(explain(known), format, view, kind="Pages"), encoding)
     refuse([name for name in names if not is_known(name)])
     return 0

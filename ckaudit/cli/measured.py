@@ -10,14 +10,14 @@ from ckaudit.cli.options import SEVERITIES, one_format, severity
 from ckaudit.cli.say import say
 from ckaudit.errors import UsageError
 from ckaudit.material.counts import plural
+from ckaudit.reports import FEW_FORMATS
 
 if TYPE_CHECKING:
     from ckaudit.cli.deliver import Request
     from ckaudit.contract.raw_measurements import Measures
 
-FORMATS = ("terminal", "json", "markdown")
 
-Format = Annotated[str, one_format(FORMATS)]
+Format = Annotated[str, one_format(FEW_FORMATS)]
 Map = Annotated[
     list[str] | None,
     typer.Option(
@@ -72,7 +72,7 @@ def requested(
         allow_empty=allow_empty,
         verbose=verbose,
         quiet=quiet,
-        formats=FORMATS,
+        formats=FEW_FORMATS,
     )
 
 

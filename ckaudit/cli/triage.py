@@ -11,9 +11,8 @@ from ckaudit.cli.options import AllowEmpty, FailOn, Format, Output, Require, Tau
 from ckaudit.cli.phases import Questions, phases
 from ckaudit.cli.progress import progress
 from ckaudit.errors import UsageError
-from ckaudit.reports import FORMATS
+from ckaudit.reports import FEW_FORMATS, FORMATS
 
-FEW_FORMATS = ("terminal", "json", "markdown")
 EPILOG = """
 \b
 Examples:
@@ -126,7 +125,7 @@ def command(
         verbose=verbose,
         pictures=pictures,
         base=options.base([run]),
-        formats=FEW_FORMATS if event or benchmark_drop else tuple(FORMATS),
+        formats=FEW_FORMATS if event or benchmark_drop else FORMATS,
     )
     at, asked = options.step(step or None), phases(questions)
     choice = options.choice(map, which, unit=unit, tau_slices=tau_slices)

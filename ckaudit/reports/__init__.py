@@ -1,24 +1,36 @@
-"""Drawings of a `Report`: one module per format, loaded only when asked for."""
+"""Everything that is drawn: one module for each document and format, loaded only when asked for."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from ckaudit.reports.view import PLAIN, View
 
-if TYPE_CHECKING:
-    from ckaudit.contract.report import Report
+FEW_FORMATS = ("terminal", "json", "markdown")
+FORMATS = ("terminal", "json", "sarif", "junit", "github", "markdown")
 
-FORMATS: dict[str, str] = {
-    "terminal": "ckaudit.reports.terminal",
-    "json": "ckaudit.reports.json",
-    "sarif": "ckaudit.reports.sarif",
-    "junit": "ckaudit.reports.junit",
-    "github": "ckaudit.reports.github",
-    "markdown": "ckaudit.reports.markdown",
+RENDERERS: dict[str, dict[str, str]] = {
+    "Report": {format_: f"{format_}:render" for format_ in FORMATS},
+    "Comparison": {"terminal": "diff.terminal:render", "json": "json:render", "markdown": "diff.markdown:render"},
+    "Autopsy": {"terminal": "autopsy.terminal:render", "json": "json:render", "markdown": "autopsy.markdown:render"},
+    "Coverage": {"terminal": "coverage.terminal:render", "json": "coverage.json:render", "markdown": "coverage.markdown:render"},
+    "Drop": {"terminal": "drop.terminal:render", "json": "json:render", "markdown": "drop.markdown:render"},
+    "Score": {"terminal": "lab.terminal:render", "json": "json:render", "markdown": "lab.markdown:render"},
+    "Pages": {"terminal": "explain.terminal:pages", "json": "explain.json:pages", "markdown": "explain.markdown:pages"},
+    "Groups": {"terminal": "explain.terminal:groups", "json": "explain.json:groups", "markdown": "explain.markdown:groups"},
 }
 
 
-def render(report: "Report", format: str, view: View = PLAIN) -> str:  # noqa: A002  what the option is called
-    """Return `report` drawn in one of `FORMATS`, ending in a newline unless there is nothing to say."""
-    text: str = import_module(FORMATS[format]).render(report, view)
+def render(document: object, format: str, view: View = PLAIN, *, kind: str = "") -> str:  # noqa: A002  the option's name
+    """Return a document drawn, ending in a newline unless there is nothing to say.
+
+    Args:
+        document: What is drawn.
+        format: One of the formats that `RENDERERS` has for it.
+        view: Width, colour and length.
+        kind: Its key in `RENDERERS`; without one, the name of its class.
+    """
+    renderers = RENDERERS[kind or type(document).__name__]
+    if format not in renderers:  # a comparison is drawn as a report where a format only shows findings
+        document, renderers = import_module(f"{__name__}.diff.report").report_of(document), RENDERERS["Report"]
+    module, _, function = renderers[format].partition(":")
+    text: str = getattr(import_module(f"{__name__}.{module}"), function)(document, view)
     return text

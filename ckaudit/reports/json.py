@@ -1,17 +1,25 @@
-"""JSON: the report itself, `ck.report.v1`, as other programs read it."""
+"""JSON: a document itself, as other programs read it."""
 
 from typing import Any
 
 import msgspec
 
-from ckaudit.contract.report import Report
+from ckaudit import __version__
 from ckaudit.reports.escape import UNSAFE, visible
 from ckaudit.reports.view import PLAIN, View
 
+VERSIONS = {"Autopsy": "ck.autopsy.v1", "Drop": "ck.benchmark_drop.v1"}
 
-def render(report: Report, view: View = PLAIN) -> str:  # noqa: ARG001  a program gets everything
-    """Return `report` as indented JSON; equal reports give equal bytes."""
-    return dumps(report)
+
+def render(document: msgspec.Struct, view: View = PLAIN) -> str:  # noqa: ARG001  a program gets everything
+    """Return a document as indented JSON, with its schema where it does not name that itself; equal ones give equal bytes."""
+    version = VERSIONS.get(type(document).__name__)
+    return dumps(document if version is None else with_head(version, msgspec.to_builtins(document)))
+
+
+def with_head(version: str, members: dict[str, Any]) -> dict[str, Any]:
+    """Return the members of a document after its schema and the program that wrote it."""
+    return {"schema_version": version, "tool": f"ckaudit {__version__}", **members}
 
 
 def dumps(value: Any) -> str:

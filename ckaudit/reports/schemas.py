@@ -13,11 +13,10 @@ from ckaudit.audit.autopsy import Autopsy
 from ckaudit.audit.coverage_table import Coverage
 from ckaudit.audit.drop import Drop
 from ckaudit.contract.schema import DIALECT
-from ckaudit.reports.autopsy import json as autopsy
 from ckaudit.reports.coverage import json as coverage
-from ckaudit.reports.drop import json as drop
+from ckaudit.reports.json import VERSIONS
 
-DOCUMENTS: dict[str, type[msgspec.Struct]] = {coverage.VERSION: Coverage, drop.VERSION: Drop, autopsy.VERSION: Autopsy}
+DOCUMENTS: dict[str, type[msgspec.Struct]] = {coverage.VERSION: Coverage, VERSIONS["Drop"]: Drop, VERSIONS["Autopsy"]: Autopsy}
 MORE: dict[str, dict[str, type[msgspec.Struct]]] = {coverage.VERSION: {"counts": coverage.Counts}}
 MEMBER = re.compile(r"^    (\w+): (.*?)(?=^    \w+: |\Z)", re.DOTALL | re.MULTILINE)
 

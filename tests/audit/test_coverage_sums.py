@@ -15,7 +15,7 @@ from ckaudit.contract.missing_summary import needed
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import actions
 from ckaudit.probes.memorization import TOKENS
-from ckaudit.reports.coverage import render
+from ckaudit.reports import render
 from ckaudit.reports.view import PLAIN
 from ckaudit.run.read import read_run
 from ckaudit.run.run import Run

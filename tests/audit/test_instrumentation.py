@@ -18,7 +18,7 @@ from ckaudit.errors import UnreadableError
 from ckaudit.explain import explain
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import actions, entries
-from ckaudit.reports.coverage import render
+from ckaudit.reports import render
 from ckaudit.reports.explain.terminal import pages
 from ckaudit.reports.schemas import output_schema
 from ckaudit.reports.view import PLAIN

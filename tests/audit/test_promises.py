@@ -13,7 +13,7 @@ from ckaudit.audit.coverage import coverage, coverage_of
 from ckaudit.audit.report import triage
 from ckaudit.contract.manifest import Manifest
 from ckaudit.metrics.catalogue import actions
-from ckaudit.reports.coverage import render
+from ckaudit.reports import render
 from ckaudit.reports.view import PLAIN
 from ckaudit.rules import rules
 from ckaudit.run.run import Run

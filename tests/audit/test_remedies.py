@@ -20,7 +20,7 @@ from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import RANKS, actions, entries
 from ckaudit.recorder.files.manifest import FACTS
 from ckaudit.recorder.files.provenance import SOURCES
-from ckaudit.reports.coverage import render
+from ckaudit.reports import render
 from ckaudit.reports.view import PLAIN, View
 from ckaudit.run.read import read_run
 from ckaudit.run.run import Run

@@ -25,7 +25,7 @@ from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries
 from ckaudit.questions import questions
 from ckaudit.questions.phases import MAP
-from ckaudit.reports.explain import render_pages
+from ckaudit.reports import render
 from ckaudit.reports.formula import readable
 from ckaudit.reports.view import View
 from ckaudit.rules import rules
@@ -92,7 +92,7 @@ def test_limits_of_another_number_do_not_stand_on_its_page(name):
 
 
 def test_what_is_about_another_number_stands_below_a_break():
-    for text in (render_pages([only("gradient_zero_fraction")], kind) for kind in ("terminal", "markdown")):
+    for text in (render([only("gradient_zero_fraction")], kind, kind="Pages") for kind in ("terminal", "markdown")):
         own, _, other = text.partition("Of gradient_norm, which this belongs to:")
         assert "Share of each tensor's gradient elements that are exactly zero" in own
         assert "What goes wrong" not in own
@@ -120,7 +120,7 @@ def test_the_line_that_records_a_metric_is_whole():
     assert only("residual_rms_p99").line == only("residual_rms").line == 'recorder = Recorder(model, "run/")'
     page = only("spectral_norm")
     assert page.line == 'recorder = Recorder(model, "run/", spectral_norms=("*.q_proj.weight", "*.k_proj.weight"))'
-    assert f"    {page.line}" in render_pages([page], "terminal", View(width=40)).splitlines()
+    assert f"    {page.line}" in render([page], "terminal", View(width=40), kind="Pages").splitlines()
 
 
 def test_names_and_numbers_of_a_page_are_those_of_its_metric():

@@ -8,7 +8,7 @@ from ckaudit.explain import explain, is_known
 from ckaudit.explain.cited import MEANINGS
 from ckaudit.explain.row_pages import cited_rows
 from ckaudit.lab.specs import experiments
-from ckaudit.reports.explain import render_pages
+from ckaudit.reports import render
 from tests.loops import for_each
 
 SOURCE = Path(ckaudit.__file__).parent
@@ -56,4 +56,4 @@ def test_every_kind_of_row_that_is_said_to_be_cited_has_pages():
 
 def test_a_row_is_drawn_in_every_format():
     for kind in ("terminal", "json", "markdown"):
-        assert "saturated_attention" in render_pages(explain(["TRI-4"]), kind)
+        assert "saturated_attention" in render(explain(["TRI-4"]), kind, kind="Pages")

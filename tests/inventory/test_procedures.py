@@ -12,7 +12,7 @@ from ckaudit.contract.cadence import is_due
 from ckaudit.questions import questions
 from ckaudit.questions.phases import MAP
 from ckaudit.recorder.loop.triggers import Events, Limits
-from ckaudit.reports.drop import render
+from ckaudit.reports import render
 from tests.cases import run_of
 from tests.inventory.sources import FIXTURES, HERE, report, table
 

@@ -11,9 +11,7 @@ from ckaudit.audit.autopsy import autopsy
 from ckaudit.audit.coverage import coverage
 from ckaudit.audit.drop import benchmark_drop
 from ckaudit.contract.schema import DOCUMENTS as IN
-from ckaudit.reports.autopsy import render as render_autopsy
-from ckaudit.reports.coverage import render as render_coverage
-from ckaudit.reports.drop import render as render_drop
+from ckaudit.reports import render
 from ckaudit.reports.schemas import DOCUMENTS, output_schema
 from ckaudit.reports.view import PLAIN
 
@@ -26,10 +24,10 @@ PRINTED = [(version, run) for version in DOCUMENTS for run in RUNS if version !=
 def made(version, run):
     """What the command prints of a run, as other programs read it."""
     if version == "ck.coverage.v1":
-        return json.loads(render_coverage(coverage(run), "json", PLAIN))
+        return json.loads(render(coverage(run), "json", PLAIN))
     if version == "ck.autopsy.v1":
-        return json.loads(render_autopsy(autopsy(run), "json", PLAIN))
-    return json.loads(render_drop(benchmark_drop(run, since=100), "json", PLAIN))
+        return json.loads(render(autopsy(run), "json", PLAIN))
+    return json.loads(render(benchmark_drop(run, since=100), "json", PLAIN))
 
 
 @pytest.mark.parametrize("version", DOCUMENTS)

@@ -6,6 +6,7 @@ import typer
 
 from ckaudit.cli.options import one_format, one_of
 from ckaudit.cli.output import fitted, send
+from ckaudit.reports import FEW_FORMATS
 from ckaudit.reports.view import PLAIN
 
 EPILOG = """
@@ -19,7 +20,6 @@ Exit codes:
   0  listed
   2  nothing matches
 """
-FORMATS = ("terminal", "json", "markdown")
 
 Pattern = Annotated[
     str,
@@ -29,12 +29,12 @@ Pattern = Annotated[
         show_default=False,
     ),
 ]
-Format = Annotated[str, one_format(FORMATS)]
+Format = Annotated[str, one_format(FEW_FORMATS)]
 
 
 def command(pattern: Pattern = "", *, format: Format = "terminal") -> int:  # noqa: A002  what the option is called
     """List every fault with its truth, healthy trainings, controls and experiments; needs no PyTorch."""
-    one_of(format, FORMATS, "format")
+    one_of(format, FEW_FORMATS, "format")
     from ckaudit.lab.catalogue import catalogue
     from ckaudit.reports.lab.catalogue import render
 

@@ -11,7 +11,7 @@ from ckaudit.cli.options import Verbose, one_format, one_of
 from ckaudit.cli.output import check_folder, fitted, send
 from ckaudit.cli.progress import progress
 from ckaudit.cli.say import say
-from ckaudit.reports.lab import FORMATS, render
+from ckaudit.reports import FEW_FORMATS, render
 from ckaudit.reports.view import View
 
 EPILOG = """
@@ -31,7 +31,7 @@ Exit codes:
   2  nothing is recorded, or could not be trained
 """
 
-Format = Annotated[str, one_format(FORMATS)]
+Format = Annotated[str, one_format(FEW_FORMATS)]
 Output = Annotated[
     str, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE instead of the screen.", show_default=False)
 ]
@@ -69,7 +69,7 @@ def command(
 
     Nothing is trained, unless with --fresh: what was not recorded by ckaudit lab record is named and not scored.
     """
-    one_of(format, tuple(FORMATS), "format")
+    one_of(format, FEW_FORMATS, "format")
     check_folder(output)
     chosen, workers = splits(split), count(jobs, "--jobs")
     from ckaudit.lab.peers import installed

@@ -4,10 +4,9 @@ from typing import Any
 
 import msgspec
 
-from ckaudit import __version__
 from ckaudit.audit.coverage_table import Coverage
 from ckaudit.metrics.catalogue import RANKS, Importance
-from ckaudit.reports.json import dumps
+from ckaudit.reports.json import dumps, with_head
 from ckaudit.reports.view import View
 
 VERSION = "ck.coverage.v1"
@@ -44,7 +43,7 @@ def render(coverage: Coverage, view: View) -> str:  # noqa: ARG001  a program ge
     whole: dict[str, Any] = msgspec.to_builtins(coverage)
     counts = Counts(**{level: _counted(coverage, level) for level in RANKS})
     rows = whole.pop("rows")
-    return dumps({"schema_version": VERSION, "tool": f"ckaudit {__version__}", **whole, "counts": counts, "rows": rows})
+    return dumps(with_head(VERSION, {**whole, "counts": counts, "rows": rows}))
 
 
 def _counted(coverage: Coverage, level: Importance) -> Counted:

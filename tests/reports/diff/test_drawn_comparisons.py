@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from ckaudit.contract.diff import Comparison
-from ckaudit.reports.diff import FORMATS, render
+from ckaudit.reports import FORMATS, render
 from ckaudit.reports.escape import UNSAFE
 from ckaudit.reports.view import View
 from tests.loops import for_each
