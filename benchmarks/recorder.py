@@ -28,7 +28,7 @@ from models import QWEN_LAYERS, SHAPES, Shape, parameters, qwen_shape  # noqa: E
 from pairs import machine, write_table  # noqa: E402
 from recorder_floor import beside, taking_over  # noqa: E402
 
-from ckaudit.contract.manifest import Cadence  # noqa: E402  after the path is known
+from ckaudit.contract.schema.manifest import Cadence  # noqa: E402  after the path is known
 from ckaudit.recorder import Recorder  # noqa: E402
 
 WARM_UP = 4  # steps: the first of all, and those in which kernels and memory settle

@@ -5,8 +5,8 @@ from collections import defaultdict
 from pathlib import Path
 
 from ckaudit.contract.checks import checks
-from ckaudit.contract.fields import fields
-from ckaudit.contract.schema import publish
+from ckaudit.contract.schema.fields import fields
+from ckaudit.contract.schema.published import publish
 from ckaudit.metrics import metrics
 from ckaudit.reports.schemas import publish_outputs
 from ckaudit.rules.rule import rules

@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 
 from ckaudit.contract import contradictions  # noqa: F401  enters its kinds
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.violations import KINDS
 from ckaudit.run.run import Labels, Run
 from ckaudit.run.series import Series

@@ -6,7 +6,7 @@ import pytest
 from ckaudit.causes.shared.of_tokens import is_same, shifted
 from ckaudit.causes.shared.rate_course import Seam, changes_at_seams, fall_of, known_rate, stands_since
 from ckaudit.causes.shared.update_size import gain_of_gradient, reach, usual_steps
-from ckaudit.contract.manifest import Manifest, Session
+from ckaudit.contract.schema.manifest import Manifest, Session
 from tests.metrics.samples import column, table
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ckaudit.audit import triage
-from ckaudit.contract.report import Report
+from ckaudit.contract.schema.report import Report
 from ckaudit.importers import Imported, import_runs, import_source
 
 REAL = Path(__file__).parents[1] / "fixtures" / "real"

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from ckaudit.audit import triage
-from ckaudit.contract.lines import parse_lines
-from ckaudit.contract.numbers import to_word
-from ckaudit.contract.report import Report
+from ckaudit.contract.io.lines import parse_lines
+from ckaudit.contract.schema.numbers import to_word
+from ckaudit.contract.schema.report import Report
 from ckaudit.importers import Imported, import_source
 from tests.loops import for_each
 

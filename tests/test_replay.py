@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from ckaudit.audit import triage
-from ckaudit.contract.files import CHECKPOINT_NAME
-from ckaudit.contract.report import Report
+from ckaudit.contract.io.files import CHECKPOINT_NAME
+from ckaudit.contract.schema.report import Report
 
 RUNS = Path(__file__).parents[1] / "fixtures" / "runs"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ckaudit.audit.judge import judge
-from ckaudit.contract.report import Finding
+from ckaudit.contract.schema.report import Finding
 from ckaudit.rules import rules
 from tests.cases import Case, load
 from tests.loops import check_each

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from ckaudit.audit import triage
-from ckaudit.contract.files import read_bytes
-from ckaudit.contract.report import Finding
+from ckaudit.contract.io.files import read_bytes
+from ckaudit.contract.schema.report import Finding
 from ckaudit.validate import validate
 
 RUNS = Path(__file__).parents[1] / "fixtures" / "runs"

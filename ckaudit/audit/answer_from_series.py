@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ckaudit.audit.applicability import why_not_metric
+from ckaudit.audit.coverage.applicability import why_not_metric
 from ckaudit.causes.cause import Findings
 from ckaudit.metrics import Metric
 from ckaudit.questions.question import FindingsMarker, Input, Question, SeriesAnswer, unrecorded

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ckaudit.audit.answer_from_series import BROKE, said
 from ckaudit.audit.judge import Judgement, judge
 from ckaudit.causes.cause import Findings
-from ckaudit.contract.report import SEVERITIES, Check, Finding, Outcome, Severity, SkipReason
+from ckaudit.contract.schema.report import SEVERITIES, Check, Finding, Outcome, Severity, SkipReason
 from ckaudit.contract.violations import Kind
 from ckaudit.policy.policy_schema import Clauses
 from ckaudit.questions import questions

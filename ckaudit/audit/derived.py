@@ -5,8 +5,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from ckaudit.contract.numbers import to_word
-from ckaudit.contract.report import Derived, Finding, GradToWeight, Tau
+from ckaudit.contract.schema.numbers import to_word
+from ckaudit.contract.schema.report import Derived, Finding, GradToWeight, Tau
 from ckaudit.metrics import Metric
 from ckaudit.metrics.flags import spike_flags
 from ckaudit.metrics.gradients import grad_to_weight, gradient_norm

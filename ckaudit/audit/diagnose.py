@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ckaudit.audit.judge import gravity, resolve
 from ckaudit.causes.cause import Advice, Cause, Findings, total
 from ckaudit.contract.float_overflow import takes_any_numbers
-from ckaudit.contract.report import SEVERITIES, Diagnosis, Evidence, Finding
+from ckaudit.contract.schema.report import SEVERITIES, Diagnosis, Evidence, Finding
 from ckaudit.run.run import Run
 
 

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from ckaudit.audit.answer_from_series import BROKE, said
 from ckaudit.causes.cause import Findings
 from ckaudit.causes.shared.void import likely, voided
-from ckaudit.contract.interview import Answer, Phase, Pointer, Word
-from ckaudit.contract.numbers import to_word
-from ckaudit.contract.report import Check, Diagnosis, Finding
+from ckaudit.contract.schema.interview import Answer, Phase, Pointer, Word
+from ckaudit.contract.schema.numbers import to_word
+from ckaudit.contract.schema.report import Check, Diagnosis, Finding
 from ckaudit.metrics import Metric, metrics
 from ckaudit.questions.bad_answer_table import BAD
 from ckaudit.questions.phases import MAP, PHASES, Way

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from ckaudit.contract.check import check_checkpoint
 from ckaudit.contract.contradictions import ATTENTION_GRID_RANGE, ATTENTION_ROW_MASS
-from ckaudit.contract.files import BrokenFile, read_bytes
-from ckaudit.contract.folder import list_files, list_folder
-from ckaudit.contract.report import Finding
+from ckaudit.contract.io.files import BrokenFile, read_bytes
+from ckaudit.contract.io.folder import list_files, list_folder
+from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.violations import UNKNOWN_FIELD, UNKNOWN_WORD
 
 UNREAD = (UNKNOWN_WORD.code, UNKNOWN_FIELD.code)

@@ -6,8 +6,8 @@ from itertools import pairwise
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.contract.numbers import Number, to_word
-from ckaudit.contract.report import Chart, Finding, Point
+from ckaudit.contract.schema.numbers import Number, to_word
+from ckaudit.contract.schema.report import Chart, Finding, Point
 from ckaudit.metrics.attention import normalized_attention_entropy
 from ckaudit.metrics.gradients import block_gradient_norm, grad_global_norm, gradient_norm
 from ckaudit.metrics.loss import train_loss_raw, val_loss

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ckaudit.audit.judge import gravity
 from ckaudit.audit.playbook.workflow import RECORDS, part_of
-from ckaudit.contract.report import SEVERITIES, Diagnosis, Finding
+from ckaudit.contract.schema.report import SEVERITIES, Diagnosis, Finding
 from ckaudit.run.run import Run
 
 

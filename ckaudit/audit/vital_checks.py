@@ -12,9 +12,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ckaudit.audit.applicability import OUR_RECORDER, why_not_metric
-from ckaudit.audit.writer import source_of, trainer_of
-from ckaudit.contract.report import Check, Report, VitalCheck, VitalOutcome
+from ckaudit.audit.coverage.applicability import OUR_RECORDER, why_not_metric
+from ckaudit.audit.coverage.writer import source_of, trainer_of
+from ckaudit.contract.schema.report import Check, Report, VitalCheck, VitalOutcome
 from ckaudit.metrics import metrics
 from ckaudit.run.run import Run
 

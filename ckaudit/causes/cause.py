@@ -6,7 +6,7 @@ from math import isnan
 from msgspec import Struct
 
 from ckaudit.catalogue import Catalogue
-from ckaudit.contract.report import Evidence, Finding
+from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.contract.violations import Kind
 from ckaudit.rules.rule import Input, Rule, rules
 

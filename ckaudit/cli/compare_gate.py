@@ -15,8 +15,8 @@ from ckaudit.errors import UsageError
 from ckaudit.reports import FORMATS, render
 
 if TYPE_CHECKING:
-    from ckaudit.contract.diff import Axis, Comparison
-    from ckaudit.contract.import_options import Choice
+    from ckaudit.contract.schema.diff import Axis, Comparison
+    from ckaudit.contract.schema.import_options import Choice
     from ckaudit.policy.gate import Gate
 
 EPILOG = """

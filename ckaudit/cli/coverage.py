@@ -72,7 +72,7 @@ def command(
         if word:
             one_of(word, choices, what)
     choice = options.choice(map, which)
-    from ckaudit.audit.coverage import coverage
+    from ckaudit.audit.coverage.recorded import coverage
 
     with progress("reading") as tick:
         found = coverage(Path(run), scale=scale or None, stage=stage or None, choice=choice, progress=tick)

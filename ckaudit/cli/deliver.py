@@ -12,7 +12,7 @@ from ckaudit.reports import FORMATS, render
 from ckaudit.reports.view import View
 
 if TYPE_CHECKING:
-    from ckaudit.contract.report import Report, Severity
+    from ckaudit.contract.schema.report import Report, Severity
 
 
 class Request(Struct, frozen=True, kw_only=True):

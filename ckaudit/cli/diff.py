@@ -16,7 +16,7 @@ from ckaudit.reports import FORMATS, render
 
 if TYPE_CHECKING:
     from ckaudit.cli.deliver import Request
-    from ckaudit.contract.diff import Comparison, Pair
+    from ckaudit.contract.schema.diff import Comparison, Pair
 
 EPILOG = """
 \b

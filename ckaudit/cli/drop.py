@@ -10,7 +10,7 @@ from ckaudit.cli.say import say
 if TYPE_CHECKING:
     from ckaudit.audit.drop import Drop
     from ckaudit.cli.deliver import Request
-    from ckaudit.contract.import_options import Choice
+    from ckaudit.contract.schema.import_options import Choice
     from ckaudit.policy.gate import Gate
 
 SEVERITY = "sev1"  # what a failed gate counts as: contain it quickly

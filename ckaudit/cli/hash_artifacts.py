@@ -61,7 +61,7 @@ def command(
 
 def _print(names: list[str], *, raw: bool) -> list[tuple[str, str]]:
     """Print and return the hashes of what can be read, each with its name."""
-    from ckaudit.contract.artifact_hash import artifact_hash
+    from ckaudit.contract.io.artifact_hash import artifact_hash
 
     found = []
     for name in names:
@@ -76,7 +76,7 @@ def _print(names: list[str], *, raw: bool) -> list[tuple[str, str]]:
 
 def _add(hashes: list[tuple[str, str]], run: Path, step: int | None) -> None:
     """Add each hash to a run under its artifact's file name, as `eval_artifact_hash/prompts`."""
-    from ckaudit.contract.add_line import add_line
+    from ckaudit.contract.io.add_line import add_line
 
     labels = [Path(name).resolve().name for _, name in hashes]
     if len(set(labels)) < len(labels):
@@ -87,7 +87,7 @@ def _add(hashes: list[tuple[str, str]], run: Path, step: int | None) -> None:
 
 
 def _check(path: Path, *, quiet: bool) -> int:
-    from ckaudit.contract.artifact_hash import RAW, artifact_hash, holds_content
+    from ckaudit.contract.io.artifact_hash import RAW, artifact_hash, holds_content
 
     changed = broken = 0
     for form, digest, name in _expected(path):
@@ -108,7 +108,7 @@ def _check(path: Path, *, quiet: bool) -> int:
 
 def _expected(path: Path) -> list[tuple[str, str, str]]:
     """Read a list as `ckaudit hash` prints it."""
-    from ckaudit.contract.files import BrokenFile, read_bytes
+    from ckaudit.contract.io.files import BrokenFile, read_bytes
 
     try:
         text = read_bytes(path, str(path), max_bytes=MAX_LIST_BYTES).decode()

@@ -11,7 +11,7 @@ from ckaudit.reports.terminal.watch import line, panel
 from ckaudit.reports.view import View
 
 if TYPE_CHECKING:
-    from ckaudit.contract.watch import WatchEvent
+    from ckaudit.contract.schema.watch import WatchEvent
     from ckaudit.watch.scheduler import Rounds
 
 EVERY = 0.95  # seconds between two drawings

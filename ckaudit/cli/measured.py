@@ -14,7 +14,7 @@ from ckaudit.reports import FEW_FORMATS
 
 if TYPE_CHECKING:
     from ckaudit.cli.deliver import Request
-    from ckaudit.contract.raw_measurements import Measures
+    from ckaudit.contract.schema.raw_measurements import Measures
 
 
 Format = Annotated[str, one_format(FEW_FORMATS)]
@@ -83,7 +83,7 @@ def check_into(into: str, step: int | None) -> None:
     if into and not Path(into).is_dir():
         raise UsageError(f"--into: there is no folder {into}", hint="name a run folder")
     if step is not None:
-        from ckaudit.contract.add_line import place
+        from ckaudit.contract.io.add_line import place
 
         place(Path(into), step)
 
@@ -95,7 +95,7 @@ def hand_out(measures: "Measures", request: "Request", *, into: str, step: int |
 
     put_out(lambda view: render(measures, request.format, view), request)
     if into and measures.measures:
-        from ckaudit.contract.add_line import add_line
+        from ckaudit.contract.io.add_line import add_line
 
         name = f"scalars-{measures.command.replace(' ', '-')}.jsonl"
         values = {measure.name: measure.value for measure in measures.measures}

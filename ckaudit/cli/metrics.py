@@ -14,8 +14,8 @@ from ckaudit.cli.triage import Map, Run, Which
 from ckaudit.errors import UsageError
 
 if TYPE_CHECKING:
-    from ckaudit.audit.measure import Measurement, Stretch
-    from ckaudit.contract.import_options import Choice
+    from ckaudit.audit.metrics.measure import Measurement, Stretch
+    from ckaudit.contract.schema.import_options import Choice
 
 EPILOG = """
 \b
@@ -95,7 +95,7 @@ def command(
     choice = _of_policy(options.choice(map, which, tau_slices=tau_slices))
     from msgspec.structs import replace
 
-    from ckaudit.audit.measure import measure
+    from ckaudit.audit.metrics.measure import measure
 
     with progress("reading", quiet=quiet) as tick:
         measurement = measure(Path(run), names=names or [], stretch=stretch, choice=choice, progress=tick)
@@ -115,7 +115,7 @@ def command(
 
 def _stretch(step: str, first: str, last: str, every: str) -> "Stretch":
     """Return the steps that were asked for, or raise `UsageError`."""
-    from ckaudit.audit.measure import Stretch
+    from ckaudit.audit.metrics.measure import Stretch
 
     numbers = [
         options.step(word or None, option)

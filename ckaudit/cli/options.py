@@ -12,8 +12,8 @@ from ckaudit.errors import UsageError
 from ckaudit.reports import FORMATS
 
 if TYPE_CHECKING:
-    from ckaudit.contract.import_options import Choice
-    from ckaudit.contract.report import Severity
+    from ckaudit.contract.schema.import_options import Choice
+    from ckaudit.contract.schema.report import Severity
 
 SEVERITIES = ("sev0", "sev1", "sev2", "note")
 
@@ -134,7 +134,7 @@ def units(pairs: Sequence[str]) -> Mapping[str, str]:
 
 def choice(pairs: Sequence[str] | None, run: str, *, unit: Sequence[str] | None = None, tau_slices: str = "") -> "Choice":
     """Return what the user says of a run, from the options --map, --run, --unit and --tau-slices."""
-    from ckaudit.contract.import_options import Choice
+    from ckaudit.contract.schema.import_options import Choice
 
     return Choice(columns=columns(pairs or []), run=run, units=units(unit or []), tau_slices=two_slices(tau_slices))
 

@@ -13,9 +13,9 @@ from ckaudit.cli.triage import Map, Run, Step, Which
 from ckaudit.errors import UsageError
 
 if TYPE_CHECKING:
-    from ckaudit.contract.import_options import Choice
-    from ckaudit.contract.panels import Panels
-    from ckaudit.contract.report import Report
+    from ckaudit.contract.schema.import_options import Choice
+    from ckaudit.contract.schema.panels import Panels
+    from ckaudit.contract.schema.report import Report
     from ckaudit.policy.gate import Gate
     from ckaudit.run.run import Run as Read
 

@@ -99,7 +99,7 @@ def command(
 
 def _add(checked: "Checked", run: Path) -> None:
     """Add what was found to the scalars of a run, at the steps of the checkpoints."""
-    from ckaudit.contract.add_line import add_lines
+    from ckaudit.contract.io.add_line import add_lines
     from ckaudit.resume.facts import LOG, facts_by_step
 
     facts = facts_by_step(checked.report)

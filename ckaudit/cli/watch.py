@@ -16,7 +16,7 @@ from ckaudit.cli.triage import Map, Which
 from ckaudit.errors import UsageError
 
 if TYPE_CHECKING:
-    from ckaudit.contract.watch import WatchEvent
+    from ckaudit.contract.schema.watch import WatchEvent
     from ckaudit.watch.actions import Act, Worker
     from ckaudit.watch.scheduler import Rounds
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ckaudit.contract.manifest import Cadence
+from ckaudit.contract.schema.manifest import Cadence
 
 DEFAULT_CADENCE: tuple[Cadence, ...] = (
     Cadence(until=100, every=10),

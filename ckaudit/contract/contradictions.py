@@ -5,7 +5,7 @@ Severity is sev1 where arithmetic forbids it, sev2 where a rounding, a unit or a
 
 from collections.abc import Mapping
 
-from ckaudit.contract.report import Finding
+from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.violations import kind
 
 STEP_AND_NAME = kind(

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from ckaudit.contract.files import CHECKPOINT_NAME
-from ckaudit.contract.report import Finding
+from ckaudit.contract.io.files import CHECKPOINT_NAME
+from ckaudit.contract.schema.report import Finding
 
 Key = tuple[str | None, ...]
 

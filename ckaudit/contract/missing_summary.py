@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import product
 
-from ckaudit.contract.report import SEVERITIES, Check
+from ckaudit.contract.schema.report import SEVERITIES, Check
 
 ONE_OF = "needs one of "
 OR = ", or "

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from msgspec import Struct
 
 from ckaudit.contract import violations
-from ckaudit.contract.columns import count_colons
-from ckaudit.contract.json_locations import escape, line_at, walk
-from ckaudit.contract.report import Finding
+from ckaudit.contract.io.columns import count_colons
+from ckaudit.contract.io.json_locations import escape, line_at, walk
+from ckaudit.contract.schema.report import Finding
 
 
 class Unknown(Struct, frozen=True):
@@ -39,7 +39,7 @@ def unknown_fields(document: dict[str, Any], kind: type[Struct]) -> tuple[dict[s
 
     In a path `*` stands for the name of a tensor or layer and `[]` for an index.
 
-    >>> from ckaudit.contract.analysis import Checkpoint
+    >>> from ckaudit.contract.schema.analysis import Checkpoint
     >>> unknown_fields({"step": 1, "weights": {"a": {"mean": 0, "skew": 1}, "b": {"skew": {"x": 2}}}}, Checkpoint)
     ({'weights.*.skew': Unknown(times=2, pointer='/weights/a/skew')}, 3)
     """

@@ -14,8 +14,8 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from ckaudit.contract import violations
-from ckaudit.contract.json_locations import pointer_of
-from ckaudit.contract.report import Finding
+from ckaudit.contract.io.json_locations import pointer_of
+from ckaudit.contract.schema.report import Finding
 
 MAX_LISTED = 500  # of one file; whoever mends these sees the others
 Place = tuple[str | int, ...]

@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ckaudit.contract.report import Finding, Severity
+from ckaudit.contract.schema.report import Finding, Severity
 
 
 class Kind(Struct, frozen=True, eq=False):

@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ckaudit.contract.raw_measurements import Cluster, Measure, Missing
+from ckaudit.contract.schema.raw_measurements import Cluster, Measure, Missing
 from ckaudit.data.document import Document
 from ckaudit.data.gauge import Values, not_recorded, rate
 from ckaudit.data.pii import masked

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Protocol
 
-from ckaudit.contract.raw_measurements import Measure, Missing
+from ckaudit.contract.schema.raw_measurements import Measure, Missing
 from ckaudit.data.document import Document
 from ckaudit.material.interval import wilson
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.contract.raw_measurements import Measure, Measures, Missing, gathered
+from ckaudit.contract.schema.raw_measurements import Measure, Measures, Missing, gathered
 from ckaudit.data.document import Document, document
 from ckaudit.data.duplicates import Duplicates
 from ckaudit.data.gauge import NO_TEXT, Gauge, Values, not_recorded, rate

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import cache
 
-from ckaudit.contract.raw_measurements import Measure
+from ckaudit.contract.schema.raw_measurements import Measure
 from ckaudit.data.document import Document
 from ckaudit.data.gauge import NO_TEXT, Values, not_recorded, rate
 from ckaudit.errors import UsageError

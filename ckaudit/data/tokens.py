@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ckaudit.contract.raw_measurements import Measure
+from ckaudit.contract.schema.raw_measurements import Measure
 from ckaudit.data.document import Document
 from ckaudit.data.gauge import NO_TEXT, Values, not_recorded
 from ckaudit.errors import UnreadableError, UsageError

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.contract.diff import Axis as Named
+from ckaudit.contract.schema.diff import Axis as Named
 from ckaudit.metrics.counters import is_restart
 from ckaudit.metrics.loss import train_loss_ema
 from ckaudit.metrics.pairs import together

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from ckaudit.contract.diff import Unlike
+from ckaudit.contract.schema.diff import Unlike
 from ckaudit.diff.question_ids import PER_STEP
 from ckaudit.metrics.progress import tokens_per_update
 from ckaudit.run.medians import median

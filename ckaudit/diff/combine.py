@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from ckaudit import __version__
-from ckaudit.contract.diff import VERSION, Comparison, Pair, Word
+from ckaudit.contract.schema.diff import VERSION, Comparison, Pair, Word
 from ckaudit.material.counts import plural
 
 GRAVEST: tuple[Word, ...] = ("worse", "different", "incomparable", "not_recorded", "better", "within_noise", "same")

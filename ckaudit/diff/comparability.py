@@ -6,8 +6,8 @@ from typing import Any, get_args
 
 from msgspec import UNSET, to_builtins
 
-from ckaudit.contract.diff import Kind, Unlike
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.diff import Kind, Unlike
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.diff.batches import unlike_batches, unlike_updates
 from ckaudit.diff.parameters import unlike_parameters
 from ckaudit.diff.question_ids import EXACT, LOSSES, MACHINE, TENSORS, TRAINING

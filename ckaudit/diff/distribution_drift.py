@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from ckaudit.contract.diff import Drift
-from ckaudit.contract.numbers import to_word
+from ckaudit.contract.schema.diff import Drift
+from ckaudit.contract.schema.numbers import to_word
 from ckaudit.diff.distances import chance_index, distribution, rank_correlation, relative_distance, stability_index, wasserstein
 from ckaudit.diff.files import checkpoints_of, read_document
 

@@ -6,8 +6,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.contract.diff import Departure
-from ckaudit.contract.numbers import Number, to_word
+from ckaudit.contract.schema.diff import Departure
+from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.diff.align import Paired, pair
 from ckaudit.diff.compared_series import EXACT, NAMES, WHOLE, is_of_machine, place_in_step
 from ckaudit.diff.noise import Stretches, quantile

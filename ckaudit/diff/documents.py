@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ckaudit.contract.diff import Answer, Departure, Noise, Pair, Unlike, Word
-from ckaudit.contract.folder import shown_name
-from ckaudit.contract.numbers import Number, to_word
+from ckaudit.contract.io.folder import shown_name
+from ckaudit.contract.schema.diff import Answer, Departure, Noise, Pair, Unlike, Word
+from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.diff.diff_stats import SHARES, Differences, Tally, differences, is_number
 from ckaudit.diff.distribution_drift import drifts_of
 from ckaudit.diff.files import decoded, document_bytes

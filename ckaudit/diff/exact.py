@@ -8,10 +8,10 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.audit.load_run import is_ours, open_run
-from ckaudit.contract.diff import Answer, Departure, Noise, Pair, Word
 from ckaudit.contract.float_overflow import takes_any_numbers
-from ckaudit.contract.folder import CheckpointFile, list_folder
-from ckaudit.contract.numbers import Number, to_word
+from ckaudit.contract.io.folder import CheckpointFile, list_folder
+from ckaudit.contract.schema.diff import Answer, Departure, Noise, Pair, Word
+from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.diff.comparability import unlike
 from ckaudit.diff.files import Document, read_document
 from ckaudit.diff.nondeterminism import sources

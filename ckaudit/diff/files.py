@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from ckaudit.contract.decode import decode
-from ckaudit.contract.files import BrokenFile, read_bytes
-from ckaudit.contract.folder import CheckpointFile, list_folder
+from ckaudit.contract.io.decode import decode
+from ckaudit.contract.io.files import BrokenFile, read_bytes
+from ckaudit.contract.io.folder import CheckpointFile, list_folder
 from ckaudit.errors import UnreadableError
 
 Document = dict[str, Any]

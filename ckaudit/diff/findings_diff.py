@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ckaudit.contract.report import SEVERITIES, Finding
+from ckaudit.contract.schema.report import SEVERITIES, Finding
 from ckaudit.diff.run_pair import Both
 
 WORTH = SEVERITIES[:3]

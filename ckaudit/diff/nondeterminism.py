@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import UNSET
 
-from ckaudit.contract.diff import Departure, Unlike
+from ckaudit.contract.schema.diff import Departure, Unlike
 from ckaudit.run.run import Run
 
 RECORDED: tuple[tuple[str, str], ...] = (

@@ -72,7 +72,7 @@ def _is_checkpoint(path: Path) -> bool:
     """Tell a checkpoint file from runs and logs, by its name or its first bytes."""
     if not path.is_file():
         return False
-    from ckaudit.contract.files import CHECKPOINT_NAME
+    from ckaudit.contract.io.files import CHECKPOINT_NAME
 
     if CHECKPOINT_NAME.match(path.name):
         return True

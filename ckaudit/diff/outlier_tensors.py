@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.contract.diff import Departure
+from ckaudit.contract.schema.diff import Departure
 from ckaudit.diff.align import Paired
 from ckaudit.diff.compared_series import PLACES
 from ckaudit.diff.noise import quantile

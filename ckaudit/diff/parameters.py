@@ -5,8 +5,8 @@ from typing import Any
 
 from msgspec import UNSET
 
-from ckaudit.contract.diff import Kind, Unlike
-from ckaudit.contract.manifest import TensorFacts
+from ckaudit.contract.schema.diff import Kind, Unlike
+from ckaudit.contract.schema.manifest import TensorFacts
 from ckaudit.diff.question_ids import EXACT, MACHINE, TENSORS
 from ckaudit.material.counts import plural
 from ckaudit.run.run import Run

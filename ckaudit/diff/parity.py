@@ -9,10 +9,10 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.audit.load_run import is_ours, open_run
-from ckaudit.contract.diff import Answer, Departure, Noise, Pair, Word
 from ckaudit.contract.float_overflow import takes_any_numbers
-from ckaudit.contract.folder import list_folder
-from ckaudit.contract.numbers import to_word
+from ckaudit.contract.io.folder import list_folder
+from ckaudit.contract.schema.diff import Answer, Departure, Noise, Pair, Word
+from ckaudit.contract.schema.numbers import to_word
 from ckaudit.diff.comparability import unlike
 from ckaudit.diff.diff_stats import is_number
 from ckaudit.diff.distances import relative_distance

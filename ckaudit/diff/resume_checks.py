@@ -6,10 +6,10 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.contract.diff import Answer, Word
-from ckaudit.contract.manifest import Session
-from ckaudit.contract.numbers import to_word
-from ckaudit.contract.report import Finding
+from ckaudit.contract.schema.diff import Answer, Word
+from ckaudit.contract.schema.manifest import Session
+from ckaudit.contract.schema.numbers import to_word
+from ckaudit.contract.schema.report import Finding
 from ckaudit.diff.batches import batches
 from ckaudit.material.counts import plural
 from ckaudit.run.medians import median

@@ -3,7 +3,7 @@
 import numpy as np
 from msgspec import Struct, field
 
-from ckaudit.contract.report import Finding
+from ckaudit.contract.schema.report import Finding
 from ckaudit.diff.align import Axes, Axis, Paired, axes, pair
 from ckaudit.diff.noise import AHEAD, SEED, Stretches, quantile, stretches
 from ckaudit.metrics import Metric

@@ -9,16 +9,17 @@ from typing import NamedTuple
 from msgspec.structs import asdict
 
 from ckaudit.audit import policy_run
+from ckaudit.audit.coverage.remedies import lines_for
 from ckaudit.audit.drop.gates import DATA, INTERNAL
 from ckaudit.audit.drop.guide import GUIDE, ONE_AXIS, Row
 from ckaudit.audit.drop.procedure import PROCEDURE, Asked
 from ckaudit.audit.playbook.first_look import FIRST_LOOK
 from ckaudit.audit.playbook.levels import CONDITIONS
 from ckaudit.audit.playbook.workflow import WORKFLOW
-from ckaudit.audit.remedies import lines_for
 from ckaudit.causes import causes
 from ckaudit.causes.shared.links import causes_reading, metric_names, rules_reading
-from ckaudit.contract import contradictions, watch
+from ckaudit.contract import contradictions
+from ckaudit.contract.schema import watch
 from ckaudit.contract.violations import KINDS, Kind
 from ckaudit.diff import catalogue as compared
 from ckaudit.errors import UsageError

@@ -5,8 +5,8 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from ckaudit.contract.fast_jsonl import LineTable
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.io.fast_jsonl import LineTable
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.source import Source
 
 Row = dict[str, float | str]

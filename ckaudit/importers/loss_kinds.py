@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from ckaudit.contract.manifest import LossKind
+from ckaudit.contract.schema.manifest import LossKind
 
 _REWARDS = re.compile(r"(^|_)(rewards?|advantages?)(_|$)")
 _OTHER_LOSS = re.compile(

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
-from ckaudit.contract.files import MAX_BYTES, BrokenFile, raw_bytes, refuse_crowds
-from ckaudit.contract.folder import shown_name
+from ckaudit.contract.io.files import MAX_BYTES, BrokenFile, raw_bytes, refuse_crowds
+from ckaudit.contract.io.folder import shown_name
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.tables.table import HEAD_BYTES, text_of
 

@@ -11,8 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ckaudit.audit.load_run import open_run
-from ckaudit.audit.measure import Measured, measure
-from ckaudit.contract.report import Report
+from ckaudit.audit.metrics.measure import Measured, measure
+from ckaudit.contract.schema.report import Report
 from ckaudit.errors import UnreadableError
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Plan

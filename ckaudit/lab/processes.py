@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import torch
 from torch.multiprocessing.spawn import spawn
 
-from ckaudit.contract.grids import GridEncoding
+from ckaudit.contract.io.grids import GridEncoding
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Plan
 from ckaudit.lab.training import Training

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ckaudit.contract.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
-from ckaudit.contract.grids import GridEncoding
+from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
+from ckaudit.contract.io.grids import GridEncoding
 from ckaudit.errors import CkauditError, UsageError
 from ckaudit.lab.training_spec import Recipe
 from ckaudit.optional import install_command

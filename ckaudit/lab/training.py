@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import SGD, AdamW, Optimizer
 
-from ckaudit.contract.grids import GridEncoding
+from ckaudit.contract.io.grids import GridEncoding
 from ckaudit.lab.batch import Batch, Corpus
 from ckaudit.lab.change import Change
 from ckaudit.lab.corpora import open_corpus

@@ -7,8 +7,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ckaudit.contract.files import PACKED
-from ckaudit.contract.folder import shown_name
+from ckaudit.contract.io.files import PACKED
+from ckaudit.contract.io.folder import shown_name
 from ckaudit.errors import UnreadableError
 
 Form = Literal["text", "lines", "parquet"]

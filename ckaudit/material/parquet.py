@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ckaudit.contract.files import MAX_BYTES, MAX_RATIO
+from ckaudit.contract.io.files import MAX_BYTES, MAX_RATIO
 from ckaudit.errors import UsageError
 from ckaudit.material.columns import Columns
 from ckaudit.material.faults import NOT_PARQUET, Tell

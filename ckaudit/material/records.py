@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ckaudit.contract.files import PACKED, BrokenFile, read_blocks
+from ckaudit.contract.io.files import PACKED, BrokenFile, read_blocks
 from ckaudit.material.columns import Columns
 from ckaudit.material.faults import NOT_JSON, NOT_UTF8, TOO_LONG, Tell
 from ckaudit.material.files import SampleFile

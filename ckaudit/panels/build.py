@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from ckaudit.audit.interview import interview_reads
 from ckaudit.audit.report import triage_reads
-from ckaudit.contract.diff import Comparison
 from ckaudit.contract.float_overflow import takes_any_numbers
-from ckaudit.contract.panels import VERSION, Chart, Link, Panels, Tab
-from ckaudit.contract.report import Finding, Report
+from ckaudit.contract.schema.diff import Comparison
+from ckaudit.contract.schema.panels import VERSION, Chart, Link, Panels, Tab
+from ckaudit.contract.schema.report import Finding, Report
 from ckaudit.diff.compared_series import reads as comparison_reads
 from ckaudit.metrics import metrics
 from ckaudit.panels.context import Scene, metrics_of

@@ -5,9 +5,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from ckaudit.audit.interview import answer
-from ckaudit.contract.diff import Comparison
-from ckaudit.contract.interview import Answer
-from ckaudit.contract.report import Finding, Report
+from ckaudit.contract.schema.diff import Comparison
+from ckaudit.contract.schema.interview import Answer
+from ckaudit.contract.schema.report import Finding, Report
 from ckaudit.questions.question import questions
 from ckaudit.rules import rules
 from ckaudit.run.run import Run

@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.contract.numbers import Number
-from ckaudit.contract.panels import Chart, Frame, Matrix, Panels, Ridge, Tab, Trace
+from ckaudit.contract.schema.numbers import Number
+from ckaudit.contract.schema.panels import Chart, Frame, Matrix, Panels, Ridge, Tab, Trace
 from ckaudit.panels.sample import evenly, kept_columns, kept_points
 from ckaudit.run.series import Floats
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from ckaudit.contract.panels import Chart, Matrix, Trace
+from ckaudit.contract.schema.panels import Chart, Matrix, Trace
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries
 from ckaudit.panels.context import Scene

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from ckaudit.contract.panels import Mark
+from ckaudit.contract.schema.panels import Mark
 from ckaudit.metrics.spikes import flagged, loss_excess
 from ckaudit.panels.context import Scene, metrics_of
 from ckaudit.run.resumes import resumed

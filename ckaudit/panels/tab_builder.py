@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ckaudit.contract.panels import Chart
+from ckaudit.contract.schema.panels import Chart
 from ckaudit.panels.context import Scene
 from ckaudit.panels.draw import bars, curves, heat
 from ckaudit.panels.missing import why_missing

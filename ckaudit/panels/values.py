@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ckaudit.contract.numbers import Number, to_word
+from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.run.series import Floats, Mask
 
 DIGITS = 5

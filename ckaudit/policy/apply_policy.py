@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.contract.report import SEVERITIES, Accepted, Check, Finding, Severity, Suppressed
+from ckaudit.contract.schema.report import SEVERITIES, Accepted, Check, Finding, Severity, Suppressed
 from ckaudit.policy.baseline import Baseline, is_graver
 from ckaudit.policy.policy_schema import NOTHING, Clauses, Ignore, means, without_end
 

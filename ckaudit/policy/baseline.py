@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Struct
 
-from ckaudit.contract.numbers import doc
-from ckaudit.contract.report import SEVERITIES, Accepted, Finding
+from ckaudit.contract.schema.numbers import doc
+from ckaudit.contract.schema.report import SEVERITIES, Accepted, Finding
 from ckaudit.errors import UsageError
 
 VERSION: Literal["ck.baseline.v1"] = "ck.baseline.v1"

@@ -5,7 +5,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from ckaudit.contract.report import Check
+from ckaudit.contract.schema.report import Check
 from ckaudit.policy.check import thresholds_of
 from ckaudit.policy.policy_schema import Clauses, means
 from ckaudit.rules.rule import Rule

@@ -5,7 +5,7 @@ from datetime import date
 
 from msgspec import Struct
 
-from ckaudit.contract.report import Accepted, PolicyUsed, Report
+from ckaudit.contract.schema.report import Accepted, PolicyUsed, Report
 from ckaudit.policy.baseline import Baseline, accepted
 from ckaudit.policy.policy_schema import NOTHING, Clauses, Ignore, Policy
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from ckaudit.contract.report import Severity
+from ckaudit.contract.schema.report import Severity
 from ckaudit.policy.gate_settings import Terms
 
 Scale = Literal["nano", "medium", "large"]

@@ -11,7 +11,7 @@ from statistics import fmean
 
 from msgspec import Struct
 
-from ckaudit.contract.raw_measurements import Measure, Measures, Missing, gathered
+from ckaudit.contract.schema.raw_measurements import Measure, Measures, Missing, gathered
 from ckaudit.material.columns import Columns
 from ckaudit.material.counts import plural
 from ckaudit.material.faults import WRONG_TYPE, Faults

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from ckaudit.contract.canonical_json import canonical
-from ckaudit.contract.files import BrokenFile, read_bytes
+from ckaudit.contract.io.canonical_json import canonical
+from ckaudit.contract.io.files import BrokenFile, read_bytes
 from ckaudit.errors import UnreadableError
 from ckaudit.material.columns import Columns
 from ckaudit.material.faults import WRONG_TYPE, Faults

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ckaudit.contract.raw_measurements import Measure, Measures, Missing, gathered
+from ckaudit.contract.schema.raw_measurements import Measure, Measures, Missing, gathered
 from ckaudit.material.columns import Columns
 from ckaudit.material.counts import plural
 from ckaudit.material.faults import WRONG_TYPE, Faults

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from ckaudit.contract.report import Severity
+from ckaudit.contract.schema.report import Severity
 
 
 class Bad(Struct, frozen=True):

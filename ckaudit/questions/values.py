@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import UNSET
 
-from ckaudit.contract.report import Finding
+from ckaudit.contract.schema.report import Finding
 from ckaudit.run.falls import fall_between_thirds
 from ckaudit.run.medians import median, medians_of_parts, medians_of_three, thirds_of_steps
 from ckaudit.run.rises import end_level

@@ -9,7 +9,7 @@ from msgspec import Struct
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from ckaudit.contract.tensor_names import depth_of
+from ckaudit.contract.schema.tensor_names import depth_of
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.hooks.hook import Hook
 

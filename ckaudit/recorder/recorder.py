@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ckaudit.contract.cadence import DEFAULT_CADENCE
-from ckaudit.contract.grids import GridEncoding
-from ckaudit.contract.manifest import Cadence
+from ckaudit.contract.io.grids import GridEncoding
+from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder.distributed.ranks import Start, start
 from ckaudit.recorder.files.manifest import check_call
 from ckaudit.recorder.files.provenance import model_config

@@ -7,8 +7,8 @@ from typing import Any
 from msgspec import Struct
 from torch import Tensor, nn
 
-from ckaudit.contract.grids import GridEncoding
-from ckaudit.contract.manifest import Cadence
+from ckaudit.contract.io.grids import GridEncoding
+from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.loop.triggers import Limits
 

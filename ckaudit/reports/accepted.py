@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ckaudit.contract.report import Report, Suppressed
+from ckaudit.contract.schema.report import Report, Suppressed
 from ckaudit.reports import words
 
 

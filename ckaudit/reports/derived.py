@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ckaudit.contract.report import Derived, GradToWeight, Report, Tau
+from ckaudit.contract.schema.report import Derived, GradToWeight, Report, Tau
 from ckaudit.reports.words import number
 
 NAMES = ("divergence_step", "tau", "spike_flags", "grad_to_weight")

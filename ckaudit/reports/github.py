@@ -3,7 +3,7 @@
 The format and its escapes are those of actions/toolkit, packages/core/src/command.ts.
 """
 
-from ckaudit.contract.report import Diagnosis, Finding, Report
+from ckaudit.contract.schema.report import Diagnosis, Finding, Report
 from ckaudit.reports import accepted, words
 from ckaudit.reports.escape import visible
 from ckaudit.reports.view import PLAIN, View

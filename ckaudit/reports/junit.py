@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from ckaudit.contract.report import Check, Finding, Report, Suppressed
+from ckaudit.contract.schema.report import Check, Finding, Report, Suppressed
 from ckaudit.reports import accepted, words
 from ckaudit.reports.escape import visible
 from ckaudit.reports.view import PLAIN, View

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from ckaudit.contract.interview import Answer, Phase
-from ckaudit.contract.report import Diagnosis, Finding, Report
+from ckaudit.contract.schema.interview import Answer, Phase
+from ckaudit.contract.schema.report import Diagnosis, Finding, Report
 from ckaudit.reports import accepted, derived, words
 from ckaudit.reports.markdown_text import code, text
 from ckaudit.reports.view import PLAIN, View

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from ckaudit.contract.raw_measurements import Measure, Measures
-from ckaudit.contract.report import Finding
+from ckaudit.contract.schema.raw_measurements import Measure, Measures
+from ckaudit.contract.schema.report import Finding
 from ckaudit.reports.json import dumps
 from ckaudit.reports.markdown_text import code, text
 from ckaudit.reports.terminal.paragraph import columns, fit, pad

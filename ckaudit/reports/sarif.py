@@ -5,7 +5,7 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import quote
 
-from ckaudit.contract.report import Check, Diagnosis, Finding, Report, Suppressed
+from ckaudit.contract.schema.report import Check, Diagnosis, Finding, Report, Suppressed
 from ckaudit.reports import accepted, words
 from ckaudit.reports.escape import visible
 from ckaudit.reports.json import dumps

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from ckaudit.audit.autopsy import Autopsy
-from ckaudit.audit.coverage_table import Coverage
+from ckaudit.audit.coverage.table import Coverage
 from ckaudit.audit.drop import Drop
-from ckaudit.contract.schema import DIALECT
+from ckaudit.contract.schema.published import DIALECT
 from ckaudit.reports.coverage import json as coverage
 from ckaudit.reports.json import VERSIONS
 

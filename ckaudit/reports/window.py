@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from msgspec import UNSET
 
-from ckaudit.contract.report import Report, ResumeCheckpoint
+from ckaudit.contract.schema.report import Report, ResumeCheckpoint
 
 HEAD = ("step", "size", "written (UTC)", "took", "weights", "optimizer", "good", "lacks", "where")
 NUMBERS = frozenset({0, 1, 3, 4, 5})  # columns that are aligned to the right

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from ckaudit.contract.numbers import Number
-from ckaudit.contract.report import SEVERITIES, Check, Diagnosis, Finding, Report, Severity
+from ckaudit.contract.schema.numbers import Number
+from ckaudit.contract.schema.report import SEVERITIES, Check, Diagnosis, Finding, Report, Severity
 from ckaudit.material import counts
 
 plural = counts.plural

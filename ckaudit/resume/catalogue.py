@@ -1,6 +1,6 @@
 """What can be wrong with a resume checkpoint: each kind has its code, its severity and what to do."""
 
-from ckaudit.contract.report import Severity
+from ckaudit.contract.schema.report import Severity
 from ckaudit.contract.violations import Kind, kind
 
 COMMAND = "resume-check"

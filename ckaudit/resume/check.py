@@ -7,8 +7,8 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from ckaudit import __version__
-from ckaudit.contract.folder import shown_name
-from ckaudit.contract.report import SEVERITIES, VERSION, Check, Finding, Report, SkipReason, worst
+from ckaudit.contract.io.folder import shown_name
+from ckaudit.contract.schema.report import SEVERITIES, VERSION, Check, Finding, Report, SkipReason, worst
 from ckaudit.contract.violations import kinds_of
 from ckaudit.errors import UnreadableError
 from ckaudit.material.counts import plural

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.contract.report import Finding
+from ckaudit.contract.schema.report import Finding
 from ckaudit.resume.catalogue import CUT_OFF, DAMAGED, INDEX, SHARD_MISSING
 from ckaudit.resume.content import Content
 from ckaudit.resume.pickled import MAX_BYTES, read_pickle

@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ckaudit.contract.folder import shown_name
-from ckaudit.contract.report import Finding, ResumeCheckpoint
+from ckaudit.contract.io.folder import shown_name
+from ckaudit.contract.schema.report import Finding, ResumeCheckpoint
 from ckaudit.material.counts import plural
 from ckaudit.resume.catalogue import (
     BREAKING,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import UNSET
 
-from ckaudit.contract.report import Report
+from ckaudit.contract.schema.report import Report
 
 LOG = "scalars-resume.jsonl"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from ckaudit.contract.folder import shown_name
+from ckaudit.contract.io.folder import shown_name
 from ckaudit.errors import UnreadableError
 
 MAX_FILES = 100_000

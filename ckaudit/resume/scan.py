@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from ckaudit.contract.report import Finding
+from ckaudit.contract.schema.report import Finding
 from ckaudit.material.counts import plural
 from ckaudit.resume.catalogue import BAD_OPTIMIZER, BAD_WEIGHTS, DAMAGED
 from ckaudit.resume.content import Content, Range, Tensor

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
-from ckaudit.contract.report import Finding
+from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.violations import Kind
 from ckaudit.material.counts import plural
 from ckaudit.resume.catalogue import NO_OPTIMIZER, NO_WEIGHTS, PART_MISSING, SHARD_MISSING, SIZE_JUMP, STEP_MISMATCH, TIME_JUMP

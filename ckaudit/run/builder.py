@@ -6,8 +6,8 @@ from typing import Any, get_args
 import numpy as np
 from msgspec import UNSET
 
-from ckaudit.contract.analysis import Trigger
-from ckaudit.contract.columns import columns_of
+from ckaudit.contract.io.columns import columns_of
+from ckaudit.contract.schema.analysis import Trigger
 from ckaudit.run.column_builder import Collector, GridCollector, cells_of, flatten_lists
 from ckaudit.run.paths import GRIDS, NAMES, WEIGHT_GRID, decoder
 from ckaudit.run.run import Event, Grids

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ckaudit.contract.tensor_names import beside_in_attention
+from ckaudit.contract.schema.tensor_names import beside_in_attention
 from ckaudit.run.column_builder import DTYPES
 from ckaudit.run.series import Mask, Series
 from ckaudit.run.tensors import TensorTable

@@ -12,9 +12,9 @@ from zlib import crc32
 import numpy as np
 from msgspec import UNSET
 
-from ckaudit.contract.columns import Column
-from ckaudit.contract.grids import unpack
-from ckaudit.contract.model_sections import HeadKind
+from ckaudit.contract.io.columns import Column
+from ckaudit.contract.io.grids import unpack
+from ckaudit.contract.schema.model_sections import HeadKind
 from ckaudit.run.paths import WORDS
 from ckaudit.run.run import Grids
 from ckaudit.run.series import Floats, Mask, Series, empty

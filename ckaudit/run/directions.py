@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from msgspec import UNSET
 
-from ckaudit.contract.manifest import AttentionDirection, Manifest
-from ckaudit.contract.tensor_names import NUMBER, direction_by_name
+from ckaudit.contract.schema.manifest import AttentionDirection, Manifest
+from ckaudit.contract.schema.tensor_names import NUMBER, direction_by_name
 from ckaudit.run.series import Mask, Series
 
 

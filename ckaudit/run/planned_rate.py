@@ -3,7 +3,7 @@
 import numpy as np
 from msgspec import UNSET
 
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.run.series import Floats, Steps
 
 

@@ -2,7 +2,7 @@
 
 from msgspec import UNSET
 
-from ckaudit.contract.manifest import Manifest, Session
+from ckaudit.contract.schema.manifest import Manifest, Session
 
 
 def seams(manifest: Manifest | None) -> list[int]:

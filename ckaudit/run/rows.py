@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from ckaudit.contract.analysis import VERSION
-from ckaudit.contract.fast_jsonl import LineTable
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.io.fast_jsonl import LineTable
+from ckaudit.contract.schema.analysis import VERSION
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.run.builder import Gatherer
 from ckaudit.run.paths import every_path
 from ckaudit.run.run import Run

@@ -8,8 +8,8 @@ from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
 from ckaudit.contract.float_overflow import takes_any_numbers
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Finding
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Finding
 from ckaudit.run.series import Floats, Series, Steps, empty
 from ckaudit.run.tensors import TensorTable, loss_kind_of, table_of
 
@@ -110,7 +110,7 @@ class Run(Struct, frozen=True, eq=False):
 
         Checkpoints by themselves do, for their contract has no other loss.
 
-        >>> from ckaudit.contract.manifest import Manifest
+        >>> from ckaudit.contract.schema.manifest import Manifest
         >>> Run("run", Manifest(schema_version="ck.run.v1")).shown_unit("nats/token")
         '1'
         """

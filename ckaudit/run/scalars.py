@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ckaudit.contract.fast_jsonl import WORDS, LineTable
+from ckaudit.contract.io.fast_jsonl import WORDS, LineTable
 from ckaudit.run.merge_column import Column, Joiner
 from ckaudit.run.run import Labels
 from ckaudit.run.series import Mask, Series, single

@@ -6,9 +6,9 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.contract.fast_jsonl import LineTable
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Finding
+from ckaudit.contract.io.fast_jsonl import LineTable
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Finding
 from ckaudit.run.merge_column import Column, Joiner
 from ckaudit.run.run import FILE_FACTS, Run
 from ckaudit.run.scalars import ScalarLog, SessionLogs

@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 from msgspec import UNSET, Struct
 
-from ckaudit.contract.manifest import LossKind, Manifest, NoGradient, TensorFacts
-from ckaudit.contract.tensor_names import NAMES, block_of, direction_by_name, no_gradient_by_name
+from ckaudit.contract.schema.manifest import LossKind, Manifest, NoGradient, TensorFacts
+from ckaudit.contract.schema.tensor_names import NAMES, block_of, direction_by_name, no_gradient_by_name
 from ckaudit.run.series import Floats
 
 NOT_OF_TOKENS = "the loss is not one of tokens"

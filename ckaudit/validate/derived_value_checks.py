@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from ckaudit.contract.folder import RunFolder
-from ckaudit.contract.report import Finding
+from ckaudit.contract.io.folder import RunFolder
+from ckaudit.contract.schema.report import Finding
 from ckaudit.validate.catalogue import CONTRADICTED_CLAIM
 from ckaudit.validate.file_facts import RunFacts
 

@@ -5,9 +5,9 @@ from typing import Any
 from msgspec import UNSET, Struct, field
 
 from ckaudit.contract.check import Checked
-from ckaudit.contract.folder import CheckpointFile, RunFolder
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.numbers import Number
+from ckaudit.contract.io.folder import CheckpointFile, RunFolder
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.numbers import Number
 from ckaudit.validate.tensor_layout import Layout, Layouts
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from ckaudit.contract.report import Finding
+from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.violations import Kind
 
 

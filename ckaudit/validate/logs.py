@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from ckaudit.contract.lines import Lines, Row
-from ckaudit.contract.logs import read_lines
-from ckaudit.contract.numbers import Number
-from ckaudit.contract.report import Finding
+from ckaudit.contract.io.lines import Lines, Row
+from ckaudit.contract.io.logs import read_lines
+from ckaudit.contract.schema.numbers import Number
+from ckaudit.contract.schema.report import Finding
 from ckaudit.validate.catalogue import CLOCK_BACK, CONFLICT, SESSION_BACK, STEPS_BACK
 from ckaudit.validate.file_facts import LogFacts, RunFacts
 from ckaudit.validate.finding_cap import Bounded

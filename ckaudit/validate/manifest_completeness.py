@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from msgspec import UNSET
 
-from ckaudit.contract.report import Finding
+from ckaudit.contract.schema.report import Finding
 from ckaudit.validate.catalogue import INCOMPLETE
 from ckaudit.validate.file_facts import RunFacts
 

@@ -7,8 +7,8 @@ from msgspec import UNSET, Struct
 
 from ckaudit.contract import violations
 from ckaudit.contract.checks import checks
-from ckaudit.contract.files import PACKED
-from ckaudit.contract.report import Check, Finding, SkipReason
+from ckaudit.contract.io.files import PACKED
+from ckaudit.contract.schema.report import Check, Finding, SkipReason
 from ckaudit.contract.violations import Kind
 from ckaudit.validate.catalogue import (
     BAD_CADENCE,

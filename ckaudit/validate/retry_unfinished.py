@@ -7,8 +7,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from ckaudit.contract import violations
-from ckaudit.contract.files import BrokenFile, read_bytes
-from ckaudit.contract.report import Finding
+from ckaudit.contract.io.files import BrokenFile, read_bytes
+from ckaudit.contract.schema.report import Finding
 
 UNFINISHED = frozenset(kind.code for kind in (violations.EMPTY, violations.TRUNCATED, violations.BAD_COMPRESSION))
 

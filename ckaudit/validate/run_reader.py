@@ -8,9 +8,9 @@ from msgspec import Struct, field
 
 from ckaudit.contract import violations
 from ckaudit.contract.check import Checked, check_checkpoint
-from ckaudit.contract.files import BrokenFile
-from ckaudit.contract.folder import CheckpointFile, shown_name
-from ckaudit.contract.report import Finding
+from ckaudit.contract.io.files import BrokenFile
+from ckaudit.contract.io.folder import CheckpointFile, shown_name
+from ckaudit.contract.schema.report import Finding
 from ckaudit.validate.file_facts import CheckpointFacts, RunFacts, facts_of
 from ckaudit.validate.outcomes import recorded_paths
 from ckaudit.validate.retry_unfinished import Patience, read_settled

@@ -6,8 +6,8 @@ from itertools import groupby, pairwise
 from msgspec import UNSET
 
 from ckaudit.contract.cadence import DEFAULT_CADENCE, is_due, ordinal
-from ckaudit.contract.manifest import Cadence
-from ckaudit.contract.report import Finding
+from ckaudit.contract.schema.manifest import Cadence
+from ckaudit.contract.schema.report import Finding
 from ckaudit.validate.catalogue import CADENCE_GAP, CLOCK_BACK, DUPLICATE_STEP, MIXED_VERSIONS, SESSION_BACK
 from ckaudit.validate.file_facts import CheckpointFacts, RunFacts
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct, field
 
-from ckaudit.contract.columns import EMPTY, Column, SectionColumns
+from ckaudit.contract.io.columns import EMPTY, Column, SectionColumns
 
 
 class Layout(Struct, frozen=True):

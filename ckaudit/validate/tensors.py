@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from msgspec import UNSET
 
-from ckaudit.contract.report import Finding
+from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.violations import Kind
 from ckaudit.validate.catalogue import TABLE_SHAPE, TENSOR_DTYPE, TENSOR_SET, TENSOR_SHAPE, UNLISTED_TENSOR
 from ckaudit.validate.file_facts import CheckpointFacts, RunFacts

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ckaudit.contract.watch import WatchEvent
+from ckaudit.contract.schema.watch import WatchEvent
 from ckaudit.errors import UsageError
 
 if TYPE_CHECKING:

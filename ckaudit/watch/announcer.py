@@ -9,9 +9,9 @@ from ckaudit.audit.diagnose import diagnose
 from ckaudit.audit.policy_run import clauses_of, settle_run
 from ckaudit.audit.vital_checks import Judged, judged, limits, to_judge_more, vital_checks
 from ckaudit.causes import causes
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Accepted, Finding
-from ckaudit.contract.watch import STALLED, VERSION, Event, Likely, State, WatchEvent
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Accepted, Finding
+from ckaudit.contract.schema.watch import STALLED, VERSION, Event, Likely, State, WatchEvent
 from ckaudit.policy.apply_policy import Settled
 from ckaudit.policy.baseline import Baseline, accepted, is_graver, is_near
 from ckaudit.policy.gate import OPEN, Gate

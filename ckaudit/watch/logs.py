@@ -8,8 +8,8 @@ from typing import Any, BinaryIO
 from msgspec import Struct
 
 from ckaudit.contract import violations
-from ckaudit.contract.files import BLOCK_BYTES, MAX_BYTES, MAX_RATIO, MAX_WINDOW, PACKED
-from ckaudit.contract.report import Finding
+from ckaudit.contract.io.files import BLOCK_BYTES, MAX_BYTES, MAX_RATIO, MAX_WINDOW, PACKED
+from ckaudit.contract.schema.report import Finding
 from ckaudit.watch.file_stat import GONE, Stamp, stamp_of
 
 PACKED_BYTES = 2**18  # read at once: ten times as many when they are unpacked

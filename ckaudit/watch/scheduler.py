@@ -9,10 +9,10 @@ from msgspec import UNSET
 
 from ckaudit.audit.load_run import is_ours, open_run, whole_of
 from ckaudit.audit.report import triage_reads
-from ckaudit.contract.import_options import NOTHING_SAID, Choice
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import SEVERITIES, Severity
-from ckaudit.contract.watch import VERSION, Snapshot, WatchEvent
+from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import SEVERITIES, Severity
+from ckaudit.contract.schema.watch import VERSION, Snapshot, WatchEvent
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.run.run import Run

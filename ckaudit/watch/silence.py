@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from math import isfinite
 from statistics import median
 
-from ckaudit.contract.folder import CheckpointFile
+from ckaudit.contract.io.folder import CheckpointFile
 
 TIMES = 20.0  # the usual time between two lines: an evaluation of 20 steps is no stall
 LONGEST = 3.0  # the longest of the recent pauses, which were evaluations and checkpoints

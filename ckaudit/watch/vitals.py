@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ckaudit.contract.float_overflow import takes_any_numbers
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.numbers import Number, to_word
-from ckaudit.contract.watch import Gauge
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.numbers import Number, to_word
+from ckaudit.contract.schema.watch import Gauge
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.vital_signs import PER_MINUTE, PER_STEP
 from ckaudit.run.run import Run

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from ckaudit.audit.latest_checkpoint import contradictions_of_newest
 from ckaudit.audit.load_run import is_ours
 from ckaudit.audit.report import triage_reads
-from ckaudit.contract.fast_jsonl import WORDS
-from ckaudit.contract.folder import CheckpointFile, RunFolder, list_folder
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Finding
-from ckaudit.contract.watch import RANK_LOST, WatchEvent
+from ckaudit.contract.io.fast_jsonl import WORDS
+from ckaudit.contract.io.folder import CheckpointFile, RunFolder, list_folder
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Finding
+from ckaudit.contract.schema.watch import RANK_LOST, WatchEvent
 from ckaudit.errors import UnreadableError
 from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.watch.announcer import Look, Teller

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ckaudit.audit.coverage import coverage
+from ckaudit.audit.coverage.recorded import coverage
 from ckaudit.metrics import metrics
 from ckaudit.run.read import read_run
 from tests.audit.test_promises import unkept

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ckaudit.audit.applicability import why_not
-from ckaudit.audit.coverage import coverage, coverage_of, level_of
+from ckaudit.audit.coverage.applicability import why_not
+from ckaudit.audit.coverage.recorded import coverage, coverage_of, level_of
 from ckaudit.audit.scale_and_stage import scale_of, stage_of
-from ckaudit.contract.manifest import Manifest, TensorFacts
+from ckaudit.contract.schema.manifest import Manifest, TensorFacts
 from ckaudit.metrics.catalogue import RANKS, entries
 from ckaudit.reports import FEW_FORMATS, render
 from ckaudit.reports.view import PLAIN, View

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ckaudit.audit.coverage import coverage, coverage_of
-from ckaudit.audit.remedies import best_metric
+from ckaudit.audit.coverage.recorded import coverage, coverage_of
+from ckaudit.audit.coverage.remedies import best_metric
 from ckaudit.audit.report import triage
-from ckaudit.contract.import_options import Choice
-from ckaudit.contract.manifest import Manifest
 from ckaudit.contract.missing_summary import needed
+from ckaudit.contract.schema.import_options import Choice
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import actions
 from ckaudit.probes.memorization import TOKENS

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ckaudit import __version__
-from ckaudit.audit.coverage import coverage, coverage_of
+from ckaudit.audit.coverage.recorded import coverage, coverage_of
 from ckaudit.audit.report import triage
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.catalogue import actions
 from ckaudit.reports import render
 from ckaudit.reports.view import PLAIN

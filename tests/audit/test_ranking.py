@@ -4,7 +4,7 @@ import json
 
 from ckaudit.audit import triage
 from ckaudit.audit.ranking import first_causes, is_over, ranked
-from ckaudit.contract.report import Diagnosis, Finding
+from ckaudit.contract.schema.report import Diagnosis, Finding
 from tests.cases import run_of
 
 RUN = run_of({"name": "run", "scalars": {"train_loss_raw": {"steps": "1..1000", "value": 2.0}}})

@@ -11,11 +11,11 @@ import pytest
 import typer.main
 from msgspec.structs import replace
 
-from ckaudit.audit.coverage import coverage, coverage_of
-from ckaudit.audit.remedies import attention_weights
+from ckaudit.audit.coverage.recorded import coverage, coverage_of
+from ckaudit.audit.coverage.remedies import attention_weights
 from ckaudit.audit.report import triage
-from ckaudit.contract.import_options import Choice
-from ckaudit.contract.manifest import Manifest, TensorFacts
+from ckaudit.contract.schema.import_options import Choice
+from ckaudit.contract.schema.manifest import Manifest, TensorFacts
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import RANKS, actions, entries
 from ckaudit.recorder.files.manifest import FACTS

@@ -6,7 +6,7 @@ from ckaudit.audit import triage_run
 from ckaudit.audit.playbook.levels import ACTIONS, OF_RECORDS
 from ckaudit.audit.playbook.workflow import PARTS, part_of
 from ckaudit.audit.response_plan import from_the_start, response
-from ckaudit.contract.report import Diagnosis, Finding
+from ckaudit.contract.schema.report import Diagnosis, Finding
 from ckaudit.rules import rules
 from ckaudit.run.run import Event
 from tests.cases import run_of

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ckaudit.audit import triage_run
-from ckaudit.contract.report import Report
+from ckaudit.contract.schema.report import Report
 from ckaudit.run.column_builder import DTYPES
 from tests.cases import run_of
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ckaudit.audit import triage, triage_run
 from ckaudit.audit.pictures import charts, shape_preserving
-from ckaudit.contract.report import Chart
+from ckaudit.contract.schema.report import Chart
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.reports import render
 from tests.cases import run_of

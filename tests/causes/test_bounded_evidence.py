@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ckaudit.audit.diagnose import _logistic
 from ckaudit.causes.cause import contradicts, supports, total
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 
 WEIGHTS = st.floats(allow_nan=True, allow_infinity=True)
 

@@ -6,7 +6,7 @@ import pytest
 
 from ckaudit.cli.options import base
 from ckaudit.cli.run import run
-from ckaudit.contract.import_options import Choice
+from ckaudit.contract.schema.import_options import Choice
 from ckaudit.reports import FORMATS, render
 from tests.reports.sample import clean, ill, invalid
 

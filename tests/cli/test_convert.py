@@ -6,8 +6,8 @@ import os
 import pytest
 
 from ckaudit.cli.run import run
-from ckaudit.contract.encode import encode
-from ckaudit.contract.files import read_bytes
+from ckaudit.contract.io.encode import encode
+from ckaudit.contract.io.files import read_bytes
 from ckaudit.validate import validate
 from tests.contract.test_convert import TEXT
 

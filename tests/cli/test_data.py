@@ -31,7 +31,7 @@ def test_a_table_says_what_was_measured_and_what_was_not(sample, capfd):
 def test_json_is_the_contract_and_markdown_is_harmless(sample, tmp_path, capfd):
     from jsonschema import Draft202012Validator
 
-    from ckaudit.contract.schema import schema
+    from ckaudit.contract.schema.published import schema
 
     assert run(["data", str(sample), "--validation", str(sample), "-f", "json", "-o", str(tmp_path / "out.json"), "-q"]) == 0
     found = json.loads((tmp_path / "out.json").read_text())

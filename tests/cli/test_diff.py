@@ -12,7 +12,7 @@ import pytest
 
 from ckaudit.cli.diff import exit_code
 from ckaudit.cli.run import run
-from ckaudit.contract.diff import Comparison
+from ckaudit.contract.schema.diff import Comparison
 from tests.reports.diff.sample import SAMPLES
 
 ROOT = Path(__file__).parents[2]

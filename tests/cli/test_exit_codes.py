@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from ckaudit.cli.run import run
-from ckaudit.contract.report import Check
+from ckaudit.contract.schema.report import Check
 from ckaudit.errors import UnreadableError
 from tests.reports.sample import clean, empty, ill, invalid
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ckaudit.cli.run import run
-from ckaudit.contract.files import read_bytes
+from ckaudit.contract.io.files import read_bytes
 from ckaudit.lab import archive
 from ckaudit.lab.cache import keep
 from ckaudit.lab.parallel_training import Done

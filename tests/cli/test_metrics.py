@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from ckaudit.audit import measure as measure_module
+from ckaudit.audit.metrics import measure as measure_module
 from ckaudit.cli.metrics import FORMATS
 from ckaudit.cli.run import run
-from ckaudit.contract.schema import schema
+from ckaudit.contract.schema.published import schema
 from ckaudit.metrics.metric import Metric, metrics
 from ckaudit.reports.metrics import DATA, write
 

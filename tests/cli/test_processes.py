@@ -20,7 +20,7 @@ import os, sys, types
 if os.environ.get("SAMPLE"):
     def answer(*_, **__):
         import msgspec
-        from ckaudit.contract.report import Report
+        from ckaudit.contract.schema.report import Report
         with open(os.environ["SAMPLE"], "rb") as stream:
             return msgspec.json.decode(stream.read(), type=Report)
     for name, function in (("ckaudit.validate", "validate"), ("ckaudit.audit", "triage")):

@@ -8,7 +8,7 @@ import pytest
 
 from ckaudit.cli.phases import alone, phases
 from ckaudit.cli.run import run
-from ckaudit.contract.report import Report
+from ckaudit.contract.schema.report import Report
 from ckaudit.errors import UsageError
 from tests.reports.interviewed import interviewed
 from tests.reports.sample import clean, empty

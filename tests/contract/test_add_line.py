@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from ckaudit.contract.add_line import add_line
+from ckaudit.contract.io.add_line import add_line
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.run.read import read_run
 from ckaudit.validate import validate

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 
 from ckaudit.contract.check import check_checkpoint
 from ckaudit.contract.explain import explain
-from ckaudit.contract.schema import schema
+from ckaudit.contract.schema.published import schema
 from ckaudit.contract.violations import UNKNOWN_WORD
 
 VERSION = "ck.analysis.v1"

@@ -10,14 +10,14 @@ import pytest
 import zstandard
 from msgspec import UNSET
 
-from ckaudit.contract.analysis import Checkpoint
-from ckaudit.contract.budget import due, landmarks, plan, room, suffix_for
-from ckaudit.contract.budget_trim import keep
 from ckaudit.contract.check import check_checkpoint
-from ckaudit.contract.encode import encode
-from ckaudit.contract.grids import encode_grid, encode_grids, unpack
-from ckaudit.contract.model_sections import ActivationStats, AttentionStats
-from ckaudit.contract.sizes import SIZES, SizedPart, beyond, tensor_part
+from ckaudit.contract.io.encode import encode
+from ckaudit.contract.io.grids import encode_grid, encode_grids, unpack
+from ckaudit.contract.schema.analysis import Checkpoint
+from ckaudit.contract.schema.model_sections import ActivationStats, AttentionStats
+from ckaudit.contract.size.budget import due, landmarks, plan, room, suffix_for
+from ckaudit.contract.size.budget_trim import keep
+from ckaudit.contract.size.sizes import SIZES, SizedPart, beyond, tensor_part
 from ckaudit.recorder.loop.flight_recorder import fitted
 from ckaudit.recorder.stats.float32_rounding import shortest
 from ckaudit.recorder.stats.weight_stats import weight_stats

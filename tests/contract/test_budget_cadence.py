@@ -9,14 +9,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from ckaudit.contract.analysis import Checkpoint
-from ckaudit.contract.budget import plan, room
-from ckaudit.contract.budget_trim import keep
 from ckaudit.contract.cadence import DEFAULT_CADENCE, is_due
-from ckaudit.contract.encode import encode, significant
-from ckaudit.contract.manifest import Cadence
-from ckaudit.contract.model_sections import MoeStats
-from ckaudit.contract.sizes import SizedPart, Sizes
+from ckaudit.contract.io.encode import encode, significant
+from ckaudit.contract.schema.analysis import Checkpoint
+from ckaudit.contract.schema.manifest import Cadence
+from ckaudit.contract.schema.model_sections import MoeStats
+from ckaudit.contract.size.budget import plan, room
+from ckaudit.contract.size.budget_trim import keep
+from ckaudit.contract.size.sizes import SizedPart, Sizes
 from ckaudit.recorder.loop.flight_recorder import fitted
 from ckaudit.recorder.loop.step_state import StepState
 from ckaudit.recorder.model.budget_planner import Planner

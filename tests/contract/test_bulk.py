@@ -12,7 +12,7 @@ import pytest
 
 from ckaudit.contract.bulk import Bulk, learn, take
 from ckaudit.contract.check import check_checkpoint
-from ckaudit.contract.files import BrokenFile, read_bytes
+from ckaudit.contract.io.files import BrokenFile, read_bytes
 from tests.loops import for_each
 
 ROOT = Path(__file__).parents[2]

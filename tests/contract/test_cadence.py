@@ -1,5 +1,5 @@
 from ckaudit.contract.cadence import DEFAULT_CADENCE, is_due, next_due, ordinal
-from ckaudit.contract.manifest import Cadence
+from ckaudit.contract.schema.manifest import Cadence
 
 
 def test_the_default_counts_are_those_of_the_inventory():

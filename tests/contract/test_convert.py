@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckaudit.contract.check import check_checkpoint
-from ckaudit.contract.convert import Encoding, convert, equal_range, rounded
-from ckaudit.contract.files import BrokenFile, read_bytes
-from ckaudit.contract.grids import unpack
-from ckaudit.contract.tensors import PackedGrid
+from ckaudit.contract.io.convert import Encoding, convert, equal_range, rounded
+from ckaudit.contract.io.files import BrokenFile, read_bytes
+from ckaudit.contract.io.grids import unpack
+from ckaudit.contract.schema.tensors import PackedGrid
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "checkpoints"
 VALID = sorted(path for path in (FIXTURES / "valid").rglob("*.json*") if path.is_file())

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckaudit.contract.decode import decode, quote_bare_words
+from ckaudit.contract.io.decode import decode, quote_bare_words
 
 ANYTHING: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 TEXTS = st.one_of(

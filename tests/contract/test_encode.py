@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import zstandard
 
-from ckaudit.contract.analysis import Checkpoint
-from ckaudit.contract.encode import encode, significant
-from ckaudit.contract.run_sections import History
-from ckaudit.contract.tensors import BinRange, Histogram, WeightStats
+from ckaudit.contract.io.encode import encode, significant
+from ckaudit.contract.schema.analysis import Checkpoint
+from ckaudit.contract.schema.run_sections import History
+from ckaudit.contract.schema.tensors import BinRange, Histogram, WeightStats
 
 
 def checkpoint(**fields):

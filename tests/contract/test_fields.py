@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ckaudit.contract.checks import checks
-from ckaudit.contract.fields import fields
-from ckaudit.contract.schema import DOCUMENTS, schema
+from ckaudit.contract.schema.fields import fields
+from ckaudit.contract.schema.published import DOCUMENTS, schema
 from ckaudit.metrics import metrics
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"

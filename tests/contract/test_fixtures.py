@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ckaudit.contract.check import check_checkpoint
 from ckaudit.contract.checks import checks
-from ckaudit.contract.files import BrokenFile, read_bytes
-from ckaudit.contract.report import Finding
+from ckaudit.contract.io.files import BrokenFile, read_bytes
+from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.violations import KINDS
 from tests.loops import for_each
 

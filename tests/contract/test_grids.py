@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from ckaudit.contract.grids import encode_grid, encode_grids, nest, pack, sample_grid, sample_indices, unpack
-from ckaudit.contract.tensors import PackedGrid
+from ckaudit.contract.io.grids import encode_grid, encode_grids, nest, pack, sample_grid, sample_indices, unpack
+from ckaudit.contract.schema.tensors import PackedGrid
 
 RANDOM = np.random.default_rng(0)
 

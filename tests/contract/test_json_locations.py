@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckaudit.contract import violations
-from ckaudit.contract.json_locations import escape, lines_of, pointer_of, walk, with_lines
+from ckaudit.contract.io.json_locations import escape, lines_of, pointer_of, walk, with_lines
 
 DOCUMENTS = st.recursive(
     st.one_of(st.text(max_size=5), st.integers(), st.booleans(), st.none(), st.floats(allow_nan=False, allow_infinity=False)),

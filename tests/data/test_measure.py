@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from ckaudit.contract.raw_measurements import Measures
+from ckaudit.contract.schema.raw_measurements import Measures
 from ckaudit.data import Tools, measure
 from ckaudit.data.document import COLUMNS
 from ckaudit.data.tokens import divergence

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.diff.align import axes
 from ckaudit.diff.run_pair import Both, Side
 from ckaudit.run.run import Run

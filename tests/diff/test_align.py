@@ -47,7 +47,7 @@ def test_equal_tokens_at_equal_steps_are_the_axis_of_steps():
 
 
 def test_by_time_a_pause_between_sessions_does_not_count():
-    from ckaudit.contract.manifest import Manifest, Session
+    from ckaudit.contract.schema.manifest import Manifest, Session
     from ckaudit.run.run import Run
 
     sessions = [Session(start=0.0), Session(start=1000.0)]

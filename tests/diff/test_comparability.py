@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ckaudit.contract.diff import Unlike
+from ckaudit.contract.schema.diff import Unlike
 from ckaudit.diff.comparability import unlike
 from ckaudit.diff.question_ids import LOSSES
 from ckaudit.run.read import read_run

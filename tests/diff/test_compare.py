@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ckaudit.audit.load_run import open_run
-from ckaudit.contract.diff import Comparison
+from ckaudit.contract.schema.diff import Comparison
 from ckaudit.diff.compare import compare, compare_canary
 from ckaudit.errors import UnreadableError, UsageError
 from tests.diff.pairs import PAIRS, copied, manifest, relog

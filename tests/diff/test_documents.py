@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ckaudit.contract import analysis
+from ckaudit.contract.schema import analysis
 from ckaudit.diff import files
 from ckaudit.diff.documents import compare_documents
 from ckaudit.errors import UnreadableError

@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from ckaudit.contract.diff import Unlike
-from ckaudit.contract.report import Finding
+from ckaudit.contract.schema.diff import Unlike
+from ckaudit.contract.schema.report import Finding
 from ckaudit.diff.catalogue import kind_of
 from ckaudit.diff.gate import gated
 from ckaudit.diff.questions import questions

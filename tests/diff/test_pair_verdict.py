@@ -2,8 +2,8 @@
 
 import pytest
 
-from ckaudit.contract.diff import Answer, Departure
-from ckaudit.contract.report import Finding
+from ckaudit.contract.schema.diff import Answer, Departure
+from ckaudit.contract.schema.report import Finding
 from ckaudit.diff.compare import Weighed, settle, verdict
 from ckaudit.diff.divergence import Parting
 from ckaudit.diff.findings_diff import gained_and_lost

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ckaudit.contract.diff import Unlike
+from ckaudit.contract.schema.diff import Unlike
 from ckaudit.diff.questions import questions
 from tests.diff.made import both, losses, places, run
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ckaudit.contract.diff import Answer, Pair
+from ckaudit.contract.schema.diff import Answer, Pair
 from ckaudit.diff.resumed import resumed
 from tests.diff.pairs import PAIRS, copied, manifest, relog, rewrite
 

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from ckaudit.audit.judge import judge
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.explain import explain
 from ckaudit.explain.judgement_pages import drawn, shapes_of
 from ckaudit.metrics import Metric, metrics

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ckaudit.audit.scalars import scalars_of
-from ckaudit.contract.numbers import to_word
+from ckaudit.audit.metrics.scalars import scalars_of
+from ckaudit.contract.schema.numbers import to_word
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.importers import Choice, import_source
 from ckaudit.reports.scalars import write, write_folder

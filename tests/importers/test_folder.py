@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from ckaudit.audit import triage
-from ckaudit.contract.fast_jsonl import LineTable
-from ckaudit.contract.import_options import Choice
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.io.fast_jsonl import LineTable
+from ckaudit.contract.schema.import_options import Choice
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UsageError
 from ckaudit.importers import import_runs, import_source, one_of
 from ckaudit.importers.folder import names_of_folders, write_run

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from ckaudit.audit import triage
-from ckaudit.contract.import_options import Choice
-from ckaudit.contract.lines import parse_lines
-from ckaudit.contract.numbers import to_word
+from ckaudit.contract.io.lines import parse_lines
+from ckaudit.contract.schema.import_options import Choice
+from ckaudit.contract.schema.numbers import to_word
 from ckaudit.importers import Imported, import_runs
 from ckaudit.importers.names import CATALOGUE
 from tests.loops import for_each

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from msgspec import Struct, convert
 
 from ckaudit.audit import triage
-from ckaudit.contract.report import Report
+from ckaudit.contract.schema.report import Report
 from tests.inventory.forms import CADENCE, FIFTEEN, scalars, seed_checkpoints, trainer_log
 from tests.inventory.ill import SEED, TRAINERS, logged
 from tests.inventory.sources import HERE, PHASES, ids, table

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ckaudit.audit import triage, triage_run
-from ckaudit.contract.report import Report
+from ckaudit.contract.schema.report import Report
 from ckaudit.lab import archive
 from tests.cases import run_of
 

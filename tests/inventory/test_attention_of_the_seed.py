@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ckaudit.audit import triage
-from ckaudit.contract.report import Report
+from ckaudit.contract.schema.report import Report
 from tests.inventory.forms import attention_of, heads_map, seed_checkpoints
 from tests.inventory.ill import SEED, heads_are
 

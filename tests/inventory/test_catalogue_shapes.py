@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ckaudit.audit import triage
-from ckaudit.contract.report import Report
+from ckaudit.contract.schema.report import Report
 from ckaudit.metrics.catalogue import entries
 
 ROWS = {row: (name, entry) for name, entry in entries().items() for row in entry.rows if row.startswith("M")}

@@ -8,7 +8,7 @@ import pytest
 from ckaudit.audit.playbook.first_look import FIRST_LOOK
 from ckaudit.audit.playbook.levels import ACTIONS, CONDITIONS, WITH_CAUSE
 from ckaudit.causes import causes
-from ckaudit.contract.report import SEVERITIES
+from ckaudit.contract.schema.report import SEVERITIES
 from ckaudit.explain import explain
 from ckaudit.questions import questions
 from ckaudit.rules import rules

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ckaudit.audit import triage
-from ckaudit.contract.report import Report
+from ckaudit.contract.schema.report import Report
 from tests.inventory.written_runs import Model
 
 POINTS = pytest.mark.parametrize("points", [6, 60, 600])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ckaudit.audit import triage
-from ckaudit.contract.report import Report
+from ckaudit.contract.schema.report import Report
 from tests.inventory.written_runs import Model, depth_of, is_norm, steady
 
 WRITERS = pytest.mark.parametrize("recorded", [False, True], ids=["seed", "recorder"])

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from ckaudit.audit import triage_run
-from ckaudit.contract.report import Report
+from ckaudit.contract.schema.report import Report
 from tests.cases import run_of
 from tests.loops import for_each
 

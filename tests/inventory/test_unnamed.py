@@ -9,7 +9,7 @@ import pytest
 import typer.main
 
 from ckaudit.audit import triage_run
-from ckaudit.audit.coverage import coverage_of
+from ckaudit.audit.coverage.recorded import coverage_of
 from ckaudit.audit.load_run import open_run
 from ckaudit.causes import causes
 from ckaudit.cli.app import build

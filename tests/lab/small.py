@@ -7,7 +7,7 @@ import msgspec
 import torch
 from msgspec.structs import replace
 
-from ckaudit.contract.files import read_bytes
+from ckaudit.contract.io.files import read_bytes
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Cnn, Data, Gpt, Plan, Schedule
 from ckaudit.lab.run_files import checkpoints

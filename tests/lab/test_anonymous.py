@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ckaudit.audit import triage
-from ckaudit.contract.files import read_bytes
-from ckaudit.contract.report import Finding
+from ckaudit.contract.io.files import read_bytes
+from ckaudit.contract.schema.report import Finding
 from ckaudit.validate import validate
 from tests.lab.anonymous import OWN, TOLD, anonymous
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ckaudit.audit import triage
-from ckaudit.contract.report import Report
+from ckaudit.contract.schema.report import Report
 from ckaudit.lab import archive
 from ckaudit.lab.cache import keep, look
 from ckaudit.lab.processes import train

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ckaudit.contract.report import Diagnosis, Evidence, Finding, Report
+from ckaudit.contract.schema.report import Diagnosis, Evidence, Finding, Report
 from ckaudit.lab.change import Change
 from ckaudit.lab.labels import SYMPTOMS
 from ckaudit.lab.score.outcome import FaultOutcome, of_control, of_fault

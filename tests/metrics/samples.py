@@ -6,7 +6,7 @@ from zlib import crc32
 
 import numpy as np
 
-from ckaudit.contract.manifest import Manifest, Session, TensorFacts
+from ckaudit.contract.schema.manifest import Manifest, Session, TensorFacts
 from ckaudit.metrics import metrics
 from ckaudit.run.paths import GRIDS
 from ckaudit.run.run import Grids, Labels, Run

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ckaudit.contract.manifest import Session
+from ckaudit.contract.schema.manifest import Session
 from ckaudit.metrics.claims import CLAIMS, every_bound
 from ckaudit.metrics.contradictions import claimed_value, nearest_allowed_value
 from ckaudit.run.run import Run

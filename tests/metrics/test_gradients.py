@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from ckaudit.contract.manifest import TensorFacts
+from ckaudit.contract.schema.manifest import TensorFacts
 from ckaudit.metrics.gradients import (
     block_gradient_norm,
     boxed_gradient_norm,

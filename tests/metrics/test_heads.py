@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from ckaudit.contract.encode import encode
-from ckaudit.contract.grids import encode_grids
+from ckaudit.contract.io.encode import encode
+from ckaudit.contract.io.grids import encode_grids
 from ckaudit.metrics.heads import KINDS, head_kind, head_kind_share, head_similarity, sampled_evenness, sampled_upper_mass
 from ckaudit.run.read import read_run
 from tests.metrics.samples import NAN, cells, run_of

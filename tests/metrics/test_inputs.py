@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ckaudit.contract.manifest import TensorFacts
+from ckaudit.contract.schema.manifest import TensorFacts
 from ckaudit.metrics.inputs import input_scale
 from tests.metrics.samples import cells, run_of
 

@@ -1,6 +1,6 @@
 import numpy as np
 
-from ckaudit.contract.manifest import TensorFacts
+from ckaudit.contract.schema.manifest import TensorFacts
 from ckaudit.metrics.movement import movement_rank, moving_share, spectral_growth, step_over_rate
 from ckaudit.metrics.replay import replay_first_difference, replay_identical, replay_loss_diff
 from tests.metrics.samples import NAN, cells, close, run_of

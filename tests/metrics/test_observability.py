@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from ckaudit.contract.manifest import Session
+from ckaudit.contract.schema.manifest import Session
 from ckaudit.metrics.observability import (
     checkpoint_ok,
     checkpoint_size,

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from ckaudit.contract.manifest import Session
+from ckaudit.contract.schema.manifest import Session
 from ckaudit.metrics.progress import learning_rate_over_peak, lr_phase, steps_seen, tokens_per_update, tokens_seen
 from ckaudit.run.run import Run
 from tests.metrics.samples import NAN, cells, close, column, run_of

@@ -9,7 +9,7 @@ from statistics import median
 import numpy as np
 import pytest
 
-from ckaudit.contract.files import read_bytes
+from ckaudit.contract.io.files import read_bytes
 from ckaudit.metrics.heads import head_kind
 from ckaudit.metrics.memorization import memorization_curve
 from ckaudit.metrics.movement import movement_rank, moving_share

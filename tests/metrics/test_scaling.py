@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.power_law import fit_power_law
 from ckaudit.metrics.scaling import entropy_floor, loss_above_floor, scaling_law_exponent, scaling_law_residual, unigram_entropy
 from ckaudit.run.run import Run

@@ -6,7 +6,7 @@ from statistics import median
 import numpy as np
 import pytest
 
-from ckaudit.contract.manifest import Session
+from ckaudit.contract.schema.manifest import Session
 from ckaudit.metrics.speed import log_silence, mfu, step_time, step_time_tail, tokens_per_sec
 from tests.metrics.samples import NAN, cells, close, run_of
 

@@ -10,10 +10,10 @@ import pytest
 
 from ckaudit.audit.load_run import open_run
 from ckaudit.audit.report import at_step, triage_run
-from ckaudit.contract.grids import unpack
-from ckaudit.contract.numbers import Number
-from ckaudit.contract.panels import Chart, Panels, Tab, Trace
-from ckaudit.contract.report import Report
+from ckaudit.contract.io.grids import unpack
+from ckaudit.contract.schema.numbers import Number
+from ckaudit.contract.schema.panels import Chart, Panels, Tab, Trace
+from ckaudit.contract.schema.report import Report
 from ckaudit.diff.compare import compare
 from ckaudit.diff.files import checkpoints_of, read_document
 from ckaudit.metrics import metrics

@@ -9,7 +9,7 @@ from numpy.random import Generator, default_rng
 
 from ckaudit.audit.load_run import open_run
 from ckaudit.audit.report import triage_run
-from ckaudit.contract.grids import encode_grid
+from ckaudit.contract.io.grids import encode_grid
 from ckaudit.panels.build import panel_reads, panels
 
 CHECKPOINTS, LAYERS, HEADS, STEPS = 220, 25, 16, 3_000

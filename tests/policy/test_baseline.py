@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from ckaudit.cli.run import run
-from ckaudit.contract.report import Accepted, Finding
+from ckaudit.contract.schema.report import Accepted, Finding
 from ckaudit.policy.baseline import Baseline, accepted, is_same
 from tests.policy.conftest import RUNS
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from ckaudit.audit.interview import answer
-from ckaudit.contract.report import Diagnosis, Finding
+from ckaudit.contract.schema.report import Diagnosis, Finding
 from ckaudit.questions import questions
 from ckaudit.rules import rules
 from tests.cases import run_of

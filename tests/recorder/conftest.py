@@ -3,9 +3,9 @@ import pytest
 import torch
 from torch import nn
 
-from ckaudit.contract.analysis import Checkpoint
-from ckaudit.contract.files import read_bytes
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.io.files import read_bytes
+from ckaudit.contract.schema.analysis import Checkpoint
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.recorder import Recorder
 
 VOCABULARY, LENGTH = 17, 8

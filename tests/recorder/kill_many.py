@@ -13,9 +13,9 @@ import msgspec
 import torch
 from torch import nn
 
-from ckaudit.contract.analysis import Checkpoint
-from ckaudit.contract.files import read_bytes
-from ckaudit.contract.manifest import Cadence, Manifest
+from ckaudit.contract.io.files import read_bytes
+from ckaudit.contract.schema.analysis import Checkpoint
+from ckaudit.contract.schema.manifest import Cadence, Manifest
 from ckaudit.recorder import Recorder
 
 

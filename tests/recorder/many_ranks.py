@@ -24,7 +24,7 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.nn.parallel import DistributedDataParallel
 
-from ckaudit.contract.manifest import Cadence
+from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.distributed import ranks, shards
 from ckaudit.recorder.distributed import sharded_access as sharded

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ckaudit.contract.grids import unpack
+from ckaudit.contract.io.grids import unpack
 from ckaudit.recorder.stats import attention_stats as attention
 from ckaudit.recorder.stats.attention_stats import attention_stats, four_dimensional, max_logits
 

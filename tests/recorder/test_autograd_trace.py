@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_flatten
 from torch.utils.checkpoint import checkpoint
 
 from ckaudit.audit import triage
-from ckaudit.contract.manifest import TensorFacts
+from ckaudit.contract.schema.manifest import TensorFacts
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.hooks.autograd_trace import PathTrace, Reader
 from ckaudit.recorder.loop.requests import kernels_for

@@ -4,8 +4,8 @@ import pytest
 from msgspec import UNSET
 from torch import nn
 
-from ckaudit.contract.files import read_bytes
-from ckaudit.contract.manifest import Cadence
+from ckaudit.contract.io.files import read_bytes
+from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder import Recorder
 
 EVERY_STEP = [Cadence(until=None, every=1)]

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional
 from transformers import BertConfig, BertLMHeadModel, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-from ckaudit.contract.manifest import Cadence, Manifest
+from ckaudit.contract.schema.manifest import Cadence, Manifest
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.checks.directions import has_prefix, keeps_order, stated_direction
 from ckaudit.run.read import read_run

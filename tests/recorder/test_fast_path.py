@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from ckaudit.contract.manifest import Cadence
+from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.files import scalar_log as scalars
 from ckaudit.recorder.loop import session

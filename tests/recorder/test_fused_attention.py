@@ -11,8 +11,8 @@ from torch.nn.functional import scaled_dot_product_attention as bound_early
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
-from ckaudit.contract.grids import sample_indices, unpack
-from ckaudit.contract.manifest import Cadence
+from ckaudit.contract.io.grids import sample_indices, unpack
+from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.hooks import attention_hooks, forward_hooks, sdpa_sample

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from ckaudit.contract.manifest import Cadence
+from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.loop import pending_stats, session
 from ckaudit.recorder.model import gradient_norms as gradients

@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from ckaudit.contract.manifest import Cadence
+from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder import Recorder
 
 

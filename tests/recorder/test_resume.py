@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from ckaudit.contract.manifest import Manifest, Session
+from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.files.manifest import begin, set_aside
 from ckaudit.recorder.guard import Guard

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from ckaudit.contract.check import check_checkpoint
-from ckaudit.contract.files import read_bytes
-from ckaudit.contract.manifest import Cadence
-from ckaudit.contract.scalars import ScalarLine
+from ckaudit.contract.io.files import read_bytes
+from ckaudit.contract.schema.manifest import Cadence
+from ckaudit.contract.schema.scalars import ScalarLine
 from ckaudit.recorder import Recorder
 
 

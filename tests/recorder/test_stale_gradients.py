@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.checkpoint import checkpoint
 
-from ckaudit.contract.manifest import Cadence
+from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.model import stale_gradients

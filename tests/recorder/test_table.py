@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from ckaudit.contract.tensor_names import depth_of
+from ckaudit.contract.schema.tensor_names import depth_of
 from ckaudit.recorder.model import tensor_table as table
 from ckaudit.recorder.model.tensor_table import kind_of, tensor_table, trainable_count
 

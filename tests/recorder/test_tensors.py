@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from ckaudit.contract.encode import significant
-from ckaudit.contract.grids import unpack
+from ckaudit.contract.io.encode import significant
+from ckaudit.contract.io.grids import unpack
 from ckaudit.recorder.stats.arrays import dense
 from ckaudit.recorder.stats.batched_stats import measure, moments, sweep
 from ckaudit.recorder.stats.float32_rounding import shorten, shorten_all, significant_all

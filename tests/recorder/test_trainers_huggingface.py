@@ -5,7 +5,7 @@ import pytest
 import torch
 from transformers import TrainerCallback
 
-from ckaudit.contract.manifest import Cadence
+from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder import pass_watch
 from ckaudit.recorder.hooks.hook import Hook
 from ckaudit.recorder.huggingface import RecorderCallback, loss_kind

@@ -9,7 +9,7 @@ from lightning.pytorch.plugins import MixedPrecision
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from ckaudit.contract.manifest import Cadence
+from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder.lightning import RecorderCallback, inputs_of
 from tests.recorder.trained import LIGHTNING_WARNINGS, assert_sound
 

@@ -12,7 +12,7 @@ from msgspec import UNSET
 from torch import nn
 
 from ckaudit.audit import triage
-from ckaudit.contract.manifest import Cadence
+from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder import Recorder, Writer
 from ckaudit.validate import validate
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from ckaudit.contract.manifest import Cadence
+from ckaudit.contract.schema.manifest import Cadence
 
 OPTIONS = {"cadence": [Cadence(until=None, every=5)], "grids": "nested", "budget_kb": None}
 STEPS = 10

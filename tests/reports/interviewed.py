@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
-from ckaudit.contract.interview import Answer, Phase, Pointer
-from ckaudit.contract.report import Report
+from ckaudit.contract.schema.interview import Answer, Phase, Pointer
+from ckaudit.contract.schema.report import Report
 from tests.reports.sample import HOSTILE, ill
 
 

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from ckaudit.contract.report import (
+from ckaudit.contract.schema.report import (
     Accepted,
     Chart,
     Check,

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckaudit.contract.report import Chart, Finding
+from ckaudit.contract.schema.report import Chart, Finding
 from ckaudit.reports import FORMATS, render
 from ckaudit.reports.escape import UNSAFE
 from ckaudit.reports.view import View

@@ -3,7 +3,7 @@ import json
 import msgspec
 import pytest
 
-from ckaudit.contract.report import Report
+from ckaudit.contract.schema.report import Report
 from ckaudit.reports import render
 from ckaudit.reports.json import dumps
 from tests.reports.sample import SAMPLES

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 import xmlschema
 
-from ckaudit.contract.report import Check
+from ckaudit.contract.schema.report import Check
 from ckaudit.reports import render
 from ckaudit.reports.view import View
 from tests.reports.sample import SAMPLES, clean, empty, gated, invalid

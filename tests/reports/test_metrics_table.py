@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ckaudit.audit.measure import Measured, Measurement
-from ckaudit.contract.metrics import Missing
+from ckaudit.audit.metrics.measure import Measured, Measurement
+from ckaudit.contract.schema.metrics import Missing
 from ckaudit.reports.metrics.terminal import draw
 from ckaudit.reports.view import View
 from ckaudit.run.series import Series, single

@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import msgspec
 
-from ckaudit.contract.report import Chart, Point
+from ckaudit.contract.schema.report import Chart, Point
 from ckaudit.reports.terminal.pictures import curve, waterfall
 
 

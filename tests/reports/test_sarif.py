@@ -6,7 +6,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from ckaudit.contract.report import Check
+from ckaudit.contract.schema.report import Check
 from ckaudit.reports import render
 from ckaudit.reports.view import View
 from tests.reports.sample import SAMPLES, gated, ill, invalid

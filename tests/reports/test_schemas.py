@@ -8,9 +8,9 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
 from ckaudit.audit.autopsy import autopsy
-from ckaudit.audit.coverage import coverage
+from ckaudit.audit.coverage.recorded import coverage
 from ckaudit.audit.drop import benchmark_drop
-from ckaudit.contract.schema import DOCUMENTS as IN
+from ckaudit.contract.schema.published import DOCUMENTS as IN
 from ckaudit.reports import render
 from ckaudit.reports.schemas import DOCUMENTS, output_schema
 from ckaudit.reports.view import PLAIN

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 from rich.cells import cell_len
 
-from ckaudit.contract.report import Chart, Check
+from ckaudit.contract.schema.report import Chart, Check
 from ckaudit.reports import render
 from ckaudit.reports.terminal.paragraph import fit
 from ckaudit.reports.terminal.style import screen

@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from ckaudit.contract.missing_summary import most_missed
-from ckaudit.contract.report import Finding
+from ckaudit.contract.schema.report import Finding
 from ckaudit.reports import words
 from tests.reports.sample import clean, empty, ill, skipped
 

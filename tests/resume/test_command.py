@@ -10,7 +10,7 @@ import pytest
 
 from ckaudit.audit import triage
 from ckaudit.cli.run import run
-from ckaudit.contract.report import Report, ResumeCheckpoint
+from ckaudit.contract.schema.report import Report, ResumeCheckpoint
 from ckaudit.reports import FORMATS
 from ckaudit.reports.terminal.verdict import window
 from ckaudit.reports.view import PLAIN

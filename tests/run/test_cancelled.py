@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ckaudit.contract.manifest import TensorFacts
+from ckaudit.contract.schema.manifest import TensorFacts
 from ckaudit.run.cancelled import cancelled, left_out, waiting_factors
 from ckaudit.run.column_builder import DTYPES
 from ckaudit.run.series import Series

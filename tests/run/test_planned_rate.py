@@ -1,6 +1,6 @@
 import numpy as np
 
-from ckaudit.contract.manifest import Manifest, Session
+from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.run.planned_rate import planned_range, planned_rate
 from ckaudit.run.resumes import seams
 

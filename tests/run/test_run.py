@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ckaudit.contract.manifest import TensorFacts
+from ckaudit.contract.schema.manifest import TensorFacts
 from ckaudit.run.incidents import incidents
 from ckaudit.run.run import Event, Labels, Run
 from ckaudit.run.tensors import TensorTable

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import zstandard
 
-from ckaudit.contract import files
-from ckaudit.contract.fast_jsonl import Tabulator
+from ckaudit.contract.io import files
+from ckaudit.contract.io.fast_jsonl import Tabulator
 from ckaudit.run import read as read_module
 from ckaudit.run.read import read_run
 from tests.metrics.samples import NAN, cells, close

@@ -1,7 +1,7 @@
 import pytest
 from msgspec import UNSET
 
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.run.run import Run
 from ckaudit.run.tensors import TensorTable, loss_vocabulary
 

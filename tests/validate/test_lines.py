@@ -7,10 +7,10 @@ import random
 import pytest
 import zstandard
 
-from ckaudit.contract import lines as lines_module
-from ckaudit.contract import logs
-from ckaudit.contract.lines import parse_lines
-from ckaudit.contract.logs import read_lines
+from ckaudit.contract.io import lines as lines_module
+from ckaudit.contract.io import logs
+from ckaudit.contract.io.lines import parse_lines
+from ckaudit.contract.io.logs import read_lines
 
 GOOD = b'{"step": 1, "train_loss_raw": 2.5}'
 
@@ -130,7 +130,7 @@ def test_any_mix_of_lines_gives_the_rows_that_a_plain_parser_gives():
 def test_a_log_is_the_same_read_in_blocks_and_at_once(tmp_path, monkeypatch):
     data = b"".join(b'{"step": %d, "a": %d}\n' % (step, step * 7) for step in range(1, 3000)) + b'{"step": 30'
     whole = parse_lines(data, "s")
-    monkeypatch.setattr("ckaudit.contract.files.BLOCK_BYTES", 1000)
+    monkeypatch.setattr("ckaudit.contract.io.files.BLOCK_BYTES", 1000)
     for name, packed in (("s.jsonl", data), ("s.jsonl.gz", gzip.compress(data)), ("s.jsonl.zst", zstandard.compress(data))):
         (tmp_path / name).write_bytes(packed)
         blocks = list(read_lines(tmp_path / name, "s"))

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from ckaudit.contract.report import Report
+from ckaudit.contract.schema.report import Report
 from ckaudit.contract.violations import KINDS
 from ckaudit.material.faults import NOT_JSON
 from ckaudit.validate import validate

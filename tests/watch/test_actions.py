@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import pytest
 
-from ckaudit.contract.report import Finding
-from ckaudit.contract.watch import VERSION, Likely, WatchEvent
+from ckaudit.contract.schema.report import Finding
+from ckaudit.contract.schema.watch import VERSION, Likely, WatchEvent
 from ckaudit.errors import UsageError
 from ckaudit.watch.actions import Worker, command, webhook
 

@@ -15,8 +15,8 @@ import zstandard
 
 from ckaudit.audit import triage
 from ckaudit.cli.run import run as command
-from ckaudit.contract.import_options import NOTHING_SAID, Choice
-from ckaudit.contract.watch import WatchEvent
+from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
+from ckaudit.contract.schema.watch import WatchEvent
 from ckaudit.errors import UsageError
 from ckaudit.watch.announcer import Look, Teller
 from ckaudit.watch.scheduler import SHARE, ForeignWatcher, Rounds

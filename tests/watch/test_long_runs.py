@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ckaudit.audit import triage
-from ckaudit.contract.report import Finding
+from ckaudit.contract.schema.report import Finding
 from ckaudit.watch.announcer import Look
 from ckaudit.watch.history import MOST
 from ckaudit.watch.watcher import Watcher

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ckaudit.contract.folder import CheckpointFile
-from ckaudit.contract.report import Finding
+from ckaudit.contract.io.folder import CheckpointFile
+from ckaudit.contract.schema.report import Finding
 from ckaudit.run.merge_column import Column, Joiner
 from ckaudit.run.scalars import ScalarLog
 from ckaudit.watch.announcer import Known

@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from ckaudit.audit import triage
-from ckaudit.contract.files import CHECKPOINT_NAME
-from ckaudit.contract.report import SEVERITIES, Finding
-from ckaudit.contract.watch import WatchEvent
+from ckaudit.contract.io.files import CHECKPOINT_NAME
+from ckaudit.contract.schema.report import SEVERITIES, Finding
+from ckaudit.contract.schema.watch import WatchEvent
 from ckaudit.rules import rules
 from ckaudit.watch.announcer import Look
 from ckaudit.watch.history import NEAR

@@ -6,8 +6,8 @@ from datetime import date
 from pathlib import Path
 
 from ckaudit.audit import triage
-from ckaudit.contract.report import SEVERITIES
-from ckaudit.contract.watch import WatchEvent
+from ckaudit.contract.schema.report import SEVERITIES
+from ckaudit.contract.schema.watch import WatchEvent
 from ckaudit.policy.baseline import Baseline, accepted
 from ckaudit.policy.gate import Gate
 from ckaudit.watch.announcer import Look

@@ -8,11 +8,11 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from ckaudit.audit.autopsy.result import EventName
-from ckaudit.contract.analysis import PLANNED
-from ckaudit.contract.decode import decode
-from ckaudit.contract.files import BrokenFile, read_bytes
-from ckaudit.contract.numbers import Count, Step
-from ckaudit.contract.run_sections import History
+from ckaudit.contract.io.decode import decode
+from ckaudit.contract.io.files import BrokenFile, read_bytes
+from ckaudit.contract.schema.analysis import PLANNED
+from ckaudit.contract.schema.numbers import Count, Step
+from ckaudit.contract.schema.run_sections import History
 from ckaudit.errors import UsageError
 from ckaudit.run.read import list_source
 

@@ -4,7 +4,7 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.audit.autopsy.result import How, Kind
-from ckaudit.contract.numbers import Number
+from ckaudit.contract.schema.numbers import Number
 from ckaudit.metrics.spikes import SIGMA
 from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Mask

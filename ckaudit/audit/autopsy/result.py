@@ -4,8 +4,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ckaudit.contract.numbers import Number
-from ckaudit.contract.report import Diagnosis, Finding
+from ckaudit.contract.schema.numbers import Number
+from ckaudit.contract.schema.report import Diagnosis, Finding
 
 Kind = Literal["batch", "loss", "gradient", "gradient_norm", "learning_rate", "update"]
 How = Literal["above", "below", "not_finite", "dead", "changed", "repeated", "empty", "unlike"]

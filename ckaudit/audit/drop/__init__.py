@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.audit.applicability import why_not
+from ckaudit.audit.coverage.applicability import why_not
 from ckaudit.audit.drop import evaluation
 from ckaudit.audit.drop.gates import DATA_CORE, INTERNAL_CORE, data_evidence, internal_evidence
 from ckaudit.audit.drop.guide import GUIDE, Row
@@ -15,9 +15,9 @@ from ckaudit.audit.drop.procedure import asked
 from ckaudit.audit.drop.result import Advice, Drop, Evidence, Fall, Gate, Outcome
 from ckaudit.audit.drop.shift_detectors import amount
 from ckaudit.audit.load_run import open_run
-from ckaudit.audit.measure import notes_on_files
+from ckaudit.audit.metrics.measure import notes_on_files
 from ckaudit.contract.float_overflow import takes_any_numbers
-from ckaudit.contract.import_options import NOTHING_SAID, Choice
+from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.errors import UsageError
 from ckaudit.metrics import metrics
 from ckaudit.metrics.evaluation import microbench_score

@@ -5,9 +5,9 @@ from itertools import pairwise
 
 from msgspec import UNSET
 
+from ckaudit.audit.coverage.remedies import lines_for
 from ckaudit.audit.drop.result import Evidence, Fall
 from ckaudit.audit.drop.shift import Limits, over_labels, shift
-from ckaudit.audit.remedies import lines_for
 from ckaudit.metrics.loss import val_loss
 from ckaudit.run.run import Labels, Run
 

@@ -6,10 +6,10 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.audit.applicability import why_not_metric
+from ckaudit.audit.coverage.applicability import why_not_metric
+from ckaudit.audit.coverage.remedies import lines_for
 from ckaudit.audit.drop.result import Evidence, Fall, Said
 from ckaudit.audit.drop.shift import Limits, Shift, Way, onset, over_labels, shift, sides
-from ckaudit.audit.remedies import lines_for
 from ckaudit.metrics import Metric
 from ckaudit.metrics.catalogue import entry_of
 from ckaudit.run.run import Run

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ckaudit.audit.playbook.first_look import FIRST_LOOK
-from ckaudit.contract.report import Diagnosis, Finding
+from ckaudit.contract.schema.report import Diagnosis, Finding
 from ckaudit.metrics.catalogue import entries, entry_of
 from ckaudit.rules import rules
 from ckaudit.rules.rule import Rule

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from ckaudit.contract.report import Severity
+from ckaudit.contract.schema.report import Severity
 
 ACTIONS: dict[Severity, str] = {
     "sev0": "stop the training, see that nothing overwrites the last good checkpoint, and save the evidence before a restart",

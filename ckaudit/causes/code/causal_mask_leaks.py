@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.places import places_of
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.attention import upper_triangle_mass
 from ckaudit.rules.attention.entropy_collapse import entropy_collapse
 from ckaudit.rules.attention.mask_leak import mask_leak

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.rules.attention.uniform_heads import uniform_heads

@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.places import named, places_of
-from ckaudit.contract.report import Evidence, Finding
+from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.rules.activations.dead_units import dead_units
 from ckaudit.rules.attention.entropy_collapse import entropy_collapse

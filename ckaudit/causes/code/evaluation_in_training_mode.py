@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.evaluation import eval_in_training_mode
 from ckaudit.rules.evaluation.evaluated_in_training_mode import evaluated_in_training_mode
 from ckaudit.rules.evaluation.evaluation_artifact_changed import evaluation_artifact_changed

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.places import named, places_of
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
 from ckaudit.rules.gradients.starved_branch import starved_branch
 from ckaudit.rules.gradients.zero_gradients import zero_gradients

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import grad_carried_over, grad_global_norm
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.attention.entropy_collapse import entropy_collapse

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.report import Evidence, Finding
+from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.speed import mfu
 from ckaudit.rules.files.contradicted_claim import contradicted_claim

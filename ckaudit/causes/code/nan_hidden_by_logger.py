@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, supports
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.rules.loss.loss_below_floor import loss_below_floor
 from ckaudit.rules.loss.loss_frozen import loss_frozen
 from ckaudit.rules.precision.hidden_nonfinite import hidden_nonfinite

@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.places import named, places_of
-from ckaudit.contract.report import Evidence, Finding
+from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.progress import steps_seen
 from ckaudit.metrics.weights import update_norm

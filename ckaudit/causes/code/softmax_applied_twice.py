@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.of_curves import still
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.rules.attention.uniform_heads import uniform_heads

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.rules.attention.uniform_heads import uniform_heads
 from ckaudit.rules.data.target_equals_input import target_equals_input
 from ckaudit.rules.data.target_misalignment import target_misalignment

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.places import places_of
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.progress import steps_seen
 from ckaudit.metrics.weights import update_norm
 from ckaudit.rules.attention.uniform_heads import uniform_heads

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from msgspec import UNSET
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.weights import weight_norm
 from ckaudit.rules.files.contradicted_claim import contradicted_claim
 from ckaudit.rules.resume.optimizer_state_reset import optimizer_state_reset

@@ -9,8 +9,8 @@ from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.precision.silent_data_corruption import largest_share
 from ckaudit.causes.shared.of_curves import leap
 from ckaudit.causes.shared.places import places_of
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Evidence, Finding
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.spikes import grad_norm_over_median
 from ckaudit.metrics.weights import update_norm, weight_max_abs, weight_norm

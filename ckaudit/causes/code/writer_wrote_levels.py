@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, supports
 from ckaudit.contract.contradictions import PERCENTILES_ARE_LEVELS
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.rules.files.contradicted_claim import contradicted_claim
 from ckaudit.rules.precision.impossible_value import impossible_value
 

@@ -9,7 +9,7 @@ from ckaudit.causes.shared.of_batches import target_tokens
 from ckaudit.causes.shared.of_loss import has_finite_loss_before
 from ckaudit.causes.shared.of_precision import is_scaled
 from ckaudit.causes.shared.of_tokens import shifted
-from ckaudit.contract.report import Evidence, Finding
+from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.material.counts import plural
 from ckaudit.metrics.data import token_kl_drift
 from ckaudit.metrics.loss import train_loss_raw

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.of_batches import repeats
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import batch_repeat_distance
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.rules.data.repeated_batch import repeated_batch

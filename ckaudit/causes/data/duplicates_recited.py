@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.corpus import doc_repeat_hotspots, near_dup_rate
 from ckaudit.rules.data.repeated_documents import repeated_documents
 from ckaudit.rules.data.unsafe_data import unsafe_data

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.report import Evidence, Finding
+from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.loss import train_loss_at_evals, val_loss
 from ckaudit.rules.evaluation.benchmark_regression import benchmark_regression
 from ckaudit.rules.evaluation.evaluation_artifact_changed import evaluation_artifact_changed

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.inputs import input_scale
 from ckaudit.metrics.loss import train_val_gap
 from ckaudit.rules.activations.activation_drift import activation_drift

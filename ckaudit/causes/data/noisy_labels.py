@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.of_curves import multiple
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import target_shift_match
 from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss
 from ckaudit.rules.attention.uniform_heads import uniform_heads

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import held_out_rows_trained_on, target_shift_match
 from ckaudit.metrics.loss import train_val_gap
 from ckaudit.rules.attention.mask_leak import mask_leak

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.report import Evidence, Finding
+from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.activations.dead_units import dead_units

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.activations.dead_units import dead_units

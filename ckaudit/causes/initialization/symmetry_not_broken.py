@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.report import Evidence, Finding
+from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.heads import head_similarity
 from ckaudit.metrics.weights import weight_std
 from ckaudit.rules.activations.activation_drift import activation_drift

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.of_attention import surplus
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.attention import max_attn_logit
 from ckaudit.metrics.weights import weight_std
 from ckaudit.rules.attention.uniform_heads import uniform_heads

@@ -6,7 +6,7 @@ from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.of_activations import silent as silent_function
 from ckaudit.causes.shared.rate_course import known_rate
 from ckaudit.causes.shared.update_size import first_spread
-from ckaudit.contract.report import Evidence, Finding
+from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.activations import activation_sparsity
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import weight_std

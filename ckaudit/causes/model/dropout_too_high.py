@@ -7,8 +7,8 @@ import numpy as np
 from msgspec import UNSET
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.activations import activation_sparsity
 from ckaudit.metrics.loss import train_val_gap
 from ckaudit.rules.activations.activation_drift import activation_drift

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.routing import moe_drop_rate, moe_util_entropy
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling
 from ckaudit.rules.moe.dropped_tokens import dropped_tokens

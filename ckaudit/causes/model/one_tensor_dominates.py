@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.gradient_majority import largest_share
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_share
 from ckaudit.rules.attention.mask_leak import mask_leak
 from ckaudit.rules.data.token_drift import token_drift

@@ -8,8 +8,8 @@ from msgspec import Struct
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.shared.of_activations import bounded
 from ckaudit.causes.shared.places import places_of
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.activations import activation_max_abs, activation_mean_abs
 from ckaudit.metrics.gradients import block_gradient_norm
 from ckaudit.metrics.weights import weight_max_abs

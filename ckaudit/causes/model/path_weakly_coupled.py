@@ -6,8 +6,8 @@ import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.shared.places import named, places_of
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.rules.activations.dead_units import dead_units
 from ckaudit.rules.attention.entropy_collapse import entropy_collapse

@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.of_activations import bounded
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.activations import activation_max_abs, activation_mean_abs
 from ckaudit.metrics.gradients import block_gradient_norm
 from ckaudit.rules.activations.activation_drift import activation_drift

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.routing import moe_load_balance_loss
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
 from ckaudit.rules.gradients.zero_gradients import zero_gradients

@@ -6,8 +6,8 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.of_attention import surplus
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.attention import max_attn_logit
 from ckaudit.metrics.weights import update_to_weight_global, weight_std
 from ckaudit.rules.attention.entropy_collapse import entropy_collapse

@@ -6,8 +6,8 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.update_size import per_element, usual_steps
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.movement import step_over_rate
 from ckaudit.metrics.optimizer import learning_rate

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.landscape import grad_noise_scale
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.progress import tokens_per_update

@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.shared.gradient_majority import largest_share
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import grad_global_norm, gradient_share
 from ckaudit.metrics.optimizer import clip_coefficient
 from ckaudit.rules.attention.uniform_heads import uniform_heads

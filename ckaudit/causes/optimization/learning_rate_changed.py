@@ -8,8 +8,8 @@ from msgspec import UNSET
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.optimization.learning_rate_too_high import FOLLOWS
 from ckaudit.causes.shared.rate_course import known_rate
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.barely_moving import barely_moving

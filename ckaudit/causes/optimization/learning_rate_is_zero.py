@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.rate_course import fall_of, known_rate
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.rules.attention.uniform_heads import uniform_heads

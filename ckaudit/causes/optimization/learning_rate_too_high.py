@@ -7,7 +7,7 @@ import numpy as np
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.shared.rate_course import known_rate
 from ckaudit.causes.shared.update_size import first_spread
-from ckaudit.contract.report import Evidence, Finding
+from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.flags import spike_flags
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import update_to_weight_global, weight_std

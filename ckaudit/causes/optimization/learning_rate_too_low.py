@@ -8,7 +8,7 @@ from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.of_curves import still
 from ckaudit.causes.shared.rate_course import known_rate
 from ckaudit.causes.shared.update_size import reach, usual_steps
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.movement import step_over_rate
 from ckaudit.metrics.optimizer import clip_coefficient, learning_rate

@@ -6,8 +6,8 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.optimization.learning_rate_too_high import EXPLAINS, FOLLOWS
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.rule import FACTS

@@ -7,7 +7,7 @@ import numpy as np
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.of_curves import still
 from ckaudit.causes.shared.update_size import gain_of_gradient
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.optimizer import clip_coefficient, learning_rate

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.rate_course import RateFall, fall_of, known_rate, planned_end
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.attention.uniform_heads import uniform_heads
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling

@@ -6,8 +6,8 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.rate_course import known_rate, stands_since
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.attention.entropy_collapse import entropy_collapse

@@ -7,8 +7,8 @@ import numpy as np
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.optimization.learning_rate_too_high import FOLLOWS
 from ckaudit.causes.shared.rate_course import known_rate, warmup_of
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.schedule_off_plan import schedule_off_plan

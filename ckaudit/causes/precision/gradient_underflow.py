@@ -6,8 +6,8 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.of_precision import is_single
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.activations import activation_sparsity
 from ckaudit.metrics.gradients import gradient_zero_fraction
 from ckaudit.metrics.optimizer import loss_scale

@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.of_precision import is_scaled, is_single
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import loss_scale
 from ckaudit.metrics.words import element_type

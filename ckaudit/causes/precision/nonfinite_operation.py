@@ -7,7 +7,7 @@ from ckaudit.causes.shared.of_batches import target_tokens
 from ckaudit.causes.shared.of_loss import has_finite_loss_before
 from ckaudit.causes.shared.of_precision import is_scaled
 from ckaudit.causes.shared.places import places_of
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import loss_scale

@@ -6,8 +6,8 @@ from msgspec import UNSET
 
 from ckaudit.causes.cause import Findings, cause, supports
 from ckaudit.causes.shared.places import places_of
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.precision.dtype_changed import dtype_changed
 from ckaudit.rules.resume.seam_jump import seam_jump

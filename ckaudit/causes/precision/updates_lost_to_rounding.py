@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.weights import update_to_weight
 from ckaudit.metrics.words import element_type
 from ckaudit.rules.attention.uniform_heads import uniform_heads

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import batch_repeat_distance
 from ckaudit.rules.data.repeated_batch import repeated_batch
 from ckaudit.rules.loss.overfitting import overfitting

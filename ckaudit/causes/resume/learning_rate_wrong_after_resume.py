@@ -7,8 +7,8 @@ import numpy as np
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.optimization.learning_rate_too_high import FOLLOWS
 from ckaudit.causes.shared.rate_course import Seam, changes_at_seams, known_rate
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
 from ckaudit.rules.loss.loss_spike import loss_spike

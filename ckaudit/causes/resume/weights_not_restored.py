@@ -6,8 +6,8 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.rate_course import changes_at_seams, known_rate
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.around_seams import loss_after_resume
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import weight_norm

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 
-from ckaudit.contract.report import Finding
+from ckaudit.contract.schema.report import Finding
 
 
 def places_of(findings: Iterable[Finding]) -> set[str]:

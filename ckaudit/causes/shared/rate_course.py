@@ -3,7 +3,7 @@
 import numpy as np
 from msgspec import UNSET, Struct
 
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.run.planned_rate import planned_rate
 from ckaudit.run.resumes import seams
 from ckaudit.run.series import Floats, Series, Steps

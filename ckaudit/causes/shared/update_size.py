@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.pairs import together
 from ckaudit.run.series import Floats, Series, at
 from ckaudit.run.tensors import table_of

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from ckaudit.causes.shared.places import places_of
-from ckaudit.contract.report import Diagnosis, Finding
+from ckaudit.contract.schema.report import Diagnosis, Finding
 
 TRAINING = ("train_loss_raw", "train_loss_ema")
 HELD_OUT = ("val_loss", "slice_val_loss", "microbench_score")

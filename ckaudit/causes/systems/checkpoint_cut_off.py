@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.contract.violations import BAD_COMPRESSION, EMPTY, TRUNCATED
 from ckaudit.metrics.observability import checkpoint_written
 from ckaudit.rules.files.broken_checkpoint import broken_checkpoint

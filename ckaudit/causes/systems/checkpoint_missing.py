@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.contract.violations import TRUNCATED
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.rules.files.missing_checkpoint import missing_checkpoint

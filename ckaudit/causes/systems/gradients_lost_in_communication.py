@@ -6,8 +6,8 @@ import numpy as np
 from msgspec import UNSET
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_zero_fraction
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
 from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient

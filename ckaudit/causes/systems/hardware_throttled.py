@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.hardware import comm_time_frac, dataloader_stall_frac
 from ckaudit.metrics.overhead import recording_share
 from ckaudit.metrics.progress import tokens_per_update

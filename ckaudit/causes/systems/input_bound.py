@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.hardware import comm_time_frac, compute_time_frac, dataloader_stall_frac
 from ckaudit.rules.systems.low_utilization import low_utilization
 from ckaudit.rules.systems.slow_input import slow_input

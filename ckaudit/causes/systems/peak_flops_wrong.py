@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.speed import mfu
 from ckaudit.rules.precision.impossible_value import impossible_value
 from ckaudit.rules.systems.low_utilization import low_utilization

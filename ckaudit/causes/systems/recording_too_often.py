@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.overhead import recording_share
 from ckaudit.rules.files.heavy_checkpoints import heavy_checkpoints
 from ckaudit.rules.files.recording_overhead import recording_overhead

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.words import replica_agreement
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
 from ckaudit.rules.loss.loss_rises import loss_rises

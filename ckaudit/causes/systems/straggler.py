@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.ranks import behind_others, rank_step_time, slowest, straggler_ratio
 from ckaudit.rules.systems.communication_rising import communication_rising
 from ckaudit.rules.systems.low_utilization import low_utilization

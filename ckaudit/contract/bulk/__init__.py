@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET, Struct, field
 
-from ckaudit.contract.analysis import VERSION
 from ckaudit.contract.bulk.column_store import Bools, FileBlock, Floats, Grids, Known, known_of, pack_grids, write
 from ckaudit.contract.bulk.specialized_decoder import ENTRIES, Cut, Place, Tailor, measure
 from ckaudit.contract.bulk.vectorized_checks import PROOFS, provable
 from ckaudit.contract.check import Checked, check_checkpoint, colons_elsewhere, forgiven
 from ckaudit.contract.checks import MeaningCheck, Subject, checks, recorded_members
 from ckaudit.contract.checks.grids import FIELD, FIELDS
-from ckaudit.contract.decode import Decoded
-from ckaudit.contract.json_locations import escape, with_lines
-from ckaudit.contract.report import Finding
+from ckaudit.contract.io.decode import Decoded
+from ckaudit.contract.io.json_locations import escape, with_lines
+from ckaudit.contract.schema.analysis import VERSION
+from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.unknown_fields import Unknown, unknown_findings
 from ckaudit.contract.violations import BARE_NAN, UNKNOWN_FIELD
 

@@ -19,7 +19,7 @@ from ckaudit.contract.checks.histograms import SECTIONS as COUNTED
 from ckaudit.contract.checks.histograms import totals
 from ckaudit.contract.checks.norms import NORMS, numels
 from ckaudit.contract.checks.tensors import LARGEST
-from ckaudit.contract.columns import Column, SectionColumns
+from ckaudit.contract.io.columns import Column, SectionColumns
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, defstruct, json
 from msgspec.structs import astuple
 
-from ckaudit.contract.analysis import Checkpoint
-from ckaudit.contract.columns import Column, SectionColumns, colons_in, keys_inside
-from ckaudit.contract.decode import quote_everywhere
-from ckaudit.contract.model_sections import ActivationStats, AttentionStats
-from ckaudit.contract.tensors import BinRange, DeltaStats, GradientStats, WeightStats
+from ckaudit.contract.io.columns import Column, SectionColumns, colons_in, keys_inside
+from ckaudit.contract.io.decode import quote_everywhere
+from ckaudit.contract.schema.analysis import Checkpoint
+from ckaudit.contract.schema.model_sections import ActivationStats, AttentionStats
+from ckaudit.contract.schema.tensors import BinRange, DeltaStats, GradientStats, WeightStats
 
 ENTRIES: dict[str, type[Struct]] = {
     "weights": WeightStats,

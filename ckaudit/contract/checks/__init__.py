@@ -12,10 +12,10 @@ from msgspec import UNSET, Struct
 from msgspec.structs import astuple
 
 from ckaudit.catalogue import import_all
-from ckaudit.contract.analysis import Checkpoint
-from ckaudit.contract.columns import EMPTY, SectionColumns
-from ckaudit.contract.json_locations import pointer_of
-from ckaudit.contract.report import Finding
+from ckaudit.contract.io.columns import EMPTY, SectionColumns
+from ckaudit.contract.io.json_locations import pointer_of
+from ckaudit.contract.schema.analysis import Checkpoint
+from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.violations import Kind
 
 Place = tuple[str | int, ...]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from ckaudit.contract import contradictions as kinds
 from ckaudit.contract.checks import Subject, check
-from ckaudit.contract.report import Finding
+from ckaudit.contract.schema.report import Finding
 
 
 @check(

@@ -9,8 +9,8 @@ from msgspec import UNSET
 
 from ckaudit.contract import contradictions as kinds
 from ckaudit.contract.checks import Subject, check
-from ckaudit.contract.model_sections import AttentionStats
-from ckaudit.contract.report import Finding
+from ckaudit.contract.schema.model_sections import AttentionStats
+from ckaudit.contract.schema.report import Finding
 
 ARRAYS = (
     "entropy_per_head",

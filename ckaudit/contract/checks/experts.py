@@ -5,8 +5,8 @@ from typing import Any
 
 from ckaudit.contract import contradictions as kinds
 from ckaudit.contract.checks import Subject, check
-from ckaudit.contract.model_sections import MoeStats
-from ckaudit.contract.report import Finding
+from ckaudit.contract.schema.model_sections import MoeStats
+from ckaudit.contract.schema.report import Finding
 
 
 @check(kinds.MOE_COUNTS, reads=("moe.*.counts", "moe.*.routed", "moe.*.dropped"))

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from msgspec import UNSET
 
 from ckaudit.contract import contradictions as kinds
-from ckaudit.contract.analysis import PLANNED
 from ckaudit.contract.checks import Place, Subject, check
-from ckaudit.contract.files import CHECKPOINT_NAME
-from ckaudit.contract.report import Finding
+from ckaudit.contract.io.files import CHECKPOINT_NAME
+from ckaudit.contract.schema.analysis import PLANNED
+from ckaudit.contract.schema.report import Finding
 
 _FOLDERS = re.compile(r".*[/\\]", re.DOTALL)
 

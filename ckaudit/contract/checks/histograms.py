@@ -10,9 +10,9 @@ from msgspec import UNSET, UnsetType
 from ckaudit.contract import contradictions as kinds
 from ckaudit.contract.checks import Subject, check
 from ckaudit.contract.checks.norms import numels
-from ckaudit.contract.columns import Column, SectionColumns
-from ckaudit.contract.report import Finding
-from ckaudit.contract.tensors import BinRange, Histogram
+from ckaudit.contract.io.columns import Column, SectionColumns
+from ckaudit.contract.schema.report import Finding
+from ckaudit.contract.schema.tensors import BinRange, Histogram
 
 SECTIONS = ("weights", "gradients", "activations")
 

@@ -7,8 +7,8 @@ from msgspec import UNSET
 
 from ckaudit.contract import contradictions as kinds
 from ckaudit.contract.checks import Place, Subject, check
-from ckaudit.contract.fields import fields
-from ckaudit.contract.report import Finding
+from ckaudit.contract.schema.fields import fields
+from ckaudit.contract.schema.report import Finding
 
 _HASH = re.compile(r"[A-Za-z0-9_-]+:[0-9A-Fa-f]+")
 

@@ -7,7 +7,7 @@ from msgspec import UNSET
 
 from ckaudit.contract import contradictions as kinds
 from ckaudit.contract.checks import Subject, check
-from ckaudit.contract.report import Finding
+from ckaudit.contract.schema.report import Finding
 
 NORMS = {"weights": "frobenius_norm", "gradients": "norm"}
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from ckaudit.contract import contradictions as kinds
 from ckaudit.contract.checks import Place, Subject, check
-from ckaudit.contract.report import Finding
+from ckaudit.contract.schema.report import Finding
 
 
 @check(kinds.PERPLEXITY_AND_LOSS, kinds.PERPLEXITY_BELOW_ONE, reads=("scalars",))

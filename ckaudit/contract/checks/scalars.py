@@ -8,7 +8,7 @@ from msgspec import UNSET
 from ckaudit.contract import contradictions as kinds
 from ckaudit.contract.checks import Subject, check
 from ckaudit.contract.checks.optimizer import root_sum_square
-from ckaudit.contract.report import Finding
+from ckaudit.contract.schema.report import Finding
 
 PERCENTS = (
     "activation_outlier_rate",

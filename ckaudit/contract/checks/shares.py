@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from ckaudit.contract import contradictions as kinds
 from ckaudit.contract.checks import Place, Subject, check
-from ckaudit.contract.columns import SectionColumns
-from ckaudit.contract.report import Finding
+from ckaudit.contract.io.columns import SectionColumns
+from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.violations import Kind
 
 TABLE_SHARES = {"gradients": ("zero_fraction",), "activations": ("sparsity", "outlier_rate")}

@@ -1,6 +1,6 @@
 """What an audit finds in one run and not in the other."""
 
-from ckaudit.contract.diff import Word
+from ckaudit.contract.schema.diff import Word
 from ckaudit.diff.findings_diff import GRAVE, gained_and_lost
 from ckaudit.diff.questions.question import PairAnswer, question
 from ckaudit.diff.run_pair import Both

@@ -8,8 +8,8 @@ from typing import Literal
 from msgspec import Struct
 
 from ckaudit.catalogue import Catalogue
-from ckaudit.contract.diff import Answer, Unlike, Word
-from ckaudit.contract.numbers import Number, to_word
+from ckaudit.contract.schema.diff import Answer, Unlike, Word
+from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.diff.run_pair import Both
 
 Weighs = Literal["loss", "stability", "health", "cost"]

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ckaudit.contract.decode import decode
-from ckaudit.contract.manifest import Manifest, Session, TensorFacts
+from ckaudit.contract.io.decode import decode
+from ckaudit.contract.schema.manifest import Manifest, Session, TensorFacts
 from ckaudit.importers.ckernel.parts import Object
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.tables.merge import Entry, merge

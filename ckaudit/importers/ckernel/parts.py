@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ckaudit.contract.numbers import to_word
+from ckaudit.contract.schema.numbers import to_word
 from ckaudit.importers.tables.parse_number import number, step_number
 
 Object = Mapping[str, Any]

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from ckaudit.contract.decode import decode
-from ckaudit.contract.files import CHECKPOINT_NAME
-from ckaudit.contract.folder import list_folder
+from ckaudit.contract.io.decode import decode
+from ckaudit.contract.io.files import CHECKPOINT_NAME
+from ckaudit.contract.io.folder import list_folder
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers.ckernel.ledger import LEDGER, manifest_of, read_ledger, stages_of
 from ckaudit.importers.ckernel.parts import (
@@ -249,7 +249,7 @@ def _documents(
     parts: Parts, rows: list[Object], span: int, layers: Layers, empty: Placeholders, *, alone: bool
 ) -> tuple[list[Document], list[str]]:
     """Return checkpoints with gradients, parity and whatever the viewer merged, in the order of steps."""
-    from ckaudit.contract.analysis import VERSION, Checkpoint
+    from ckaudit.contract.schema.analysis import VERSION, Checkpoint
 
     found: dict[int, dict[str, Any]] = {}
     broken = 0

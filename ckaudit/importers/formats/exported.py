@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ckaudit.contract.export_marker import FIRST, MARK, WORDS
-from ckaudit.contract.fast_jsonl import LineTable
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.io.export_marker import FIRST, MARK, WORDS
+from ckaudit.contract.io.fast_jsonl import LineTable
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.source import Source

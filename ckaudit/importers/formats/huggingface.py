@@ -15,9 +15,9 @@ from typing import Any
 
 from msgspec import UNSET
 
-from ckaudit.contract.fast_jsonl import LineTable
-from ckaudit.contract.folder import shown_name
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.io.fast_jsonl import LineTable
+from ckaudit.contract.io.folder import shown_name
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.loss_kinds import loss_kind_of_names

@@ -11,7 +11,7 @@ another run, one that goes back to anywhere else a resume.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.source import Source
 from ckaudit.importers.text.assemble_runs import TextRun

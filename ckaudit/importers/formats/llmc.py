@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.numbers import Numbers, nothing

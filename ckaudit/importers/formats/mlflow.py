@@ -11,7 +11,7 @@ from itertools import accumulate
 
 from msgspec import Struct
 
-from ckaudit.contract.manifest import Manifest, Session
+from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.parse_number import number, step_number

@@ -11,7 +11,7 @@ from math import inf, nan
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from ckaudit.contract.manifest import Manifest, Session
+from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.source import Source
 from ckaudit.importers.trackers.mlflow_runs import ENDED, described, named

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from ckaudit.contract.manifest import Session
+from ckaudit.contract.schema.manifest import Session
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.source import Source

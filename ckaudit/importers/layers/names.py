@@ -11,8 +11,8 @@ from math import sqrt
 
 from msgspec import UNSET, Struct
 
-from ckaudit.contract.manifest import TensorFacts
-from ckaudit.contract.tensor_names import kind_by_name
+from ckaudit.contract.schema.manifest import TensorFacts
+from ckaudit.contract.schema.tensor_names import kind_by_name
 
 GRADIENTS, WEIGHTS, DELTAS, ACTIVATIONS = "gradients", "weights", "weight_deltas", "activations"
 ATTENTION, MOE = "attention", "moe"

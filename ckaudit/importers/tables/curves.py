@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import UNSET, Struct, field
 from numpy.typing import NDArray
 
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.layers.to_checkpoints import Layers

@@ -7,7 +7,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from ckaudit.contract.fast_jsonl import LineTable
+from ckaudit.contract.io.fast_jsonl import LineTable
 from ckaudit.importers.imported import Row, rows_of
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, nothing, numbers
 

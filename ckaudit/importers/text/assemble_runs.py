@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ckaudit.contract.fast_jsonl import LineTable
+from ckaudit.contract.io.fast_jsonl import LineTable
 from ckaudit.importers.tables.numbers import Numbers, nothing
 from ckaudit.importers.text.line_patterns import NO_RANK, Ints
 from ckaudit.importers.text.line_reader import StepLines

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 from msgspec import UNSET, Struct, field
 
-from ckaudit.contract.manifest import Manifest, Session
+from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.loss_kinds import loss_kind_of_names

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from ckaudit.contract.fast_jsonl import LineTable
+from ckaudit.contract.io.fast_jsonl import LineTable
 from ckaudit.importers.tables.merge import Merged
 from ckaudit.importers.tables.parse_number import MAX_STEP
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.names import writable
 from ckaudit.importers.tables.parse_number import number, step_number
 

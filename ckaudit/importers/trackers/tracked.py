@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.layers.to_checkpoints import Layers

@@ -79,7 +79,7 @@ class RecordingEveryStep(Change):
 
     def facts(self, facts: dict[str, Any]) -> dict[str, Any]:
         """Ask for a checkpoint all the time."""
-        from ckaudit.contract.manifest import Cadence
+        from ckaudit.contract.schema.manifest import Cadence
 
         cadence = [Cadence(until=None, every=int(self.strength))]
         return facts | {"cadence": cadence, "spectral_norms": ["*"], "exact": True, "budget_kb": None}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ckaudit.contract.files import SCALARS_NAME, read_bytes
+from ckaudit.contract.io.files import SCALARS_NAME, read_bytes
 
 NAMES = {
     "train_loss_raw": "loss",

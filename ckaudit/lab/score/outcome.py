@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
-from ckaudit.contract.report import SEVERITIES, Severity
+from ckaudit.contract.schema.report import SEVERITIES, Severity
 from ckaudit.lab.score.verdict import Seen, Verdict
 from ckaudit.lab.specs import Fault
 

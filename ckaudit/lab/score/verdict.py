@@ -5,8 +5,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ckaudit.contract.files import CHECKPOINT_NAME
-from ckaudit.contract.report import Diagnosis, Finding, Report, Severity
+from ckaudit.contract.io.files import CHECKPOINT_NAME
+from ckaudit.contract.schema.report import Diagnosis, Finding, Report, Severity
 from ckaudit.errors import CkauditError
 from ckaudit.lab.labels import SYMPTOMS
 from ckaudit.lab.peers.log import write_table

@@ -1,6 +1,6 @@
 """The tab on attention: what the heads do."""
 
-from ckaudit.audit.applicability import why_not_metric
+from ckaudit.audit.coverage.applicability import why_not_metric
 from ckaudit.panels.limits import threshold
 from ckaudit.panels.pictures import attention_grids, of_heads, redundancy, why_none
 from ckaudit.panels.tab import tab

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ckaudit.contract.panels import Chart, Matrix, Trace
+from ckaudit.contract.schema.panels import Chart, Matrix, Trace
 from ckaudit.metrics.activations import activation_mean, activation_std
 from ckaudit.panels.context import Scene
 from ckaudit.panels.limits import threshold

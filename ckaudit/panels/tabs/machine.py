@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ckaudit.contract.panels import Chart, Trace
+from ckaudit.contract.schema.panels import Chart, Trace
 from ckaudit.metrics import metrics
 from ckaudit.panels.context import Scene
 from ckaudit.panels.limits import threshold

@@ -1,8 +1,8 @@
 """The tab on another run: what changed against it."""
 
-from ckaudit.contract.diff import Departure, Drift, Pair
-from ckaudit.contract.diff import Word as DiffWord
-from ckaudit.contract.panels import Answered, Chart, Trace
+from ckaudit.contract.schema.diff import Departure, Drift, Pair
+from ckaudit.contract.schema.diff import Word as DiffWord
+from ckaudit.contract.schema.panels import Answered, Chart, Trace
 from ckaudit.panels.tab import tab
 from ckaudit.panels.tab_builder import Board
 from ckaudit.panels.values import short

@@ -3,7 +3,7 @@
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.contract.panels import Chart, Trace
+from ckaudit.contract.schema.panels import Chart, Trace
 from ckaudit.panels.context import Scene
 from ckaudit.panels.draw import curves
 from ckaudit.panels.limits import baselines, threshold

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from ckaudit.contract.missing_summary import most_missed
-from ckaudit.contract.panels import Answered, Chart, Trace
+from ckaudit.contract.schema.panels import Answered, Chart, Trace
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import categories
 from ckaudit.panels.missing import why_missing

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from ckaudit.contract.manifest import AttentionDirection
-from ckaudit.contract.tensor_names import CROSS, direction_by_name
+from ckaudit.contract.schema.manifest import AttentionDirection
+from ckaudit.contract.schema.tensor_names import CROSS, direction_by_name
 from ckaudit.recorder.hooks.sdpa_sample import sampled
 from ckaudit.recorder.stats.arrays import Array, to_numpy
 

@@ -7,8 +7,8 @@ import torch
 from msgspec import UNSET
 from torch import Tensor
 
-from ckaudit.contract.analysis import Checkpoint
-from ckaudit.contract.run_sections import RankFacts
+from ckaudit.contract.schema.analysis import Checkpoint
+from ckaudit.contract.schema.run_sections import RankFacts
 from ckaudit.recorder.loop.step_clock import StepClock
 from ckaudit.recorder.stats.arrays import Array, bytes_hash, is_sharded, local
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ckaudit import __version__
-from ckaudit.contract.artifact_hash import artifact_hash, text_hash
+from ckaudit.contract.io.artifact_hash import artifact_hash, text_hash
 from ckaudit.recorder.guard import Guard
 
 SOURCES = ("tokenizer", "eval_artifacts")  # keywords that stand for a fact, and are none themselves

@@ -6,11 +6,11 @@ from pathlib import Path
 from time import perf_counter, time
 from typing import Any
 
-from ckaudit.contract.analysis import Checkpoint
-from ckaudit.contract.encode import encode
-from ckaudit.contract.files import MANIFEST_NAME, checkpoint_file_name
-from ckaudit.contract.manifest import AttentionDirection, Manifest, TensorFacts
-from ckaudit.contract.write import remove_stale, write_atomic
+from ckaudit.contract.io.encode import encode
+from ckaudit.contract.io.files import MANIFEST_NAME, checkpoint_file_name
+from ckaudit.contract.io.write import remove_stale, write_atomic
+from ckaudit.contract.schema.analysis import Checkpoint
+from ckaudit.contract.schema.manifest import AttentionDirection, Manifest, TensorFacts
 from ckaudit.recorder.data.batch_history import BatchesSeen
 from ckaudit.recorder.files.background_writer import Background
 from ckaudit.recorder.files.manifest import begin, load, save, set_aside

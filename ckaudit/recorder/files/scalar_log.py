@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from ckaudit.contract.numbers import INFINITY, to_word
-from ckaudit.contract.scalars import VERSION
+from ckaudit.contract.schema.numbers import INFINITY, to_word
+from ckaudit.contract.schema.scalars import VERSION
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.stats.arrays import is_sharded, local
 from ckaudit.recorder.stats.float32_rounding import shorten

@@ -10,14 +10,14 @@ from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 
-from ckaudit.contract.analysis import Checkpoint
-from ckaudit.contract.budget import BudgetPlan
-from ckaudit.contract.budget_trim import keep
-from ckaudit.contract.manifest import TensorFacts
-from ckaudit.contract.model_sections import ActivationStats, AttentionStats
-from ckaudit.contract.sizes import SizedPart, tensor_part
-from ckaudit.contract.tensor_names import depth_of, kind_by_name
-from ckaudit.contract.tensors import GradientStats, WeightStats
+from ckaudit.contract.schema.analysis import Checkpoint
+from ckaudit.contract.schema.manifest import TensorFacts
+from ckaudit.contract.schema.model_sections import ActivationStats, AttentionStats
+from ckaudit.contract.schema.tensor_names import depth_of, kind_by_name
+from ckaudit.contract.schema.tensors import GradientStats, WeightStats
+from ckaudit.contract.size.budget import BudgetPlan
+from ckaudit.contract.size.budget_trim import keep
+from ckaudit.contract.size.sizes import SizedPart, tensor_part
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.loop.step_state import StepState, lowest
 from ckaudit.recorder.model.budget_planner import Planner, layer_parts, module_parts

@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
-from ckaudit.contract.tensor_names import ATTENTION
+from ckaudit.contract.schema.tensor_names import ATTENTION
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.hooks.hook import Hook
 from ckaudit.recorder.hooks.sdpa_sample import Call, fused_call, softmax_call

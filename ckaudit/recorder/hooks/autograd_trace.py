@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from ckaudit.contract.manifest import TensorFacts
+from ckaudit.contract.schema.manifest import TensorFacts
 from ckaudit.recorder.hooks.hook import Hook
 
 # What only hands a weight on: views, and the casts of mixed precision.

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from msgspec import UNSET
 
-from ckaudit.contract.analysis import Checkpoint, Trigger
-from ckaudit.contract.run_sections import History
-from ckaudit.contract.tensors import DeltaStats
+from ckaudit.contract.schema.analysis import Checkpoint, Trigger
+from ckaudit.contract.schema.run_sections import History
+from ckaudit.contract.schema.tensors import DeltaStats
 from ckaudit.recorder.loop.flight_recorder import BlackBox, HistoryStep
 from ckaudit.recorder.loop.step_state import StepState
 from ckaudit.recorder.loop.triggers import Events, Limits, Patience

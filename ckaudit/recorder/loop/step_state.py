@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct, field
 
-from ckaudit.contract.analysis import Checkpoint, GradientsSource, Trigger
-from ckaudit.contract.numbers import Number, to_word
-from ckaudit.contract.tensors import DeltaStats, GradientStats
+from ckaudit.contract.schema.analysis import Checkpoint, GradientsSource, Trigger
+from ckaudit.contract.schema.numbers import Number, to_word
+from ckaudit.contract.schema.tensors import DeltaStats, GradientStats
 from ckaudit.recorder.loop.flight_recorder import HistoryStep
 from ckaudit.recorder.stats.arrays import Array
 from ckaudit.recorder.stats.float32_rounding import in_seven, shorten

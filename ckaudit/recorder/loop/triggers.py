@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from ckaudit.contract.analysis import Trigger
-from ckaudit.contract.manifest import Triggers
+from ckaudit.contract.schema.analysis import Trigger
+from ckaudit.contract.schema.manifest import Triggers
 
 
 class Limits(Struct, frozen=True, kw_only=True):

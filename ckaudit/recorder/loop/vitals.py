@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ckaudit.contract.tensor_names import depth_of
+from ckaudit.contract.schema.tensor_names import depth_of
 from ckaudit.recorder.hooks.sdpa_sample import Call, sampled, take
 from ckaudit.recorder.loop.step_state import lowest
 from ckaudit.recorder.stats.activation_stats import dead_units

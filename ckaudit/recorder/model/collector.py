@@ -9,14 +9,14 @@ from msgspec import UNSET
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ckaudit.contract.analysis import Checkpoint, GradientsSource
-from ckaudit.contract.budget import BudgetPlan
-from ckaudit.contract.budget_trim import keep
-from ckaudit.contract.numbers import Number, to_word
-from ckaudit.contract.run_sections import OptimizerState
-from ckaudit.contract.sizes import tensor_part
-from ckaudit.contract.tensor_names import depth_of
-from ckaudit.contract.tensors import GradientStats, WeightStats
+from ckaudit.contract.schema.analysis import Checkpoint, GradientsSource
+from ckaudit.contract.schema.numbers import Number, to_word
+from ckaudit.contract.schema.run_sections import OptimizerState
+from ckaudit.contract.schema.tensor_names import depth_of
+from ckaudit.contract.schema.tensors import GradientStats, WeightStats
+from ckaudit.contract.size.budget import BudgetPlan
+from ckaudit.contract.size.budget_trim import keep
+from ckaudit.contract.size.sizes import tensor_part
 from ckaudit.recorder.distributed.sharded_access import ShardedTensors
 from ckaudit.recorder.distributed.shards import Shards
 from ckaudit.recorder.distributed.tensor_access import LocalTensors, TensorAccess

@@ -9,8 +9,8 @@ from msgspec import UNSET
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from ckaudit.contract.manifest import TensorFacts, TensorKind
-from ckaudit.contract.tensor_names import block_of, depth_of, kind_by_name, no_gradient_by_name
+from ckaudit.contract.schema.manifest import TensorFacts, TensorKind
+from ckaudit.contract.schema.tensor_names import block_of, depth_of, kind_by_name, no_gradient_by_name
 from ckaudit.recorder.guard import logger
 from ckaudit.recorder.hooks.autograd_trace import PathTrace
 from ckaudit.recorder.hooks.hook import Hook

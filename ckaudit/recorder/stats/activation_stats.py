@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import UNSET, Struct
 
-from ckaudit.contract.model_sections import ActivationStats
-from ckaudit.contract.numbers import Number
-from ckaudit.contract.tensors import Histogram
+from ckaudit.contract.schema.model_sections import ActivationStats
+from ckaudit.contract.schema.numbers import Number
+from ckaudit.contract.schema.tensors import Histogram
 from ckaudit.recorder.stats.arrays import (
     Array,
     dense_at_hand,

@@ -5,7 +5,7 @@ from struct import Struct
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ckaudit.contract.numbers import Number, to_word
+from ckaudit.contract.schema.numbers import Number, to_word
 
 DIGITS = np.array([[7], [8], [9]])  # nine name every float32; few statistics need less than seven
 FLOAT32 = Struct("f")

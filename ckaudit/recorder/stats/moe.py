@@ -8,8 +8,8 @@ import torch
 from msgspec import UNSET, Struct
 from torch import Tensor, nn
 
-from ckaudit.contract.encode import significant
-from ckaudit.contract.model_sections import MoeStats
+from ckaudit.contract.io.encode import significant
+from ckaudit.contract.schema.model_sections import MoeStats
 from ckaudit.recorder.stats.float32_rounding import shortest
 
 CHOICES = ("top_k", "num_experts_per_tok", "experts_per_token")

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from ckaudit.audit.autopsy.result import Autopsy, Track
-from ckaudit.contract.numbers import Number
+from ckaudit.contract.schema.numbers import Number
 from ckaudit.reports.autopsy.sentences import NAMES, afterwards, box_of, earlier, finding, lines_of, others, standing, title
 from ckaudit.reports.terminal.paragraph import fit, pad, paragraph
 from ckaudit.reports.terminal.pictures import sparkline, starts

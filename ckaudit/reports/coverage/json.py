@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from ckaudit.audit.coverage_table import Coverage
+from ckaudit.audit.coverage.table import Coverage
 from ckaudit.metrics.catalogue import RANKS, Importance
 from ckaudit.reports.json import dumps, with_head
 from ckaudit.reports.view import View

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from ckaudit.audit.coverage_table import Coverage, Row
-from ckaudit.audit.remedies import Remedy
+from ckaudit.audit.coverage.remedies import Remedy
+from ckaudit.audit.coverage.table import Coverage, Row
 from ckaudit.metrics.catalogue import RANKS
 from ckaudit.reports.coverage.sentences import (
     headline,

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from ckaudit.contract.diff import Comparison, Pair
-from ckaudit.contract.numbers import Number
-from ckaudit.contract.report import Finding
+from ckaudit.contract.schema.diff import Comparison, Pair
+from ckaudit.contract.schema.numbers import Number
+from ckaudit.contract.schema.report import Finding
 from ckaudit.reports import words
 from ckaudit.reports.diff import sentences as say
 from ckaudit.reports.diff.table import GATE_LEGEND, LEGEND, rows_of

@@ -3,8 +3,8 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
-from ckaudit.contract.diff import Answer, Curve, Departure, Pair, Unlike, Word
-from ckaudit.contract.report import Finding
+from ckaudit.contract.schema.diff import Answer, Curve, Departure, Pair, Unlike, Word
+from ckaudit.contract.schema.report import Finding
 from ckaudit.reports import words
 from ckaudit.reports.diff import sentences as say
 from ckaudit.reports.diff.sentences import unit

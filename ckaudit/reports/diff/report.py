@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from ckaudit.contract.diff import Answer, Comparison, Departure, Pair
-from ckaudit.contract.report import SEVERITIES, VERSION, Check, Finding, Report, Severity, worst
+from ckaudit.contract.schema.diff import Answer, Comparison, Departure, Pair
+from ckaudit.contract.schema.report import SEVERITIES, VERSION, Check, Finding, Report, Severity, worst
 from ckaudit.contract.violations import Kind
 from ckaudit.diff.catalogue import PARTING, UNLIKE, kind_of
 from ckaudit.reports.diff import sentences as say

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from ckaudit.contract.diff import Answer, Comparison, Departure, Drift, Pair, Unlike, Word
-from ckaudit.contract.numbers import Number
+from ckaudit.contract.schema.diff import Answer, Comparison, Departure, Drift, Pair, Unlike, Word
+from ckaudit.contract.schema.numbers import Number
 from ckaudit.diff.combine import GRAVEST
 from ckaudit.reports.words import number
 

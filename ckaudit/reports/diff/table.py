@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Sequence
 
-from ckaudit.contract.diff import Answer, Comparison, Word
-from ckaudit.contract.numbers import Number
+from ckaudit.contract.schema.diff import Answer, Comparison, Word
+from ckaudit.contract.schema.numbers import Number
 from ckaudit.reports.diff import sentences as say
 from ckaudit.reports.terminal.paragraph import columns, pad, paragraph
 from ckaudit.reports.terminal.style import paint, shown

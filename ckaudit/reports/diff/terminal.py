@@ -1,6 +1,6 @@
 """A comparison on a screen: first the verdict, then what it rests on; more than two subjects share one table."""
 
-from ckaudit.contract.diff import Comparison, Pair
+from ckaudit.contract.schema.diff import Comparison, Pair
 from ckaudit.reports import words
 from ckaudit.reports.diff.paired import COLOURS, sections, told
 from ckaudit.reports.diff.sentences import WORDS, badge, headline, how, labels, verdict

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from ckaudit.contract.numbers import Number
-from ckaudit.contract.report import Chart
+from ckaudit.contract.schema.numbers import Number
+from ckaudit.contract.schema.report import Chart
 from ckaudit.explain.page import Shapes
 from ckaudit.reports.terminal.paragraph import fit, pad
 from ckaudit.reports.terminal.pictures import curve

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from ckaudit.contract.panels import Panels
-from ckaudit.contract.report import Report
+from ckaudit.contract.schema.panels import Panels
+from ckaudit.contract.schema.report import Report
 from ckaudit.panels.decimate import LETTERS, brief, thinned, without
 from ckaudit.reports.html.data import blocks
 from ckaudit.reports.html.figure import figure

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from ckaudit.contract.panels import Chart, Panels
+from ckaudit.contract.schema.panels import Chart, Panels
 from ckaudit.reports.escape import visible
 from ckaudit.reports.html.markup import Markup, join
 

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from ckaudit.contract.numbers import Number
-from ckaudit.contract.panels import Chart, Mark, Trace
+from ckaudit.contract.schema.numbers import Number
+from ckaudit.contract.schema.panels import Chart, Mark, Trace
 from ckaudit.reports.formula import readable
 from ckaudit.reports.html.markup import Markup, join, tag
 from ckaudit.reports.words import number, plural

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
-from ckaudit.contract.interview import Answer
-from ckaudit.contract.panels import Link, Panels, Tab
-from ckaudit.contract.report import Diagnosis, Evidence, Finding, Report
+from ckaudit.contract.schema.interview import Answer
+from ckaudit.contract.schema.panels import Link, Panels, Tab
+from ckaudit.contract.schema.report import Diagnosis, Evidence, Finding, Report
 from ckaudit.reports import derived
 from ckaudit.reports.html.data import blocks
 from ckaudit.reports.html.figure import figure

@@ -4,8 +4,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ckaudit.audit.measure import Measurement
-from ckaudit.contract.numbers import to_word
+from ckaudit.audit.metrics.measure import Measurement
+from ckaudit.contract.schema.numbers import to_word
 from ckaudit.reports.escape import visible
 from ckaudit.reports.metrics.long import COLUMNS, SeriesPart, pieces
 from ckaudit.run.read import Progress

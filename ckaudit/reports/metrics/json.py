@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 
 from ckaudit import __version__
-from ckaudit.audit.measure import Measured, Measurement
-from ckaudit.contract.metrics import VERSION, Metrics, MetricTable
-from ckaudit.contract.numbers import Number, to_word
+from ckaudit.audit.metrics.measure import Measured, Measurement
+from ckaudit.contract.schema.metrics import VERSION, Metrics, MetricTable
+from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.reports.escape import visible
 from ckaudit.run.read import Progress
 from ckaudit.run.series import Floats, Mask

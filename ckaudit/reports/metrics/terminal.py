@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.audit.measure import Measured, Measurement
-from ckaudit.audit.series_summary import SHAPE, Outline, extreme, labels
-from ckaudit.contract.metrics import Missing
-from ckaudit.contract.numbers import Number, to_word
+from ckaudit.audit.metrics.measure import Measured, Measurement
+from ckaudit.audit.metrics.series_summary import SHAPE, Outline, extreme, labels
+from ckaudit.contract.schema.metrics import Missing
+from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.reports.terminal.abbreviate import abbreviate
 from ckaudit.reports.terminal.maps import heatmap, ranked
 from ckaudit.reports.terminal.paragraph import columns, fit, paragraph

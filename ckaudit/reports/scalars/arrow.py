@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from ckaudit import __version__
-from ckaudit.contract.encode import encode
-from ckaudit.contract.export_marker import MARK, WORDS
+from ckaudit.contract.io.encode import encode
+from ckaudit.contract.io.export_marker import MARK, WORDS
 from ckaudit.run.read import Progress
 from ckaudit.run.session_scalars import Logged
 

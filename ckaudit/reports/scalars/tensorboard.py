@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ckaudit.contract.export_marker import WORDS
-from ckaudit.contract.fast_jsonl import LineTable
+from ckaudit.contract.io.export_marker import WORDS
+from ckaudit.contract.io.fast_jsonl import LineTable
 from ckaudit.run.read import Progress
 from ckaudit.run.session_scalars import Logged
 

@@ -1,6 +1,6 @@
 """The report on a screen: `validate` as a list of places, everything else as a diagnosis with pictures."""
 
-from ckaudit.contract.report import Report
+from ckaudit.contract.schema.report import Report
 from ckaudit.reports.view import PLAIN, View
 
 

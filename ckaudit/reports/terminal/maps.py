@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ckaudit.contract.numbers import Number
+from ckaudit.contract.schema.numbers import Number
 from ckaudit.reports.terminal.abbreviate import abbreviate
 from ckaudit.reports.terminal.paragraph import columns, fit, pad
 from ckaudit.reports.terminal.pictures import CROSS, LENGTHS, LEVELS, UNKNOWN, finite, starts

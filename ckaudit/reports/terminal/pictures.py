@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from ckaudit.contract.numbers import Number
-from ckaudit.contract.report import Chart, Point
+from ckaudit.contract.schema.numbers import Number
+from ckaudit.contract.schema.report import Chart, Point
 from ckaudit.reports.terminal.paragraph import fit
 from ckaudit.reports.words import number, plural
 

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Mapping
 from typing import TextIO
 
-from ckaudit.contract.report import Report
+from ckaudit.contract.schema.report import Report
 from ckaudit.reports.escape import visible
 from ckaudit.reports.view import View
 from ckaudit.reports.words import is_limited

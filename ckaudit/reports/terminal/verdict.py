@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from ckaudit.contract.missing_summary import most_missed
-from ckaudit.contract.report import Chart, Check, Diagnosis, Evidence, Finding, Report, ResumeCheckpoint
+from ckaudit.contract.schema.report import Chart, Check, Diagnosis, Evidence, Finding, Report, ResumeCheckpoint
 from ckaudit.reports import accepted, derived, words
 from ckaudit.reports.terminal.interview import interview
 from ckaudit.reports.terminal.paragraph import columns, fit, pad, paragraph

@@ -6,7 +6,7 @@ Nothing is aligned in columns, so rich is not loaded: this is the report that ru
 from collections import Counter
 from collections.abc import Iterator
 
-from ckaudit.contract.report import Finding, Report
+from ckaudit.contract.schema.report import Finding, Report
 from ckaudit.reports import accepted, words
 from ckaudit.reports.terminal.paragraph import columns, paragraph
 from ckaudit.reports.terminal.style import badge, paint, shown

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from ckaudit.contract.report import SEVERITIES
-from ckaudit.contract.watch import Gauge, Snapshot, WatchEvent
+from ckaudit.contract.schema.report import SEVERITIES
+from ckaudit.contract.schema.watch import Gauge, Snapshot, WatchEvent
 from ckaudit.reports.terminal.abbreviate import abbreviate
 from ckaudit.reports.terminal.paragraph import columns, pad, paragraph
 from ckaudit.reports.terminal.pictures import sparkline

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.contract.report import Severity
+from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.activations import activation_max_abs, activation_saturation
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
 from ckaudit.run.medians import median

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.contract.report import Severity
+from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.attention import attention_entropy_left, attn_entropy, max_attn_logit, normalized_attention_entropy
 from ckaudit.metrics.loss import initial_loss_excess, learnt_since, train_loss_raw
 from ckaudit.metrics.medians import row_medians

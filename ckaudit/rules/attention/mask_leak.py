@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.attention import upper_triangle_mass
 from ckaudit.metrics.data import target_shift_match
 from ckaudit.metrics.heads import sampled_upper_mass

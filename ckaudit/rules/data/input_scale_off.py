@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.activations import activation_rms
 from ckaudit.metrics.inputs import input_scale
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.contract.report import Severity
+from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.attention import upper_triangle_mass
 from ckaudit.metrics.data import target_shift_match
 from ckaudit.rules.rule import Hit, Skip, rule

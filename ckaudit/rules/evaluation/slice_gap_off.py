@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Severity
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.slice_gap import tau
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.series import Floats, Series, Steps

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import UNSET
 
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.observability import checkpoint_ok, checkpoint_written
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.series import Series

@@ -7,7 +7,7 @@ import numpy as np
 from msgspec import UNSET
 
 from ckaudit.contract.cadence import next_due, ordinal
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.observability import checkpoint_written
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.series import Series

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.gradients import grad_global_norm, gradient_norm
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.words import element_type

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.estimated_movement import cells_like
 from ckaudit.metrics.gradients import grad_to_weight, gradient_share, top_gradient_share
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.contract.report import Severity
+from ckaudit.contract.schema.report import Severity
 from ckaudit.material.counts import plural
 from ckaudit.metrics.gradients import boxed_gradient_norm, grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw

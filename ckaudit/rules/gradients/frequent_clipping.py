@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.contract.report import Severity
+from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate, share_of_last
 from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
 from ckaudit.run.medians import median

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.progress import tokens_per_update
 from ckaudit.metrics.weights import update_to_weight_global

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.gradients import gradient_norm, gradient_zero_fraction
 from ckaudit.metrics.words import element_type
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import UNSET
 
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Severity
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw
 from ckaudit.metrics.progress import tokens_seen
 from ckaudit.metrics.speed import tokens_per_sec

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Severity
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.attention import upper_triangle_mass
 from ckaudit.metrics.data import target_equals_input
 from ckaudit.metrics.loss import train_loss_raw, val_loss

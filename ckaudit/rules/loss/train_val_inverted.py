@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import UNSET
 
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.trend import theil_sen
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few

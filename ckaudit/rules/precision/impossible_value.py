@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import UNSET
 
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.attention import max_attention, normalized_attention_entropy, upper_triangle_mass
 from ckaudit.metrics.corpus import language_share, pad_fraction, source_mix_share
 from ckaudit.metrics.data import batch_duplicate_share, target_equals_input, target_shift_match

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from ckaudit.contract.report import Severity
+from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.parity import gradient_check_error, parity_loss_diff, parity_param_diff
 from ckaudit.metrics.words import element_type

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.medians import row_medians
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.pairs import together

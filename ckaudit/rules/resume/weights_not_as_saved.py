@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.contract.manifest import Manifest, Session
+from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.metrics.weights import weight_norm
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.resumes import resumed

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.medians import windows
 from ckaudit.metrics.progress import tokens_seen
 from ckaudit.metrics.speed import mfu, step_time, tokens_per_sec

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Severity
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.estimated_movement import cells_like
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.loss import train_loss_raw

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Severity
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.loss import initial_loss_excess
 from ckaudit.metrics.weights import update_norm

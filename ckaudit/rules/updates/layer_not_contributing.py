@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.estimated_movement import cells_like
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.medians import row_medians

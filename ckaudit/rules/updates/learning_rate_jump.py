@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import UNSET
 
-from ckaudit.contract.manifest import Manifest
-from ckaudit.contract.report import Severity
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.planned_rate import planned_range

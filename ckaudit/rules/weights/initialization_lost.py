@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.weights import relative_movement
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.series import Series

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import UNSET
 
-from ckaudit.contract.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.weights import weight_std
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.medians import median

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.report import Evidence
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.run.series import Series
 from ckaudit_guessing.metrics import loss_over_guessing
 from ckaudit_guessing.rules import worse_than_guessing

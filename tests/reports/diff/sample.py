@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
-from ckaudit.contract.diff import VERSION, Answer, Comparison, Curve, Departure, Drift, Gated, Noise, Pair, Unlike
-from ckaudit.contract.report import Finding
+from ckaudit.contract.schema.diff import VERSION, Answer, Comparison, Curve, Departure, Drift, Gated, Noise, Pair, Unlike
+from ckaudit.contract.schema.report import Finding
 from tests.reports.sample import HOSTILE, TOOL
 
 RESIDUALS = Noise(

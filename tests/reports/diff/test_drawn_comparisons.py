@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ckaudit.contract.diff import Comparison
+from ckaudit.contract.schema.diff import Comparison
 from ckaudit.reports import FORMATS, render
 from ckaudit.reports.escape import UNSAFE
 from ckaudit.reports.view import View

@@ -71,7 +71,7 @@ def drawn(page, chart):
 def real():
     """The report of a recorded run with everything in it, beside another."""
     from ckaudit.cli.report import draw, judge
-    from ckaudit.contract.import_options import NOTHING_SAID
+    from ckaudit.contract.schema.import_options import NOTHING_SAID
     from ckaudit.policy.gate import OPEN
 
     path = RUNS / "no_warmup_spike"

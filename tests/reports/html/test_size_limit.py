@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 from numpy.random import default_rng
 
-from ckaudit.contract.grids import encode_grid
-from ckaudit.contract.panels import Chart, Frame, Mark, Matrix, Panels, Ridge, Tab, Trace
+from ckaudit.contract.io.grids import encode_grid
+from ckaudit.contract.schema.panels import Chart, Frame, Mark, Matrix, Panels, Ridge, Tab, Trace
 from ckaudit.panels.decimate import brief, shortened, thinned, without
 from ckaudit.reports.html import fitted, render
 from tests.reports.html.drawn import pictures, told

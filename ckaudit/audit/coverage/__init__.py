@@ -1,0 +1,1 @@
+"""What a run recorded of the catalogue, and which lines would let more be judged."""

@@ -1,0 +1,298 @@
+"""What of the catalogue a run recorded, what it did not, and what that keeps from being judged."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from ckaudit.audit.coverage.applicability import why_not_entry
+from ckaudit.audit.coverage.arguments import ARGUMENTS, given
+from ckaudit.audit.coverage.instrumentation import is_recorded
+from ckaudit.audit.coverage.missing_inputs import Lack, missing_inputs, unusable
+from ckaudit.audit.coverage.remedies import BY_ITSELF, Remedy, remedies
+from ckaudit.audit.coverage.table import Coverage, Row, Waiting, Young
+from ckaudit.audit.coverage.unrecorded import RECORDER, line_instead
+from ckaudit.audit.coverage.writer import source_of, trainer_of
+from ckaudit.audit.judge import judge
+from ckaudit.audit.load_run import is_run_folder, open_run, whole_of
+from ckaudit.audit.metrics.measure import notes_on_files
+from ckaudit.audit.scale_and_stage import scale_of, stage_of
+from ckaudit.causes.shared.links import causes_reading, rules_reading
+from ckaudit.contract.float_overflow import takes_any_numbers
+from ckaudit.contract.missing_summary import needs_of
+from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
+from ckaudit.contract.schema.report import Check
+from ckaudit.metrics import metrics
+from ckaudit.metrics.catalogue import RANKS, Entry, Importance, actions, entries, owner_of
+from ckaudit.rules import rules
+from ckaudit.run.read import Progress
+from ckaudit.run.run import Run
+
+OF_EVENTS = ("batch_repeat_distance", "replay_first_difference")  # nothing is missing where nothing repeated or differed
+
+Needs = Sequence[Sequence[str]]
+
+FACTS = "run.json"
+
+
+def coverage(
+    path: Path,
+    *,
+    scale: str | None = None,
+    stage: str | None = None,
+    choice: Choice = NOTHING_SAID,
+    progress: Progress | None = None,
+) -> Coverage:
+    """Hold the catalogue against the run at `path`.
+
+    Args:
+        path: A run folder, a checkpoint file, or a log that an importer knows.
+        scale: nano, medium or large; default: by `scale_of`.
+        stage: early, steady or late; default: by `stage_of`.
+        choice: What a foreign log does not say itself, such as which of its columns holds the loss.
+        progress: Called with files done and files in all.
+
+    Raises:
+        UnreadableError: Where there is no run.
+    """
+    reads = frozenset[str]().union(*(metric.paths for metric in metrics().values()))
+    run = open_run(path, reads=reads, choice=choice, progress=progress)
+    return coverage_of(run, scale=scale, stage=stage, in_folder=is_run_folder(path), part_of=whole_of(path))
+
+
+@takes_any_numbers
+def coverage_of(
+    run: Run, *, scale: str | None = None, stage: str | None = None, in_folder: bool = True, part_of: str = ""
+) -> Coverage:
+    """Hold the catalogue against a run that is in memory.
+
+    Args:
+        run: The run.
+        scale: As `coverage` takes it.
+        stage: As `coverage` takes it.
+        in_folder: Whether commands can add to it.
+        part_of: The folder of the run where this is one file of it: what is missing may stand in the others.
+    """
+    size, time = scale_of(run), stage_of(run)
+    chosen = {"scale": scale or size.word, "stage": stage or time.word}
+    checks = judge(run, rules().values()).checks
+    rows = [_row(name, entry, run, checks, level_of(entry, **chosen)) for name, entry in entries().items()]
+    rows.sort(key=lambda row: RANKS.index(row.level))
+    stands = is_recorded(run)  # what a recorder of ours did not bring beside an entry, its line does not bring
+    waits = {check.name: needs for check in checks if (needs := needs_of(check))}
+    lacks = [*(_lack(run, row) for row in rows if _is_lacking(row, stands=stands)), *_untold(run, rows, waits)]
+    needed = [need for needs in waits.values() for need in needs]
+    found = () if part_of else ranked(run, remedies(run, lacks, needs=needed, in_folder=in_folder), waits)
+    return Coverage(
+        subject=run.name,
+        part_of=part_of,
+        scale_reason="as asked for" if scale else size.reason,
+        stage_reason="as asked for" if stage else time.reason,
+        step=run.last_step,
+        over=_is_over(run),
+        files=run.files,
+        notes=(*notes_on_files(run), *run.notes),
+        checks=len(checks),
+        waiting=tuple(_waiting(run, check, found) for check in checks if check.reason == "not_recorded"),
+        young=tuple(_young(check) for check in checks if check.reason == "too_few_points"),
+        remedies=found,
+        rows=tuple(rows),
+        **chosen,
+    )
+
+
+def level_of(entry: Entry, *, scale: str, stage: str) -> Importance:
+    """Return how much a run of that scale at that stage needs an entry: the lesser of the two words."""
+    by_scale: Importance = getattr(entry.scale, scale)
+    by_stage: Importance = getattr(entry.stage, stage)
+    return max(by_scale, by_stage, key=RANKS.index)
+
+
+def _row(name: str, entry: Entry, run: Run, checks: Iterable[Check], level: Importance) -> Row:
+    metric = metrics()[name]
+    beside = tuple(each for each in entry.covers if metrics()[each](run))
+    # What records the entry records what it covers, but for what another entry's line brings.
+    brought = [each for each in entry.covers if each not in entry.elsewhere] + _brought_by(name)
+    lacks = tuple(each for each in brought if each not in (*beside, *OF_EVENTS) and _is_unrecorded(each, run))
+    found = bool(metric(run))
+    whole = found and _rests_on_enough(run, name, entry)
+    waited = lacks if whole else (name, *lacks)
+    foreign = {check.code for check in checks if check.reason == "not_applicable"}
+    return Row(
+        name=name,
+        rows=entry.rows,
+        level=level,
+        title=metric.title,
+        recorded=whole,
+        partial=found and not whole,
+        evidence=entry.evidence,
+        inputs=() if whole else missing_inputs(run, name),
+        unusable="" if found else unusable(run, name),
+        beside=beside,
+        lacks=lacks,
+        waiting=tuple(check.name for check in checks if any({*waited} & {*need} for need in needs_of(check))),
+        rules=tuple(f"{rule.code} {rule.name}" for rule in rules_reading(waited) if rule.code not in foreign),
+        causes=tuple(cause.name for cause in causes_reading(waited)),
+        record=entry.record,
+        not_applicable=why_not_entry(run, name),
+    )
+
+
+def _brought_by(name: str) -> list[str]:
+    """Return what the line of an entry records of what others cover."""
+    return [metric for entry in entries().values() for metric, by in entry.elsewhere.items() if by == name]
+
+
+def _is_unrecorded(name: str, run: Run) -> bool:
+    """Return whether a metric has no value because what it is made of is not there."""
+    inputs = metrics()[name].uses
+    return not (metrics()[name](run) or (inputs and all(metrics()[input_](run) for input_ in inputs)))
+
+
+def _is_lacking(row: Row, *, stands: bool) -> bool:
+    """Return whether a line would help: something is missing, or a side of it that a check waits for."""
+    sides = bool(row.rules or row.causes) and not stands
+    return not (row.not_applicable or row.unusable) and (not row.recorded or sides)
+
+
+def _young(check: Check) -> Young:
+    return Young(code=check.code, name=check.name, detail=check.detail or "")
+
+
+def _waiting(run: Run, check: Check, found: Sequence[Remedy]) -> Waiting:
+    needs = needs_of(check)
+    place = next((place for place, each in enumerate(found, start=1) if check.name in each.waiting), None)
+    return Waiting(
+        code=check.code,
+        name=check.name,
+        needs=tuple(dict.fromkeys(name for need in needs for name in need)),
+        detail=check.detail or "",
+        place=place,
+        places=together(run, found, needs) if place is None else (place,),
+    )
+
+
+def _lack(run: Run, row: Row) -> Lack:
+    by = row.inputs[0] if row.inputs else row.name
+    readers = (*row.rules, *row.causes)
+    return Lack(name=row.name, level=row.level, waiting=row.waiting, readers=readers, by=line_instead(run, by) or by)
+
+
+def _untold(run: Run, rows: Iterable[Row], waits: Mapping[str, Needs]) -> Iterator[Lack]:
+    """Yield arguments that checks wait for, of several that would do the first, those of missing numbers, and run.json."""
+    lacking = {row.name for row in rows if not (row.recorded or row.not_applicable)}
+    for name in ARGUMENTS:
+        waiting = [check for check, needs in waits.items() if any(need[0] == name for need in needs)]
+        asked = [each for each in lacking if name in entries()[each].arguments and not given(run, [name])]
+        if waiting or asked:
+            yield Lack(name=name, level="should", waiting=tuple(waiting), readers=(), by=name)
+    silent = [check for check, needs in waits.items() if any(need[0].startswith(FACTS) for need in needs)]
+    if silent and source_of(run).startswith(RECORDER):  # an older one: the present one says it by itself, as it does the weights
+        yield Lack(name=FACTS, level="should", waiting=tuple(silent), readers=(), by="weight_std")
+
+
+def _rests_on_enough(run: Run, name: str, entry: Entry) -> bool:
+    """Return whether one of the numbers is there without which a metric says too little."""
+    others = [metrics()[each] for each in entry.evidence if each != name and each in metrics()]
+    return not entry.evidence or any(map(run.scalar, entry.evidence)) or any(metric(run) for metric in others)
+
+
+def _is_over(run: Run) -> bool:
+    facts = run.manifest
+    if facts is None or run.last_step is None:
+        return False
+    if facts.has_ended:
+        return True
+    return facts.planned_steps is not UNSET and run.last_step >= facts.planned_steps > 0
+
+
+# Which checks lines let judge: what each check waits for, held against what each remedy brings.
+def ranked(run: Run, found: Sequence[Remedy], waits: Mapping[str, Needs]) -> tuple[Remedy, ...]:
+    """Return remedies with the checks that each lets judge, the one that lets most of those left judge first.
+
+    Args:
+        run: The run.
+        found: Remedies, in the order that counts among equals.
+        waits: What each check waits for, by its name.
+    """
+    wanted = {name: _wanted(run, needs) for name, needs in waits.items()}
+    rest, left, order = list(found), dict(wanted), []
+    while rest:
+        freed = [[name for name, needs in left.items() if _all_brought(needs, pieces_of(run, remedy))] for remedy in rest]
+        best = max(range(len(rest)), key=lambda place: (len(freed[place]), -place))
+        order.append(replace(rest.pop(best), waiting=tuple(freed[best])))
+        left = {name: needs for name, needs in left.items() if name not in freed[best]}
+    return _with_others(run, order)
+
+
+def together(run: Run, found: Sequence[Remedy], needs: Needs) -> tuple[int, ...]:
+    """Return the numbers of the remedies that bring all that a check waits for, counted from 1; empty: they do not."""
+    there = [pieces_of(run, remedy) for remedy in found]
+    numbers: set[int] = set()
+    for ways in _wanted(run, needs):
+        places = [_places(way, there) for way in ways]
+        if not (open_ways := [place for place in places if place]):
+            return ()
+        numbers |= min(open_ways, key=len)
+    return tuple(sorted(numbers))
+
+
+def pieces_of(run: Run, remedy: Remedy) -> frozenset[str]:
+    """Return what the lines bring as they stand: entries, arguments, and the facts of the run where they make a recorder."""
+    more = set(chain.from_iterable(extra.names for extra in remedy.extras))
+    way = actions()["recorder"].way(trainer_of(run))
+    spelled = {name: way.spells.get(argument.option, argument.option) for name, argument in ARGUMENTS.items()}
+    arguments = {name for name, option in spelled.items() if f"{option.partition('=')[0]}=" in remedy.code}
+    is_recorder = len(remedy.lines) > 1
+    found = {*way.gives} & {*ARGUMENTS} if is_recorder else set()
+    facts = {FACTS} if is_recorder or remedy.where == BY_ITSELF else set()
+    return frozenset({*remedy.names} - more | arguments | found | facts)
+
+
+def _wanted(run: Run, needs: Needs) -> list[list[frozenset[str]]]:
+    """Return the ways in which each need can be met; one that the run meets already is left out, unless all are."""
+    unmet = [need for need in needs if not any(name in metrics() and metrics()[name](run) for name in need)]
+    return [[_pieces(run, name) for name in need] for need in unmet or needs]
+
+
+def _pieces(run: Run, name: str) -> frozenset[str]:
+    """Return what must be brought for a metric or an argument: its entry, what that is made of, what the Recorder is told."""
+    owner = owner_of(name)
+    if owner is None:
+        return frozenset((FACTS,) if " " in name else (name,))  # a sentence says what of the run is not told
+    arguments = {*entries()[owner].arguments}
+    others = (_pieces(run, beside) for beside in _besides(run, owner))
+    return frozenset({owner, *missing_inputs(run, owner)} | (arguments - given(run, arguments))).union(*others)
+
+
+def _besides(run: Run, name: str) -> list[str]:
+    """Return the entries that a run has not, and without which the line of another brings nothing."""
+    return [each for each in entries()[name].together if not metrics()[each](run)]
+
+
+def _with_others(run: Run, found: Sequence[Remedy]) -> tuple[Remedy, ...]:
+    """Return remedies that say which of the others they take as well."""
+    there = [pieces_of(run, remedy) for remedy in found]
+    told = []
+    for remedy, own in zip(found, there, strict=True):
+        wanted = {name: frozenset().union(*(_pieces(run, beside) for beside in _besides(run, name))) for name in remedy.names}
+        places = {name: sorted(_places(pieces - own, there)) for name, pieces in wanted.items() if pieces - own}
+        said = [f"Together with {_numbers(numbers)}, for {name}." for name, numbers in places.items() if numbers]
+        told.append(replace(remedy, where=" ".join([remedy.where, *said])))
+    return tuple(told)
+
+
+def _numbers(places: Sequence[int]) -> str:
+    return f"number{'s' if len(places) > 1 else ''} {' and '.join(map(str, places))}"
+
+
+def _all_brought(needs: Iterable[Iterable[frozenset[str]]], there: frozenset[str]) -> bool:
+    return all(any(one <= there for one in need) for need in needs)
+
+
+def _places(pieces: Iterable[str], there: Sequence[frozenset[str]]) -> set[int]:
+    """Return the numbers of the first remedies that bring each piece; empty where one is brought by none."""
+    found = {next((place for place, each in enumerate(there, start=1) if piece in each), 0) for piece in pieces}
+    return set() if 0 in found else found

@@ -1,0 +1,1 @@
+"""Metrics and scalars of whatever the user named, as tables."""

@@ -1,0 +1,213 @@
+"""`metrics` from end to end: a source is opened, what was asked for is computed, and becomes a table of series."""
+
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ckaudit.audit.load_run import open_run
+from ckaudit.audit.report import at_step
+from ckaudit.contract.float_overflow import takes_any_numbers
+from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
+from ckaudit.contract.schema.metrics import Missing
+from ckaudit.errors import UsageError
+from ckaudit.metrics import Metric, metrics
+from ckaudit.metrics.metric import Worst
+from ckaudit.plugins import broken
+from ckaudit.run.read import Progress
+from ckaudit.run.run import Run
+from ckaudit.run.series import Series
+
+Reason = Literal["not_recorded", "not_in_these_steps", "broke"]
+
+OF_METRICS = ("claimed_value", "nearest_allowed_value")  # their labels are metrics
+
+
+class Stretch(Struct, frozen=True):
+    """Which steps are wanted.
+
+    Attributes:
+        step: Nothing later is known, to any metric; None: all is.
+        first: First step shown; metrics look back beyond it.
+        last: Last step shown.
+        every: Of so many steps the last recorded one is shown.
+    """
+
+    step: int | None = None
+    first: int | None = None
+    last: int | None = None
+    every: int = 1
+
+
+class Measured(Struct, frozen=True, eq=False):
+    """One metric with something to show; `worst` says which of its labels comes first."""
+
+    name: str
+    title: str
+    unit: str
+    source: str
+    series: Series
+    worst: Worst = "high"
+
+
+class Measurement(Struct, frozen=True, eq=False):
+    """Everything that was asked for.
+
+    Attributes:
+        subject: The run, as the user named it.
+        step: The last step known.
+        measured: Metrics with at least one value, in the order of the catalogue.
+        missing: The others.
+        notes: What a reader must know of how it was read.
+        files: Files read.
+    """
+
+    subject: str
+    step: int | None
+    measured: tuple[Measured, ...]
+    missing: tuple[Missing, ...]
+    notes: tuple[str, ...]
+    files: int
+
+
+def measure(
+    path: Path,
+    *,
+    names: Sequence[str] = (),
+    stretch: Stretch = Stretch(),  # noqa: B008  it cannot change
+    choice: Choice = NOTHING_SAID,
+    progress: Progress | None = None,
+) -> Measurement:
+    """Compute metrics of one run.
+
+    Args:
+        path: A run folder, a checkpoint file, or a log that an importer knows.
+        names: Metrics or patterns; none: all.
+        stretch: Which steps are wanted.
+        choice: What a foreign log does not say itself, such as which of its columns holds the loss.
+        progress: Called with files done and files in all.
+
+    Raises:
+        UnreadableError: Where there is no run.
+        UsageError: Where a name means no metric, or the step lies before the record.
+    """
+    chosen = select(names)
+    reads = frozenset[str]().union(*(metric.paths for metric in chosen))
+    run = open_run(path, reads=reads, choice=choice, progress=progress)
+    return measure_run(run, chosen, stretch)
+
+
+@takes_any_numbers
+def measure_run(run: Run, chosen: Sequence[Metric], stretch: Stretch) -> Measurement:
+    """Compute metrics of a run that is in memory."""
+    run = at_step(run, stretch.step)
+    notes = [*run.notes, *notes_on_files(run), *map(str, broken())]
+    measured: list[Measured] = []
+    missing: list[Missing] = []
+    for metric in chosen:
+        found = _measured(metric, run, stretch)
+        if isinstance(found, Missing):
+            missing.append(found)
+        else:
+            measured.append(found)
+    return Measurement(run.name, run.last_step, tuple(measured), tuple(missing), tuple(notes), run.files)
+
+
+def _measured(metric: Metric, run: Run, stretch: Stretch) -> Measured | Missing:
+    try:
+        series = metric(run)
+    except Exception as error:  # noqa: BLE001  one broken metric must not cost all others
+        return Missing(name=metric.name, reason="broke", detail=f"{type(error).__name__}: {error}")
+    if not series:
+        return Missing(name=metric.name, reason="not_recorded")
+    shown = cut(_own_label(metric, series), stretch)
+    if not shown:
+        return Missing(name=metric.name, reason="not_in_these_steps")
+    return Measured(metric.name, metric.title, run.shown_unit(metric.unit), metric.source, shown, metric.worst)
+
+
+def _own_label(metric: Metric, series: Series) -> Series:
+    """Return a series of one label under the metric's name where that label only says what it was made of."""
+    if len(series.labels) != 1 or metric.name in OF_METRICS:
+        return series
+    made_of = series.labels[0] in metric.reads or series.labels[0] in metrics()
+    return replace(series, labels=(metric.name,)) if made_of else series
+
+
+def cut(series: Series, stretch: Stretch) -> Series:
+    """Return the steps of a series that are shown, and the labels recorded in them.
+
+    With every=100, steps 1 to 100 are one hundred, 101 to 200 the next, so that of a dense log 100, 200, ... remain.
+    """
+    start = 0 if stretch.first is None else int(np.searchsorted(series.steps, stretch.first))
+    end = len(series.steps) if stretch.last is None else int(np.searchsorted(series.steps, stretch.last, side="right"))
+    if (start, end) != (0, len(series.steps)):
+        inside = slice(start, max(start, end))
+        series = replace(series, steps=series.steps[inside], values=series.values[inside], recorded=series.recorded[inside])
+    if stretch.every > 1:
+        series = series.recorded_rows()
+        turn = (series.steps + stretch.every - 1) // stretch.every
+        kept = np.append(turn[1:] != turn[:-1], True)[: len(turn)]
+        series = replace(series, steps=series.steps[kept], values=series.values[kept], recorded=series.recorded[kept])
+    known = np.any(series.recorded, axis=0)
+    if known.all():
+        return series
+    labels = tuple(label for label, keep in zip(series.labels, known.tolist(), strict=True) if keep)
+    return replace(series, labels=labels, values=series.values[:, known], recorded=series.recorded[:, known])
+
+
+def notes_on_files(run: Run) -> list[str]:
+    """Return one sentence on what is wrong with the files."""
+    count = len(run.findings)
+    if not count:
+        return []
+    first = run.findings[0]
+    more = f" (and {count - 1:,} more)" if count > 1 else ""
+    return [f"{first.file or run.name}: {first.message}{more}; ckaudit validate says where and what helps"]
+
+
+# Which metrics a user means by the names on the command line.
+def select(names: Sequence[str]) -> tuple[Metric, ...]:
+    """Return the metrics that any of `names` means, in the order of the catalogue; without names, all.
+
+    Args:
+        names: Catalogue names or patterns such as "grad_*", rows such as "M19", or what other people call a metric. In the
+            last two capitals do not count, and a hyphen is an underscore.
+
+    Raises:
+        UsageError: Where a name means none, with the nearest names.
+    """
+    catalogue = metrics().values()
+    if not names:
+        return tuple(catalogue)
+    chosen = {metric.name for name in names for metric in _meant(name, catalogue)}
+    return tuple(metric for metric in catalogue if metric.name in chosen)
+
+
+def identifiers(metric: Metric) -> tuple[str, ...]:
+    """Return all words that mean a metric: its name, its rows and what other people call it."""
+    from ckaudit.metrics.catalogue import entries
+
+    entry = entries().get(metric.name)
+    return (metric.name, *entry.rows, *entry.also_called) if entry else (metric.name,)
+
+
+def _meant(name: str, catalogue: Collection[Metric]) -> list[Metric]:
+    found = [metric for metric in catalogue if fnmatchcase(metric.name, name)]
+    # The prose of the catalogue is read only for a name that is no metric's own.
+    found = found or [metric for metric in catalogue if _key(name) in map(_key, identifiers(metric))]
+    if found:
+        return found
+    spelled = {_key(word): word for metric in catalogue for word in identifiers(metric)}
+    near = [spelled[key] for key in get_close_matches(_key(name), spelled, n=3, cutoff=0.5)]
+    hint = f"did you mean {' or '.join(near)}?" if near else "without a name, all metrics that have a value are shown"
+    raise UsageError(f"no metric is called {name!r}", hint=hint)
+
+
+def _key(name: str) -> str:
+    return name.strip().lower().replace("-", "_")

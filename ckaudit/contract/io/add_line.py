@@ -1,0 +1,139 @@
+"""Values that were measured beside a training join its run: as one line of a scalar log of their own."""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from time import time
+from typing import Any
+
+import msgspec
+
+from ckaudit.contract.io.files import BrokenFile, read_bytes
+from ckaudit.contract.io.folder import RunFolder, list_folder
+from ckaudit.contract.io.logs import read_lines
+from ckaudit.contract.io.write import write_atomic
+from ckaudit.contract.schema.numbers import to_word
+from ckaudit.contract.schema.scalars import VERSION
+from ckaudit.errors import CkauditError, UnreadableError, UsageError
+
+BESIDE = re.compile(r"scalars-(?:data|hash|resume|probe-\w+)\.jsonl")  # the logs that lines are added to: no training wrote them
+
+
+def add_line(root: Path, name: str, values: Mapping[str, float | str], *, step: int | None = None) -> int:
+    """Write `values` as the line of a step into a log of the run, and return the step.
+
+    A line of the same step, written earlier by the same means, gives up the values that are new. The line belongs to the
+    session that the step was trained in, so that it replaces nothing and is not replaced.
+
+    Args:
+        root: The run folder.
+        name: File name of the log, such as `scalars-data.jsonl`; it is made where it is missing.
+        values: Values by catalogue name.
+        step: The step; None: the last one of the run, 0 where it has none.
+
+    Raises:
+        UnreadableError: Where there is no such folder, or the log that is there is broken.
+        UsageError: Where the run ends before the step.
+        CkauditError: Where it cannot be written.
+    """
+    at, session = place(root, step)
+    _write(root / name, {(at, session): values})
+    return at
+
+
+def add_lines(root: Path, name: str, by_step: Mapping[int, Mapping[str, float | str]]) -> tuple[list[int], list[int]]:
+    """Write the values of several steps into a log of the run, each as `add_line` does, in one writing.
+
+    Returns:
+        The steps that were written, and those after the end of the run, which were not.
+
+    Raises:
+        UnreadableError: Where there is no such folder, or the log that is there is broken.
+        CkauditError: Where it cannot be written.
+    """
+    _check_folder(root)
+    starts, last = _sessions(list_folder(root))
+    added = [step for step in sorted(by_step) if last is None or step <= last]
+    if added:
+        _write(root / name, {(step, _session_at(starts, step)): by_step[step] for step in added})
+    return added, [step for step in sorted(by_step) if step not in added]
+
+
+def _write(path: Path, lines: Mapping[tuple[int, int], Mapping[str, float | str]]) -> None:
+    """Write values by step and session into a log, beside those that it has."""
+    rows = _rows(path)
+    for (step, session), values in lines.items():
+        new: dict[str, Any] = {"step": step, "session": session, "time": round(time(), 3)}
+        new |= {key: to_word(value) if isinstance(value, float) else value for key, value in values.items()}
+        rows = list(_merged(rows, new))
+    rows[0] = {"schema_version": VERSION, **rows[0]}
+    try:
+        write_atomic(path, b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    except OSError as error:
+        raise CkauditError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def place(root: Path, step: int | None) -> tuple[int, int]:
+    """Return where in a run values belong: the step, and the session that it was trained in.
+
+    Args:
+        root: The run folder.
+        step: The step; None: the last one that the training recorded, 0 where it recorded none.
+
+    Raises:
+        UnreadableError: Where there is no such folder.
+        UsageError: Where the training recorded something, and nothing from this step on: the values would move its end.
+    """
+    _check_folder(root)
+    starts, last = _sessions(list_folder(root))
+    if step is not None and last is not None and step > last:
+        raise UsageError(f"{root} ends at step {last}, before --step {step}", hint=f"name a step that was trained: --step {last}")
+    at = (last or 0) if step is None else step
+    return at, _session_at(starts, at)
+
+
+def _check_folder(root: Path) -> None:
+    if not root.is_dir():
+        raise UnreadableError(f"{root} is no run folder", hint="Name the folder that run.json stands in.")
+
+
+def _session_at(starts: Mapping[int, int], step: int) -> int:
+    """Return the session that a step was trained in, by the first step of each."""
+    return max((each for each, start in starts.items() if start <= step), default=0)
+
+
+def _sessions(folder: RunFolder) -> tuple[dict[int, int], int | None]:
+    """Return the first step of each session in the logs of the training, and the last step of anything that it wrote."""
+    starts: dict[int, int] = {}
+    steps = [file.step for file in folder.checkpoints if file.step is not None]
+    for path in folder.scalars:
+        for lines in () if BESIDE.fullmatch(path.name) else read_lines(path, path.name, root=folder.root):
+            for row in lines.rows:
+                session, step = int(row.get("session") or 0), int(row["step"] or 0)
+                starts[session] = min(starts.get(session, step), step)
+            steps += [max(int(row["step"] or 0) for row in lines.rows)] if lines.rows else []
+    return starts, max(steps, default=None)
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    try:
+        return [msgspec.json.decode(line, type=dict[str, Any]) for line in read_bytes(path, path.name).splitlines() if line]
+    except (BrokenFile, msgspec.DecodeError, UnicodeDecodeError):
+        raise UnreadableError(f"{path} is broken", hint="Move it away: nothing but such values stands in it.") from None
+
+
+def _merged(rows: list[dict[str, Any]], new: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    place = new["step"], new["session"]
+    found = False
+    for row in sorted([*rows, new], key=lambda row: (row.get("step", 0), row.get("session") or 0)):
+        if (row.get("step", 0), row.get("session") or 0) != place:
+            yield row
+        elif not found:
+            found = True
+            same = [row for row in rows if (row.get("step", 0), row.get("session") or 0) == place]
+            joined: dict[str, Any] = {}
+            for each in (*same, new):
+                joined |= each
+            yield joined

@@ -1,0 +1,194 @@
+"""Finding a run's files and reading their bytes, safely: sizes are bounded, links stay inside, compression is undone."""
+
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from io import FileIO
+from pathlib import Path
+from stat import S_ISREG
+from typing import IO, TYPE_CHECKING
+
+from ckaudit.contract import violations
+from ckaudit.contract.schema.report import Finding
+
+if TYPE_CHECKING:
+    from gzip import GzipFile
+
+MAX_BYTES = 64 * 2**20  # the largest complete checkpoint measured, every grid in full digits, has 15 MB
+MAX_LOG_BYTES = 2 * 2**30  # ten million lines of 200 bytes
+MAX_RATIO = 250  # constant lines compress a hundredfold; a bomb a thousandfold
+BLOCK_BYTES = 4 * 2**20
+MAX_PARTS = 1_000_000  # keys, arrays and objects: 30 statistics of each of 18,000 tensors, every expert by itself, and room
+MAX_ITEMS = 6_000_000  # 750 grids in full have 0.8 million
+MAX_WINDOW = 2**27  # what zstd --long asks of a reader
+PACKED = (".gz", ".zst")
+MAGIC = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
+"""What packed bytes begin with, and what a name must end in for them to be unpacked."""
+
+CHECKPOINT_NAME = re.compile(
+    r"^analysis_checkpoint_(?:step_)?(?P<step>\d{1,18})?(?P<label>.*?)"
+    r"(?:\.session(?P<session>\d+))?(?:\.rank(?P<rank>\d+))?\.json(?:\.gz|\.zst)?$",
+    re.DOTALL,
+)
+SCALARS_NAME = re.compile(r"^scalars.*\.jsonl(?:\.gz|\.zst)?$", re.DOTALL)
+MANIFEST_NAME = "run.json"
+
+
+class BrokenFile(Exception):  # noqa: N818  never seen by a user: it carries the finding that will be
+    """A file whose bytes cannot be had."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.message)
+        self.finding = finding
+
+
+def checkpoint_file_name(step: int, suffix: str = ".json", *, rank: int | None = None) -> str:
+    """Return the name of the checkpoint of `step`: the merged one, or one rank's own.
+
+    >>> checkpoint_file_name(500)
+    'analysis_checkpoint_step_00000500.json'
+    >>> checkpoint_file_name(500, rank=3)
+    'analysis_checkpoint_step_00000500.rank003.json'
+    """
+    label = "" if rank is None else f".rank{rank:03d}"
+    return f"analysis_checkpoint_step_{step:08d}{label}{suffix}"
+
+
+def read_bytes(path: Path, shown: str, *, root: Path | None = None, max_bytes: int = MAX_BYTES) -> bytes:
+    """Return the uncompressed bytes of a JSON document, as `raw_bytes` does; one of too many parts is broken as well."""
+    data = raw_bytes(path, shown, root=root, max_bytes=max_bytes)
+    refuse_crowds(data, shown)
+    return data
+
+
+def raw_bytes(path: Path, shown: str, *, root: Path | None = None, max_bytes: int = MAX_BYTES) -> bytes:
+    """Return the uncompressed bytes of `path`.
+
+    Args:
+        path: The file; `.gz` and `.zst` are unpacked.
+        shown: Its name in findings.
+        root: The folder it must not leave by a link.
+        max_bytes: Largest size, packed or unpacked.
+
+    Raises:
+        BrokenFile: With the finding that says why there are no bytes.
+    """
+    with _open(path, shown, root, max_bytes) as stream:
+        if path.suffix in PACKED:
+            return b"".join(_unpacked_blocks(stream, path.suffix, shown, max_bytes))
+        return _read_all(stream, shown)
+
+
+def refuse_crowds(data: bytes, shown: str) -> None:
+    """Refuse a document that would take a hundred times the memory of its text, as empty objects do.
+
+    Raises:
+        BrokenFile: With the finding that says so.
+    """
+    if len(data) <= BLOCK_BYTES:
+        return
+    if data.count(b":") + data.count(b"[") + data.count(b"{") > MAX_PARTS:
+        message = f"holds more than {MAX_PARTS:,} keys, arrays and objects"
+        raise BrokenFile(violations.TOO_LARGE.at(shown, message))
+    if data.count(b",") > MAX_ITEMS:
+        raise BrokenFile(violations.TOO_LARGE.at(shown, f"holds more than {MAX_ITEMS:,} items"))
+
+
+def _read_all(stream: FileIO, shown: str) -> bytes:
+    try:
+        return stream.readall()
+    except OSError as error:
+        raise _unreadable(shown, error) from None
+
+
+def read_blocks(path: Path, shown: str, *, root: Path | None = None, max_bytes: int = MAX_LOG_BYTES) -> Iterator[bytes]:
+    """Yield the uncompressed bytes of a log a few megabytes at a time.
+
+    Args:
+        path: The file; `.gz` and `.zst` are unpacked.
+        shown: Its name in findings.
+        root: The folder it must not leave by a link.
+        max_bytes: Largest size, packed or unpacked.
+
+    Raises:
+        BrokenFile: With the finding that says why there are no more bytes; what came before is good.
+    """
+    with _open(path, shown, root, max_bytes) as stream:
+        if path.suffix in PACKED:
+            limit = min(max_bytes, max(MAX_BYTES, MAX_RATIO * os.fstat(stream.fileno()).st_size))
+            yield from _unpacked_blocks(stream, path.suffix, shown, limit)
+            return
+        try:
+            while block := stream.read(BLOCK_BYTES):
+                yield block
+        except OSError as error:
+            raise _unreadable(shown, error) from None
+
+
+def _open(path: Path, shown: str, root: Path | None, max_bytes: int) -> FileIO:
+    if root is not None and path.is_symlink() and not _inside(path, root):
+        raise BrokenFile(violations.LINK_OUTSIDE.at(shown, "the file is a link that leads out of the folder"))
+    try:
+        # A pipe would block an ordinary open for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise BrokenFile(violations.UNREADABLE.at(shown, f"cannot be opened: {error.strerror or error}")) from None
+    status = os.fstat(descriptor)
+    if S_ISREG(status.st_mode) and status.st_size <= max_bytes:
+        return FileIO(descriptor, "rb")
+    os.close(descriptor)
+    if S_ISREG(status.st_mode):
+        raise _too_large(shown, status.st_size, max_bytes)
+    raise BrokenFile(violations.UNREADABLE.at(shown, "this is not a regular file"))
+
+
+def _unreadable(shown: str, error: OSError) -> BrokenFile:
+    return BrokenFile(violations.UNREADABLE.at(shown, f"cannot be read: {error.strerror or error}"))
+
+
+def _unpacked_blocks(stream: FileIO, suffix: str, shown: str, limit: int) -> Iterator[bytes]:
+    unpacker, broken = _gunzip(stream) if suffix == ".gz" else _unzstd(stream)
+    total = 0
+    try:
+        while block := unpacker.read(BLOCK_BYTES):
+            total += len(block)
+            if total > limit:
+                raise _too_large(shown, None, limit)
+            yield block
+    except EOFError:
+        raise BrokenFile(_cut_off(stream, shown)) from None
+    except broken as error:
+        raise BrokenFile(violations.BAD_COMPRESSION.at(shown, f"cannot be unpacked: {error}")) from None
+    if total == 0 and os.fstat(stream.fileno()).st_size:
+        raise BrokenFile(_cut_off(stream, shown))
+
+
+def _cut_off(stream: FileIO, shown: str) -> Finding:
+    size = os.fstat(stream.fileno()).st_size
+    return violations.TRUNCATED.at(shown, f"the compressed file ends in the middle, after {size:,} bytes")
+
+
+def _gunzip(stream: FileIO) -> tuple["IO[bytes] | GzipFile", tuple[type[Exception], ...]]:
+    import gzip
+
+    return gzip.GzipFile(fileobj=stream), (OSError, zlib.error)
+
+
+def _unzstd(stream: FileIO) -> tuple["IO[bytes] | GzipFile", tuple[type[Exception], ...]]:
+    import zstandard
+
+    decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
+    return decompressor.stream_reader(stream, read_across_frames=True), (OSError, zstandard.ZstdError)
+
+
+def _inside(path: Path, root: Path) -> bool:
+    try:
+        return path.resolve().is_relative_to(root.resolve())
+    except (OSError, RuntimeError):
+        return True  # a loop or a dangling link: opening it says so
+
+
+def _too_large(shown: str, size: int | None, max_bytes: int) -> BrokenFile:
+    what = f"has {size:,} bytes" if size is not None else "unpacks to more"
+    return BrokenFile(violations.TOO_LARGE.at(shown, f"{what}; the limit is {max_bytes:,} bytes"))

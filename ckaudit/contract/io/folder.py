@@ -1,0 +1,117 @@
+"""What stands in a run folder: which files are checkpoints, scalars, the manifest, history, or somebody else's."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from msgspec import Struct, field
+
+from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
+from ckaudit.errors import UnreadableError
+
+
+class CheckpointFile(Struct, frozen=True):
+    """One checkpoint file by its name alone.
+
+    Attributes:
+        path: Where it is.
+        shown: Its name in findings, relative to what the user named.
+        step: The step in its name, None where the name has none.
+        session: The session whose history it is; None: it belongs to the run.
+        rank: The rank whose facts it holds; None: the merged file.
+    """
+
+    path: Path
+    shown: str
+    step: int | None
+    session: int | None
+    rank: int | None
+
+
+class RunFolder(Struct, frozen=True):
+    """The files of one run, each list in the order of names.
+
+    Attributes:
+        root: The folder; None where the user named files.
+        checkpoints: Files of the run itself, rank files included.
+        history: Checkpoints that a resume replaced.
+        scalars: Scalar logs.
+        manifest: `run.json`, if there.
+    """
+
+    root: Path | None
+    checkpoints: list[CheckpointFile] = field(default_factory=list)
+    history: list[CheckpointFile] = field(default_factory=list)
+    scalars: list[Path] = field(default_factory=list)
+    manifest: Path | None = None
+
+    def is_empty(self) -> bool:
+        """Tell whether nothing here can be audited."""
+        return not (self.checkpoints or self.scalars)
+
+
+def list_folder(root: Path, *, prefix: str = "") -> RunFolder:
+    """List the run in `root`; other files are none of our business.
+
+    Args:
+        root: The folder.
+        prefix: What stands before each file's name in findings.
+
+    Raises:
+        UnreadableError: Where the folder cannot be listed.
+    """
+    try:
+        names = sorted(entry.name for entry in root.iterdir())
+    except OSError as error:
+        raise UnreadableError(
+            f"cannot list {root}: {error.strerror or error}", hint="Name a run folder or a checkpoint file."
+        ) from None
+    folder = RunFolder(root, manifest=root / MANIFEST_NAME if MANIFEST_NAME in names else None)
+    for name in names:
+        if name.startswith("analysis_checkpoint_") and (found := named_checkpoint(root / name, shown_name(prefix + name))):
+            (folder.checkpoints if found.session is None else folder.history).append(found)
+        elif SCALARS_NAME.match(name):
+            folder.scalars.append(root / name)
+    return folder
+
+
+def list_files(paths: Iterable[Path], *, prefix: str | None = None) -> RunFolder:
+    """List single files that the user named: everything that is not a scalar log or a manifest is taken for a checkpoint.
+
+    Args:
+        paths: The files.
+        prefix: What stands before their bare names in findings; None: they are shown as they were named.
+    """
+    folder = RunFolder(None)
+    manifest = None
+    for path in paths:
+        if SCALARS_NAME.match(path.name):
+            folder.scalars.append(path)
+        elif path.name == MANIFEST_NAME:
+            manifest = path
+        else:
+            shown = shown_name(str(path) if prefix is None else prefix + path.name)
+            folder.checkpoints.append(named_checkpoint(path, shown) or CheckpointFile(path, shown, None, None, None))
+    return RunFolder(None, folder.checkpoints, [], folder.scalars, manifest)
+
+
+def shown_name(name: str) -> str:
+    r"""Return a file name as text that every writer of UTF-8 can write: a byte that is none is shown as its number.
+
+    >>> print(shown_name(os.fsdecode(b"a\xff.json")))
+    a\xff.json
+    """
+    return os.fsencode(name).decode(errors="backslashreplace")
+
+
+def named_checkpoint(path: Path, shown: str) -> CheckpointFile | None:
+    """Read step, session and rank from a file name.
+
+    >>> named_checkpoint(Path("analysis_checkpoint_step_00000500.session001.json.gz"), "x").session
+    1
+    """
+    match = CHECKPOINT_NAME.match(path.name)
+    if match is None:
+        return None
+    numbers = {key: None if match[key] is None else int(match[key]) for key in ("step", "session", "rank")}
+    return CheckpointFile(path, shown, **numbers)

@@ -1,0 +1,121 @@
+"""Grids: a matrix seen at 32 rows and 32 columns, how they are written and read."""
+
+import math
+import struct
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ckaudit.contract.io.encode import significant
+from ckaudit.contract.schema.numbers import Number, to_word
+from ckaudit.contract.schema.tensors import Grid, PackedGrid
+
+GridEncoding = Literal["nested", "q8", "none"]
+GRID_SIZE = 32
+
+Floats = NDArray[np.float64]
+
+
+def sample_indices(size: int, count: int = GRID_SIZE) -> NDArray[np.intp]:
+    """Return the rows or columns that a grid holds, floor(i * size / count); all of them where there are fewer.
+
+    >>> sample_indices(64)[:4].tolist(), sample_indices(3).tolist()
+    ([0, 2, 4, 6], [0, 1, 2])
+    """
+    count = min(size, count)
+    return np.arange(count) * size // max(count, 1)
+
+
+def sample_grid(values: ArrayLike) -> Floats:
+    """Return the sampled rows and columns of the last two dimensions, shape (..., <= 32, <= 32)."""
+    array = np.asarray(values, dtype=np.float64)
+    rows, columns = sample_indices(array.shape[-2]), sample_indices(array.shape[-1])
+    return array[..., rows[:, None], columns]
+
+
+def pack(values: ArrayLike) -> PackedGrid:
+    """Return finite values as bytes: value = min + (max - min) * byte / 255, off by at most half of such a step."""
+    array = np.asarray(values, dtype=np.float64)
+    return _packed(array, *_ends(array))
+
+
+def _ends(values: Floats) -> tuple[float, float]:
+    """Return the smallest and the largest value; NaN where there is one, 0 of none."""
+    return (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
+
+
+def _packed(values: Floats, low: float, high: float) -> PackedGrid:
+    scale = (high - low) or 1.0
+    data = np.rint((values - low) / scale * 255).astype(np.uint8)
+    return PackedGrid("q8", list(values.shape), low, high, b64encode(data.tobytes()).decode("ascii"))
+
+
+def _packed_where_possible(values: Floats) -> PackedGrid | None:
+    """Return values as bytes; None where a cell is not finite, or the range is beyond the largest float."""
+    low, high = _ends(values)
+    return _packed(values, low, high) if math.isfinite(high - low) else None
+
+
+def nest(values: ArrayLike, digits: int | None = 4) -> list[list[Number]]:
+    """Return a matrix as nested numbers of so many digits (None: all), with words where they are not finite."""
+    rows = np.asarray(values, dtype=np.float64).tolist()
+    return [[to_word(value) for value in row] if digits is None else significant(row, digits) for row in rows]
+
+
+def encode_grid(values: ArrayLike, encoding: Literal["nested", "q8"], digits: int | None = 4) -> Grid:
+    """Return one matrix as a grid.
+
+    Args:
+        values: The sampled elements, shape (r, c).
+        encoding: Bytes or numbers; a matrix that bytes cannot hold is nested.
+        digits: Digits of nested numbers; None: all.
+    """
+    array = np.asarray(values, dtype=np.float64)
+    packed = _packed_where_possible(array) if encoding == "q8" else None
+    return nest(array, digits) if packed is None else packed
+
+
+def encode_grids(values: ArrayLike, encoding: Literal["nested", "q8"], digits: int | None = 4) -> PackedGrid | list[Grid]:
+    """Return a stack of matrices (H, r, c): packed as one, or a list of nested ones."""
+    array = np.asarray(values, dtype=np.float64)
+    packed = _packed_where_possible(array) if encoding == "q8" else None
+    return [nest(matrix, digits) for matrix in array] if packed is None else packed
+
+
+def unpack(grid: PackedGrid | Sequence[Grid] | Sequence[Sequence[Number]]) -> Floats:
+    """Return the values of a grid, or of a stack of them.
+
+    Args:
+        grid: Packed, nested, or a list of either; words of non-finite numbers are read as these numbers.
+
+    Returns:
+        The values in float64, shape (r, c) or (H, r, c).
+    """
+    if isinstance(grid, PackedGrid):
+        data = np.frombuffer(b64decode(grid.data), dtype=np.uint8).reshape(grid.shape)
+        share = data / 255.0
+        # The ends come out to the bit, so that packing again gives the same bytes.
+        return np.asarray(float(grid.min) * (1.0 - share) + float(grid.max) * share, dtype=np.float64)
+    if grid and isinstance(grid[0], PackedGrid):
+        return np.stack([unpack(matrix) for matrix in grid])  # type: ignore[arg-type]
+    return _of_lists(grid)
+
+
+def _of_lists(grid: Sequence[Any]) -> Floats:
+    """Return nested lists as an array: numbers are packed flat, in half the time that `numpy.array` takes for nested ones."""
+    flat: Sequence[Any] = grid
+    shape: tuple[int, ...] = (len(grid),)
+    try:
+        while flat and type(flat[0]) is list:
+            width = len(flat[0])
+            if any(len(row) != width for row in flat):
+                raise ValueError("rows of different lengths")
+            flat, shape = [*chain.from_iterable(flat)], (*shape, width)
+        packed = bytearray(struct.pack(f"{len(flat)}d", *flat))
+    except (struct.error, TypeError):  # words among the numbers
+        return np.array(grid, dtype=np.float64)
+    return np.frombuffer(packed).reshape(shape)

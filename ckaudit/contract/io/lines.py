@@ -1,0 +1,248 @@
+"""Reading `scalars.jsonl`: one JSON object per line, most of them good, the last one perhaps cut off.
+
+A block of lines is decoded in one pass. Only where that fails, or where the block holds something that the pass would
+lose (a key twice, two objects on a line), is it read line by line; a broken line costs itself and nothing else.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, TypeGuard
+
+import msgspec
+from msgspec import Struct, field
+
+from ckaudit.contract import violations
+from ckaudit.contract.explain import explain
+from ckaudit.contract.io.decode import quote_bare_words
+from ckaudit.contract.schema.report import Finding
+from ckaudit.contract.schema.scalars import VERSION, ScalarLine
+
+if TYPE_CHECKING:
+    from ckaudit.contract.io.fast_jsonl import LineTable
+
+MAX_EXPLAINED = 20
+MAX_FAULTY = 100_000
+
+Row = dict[str, float | str | bool | None]
+Tabulate = Callable[[bytes], "LineTable | None"]
+
+_BOM = b"\xef\xbb\xbf"
+_PYTHON_WORDS = [mark + word for mark in (b":", b": ") for word in (b"NaN", b"Infinity", b"-Infinity")]
+_Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class Lines(Struct):
+    """What a stretch of lines says.
+
+    Attributes:
+        table: Good lines as columns, where they were asked for and could be had; those in `rows` come after them.
+        rows: The good lines, each a dictionary as written: a word such as "NaN" stays a word, null stays None.
+        numbers: The line in the file of each row, from 1.
+        findings: What is wrong, in the order of lines; the first `MAX_EXPLAINED` faulty lines only.
+        notes: What a reader must know though nobody did wrong.
+        faulty: Lines with something wrong; all but repeated keys cost the line.
+        bare: Bare NaN and infinities that were read as recorded.
+        stopped: Nothing after these lines may be read: they follow a version that this tool does not know, or are no log.
+    """
+
+    table: "LineTable | None" = None
+    rows: list[Row] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    faulty: int = 0
+    bare: int = 0
+    stopped: bool = False
+
+
+def parse_lines(data: bytes, file: str, *, first_line: int = 1, explained: int = 0, tabulate: Tabulate | None = None) -> Lines:
+    """Read the lines of `data`; a last line without its newline is read where it is whole, and left out where it is cut.
+
+    Args:
+        data: Bytes of the file, from the start of a line.
+        file: Its name in findings.
+        first_line: The line of the file that `data` starts with.
+        explained: Faulty lines already explained; beyond `MAX_EXPLAINED` they are only counted.
+        tabulate: Makes a table of lines, or None where it cannot without loss.
+    """
+    lines = Lines()
+    if first_line == 1 and data.startswith(_BOM):
+        data = data[len(_BOM) :]
+        lines.findings.append(violations.BYTE_ORDER_MARK.at(file, "starts with a byte order mark", line=1))
+    cut = data.rfind(b"\n") + 1
+    body, tail = (data, b"") if cut == len(data) else (data[:cut], data[cut:])
+    if body and not body.isspace() and not _take_all(body, lines, file, first_line, tabulate):
+        _take_each(body, lines, file, first_line, explained)
+    if tail.strip() and not lines.stopped:
+        _take_tail(tail, lines, file, first_line + body.count(b"\n"), explained)
+    return lines
+
+
+def _take_each(body: bytes, lines: Lines, file: str, first_line: int, explained: int) -> None:
+    for number, text in enumerate(body.split(b"\n"), first_line):
+        if text.strip():
+            _take(text, lines, file, number, explained)
+            if lines.stopped:
+                return
+
+
+@cache
+def _decoders() -> tuple["msgspec.json.Decoder[Row]", "msgspec.json.Decoder[ScalarLine]"]:
+    return msgspec.json.Decoder(dict[str, _Int64 | float | str | bool | None]), msgspec.json.Decoder(ScalarLine)
+
+
+def _take_all(body: bytes, lines: Lines, file: str, first_line: int, tabulate: Tabulate | None) -> bool:
+    """Take all lines in one pass, and say whether nothing was lost by it."""
+    taken = _taken(body, lines, first_line, tabulate)
+    if not taken and (words := [word for word in _PYTHON_WORDS if word in body]):
+        taken = _taken(_quote_python_words(body, words), lines, first_line, tabulate)
+        if taken:
+            first = min(map(body.find, words))
+            _say_bare(lines, file, first_line + body.count(b"\n", 0, first), sum(map(body.count, words)))
+    return taken
+
+
+def _taken(body: bytes, lines: Lines, first_line: int, tabulate: Tabulate | None) -> bool:
+    lines.table = tabulate(body) if tabulate else None
+    if lines.table is not None:
+        return True
+    rows = _decode_all(body)
+    if rows is None:
+        return False
+    lines.rows, lines.numbers = rows, list(range(first_line, first_line + len(rows)))
+    return True
+
+
+def _quote_python_words(body: bytes, words: list[bytes]) -> bytes:
+    """Quote bare words; one inside a string gets quoted too, which breaks the text and never changes it unseen."""
+    for pattern in words:
+        word = pattern.lstrip(b": ")
+        body = body.replace(pattern, pattern.removesuffix(word) + b'"' + word + b'"')
+    return body
+
+
+def _decode_all(body: bytes) -> list[Row] | None:
+    values, fixed = _decoders()
+    try:
+        rows = values.decode_lines(body)
+        fixed.decode_lines(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return rows if len(rows) == body.count(b"\n") and _holds_keys(body, sum(map(len, rows))) else None
+
+
+def _holds_keys(text: bytes, keys: int) -> bool:
+    """Tell whether `text` surely holds no more than `keys` keys: a decoder keeps one of two that are equal."""
+    # Every common writer puts a key's colon right after its quote; inside a string that quote would be escaped.
+    return text.count(b":") == keys or text.count(b'":') - text.count(b'\\":') == keys
+
+
+def _take(text: bytes, lines: Lines, file: str, number: int, explained: int) -> None:
+    words = 0
+    row = _decode_line(text)
+    repeated: list[str] = []
+    if row is None:
+        text, words = quote_bare_words(text)
+        row, repeated = _parse_line(text)
+    if row is not None and row.get("schema_version") in (None, VERSION) and not repeated:
+        lines.rows.append(row)
+        lines.numbers.append(number)
+        if words:
+            _say_bare(lines, file, number, words)
+        return
+    _take_faulty(text, lines, file, number, explained=explained, row=row, repeated=repeated)
+
+
+def _take_faulty(
+    text: bytes, lines: Lines, file: str, number: int, *, explained: int, row: Row | None, repeated: list[str]
+) -> None:
+    lines.faulty += 1
+    unknown = row is not None and not repeated
+    if explained + lines.faulty <= MAX_EXPLAINED or unknown:
+        lines.findings += [_repeat(file, key, number) for key in repeated]
+        lines.findings += _explain(text, file, number)
+    lines.stopped = unknown or explained + lines.faulty >= MAX_FAULTY
+    if repeated and row is not None:
+        lines.rows.append(row)
+        lines.numbers.append(number)
+
+
+def _explain(text: bytes, file: str, number: int) -> list[Finding]:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return [violations.NOT_TEXT.at(file, f"line {number} is not UTF-8 text", line=number)]
+    findings = explain(text, file, VERSION, first_line=number).findings
+    return [finding if finding.line else msgspec.structs.replace(finding, line=number) for finding in findings]
+
+
+def _repeat(file: str, key: str, number: int) -> Finding:
+    return violations.DUPLICATE_KEY.at(file, f"{key} stands twice in line {number}", line=number, expected="each key once")
+
+
+def _decode_line(text: bytes) -> Row | None:
+    values, fixed = _decoders()
+    try:
+        row = values.decode(text)
+        fixed.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return row if _holds_keys(text, len(row)) else None
+
+
+def _parse_line(text: bytes) -> tuple[Row | None, list[str]]:
+    """Read a line the slow way: its values where they can be had, and the keys that stand more than once.
+
+    A whole step written as 3.0 and an integer beyond 64 bits are odd but within the contract.
+    """
+    if not text.lstrip().startswith(b"{"):
+        return None, []
+    try:
+        pairs = json.loads(text, object_pairs_hook=list)
+        row = {key: _scalar(value) for key, value in pairs}
+        row |= {name: int(value) for name in ("step", "session") if _whole(value := row.get(name))}
+        json.dumps(row, ensure_ascii=False).encode()  # half of a surrogate pair is no text
+        msgspec.convert({name: row[name] for name in ("step", "time", "session") if name in row}, ScalarLine)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return None, []
+    return row, [key for key, times in Counter(key for key, _ in pairs).items() if times > 1]
+
+
+def _whole(value: Any) -> TypeGuard[float]:
+    return isinstance(value, float) and value.is_integer()
+
+
+def _scalar(value: Any) -> float | str | bool | None:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
+        return float(value)
+    if isinstance(value, list) or value in (float("inf"), float("-inf")):
+        raise ValueError("not a number that JSON can hold, nor a word")
+    return value  # type: ignore[no-any-return]
+
+
+def _take_tail(tail: bytes, lines: Lines, file: str, number: int, explained: int) -> None:
+    rest = tail.strip(b"\0 \t\r")
+    if not rest or (rest.startswith(b"{") and _is_cut(rest)):
+        lines.notes.append(f"{file}: the last line is cut off; it was left out")
+        return
+    _take(tail, lines, file, number, explained)
+
+
+def _is_cut(text: bytes) -> bool:
+    try:
+        json.loads(quote_bare_words(text)[0])
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        return True
+    except (ValueError, RecursionError):
+        return False
+    return False
+
+
+def _say_bare(lines: Lines, file: str, number: int, words: int) -> None:
+    """Count bare words, and name the line of the first one only."""
+    lines.bare += words
+    if lines.bare == words:
+        message = f"holds a bare NaN or Infinity in line {number}; it was read as recorded"
+        lines.findings.append(violations.BARE_NAN.at(file, message, line=number))

@@ -1,0 +1,147 @@
+"""`ck.diff.v1`: what a comparison says, of two runs or more, or of two checkpoints.
+
+The first subject is the reference; every other is judged against it, a `Pair` each. "Better" and "worse" are always said
+of the later subject.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from ckaudit.contract.schema.numbers import Count, Number, Step, doc
+from ckaudit.contract.schema.report import Finding
+
+VERSION: Literal["ck.diff.v1"] = "ck.diff.v1"
+
+Word = Literal["same", "within_noise", "better", "worse", "different", "incomparable", "not_recorded"]
+Axis = Literal["step", "tokens", "loss"]
+Kind = Literal[
+    "schema", "model", "config", "data", "tokenizer", "evaluation", "tokens", "precision", "ranks", "cadence", "environment"
+]
+Outcome = Literal["passed", "failed", "incomparable"]
+Source = Literal["identical", "replicas", "residuals", "none"]
+
+
+class Unlike(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """One thing in which two runs are not alike before a single step is compared."""
+
+    name: Annotated[str, doc("What it is, such as vocabulary or config.weight_decay.")]
+    kind: Annotated[Kind, doc("What it belongs to.")]
+    left: Annotated[str | None, doc("What the first says; null: not recorded.")] = None
+    right: Annotated[str | None, doc("What the second says; null: not recorded.")] = None
+    invalidates: Annotated[list[str], doc("Questions that it leaves without an answer; empty: none.")] = []
+    message: Annotated[str, doc("One sentence: the difference, and what it means for the comparison.")]
+
+
+class Departure(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """One quantity that leaves what noise explains, and where it does so first."""
+
+    statistic: Annotated[str, doc("Catalogue name of the metric.")]
+    where: Annotated[str | None, doc("Tensor, block, head or slice; null: the run as a whole.")] = None
+    step: Annotated[Step, doc("First step outside, of the second run.", unit="steps")]
+    left: Annotated[Number | None, doc("The first run's value there.")] = None
+    right: Annotated[Number | None, doc("The second run's value there.")] = None
+    band: Annotated[Number, doc("Largest difference that noise explains there; 0 where the runs were identical before.")] = 0.0
+    unit: Annotated[str, doc("Unit of the values and the band.")] = "1"
+    message: Annotated[str, doc("One sentence with the step, the place and the numbers.")]
+
+
+class Drift(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """How far the same part of two models has come apart at one step."""
+
+    measure: Annotated[str, doc("wasserstein, psi, grid, norm, head_entropy or movement_rank.")]
+    section: Annotated[str, doc("weights, gradients, activations, weight_deltas or attention.")]
+    where: Annotated[str | None, doc("Tensor, layer or head; null: the run as a whole.")] = None
+    step: Annotated[Step, doc("Step of the checkpoint, of the second run.", unit="steps")]
+    left: Annotated[Number | None, doc("The first run's value, where the measure compares two.")] = None
+    right: Annotated[Number | None, doc("The second run's value, where the measure compares two.")] = None
+    value: Annotated[Number, doc("The distance.")]
+    unit: Annotated[str, doc("Unit of the distance.")] = "1"
+    message: Annotated[str, doc("One sentence with the place and the number.")]
+
+
+class Answer(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """One question put to both runs, and how the second does."""
+
+    question: Annotated[str, doc("Its name, such as final_loss.")]
+    title: Annotated[str, doc("The question as a sentence.")]
+    word: Annotated[Word, doc("The verdict on the second run.")]
+    left: Annotated[Number | None, doc("The first run's value.")] = None
+    right: Annotated[Number | None, doc("The second run's value.")] = None
+    band: Annotated[Number | None, doc("Largest difference that noise explains; null: nobody knows.")] = None
+    unit: Annotated[str, doc("Unit of the values and the band.")] = "1"
+    message: Annotated[str, doc("One sentence with the numbers, or what is missing.")]
+    excused: Annotated[str | None, doc("Why a gate does not count it; null: it counts.")] = None
+
+
+class Noise(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """What tells a difference from chance."""
+
+    source: Annotated[
+        Source, doc("identical: the runs agree in every bit at first; replicas: --noise; residuals: each run's own; none.")
+    ]
+    replicas: Annotated[list[str], doc("The runs that the band was taken from.")] = []
+    message: Annotated[str, doc("One sentence on the band and how far to trust it.")]
+
+
+class Curve(Struct, kw_only=True, frozen=True):
+    """One quantity of both runs, for a picture."""
+
+    name: Annotated[str, doc("Catalogue name of the metric.")]
+    unit: Annotated[str, doc("Unit of the values.")]
+    steps: Annotated[list[Step], doc("Last step of each stretch, of the second run.", unit="steps", shape="(N,)")]
+    left: Annotated[list[Number | None], doc("The first run's median; the word for a number that is none.", shape="(N,)")]
+    right: Annotated[list[Number | None], doc("The second run's median, likewise.", shape="(N,)")]
+
+
+class Pair(Struct, kw_only=True, frozen=True):
+    """One subject against the reference; every member but the limits is always written."""
+
+    left: Annotated[str, doc("The reference.")]
+    right: Annotated[str, doc("The subject judged.")]
+    word: Annotated[Word, doc("What it all comes to.")]
+    verdict: Annotated[str, doc("The same as one sentence.")]
+    noise: Annotated[Noise, doc("What tells a difference from chance.")]
+    unlike: Annotated[list[Unlike], doc("What is not alike, what invalidates most first.")] = []
+    answers: Annotated[list[Answer], doc("Questions, in the order of the catalogue.")] = []
+    parting: Annotated[Departure | None, doc("Where the runs part: the first scalar outside the band; null: nowhere.")] = None
+    propagation: Annotated[list[Departure], doc("What left the band, in order of steps and then of the forward pass.")] = []
+    drifts: Annotated[list[Drift], doc("How far parts have come apart, the farthest of each measure first.")] = []
+    curves: Annotated[list[Curve], doc("Data of pictures: the loss of both.")] = []
+    gained: Annotated[list[Finding], doc("Findings that only the second has.")] = []
+    lost: Annotated[list[Finding], doc("Findings that only the first has.")] = []
+    left_limits: Annotated[
+        str | UnsetType, doc("Which vital checks of the first could not judge; left out where all that apply could.")
+    ] = UNSET
+    right_limits: Annotated[str | UnsetType, doc("The same of the second.")] = UNSET
+    notes: Annotated[list[str], doc("What a reader must know of this pair.")] = []
+
+
+class Gated(Struct, kw_only=True, frozen=True):
+    """What a gate makes of a comparison, and by which terms; every member is always written."""
+
+    outcome: Annotated[Outcome, doc("passed, failed, or incomparable where nobody can tell.")]
+    reasons: Annotated[list[str], doc("Why it did not pass, a sentence each.")] = []
+    counts: Annotated[list[str], doc("Questions that count.")] = []
+    allowed: Annotated[dict[str, float], doc("Loss that a question may show, as a share of the reference.", unit="1")] = {}
+    expected: Annotated[list[str], doc("Differences that were foreseen, and are there.")] = []
+    policy: Annotated[str | None, doc("The file that says so; null: none does.")] = None
+
+
+class Comparison(Struct, kw_only=True, frozen=True):
+    """A whole comparison; every member is always written."""
+
+    schema_version: Annotated[Literal["ck.diff.v1"], doc("Which contract this document follows.")]
+    tool: Annotated[str, doc("Name and version of the auditor.")]
+    command: Annotated[str, doc("diff or gate.")]
+    subjects: Annotated[
+        Annotated[list[str], Meta(min_length=2, max_length=20)],
+        doc("What was compared, the reference first; of a gate, the canary last."),
+    ]
+    axis: Annotated[Axis, doc("What the runs were aligned by.")] = "step"
+    word: Annotated[Word, doc("The gravest word of all pairs.")]
+    verdict: Annotated[str, doc("One sentence.")]
+    pairs: Annotated[list[Pair], doc("Every subject after the first against it; of a gate, the canary against each.")] = []
+    notes: Annotated[list[str], doc("What a reader must know of how the comparison was made.")] = []
+    files: Annotated[Count, doc("Files read.", unit="files")] = 0
+    gate: Annotated[Gated | None, doc("What the gate says; null: nobody asked it.")] = None

@@ -1,0 +1,48 @@
+"""`ck.metrics.v1`: derived series of a run as other programs read them, what `ckaudit metrics --format json` prints."""
+
+from typing import Annotated, Literal
+
+from msgspec import Struct
+
+from ckaudit.contract.schema.numbers import Count, Number, Step, doc
+
+VERSION: Literal["ck.metrics.v1"] = "ck.metrics.v1"
+
+Trend = Literal["rising", "falling", "steady"]
+
+
+class MetricTable(Struct, kw_only=True, frozen=True):
+    """One metric: a table of steps by labels."""
+
+    name: Annotated[str, doc("Catalogue name.")]
+    title: Annotated[str, doc("What it is, one sentence.")]
+    unit: Annotated[str, doc('Unit of the values, "1" for a pure number.')]
+    source: Annotated[str, doc("Where the definition comes from.")]
+    steps: Annotated[list[Step], doc("Steps in rising order.", unit="steps", shape="(T,)")]
+    labels: Annotated[
+        list[str], doc("Tensors, blocks, heads or slices; the metric's own name where there is but one.", shape="(P,)")
+    ]
+    values: Annotated[
+        list[list[Number | None]], doc("A row for each label; null where not recorded, a word where not finite.", shape="(P, T)")
+    ]
+
+
+class Missing(Struct, kw_only=True, frozen=True):
+    """A metric that has no value, and why."""
+
+    name: Annotated[str, doc("Catalogue name.")]
+    reason: Annotated[Literal["not_recorded", "not_in_these_steps", "broke"], doc("Why there is nothing.")]
+    detail: Annotated[str | None, doc("The error, where it broke.")] = None
+
+
+class Metrics(Struct, kw_only=True, frozen=True):
+    """All metrics asked for; every member is always written."""
+
+    schema_version: Annotated[Literal["ck.metrics.v1"], doc("Which contract this document follows.")]
+    tool: Annotated[str, doc("Name and version of the program.")]
+    subject: Annotated[str, doc("The run, as the user named it.")]
+    step: Annotated[Step | None, doc("The last step that counted; null: nothing was recorded.", unit="steps")]
+    files: Annotated[Count, doc("Files read.", unit="files")]
+    missing: Annotated[list[Missing], doc("Metrics without a value.")]
+    notes: Annotated[list[str], doc("What a reader must know of how they were made.")]
+    metrics: Annotated[list[MetricTable], doc("By name.")]

@@ -1,0 +1,80 @@
+"""`ck.measures.v1`: values by catalogue name that were measured from raw material, such as texts or generations."""
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from msgspec import Struct
+
+from ckaudit import __version__
+from ckaudit.contract.schema.numbers import Count, Number, doc
+from ckaudit.contract.schema.report import Finding, SkipReason
+
+VERSION: Literal["ck.measures.v1"] = "ck.measures.v1"
+
+
+class Measure(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """One value."""
+
+    name: Annotated[str, doc("Catalogue name; a label follows a slash.")]
+    row: Annotated[str, doc("Row of the catalogue, such as M36.")]
+    value: Annotated[Number, doc("The value, in its unit: a share from 0 to 1, a rate in percent.")]
+    unit: Annotated[str, doc('Unit of value, low, high and reference; "1" for a pure number.')]
+    points: Annotated[Count, doc("Documents, tokens, prompts or generations that it was computed from.")]
+    low: Annotated[Number | None, doc("Lower end of the interval that holds the true value in 95 % of samples.")] = None
+    high: Annotated[Number | None, doc("Its upper end.")] = None
+    reference: Annotated[Number | None, doc("The same value of the reference sample.")] = None
+    detail: Annotated[str | None, doc("What a reader must know of how it was measured.")] = None
+
+
+class Missing(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """A value that could not be measured."""
+
+    name: Annotated[str, doc("Catalogue name.")]
+    row: Annotated[str, doc("Row of the catalogue.")]
+    reason: Annotated[SkipReason, doc("Why.")]
+    detail: Annotated[str, doc("What was missing, and what would bring it.")]
+
+
+class Cluster(Struct, kw_only=True, frozen=True):
+    """Documents that are nearly the same."""
+
+    documents: Annotated[Count, doc("How many.", unit="documents")]
+    places: Annotated[list[str], doc("The first of them, as file:line.")]
+    excerpt: Annotated[str, doc("How the first one begins; personal data in it is masked.")]
+
+
+class Measures(Struct, kw_only=True, frozen=True):
+    """What was measured; every member is always written, empty where there is nothing."""
+
+    schema_version: Annotated[Literal["ck.measures.v1"], doc("Which contract this document follows.")]
+    tool: Annotated[str, doc("Name and version of the program.")]
+    command: Annotated[str, doc("data, or probe and what it probes.")]
+    subject: Annotated[str, doc("What was measured, as the user named it.")]
+    measures: Annotated[list[Measure], doc("The values, in the order of the catalogue.")] = []
+    missing: Annotated[list[Missing], doc("What could not be measured, and why.")] = []
+    clusters: Annotated[list[Cluster], doc("The largest groups of nearly equal documents.")] = []
+    findings: Annotated[list[Finding], doc("What is wrong with the material.")] = []
+    notes: Annotated[list[str], doc("What else a reader must know.")] = []
+    files: Annotated[Count, doc("Files of the sample.", unit="files")] = 0
+    records: Annotated[Count, doc("Records that were read.")] = 0
+
+
+def gathered(command: str, subject: str, results: Iterable[Measure | Missing], **rest: Any) -> Measures:
+    """Return the document of a measurement; values and what is missing stand in the order of the catalogue's rows.
+
+    Args:
+        command: What measured.
+        subject: What was measured.
+        results: Values, and what could not be had.
+        **rest: The other members of `Measures`.
+    """
+    found = sorted(results, key=lambda result: result.row)
+    return Measures(
+        schema_version=VERSION,
+        tool=f"ckaudit {__version__}",
+        command=command,
+        subject=subject,
+        measures=[measure for measure in found if isinstance(measure, Measure)],
+        missing=[missing for missing in found if isinstance(missing, Missing)],
+        **rest,
+    )

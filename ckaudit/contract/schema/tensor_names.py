@@ -1,0 +1,153 @@
+"""What the name of a parameter or a module says of its place in the model and of its part in it."""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+from ckaudit.contract.schema.manifest import AttentionDirection, NoGradient, TensorKind
+
+NAMES = 1 << 14
+"""Names of which what their words say is kept: those of one model."""
+NORM = re.compile(r"norm|^ln(_?\w{1,3})?$")
+EMBEDDING = re.compile(r"embed|(^|_)emb(_|$)|^w[tp]e$|^pos(ition)?s?$")
+ATTENTION = re.compile(r"attn|attention|^(q|k|v|o|qkv|kv|wq|wk|wv|wo|[qkvo]_proj|query|key|value|in_proj|out_proj)$")
+MLP = re.compile(r"mlp|ffn|feed_?forward|expert|^ff$|^(fc|linear|w)[123]?$|^c_fc$|intermediate|^(gate|up|down)(_proj)?$")
+KEY = re.compile(r"^(w?k|key|k_proj|key_proj|to_k|wk|k_lin|lin_k)$")
+PROJECTIONS = (("query", "key", "value"), ("q", "k", "v"), ("wq", "wk", "wv"))
+"""Words for what makes queries, keys and values, alone or before an ending such as `_proj` or `_lin`."""
+PROJECTION = re.compile(rf"(?<![a-z0-9])({'|'.join(word for words in PROJECTIONS for word in words[:2])})(?![a-z0-9])")
+CROSS = re.compile(r"cross|encdec|encoder_attn|enc_attn|multihead_attn|(^|_)memory|src_attn|context_attn")
+ENCODER, DECODER = re.compile(r"encoder|^enc$"), re.compile(r"decoder|^dec$")
+STAGE = re.compile(r"^stages?$")
+LISTS = ("blocks", "layers")
+NO_BLOCK = re.compile(r"norm|^ln|^bn|embed|(^|_)emb(s|_|$)|head|lora|adapter|router|gate|expert|^p[eo]s")
+NO_STACK = re.compile(r"(^|_)heads?$|^classifier$|(^|_)projections?$|^time(_?(emb\w*|mlp|proj))?$")
+NUMBER = re.compile(r"(?:^|[._/])(?P<depth>\d+)(?=[._/]|$)")
+HEAD = re.compile(r"head$|^classifier$|^unembed|^to_logits$|^output$")
+
+
+def depth_of(name: str) -> int | None:
+    """Return the index of the block: the first whole number among the parts of a name.
+
+    >>> depth_of("blocks.3.attn.q.weight"), depth_of("head.weight")
+    (3, None)
+    """
+    return next((int(part) for part in name.split(".") if part.isdecimal()), None)
+
+
+@lru_cache(maxsize=NAMES)
+def block_of(name: str) -> str | None:
+    """Return the name of the block's module that a tensor or module lies in; None outside the blocks.
+
+    A block is the outermost numbered module. A stage is none: there it is the numbered module inside. Nor is what stands in a
+    list of normalizations, embeddings, adapters, routers or experts, or in a head, a projection or the embedding of a time, and
+    lies in no block.
+
+    >>> block_of("encoder.layer.3.attn.q.weight"), block_of("layers.0.blocks.1.mlp.fc1.weight"), block_of("norms.2.weight")
+    ('encoder.layer.3', 'layers.0.blocks.1', None)
+    """
+    numbers = [*NUMBER.finditer(name)]
+    if not numbers:
+        return None
+    chosen, words = numbers[0], re.split(r"[./]", name[: numbers[0].start()].lower())
+    if NO_BLOCK.search(words[-1]) or any(NO_STACK.search(word) for word in words):
+        return None
+    if len(numbers) > 1:
+        between = name[chosen.end() : numbers[1].start()].strip("._/").lower()
+        if between in LISTS or (STAGE.match(words[-1]) and between):
+            chosen = numbers[1]
+    return name[: chosen.end()]
+
+
+def direction_by_name(name: str) -> AttentionDirection | None:
+    """Return which way the attention of a layer looks, by the words of its name; None where they leave it open.
+
+    Self-attention of a part that is called a decoder is causal only beside an encoder, which one name does not tell.
+
+    >>> direction_by_name("decoder.layers.0.encoder_attn"), direction_by_name("bert.encoder.layer.0.attention.self")
+    ('cross', 'bidirectional')
+    >>> direction_by_name("layer.0") is None
+    True
+    """
+    words = [word for word in re.split(r"[./]", name.lower()) if not word.isdecimal()]
+    if any(CROSS.search(word) for word in words):
+        return "cross"
+    sides = [word for word in words if ENCODER.search(word) or DECODER.search(word)]
+    return "bidirectional" if sides and ENCODER.search(sides[-1]) and not DECODER.search(sides[-1]) else None
+
+
+@lru_cache(maxsize=NAMES)
+def no_gradient_by_name(name: str, kind: TensorKind | str) -> NoGradient | None:
+    """Return why a tensor's gradient is zero by mathematics, by its name; None where the name does not tell.
+
+    A bias of the keys adds the same to all logits of a query, and the softmax takes it out.
+
+    >>> no_gradient_by_name("encoder.layer.0.attention.self.key.bias", "attention")
+    'key_bias'
+    """
+    *words, last = name.lower().replace("/", ".").split(".")
+    if last in ("k_bias", "key_bias", "bias_k"):
+        return "key_bias" if last != "bias_k" else None
+    is_bias = last == "bias" and bool(words) and KEY.search(words[-1]) is not None
+    return "key_bias" if is_bias and kind == "attention" else None
+
+
+def beside_in_attention(name: str) -> tuple[str, str] | None:
+    """Return the names of the other of query and key, and of the value, beside a query or key; None for any other tensor.
+
+    >>> beside_in_attention("layer.0.attention.self.query.weight")
+    ('layer.0.attention.self.key.weight', 'layer.0.attention.self.value.weight')
+    >>> beside_in_attention("h.0.attn.v_proj.weight") is None
+    True
+    """
+    matches = [*PROJECTION.finditer(name)]
+    if not matches:
+        return None
+    own = matches[-1]
+    query, key, value = next(words for words in PROJECTIONS if own[0] in words)
+    before, after = name[: own.start()], name[own.end() :]
+    return f"{before}{key if own[0] == query else query}{after}", f"{before}{value}{after}"
+
+
+def layer_names(names: Sequence[str]) -> dict[str, str]:
+    """Return the layer that each module stands for: layer.<depth>, or the module around it where a depth has several.
+
+    >>> layer_names(["blocks.0.attn.probabilities", "blocks.1.self.p", "blocks.1.cross.p"])
+    {'blocks.0.attn.probabilities': 'layer.0', 'blocks.1.self.p': 'blocks.1.self', 'blocks.1.cross.p': 'blocks.1.cross'}
+    """
+    depths = [depth_of(name) for name in names]
+    return {
+        name: name.rpartition(".")[0] or name if depth is None or depths.count(depth) > 1 else f"layer.{depth}"
+        for name, depth in zip(names, depths, strict=True)
+    }
+
+
+def kind_by_name(name: str, shape: Sequence[int]) -> TensorKind:
+    """Return a parameter's part in the model by the words of its name.
+
+    A layer named `gate` that narrows is a router; one that widens belongs to a gated MLP.
+
+    >>> kind_by_name("blocks.0.attn.q.weight", (8, 8)), kind_by_name("blocks.0.ln_1.weight", (8,))
+    ('attention', 'norm')
+    """
+    parts = [part for part in name.lower().split(".") if not part.isdecimal()]
+    words = parts[:-1] or parts
+    if NORM.search(words[-1]):
+        return "norm"
+    if "router" in words or (words[-1] == "gate" and len(shape) == 2 and shape[0] < shape[1]):
+        return "router"
+    if depth_of(name) is None and HEAD.search(words[-1]):
+        return "head"
+    return _kind_by_words(parts)
+
+
+def _kind_by_words(parts: Sequence[str]) -> TensorKind:
+    if any(EMBEDDING.search(word) for word in parts[-2:]):
+        return "embedding"
+    # The innermost word decides: attention.output.dense is attention, intermediate.dense is not.
+    for word in reversed(parts):
+        if MLP.search(word):
+            return "mlp"
+        if ATTENTION.search(word):
+            return "attention"
+    return "other"

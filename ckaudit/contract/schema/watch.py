@@ -1,0 +1,107 @@
+"""`ck.watch.v1`: what a watch says while runs go on, one line per event; and what its panel shows at one moment."""
+
+from typing import Annotated, Literal
+
+from msgspec import Struct
+
+from ckaudit.contract.schema.numbers import Number, Step, doc
+from ckaudit.contract.schema.report import Finding, Severity
+from ckaudit.contract.violations import kind
+
+VERSION: Literal["ck.watch.v1"] = "ck.watch.v1"
+STALLED = kind(
+    "WATCH001",
+    "run_stalled",
+    "sev1",
+    "A run that did not end writes no line any more.",
+    "Look whether its process lives and what it waits for: the data, the disk, another rank; stop it before it burns the budget.",
+    found_by=("watch",),
+)
+RANK_LOST = kind(
+    "WATCH002",
+    "rank_silent",
+    "sev1",
+    "A rank no longer writes its file beside those of the others.",
+    "Look at the node of that rank: its processes, its errors, its link to the others.",
+    found_by=("watch",),
+)
+
+Event = Literal["watching", "finding", "graver", "stall", "heartbeat", "resumed", "anew", "ended", "error"]
+
+
+State = Literal["waiting", "running", "stalled", "ended"]
+
+
+class Likely(Struct, kw_only=True, frozen=True):
+    """The likeliest cause of a finding, as far as can be told when it is found."""
+
+    cause: Annotated[str, doc("The cause in words_with_underscores.")]
+    title: Annotated[str, doc("The cause as a sentence.")]
+    knob: Annotated[str, doc("What to change first.")]
+    confidence: Annotated[float, doc("Logistic of the prior and all weights, 0 to 1.")]
+
+
+class WatchEvent(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """One thing that a watch has to say."""
+
+    schema_version: Annotated[Literal["ck.watch.v1"], doc("Which contract this line follows.")]
+    event: Annotated[
+        Event, doc("What it is; graver: told before, worse now; anew: the folder is read again; error: a rule broke.")
+    ]
+    time: Annotated[float, doc("When it was said, Unix time.", unit="s")]
+    run: Annotated[str, doc("The run, as the user named it.")]
+    message: Annotated[str, doc("One sentence.")]
+    step: Annotated[Step | None, doc("The last step recorded then; null: none.", unit="steps")] = None
+    severity: Annotated[Severity | None, doc("How grave it is; null: it is no finding.")] = None
+    finding: Annotated[Finding | None, doc("What was found, as in ck.report.v1.")] = None
+    likely: Annotated[Likely | None, doc("The likeliest cause of the finding; null: none known.")] = None
+    judged: Annotated[
+        Literal["all", "limited", "nothing"] | None,
+        doc("Of a run that has ended: whether every vital check that applies could judge, some could not, or none could."),
+    ] = None
+    limits: Annotated[str | None, doc("Which vital checks could not judge, in words; null: all that apply could.")] = None
+    to_judge_more: Annotated[str | None, doc("The one line that would let most of them judge; null: none is open.")] = None
+
+
+class Gauge(Struct, kw_only=True, frozen=True):
+    """One number of the panel.
+
+    Attributes:
+        name: Metric.
+        unit: Its unit.
+        value: The newest value; None: not recorded.
+        step: Step of that value.
+        recent: Newest values, the oldest first.
+    """
+
+    name: str
+    unit: str
+    value: Number | None = None
+    step: int | None = None
+    recent: tuple[Number | None, ...] = ()
+
+
+class Snapshot(Struct, kw_only=True, frozen=True):
+    """One run at one moment.
+
+    Attributes:
+        run: As the user named it.
+        step: Last step recorded; None: none yet.
+        planned: Step that it was to reach; None: not said.
+        silence: Seconds since the last new line; None: none came yet.
+        usual: Usual seconds between two lines; None: not known yet.
+        state: What it does: waiting, running, stalled or ended.
+        vitals: Gauges of every step.
+        pace: Gauges of every minute.
+        alerts: What was said of it, newest last.
+    """
+
+    run: str
+    step: int | None
+    planned: int | None
+    silence: float | None
+    usual: float | None
+    state: State
+    vitals: tuple[Gauge, ...]
+    pace: tuple[Gauge, ...]
+    alerts: tuple[WatchEvent, ...]

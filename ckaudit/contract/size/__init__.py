@@ -1,0 +1,1 @@
+"""How large a checkpoint is, and what it holds under a limit."""

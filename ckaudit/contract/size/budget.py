@@ -1,0 +1,207 @@
+"""What a checkpoint holds under a size budget: a pure function of the model's shape and the checkpoint's ordinal.
+
+The norms of every tensor, the movement of every weight, and all numbers of every head are always written, and so are the
+grids whose turn it is. What makes a file large takes turns by whole layer: grids, and, where even the statistics are too
+large, histograms, percentiles and moments.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from ckaudit.contract.io.grids import GridEncoding
+from ckaudit.contract.size.sizes import SIZES, Chunk, Groups, Kind, SizedPart, Sizes
+
+
+class BudgetPlan(Struct, frozen=True):
+    """What is written beyond the numbers: names of tensors or layers by kind, and the size expected of the whole file."""
+
+    chosen: Mapping[Kind, frozenset[str]]
+    bytes: int
+
+    def has(self, kind: Kind, name: str) -> bool:
+        """Return whether this tensor or layer has its grid, or its distribution."""
+        return name in self.chosen[kind]
+
+
+class Due(Struct, frozen=True):
+    """Layers whose grids a checkpoint may hold.
+
+    Attributes:
+        turn: Those that it always holds: whose turn it is, and as many after them as give enough grids.
+        landmarks: Embedding, head, first, middle and last block, where they are due and the budget has room.
+        order: All layers, from the one whose turn it is.
+    """
+
+    turn: list[int | None]
+    landmarks: list[int | None]
+    order: list[int | None]
+
+    @property
+    def depths(self) -> frozenset[int | None]:
+        """Every layer that may have grids."""
+        return frozenset((*self.turn, *self.landmarks))
+
+
+def due(
+    parts: Sequence[SizedPart], ordinal: int, *, last: bool = False, at_least: int = 12, landmarks_each: int = 5, cycle: int = 40
+) -> Due:
+    """Return the layers whose turn it is at a checkpoint; only its ordinal decides, so two runs with one cadence compare.
+
+    The numbers are this contract's own decision.
+
+    Args:
+        parts: Weights and attention layers, in the order of the forward pass; where heads are not known yet, no layer is
+            missing from the answer.
+        ordinal: Checkpoints that the cadence asked for until now, as `cadence.ordinal` counts them.
+        last: Whether this is the run's last checkpoint.
+        at_least: Grids that every checkpoint holds, if the model has them.
+        landmarks_each: Distance of the checkpoints with the landmarks; the first and the last have them too.
+        cycle: Checkpoints in which every layer has its turn.
+    """
+    layers = list(dict.fromkeys(part.depth for part in parts if part.grids))
+    if not layers:
+        return Due([], [], [])
+    grids = Counter[int | None]()
+    for part in parts:
+        grids[part.depth] += part.grids
+    count = -(-len(layers) // cycle)
+    start = ordinal * count % len(layers)
+    order = layers[start:] + layers[:start]
+    while count < len(order) and sum(grids[depth] for depth in order[:count]) < at_least:
+        count += 1
+    marked = landmarks(layers) if last or ordinal % landmarks_each == 0 else []
+    return Due(order[:count], [depth for depth in marked if depth not in order[:count]], order)
+
+
+def landmarks(depths: Sequence[int | None]) -> list[int | None]:
+    """Return what lies outside the blocks (None: embedding, head), and the first, the last and the middle block.
+
+    >>> landmarks([None, 0, 1, 2, 3, 4, None])
+    [None, 0, 4, 2]
+    """
+    blocks = sorted({depth for depth in depths if depth is not None})
+    outside: list[int | None] = [None] if None in depths else []
+    return [*outside, *dict.fromkeys(blocks[place] for place in (0, -1, len(blocks) // 2) if blocks)]
+
+
+def plan(
+    tensors: Sequence[SizedPart],
+    layers: Sequence[SizedPart],
+    modules: Sequence[SizedPart],
+    ordinal: int,
+    budget_kb: float | None,
+    *,
+    encoding: GridEncoding = "q8",
+    suffix: str = ".json",
+    last: bool = False,
+    besides: int = 0,
+    sizes: Sizes = SIZES,
+) -> BudgetPlan:
+    """Return what a checkpoint holds.
+
+    What is always in it: see above; beside a black box the grids have to fit too. What still fits is added by whole layer,
+    in this order: all statistics of the layers whose turn it is, moments of all others, their histograms and percentiles of
+    weights and gradients, their histograms of activations, grids of the landmarks, and grids of the gradients of the layers
+    with grids.
+
+    Args:
+        tensors: All weights.
+        layers: All attention layers.
+        modules: All modules whose output is measured.
+        ordinal: Checkpoints that the cadence asked for until now.
+        budget_kb: Size of the file, in thousands of bytes; None: everything, in every checkpoint.
+        encoding: How grids are written.
+        suffix: How the file is packed.
+        last: Whether this is the run's last checkpoint.
+        besides: Bytes, in JSON, of what this checkpoint has beyond others, such as the black box.
+        sizes: Bytes of each part.
+    """
+    turn = due([*tensors, *layers], ordinal, last=last)
+    everything: list[int | None] = list(dict.fromkeys(part.depth for part in (*tensors, *layers, *modules)))
+    depths = Due(everything, [], everything) if budget_kb is None else turn
+    at = Groups(tensors, layers, modules, encoding, suffix, sizes)
+    size, limit = at.always(besides), math.inf if budget_kb is None else budget_kb * 1000
+    chosen: dict[Kind, set[str]] = {kind: set() for kind in (*_STATISTICS, *_GRIDS, "gradients")}
+    grids = [at.chunk(kind, depth) for depth in depths.turn for kind in _GRIDS]
+    for place, chunk in enumerate([*grids, *_optional(at, depths, list(dict.fromkeys((*depths.order, *everything))))]):
+        if size + chunk.bytes <= limit or (place < len(grids) and not besides):
+            size += chunk.bytes
+            chosen[chunk.kind].update(chunk.names)
+    return BudgetPlan({kind: frozenset(names) for kind, names in chosen.items()}, round(size))
+
+
+def _optional(at: Groups, depths: Due, order: Sequence[int | None]) -> list[Chunk]:
+    """Return what is added while there is room, the most wanted first.
+
+    Args:
+        at: The model.
+        depths: Layers that may have grids.
+        order: All layers, from the one whose turn it is.
+    """
+    others = [depth for depth in order if depth not in depths.turn]
+    return [
+        *(at.chunk(kind, depth) for depth in depths.turn for kind in _STATISTICS),
+        *(at.chunk(kind, depth) for depth in others for kind in ("numbers", "outputs")),
+        *(at.chunk(kind, depth) for kind in ("distributions", "activations") for depth in others),
+        *(at.chunk(kind, depth) for depth in depths.landmarks for kind in _GRIDS),
+        *(at.chunk("gradients", depth) for depth in (*depths.turn, *depths.landmarks)),
+    ]
+
+
+def room(
+    tensors: Sequence[SizedPart],
+    layers: Sequence[SizedPart],
+    modules: Sequence[SizedPart],
+    ordinal: int,
+    budget_kb: float | None,
+    *,
+    encoding: GridEncoding = "q8",
+    suffix: str = ".json",
+    sizes: Sizes = SIZES,
+    share: float = 0.2,
+) -> float:
+    """Return the bytes of JSON that a black box may have: what all statistics and the grids of the turn leave of the budget.
+
+    Args:
+        tensors: All weights.
+        layers: All attention layers.
+        modules: All modules whose output is measured.
+        ordinal: Checkpoints that the cadence asked for until now.
+        budget_kb: Size of the file, in thousands of bytes; None: it may have any size.
+        encoding: How grids are written.
+        suffix: How the file is packed.
+        sizes: Bytes of each part.
+        share: Part of the budget that it may have at least; this contract's own decision.
+    """
+    if budget_kb is None:
+        return math.inf
+    at = Groups(tensors, layers, modules, encoding, suffix, sizes)
+    grids = sum(at.chunk(kind, depth).bytes for depth in due([*tensors, *layers], ordinal).turn for kind in _GRIDS)
+    depths = dict.fromkeys(part.depth for part in (*tensors, *modules))
+    statistics = at.always() + sum(at.chunk(kind, depth).bytes for kind in _STATISTICS for depth in depths)
+    return max(share * budget_kb * 1000, budget_kb * 1000 - statistics - grids) / sizes.statistics_left[suffix]
+
+
+def suffix_for(
+    tensors: Sequence[SizedPart],
+    layers: Sequence[SizedPart],
+    modules: Sequence[SizedPart],
+    budget_kb: float | None,
+    *,
+    encoding: GridEncoding = "q8",
+    sizes: Sizes = SIZES,
+) -> str:
+    """Return how to pack a run's files: as plain JSON, unless the budget would then leave out statistics."""
+    if budget_kb is None:
+        return ".json"
+    chosen = plan(tensors, layers, modules, 1, budget_kb, encoding=encoding, sizes=sizes)
+    # Distributions come after moments: where those are complete, so are these.
+    complete = len(chosen.chosen["distributions"]) == len(tensors) and len(chosen.chosen["activations"]) == len(modules)
+    return ".json" if complete and chosen.bytes <= budget_kb * 1000 else ".json.zst"
+
+
+_STATISTICS: tuple[Kind, ...] = ("numbers", "outputs", "distributions", "activations")
+_GRIDS: tuple[Kind, ...] = ("weights", "attention")
