@@ -35,7 +35,7 @@ fix:
 schemas:
     {{ python }} schemas/make.py
 
-# the catalogues of metrics, rules, causes and questions as documents
+# documents that are written by scripts; the catalogues go into docs/generated, which is not in git
 docs:
     {{ python }} docs/make.py
     {{ python }} docs/drawing.py

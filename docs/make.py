@@ -1,4 +1,4 @@
-"""Write the catalogues as documents, metrics, rules, causes and questions: `python docs/make.py`."""  # noqa: INP001
+"""Write the catalogues as documents into docs/generated, metrics, rules, causes and questions: `python docs/make.py`."""  # noqa: INP001
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ from ckaudit.questions.phases import MAP, PHASES
 from ckaudit.reports.explain.markdown import code, pages, text
 from ckaudit.rules import rules
 
-HERE = Path(__file__).parent
+FOLDER = Path(__file__).parent / "generated"
 # What a covered metric shares with the one that tells about it.
 SHARED = {"category", "recorded by", "cited"}
 INTRODUCTION = """# Metrics
@@ -31,7 +31,7 @@ RULES = """# Rules
 
 Written by `docs/make.py` from the docstrings in `ckaudit/rules/`; `ckaudit explain CODE` shows the same offline. A rule
 recognises an illness in series of [metrics](metrics.md); what may lie behind it are its [causes](causes.md). A rule is skipped,
-and says so, where what it needs was not recorded. Every limit below can be set in a [policy](policy.md).
+and says so, where what it needs was not recorded. Every limit below can be set in a [policy](../policy.md).
 
 | severity | meaning |
 |---|---|
@@ -76,7 +76,7 @@ Fine-tuning is judged by what an evaluation logs under these names, scores from 
 
 
 def interview() -> str:
-    """Return the whole of `docs/questions.md`."""
+    """Return the whole of `questions.md`."""
     return "\n".join([INTERVIEW, *("\n".join(_phase(number)) for number in PHASES)])
 
 
@@ -95,7 +95,7 @@ def _phase(number: int) -> Iterator[str]:
 
 
 def illnesses() -> str:
-    """Return the whole of `docs/rules.md`."""
+    """Return the whole of `rules.md`."""
     found = [_page(rule.name, "rule") for rule in rules().values()]
     rows = ["| code | rule | at most | what it sees |", "|---|---|---|---|"]
     rows += [
@@ -105,7 +105,7 @@ def illnesses() -> str:
 
 
 def hypotheses() -> str:
-    """Return the whole of `docs/causes.md`."""
+    """Return the whole of `causes.md`."""
     found = [_page(name, "cause") for name in causes()]
     rows = ["| cause | what it is | first knob |", "|---|---|---|"]
     rows += [f"| {_link(each)} | {text(each.title)} | {text(causes()[each.name].knob)} |" for each in found]
@@ -125,7 +125,7 @@ def _link(page: Page) -> str:
 
 
 def document() -> str:
-    """Return the whole of `docs/metrics.md`."""
+    """Return the whole of `metrics.md`."""
     parts = [INTRODUCTION, _cited(), *("\n".join(_category(category)) for category in categories())]
     if alone := [name for name in metrics() if entry_of(name) is None]:
         parts.append("## Metrics without a playbook\n\n" + pages([_short(page) for page in explain(alone)], level=3))
@@ -162,5 +162,6 @@ def _short(page: Page) -> Page:
 DOCUMENTS = {"metrics.md": document, "rules.md": illnesses, "causes.md": hypotheses, "questions.md": interview}
 
 if __name__ == "__main__":
-    for name, made in DOCUMENTS.items():
-        (HERE / name).write_text(made(), encoding="utf-8")
+    FOLDER.mkdir(exist_ok=True)
+    for name, text_of in DOCUMENTS.items():
+        (FOLDER / name).write_text(text_of(), encoding="utf-8")
