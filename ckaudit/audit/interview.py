@@ -230,9 +230,9 @@ def _lasts(finding: Finding, run: Run) -> bool:
 
 
 def _never_better(
-    series_answer: SeriesAnswer, least: Word, told: str, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis]
+    series_answer: SeriesAnswer, worst_word: Word, told: str, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis]
 ) -> SeriesAnswer:
-    word: Word = worse(least, series_answer.word) if series_answer.word in ("good", "watch", "bad") else least
+    word: Word = worse(worst_word, series_answer.word) if series_answer.word in ("good", "watch", "bad") else worst_word
     likeliest = next((diagnosis.cause for diagnosis in causing(findings, diagnoses)), "")
     cause = f"; the likeliest cause is {likeliest}" if likeliest else ""
     return replace(

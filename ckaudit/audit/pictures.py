@@ -161,13 +161,13 @@ def _waterfall(run: Run) -> Chart | None:
     )
 
 
-def _dead_branches(run: Run, step: int, *, least: float = 1e-6) -> dict[str, str]:
+def _dead_branches(run: Run, step: int, *, min_share: float = 1e-6) -> dict[str, str]:
     """Return by block which of its branches has hardly any gradient at a step beside the other, such as "attn: 0".
 
     Args:
         run: The run.
         step: When.
-        least: Below this share of the block's largest branch, whatever the other gives does not reach it.
+        min_share: Below this share of the block's largest branch, whatever the other gives does not reach it.
     """
     norm = gradient_norm(run).until(step)
     branches = norm.grouped([run.tensors.branch(name) for name in norm.labels], root_sum_square)
@@ -179,25 +179,25 @@ def _dead_branches(run: Run, step: int, *, least: float = 1e-6) -> dict[str, str
         if known:
             norms.setdefault(block, {})[SHORT.get(kind, kind)] = value
     dead = {
-        block: [f"{kind}: {value:.2g}" for kind, value in found.items() if value < least * max(found.values())]
+        block: [f"{kind}: {value:.2g}" for kind, value in found.items() if value < min_share * max(found.values())]
         for block, found in norms.items()
     }
     return {block: ", ".join(told) for block, told in dead.items() if told}
 
 
 # The metric that a finding rests on, around the steps where it was found: one picture for each of the gravest.
-def finding_charts(run: Run, findings: Sequence[Finding], *, most: int = 2, points: int = 120) -> list[Chart]:
+def finding_charts(run: Run, findings: Sequence[Finding], *, max_charts: int = 2, points: int = 120) -> list[Chart]:
     """Return pictures of the gravest findings, each metric and place once; the loss has a picture of its own, a level none.
 
     Args:
         run: The run, cut at the step judged.
         findings: All findings, gravest first.
-        most: Pictures at most.
+        max_charts: Pictures at most.
         points: Values of each at most; of each stretch the one that stands out is there.
     """
     made: dict[tuple[str, str], Chart] = {}
     for place, finding in enumerate(findings[:FIRST]):
-        if len(made) >= most or finding.severity == "note":
+        if len(made) >= max_charts or finding.severity == "note":
             break
         metric = _metric(run, finding)
         if metric is None or metric in OF_LOSS:

@@ -101,7 +101,7 @@ def command(
         measurement = measure(Path(run), names=names or [], stretch=stretch, choice=choice, progress=tick)
     if format == "terminal":
         shown = replace(measurement, notes=()) if quiet else measurement
-        _draw(shown, output, each_label=all or bool(names), most=None if all else 20, verbose=verbose)
+        _draw(shown, output, each_label=all or bool(names), max_labels=None if all else 20, verbose=verbose)
     else:
         from ckaudit.reports.metrics import write
 
@@ -143,13 +143,13 @@ def _of_policy(choice: "Choice") -> "Choice":
     return replace(choice, tau_slices=read_policy(path).base.tau_slices)
 
 
-def _draw(measurement: "Measurement", output: str, *, each_label: bool, most: int | None, verbose: bool) -> None:
+def _draw(measurement: "Measurement", output: str, *, each_label: bool, max_labels: int | None, verbose: bool) -> None:
     """Write the table to a file, or to the screen as wide as that is."""
     from ckaudit.reports.metrics.terminal import draw
     from ckaudit.reports.view import View
 
     view, encoding = fitted(View(verbose=verbose), drawn=not output)
-    send(draw(measurement, view, each_label=each_label, most=most), encoding, output)
+    send(draw(measurement, view, each_label=each_label, max_labels=max_labels), encoding, output)
 
 
 def _talk(measurement: "Measurement", *, quiet: bool) -> None:

@@ -104,11 +104,11 @@ def languages() -> Shares:
     return Shares("language_share", "M30", _language, NO_TEXT)
 
 
-def _language(document: Document, *, most: int = 1000) -> str | None:
+def _language(document: Document, *, max_characters: int = 1000) -> str | None:
     # 1,000 characters tell languages apart as well as a whole document does, in a fraction of the time.
     if document.text is None or not document.text.strip():
         return None
-    return _classifier()(document.text[:most])[0]
+    return _classifier()(document.text[:max_characters])[0]
 
 
 @cache

@@ -156,8 +156,8 @@ def _shown_all(values: Mapping[str, Any]) -> str | None:
     return _cut(", ".join(str(value) for value in values.values())) if values else None
 
 
-def _cut(text: str, most: int = 80) -> str:
-    return text if len(text) <= most else text[: most - 3] + "..."
+def _cut(text: str, max_characters: int = 80) -> str:
+    return text if len(text) <= max_characters else text[: max_characters - 3] + "..."
 
 
 def _count(values: Mapping[str, Any]) -> str | None:

@@ -262,14 +262,14 @@ def _short(both: Both, replicas: Sequence[JudgedRun]) -> list[str]:
 
 
 # The losses of two runs side by side, few enough points for a picture.
-def curves(both: Both, *, most: int = 120) -> list[Curve]:
+def curves(both: Both, *, max_stretches: int = 120) -> list[Curve]:
     """Return the training loss of both runs, stretch by stretch; nothing where they share fewer than two points.
 
     A stretch has the median of its values; one in which a value is no number is none either, so that no picture hides it.
 
     Args:
         both: The runs on one axis.
-        most: Stretches at most; no screen draws more columns.
+        max_stretches: Stretches at most; no screen draws more columns.
     """
     paired = both.paired(train_loss_raw)
     if not paired.labels:
@@ -277,7 +277,7 @@ def curves(both: Both, *, most: int = 120) -> list[Curve]:
     rows = np.flatnonzero(paired.recorded[:, 0])
     if len(rows) < 2:
         return []
-    parts = np.array_split(rows, min(most, len(rows)))
+    parts = np.array_split(rows, min(max_stretches, len(rows)))
     return [
         Curve(
             name=paired.name,

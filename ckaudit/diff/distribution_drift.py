@@ -31,14 +31,14 @@ FARTHEST: dict[str, Callable[[float], float]] = {
 """Measures in the order that they are told in, and how far a value of each is from what equal parts have."""
 
 
-def drifts(left: Path, right: Path, steps: Sequence[int], *, most: int = 3) -> list[Drift]:
+def drifts(left: Path, right: Path, steps: Sequence[int], *, max_places: int = 3) -> list[Drift]:
     """Return how far two runs have come apart at some steps.
 
     Args:
         left: Folder of the reference; the log of another program has no checkpoints, and no drift.
         right: Folder of the subject.
         steps: Steps that both have a checkpoint of; others are passed over.
-        most: How many places of each measure and step are told, the farthest first.
+        max_places: How many places of each measure and step are told, the farthest first.
     """
     found: list[Drift] = []
     files = [checkpoints_of(folder) for folder in (left, right)]
@@ -46,7 +46,7 @@ def drifts(left: Path, right: Path, steps: Sequence[int], *, most: int = 3) -> l
         one, other = (file.get(step) for file in files)
         if one is not None and other is not None:
             documents = read_document(one.path, one.shown), read_document(other.path, other.shown)
-            found += drifts_of(*documents, step, most=most)
+            found += drifts_of(*documents, step, max_places=max_places)
     return found
 
 
@@ -72,7 +72,7 @@ class Far(Struct, frozen=True, gc=False):
     pairs: int = 0
 
 
-def drifts_of(left: Document, right: Document, step: int, *, most: int = 3) -> list[Drift]:
+def drifts_of(left: Document, right: Document, step: int, *, max_places: int = 3) -> list[Drift]:
     """Return how far two checkpoints have come apart, the farthest places of each measure; parts that are equal have no drift."""
     found: dict[str, list[Far]] = {name: [] for name in FARTHEST}
     for measure in (_spreads, _grids, _norms, _heads, _movement):
@@ -80,7 +80,7 @@ def drifts_of(left: Document, right: Document, step: int, *, most: int = 3) -> l
             found[far.measure].append(far)
     kept: list[Far] = []
     for name, size in FARTHEST.items():
-        kept += nsmallest(most, found[name], key=lambda far, size=size: -size(far.value))  # type: ignore[misc]
+        kept += nsmallest(max_places, found[name], key=lambda far, size=size: -size(far.value))  # type: ignore[misc]
     return [_drift(far, step) for far in kept]
 
 

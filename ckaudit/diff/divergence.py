@@ -99,11 +99,11 @@ def _in_bits(both: Both) -> Parting:
     return Parting(departures=tuple(each[3] for each in found[:MOST]), shared_until=until, is_same=not found)
 
 
-def _first_of(path: str, left: Series, right: Series, both: Both, *, most: int = 5) -> Iterator[_Ranked]:
+def _first_of(path: str, left: Series, right: Series, both: Both, *, max_places: int = 5) -> Iterator[_Ranked]:
     """Yield step, place in the step, place in the model and departure of the first places of a series that differ."""
     paired = pair(left, right, both.axes)
     cells = [(int(paired.steps[row]), column, row) for row, column in _first_unequal(paired)]
-    for step, column, row in sorted(cells)[:most]:
+    for step, column, row in sorted(cells)[:max_places]:
         yield step, place_in_step(path), column, _departure(path, paired, row, column)
 
 

@@ -20,13 +20,13 @@ _SIGNED_ZERO = re.compile(rb"-0(?:\.0*)?(?:[eE][-+]?\d+)?(?=[,\]}\s])")
 _NAMED = 5  # places that a sentence names
 
 
-def compare_documents(left: Path, right: Path, *, most: int = 3) -> Pair:
+def compare_documents(left: Path, right: Path, *, max_places: int = 3) -> Pair:
     """Compare two checkpoints of one run or of two.
 
     Args:
         left: A checkpoint file.
         right: Another.
-        most: How many places of each measure of distance are told.
+        max_places: How many places of each measure of distance are told.
 
     Raises:
         UnreadableError: Where one of them cannot be read.
@@ -38,7 +38,7 @@ def compare_documents(left: Path, right: Path, *, most: int = 3) -> Pair:
         return _pair(names[0], names[1], "same", "the same, byte by byte")
     notes = [f"step {one['step']} against step {other['step']}"] if one["step"] != other["step"] else []
     found = differences(one, other, signed_zeros=any(map(_SIGNED_ZERO.search, data)))
-    drifts = drifts_of(one, other, int(other["step"]), most=most)
+    drifts = drifts_of(one, other, int(other["step"]), max_places=max_places)
     told = departures(found, int(other["step"]))
     unlike = [*_unlike(found.gone, "first"), *_unlike(found.new, "second")]
     word, verdict = _word(found, told, unlike)

@@ -98,7 +98,7 @@ class Found(Struct):
 
 
 @takes_any_numbers
-def exact(left: Path, right: Path, *, runs: tuple[Run, Run] | None = None, most: int = 20) -> Pair:
+def exact(left: Path, right: Path, *, runs: tuple[Run, Run] | None = None, max_values: int = 20) -> Pair:
     """Compare two runs bit by bit: every line, then every value of every checkpoint and rank file that both have, by step.
 
     What only tells the time is left out (`clocks`). Hashes of tensor bytes are compared where both recorded them; without
@@ -109,7 +109,7 @@ def exact(left: Path, right: Path, *, runs: tuple[Run, Run] | None = None, most:
         left: The reference.
         right: The subject.
         runs: Both as they were read, where they were.
-        most: How many of the values that differ at the first such step are told.
+        max_values: How many of the values that differ at the first such step are told.
 
     Raises:
         UnreadableError: Where one of them is no run.
@@ -136,7 +136,7 @@ def exact(left: Path, right: Path, *, runs: tuple[Run, Run] | None = None, most:
         unlike=alike,
         answers=[Answer(question="exact", title=TITLE, word=word, message=verdict)],
         parting=found.first[0] if found.first else None,
-        propagation=found.first[:most],
+        propagation=found.first[:max_values],
         notes=[
             *_first_few(found.unreadable),
             *_first_few(found.lacking),
@@ -167,9 +167,9 @@ def _verdict(found: Found) -> tuple[Word, str]:
     return "same", f"the same: all {both}, what tells the time aside"
 
 
-def _first_few(sentences: list[str], most: int = 5) -> list[str]:
-    rest = len(sentences) - most
-    return [*sentences[:most], f"{plural(rest, 'more difference')} of this kind"] if rest > 0 else sentences
+def _first_few(sentences: list[str], max_sentences: int = 5) -> list[str]:
+    rest = len(sentences) - max_sentences
+    return [*sentences[:max_sentences], f"{plural(rest, 'more difference')} of this kind"] if rest > 0 else sentences
 
 
 def _hashes(found: Found) -> Iterator[str]:

@@ -61,7 +61,7 @@ def stretches(
     seed: float = SEED,
     ahead: float = AHEAD,
     trust: float = 4.0,
-    most: float = 4.0,
+    max_noise_ratio: float = 4.0,
 ) -> Stretches:
     r"""Cut two columns into stretches, and say how much of their difference is noise.
 
@@ -72,7 +72,7 @@ def stretches(
     cannot see: c times the noise of a point, and being further along by a share a of the steps so far, where the level
     moves by v a step. Replicas say it themselves: their differences replace that variance, weighted by their degrees of
     freedom against `trust`. A run that breaks down is no measure of chance: neither noise nor pace of one counts for more
-    than `most` times that of the other.
+    than `max_noise_ratio` times that of the other.
 
     Args:
         steps: Shape (T,).
@@ -84,20 +84,20 @@ def stretches(
         seed: The factor c.
         ahead: The factor a.
         trust: Degrees of freedom that the residuals count for beside replicas.
-        most: How many times the noise of the other that of one can be and still be chance; that of a batch of a sixteenth is
-            four times as large.
+        max_noise_ratio: How many times the noise of the other that of one can be and still be chance; that of a batch of a
+            sixteenth is four times as large.
     """
     size = size or stretch_size(len(steps))
     ends = np.arange(len(steps), max(0, size - 1), -size)[::-1]
     cut = np.append(0, ends[:-1])
     one, two = (_medians(column, cut, ends) for column in (left, right))
-    bound, near = _both([_scatter(column, cut, ends) for column in (left, right)], most)
+    bound, near = _both([_scatter(column, cut, ends) for column in (left, right)], max_noise_ratio)
     alone = np.maximum(near, median(near)) if own is None else np.full(len(cut), own)
-    bound = bound if not own else np.minimum(bound, own * math.hypot(1, most) / math.sqrt(2))
+    bound = bound if not own else np.minimum(bound, own * math.hypot(1, max_noise_ratio) / math.sqrt(2))
     apart, correlation = np.minimum(bound, _scatter(right - left, cut, ends)), _correlation(right - left, cut, ends)
     points = np.maximum(1.0, (ends - cut) * (1 - correlation) / (1 + correlation))
     variance = ((MEDIAN if size > 2 else 1.0) * apart) ** 2 / points + (seed * alone) ** 2
-    variance += 2 * (ahead * _pace(one, two, (steps[cut] + steps[ends - 1]) / 2, most)) ** 2
+    variance += 2 * (ahead * _pace(one, two, (steps[cut] + steps[ends - 1]) / 2, max_noise_ratio)) ** 2
     floor = (LEAST * np.maximum(np.abs(one), np.abs(two))) ** 2 + np.finfo(float).tiny
     variance = np.maximum(variance, floor)
     freedom = math.inf if size > 1 else max(3.0, len(steps) / 2)
@@ -107,9 +107,9 @@ def stretches(
     return Stretches(steps[cut], steps[ends - 1], one, two, np.sqrt(variance), freedom, float(alone[-1]))
 
 
-def stretch_size(points: int, *, parts: int = 20, least: int = 5, most: int = 50) -> int:
+def stretch_size(points: int, *, parts: int = 20, min_points: int = 5, max_points: int = 50) -> int:
     """Return how many points a stretch of a series has: one where there are too few to make stretches."""
-    return 1 if points < 4 * least else min(most, max(least, points // parts))
+    return 1 if points < 4 * min_points else min(max_points, max(min_points, points // parts))
 
 
 def _between(medians: Sequence[Floats]) -> tuple[Floats, float]:
@@ -121,23 +121,23 @@ def _between(medians: Sequence[Floats]) -> tuple[Floats, float]:
     return _around(among, np.mean), float(len(medians) - 1)
 
 
-def _both(scatters: Sequence[Floats], most: float) -> tuple[Floats, Floats]:
+def _both(scatters: Sequence[Floats], max_noise_ratio: float) -> tuple[Floats, Floats]:
     """Return the largest noise of both together that can be chance, and that which they show, shape (K,) each.
 
     Noise of exactly none is that of a rounded log, and bounds nothing.
     """
     calm = np.minimum(*scatters)
-    bound = np.where(calm > 0, calm * math.hypot(1, most), np.inf)
+    bound = np.where(calm > 0, calm * math.hypot(1, max_noise_ratio), np.inf)
     return bound, np.minimum(bound, np.hypot(*scatters))
 
 
-def _pace(one: Floats, two: Floats, middle: Floats, most: float) -> Floats:
+def _pace(one: Floats, two: Floats, middle: Floats, max_noise_ratio: float) -> Floats:
     """Return how far the levels would move if the steps so far were doubled at the pace of each stretch, shape (K,)."""
     if len(middle) < 3:
         return np.zeros(len(middle))
     first, second = (_around(np.gradient(level, middle), np.mean, reach=1) for level in (one, two))
     calm = np.minimum(np.abs(first), np.abs(second))
-    return np.asarray(middle * np.minimum(np.abs(first + second) / 2, most * calm))
+    return np.asarray(middle * np.minimum(np.abs(first + second) / 2, max_noise_ratio * calm))
 
 
 def _medians(column: Floats, cut: Steps, ends: Steps) -> Floats:
@@ -168,15 +168,15 @@ def _scatter(column: Floats, cut: Steps, ends: Steps) -> Floats:
     return _around(SIGMA * _medians(rest, cut, ends), np.median)
 
 
-def _correlation(column: Floats, cut: Steps, ends: Steps, *, most: float = 0.8) -> float:
-    """Return the lag-one correlation of what is left of a column, 0 to `most`."""
+def _correlation(column: Floats, cut: Steps, ends: Steps, *, max_correlation: float = 0.8) -> float:
+    """Return the lag-one correlation of what is left of a column, 0 to `max_correlation`."""
     rest = _residuals(column, cut, ends)
     if len(cut) == len(column) or len(rest) < 10:
         return 0.0
     scale = median(np.abs(rest)) * 6
     rest = np.clip(rest, -scale, scale)
     power = float(np.dot(rest, rest))
-    return min(most, max(0.0, float(np.dot(rest[1:], rest[:-1])) / power)) if power > 0 else 0.0
+    return min(max_correlation, max(0.0, float(np.dot(rest[1:], rest[:-1])) / power)) if power > 0 else 0.0
 
 
 def _around(values: Floats, how: Callable[..., Floats], *, reach: int = 2) -> Floats:

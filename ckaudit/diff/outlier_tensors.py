@@ -14,7 +14,7 @@ from ckaudit.metrics.spikes import SIGMA
 from ckaudit.run.series import Floats, Mask
 
 
-def far_places(both: Both, *, of_each: int = 4, share: float = 0.01, least: float = 0.05) -> list[Departure]:
+def far_places(both: Both, *, of_each: int = 4, share: float = 0.01, min_deviation: float = 0.05) -> list[Departure]:
     """Return where each quantity first leaves its band for good, `of_each` places of it at most.
 
     The band of log ratios holds what a tensor's own ratio does from checkpoint to checkpoint, and how far all tensors
@@ -24,7 +24,7 @@ def far_places(both: Both, *, of_each: int = 4, share: float = 0.01, least: floa
         both: The runs.
         of_each: Places of a quantity.
         share: Of places outside by chance, all checkpoints together.
-        least: Smallest standard deviation of a log ratio that is believed.
+        min_deviation: Smallest standard deviation of a log ratio that is believed.
     """
     departures: list[Departure] = []
     for metric in PLACES:
@@ -35,7 +35,7 @@ def far_places(both: Both, *, of_each: int = 4, share: float = 0.01, least: floa
             ratio = np.log(np.abs(paired.right) / np.abs(paired.left))  # (T, P)
         ratio = np.where(paired.finite & np.isfinite(ratio), ratio, np.nan)
         limit = quantile(share / max(1, ratio.size))
-        band = limit * np.sqrt(_own(ratio) ** 2 + max(least, _at_first(ratio)) ** 2)  # (P,)
+        band = limit * np.sqrt(_own(ratio) ** 2 + max(min_deviation, _at_first(ratio)) ** 2)  # (P,)
         cells = sorted(_first_lasting(np.abs(ratio) > band), key=lambda cell: (cell[0], cell[1]))
         departures += [_departure(metric.name, paired, row, column, float(band[column])) for row, column in cells[:of_each]]
     return departures

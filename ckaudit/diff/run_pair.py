@@ -116,13 +116,13 @@ class Both(Struct, frozen=True, eq=False):
             steps, both.left[rows, column], both.right[rows, column], replicas, size=size, own=own, seed=seed, ahead=ahead
         )
 
-    def level(self, metric: Metric, *, share: float = 0.05, least: int = 20, ahead: float = AHEAD) -> Stretches | None:
-        """Return stretches of which the last is what a series comes to: `share` of its points, but `least`.
+    def level(self, metric: Metric, *, share: float = 0.05, min_points: int = 20, ahead: float = AHEAD) -> Stretches | None:
+        """Return stretches of which the last is what a series comes to: `share` of its points, but `min_points`.
 
         With 20 points about half of the noise is the batches', half the seed's.
         """
         points = int(self.paired(metric).finite[:, :1].sum())
-        return self.stretches(metric, size=max(1, min(points // 2, max(least, round(share * points)))), ahead=ahead)
+        return self.stretches(metric, size=max(1, min(points // 2, max(min_points, round(share * points)))), ahead=ahead)
 
     def evaluation(self, metric: Metric, column: int = 0, *, seed: float = 0.3) -> Stretches | None:
         """Return stretches of single evaluations.

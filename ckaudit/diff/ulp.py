@@ -75,9 +75,9 @@ def apart(left: Any, right: Any) -> str:
     return f"{said}, {count:,} ulp{'s' if count != 1 else ''} apart in float64"
 
 
-def _brief(value: Any, most: int = 80) -> str:
+def _brief(value: Any, max_characters: int = 80) -> str:
     text = str(value)
-    return text if len(text) <= most else text[: most - 3] + "..."
+    return text if len(text) <= max_characters else text[: max_characters - 3] + "..."
 
 
 def _number(value: Any) -> float | None:

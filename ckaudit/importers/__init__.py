@@ -98,7 +98,9 @@ def _named(name: str) -> Importer:
     for importer in importers():
         if plain in (importer.NAME.casefold(), key(importer)):
             return importer
-    raise UsageError(f"no format is called {short(name)!r}", hint=f"There is {listed(list(map(key, importers())), most=99)}.")
+    raise UsageError(
+        f"no format is called {short(name)!r}", hint=f"There is {listed(list(map(key, importers())), max_names=99)}."
+    )
 
 
 def key(importer: Importer) -> str:

@@ -19,7 +19,7 @@ def taken(chosen: Mapping[str, str], *, many: str = "series") -> list[str]:
     slices = [own for name, own in chosen.items() if name.startswith(SLICE)]
     pairs = [f"{name} from {short(own)}" for name, own in chosen.items() if not name.startswith(SLICE)]
     if slices:
-        pairs.append(f"{len(slices)} {many} of slice_val_loss from {listed(slices, most=2)}")
+        pairs.append(f"{len(slices)} {many} of slice_val_loss from {listed(slices, max_names=2)}")
     return [f"taken: {', '.join(pairs)}"] if pairs else []
 
 

@@ -88,14 +88,14 @@ def writable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def listed(names: Sequence[str], *, most: int = 6) -> str:
+def listed(names: Sequence[str], *, max_names: int = 6) -> str:
     """Return names as a list for a sentence.
 
     >>> listed(["a", "b", "c"], most=2)
     'a, b and 1 more'
     """
-    shown = ", ".join(map(short, names[:most]))
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+    shown = ", ".join(map(short, names[:max_names]))
+    return f"{shown} and {len(names) - max_names} more" if len(names) > max_names else shown
 
 
 def catalogue_name(header: str) -> str | None:

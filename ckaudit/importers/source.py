@@ -93,13 +93,13 @@ class Source:
         except OSError:
             return b""
 
-    def files(self, *, most: int, part_of_name: str = "", deep: bool = True) -> Iterator[tuple[str, "Source"]]:
+    def files(self, *, max_files: int, part_of_name: str = "", deep: bool = True) -> Iterator[tuple[str, "Source"]]:
         """Yield the files in this folder and in those inside it, by name; links to folders are not followed.
 
         The search ends after `MAX_SEEN` files of any name: no store of a run lies deeper in a disk than that.
 
         Args:
-            most: How many at the most.
+            max_files: How many at the most.
             part_of_name: What their names must contain.
             deep: Whether those in folders inside this one are wanted.
         """
@@ -114,7 +114,7 @@ class Source:
                 source = self.inside(relative)
                 if source is None or source.is_folder:
                     continue
-                if number == most:
+                if number == max_files:
                     return
                 number += 1
                 yield relative, source

@@ -130,8 +130,8 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
 class _Bounded(RawIOBase):
     """A stream that ends in an error where it gives more than it may."""
 
-    def __init__(self, stream: Any, most: int) -> None:
-        self._stream, self._left = stream, most
+    def __init__(self, stream: Any, max_bytes: int) -> None:
+        self._stream, self._left = stream, max_bytes
 
     def readable(self) -> bool:
         return True

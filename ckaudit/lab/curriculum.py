@@ -92,19 +92,19 @@ def _rows(series: Series, pattern: str, steps: Sequence[int]) -> Iterator[tuple[
         yield series.labels[column], [f"{at[step]:.4g}" if known.get(step) else "" for step in steps]
 
 
-def chosen(series: Series, pattern: str, *, most: int = 8) -> list[int]:
-    """Return the columns shown: all that fit the pattern, or some of them where there are more than `most`.
+def chosen(series: Series, pattern: str, *, max_columns: int = 8) -> list[int]:
+    """Return the columns shown: all that fit the pattern, or some of them where there are more than `max_columns`.
 
     Of labels that are counted, such as blocks, every so many; of others the lowest and the highest at the last step.
     """
     columns = [index for index, label in enumerate(series.labels) if fnmatchcase(label, pattern or "*")]
-    if len(columns) <= most:
+    if len(columns) <= max_columns:
         return columns
     if all(series.labels[column][-1].isdecimal() for column in columns):
-        return [columns[index] for index in np.linspace(0, len(columns) - 1, most).round().astype(int)]
+        return [columns[index] for index in np.linspace(0, len(columns) - 1, max_columns).round().astype(int)]
     last = np.flatnonzero(series.recorded[:, columns].any(axis=1))[-1]
     ranked = sorted(columns, key=lambda column: float(np.nan_to_num(series.values[last, column])), reverse=True)
-    return ranked[: most // 2] + ranked[-(most // 2) :]
+    return ranked[: max_columns // 2] + ranked[-(max_columns // 2) :]
 
 
 def _unit(measured: Measured) -> str:

@@ -214,6 +214,6 @@ def facts(plan: Plan, corpus: Corpus, *, every: int = 25) -> dict[str, Any]:
     return told
 
 
-def _bends(plan: Plan, step: int, *, least: float = 0.002) -> bool:
-    """Whether the learning rate has a corner or a jump at a step: a second difference of `least` of its peak."""
-    return abs(plan.rate(step + 1) - 2 * plan.rate(step) + plan.rate(step - 1)) > least * plan.optimizer.peak
+def _bends(plan: Plan, step: int, *, min_bend: float = 0.002) -> bool:
+    """Whether the learning rate has a corner or a jump at a step: a second difference of `min_bend` of its peak."""
+    return abs(plan.rate(step + 1) - 2 * plan.rate(step) + plan.rate(step - 1)) > min_bend * plan.optimizer.peak

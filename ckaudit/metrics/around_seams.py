@@ -13,7 +13,7 @@ SIGMA = 1.4826
 
 
 @metric(unit="1", reads=[train_loss_raw], source="playbook D1.6; FAULTS I31, I32, I62", memory=None)
-def loss_after_resume(run: Run, *, window: int = 30, after: int = 5, least: float = 1e-3) -> Series:
+def loss_after_resume(run: Run, *, window: int = 30, after: int = 5, min_deviation_share: float = 1e-3) -> Series:
     r"""How many robust deviations the first losses after a resume lie above the line of the losses before it.
 
     $$z_t = \frac{L_t - (a + b t)}{1.4826 \operatorname{median} |L_s - (a + b s)|}$$
@@ -25,7 +25,7 @@ def loss_after_resume(run: Run, *, window: int = 30, after: int = 5, least: floa
         run: The run.
         window: Losses before the seam.
         after: Losses after it.
-        least: Smallest deviation, as a share of the loss: a log that is rounded has no noise of its own.
+        min_deviation_share: Smallest deviation, as a share of the loss: a log that is rounded has no noise of its own.
     """
     loss = train_loss_raw(run)
     if not loss.labels:
@@ -38,17 +38,17 @@ def loss_after_resume(run: Run, *, window: int = 30, after: int = 5, least: floa
         before = values[max(0, start - window) : start]
         if len(before) >= 10:
             places = np.arange(start, min(start + after, len(values)))
-            found |= zip(steps[places].tolist(), _above(before, values[places], least).tolist(), strict=True)
+            found |= zip(steps[places].tolist(), _above(before, values[places], min_deviation_share).tolist(), strict=True)
     after_all = sorted(found)
     return single("loss_after_resume", "1", np.array(after_all, np.int64), np.array([found[step] for step in after_all]))
 
 
-def _above(before: Floats, later: Floats, least: float) -> Floats:
+def _above(before: Floats, later: Floats, min_deviation_share: float) -> Floats:
     """Return how many deviations each later value is above the line through those before, shape as `later`."""
     half = len(before) // 2
     slope = (median(before[-half:]) - median(before[:half])) / (len(before) - half)
     places = np.arange(len(before))
     base = median(before - slope * places)
     spread = SIGMA * median(np.abs(before - base - slope * places))
-    spread = max(spread, least * abs(base), 1e-300)
+    spread = max(spread, min_deviation_share * abs(base), 1e-300)
     return np.asarray((later - base - slope * (len(before) + np.arange(len(later)))) / spread)

@@ -34,16 +34,16 @@ class Measures(NamedTuple):
     entropy: Floats
 
 
-def are_shares(maps: Floats, *, rounding: float = 1e-2, most: float = 1.1) -> Mask:
+def are_shares(maps: Floats, *, rounding: float = 1e-2, max_row_sum: float = 1.1) -> Mask:
     """Tell which maps are attention after softmax, shape (N,): a writer may have sampled the scores before it.
 
     Args:
         maps: As sampled.
         rounding: Of one element.
-        most: Sum of a row; 32 elements of one byte each are up to 0.06 off.
+        max_row_sum: Sum of a row; 32 elements of one byte each are up to 0.06 off.
     """
     outside = ((maps < -rounding) | (maps > 1 + rounding)).any(axis=(1, 2, 3))
-    return np.asarray(~outside & ~(maps.sum(axis=3) > most).any(axis=(1, 2)))
+    return np.asarray(~outside & ~(maps.sum(axis=3) > max_row_sum).any(axis=(1, 2)))
 
 
 def are_causal(maps: Floats) -> Mask:

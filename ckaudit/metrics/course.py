@@ -34,8 +34,8 @@ class Course(Struct, frozen=True):
 def course(
     values: Sequence[float],
     *,
-    least: float = 0.1,
-    most: float = 4.0,
+    min_change: float = 0.1,
+    runaway_ratio: float = 4.0,
     lowest: float = 0.25,
     given_back: float = 0.25,
     came_back: float = 0.5,
@@ -44,9 +44,9 @@ def course(
 
     Args:
         values: In order of time, shape (T,).
-        least: Change between the ends that counts, as a share of the larger: the dashboards' stable series move by less
+        min_change: Change between the ends that counts, as a share of the larger: the dashboards' stable series move by less
             than 8 %, their drop by 16 %.
-        most: A rise to that many times is a runaway: the dashboards' logits grow nearly ten times, their drill of the
+        runaway_ratio: A rise to that many times is a runaway: the dashboards' logits grow nearly ten times, their drill of the
             activations half as much again, which is to be watched.
         lowest: A fall to less than that share is a collapse; for a rate of faults, such as overflows, that is the cure.
         given_back: Share of the whole way that went against the trend, from which on it is no trend but an oscillation.
@@ -61,16 +61,20 @@ def course(
     trend = theil_sen(np.arange(len(known), dtype=float), known)
     ratio = end / start if start else np.nan
     size = max(abs(start), abs(end))
-    bump = top - max(start, end) > least * abs(top) and top - end > came_back * (top - start) and end > start - least * size
+    bump = (
+        top - max(start, end) > min_change * abs(top)
+        and top - end > came_back * (top - start)
+        and end > start - min_change * size
+    )
     word: Word
     if bump and _goes_up_then_down(known):
         word = "recovery"
-    elif abs(end - start) <= least * size:
+    elif abs(end - start) <= min_change * size:
         word = "steady"
     elif len(known) > 3 and _against(known) > given_back:
         word = "oscillating"
     elif end > start:
-        word = "runaway" if start <= 0 or ratio > most else "rising"
+        word = "runaway" if start <= 0 or ratio > runaway_ratio else "rising"
     else:
         word = "collapse" if abs(end) < lowest * abs(start) else "falling"
     return Course(word, start, end, ratio, trend.p)
@@ -83,8 +87,8 @@ def _against(values: Floats) -> float:
     return float(np.abs(moves[np.sign(moves) == -np.sign(values[-1] - values[0])]).sum()) / whole if whole else 0.0
 
 
-def _goes_up_then_down(values: Floats, *, most: float = 0.25) -> bool:
+def _goes_up_then_down(values: Floats, *, max_contrary_share: float = 0.25) -> bool:
     """Tell whether a series rises to its top and falls from there, but for a small share of the way."""
     top = int(np.argmax(values))
     parts = [part for part in (values[: top + 1], values[top:]) if len(part) > 1]
-    return 0 < top < len(values) - 1 and all(_against(part) <= most for part in parts)
+    return 0 < top < len(values) - 1 and all(_against(part) <= max_contrary_share for part in parts)

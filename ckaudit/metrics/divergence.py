@@ -91,12 +91,16 @@ def divergence_step(
     return int(steps[best + _widening(gap, mads * noise(gap), given_back * widened)])
 
 
-def _is_one_jump(val: Floats, least: int) -> bool:
+def _is_one_jump(val: Floats, min_points: int) -> bool:
     """Tell whether a held-out loss rose in one jump, by half of its whole rise, and has fallen again since then."""
     rises = np.diff(val)
     jump = int(np.argmax(rises))
     after = val[jump + 1 :]
-    return bool(rises[jump] >= (val.max() - val[0]) / 2 and len(after) > least and median(after[-least:]) < median(after[:least]))
+    return bool(
+        rises[jump] >= (val.max() - val[0]) / 2
+        and len(after) > min_points
+        and median(after[-min_points:]) < median(after[:min_points])
+    )
 
 
 def _widening(gap: Floats, blur: float, fall: float) -> int:

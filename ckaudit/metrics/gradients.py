@@ -73,7 +73,7 @@ def _without_first_zeros(norms: Series, *, first_steps: int = 20) -> Series:
 
 
 @metric(unit="1", reads=[block_gradient_norm], source="playbook D4.2", memory=1)
-def waterfall_ratio(run: Run, *, least: float = 1e-12) -> Series:
+def waterfall_ratio(run: Run, *, min_block_share: float = 1e-12) -> Series:
     r"""How many times less gradient a block gets than the last block.
 
     $$w_\ell = g_L / \max(g_\ell, \epsilon\,g_L)$$
@@ -84,7 +84,7 @@ def waterfall_ratio(run: Run, *, least: float = 1e-12) -> Series:
 
     Args:
         run: The run.
-        least: A block without any gradient counts as this share of the last, so that the ratio stays a number.
+        min_block_share: A block without any gradient counts as this share of the last, so that the ratio stays a number.
     """
     norms = block_gradient_norm(run)
     if not norms:
@@ -94,7 +94,7 @@ def waterfall_ratio(run: Run, *, least: float = 1e-12) -> Series:
     recorded = norms.recorded & norms.recorded[:, ends] & (last != 0)
     finite = recorded & np.isfinite(norms.values) & np.isfinite(last)
     with np.errstate(all="ignore"):
-        values = np.where(finite, last / np.maximum(norms.values, least * last), np.nan)
+        values = np.where(finite, last / np.maximum(norms.values, min_block_share * last), np.nan)
     return replace(norms, values=values, recorded=recorded)
 
 

@@ -29,7 +29,7 @@ def movement_rank(run: Run) -> Series:
 
 
 @metric(unit="1", reads=[relative_movement], source="playbook D2.6")
-def moving_share(run: Run, *, least: float = 0.1) -> Series:
+def moving_share(run: Run, *, min_share_of_median: float = 0.1) -> Series:
     r"""Share of the weight tensors that came at least a tenth as far as the median tensor.
 
     $$\tfrac1P \sum_p \mathbb{1}[\,m_p \ge 0.1 \operatorname{median}_q m_q\,]$$
@@ -38,7 +38,7 @@ def moving_share(run: Run, *, least: float = 0.1) -> Series:
 
     Args:
         run: The run.
-        least: Share of the median that counts as moving.
+        min_share_of_median: Share of the median that counts as moving.
     """
     moved = relative_movement(run)
     if not moved:
@@ -46,7 +46,7 @@ def moving_share(run: Run, *, least: float = 0.1) -> Series:
     values = np.where(moved.finite, moved.values, np.nan)
     middle = row_medians(values)
     with np.errstate(all="ignore"):
-        share = (values >= least * middle[:, None]).sum(axis=1) / moved.finite.sum(axis=1)
+        share = (values >= min_share_of_median * middle[:, None]).sum(axis=1) / moved.finite.sum(axis=1)
     return single("moving_share", "1", moved.steps, np.where(middle > 0, share, np.nan), middle > 0)
 
 

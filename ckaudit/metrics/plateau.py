@@ -38,7 +38,7 @@ def val_slope_p(run: Run) -> Series:
 
 
 @metric(unit="steps", reads=[val_loss], source="playbook D5.2; Prechelt 1998")
-def steps_since_improvement(run: Run, *, least: float = 1e-3) -> Series:
+def steps_since_improvement(run: Run, *, min_fall_share: float = 1e-3) -> Series:
     r"""How many steps ago the held-out loss last fell below its best by more than a thousandth.
 
     $$t - \max\{s \le t : L_s < (1 - 10^{-3})\,b_s\}$$
@@ -48,14 +48,14 @@ def steps_since_improvement(run: Run, *, least: float = 1e-3) -> Series:
 
     Args:
         run: The run.
-        least: Share by which a loss must fall to count.
+        min_fall_share: Share by which a loss must fall to count.
     """
     evals = val_loss(run)
     values = np.full(evals.values.shape, np.nan)
     for column in range(len(evals.labels)):
         known = np.flatnonzero(evals.finite_in(column))
         losses, steps = evals.values[known, column], evals.steps[known]
-        values[known, column] = steps - steps[_improved(losses, least)]
+        values[known, column] = steps - steps[_improved(losses, min_fall_share)]
     return replace(evals, values=values, recorded=evals.finite)
 
 
@@ -81,7 +81,7 @@ def train_loss_slope(run: Run, *, window: int = 100) -> Series:
 
 
 def recent_trends(
-    steps: Steps, values: Floats, *, horizon: int = 1_000, least: int = 5, most: int = 50, apart: int = 10
+    steps: Steps, values: Floats, *, horizon: int = 1_000, min_points: int = 5, max_points: int = 50, apart: int = 10
 ) -> Iterator[tuple[int, Trend]]:
     """Yield rows and the trend of the points up to each.
 
@@ -91,16 +91,16 @@ def recent_trends(
         steps: Rising, shape (E,).
         values: Finite, shape (E,).
         horizon: Steps looked back on.
-        least: Points looked back on where the horizon has fewer, and before which there is no trend.
-        most: Points that are fitted; denser ones are thinned.
+        min_points: Points looked back on where the horizon has fewer, and before which there is no trend.
+        max_points: Points that are fitted; denser ones are thinned.
         apart: Trends in one horizon; of evaluations closer than that, one each is taken.
     """
-    starts = np.minimum(np.searchsorted(steps, steps - horizon), np.arange(len(steps)) - least + 1)
+    starts = np.minimum(np.searchsorted(steps, steps - horizon), np.arange(len(steps)) - min_points + 1)
     turn = steps // max(1, horizon // apart)
     first = np.diff(turn, prepend=-1) > 0
     for row in np.flatnonzero(first & (starts >= 0)).tolist():
         inside = slice(int(starts[row]), row + 1)
-        yield row, theil_sen(steps[inside].astype(float), values[inside], max_points=most)
+        yield row, theil_sen(steps[inside].astype(float), values[inside], max_points=max_points)
 
 
 def _trends(run: Run, part: Callable[[Trend], float]) -> Series:
@@ -118,11 +118,11 @@ def _every_trend(evals: Series) -> Iterator[tuple[int, int, Trend]]:
             yield int(known[row]), column, trend
 
 
-def _improved(losses: Floats, least: float) -> Steps:
-    """Return for each loss the row of the last one that was better than all before it by `least`, shape (E,)."""
+def _improved(losses: Floats, min_fall_share: float) -> Steps:
+    """Return for each loss the row of the last one that was better than all before it by `min_fall_share`, shape (E,)."""
     best, rows, last = np.inf, [], 0
     for row, loss in enumerate(losses.tolist()):
-        if loss < best - least * abs(best) or row == 0:
+        if loss < best - min_fall_share * abs(best) or row == 0:
             best, last = loss, row
         rows.append(last)
     return np.array(rows, np.int64)

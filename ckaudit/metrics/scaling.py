@@ -125,12 +125,12 @@ def unigram_entropy(run: Run) -> Series:
     return single("unigram_entropy", "nats", counts.steps, np.where(known, -terms.sum(axis=1), np.nan), known)
 
 
-def _tells_other_tokens(run: Run, *, most: float = 0.5) -> bool:
+def _tells_other_tokens(run: Run, *, min_match: float = 0.5) -> bool:
     """Return whether the inputs are not what is to be told, as of masked words or a translation."""
     attention = run.manifest.attention if run.manifest else UNSET
     ways = set() if attention is UNSET else {*attention.values()}
     match = run.value("data.target_shift_match")
-    is_next = match.finite.any() and median(match.values[match.finite]) >= most
+    is_next = match.finite.any() and median(match.values[match.finite]) >= min_match
     return bool(ways & {"bidirectional", "cross"}) and not is_next
 
 

@@ -96,7 +96,7 @@ def flagged(excess: Series, *, k: float = 6.0) -> Mask:
     return excess.finite & (excess.values > k)
 
 
-def baseline(series: Series, *, window: int = WINDOW, least: float = 1e-3) -> SpikeBaseline:
+def baseline(series: Series, *, window: int = WINDOW, min_spread_share: float = 1e-3) -> SpikeBaseline:
     r"""Measure the `window` finite points before each point.
 
     $$f_t = \max(\tfrac12 r_t, 10^{-3}\,|m_t|)$$
@@ -109,7 +109,7 @@ def baseline(series: Series, *, window: int = WINDOW, least: float = 1e-3) -> Sp
     Args:
         series: Any series.
         window: Points looked back on.
-        least: Smallest spread, as a share of the median.
+        min_spread_share: Smallest spread, as a share of the median.
     """
     median, spread = np.full(series.values.shape, np.nan), np.full(series.values.shape, np.nan)
     for column in range(len(series.labels)):
@@ -121,7 +121,7 @@ def baseline(series: Series, *, window: int = WINDOW, least: float = 1e-3) -> Sp
         for rows, (middle, mad) in zip(chunks, found, strict=True):
             steps = _before(fine, rows, window).min(axis=1)
             median[known[rows], column] = middle
-            spread[known[rows], column] = np.maximum(SIGMA * mad, np.maximum(steps / 2, least * np.abs(middle)))
+            spread[known[rows], column] = np.maximum(SIGMA * mad, np.maximum(steps / 2, min_spread_share * np.abs(middle)))
     return SpikeBaseline(median, spread)
 
 
@@ -174,15 +174,15 @@ def _ready(series: Series) -> Mask:
 
 
 # The same NumPy work on many pieces at once: sorting and arithmetic on arrays leave the interpreter free.
-def on_each(function: Callable[[Piece], Result], pieces: Sequence[Piece], *, most: int = 4) -> Iterable[Result]:
+def on_each(function: Callable[[Piece], Result], pieces: Sequence[Piece], *, max_threads: int = 4) -> Iterable[Result]:
     """Return what `function` makes of each piece, in their order.
 
     Args:
         function: Must not depend on the order of the pieces.
         pieces: Pieces of work of a few milliseconds or more.
-        most: Threads at a time; results wait in memory, and more than this many gain little.
+        max_threads: Threads at a time; results wait in memory, and more than this many gain little.
     """
-    threads = min(most, os.cpu_count() or 1, len(pieces))
+    threads = min(max_threads, os.cpu_count() or 1, len(pieces))
     if threads < 2:
         return map(function, pieces)
     from concurrent.futures import ThreadPoolExecutor

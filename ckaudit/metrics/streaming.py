@@ -51,9 +51,9 @@ class Standing(Struct, frozen=True):
 class Spikes:
     """The excess and the ratio over the median of the points before, as in `loss_excess` and its neighbours."""
 
-    def __init__(self, *, window: int = WINDOW, least: float = 1e-3) -> None:
+    def __init__(self, *, window: int = WINDOW, min_spread_share: float = 1e-3) -> None:
         """Begin before the first point; see ckaudit.metrics.spikes.baseline for the parameters."""
-        self._least = least
+        self._least = min_spread_share
         self._order = Order()
         self._window = Window(window)
         self._finest = Smallest(window)

@@ -32,7 +32,7 @@ def curves(
     lines: Sequence[Line] = (),
     log: bool = False,
     stacked: bool = False,
-    most: int = 10,
+    max_curves: int = 10,
     points: int = 800,
     marked: bool = False,
     note: str = "",
@@ -48,7 +48,7 @@ def curves(
         lines: Limits and baselines, of the left axis.
         log: Whether the left axis is logarithmic, where all that is drawn on it lies above zero.
         stacked: Whether the curves are parts of a whole.
-        most: Curves of one metric at most: those of findings, then the most striking.
+        max_curves: Curves of one metric at most: those of findings, then the most striking.
         points: Points of one curve at most; of many curves, fewer.
         marked: Whether everything that happened is marked, not only what concerns these metrics.
         note: What is to be said besides.
@@ -59,10 +59,10 @@ def curves(
     if not found:
         return None
     traces, left_out = [], dict[str, str]()
-    budget = max(60, min(points, 4 * points // sum(min(most, len(series.labels)) for _, _, series in found)))
+    budget = max(60, min(points, 4 * points // sum(min(max_curves, len(series.labels)) for _, _, series in found)))
     alone = len({each for _, each, _ in found}) == 1
     for run, each, series in found:
-        kept = foremost(series, metrics()[each].worst, scene.places(each), most)
+        kept = foremost(series, metrics()[each].worst, scene.places(each), max_curves)
         if len(kept) < len(series.labels):
             left_out[each] = f"{len(kept)} of {len(series.labels)} curves of {each} are drawn"
         axis: Literal["left", "right"] = "right" if each in right else "left"
@@ -153,7 +153,7 @@ def heat(
 
 
 def bars(
-    scene: Scene, name: str, title: str, metric: str, *, log: bool = False, ranked: bool = False, most: int = 40
+    scene: Scene, name: str, title: str, metric: str, *, log: bool = False, ranked: bool = False, max_bars: int = 40
 ) -> Chart | None:
     """Return the last values of one metric as bars, in the order of the forward pass or the largest first; None without any."""
     sides = [(run, metrics()[metric](side.run).recorded_rows()) for run, side in enumerate(_sides(scene))]
@@ -164,9 +164,9 @@ def bars(
     order = forward(scene.run.tensors, series.labels)
     if ranked:
         last = np.where(series.finite[-1], series.values[-1], np.inf)
-        order = sorted(order, key=lambda place: -last[place])[:most]
+        order = sorted(order, key=lambda place: -last[place])[:max_bars]
     else:
-        order = chosen(order, series.labels, scene.places(metric), most)
+        order = chosen(order, series.labels, scene.places(metric), max_bars)
     names = [series.labels[place] for place in order]
     told = f"; {len(order)} of {len(series.labels)} are drawn" if len(order) < len(series.labels) else ""
     return Chart(

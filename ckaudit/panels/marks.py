@@ -12,13 +12,13 @@ from ckaudit.run.resumes import resumed
 SPIKY = {"train_loss_raw", "loss_excess"}
 
 
-def marks(scene: Scene, names: Collection[str] | None = None, *, most: int = 40) -> list[Mark]:
+def marks(scene: Scene, names: Collection[str] | None = None, *, max_findings: int = 40) -> list[Mark]:
     """Return the marks of a chart in the order of steps.
 
     Args:
         scene: The run.
         names: The metrics shown: only findings that rest on them are marked; None: everything that happened is.
-        most: Findings at most, the gravest.
+        max_findings: Findings at most, the gravest.
     """
     found = [
         Mark(
@@ -33,18 +33,18 @@ def marks(scene: Scene, names: Collection[str] | None = None, *, most: int = 40)
         for place, each in enumerate(scene.report.findings)
         if each.first_step is not None and (names is None or set(metrics_of(each)) & set(names))
     ]
-    found = found[:most] + _spikes(scene, names) + (_events(scene) if names is None else [])
+    found = found[:max_findings] + _spikes(scene, names) + (_events(scene) if names is None else [])
     return sorted(found, key=lambda mark: mark.step)
 
 
-def _spikes(scene: Scene, names: Collection[str] | None, *, most: int = 20) -> list[Mark]:
+def _spikes(scene: Scene, names: Collection[str] | None, *, max_spikes: int = 20) -> list[Mark]:
     """Return the steps whose loss stands out, the farthest where there are many; a step of a finding is marked by that."""
     if names is not None and not SPIKY & set(names):
         return []
     excess = loss_excess(scene.run)
     rows: list[int] = np.flatnonzero(flagged(excess)[:, 0]).tolist() if excess else []
     told = {mark for finding in scene.report.findings for mark in (finding.first_step, finding.worst_step)}
-    found = sorted(((float(excess.values[row, 0]), int(excess.steps[row])) for row in rows), reverse=True)[:most]
+    found = sorted(((float(excess.values[row, 0]), int(excess.steps[row])) for row in rows), reverse=True)[:max_spikes]
     return [
         Mark(step=step, kind="spike", text=f"the loss stands {far:.3g} robust standard deviations above its last 50 points")
         for far, step in found

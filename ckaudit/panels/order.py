@@ -28,20 +28,24 @@ def depth(table: TensorTable, name: str) -> int:
     return FIRST if table.kind(name) == "embedding" else LAST
 
 
-def chosen(places: Sequence[int], names: Sequence[str], wanted: Collection[str], most: int) -> list[int]:
-    """Return at most `most` of some places in their order: those whose name is wanted, and others evenly spread."""
-    if len(places) <= most:
+def chosen(places: Sequence[int], names: Sequence[str], wanted: Collection[str], max_places: int) -> list[int]:
+    """Return at most `max_places` of some places in their order: those whose name is wanted, and others evenly spread."""
+    if len(places) <= max_places:
         return list(places)
-    asked = [place for place in places if names[place] in wanted][:most]
+    asked = [place for place in places if names[place] in wanted][:max_places]
     others = [place for place in places if place not in asked]
-    kept = {*asked, *(others[each] for each in evenly(len(others), most - len(asked)))} if most > len(asked) else {*asked}
+    kept = (
+        {*asked, *(others[each] for each in evenly(len(others), max_places - len(asked)))}
+        if max_places > len(asked)
+        else {*asked}
+    )
     return [place for place in places if place in kept]
 
 
-def foremost(series: Series, worst: str, wanted: Collection[str], most: int) -> list[int]:
-    """Return at most `most` columns of a series in their order: those of findings, then the most striking."""
+def foremost(series: Series, worst: str, wanted: Collection[str], max_columns: int) -> list[int]:
+    """Return at most `max_columns` columns of a series in their order: those of findings, then the most striking."""
     count = len(series.labels)
-    if count <= most:
+    if count <= max_columns:
         return list(range(count))
     values = np.where(series.finite, series.values, np.nan)
     known: Mask = np.any(series.finite, axis=0)
@@ -50,4 +54,4 @@ def foremost(series: Series, worst: str, wanted: Collection[str], most: int) -> 
     rank = {"high": -reach, "low": least}.get(worst, np.arange(count, dtype=float))
     broken: Mask = np.any(series.nonfinite, axis=0)
     ranked = sorted(range(count), key=lambda place: (series.labels[place] not in wanted, not broken[place], rank[place], place))
-    return sorted(ranked[:most])
+    return sorted(ranked[:max_columns])

@@ -51,13 +51,13 @@ class Snapshot(Struct, frozen=True, eq=False):
                 yield name, fields
 
 
-def ridges(scene: Scene, name: str, title: str, section: str, *, most: int = 12) -> Chart | None:
-    """Return the histograms of at most `most` tensors or modules at the steps read; None where there are none."""
+def ridges(scene: Scene, name: str, title: str, section: str, *, max_tensors: int = 12) -> Chart | None:
+    """Return the histograms of at most `max_tensors` tensors or modules at the steps read; None where there are none."""
     taken = snapshots(scene)
     there = _named(taken, section, "histogram")
     if not there:
         return None
-    kept = anchors(scene.run.tensors, there, _wanted(scene), most)
+    kept = anchors(scene.run.tensors, there, _wanted(scene), max_tensors)
     return Chart(
         id=name,
         title=title,
@@ -92,15 +92,15 @@ def coarser(edges: Sequence[float], *, bins: int = 32) -> list[float]:
     return [*edges[:-1:together], edges[-1]]
 
 
-def grids(scene: Scene, name: str, title: str, section: str, *, most: int = 12, steps: int = 16) -> Chart | None:
-    """Return sampled matrices of at most `most` tensors at the steps read; None where there are none."""
+def grids(scene: Scene, name: str, title: str, section: str, *, max_tensors: int = 12, steps: int = 16) -> Chart | None:
+    """Return sampled matrices of at most `max_tensors` tensors at the steps read; None where there are none."""
     taken, field = snapshots(scene), FIELD[section]
     there = _named(taken, section, field)
     holding = [shot for shot in taken if any(field in fields for _, fields in shot.members(section))]
     taken = tuple(holding[place] for place in evenly(len(holding), steps))
     if not there:
         return None
-    kept = anchors(scene.run.tensors, there, _wanted(scene), most)
+    kept = anchors(scene.run.tensors, there, _wanted(scene), max_tensors)
     frames = [
         Frame(step=shot.step, where=each, cells=packed)
         for each in kept
@@ -271,17 +271,17 @@ def files_of(path: Path, run: Run) -> list[CheckpointFile]:
     return sorted((file for file in files if file.step in known), key=lambda file: file.step or 0)
 
 
-def chosen_files(files: Sequence[CheckpointFile], steps: Sequence[int], *, most: int = MOST) -> list[CheckpointFile]:
-    """Return at most `most` files: first and last, the first at or after each of some steps, and every fifth evenly spread."""
-    if len(files) <= most:
+def chosen_files(files: Sequence[CheckpointFile], steps: Sequence[int], *, max_files: int = MOST) -> list[CheckpointFile]:
+    """Return at most `max_files`: first and last, the first at or after each of some steps, and every fifth evenly spread."""
+    if len(files) <= max_files:
         return list(files)
     kept = {0, len(files) - 1}
-    for step in steps[: most // 3]:
+    for step in steps[: max_files // 3]:
         kept.add(next((place for place, file in enumerate(files) if (file.step or 0) >= step), len(files) - 1))
     fifths = [place for place in range(0, len(files), TURN) if place not in kept]
-    kept |= {fifths[place] for place in evenly(len(fifths), most - len(kept))}
+    kept |= {fifths[place] for place in evenly(len(fifths), max_files - len(kept))}
     others = [place for place in range(len(files)) if place not in kept]
-    kept |= {others[place] for place in evenly(len(others), most - len(kept))} if len(kept) < most else set()
+    kept |= {others[place] for place in evenly(len(others), max_files - len(kept))} if len(kept) < max_files else set()
     return [files[place] for place in sorted(kept)]
 
 
@@ -290,8 +290,8 @@ def _steps_of_findings(scene: Scene) -> list[int]:
     return list(dict.fromkeys(step for step in steps if step is not None))
 
 
-def anchors(table: TensorTable, names: Sequence[str], wanted: Sequence[str], most: int) -> list[str]:
-    """Return at most `most` names in the order of the forward pass.
+def anchors(table: TensorTable, names: Sequence[str], wanted: Sequence[str], max_names: int) -> list[str]:
+    """Return at most `max_names` names in the order of the forward pass.
 
     They are the embedding, attention and MLP of the first, the middle and the last block, the head, those of findings, and, where
     there is room, others evenly spread.
@@ -302,7 +302,7 @@ def anchors(table: TensorTable, names: Sequence[str], wanted: Sequence[str], mos
     kinds = [(None, "embedding"), *((block, part) for block in dict.fromkeys(middle) for part in PARTS), (None, "head")]
     found = [next((name for name in ordered if (table.depth(name), table.kind(name)) == kind), "") for kind in kinds]
     asked = [name for name in wanted if name in ordered]
-    kept = list(dict.fromkeys([*filter(None, found), *asked]))[:most]
+    kept = list(dict.fromkeys([*filter(None, found), *asked]))[:max_names]
     rest = [name for name in ordered if name not in kept]
-    kept += [rest[place] for place in evenly(len(rest), most - len(kept))] if len(kept) < most else []
+    kept += [rest[place] for place in evenly(len(rest), max_names - len(kept))] if len(kept) < max_names else []
     return [name for name in ordered if name in kept]

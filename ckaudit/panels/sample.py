@@ -50,12 +50,12 @@ def kept_columns(values: Floats, recorded: Mask, columns: int) -> Steps:
     return np.array([0, *(start + int(np.argmax(far[start:end])) for start, end in pairwise(edges) if end > start), count - 1])
 
 
-def evenly(count: int, most: int) -> list[int]:
-    """Return at most `most` places of `count`, evenly spread, with both ends.
+def evenly(count: int, max_places: int) -> list[int]:
+    """Return at most `max_places` places of `count`, evenly spread, with both ends.
 
     >>> evenly(10, 4), evenly(3, 4)
     ([0, 3, 6, 9], [0, 1, 2])
     """
-    if count <= most:
+    if count <= max_places:
         return list(range(count))
-    return sorted({place * (count - 1) // (most - 1) for place in range(most)}) if most > 1 else [0]
+    return sorted({place * (count - 1) // (max_places - 1) for place in range(max_places)}) if max_places > 1 else [0]

@@ -133,24 +133,26 @@ def _perplexity(record: Record) -> float | None:
     """Return the perplexity of the truth, from itself, the mean loss or the tokens' log probabilities in nats."""
     values = record.values
     if "perplexity" in values:
-        return _number(values["perplexity"], "the perplexity", least=1.0)
+        return _number(values["perplexity"], "the perplexity", min_value=1.0)
     if "loss" in values:
-        return math.exp(_number(values["loss"], "the loss", least=0.0))
+        return math.exp(_number(values["loss"], "the loss", min_value=0.0))
     if "logprobs" not in values:
         return None
     found = values["logprobs"]
     if not isinstance(found, list) or not found:
         raise Wrong("the log probabilities are no list of numbers")
-    return math.exp(fmean(_number(-each if _is_number(each) else each, "minus a log probability", least=0.0) for each in found))
+    return math.exp(
+        fmean(_number(-each if _is_number(each) else each, "minus a log probability", min_value=0.0) for each in found)
+    )
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _number(value: Any, what: str, *, least: float) -> float:
-    if not _is_number(value) or not math.isfinite(value) or value < least or value > 700:
-        raise Wrong(f"{what} is {str(value)[:40]}, not a number from {least:g} on")
+def _number(value: Any, what: str, *, min_value: float) -> float:
+    if not _is_number(value) or not math.isfinite(value) or value < min_value or value > 700:
+        raise Wrong(f"{what} is {str(value)[:40]}, not a number from {min_value:g} on")
     return float(value)
 
 

@@ -57,7 +57,7 @@ def training_at_all(
     *,
     first: int = 10,
     fewest: int = 6,
-    least: float = 0.01,
+    min_fall_share: float = 0.01,
     long: int = 100,
     solved: float = 0.1,
 ) -> SeriesAnswer:
@@ -67,12 +67,13 @@ def training_at_all(
     Where the training loss stands at the end against its start, its `first` points (playbook D1.1; a third of them where
     there are fewer, `fewest` at least, two for each), and what a uniform guess costs.
     ## Good
-    It falls by more than `least` of itself; a start near the log of the vocabulary is that of a sound model. `least` is a
-    starting value, above the noise of most losses. A long warm-up may delay the fall.
+    It falls by more than `min_fall_share` of itself; a start near the log of the vocabulary is that of a sound model.
+    `min_fall_share` is a starting value, above the noise of most losses. A long warm-up may delay the fall.
     ## Watch
     The whole of the fall lies in these points, within `long` steps, and the record goes on for as long again: since then it
     stands. A loss below `solved` of its start has nowhere to fall. Both are starting values. Or it does not fall in fewer than
-    `long` steps, in a log that begins in the middle of its run, or one so noisy that a fall of `least` would not be seen.
+    `long` steps, in a log that begins in the middle of its run, or one so noisy that a fall of `min_fall_share` would not be
+    seen.
     ## Bad
     It stays where it was, ends higher, or is no number.
     """
@@ -82,7 +83,7 @@ def training_at_all(
     few = first if len(values) >= first else max(2, len(values) // 3)
     width = min(3, few)
     start, soon, end = float(values[0]), median(values[few - width : few]), median(values[-few:])
-    fell, stayed = start - soon > least * abs(start), start - end > least * abs(start)
+    fell, stayed = start - soon > min_fall_share * abs(start), start - end > min_fall_share * abs(start)
     text = f"the loss goes from {start:.4g} at step {steps[0]} to {end:.4g} at the end, step {steps[-1]}"
     numbers = {"first": start, "soon": soon, "last": end}
     if excess is not None:
@@ -91,11 +92,11 @@ def training_at_all(
     if stayed and not fell:
         text += "; the fall begins late"
     early, on = steps[few - 1] - steps[0], steps[-1] - steps[few - 1]
-    stands = stayed and soon - end <= least * abs(start) and end > solved * start and early < long <= on
+    stands = stayed and soon - end <= min_fall_share * abs(start) and end > solved * start and early < long <= on
     if stands:
         text += f"; at step {steps[few - 1]} it was {soon:.4g} already, and has not fallen since"
     word: Word = "good" if stayed and not stands else "watch"
-    if not stayed and (why := no_fall(steps, values, least)) is not None:
+    if not stayed and (why := no_fall(steps, values, min_fall_share)) is not None:
         begun = "it has only begun" if steps[-1] - steps[0] < long - 1 else ""
         why = why or begun
         return SeriesAnswer(word="watch" if why else "bad", sentence=text + (f"; {why}" if why else ""), numbers=numbers)

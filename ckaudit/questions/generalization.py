@@ -52,7 +52,7 @@ def overfitted(
     gap: Series,
     rise: Series,
     *,
-    most: float = RISE,
+    max_rise: float = RISE,
     evals: int = MIN_EVALS,
     wide: float = 0.1,
     solved: float = 0.1,
@@ -62,8 +62,8 @@ def overfitted(
     ## Looks at
     The held-out loss beside the training loss at the same steps, from `evals` evaluations on.
     ## Good
-    Both fall, the gap between them stays below `wide` of the held-out loss, and that is within `most` of its best
-    (playbook D5.1; `most` and `evals` are those of overfitting, `wide` is a starting value).
+    Both fall, the gap between them stays below `wide` of the held-out loss, and that is within `max_rise` of its best
+    (playbook D5.1; `max_rise` and `evals` are those of overfitting, `wide` is a starting value).
     ## Watch
     It stands above its best, or the gap is wide.
     ## Bad
@@ -81,7 +81,7 @@ def overfitted(
         text += f"; it stands {risen:.1%} above its best, {values[lowest]:.4g} at step {steps[lowest]}"
     since = len(values) - 1 - lowest
     is_wide = apart > wide * abs(end)
-    rising = risen > most and since >= evals
+    rising = risen > max_rise and since >= evals
     rose = rising and is_wide and sustained_rise(values) is not None and end > solved * float(values[0])
     word: Word = "bad" if rose else "watch" if rising or is_wide else "good"
     return SeriesAnswer(word=word, sentence=text, numbers={"val": end, "train": trained, "gap": apart, "rise": risen})
@@ -106,7 +106,7 @@ def time_to_stop(
     since: Series,
     rise: Series,
     *,
-    most: float = RISE,
+    max_rise: float = RISE,
     flat: float = RISE,
     sure: float = 0.05,
     horizon: int = 100,
@@ -121,7 +121,7 @@ def time_to_stop(
     ## Watch
     It still falls: going on pays.
     ## Bad
-    It rose by more than `most` over its best (the limit of overfitting, and that of `flat`), in a rise that no evaluation
+    It rose by more than `max_rise` over its best (the limit of overfitting, and that of `flat`), in a rise that no evaluation
     makes by chance: the time was earlier.
     """
     step, end = points(val).last
@@ -131,10 +131,12 @@ def time_to_stop(
     text += f" (by chance with p = {p:.2g}); the last improvement was {ago:.0f} steps ago"
     numbers = {"slope": trend, "share": share, "p": p, "since_improvement": ago, "rise": risen}
     ended = share > -flat or (p > sure and ago >= horizon)
-    if risen > most:
+    if risen > max_rise:
         text += f"; it stands {risen:.1%} above its best"
-    rose = risen > most and sustained_rise(points(val).values) is not None
-    return SeriesAnswer(word="bad" if rose else "good" if ended and risen <= most else "watch", sentence=text, numbers=numbers)
+    rose = risen > max_rise and sustained_rise(points(val).values) is not None
+    return SeriesAnswer(
+        word="bad" if rose else "good" if ended and risen <= max_rise else "watch", sentence=text, numbers=numbers
+    )
 
 
 @question(

@@ -160,7 +160,13 @@ def content_or_position(
 
 @question("D3.4", needs=[relative_movement], wants=[FACTS], rules=("weights_grow", "weights_shrink", "weights_jump"))
 def weights_changed_most(
-    moved: Series, facts: Manifest | None, *, top: float = 1 / 3, watch: float = 0.5, least: float = 0.1, hardly: float = 0.02
+    moved: Series,
+    facts: Manifest | None,
+    *,
+    top: float = 1 / 3,
+    watch: float = 0.5,
+    min_relative_movement: float = 0.1,
+    hardly: float = 0.02,
 ) -> SeriesAnswer:
     """Which weights changed most?
 
@@ -171,7 +177,7 @@ def weights_changed_most(
     ## Watch
     Fewer.
     ## Bad
-    No projection came `least` as far as an embedding or a norm did, nor `hardly` of where it started: only these
+    No projection came `min_relative_movement` as far as an embedding or a norm did, nor `hardly` of where it started: only these
     moved. A head that starts anew moves far in every fine-tuning, and is not compared. Under plain SGD embeddings move further
     than all else, for nothing evens their gradients out. The others are starting values.
     """
@@ -186,7 +192,7 @@ def weights_changed_most(
     text = f"by step {step} furthest from where they started: {told}; {core:.0%} of the first {len(first)} are core weights"
     furthest = max(row[name] for name in ranked if table.kind(name) in CORE)
     beside = max((row[name] for name in ranked if table.kind(name) in BESIDE), default=0.0)
-    stands = furthest < min(least * beside, hardly)
+    stands = furthest < min(min_relative_movement * beside, hardly)
     numbers = {"core_share": core, "furthest": row[ranked[0]], "furthest_core": furthest}
     return SeriesAnswer(word="bad" if stands else below(core, watch=watch, bad=0), sentence=text, numbers=numbers)
 
@@ -205,7 +211,7 @@ def neurons_specialize(
     facts: Manifest | None,
     findings: Findings,
     *,
-    least: float = 0.02,
+    min_change: float = 0.02,
     silent: float = dead_units.thresholds["max_dead_share"],
     noise: float = 0.05,
 ) -> SeriesAnswer:
@@ -215,12 +221,12 @@ def neurons_specialize(
     The shape of the hidden activations, as mean magnitude over root mean square (Geary 1936): 0.80 for a normal
     distribution, less the more is done by few. Compared are the first and the last checkpoint, module by module.
     ## Good
-    Some module's changed by more than `least` (playbook D3.5 asks for a shape that evolves).
+    Some module's changed by more than `min_change` (playbook D3.5 asks for a shape that evolves).
     ## Watch
     No shape changed, but one was none of noise before, as in a model that was trained already; or more than `silent` of a
     module's units are silent (the limit of dead_units); or the MLP of a block is cut off, as in D3.1.
     ## Bad
-    No shape changed, and all lie within `noise` of a normal distribution's. `least` and `noise` are starting values.
+    No shape changed, and all lie within `noise` of a normal distribution's. `min_change` and `noise` are starting values.
     """
     table = table_of(facts)
     shapes = {name: shape for name in size.labels if table.kind(name) == "mlp" and (shape := _shape(size, rms, name))}
@@ -238,7 +244,7 @@ def neurons_specialize(
         where, quiet = largest(row)
         numbers["silent"] = quiet
         text += f"; at most {quiet:.0%} of the units are silent at step {step}" + (f", in {where}" if quiet else "")
-    changed = abs(last - first) > least
+    changed = abs(last - first) > min_change
     shaped = any(abs(each - NORMAL) > noise for _, each in shapes.values())
     word: Word = "good" if changed and quiet <= silent else "watch" if changed or shaped else "bad"
     if cut := cut_off(findings, table, "mlp"):
@@ -264,7 +270,7 @@ def embedding_organizes(
     facts: Manifest | None,
     findings: Findings,
     *,
-    least: float = 0.1,
+    min_change: float = 0.1,
     hardly: float = 0.01,
     early: int = 500,
     nothing: float = 1e-5,
@@ -275,11 +281,11 @@ def embedding_organizes(
     How far the embeddings have come from their random start, relative to it, and how far the other matrices have. The sampled
     grids of steps 0 and last show what became of them.
     ## Good
-    They came `least` of their size (playbook D3.6 asks for a visible change).
+    They came `min_change` of their size (playbook D3.6 asks for a visible change).
     ## Watch
     Less than that, or barely_moving says that one stands still by now.
     ## Bad
-    Less than `hardly`, and where other matrices are recorded, less than `least` of their median after `early` steps: they
+    Less than `hardly`, and where other matrices are recorded, less than `min_change` of their median after `early` steps: they
     look as random as at the start, while the rest learns. Or less than `nothing`, a hundred roundings of float32, while the
     rest moved a hundred times as far. The others are starting values.
     """
@@ -296,9 +302,9 @@ def embedding_organizes(
     beside = median(others) if others else 0.0
     text = f"by step {step} {name} has moved by {value:.3g} of where it started"
     text += f", the other matrices by {beside:.3g}" if others else ""
-    word = below(value, watch=least, bad=-np.inf)
+    word = below(value, watch=min_change, bad=-np.inf)
     stands = value < nothing and beside > 100 * max(value, 0.1 * nothing)
-    if stands or (value < hardly and (not others or (value < least * beside and step >= early))):
+    if stands or (value < hardly and (not others or (value < min_change * beside and step >= early))):
         word = "bad"
     for finding in findings.of(barely_moving):
         if set(embeddings) & {finding.where, *finding.also}:

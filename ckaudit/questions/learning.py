@@ -37,21 +37,21 @@ STANDS = ("loss_not_falling", "learning_rate_zero", "skipped_updates")
     needs=[train_loss_raw],
     rules=("nonfinite_values", "hidden_nonfinite", "loss_not_falling", "loss_rises", "loss_frozen", "loss_oscillates"),
 )
-def loss_decreasing(loss: Series, *, horizon: int = HORIZON, least: float = 0.01, lost: float = 0.5) -> SeriesAnswer:
+def loss_decreasing(loss: Series, *, horizon: int = HORIZON, min_fall_share: float = 0.01, lost: float = 0.5) -> SeriesAnswer:
     """Does the loss decrease over a real horizon?
 
     ## Looks at
     Ten levels of the training loss from start to end, once it goes over `horizon` steps (playbook D2.1), from six points
     on, two for each third.
     ## Good
-    The last level is below the first by more than `least` of it.
+    The last level is below the first by more than `min_fall_share` of it.
     ## Watch
     The loss has risen from its lowest level again by a quarter of its fall, or that share of its way went up (as in
     course): it oscillates. Or it does not fall in a log that begins in the middle of its run, or one so noisy that a fall of
-    `least` would not be seen.
+    `min_fall_share` would not be seen.
     ## Bad
     It oscillates and does not fall (as loss_oscillates has it), does not fall, or gave back `lost` of its fall in a rise that
-    no batch makes (as loss_rises has it). `least` and `lost` are starting values.
+    no batch makes (as loss_rises has it). `min_fall_share` and `lost` are starting values.
     """
     steps, values = points(loss)
     if len(values) < FEWEST or steps[-1] - steps[0] < horizon - 1:
@@ -66,12 +66,14 @@ def loss_decreasing(loss: Series, *, horizon: int = HORIZON, least: float = 0.01
     numbers = {"first": first, "last": end, "lowest": lowest, "up": up}
     if max(back, up) > GIVEN_BACK and first > lowest:
         text += f", after {lowest:.4g} at its lowest; {up:.0%} of its way goes up"
-    if first - end <= least * abs(first) and oscillation(values) is not None:
+    if first - end <= min_fall_share * abs(first) and oscillation(values) is not None:
         return SeriesAnswer(word="bad", sentence=f"{text}; it oscillates, and gets no lower", numbers=numbers)
-    if first - end <= least * abs(first) and (why := no_fall(steps, values, least)) is not None:
+    if first - end <= min_fall_share * abs(first) and (why := no_fall(steps, values, min_fall_share)) is not None:
         return SeriesAnswer(word="watch" if why else "bad", sentence=text + (f"; {why}" if why else ""), numbers=numbers)
     stays = back > lost and sustained_rise(values) is not None
-    word: Word = "bad" if stays else "watch" if max(back, up) > GIVEN_BACK or first - end <= least * abs(first) else "good"
+    word: Word = (
+        "bad" if stays else "watch" if max(back, up) > GIVEN_BACK or first - end <= min_fall_share * abs(first) else "good"
+    )
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 
@@ -115,7 +117,7 @@ def memorizing_fast(
     steep: float = 0.25,
     shallow: float = 1.3,
     bent: float = 1.5,
-    least: float = 0.01,
+    min_fall_share: float = 0.01,
 ) -> SeriesAnswer:
     """How fast does it memorize?
 
@@ -130,16 +132,17 @@ def memorizing_fast(
     a tenth of the record falls `bent` times as fast as a straight line, as behind a long warm-up. Or a steep drop might be
     hidden in the noise.
     ## Bad
-    Less than `shallow` times what a straight line would make of it, and no such drop: the learning rate, the capacity or the data
-    hold it back; or it does not fall by `least` at all. `steep`, `shallow`, `bent` and `least` are starting values.
+    Less than `shallow` times what a straight line would make of it, and no such drop: the learning rate, the capacity or the
+    data hold it back; or it does not fall by `min_fall_share` at all. `steep`, `shallow`, `bent` and `min_fall_share` are
+    starting values.
     """
     steps, values = points(loss)
     if len(values) < FEWEST or steps[-1] - steps[0] < horizon - 1:
         wanted = f"{FEWEST}, over {horizon} steps, are needed"
         return unrecorded(f"{len(values)} points of train_loss_raw; {wanted}", "train_loss_raw")
     start, soon, end, error, line = early_fall(steps, values, early)
-    if start - end <= least * abs(start):
-        numbers, why = {"first": start, "last": end}, no_fall(steps, values, least)
+    if start - end <= min_fall_share * abs(start):
+        numbers, why = {"first": start, "last": end}, no_fall(steps, values, min_fall_share)
         text = f"the loss does not fall: {start:.4g} at first, {end:.4g} at last" + (f"; {why}" if why else "")
         return SeriesAnswer(word="watch" if why or why is None else "bad", sentence=text, numbers=numbers)
     share, hidden = min(1.0, (start - soon) / (start - end)), 2 * error / (start - end)
@@ -269,7 +272,7 @@ def layers_contribute(
     gradient: Series | None,
     facts: Manifest | None,
     *,
-    least: float = layer_not_contributing.thresholds["min_relative_update"],
+    min_relative_update: float = layer_not_contributing.thresholds["min_relative_update"],
     still: float = 0.02,
     few: float = 0.5,
     nothing: float = 1e-5,
@@ -281,7 +284,8 @@ def layers_contribute(
     How far the weights of each block have come from where they started: the median of its trainable matrices. Beside matrices
     that get a gradient, those without one are frozen on purpose, as a LoRA's base is.
     ## Good
-    Every block came at least `least` as far as the one that came furthest (playbook D2.6; as in layer_not_contributing).
+    Every block came at least `min_relative_update` as far as the one that came furthest (playbook D2.6; as in
+    layer_not_contributing).
     ## Watch
     Some did not.
     ## Bad
@@ -297,7 +301,7 @@ def layers_contribute(
         return foreign("the model has fewer than two blocks")
     step, row = last_row(blocks)
     (low, value), (high, most) = smallest(row), largest(row)
-    taking = [name for name, value in row.items() if value >= least * most and value > 0]
+    taking = [name for name, value in row.items() if value >= min_relative_update * most and value > 0]
     standing = [name for name, value in row.items() if value < still * most or value <= 0]
     text = f"by step {step} {len(taking)} of {len(row)} blocks moved; {high} by {most:.3g} of its start, {low} by {value:.3g}"
     numbers = {"blocks": float(len(row)), "moving": float(len(taking)), "largest": most, "smallest": value}

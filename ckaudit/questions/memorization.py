@@ -33,13 +33,15 @@ CURVE = (
 
 
 @question("MP-1", wants=[probe_perplexity, probe_accuracy])
-def probes_reserved(perplexity: Series | None, accuracy: Series | None, *, least: int = 10, first: int = 10) -> SeriesAnswer:
+def probes_reserved(
+    perplexity: Series | None, accuracy: Series | None, *, min_passages: int = 10, first: int = 10
+) -> SeriesAnswer:
     """Were fixed probes reserved before training?
 
     ## Looks at
     How many probes were scored, and the first step at which they were.
     ## Good
-    At least `least` (playbook MP-1: 10 to 20), scored by step `first`, before training has taught anything.
+    At least `min_passages` (playbook MP-1: 10 to 20), scored by step `first`, before training has taught anything.
     ## Watch
     Fewer, or later: the start of the curve is lost. `first` is a starting value.
     """
@@ -53,17 +55,17 @@ def probes_reserved(perplexity: Series | None, accuracy: Series | None, *, least
         return unrecorded(f"probes were scored from step {step} on; how many is not said", "probe_perplexity")
     count = len(perplexity.labels)
     text, numbers = f"{count} probes were scored, first at step {step}", {"probes": float(count), "first_step": float(step)}
-    return SeriesAnswer(word="good" if count >= least and step <= first else "watch", sentence=text, numbers=numbers)
+    return SeriesAnswer(word="good" if count >= min_passages and step <= first else "watch", sentence=text, numbers=numbers)
 
 
 @question("MP-2", wants=[probe_accuracy, probe_overlap, probe_perplexity])
-def probes_scored(exact: Series | None, overlap: Series | None, perplexity: Series | None, *, least: int = 2) -> SeriesAnswer:
+def probes_scored(exact: Series | None, overlap: Series | None, perplexity: Series | None, *, min_steps: int = 2) -> SeriesAnswer:
     """Are continuations scored at the checkpoints?
 
     ## Looks at
     Exact match, overlap, and the perplexity of the true continuation, at how many steps each.
     ## Good
-    All three, at `least` steps or more (playbook MP-2; two points are the least that make a curve).
+    All three, at `min_steps` steps or more (playbook MP-2; two points are the least that make a curve).
     ## Watch
     All three, but at fewer steps.
     """
@@ -73,7 +75,7 @@ def probes_scored(exact: Series | None, overlap: Series | None, perplexity: Seri
     if missing := [name for name in named if name not in counts]:
         return unrecorded(text, *missing)
     numbers = {name: float(count) for name, count in counts.items()}
-    return SeriesAnswer(word="good" if min(counts.values()) >= least else "watch", sentence=text, numbers=numbers)
+    return SeriesAnswer(word="good" if min(counts.values()) >= min_steps else "watch", sentence=text, numbers=numbers)
 
 
 @question("MP-3", needs=[memorization_curve, memorization_stage])

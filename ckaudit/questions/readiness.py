@@ -55,7 +55,7 @@ def pretraining_done(
     scores: Series | None,
     *,
     flat: float = RISE,
-    most: float = RISE,
+    max_rise: float = RISE,
     sure: float = 0.05,
     well: float = WELL,
     broken: float = BROKEN,
@@ -71,7 +71,7 @@ def pretraining_done(
     ## Watch
     It still falls: not yet. Or coherence is below `well`.
     ## Bad
-    It rose by more than `most` over its best (both limits are that of overfitting), in a rise that no evaluation makes by
+    It rose by more than `max_rise` over its best (both limits are that of overfitting), in a rise that no evaluation makes by
     chance, or it is flat and coherence is `broken`.
     `well` and `broken` are starting values. A plateau without a score of coherence is half an answer: not recorded.
     """
@@ -84,7 +84,7 @@ def pretraining_done(
     if len(coherent.values):
         numbers[COHERENCE] = coherent.last[1]
         text += f"; {COHERENCE} is {numbers[COHERENCE]:.2g}"
-    if risen > most:
+    if risen > max_rise:
         word: Word = "bad" if sustained_rise(points(val).values) is not None else "watch"
         return SeriesAnswer(word=word, sentence=f"{text}; it stands {risen:.1%} above its best", numbers=numbers)
     if share < -flat and p <= sure:
@@ -130,18 +130,18 @@ def fine_tuning_may_start(scores: Series, *, well: float = WELL, broken: float =
 
 
 @question("D6.3", wants=[slice_val_loss, microbench_score])
-def fine_tuning_works(slices: Series | None, scores: Series | None, *, least: float = 0.01) -> SeriesAnswer:
+def fine_tuning_works(slices: Series | None, scores: Series | None, *, min_change: float = 0.01) -> SeriesAnswer:
     """Does fine-tuning work?
 
     ## Looks at
     `slice_val_loss/instruction`, and whether `microbench_score/format_adherence` and, where it is logged,
     `microbench_score/instruction_following` rise with it, from the first evaluation to the last.
     ## Good
-    The loss falls and the scores rise, each by more than `least` of its first value and than noise (playbook D6.3).
+    The loss falls and the scores rise, each by more than `min_change` of its first value and than noise (playbook D6.3).
     ## Watch
     Scores rise and the loss does not fall, or following stays where it was.
     ## Bad
-    The loss falls while the format is ignored: its score does not rise, or neither moves. `least` is a starting value.
+    The loss falls while the format is ignored: its score does not rise, or neither moves. `min_change` is a starting value.
     """
     loss = Points(np.empty(0, np.int64), np.empty(0)) if slices is None else points(slices, INSTRUCTION)
     formed, following = _scores(scores, FORMAT), _scores(scores, FOLLOWING)
@@ -159,12 +159,12 @@ def fine_tuning_works(slices: Series | None, scores: Series | None, *, least: fl
         "format_first": formed.first[1],
         "format_last": formed.last[1],
     }
-    falls, rises = ends_lower(loss.values, min_fall=least), ends_lower(-formed.values, min_fall=least)
+    falls, rises = ends_lower(loss.values, min_fall=min_change), ends_lower(-formed.values, min_fall=min_change)
     word: Word = "good" if falls and rises else "watch" if rises else "bad"
     if len(following.values) > 1:
         numbers |= {"following_first": following.first[1], "following_last": following.last[1]}
         text += f", that of following them from {following.first[1]:.2g} to {following.last[1]:.2g}"
-        if word == "good" and not ends_lower(-following.values, min_fall=least):
+        if word == "good" and not ends_lower(-following.values, min_fall=min_change):
             word = "watch"
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 

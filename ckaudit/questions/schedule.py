@@ -194,7 +194,7 @@ def _told(*logged: tuple[Series | None, float]) -> Iterator[_Change]:
     for series, least in logged:
         if series is None:
             continue
-        away, _ = departures(series, least=least, relative=RELATIVE)
+        away, _ = departures(series, min_deviation=least, relative=RELATIVE)
         is_away = np.any(np.abs(np.nan_to_num(away)) > 1, axis=1).astype(np.int8)
         for row in np.flatnonzero(np.diff(is_away) > 0) + 1:
             yield _Change(int(series.steps[row - 1]), int(series.steps[row]))
@@ -208,7 +208,7 @@ def _spike(
     lost: float,
     changes: Sequence[_Change],
     *,
-    least: float = 0.15,
+    min_jump_share: float = 0.15,
     jump: float = 0.4,
     soon: int = 10,
 ) -> _Spike | None:
@@ -221,7 +221,7 @@ def _spike(
         until: Last step that belongs to the peak.
         lost: Share of the way so far that a jump takes back.
         changes: Where the data become others: a jump that begins there is the data's.
-        least: Share of the level that a jump must be, and of the first loss that the way must be.
+        min_jump_share: Share of the level that a jump must be, and of the first loss that the way must be.
         jump: The same of the level for a point that is back at once.
         soon: Steps after a change of the data in which a jump is its own.
     """
@@ -230,22 +230,22 @@ def _spike(
         return None
     at_peak = (np.nan_to_num(at(over_peak, steps).values).max(axis=1, initial=0.0) > near) & (steps <= until)
     found = []
-    for first, last, low in _stretches(values, least):
+    for first, last, low in _stretches(values, min_jump_share):
         rows = first + np.flatnonzero(at_peak[first : last + 1])
         if not len(rows) or any(steps[first] > change.old and steps[first - 1] < change.new + soon for change in changes):
             continue
         row = int(rows[np.argmax(values[rows])])
         height, way = float(values[row] - low), float(values[0] - low)
-        enough = max((jump if first == last else least) * abs(low), lost * way)
-        if way > least * abs(values[0]) and height > enough:
+        enough = max((jump if first == last else min_jump_share) * abs(low), lost * way)
+        if way > min_jump_share * abs(values[0]) and height > enough:
             found.append(_Spike(int(steps[row]), height, low))
     return max(found, key=lambda each: each.height, default=None)
 
 
-def _stretches(values: Floats, least: float) -> Iterator[tuple[int, int, float]]:
+def _stretches(values: Floats, min_jump_share: float) -> Iterator[tuple[int, int, float]]:
     """Yield first row, last row and level before, of what stands above its level and is back, and of what stays there."""
-    yield from passing_peaks(values, min_ratio=1 + least)
-    if (rise := sustained_rise(values, min_share=least)) is not None:
+    yield from passing_peaks(values, min_ratio=1 + min_jump_share)
+    if (rise := sustained_rise(values, min_share=min_jump_share)) is not None:
         yield rise.onset, len(values) - 1, rise.low
 
 

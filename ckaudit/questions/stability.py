@@ -78,7 +78,9 @@ def spike_recovers(
     """
     course = points(loss)
     rises = findings.of(loss_rises)
-    stays = None if relative is not None else next((rise for rise in rises if rises_at_once(course, rise, least=jump)), None)
+    stays = (
+        None if relative is not None else next((rise for rise in rises if rises_at_once(course, rise, min_rise_ratio=jump)), None)
+    )
     if relative is None and stays is None and len(course.values) < ENOUGH_FOR_NOISE:
         return unrecorded(f"{len(course.values)} points of train_loss_raw; {ENOUGH_FOR_NOISE} are needed", "train_loss_raw")
     steps, heights = points(relative) if relative is not None else ratio_to_lowest_before(course)

@@ -68,21 +68,21 @@ def levels(values: Floats, count: int) -> Floats:
     return medians_of_parts(values, count)
 
 
-def no_fall(steps: Steps, values: Floats, least: float) -> str | None:
+def no_fall(steps: Steps, values: Floats, min_fall_share: float) -> str | None:
     """Return None where a curve falls, and else why that cannot be held against it; an empty string where nothing excuses it.
 
     Args:
         steps: Shape (N,).
         values: Finite, shape (N,), five at least.
-        least: The share of the level that counts as a fall.
+        min_fall_share: The share of the level that counts as a fall.
     """
     fall = fall_between_thirds(values)
     if not fall.is_none:
         return None
     if not begins_with_its_run(steps):
         return "the log begins in the middle of its run, where the fall may be over"
-    if fall.error > 0.5 * least * abs(fall.last):
-        return f"its noise, {fall.error:.2g}, would hide a fall of {least:.0%}"
+    if fall.error > 0.5 * min_fall_share * abs(fall.last):
+        return f"its noise, {fall.error:.2g}, would hide a fall of {min_fall_share:.0%}"
     return ""
 
 
@@ -98,20 +98,20 @@ def ratio_to_lowest_before(found: Points) -> Points:
     return Points(found.steps[1:], found.values[1:] / lowest)
 
 
-def rises_at_once(found: Points, rise: Finding, *, least: float) -> bool:
+def rises_at_once(found: Points, rise: Finding, *, min_rise_ratio: float) -> bool:
     """Tell whether a curve makes half of a lasting rise from the two points before where it begins to the three from there on.
 
     Args:
         found: The curve.
         rise: A finding of loss_rises: its first step, and as its limit the level before.
-        least: How many times the level before those three must be.
+        min_rise_ratio: How many times the level before those three must be.
     """
     row = int(np.searchsorted(found.steps, rise.first_step or 0))
     if not 0 < row < len(found.values) or not isinstance(rise.limit, float):
         return False
     before, after = found.values[max(0, row - 2) : row], found.values[row : row + 3]
     is_at_once = median(after) - median(before) >= 0.5 * (end_level(found.values[row:]) - rise.limit)
-    return is_at_once and median(after) > least * rise.limit > 0
+    return is_at_once and median(after) > min_rise_ratio * rise.limit > 0
 
 
 def growth(series: Series, *, early: int = 1) -> dict[str, float]:
@@ -178,11 +178,11 @@ def smallest(found: dict[str, float]) -> tuple[str, float]:
     return label, found[label]
 
 
-def listed(names: Sequence[str], *, most: int = 3) -> str:
+def listed(names: Sequence[str], *, max_names: int = 3) -> str:
     """Return names in a row, and how many more there are.
 
     >>> listed(["a", "b", "c", "d", "e"])
     'a, b, c and 2 more'
     """
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    more = f" and {len(names) - max_names} more" if len(names) > max_names else ""
+    return ", ".join(names[:max_names]) + more

@@ -36,11 +36,11 @@ def _tau(tau: Tau) -> str:
     return f"{number(tau.last, digits=3)} nats at step {tau.last_step} ({hard} less {easy}{trend}){peak}"
 
 
-def _steps(steps: list[int], count: int, *, most: int = 6) -> str:
+def _steps(steps: list[int], count: int, *, max_steps: int = 6) -> str:
     if not count:
         return "none"
-    more = f" and {count - most:,} more" if count > most else ""
-    return f"{count:,}: step{'s' if count > 1 else ''} {', '.join(map(str, steps[:most]))}{more}"
+    more = f" and {count - max_steps:,} more" if count > max_steps else ""
+    return f"{count:,}: step{'s' if count > 1 else ''} {', '.join(map(str, steps[:max_steps]))}{more}"
 
 
 def _ratio(ratio: GradToWeight) -> str:

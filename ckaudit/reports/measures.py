@@ -99,17 +99,17 @@ def _hanging(text: str, view: View, first: str, rest: str) -> Iterator[str]:
     yield from (rest + line for line in lines[1:])
 
 
-def _first(measures: list[Measure], view: View, *, most: int = 12) -> Iterator[Measure]:
+def _first(measures: list[Measure], view: View, *, max_rows: int = 12) -> Iterator[Measure]:
     """Yield the values, of a family with many labels only the first, the last of them saying how many more there are."""
     counts = Counter(measure.name.partition("/")[0] for measure in measures)
     seen: Counter[str] = Counter()
     for measure in measures:
         family = measure.name.partition("/")[0]
         seen[family] += 1
-        if view.verbose or seen[family] < most or counts[family] <= most:
+        if view.verbose or seen[family] < max_rows or counts[family] <= max_rows:
             yield measure
-        elif seen[family] == most:
-            yield replace(measure, detail=f"and {counts[family] - most:,} more: -v, or --format json")
+        elif seen[family] == max_rows:
+            yield replace(measure, detail=f"and {counts[family] - max_rows:,} more: -v, or --format json")
 
 
 def _aligned(cell: str, width: int, *, right: bool) -> str:

@@ -207,16 +207,20 @@ class _Examiner:
         self.seen.findings += scan(source, content, roles, self.tick)
         self.unneeded(source, content)
 
-    def unneeded(self, source: OpenFile, content: Content, *, times: float = 1.5, least: int = 16 * 2**20) -> None:
-        """Tell of a file that is `times` as large as its tensors, and `least` bytes larger: SIZ-3 asks what a resume needs."""
+    def unneeded(self, source: OpenFile, content: Content, *, times: float = 1.5, min_excess_bytes: int = 16 * 2**20) -> None:
+        """Tell of a file `times` as large as its tensors and `min_excess_bytes` larger: SIZ-3 asks what a resume needs."""
         needs = [0] * len(content.ranges)
         for tensor in content.tensors:
             needs[tensor.at] += tensor.needs
         needed = sum(min(need, place.size) for need, place in zip(needs, content.ranges, strict=True))
-        if content.form == "torch" and not source.path.name.endswith(".distcp") and source.size > times * needed + least:
+        if (
+            content.form == "torch"
+            and not source.path.name.endswith(".distcp")
+            and source.size > times * needed + min_excess_bytes
+        ):
             message = f"has {source.size:,} bytes, where its tensors need {needed:,}"
             self.seen.findings.append(
-                UNNEEDED.at(source.shown, message, value=source.size, limit=int(times * needed + least), unit="bytes")
+                UNNEEDED.at(source.shown, message, value=source.size, limit=int(times * needed + min_excess_bytes), unit="bytes")
             )
 
     def distributed(self, source: OpenFile) -> None:

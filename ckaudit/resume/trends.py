@@ -27,20 +27,20 @@ def _kind_of_name(examined: Examined) -> str:
     return re.sub(r"\d+", "#", Path(examined.found.name).name)
 
 
-def size_jumps(seen: Sequence[Examined], *, relative: float = 0.1, least: int = 10**6) -> Iterator[Finding]:
+def size_jumps(seen: Sequence[Examined], *, relative: float = 0.1, min_bytes: int = 10**6) -> Iterator[Finding]:
     """Yield checkpoints whose size is not that of the others (M63).
 
     Args:
         seen: All checkpoints.
         relative: Share of the median size that a checkpoint may differ by: tensors do not change during a run, what grows is
             the little that is logged beside them.
-        least: Bytes that it may differ by in any case.
+        min_bytes: Bytes that it may differ by in any case.
     """
     for group in alike(seen):
         for examined in group:
             usual = median(other.entry.size for other in group if other is not examined)
             away = examined.entry.size - usual
-            if abs(away) > max(relative * usual, least):
+            if abs(away) > max(relative * usual, min_bytes):
                 word = "larger" if away > 0 else "smaller"
                 message = (
                     f"has {examined.entry.size:,} bytes, {abs(away) / max(usual, 1):.0%} {word} than the median of the others"
@@ -56,26 +56,26 @@ def size_jumps(seen: Sequence[Examined], *, relative: float = 0.1, least: int = 
                 )
 
 
-def time_jumps(seen: Sequence[Examined], *, relative: float = 1.0, least: float = 30.0) -> Iterator[Finding]:
+def time_jumps(seen: Sequence[Examined], *, relative: float = 1.0, min_seconds: float = 30.0) -> Iterator[Finding]:
     """Yield checkpoints that took longer to write than the others (M62); the limits are those of FILE003.
 
     Args:
         seen: All checkpoints.
         relative: How much longer than the median one may take, as a share of it.
-        least: Seconds that it may take longer in any case.
+        min_seconds: Seconds that it may take longer in any case.
     """
     for group in alike([examined for examined in seen if examined.entry.seconds is not None]):
         times = {examined.found.name: examined.entry.seconds or 0.0 for examined in group}
         for examined in group:
             own = times[examined.found.name]
             usual = median(value for name, value in times.items() if name != examined.found.name)
-            if own - usual > max(relative * usual, least):
+            if own - usual > max(relative * usual, min_seconds):
                 message = f"took at least {own:,.0f} s to write, the median of the others {usual:,.0f} s"
                 yield TIME_JUMP.at(
                     examined.found.file,
                     message,
                     value=own,
-                    limit=usual + max(relative * usual, least),
+                    limit=usual + max(relative * usual, min_seconds),
                     unit="s",
                     first_step=examined.entry.step,
                     last_step=examined.entry.step,

@@ -86,10 +86,10 @@ def needs_one_of(*metrics: Metric) -> Skip:
     return Skip("not_recorded", ONE_OF + ", ".join(metric.name for metric in metrics))
 
 
-def too_few(series: Series, least: int) -> Iterator[Skip]:
+def too_few(series: Series, min_points: int) -> Iterator[Skip]:
     """Yield the word that a series is too short to judge, where it is."""
-    if series.points < least:
-        yield Skip("too_few_points", f"{series.points} points of {series.name}; {least} are needed")
+    if series.points < min_points:
+        yield Skip("too_few_points", f"{series.points} points of {series.name}; {min_points} are needed")
 
 
 class FactsMarker:

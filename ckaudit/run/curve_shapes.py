@@ -118,8 +118,8 @@ def lasting_fall(values: Floats, *, share: float, share_alone: float | None = No
     return Turn(turn.first, turn.last, _rounded(1 / turn.before), _rounded(1 / turn.after))
 
 
-def shift(values: Floats, *, least: float) -> Turn | None:
-    """Return a change of a curve's level by `least` in its own unit that lasts to the end, up or down; None: there is none.
+def shift(values: Floats, *, min_change: float) -> Turn | None:
+    """Return a change of a curve's level by `min_change` in its own unit that lasts to the end, up or down; None: there is none.
 
     The curve may cross zero. The last third is held against the first: the change exceeds five standard errors, or all of the one
     lies beyond all of the other by as much as matters.
@@ -131,7 +131,7 @@ def shift(values: Floats, *, least: float) -> Turn | None:
     before, after = median(first), median(last)
     noise = difference_noise(values) if len(values) >= ENOUGH_FOR_NOISE else 0.0
     apart = max(float(last.min() - first.max()), float(first.min() - last.max()))
-    if abs(after - before) < least or (apart < least and abs(after - before) < 5 * noise * float(np.sqrt(2 / third))):
+    if abs(after - before) < min_change or (apart < min_change and abs(after - before) < 5 * noise * float(np.sqrt(2 / third))):
         return None
     near = np.flatnonzero(np.abs(values - before) < abs(after - before) / 2)
     return Turn(int(min(near[-1] + 1, len(values) - 1)), len(values) - 1, before, after)

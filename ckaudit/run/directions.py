@@ -69,7 +69,7 @@ def to_be_causal(heads: Series, facts: Manifest | None) -> frozenset[str]:
     return frozenset(head for head in heads.labels if ways[layer_of(head)] == "causal")
 
 
-def stacks_with_a_mask(mass: Series, *, most: float) -> frozenset[str]:
+def stacks_with_a_mask(mass: Series, *, max_mass: float) -> frozenset[str]:
     """Return the heads in whose stack of layers a causal mask shows: layers whose names differ by numbers alone are a stack.
 
     It shows in a head that gives later tokens exactly nothing, and in a layer of which all heads give them no more than
@@ -77,9 +77,9 @@ def stacks_with_a_mask(mass: Series, *, most: float) -> frozenset[str]:
 
     Args:
         mass: Weight on later tokens, shape (T, H).
-        most: What rounding leaves of it.
+        max_mass: What rounding leaves of it.
     """
-    little = np.asarray(mass.finite & (mass.values <= most))
+    little = np.asarray(mass.finite & (mass.values <= max_mass))
     none: Mask = np.any(mass.finite & (mass.values == 0), axis=0)
     places: dict[str, list[int]] = {}
     for place, head in enumerate(mass.labels):
@@ -89,7 +89,7 @@ def stacks_with_a_mask(mass: Series, *, most: float) -> frozenset[str]:
     return frozenset(head for head in mass.labels if _stack(layer_of(head)) in stacks)
 
 
-def changes_its_mask(mass: Series, heads: frozenset[str], *, most: float) -> Mask:
+def changes_its_mask(mass: Series, heads: frozenset[str], *, max_mass: float) -> Mask:
     """Return the checkpoints at which heads of a stack look ahead by intent, shape (T, H): a model that is trained in turns.
 
     Such a model reads both ways in some batches and in order in others, in all layers at once. A mask that is lost stays
@@ -98,9 +98,9 @@ def changes_its_mask(mass: Series, heads: frozenset[str], *, most: float) -> Mas
     Args:
         mass: Weight on later tokens, shape (T, H).
         heads: Heads that nothing says are to be causal.
-        most: What rounding leaves of it.
+        max_mass: What rounding leaves of it.
     """
-    ahead = np.nan_to_num(mass.values) > most
+    ahead = np.nan_to_num(mass.values) > max_mass
     found = np.zeros(ahead.shape, bool)
     stacks: dict[str, list[int]] = {}
     for place, head in enumerate(mass.labels):

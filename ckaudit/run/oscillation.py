@@ -119,8 +119,8 @@ def _of_turns(values: Floats, min_swing: float) -> Oscillation | None:
     return replace(found, first=int(starts[rows[found.first]]), cycles=1.5) if found is not None else None
 
 
-def _turning_points(levels: Floats, least: float) -> list[int]:
-    """Return the rows where a curve turns, between which it goes `least` far each time, the last one with them.
+def _turning_points(levels: Floats, min_swing: float) -> list[int]:
+    """Return the rows where a curve turns, between which it goes `min_swing` far each time, the last one with them.
 
     >>> _turning_points(np.array([5.0, 3.0, 3.1, 4.0, 2.0, 2.1, 3.5]), 0.8)
     [0, 1, 3, 4, 6]
@@ -128,12 +128,12 @@ def _turning_points(levels: Floats, least: float) -> list[int]:
     rows, far = [0], 0  # where it turned, and the farthest since then
     for row in range(1, len(levels)):
         way = np.sign(levels[far] - levels[rows[-1]])
-        if way * (levels[far] - levels[row]) >= least and far != rows[-1]:
+        if way * (levels[far] - levels[row]) >= min_swing and far != rows[-1]:
             rows.append(far)
             far = row
         elif abs(levels[row] - levels[rows[-1]]) > abs(levels[far] - levels[rows[-1]]):
             far = row
-    return [*rows, far] if far != rows[-1] and abs(levels[far] - levels[rows[-1]]) >= least else rows
+    return [*rows, far] if far != rows[-1] and abs(levels[far] - levels[rows[-1]]) >= min_swing else rows
 
 
 def _of_few(values: Floats, min_swing: float) -> Oscillation | None:

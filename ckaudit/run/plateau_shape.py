@@ -30,9 +30,9 @@ class Standstill(Struct, frozen=True):
     message: str
 
 
-def is_whole(steps: Steps, *, start: float = 0.05, least: int = WHOLE) -> bool:
+def is_whole(steps: Steps, *, start: float = 0.05, min_points: int = WHOLE) -> bool:
     """Tell whether a log starts with its run, in the first `start` of its steps, and has points enough for a shape."""
-    return len(steps) >= least and int(steps[0]) <= max(1.0, start * float(steps[-1]))
+    return len(steps) >= min_points and int(steps[0]) <= max(1.0, start * float(steps[-1]))
 
 
 def standstill(
@@ -44,7 +44,7 @@ def standstill(
     apart: float = 0.25,
     rest: float = 0.03,
     high: float = 0.5,
-    least: float = 1.0,
+    min_fall: float = 1.0,
 ) -> Standstill | None:
     """Return how a curve stands still, None where it does not or cannot be judged.
 
@@ -57,10 +57,11 @@ def standstill(
         rest: Share of the first fall within which a resting curve stays from the first quarter on.
         high: Below this share of the first loss a curve may rest: models that know the order of tokens come to a third of it,
             and public runs of small models rest there for most of their steps.
-        least: Nats by which a resting curve must have fallen: so much the frequencies of tokens give; a fine-tuning falls less.
+        min_fall: Nats by which a resting curve must have fallen: so much the frequencies of tokens give; a fine-tuning falls
+        less.
     """
     if not is_whole(steps):
-        return _resting_in_few(losses, high, least) if 8 <= len(losses) < WHOLE and begins_with_its_run(steps) else None
+        return _resting_in_few(losses, high, min_fall) if 8 <= len(losses) < WHOLE and begins_with_its_run(steps) else None
     parts = np.array_split(np.arange(len(losses)), BLOCKS)
     middle = medians_of_parts(losses, len(parts))
     began, ends = median(losses[:10]), float(middle[-1])
@@ -77,7 +78,7 @@ def standstill(
             began,
             "the loss hardly falls, from {limit:.4g} to {value:.4g}, " + f"while the held-out loss moves by {moved:.3g}",
         )
-    return _resting(parts, middle, began, 1.25 * noise / np.sqrt(len(parts[0])), rest, high, least)
+    return _resting(parts, middle, began, 1.25 * noise / np.sqrt(len(parts[0])), rest, high, min_fall)
 
 
 def _back(parts: list[np.ndarray], middle: Floats, began: float, bound: float) -> Standstill:
@@ -95,17 +96,17 @@ def _moved(val: Series | None) -> float:
     return float(np.ptp(val.values[val.finite])) if val is not None and val.finite.any() else 0.0
 
 
-def _resting_in_few(losses: Floats, high: float, least: float) -> Standstill | None:
+def _resting_in_few(losses: Floats, high: float, min_fall: float) -> Standstill | None:
     """Return a short curve that falls at once and then never again: after its first quarter by 3 % at the most.
 
     Args:
         losses: Finite, shape (T,).
         high: See standstill.
-        least: See standstill.
+        min_fall: See standstill.
     """
     began, first = float(losses[0]), max(2, len(losses) // 4)
     rest = never_falls(losses[first:], max_fall=0.03, max_noise=0.03)
-    if rest is None or rest.last < high * began or began - rest.last < least or rank_trend(losses[first:]) < -1:
+    if rest is None or rest.last < high * began or began - rest.last < min_fall or rank_trend(losses[first:]) < -1:
         return None
     return Standstill(
         "rests",
@@ -118,13 +119,13 @@ def _resting_in_few(losses: Floats, high: float, least: float) -> Standstill | N
 
 
 def _resting(
-    parts: list[np.ndarray], middle: Floats, began: float, error: float, rest: float, high: float, least: float
+    parts: list[np.ndarray], middle: Floats, began: float, error: float, rest: float, high: float, min_fall: float
 ) -> Standstill | None:
     """Return a curve that stays where it was after a quarter of the run, without any trend."""
     quarter = BLOCKS // 4
     level = median(middle[quarter:])
     fall = began - level
-    if level < high * began or fall < least or 4 * error > rest * fall:
+    if level < high * began or fall < min_fall or 4 * error > rest * fall:
         return None
     within = np.abs(middle - level) <= rest * fall
     trend = abs(median(middle[quarter : 2 * quarter]) - median(middle[-quarter:]))

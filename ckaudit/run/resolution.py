@@ -20,16 +20,16 @@ def resolution(values: Floats) -> Floats:
     return np.maximum(decimal_step(values), bfloat16_step(values))
 
 
-def decimal_step(values: Floats, *, most: int = 8, slack: float = 1e-14) -> Floats:
-    """Return 10 to the minus decimals of each number, 0 where it has more than `most`.
+def decimal_step(values: Floats, *, max_decimals: int = 8, slack: float = 1e-14) -> Floats:
+    """Return 10 to the minus decimals of each number, 0 where it has more than `max_decimals`.
 
     Args:
         values: Finite numbers, shape (N,).
-        most: Decimals looked for; longer numbers were not rounded on purpose.
+        max_decimals: Decimals looked for; longer numbers were not rounded on purpose.
         slack: How far from a whole number a shifted one may lie, relative to itself: float64 keeps nearly 16 digits.
     """
     steps = np.zeros(len(values))
-    for decimals in range(most, -1, -1):
+    for decimals in range(max_decimals, -1, -1):
         with np.errstate(over="ignore", invalid="ignore"):
             shifted = values * 10.0**decimals
             short = np.abs(shifted - np.rint(shifted)) <= slack * np.abs(shifted)

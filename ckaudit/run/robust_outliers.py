@@ -10,11 +10,13 @@ from ckaudit.run.series import Floats, Series
 SIGMA = 1.4826
 
 
-def departures(series: Series, *, least: float, relative: float = 0.0, history: int = 5, k: float = 6.0) -> tuple[Floats, Floats]:
+def departures(
+    series: Series, *, min_deviation: float, relative: float = 0.0, history: int = 5, k: float = 6.0
+) -> tuple[Floats, Floats]:
     """Return how far each cell is from the median of all before it, in units of what is usual, and that median; both (T, P).
 
-    The unit is `k` robust deviations of the cells before, but at least `least` and at least `relative` of their median, so
-    that 1 is the border; a cell within those two is measured by them, for it cannot be beyond. NaN before `history` finite
+    The unit is `k` robust deviations of the cells before, but at least `min_deviation` and at least `relative` of their median,
+    so that 1 is the border; a cell within those two is measured by them, for it cannot be beyond. NaN before `history` finite
     cells, or before half of them, but three, where no more than one would be left.
     """
     away, middle = np.full(series.values.shape, np.nan), np.full(series.values.shape, np.nan)
@@ -25,7 +27,7 @@ def departures(series: Series, *, least: float, relative: float = 0.0, history: 
         before = sorted(values[:known])
         for row, value in zip(rows[known:].tolist(), values[known:], strict=True):
             usual = (before[(len(before) - 1) // 2] + before[len(before) // 2]) / 2
-            unit = max(least, relative * abs(usual))
+            unit = max(min_deviation, relative * abs(usual))
             if abs(value - usual) > unit:
                 unit = max(unit, k * SIGMA * median(np.abs(np.array(before) - usual)))
             away[row, column], middle[row, column] = (value - usual) / unit, usual

@@ -57,20 +57,20 @@ class Logged(Struct, frozen=True, eq=False):
         """Tell whether anything was logged."""
         return any(self.sessions.values())
 
-    def tables(self, *, only: int | None = None, most: int = 100_000) -> Iterator[LineTable]:
+    def tables(self, *, only: int | None = None, max_lines: int = 100_000) -> Iterator[LineTable]:
         """Yield all lines in the order of sessions, then of steps.
 
         Args:
             only: The session that is wanted; None: all.
-            most: How many lines a table has at most; each has every name of the run.
+            max_lines: How many lines a table has at most; each has every name of the run.
         """
         numbers, words = self.numbers, self.words
         for session, log in self.sessions.items() if only is None else [(only, self.sessions[only])]:
             columns = [_by_step(log.numbers.get(name)) for name in numbers]
             steps = _steps_of(log)
             texts = {name: log.words.get(name, {}) for name in words}
-            for start in range(0, len(steps), most):
-                yield _table(session, steps[start : start + most], numbers, columns, texts)
+            for start in range(0, len(steps), max_lines):
+                yield _table(session, steps[start : start + max_lines], numbers, columns, texts)
 
     def counted(self) -> "Logged":
         """Return the run without what a later session replaced, as one session."""

@@ -23,7 +23,7 @@ ILL = ("lr_too_high", "no_warmup_spike", "zeroed_projection", "overfit_tiny", "f
 def test_values_are_those_of_a_metric_of_the_rule_around_the_finding(name):
     run = open_run(RUNS / name, reads=triage_reads())
     findings = triage(RUNS / name).findings
-    for chart in finding_charts(run, findings, most=99):
+    for chart in finding_charts(run, findings, max_charts=99):
         finding = findings[chart.finding]
         title = chart.title.split()
         assert title[0] == f"{finding.code}:"

@@ -59,7 +59,7 @@ def test_a_spike_is_not_lost_from_the_shape():
 
 def test_each_label_has_its_own_last_value():
     series = table({1: {"a": 9.0, "b": -20.0}, 2: {"a": 1.0}, 3: {"c": 2.0}})
-    found = labels(Measured("x", "", "1", "", series), most=None)
+    found = labels(Measured("x", "", "1", "", series), max_labels=None)
     assert [(each.label, each.last, each.step, each.points) for each in found] == [
         ("b", -20.0, 1, 1),
         ("c", 2.0, 3, 1),
@@ -88,7 +88,7 @@ def test_of_every_k_steps_the_last_recorded_one_is_kept():
 def test_the_worst_label_comes_first_as_the_metric_has_it(worst, expected):
     series = table({1: {"a": 3.2, "b": 0.05, "c": NAN}})
     measured = Measured("x", "", "1", "", series, worst)
-    assert "".join(each.label for each in labels(measured, most=None)) == expected
+    assert "".join(each.label for each in labels(measured, max_labels=None)) == expected
     assert extreme(measured).label == expected[0]
 
 

@@ -12,7 +12,7 @@ from tests.diff.pairs import PAIRS, document
 
 
 def by_measure(other: str, step: int) -> dict[str, list[Any]]:
-    found = drifts(PAIRS / "base", PAIRS / other, [step], most=3)
+    found = drifts(PAIRS / "base", PAIRS / other, [step], max_places=3)
     return {name: [each for each in found if each.measure == name] for name in {each.measure for each in found}}
 
 

@@ -93,11 +93,11 @@ def test_the_search_for_files_ends(tmp_path, monkeypatch):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "x.log").write_text("1")
-    assert [name for name, _ in Source(tmp_path).files(most=9)] == ["a/x.log", "b/x.log"]
-    assert [name for name, _ in Source(tmp_path).files(most=1)] == ["a/x.log"]
-    assert [name for name, _ in Source(tmp_path).files(most=9, part_of_name="y")] == []
+    assert [name for name, _ in Source(tmp_path).files(max_files=9)] == ["a/x.log", "b/x.log"]
+    assert [name for name, _ in Source(tmp_path).files(max_files=1)] == ["a/x.log"]
+    assert [name for name, _ in Source(tmp_path).files(max_files=9, part_of_name="y")] == []
     monkeypatch.setattr("ckaudit.importers.source.MAX_SEEN", 1)
-    assert [name for name, _ in Source(tmp_path).files(most=9)] == ["a/x.log"]
+    assert [name for name, _ in Source(tmp_path).files(max_files=9)] == ["a/x.log"]
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,14 @@ def test_no_arm_trains_as_another_does() -> None:
 
 def test_of_many_blocks_every_so_many_are_shown_and_of_many_tensors_the_ends() -> None:
     blocks = series([f"block.{index}" for index in range(28)], [range(28)])
-    assert [blocks.labels[column] for column in chosen(blocks, "", most=4)] == ["block.0", "block.9", "block.18", "block.27"]
+    assert [blocks.labels[column] for column in chosen(blocks, "", max_columns=4)] == [
+        "block.0",
+        "block.9",
+        "block.18",
+        "block.27",
+    ]
     tensors = series([f"{letter}.w" for letter in "abcdefgh"], [[9] * 8, [3, 1, 7, 2, 8, 6, 5, 4]])
-    assert [tensors.labels[column] for column in chosen(tensors, "", most=4)] == ["e.w", "c.w", "d.w", "b.w"]
+    assert [tensors.labels[column] for column in chosen(tensors, "", max_columns=4)] == ["e.w", "c.w", "d.w", "b.w"]
     assert [tensors.labels[column] for column in chosen(tensors, "[ab].*")] == ["a.w", "b.w"]
 
 

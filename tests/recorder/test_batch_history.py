@@ -15,7 +15,7 @@ from tests.metrics.samples import cells
 
 
 def test_the_distance_is_that_of_a_search_through_everything_before():
-    source, seen, names = random.Random(0), BatchesSeen(most=20), []
+    source, seen, names = random.Random(0), BatchesSeen(max_batches=20), []
     for step in range(300):
         name = str(source.randrange(40))
         earlier = [then for then in range(max(0, step - 20), step) if names[then] == name]
@@ -69,7 +69,7 @@ def test_a_log_is_read_backwards_past_what_was_replaced(tmp_path):
     told = [(1, "a"), (2, "b"), (3, "old"), (4, "old"), (3, "c"), (3, None), (4, "d"), (9, "later")]
     text = "\n".join(json.dumps({"step": step} | ({"h": name} if name else {})) for step, name in told)
     path.write_text(f"{text}\n[]\nnot json\n")
-    assert values_backwards(path, "h", until=4, most=9) == {4: "d", 3: "c", 2: "b", 1: "a"}
-    assert values_backwards(path, "h", until=4, most=2) == {4: "d", 3: "c"}
-    assert values_backwards(path, "h", until=2, most=9) == {2: "b", 1: "a"}
-    assert values_backwards(tmp_path / "none", "h", until=2, most=9) == {}
+    assert values_backwards(path, "h", until=4, max_values=9) == {4: "d", 3: "c", 2: "b", 1: "a"}
+    assert values_backwards(path, "h", until=4, max_values=2) == {4: "d", 3: "c"}
+    assert values_backwards(path, "h", until=2, max_values=9) == {2: "b", 1: "a"}
+    assert values_backwards(tmp_path / "none", "h", until=2, max_values=9) == {}

@@ -14,7 +14,7 @@ def put_off(seen):
         seen.append(what)
         look()
 
-    return DeferredStats(looking, most=10)
+    return DeferredStats(looking, max_held=10)
 
 
 def test_what_is_put_off_is_looked_at_once_and_in_order(put_off, seen):

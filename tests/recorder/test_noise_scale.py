@@ -124,7 +124,7 @@ def test_a_large_model_is_sampled_evenly_and_across_its_columns():
 
 
 def test_of_a_sample_each_element_counts_for_those_left_out():
-    whole, sampled = NoiseScale(fewest=1), NoiseScale(most=20_000, fewest=1)
+    whole, sampled = NoiseScale(fewest=1), NoiseScale(max_elements=20_000, fewest=1)
     for noise in (whole, sampled):
         rng = np.random.default_rng(0)
         total = torch.zeros(400, 501)

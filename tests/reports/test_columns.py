@@ -10,7 +10,7 @@ PLAIN = View(width=60)
 
 def test_cells_are_wrapped_where_they_may_be() -> None:
     rows = [("name", "what"), ("a_name", "six words of five letters each")]
-    assert table(rows, 24, PLAIN, least={1: 10}) == [
+    assert table(rows, 24, PLAIN, min_widths={1: 10}) == [
         "name    what",
         "a_name  six words of",
         "        five letters",
@@ -21,7 +21,7 @@ def test_cells_are_wrapped_where_they_may_be() -> None:
 @pytest.mark.parametrize("width", [12, 20, 27, 60])
 def test_columns_that_find_no_room_go_on_below_with_the_names_of_the_rows(width: int) -> None:
     rows = [("", "first", "second", "third"), ("one", "1", "22", "333"), ("two", "4444", "5", "6")]
-    lines = table(rows, width, PLAIN, least={})
+    lines = table(rows, width, PLAIN, min_widths={})
     assert max(map(len, lines)) <= width
     blocks = "\n".join(lines).split("\n\n")
     heads = [block.splitlines()[0].split() for block in blocks]
@@ -41,5 +41,5 @@ def test_room_is_that_of_the_screen_within_limits(given: int | None, columns: in
 
 
 def test_only_the_heading_is_bold() -> None:
-    lines = table([("a", "b"), ("c", "d")], 60, View(colour=True), least={})
+    lines = table([("a", "b"), ("c", "d")], 60, View(colour=True), min_widths={})
     assert lines == ["\x1b[1ma  b\x1b[0m", "c  d"]

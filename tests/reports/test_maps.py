@@ -43,7 +43,7 @@ def test_a_spike_of_one_step_is_seen_in_a_narrow_map(place: int):
 
 def test_rows_stand_by_their_numbers_and_too_many_are_said():
     rows = [(f"block.{place}", [float(place), 1.0]) for place in reversed(range(60))]
-    lines = heatmap(rows, [1, 2], width=60, most=10)
+    lines = heatmap(rows, [1, 2], width=60, max_rows=10)
     names = [line.split()[0] for line in lines[:10]]
     assert names == sorted(names, key=natural)
     assert (names[0], names[-1]) == ("block.0", "block.59")

@@ -33,7 +33,7 @@ def test_noise_of_a_tenth_is_none_of_them(points, seed):
     assert hump(noisy, times=2.5) is None
     assert slide(noisy, times=2.0) is None
     assert surge(noisy, times=2.5) is None
-    assert shift(noisy, least=0.5) is None
+    assert shift(noisy, min_change=0.5) is None
 
 
 @pytest.mark.parametrize("points", LENGTHS)
@@ -66,9 +66,9 @@ def test_one_point_among_many_is_a_spike():
 
 @pytest.mark.parametrize("points", LENGTHS)
 def test_a_level_that_changes_may_cross_zero(points):
-    moved = shift(np.where(np.arange(points) < points // 2, -0.05, 0.1), least=0.05)
+    moved = shift(np.where(np.arange(points) < points // 2, -0.05, 0.1), min_change=0.05)
     assert (moved.before, moved.after) == (-0.05, 0.1)
-    assert shift(np.zeros(points), least=0.05) is None
+    assert shift(np.zeros(points), min_change=0.05) is None
 
 
 @pytest.mark.parametrize("points", LENGTHS)

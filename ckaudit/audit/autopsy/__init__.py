@@ -267,19 +267,19 @@ def _empty(tokens: Series, steps: list[int], *, rare: float = 0.2) -> Iterator[t
 
 
 # A black box made of the run's own record, for an event checkpoint that has none.
-def rebuilt(run: Run, event: int, *, most: int = 64) -> History:
+def rebuilt(run: Run, event: int, *, max_steps: int = 64) -> History:
     """Return what lines and checkpoints say of the last steps until an event, as a black box would.
 
     Args:
         run: The run.
         event: The step of the event.
-        most: So many recorded steps are taken, as many as the Recorder's own box holds.
+        max_steps: So many recorded steps are taken, as many as the Recorder's own box holds.
     """
     norms = run.series("gradients", "norm")
     known = [train_loss_raw(run), learning_rate(run), grad_global_norm(run), norms]
     recorded = [series.steps[series.recorded.any(axis=1)] for series in known if series]
     steps = np.unique(np.concatenate([*recorded, np.array([event], np.int64)]))
-    steps = steps[steps <= event][-most:]
+    steps = steps[steps <= event][-max_steps:]
     return History(
         steps=steps.tolist(),
         loss=_column(known[0], 0, steps),

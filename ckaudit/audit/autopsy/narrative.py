@@ -110,14 +110,14 @@ def _order(departure: Departure, table: TensorTable) -> tuple[int, int, float, i
 
 
 def tracks(
-    history: History, channels: Sequence[Channel], out: Sequence[Departure], told: Sequence[Moment], *, most: int = 4
+    history: History, channels: Sequence[Channel], out: Sequence[Departure], told: Sequence[Moment], *, max_rows: int = 4
 ) -> Iterator[Track]:
-    """Yield the rows of the timeline: the run's own numbers, then the gradients and updates that left first, `most` of each."""
+    """Yield the rows of the timeline: the run's own numbers, then gradients and updates that left first, `max_rows` of each."""
     chosen = [(departure.kind, departure.name) for moment in told for departure in moment.departures]
     for kind in ("loss", "gradient_norm", "gradient", "update", "learning_rate"):
         of_kind = [channel for channel in channels if channel.kind == kind]
         left = [channel for key in chosen for channel in of_kind if (channel.kind, channel.name) == key]
-        for channel in (left or ([] if kind in ("gradient", "update") else of_kind))[:most]:
+        for channel in (left or ([] if kind in ("gradient", "update") else of_kind))[:max_rows]:
             steps = tuple(departure.step for departure in out if (departure.kind, departure.name) == (channel.kind, channel.name))
             yield Track(kind=channel.kind, name=channel.name, values=channel.words, out=steps)
     apart = distances(history)

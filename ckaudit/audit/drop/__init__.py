@@ -225,7 +225,7 @@ def _here(run: Run, row: Row) -> Iterable[str]:
 
 
 # When a benchmark fell: the largest fall of a recorded score that is more than its noise.
-def fall_of(run: Run, *, noise: float = 7.0, least: float = 0.01) -> Fall | None:
+def fall_of(run: Run, *, noise: float = 7.0, min_fall_share: float = 0.01) -> Fall | None:
     """Return the largest fall of any recorded score, None where none fell.
 
     A fall leads from the best score so far to the first that is lower by more than noise explains. Benchmarks have units of
@@ -235,7 +235,7 @@ def fall_of(run: Run, *, noise: float = 7.0, least: float = 0.01) -> Fall | None
         run: The run.
         noise: How many standard deviations of a score's own noise are no fall; the best and the worst of 100 scores of
             pure normal noise are about 5 apart.
-        least: A fall is at least this share of the score, however quiet the series.
+        min_fall_share: A fall is at least this share of the score, however quiet the series.
 
     Raises:
         UsageError: Where no score was recorded twice.
@@ -247,7 +247,7 @@ def fall_of(run: Run, *, noise: float = 7.0, least: float = 0.01) -> Fall | None
     found: list[tuple[float, Fall]] = []
     for column, label in enumerate(scores.labels):
         known = scores.finite_in(column)
-        found += _falls(label, scores.steps[known], scores.values[known, column], noise, least)
+        found += _falls(label, scores.steps[known], scores.values[known, column], noise, min_fall_share)
     if not found:
         return None
     found.sort(key=lambda each: -each[0])
@@ -273,13 +273,13 @@ def fall_since(run: Run, since: int) -> Fall:
     return Fall(benchmark="", before=int(earlier[-1]), after=since)
 
 
-def _falls(label: str, steps: Steps, scores: Floats, noise: float, least: float) -> Iterator[tuple[float, Fall]]:
+def _falls(label: str, steps: Steps, scores: Floats, noise: float, min_fall_share: float) -> Iterator[tuple[float, Fall]]:
     """Yield the largest fall of one benchmark, with its depth as a share of the score that it starts from."""
     if len(scores) < 2:
         return
     best = np.maximum.accumulate(scores)
     depth = best - scores
-    limit = np.maximum(noise * _noise(scores), least * np.abs(best))
+    limit = np.maximum(noise * _noise(scores), min_fall_share * np.abs(best))
     beyond = np.flatnonzero(depth > limit)
     if not len(beyond):
         return

@@ -111,10 +111,10 @@ class _Course(Struct, frozen=True, kw_only=True):
     earlier_step: float
     spread: float
 
-    def ahead(self, step: float, *, most: float = 3.0) -> float:
-        """Return where the line leads, at most `most` times as far as it came."""
+    def ahead(self, step: float, *, max_reach: float = 3.0) -> float:
+        """Return where the line leads, at most `max_reach` times as far as it came."""
         came, took = self.level - self.earlier_level, self.step - self.earlier_step
-        return self.level + came * min(most, (step - self.step) / took) if took else self.level
+        return self.level + came * min(max_reach, (step - self.step) / took) if took else self.level
 
 
 def _course(steps: Steps, values: Floats, *, moving: bool) -> _Course:

@@ -39,9 +39,9 @@ def extreme(measured: Measured) -> Outline:
     return _outline(measured.series, _worst_first(measured)[0])
 
 
-def labels(measured: Measured, *, most: int | None) -> list[Outline]:
-    """Return the labels, worst last value first, `most` of them at most."""
-    return [_outline(measured.series, column) for column in _worst_first(measured)[:most]]
+def labels(measured: Measured, *, max_labels: int | None) -> list[Outline]:
+    """Return the labels, worst last value first, `max_labels` of them at most."""
+    return [_outline(measured.series, column) for column in _worst_first(measured)[:max_labels]]
 
 
 def _worst_first(measured: Measured) -> list[int]:

@@ -98,8 +98,8 @@ def advice_on(rule: Rule) -> Advised | None:
     return None if knob is None else Advised(knob, _judged_by(named))
 
 
-def _judged_by(metrics: Sequence[str], *, most: int = 3) -> str:
-    return f"{', '.join(metrics[:most])} (ckaudit metrics)." if metrics else "what run.json says."
+def _judged_by(metrics: Sequence[str], *, max_metrics: int = 3) -> str:
+    return f"{', '.join(metrics[:max_metrics])} (ckaudit metrics)." if metrics else "what run.json says."
 
 
 def advised(findings: Iterable[Finding], diagnoses: Iterable[Diagnosis], *, sure: float = 0.5) -> list[Finding]:

@@ -36,7 +36,7 @@ def loss_reduced_by_sum(
     tokens: Series | None,
     excess: Series | None,
     *,
-    least: float = 5.0,
+    min_ratio: float = 5.0,
     within: float = 0.3,
     decisive: float = 4.0,
     strong: float = 2.0,
@@ -44,13 +44,14 @@ def loss_reduced_by_sum(
 ) -> Iterator[Evidence]:
     """The loss is a sum over tokens where a mean is meant.
 
-    The training loss is then as many times the held-out loss as an update has tokens, `within` that share of it. Below `least`
-    times it is no sum. Where tokens were not counted, a multiple that is the same at the first and the last evaluation, `within`
-    that share, is one of units: noise makes a difference, which is small at first. Weights are starting values.
+    The training loss is then as many times the held-out loss as an update has tokens, `within` that share of it. Below
+    `min_ratio` times it is no sum. Where tokens were not counted, a multiple that is the same at the first and the last
+    evaluation, `within` that share, is one of units: noise makes a difference, which is small at first. Weights are starting
+    values.
     """
     ratio = _over_held_out(train, val)
     usual = _median(tokens)
-    if ratio is not None and ratio < least:
+    if ratio is not None and ratio < min_ratio:
         yield contradicts(decisive, f"the training loss is {ratio:.2g} times the held-out loss: no sum of many", val_loss.name)
         return
     if ratio is not None:
@@ -58,7 +59,7 @@ def loss_reduced_by_sum(
         if usual and abs(ratio / usual - 1) < within:
             yield supports(decisive, f"an update has {usual:.4g} tokens: the loss is their sum", tokens_per_update.name)
         both = multiple(train, val)
-        if not usual and both is not None and min(both) > least and abs(both[1] / both[0] - 1) < within:
+        if not usual and both is not None and min(both) > min_ratio and abs(both[1] / both[0] - 1) < within:
             yield supports(strong, f"it is the same multiple, {both[1]:.4g}, at the last evaluation", val_loss.name)
         return
     first = findings.first(initial_loss_off)
@@ -66,7 +67,7 @@ def loss_reduced_by_sum(
         return
     start = float(train.values[train.finite][0])
     guess = start - float(excess.values[-1, 0])
-    if guess > 0 and start > least * guess:
+    if guess > 0 and start > min_ratio * guess:
         yield supports(medium, f"the first loss is {start / guess:.3g} times that of a guess", first)
         if usual and abs(start / guess / usual - 1) < within:
             yield supports(decisive, f"an update has {usual:.4g} tokens: the loss is their sum", tokens_per_update.name)

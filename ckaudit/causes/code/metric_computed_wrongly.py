@@ -25,17 +25,17 @@ FACTORS = (100.0, 0.01, 1000.0, 0.001, 1024.0, 1 / 1024, 8.0, 1 / 8)
     runbook="The training itself may be well: decide nothing by this number, recompute it from the raw log.",
 )
 def metric_computed_wrongly(
-    findings: Findings, *, least: int = 2, near: float = 0.02, strong: float = 2.0, medium: float = 1.0
+    findings: Findings, *, min_points: int = 2, near: float = 0.02, strong: float = 2.0, medium: float = 1.0
 ) -> Iterator[Evidence]:
     """A logged number is not what its formula gives.
 
-    A wrong formula is wrong at `least` points in a row and more; a single point is an event. A usual factor, or the ratio of
+    A wrong formula is wrong at `min_points` points in a row and more; a single point is an event. A usual factor, or the ratio of
     two bases of logarithms, met within `near`, says which slip it is. Weights follow the scale that all causes share.
     """
     claim = findings.first(contradicted_claim)
     if claim is not None:
         points = claim.points or 0
-        if points >= least:
+        if points >= min_points:
             yield supports(strong, f"{claim.message}, and so at {points} points in a row", claim)
         else:
             yield contradicts(strong, f"{claim.where} is wrong at one point only", claim)

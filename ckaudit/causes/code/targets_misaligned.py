@@ -47,7 +47,7 @@ def targets_misaligned(
     gap: Series | None,
     *,
     chance: float = 0.2,
-    most: float = 0.5,
+    max_chance_match: float = 0.5,
     alike: float = 0.02,
     decisive: float = 4.0,
     strong: float = 2.0,
@@ -56,10 +56,10 @@ def targets_misaligned(
     """Targets do not belong to the inputs beside them: they are shifted twice, or shuffled.
 
     Two unrelated tokens of a text are equal with the probability that its commonest tokens have, at most `chance`. Where more
-    than `most` of the targets are right since it began, some are wrong, which is noise and no shift. Where nobody compared them,
-    a loss that falls as it should until it knows how often each target occurs, stands still from there, and is the same on what
-    is held out, within `alike` of it, says that nothing more can be learnt from the inputs. Weights follow the scale that all
-    causes share.
+    than `max_chance_match` of the targets are right since it began, some are wrong, which is noise and no shift. Where nobody
+    compared them, a loss that falls as it should until it knows how often each target occurs, stands still from there, and is
+    the same on what is held out, within `alike` of it, says that nothing more can be learnt from the inputs. Weights follow the
+    scale that all causes share.
     """
     first = findings.first(target_misalignment)
     if first is None:
@@ -73,7 +73,7 @@ def targets_misaligned(
     level = median(match.values[(match.steps >= (first.first_step or 0))[:, None] & match.finite])
     if level < chance:
         yield supports(decisive, f"{level:.0%} of the targets follow their input, as many as of unrelated tokens", first)
-    elif level > most:
+    elif level > max_chance_match:
         yield contradicts(strong, f"{level:.0%} of the targets are right: some are wrong, none is out of place", first)
 
 

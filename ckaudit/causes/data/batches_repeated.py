@@ -29,20 +29,20 @@ def batches_repeated(
     loss: Series | None,
     *,
     often: float = 0.2,
-    most: float = 0.9,
+    max_repeat_share: float = 0.9,
     strong: float = 3.0,
 ) -> Iterator[Evidence]:
     """Loader workers share one seed, so that each batch comes several times.
 
-    With W workers of one seed all but one in W batches are repeats: between `often` and `most` of them. More, and the loader
-    stands still; fewer near ones, and it began anew.
-    Weights are starting values, to be fitted on runs of known truth.
+    With W workers of one seed all but one in W batches are repeats: between `often` and `max_repeat_share` of them. More, and
+    the loader stands still; fewer near ones, and it began anew. Weights are starting values, to be fitted on runs of known
+    truth.
     """
     first = findings.first(repeated_batch)
     if first is None or first.first_step is None or distance is None or loss is None:
         return
     share = repeats(distance, loss, first.first_step, first.last_step)
-    if often < share < most:
+    if often < share < max_repeat_share:
         times = 1 / (1 - share)
         yield supports(
             strong, f"{share:.0%} of the batches are repeats of those just before: each comes about {times:.1f} times", first

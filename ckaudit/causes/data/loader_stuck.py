@@ -47,16 +47,16 @@ def loader_stuck(
     duplicates: Series | None,
     loss: Series | None,
     *,
-    most: float = 0.9,
+    min_repeat_share: float = 0.9,
     decisive: float = 4.0,
     strong: float = 2.0,
     medium: float = 1.0,
 ) -> Iterator[Evidence]:
     """The loader gives the same batch again and again.
 
-    Nearly all batches, `most` of them, are then equal to one of a few steps before; workers that share a seed repeat some.
-    Where batches were not told apart, their losses do it: those of different samples never agree to the last.
-    Weights are starting values, to be fitted on runs of known truth.
+    Nearly all batches, `min_repeat_share` of them, are then equal to one of a few steps before; workers that share a seed repeat
+    some. Where batches were not told apart, their losses do it: those of different samples never agree to the last. Weights are
+    starting values, to be fitted on runs of known truth.
     """
     if distance is None and duplicates is not None:
         yield contradicts(decisive, "batches were told apart by what is in them, and none came twice", duplicates.name)
@@ -71,7 +71,7 @@ def loader_stuck(
     if first.first_step is None or loss is None:
         return
     share = repeats(distance, loss, first.first_step, first.last_step)
-    if share >= most:
+    if share >= min_repeat_share:
         yield supports(
             decisive, f"{share:.0%} of the batches from step {first.first_step} on are repeats of those just before", first
         )

@@ -34,8 +34,8 @@ def noisy_labels(
     train: Series | None,
     val: Series | None,
     *,
-    most: float = 3.0,
-    least: float = 0.5,
+    max_first_gap: float = 3.0,
+    min_match: float = 0.5,
     well: float = 0.95,
     steady: float = 0.1,
     strong: float = 2.0,
@@ -43,15 +43,15 @@ def noisy_labels(
 ) -> Iterator[Evidence]:
     """A share of the targets is random, so that the training loss stays above the held-out one.
 
-    Between `least` and `well` of the targets follow their inputs, at each checkpoint about as many (a spread below `steady`);
-    with fewer than half right it is no noise, but a shift. Held-out text with right targets is then cheaper.
-    A guess costs as much with random targets as with right ones: at the first evaluation the two losses are within `most` times.
-    Weights are starting values, to be fitted on runs of known truth.
+    Between `min_match` and `well` of the targets follow their inputs, at each checkpoint about as many (a spread below
+    `steady`); with fewer than half right it is no noise, but a shift. Held-out text with right targets is then cheaper. A guess
+    costs as much with random targets as with right ones: at the first evaluation the two losses are within `max_first_gap`
+    times. Weights are starting values, to be fitted on runs of known truth.
     """
     if match is not None and match.finite.any():
         values = match.values[match.finite]
         usual = median(values)
-        if not least <= usual < well:
+        if not min_match <= usual < well:
             yield contradicts(
                 strong + 1, f"{usual:.0%} of the targets are the next token: no share of them is random", match.name
             )
@@ -69,7 +69,7 @@ def noisy_labels(
             yield supports(strong, f"what is held out, with targets of its own, does better by {-level:.2g}", inverted)
         elif level > 0:
             yield contradicts(medium, "the training loss is the lower of the two", gap.name)
-    if (times := multiple(train, val)) is not None and times[0] > most:
+    if (times := multiple(train, val)) is not None and times[0] > max_first_gap:
         yield contradicts(
             2 * strong,
             f"the training loss is {times[0]:.3g} times the held-out one from the first evaluation on: no "
@@ -80,8 +80,8 @@ def noisy_labels(
         yield contradicts(strong + 1, f"the loss is off for another reason: {other.message}", other)
 
 
-def _not_evaluated(val: Series, *, most: float = 0.05) -> float | None:
+def _not_evaluated(val: Series, *, max_evaluated_share: float = 0.05) -> float | None:
     """Return the share of held-out losses that are exactly 0, as trainers write where they do not evaluate; None: it is small."""
     known = val.values[val.finite]
     share = float((known == 0).mean()) if known.size else 0.0
-    return share if share > most else None
+    return share if share > max_evaluated_share else None

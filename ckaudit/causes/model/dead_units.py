@@ -55,22 +55,21 @@ def dead_units(
     std: Series | None,
     adapts: Series | None,
     *,
-    least: float = 0.5,
+    min_zero_share: float = 0.5,
     decisive: float = 4.0,
     strong: float = 2.0,
 ) -> Iterator[Evidence]:
     """Units of an activation function never fire, so that what is before them gets no gradient.
 
-    A function that is open to one side gives zeros for about half of its inputs, `least`. Where units are dead, so many of its
-    outputs are zero as elements of the gradient around it, or more. Where all weights shrink, began far too small, or where
-    dropout removes most of them, silent units are a consequence; so they are of a rate that under Adam replaces weights in a
-    step.
-    Weights are starting values, to be fitted on runs of known truth.
+    A function that is open to one side gives zeros for about half of its inputs, `min_zero_share`. Where units are dead, so many
+    of its outputs are zero as elements of the gradient around it, or more. Where all weights shrink, began far too small, or
+    where dropout removes most of them, silent units are a consequence; so they are of a rate that under Adam replaces weights in
+    a step. Weights are starting values, to be fitted on runs of known truth.
     """
     silent, gone = findings.first(units_found), findings.first(zero_gradients)
     if silent is not None:
         yield supports(decisive, silent.message, silent)
-    elif gone is not None and (zeros := _around(gone, sparsity, least)):
+    elif gone is not None and (zeros := _around(gone, sparsity, min_zero_share)):
         yield supports(
             strong + 1,
             f"{zeros[1]:.0%} of the outputs of {zeros[0]} are exactly zero, as is the gradient around it",
@@ -102,10 +101,10 @@ def _replaced(rate: Series | None, std: Series | None, adapts: Series | None, st
     return 0.0 if is_plain or not spread or not early.size else float(early.max()) / spread
 
 
-def _around(gone: Finding, sparsity: Series | None, least: float) -> tuple[str, float] | None:
+def _around(gone: Finding, sparsity: Series | None, min_zero_share: float) -> tuple[str, float] | None:
     """Return the function nearest to tensors without gradient that has as many zeros as they have, and how many."""
     if sparsity is None or not isinstance(gone.value, float):
         return None
     table = TensorTable({})
     depths = {table.depth(place) for place in (gone.where, *gone.also) if place} - {None}
-    return silent_function(sparsity, depths, max(least, gone.value), table)
+    return silent_function(sparsity, depths, max(min_zero_share, gone.value), table)

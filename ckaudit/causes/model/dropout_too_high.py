@@ -42,20 +42,19 @@ def dropout_too_high(
     sparsity: Series | None,
     facts: Manifest | None,
     *,
-    most: float = 0.5,
+    max_usual_dropout: float = 0.5,
     strong: float = 3.0,
     medium: float = 1.0,
 ) -> Iterator[Evidence]:
     """Dropout removes most of the signal, so that the training loss lies above the held-out one and hardly falls.
 
-    Srivastava et al. 2014 drop a half (`most`) in the widest layers, and less elsewhere. Wrong targets and a loss that is summed
-    raise the training loss alone as well.
-    Weights are starting values, to be fitted on runs of known truth.
+    Srivastava et al. 2014 drop a half (`max_usual_dropout`) in the widest layers, and less elsewhere. Wrong targets and a loss
+    that is summed raise the training loss alone as well. Weights are starting values, to be fitted on runs of known truth.
     """
     rates = [*_told(facts), *_configured(facts), *_seen(sparsity)]
     if rates:
         highest, where = max(rates)
-        if highest > most:
+        if highest > max_usual_dropout:
             yield supports(strong, f"{where} is {highest:.2g}: more is removed than is left", "run.json")
         else:
             yield contradicts(strong, f"{where} is {highest:.2g} and no more", "run.json")

@@ -48,15 +48,15 @@ def nonfinite_operation(
     tokens: Series | None,
     *,
     lead: int = 20,
-    most: float = 0.9,
+    min_tensor_share: float = 0.9,
     strong: float = 2.0,
     medium: float = 1.0,
 ) -> Iterator[Evidence]:
     """An operation of model or loss is undefined for valid inputs, such as the log of zero.
 
     It strikes a healthy run: illness within `lead` steps before speaks against it. What comes out of the loss reaches the
-    gradient of every tensor (over `most` of them) in the same step. A loss that is finite again at the next step was one batch's,
-    and so is one of a batch without targets or of odd tokens. Weights follow the scale that all causes share.
+    gradient of every tensor (over `min_tensor_share` of them) in the same step. A loss that is finite again at the next step was
+    one batch's, and so is one of a batch without targets or of odd tokens. Weights follow the scale that all causes share.
     """
     first = findings.first(nonfinite_values)
     if first is None or first.first_step is None:
@@ -74,7 +74,7 @@ def nonfinite_operation(
     if loss is not None:
         yield from _course(loss, start, strong, medium)
     hit = places_of([finding for finding in findings.of(nonfinite_values) if norm is not None and finding.where in norm.labels])
-    if norm is not None and len(hit) >= most * len(norm.labels):
+    if norm is not None and len(hit) >= min_tensor_share * len(norm.labels):
         yield supports(
             medium, f"the gradients of {len(hit)} of {len(norm.labels)} tensors break together: it comes from the loss", first
         )

@@ -21,13 +21,15 @@ def is_function(name: str) -> bool:
     return _FUNCTION.search(name) is not None
 
 
-def silent(sparsity: Series, depths: Collection[int | None], least: float, table: TensorTable) -> tuple[str, float] | None:
+def silent(
+    sparsity: Series, depths: Collection[int | None], min_zero_share: float, table: TensorTable
+) -> tuple[str, float] | None:
     """Return the activation function in one of some blocks with most zeros, and their share at the median checkpoint.
 
     Args:
         sparsity: Share of exact zeros in each module's output.
         depths: Blocks to look at.
-        least: None where not even this share is zero.
+        min_zero_share: None where not even this share is zero.
         table: Tells the block of a module.
     """
     found = {}
@@ -36,7 +38,7 @@ def silent(sparsity: Series, depths: Collection[int | None], least: float, table
         if is_function(name) and known.size and table.depth(name) in depths:
             found[name] = median(known)
     most = max(found.items(), key=lambda item: item[1], default=None)
-    return most if most is not None and most[1] >= least else None
+    return most if most is not None and most[1] >= min_zero_share else None
 
 
 def bounded(largest: Series, usual: Series, *, reach: float = 0.7, share: float = 0.3) -> list[str]:

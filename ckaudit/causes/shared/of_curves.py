@@ -53,7 +53,9 @@ def multiple(train: Series | None, val: Series | None) -> tuple[float, float] | 
     return (float(ratio[0]), float(ratio[-1])) if len(ratio) > 1 else None
 
 
-def lost_noise(train: Series | None, *, parts: int = 8, least: int = 160, low: float = 2e-3, times: float = 5.0) -> float | None:
+def lost_noise(
+    train: Series | None, *, parts: int = 8, min_points: int = 160, low: float = 2e-3, times: float = 5.0
+) -> float | None:
     """Return the share by which losses of neighbouring steps differ at the end, where batches have become all alike.
 
     Losses of different samples differ: by 0.3 % and more in the lab, by 1 % in public logs. Below `low` of their level, and
@@ -62,7 +64,7 @@ def lost_noise(train: Series | None, *, parts: int = 8, least: int = 160, low: f
     if train is None or not train.labels:
         return None
     losses = train.values[train.finite[:, 0], 0]
-    if len(losses) < least:
+    if len(losses) < min_points:
         return None
     shares = np.array([_noise(part) for part in np.array_split(losses, parts)])
     return float(shares[-1]) if shares[-1] < low and shares[1:-1].max() > times * shares[-1] else None

@@ -9,12 +9,12 @@ LEAST_LOOKS = 6  # at the tokens of a run, to tell whether they have changed for
 
 
 def shifted(
-    drift: Series, *, times: float = 5.0, clear: float = 2.0, k: float = 5.0, least: float = 0.05
+    drift: Series, *, times: float = 5.0, clear: float = 2.0, k: float = 5.0, min_drift: float = 0.05
 ) -> tuple[float, float, int] | None:
     """Return what the divergence from the first batch was, what it is to the end, and since when; None where it did not stay.
 
     Batches of one distribution differ by chance, by as much at any step: a shift is `times` the median of the first third of
-    all, or `clear` times that and `k` of their robust deviations above it; and `least` nats.
+    all, or `clear` times that and `k` of their robust deviations above it; and `min_drift` nats.
     """
     known = np.flatnonzero(drift.finite[:, 0])
     values, steps = drift.values[known, 0], drift.steps[known]
@@ -23,7 +23,7 @@ def shifted(
     first = values[: max(3, len(values) // 3)]
     before = median(first)
     noise = 1.4826 * median(np.abs(first - before))
-    limit = max(least, min(times * before, max(clear * before, before + k * noise)))
+    limit = max(min_drift, min(times * before, max(clear * before, before + k * noise)))
     below = np.flatnonzero(values <= limit)
     start = int(below[-1]) + 1 if len(below) else 0
     if start > len(values) - 2 or start == 0:

@@ -31,7 +31,7 @@ def gradients_lost_in_communication(
     zeros: Series | None,
     facts: Manifest | None,
     *,
-    least: int = 3,
+    min_checkpoints: int = 3,
     clear: float = 0.5,
     decisive: float = 4.0,
     strong: float = 2.0,
@@ -40,14 +40,14 @@ def gradients_lost_in_communication(
 ) -> Iterator[Evidence]:
     """Parts of the gradient arrive as zeros: whole tensors, now this one, now that one, for a single step.
 
-    A gradient is lost where all of it is zero and less than `clear` of it at the checkpoints beside; fewer than `least` such
-    may be chance. What is too small for half precision shows in parts of many tensors. Weights follow the scale that all
-    causes share.
+    A gradient is lost where all of it is zero and less than `clear` of it at the checkpoints beside; fewer than
+    `min_checkpoints` such may be chance. What is too small for half precision shows in parts of many tensors. Weights follow the
+    scale that all causes share.
     """
     if zeros is None or findings.first(zero_gradients) is None:
         return
     lost = _lost(np.where(zeros.finite, zeros.values, np.nan), clear)
-    if lost.sum() < least:
+    if lost.sum() < min_checkpoints:
         yield contradicts(decisive, "no gradient is zero for a single checkpoint only", zeros.name)
         return
     tensors, times = int(lost.any(axis=0).sum()), int(lost.any(axis=1).sum())

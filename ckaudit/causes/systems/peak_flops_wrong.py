@@ -20,12 +20,12 @@ from ckaudit.run.series import Series
     runbook="The training is well: correct the two numbers; every utilisation shown so far is wrong by the same factor.",
 )
 def peak_flops_wrong(
-    findings: Findings, used: Series | None, *, most: float = 0.5, decisive: float = 4.0, weak: float = 0.5
+    findings: Findings, used: Series | None, *, min_step_share: float = 0.5, decisive: float = 4.0, weak: float = 0.5
 ) -> Iterator[Evidence]:
     """The hardware's peak, by which utilisation is computed, is wrong, or the work of a token is.
 
-    No hardware does more than its peak: a utilisation above 1 is decisive. At more than `most` of the steps it is a constant's
-    fault. Weights follow the scale that all causes share.
+    No hardware does more than its peak: a utilisation above 1 is decisive. At more than `min_step_share` of the steps it is a
+    constant's fault. Weights follow the scale that all causes share.
     """
     above = [finding for finding in findings.of(impossible_value) if finding.where == mfu.name]
     if not above or above[0].value is None:
@@ -33,5 +33,5 @@ def peak_flops_wrong(
         return
     factor = float(above[0].value)
     yield supports(decisive, f"a utilisation of {factor:.3g}: the peak is {factor:.3g} times too low at least", above[0])
-    if used is not None and used.finite.any() and (used.values[used.finite] > 1).mean() > most:
+    if used is not None and used.finite.any() and (used.values[used.finite] > 1).mean() > min_step_share:
         yield supports(weak, "it is above 1 at most steps: a constant is wrong, not a clock", used.name)

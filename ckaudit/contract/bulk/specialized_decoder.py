@@ -134,21 +134,21 @@ def colons_of(field: str, column: Column) -> int:
     return len(column) - column.count(UNSET) + keys_inside(field, column) + colons_in(column)
 
 
-def measure(tables: dict[str, SectionColumns], unknown: list[str], *, words: bool, most: int = 4000) -> Tailor | None:
+def measure(tables: dict[str, SectionColumns], unknown: list[str], *, words: bool, max_entries: int = 4000) -> Tailor | None:
     """Make a decoder for files that look like one.
 
     Args:
         tables: The large sections of that file.
         unknown: Paths of its fields that the contract does not know.
         words: Whether bare words stood in it.
-        most: Entries of a section; more of them, in another order, would take longer to find than to read.
+        max_entries: Entries of a section; more of them, in another order, would take longer to find than to read.
 
     Returns:
         The decoder; None where a name is no JSON string without escapes, or there are too many.
     """
     strangers = _strangers(unknown, tables)
     names = [*(name for columns in tables.values() for name in columns.names), *strangers.values()]
-    if max((len(columns.names) for columns in tables.values()), default=0) > most or not all(map(_writable, names)):
+    if max((len(columns.names) for columns in tables.values()), default=0) > max_entries or not all(map(_writable, names)):
         return None
     sections = {name: _section(name, columns, strangers) for name, columns in tables.items()}
     hints = get_type_hints(Checkpoint, include_extras=True)

@@ -70,11 +70,11 @@ def totals(subject: Subject, section: str, table: SectionColumns) -> tuple[Seque
 
 
 def _all_fit(
-    column: Column, lows: Sequence[float], highs: Sequence[float], least: Sequence[float], most: Sequence[float]
+    column: Column, lows: Sequence[float], highs: Sequence[float], smallest: Sequence[float], largest_values: Sequence[float]
 ) -> bool:
     """Tell whether all histograms are equal bins from minimum to maximum that count every element: the usual case."""
     try:
-        for shown, low, high, fewest, largest in zip(column, lows, highs, least, most, strict=True):
+        for shown, low, high, fewest, largest in zip(column, lows, highs, smallest, largest_values, strict=True):
             bins, counts = shown.bins, shown.counts
             if type(bins) is not BinRange or len(counts) != bins.count:
                 return False

@@ -140,7 +140,7 @@ class _TextForm:
 
 
 def _json(path: Path) -> str | None:
-    data = b"".join(_blocks(path, most=MAX_JSON_BYTES))
+    data = b"".join(_blocks(path, max_bytes=MAX_JSON_BYTES))
     try:
         return hashlib.sha256(canonical(data.removeprefix(codecs.BOM_UTF8).decode())).hexdigest()
     except (ValueError, RecursionError):
@@ -170,15 +170,15 @@ def _add_line(digest: "hashlib._Hash", line: bytes) -> None:
 _JSON_FORMS = {".json": _json, ".jsonl": _json_lines, ".ndjson": _json_lines}
 
 
-def _blocks(path: Path, *, most: int | None = None) -> Iterator[bytes]:
-    """Yield the bytes of a regular file; nothing where it has more than `most`."""
+def _blocks(path: Path, *, max_bytes: int | None = None) -> Iterator[bytes]:
+    """Yield the bytes of a regular file; nothing where it has more than `max_bytes`."""
     try:
         # A pipe would block an ordinary open for ever.
         with FileIO(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
             status = os.fstat(stream.fileno())
             if not S_ISREG(status.st_mode):
                 raise UnreadableError(f"{path} is not a regular file", hint="Name a file or a folder.")
-            if most is not None and status.st_size > most:
+            if max_bytes is not None and status.st_size > max_bytes:
                 return
             while block := stream.read(BLOCK):
                 yield block

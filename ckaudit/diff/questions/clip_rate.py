@@ -9,25 +9,25 @@ from ckaudit.metrics.optimizer import clip_coefficient
 
 
 @question(place=9, weighs="stability")
-def clip_rate(both: Both, *, share: float = 0.001, seed: float = 0.1, least: int = 20) -> PairAnswer:
+def clip_rate(both: Both, *, share: float = 0.001, seed: float = 0.1, min_steps: int = 20) -> PairAnswer:
     """How often are gradients clipped?
 
     The share of the common steps. Fewer is not better by itself, so that this alone decides nothing. Its
-    noise is that of stretches of `least` steps, and what another seed does to it.
+    noise is that of stretches of `min_steps` steps, and what another seed does to it.
 
     Args:
         both: The runs.
         share: Of replicas that differ more.
         seed: Standard deviation of the share among seeds: see docs/diff-calibration.md.
-        least: Steps of a stretch.
+        min_steps: Steps of a stretch.
     """
     paired = both.paired(clip_coefficient)
-    if len(paired.labels) != 1 or paired.finite.sum() < least:
+    if len(paired.labels) != 1 or paired.finite.sum() < min_steps:
         return missing(both, "clip_coefficient")
     known = paired.finite[:, 0]
     clipped = [(values[known, 0] < 1).astype(float) for values in (paired.left, paired.right)]
     left, right = (float(column.mean()) for column in clipped)
-    parts = max(1, int(known.sum()) // least)
+    parts = max(1, int(known.sum()) // min_steps)
     apart = np.array([part.mean() for part in np.array_split(clipped[1] - clipped[0], parts)])
     mixed = max(left * (1 - left), right * (1 - right))
     band = quantile(share) * float(np.sqrt(apart.var() / parts + 8 * seed**2 * mixed))

@@ -18,7 +18,7 @@ from ckaudit.run.series import Floats
 
 
 @question(place=4, weighs="cost")
-def loss_at_equal_time(both: Both, *, least: float = 0.02) -> PairAnswer:
+def loss_at_equal_time(both: Both, *, min_speed_noise: float = 0.02) -> PairAnswer:
     """What does the loss cost after as much time?
 
     Time in which the training ran: pauses between sessions do not count. A machine that is now faster, now slower is
@@ -26,10 +26,10 @@ def loss_at_equal_time(both: Both, *, least: float = 0.02) -> PairAnswer:
 
     Args:
         both: The runs.
-        least: Noise of the speed of a machine of its own, as a standard deviation over the speed.
+        min_speed_noise: Noise of the speed of a machine of its own, as a standard deviation over the speed.
     """
     along = both.along("time")
-    clock = max(least, noise_of_speed(both, step_time)) if along is not None else 0.0
+    clock = max(min_speed_noise, noise_of_speed(both, step_time)) if along is not None else 0.0
     stretches = None if along is None else along.level(train_loss_raw, ahead=hypot(AHEAD, clock))
     if along is None or stretches is None:
         return missing(both, "time")
@@ -38,7 +38,9 @@ def loss_at_equal_time(both: Both, *, least: float = 0.02) -> PairAnswer:
 
 # How long a step takes.
 @question(place=10, weighs="cost")
-def speed(both: Both, *, share: float = 0.01, parts: int = 10, least: float = 0.05, grave: float = 0.2) -> PairAnswer:
+def speed(
+    both: Both, *, share: float = 0.01, parts: int = 10, min_speed_difference: float = 0.05, grave: float = 0.2
+) -> PairAnswer:
     """How long does a step take?
 
     The median, which no checkpoint and no evaluation moves; tokens per second where no step was timed. A machine that is
@@ -48,7 +50,7 @@ def speed(both: Both, *, share: float = 0.01, parts: int = 10, least: float = 0.
         both: The runs.
         share: Of differences between tenths of a run that are larger.
         parts: Into how many a run is cut.
-        least: Share by which a machine of its own differs from itself from one start to the next.
+        min_speed_difference: Share by which a machine of its own differs from itself from one start to the next.
         grave: Share from which the pair as a whole is better or worse. The project's choice: within it lie most of the same
             trainings on one shared machine (docs/diff-calibration.md).
     """
@@ -56,7 +58,7 @@ def speed(both: Both, *, share: float = 0.01, parts: int = 10, least: float = 0.
     if metric is None:
         return missing(both, "step_time", "tokens_per_sec")
     left, right = (median(value) for value in _values(both, metric))
-    band = max(least, quantile(share) * noise_of_speed(both, metric, parts=parts))
+    band = max(min_speed_difference, quantile(share) * noise_of_speed(both, metric, parts=parts))
     word = lower_is_better(left, right, band * left) if metric is step_time else lower_is_better(-left, -right, band * left)
     what = "seconds a step" if metric is step_time else "tokens per second"
     return PairAnswer(

@@ -111,7 +111,7 @@ def _files(folder: Source, part: str) -> Iterator[tuple[str, Source]]:
     """Yield the files of a part of a run; a name with a slash lies in folders."""
     inner = folder.inside(part)
     if inner is not None and inner.is_folder:
-        yield from inner.files(most=MAX_FILES)
+        yield from inner.files(max_files=MAX_FILES)
 
 
 def _take(points: Points, name: str, file: Source, odd: _Odd) -> None:

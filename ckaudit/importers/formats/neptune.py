@@ -46,7 +46,7 @@ class _Points(Struct):
 def detects(source: Source) -> bool:
     """Tell a file by the names of its columns, which stand in its footer, and a folder by such a file in it."""
     if source.is_folder:
-        return any(_is_export(found) for found in _files(source, most=1))
+        return any(_is_export(found) for found in _files(source, max_files=1))
     return _is_export(source)
 
 
@@ -58,7 +58,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UsageError: Where `columns` names what is not there.
     """
     runs: dict[str, _Points] = {}
-    for file in _files(source, most=MAX_FILES) if source.is_folder else [source]:
+    for file in _files(source, max_files=MAX_FILES) if source.is_folder else [source]:
         if _is_export(file):
             _take(file, runs)
     known = [name for name, points in runs.items() if _chosen(points, {})] if not columns else list(runs)
@@ -75,10 +75,10 @@ def _is_export(source: Source) -> bool:
     return source.head.startswith(MAGIC) and all(mark in source.data[-(2**16) :] for mark in _MARKS)
 
 
-def _files(source: Source, *, most: int) -> Iterator[Source]:
+def _files(source: Source, *, max_files: int) -> Iterator[Source]:
     """Yield the Parquet files in a folder, or in the folders of projects in it."""
     paths = (path for pattern in ("*.parquet", "*/*.parquet") for path in sorted(source.path.glob(pattern)))
-    for path, _ in zip(paths, range(most), strict=False):
+    for path, _ in zip(paths, range(max_files), strict=False):
         found = source.inside(path.relative_to(source.path).as_posix())
         if found is not None and not found.is_folder:
             yield found

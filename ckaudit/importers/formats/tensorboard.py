@@ -82,7 +82,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 def _files(source: Source) -> Iterator[tuple[str, Source]]:
     """Yield the event files in a folder and in those inside it."""
-    for name, file in source.files(most=MAX_FILES, part_of_name=_PART_OF_NAME):
+    for name, file in source.files(max_files=MAX_FILES, part_of_name=_PART_OF_NAME):
         if _is_events(file):
             yield name, file
 

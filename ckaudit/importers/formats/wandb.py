@@ -107,10 +107,12 @@ def _files(source: Source) -> Iterator[Source]:
         if source.first(len(MARK)) == MARK or _is_history(source):
             yield source
         return
-    logs = [(name, file) for name, file in source.files(most=MAX_FILES, part_of_name=".wandb") if file.first(len(MARK)) == MARK]
+    logs = [
+        (name, file) for name, file in source.files(max_files=MAX_FILES, part_of_name=".wandb") if file.first(len(MARK)) == MARK
+    ]
     yield from (file for _, file in logs)
     homes = tuple(name.rpartition("/")[0] for name, _ in logs)
-    for name, file in source.files(most=MAX_FILES, part_of_name=_HISTORY):
+    for name, file in source.files(max_files=MAX_FILES, part_of_name=_HISTORY):
         home = name.rpartition("/")[0].removesuffix("files").rstrip("/")
         if home not in homes and _is_history(file):
             yield file

@@ -131,11 +131,11 @@ def bins_of(edges: Sequence[float], counts: Sequence[float]) -> Bins | None:
     return Bins(sides, numbers)
 
 
-def _error(value: float, least: float, most: float) -> float:
+def _error(value: float, smallest: float, largest: float) -> float:
     """Return how far a value may be from the truth, relative to the truth; 0 where both bounds are 0."""
-    if most == 0:
+    if largest == 0:
         return 0.0
-    return max(value / least - 1, 1 - value / most) if least else inf
+    return max(value / smallest - 1, 1 - value / largest) if smallest else inf
 
 
 def _deviation(mean_square: float, mean: float) -> float:

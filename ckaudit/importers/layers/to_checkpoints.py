@@ -222,7 +222,7 @@ class Layers:
             notes.append(f"statistics of single tensors and layers made {len(self.documents()):,} checkpoints: {self._summary()}")
         if self._left:
             notes.append(
-                f"{len(self._left):,} statistics of layers have no field in a checkpoint: {listed(list(self._left), most=3)}"
+                f"{len(self._left):,} statistics of layers have no field in a checkpoint: {listed(list(self._left), max_names=3)}"
             )
         if self._estimated or self._normless:
             notes.append(self._histogram_note())

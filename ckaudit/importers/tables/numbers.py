@@ -124,7 +124,7 @@ def steps_from(column: Numbers) -> NDArray[np.int64]:
     return np.where(good, values, NO_STEP).astype(np.int64)
 
 
-def without_placeholders(column: Numbers, *, share: float = 0.3, least: int = 3) -> Numbers | None:
+def without_placeholders(column: Numbers, *, share: float = 0.3, min_gaps: int = 3) -> Numbers | None:
     """Return the column without its NaN where NaN only says *nothing was recorded here*, None where NaN means NaN.
 
     A loss that blew up is NaN from some step to the end, or now and then. A column of rare evaluations written by a data
@@ -135,7 +135,7 @@ def without_placeholders(column: Numbers, *, share: float = 0.3, least: int = 3)
         share: Share of NaN, among the cells up to the last number, from which on NaN means nothing. Evaluating every
             second row gives nearly 0.5; losses that overflow under a loss scaler stay below 0.1. A column without a
             number says nothing at all.
-        least: Fewer NaN than this before the last number show no habit.
+        min_gaps: Fewer NaN than this before the last number show no habit.
     """
     broken = column.recorded & np.isnan(column.values)
     if not broken.any():
@@ -144,7 +144,7 @@ def without_placeholders(column: Numbers, *, share: float = 0.3, least: int = 3)
     if len(good):
         end = int(good[-1])
         between = int(np.count_nonzero(broken[:end]))
-        if between < least or between <= share * np.count_nonzero(column.recorded[: end + 1]):
+        if between < min_gaps or between <= share * np.count_nonzero(column.recorded[: end + 1]):
             return None
     return column.only(~broken)
 

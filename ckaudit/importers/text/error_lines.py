@@ -137,20 +137,20 @@ def shortened(text: str) -> str:
     return writable(plain if len(plain) <= MAX_QUOTED else f"{plain[: MAX_QUOTED - 3]}...")
 
 
-def sightings_of(data: bytes, *, most: int = 10_000) -> list[Sighting]:
+def sightings_of(data: bytes, *, max_lines: int = 10_000) -> list[Sighting]:
     """Return what a log of no known format tells of errors.
 
     Args:
         data: The whole file.
-        most: No more than this are looked for.
+        max_lines: No more than this are looked for.
     """
     sightings: list[Sighting] = []
     for block in blocks(data):
         lines = [*block.lines, block.torn] if block.torn else block.lines
         sightings += _seen(block.first, lines)
-        if len(sightings) >= most:
+        if len(sightings) >= max_lines:
             break
-    return sightings[:most]
+    return sightings[:max_lines]
 
 
 def _seen(first: int, lines: Sequence[str]) -> list[Sighting]:

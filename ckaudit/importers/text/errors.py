@@ -168,6 +168,6 @@ def _said(troubles: Sequence[Trouble]) -> list[str]:
     return [_note(kind, [trouble for trouble in troubles if trouble.kind == kind]) for kind in kinds]
 
 
-def summary_of(sightings: Sequence[Sighting], *, most: int = 4) -> str:
+def summary_of(sightings: Sequence[Sighting], *, max_errors: int = 4) -> str:
     """Return in a sentence what errors a log holds in which no step is known; empty: none."""
-    return "; ".join(_said(troubles_of(sightings, []))[:most])
+    return "; ".join(_said(troubles_of(sightings, []))[:max_errors])

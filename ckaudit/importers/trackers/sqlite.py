@@ -31,7 +31,7 @@ def databases(source: Source, tables_of: Mapping[str, Collection[str]]) -> list[
     """
     if not source.is_folder:
         return [source] if is_database(source) and _has(source, tables_of) else []
-    inside = source.files(most=MAX_FILES, part_of_name=".db", deep=False)
+    inside = source.files(max_files=MAX_FILES, part_of_name=".db", deep=False)
     return [file for _, file in inside if is_database(file) and _has(file, tables_of)]
 
 

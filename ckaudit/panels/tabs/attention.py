@@ -30,14 +30,14 @@ def attention(board: Board) -> None:
         "Do the narrowest heads collapse?",
         "normalized_attention_entropy",
         lines=threshold("ATTN001", "max_left_share"),
-        most=8,
+        max_curves=8,
     )
     board.curves(
         "max_logit",
         "Do attention logits run away?",
         "max_attn_logit",
         log=True,
-        most=8,
+        max_curves=8,
         lines=threshold("ATTN002", "sev2_logit", "sev1_logit"),
     )
     board.curves("head_kinds", "What do the heads follow?", "head_kind_share", stacked=True)
@@ -50,5 +50,9 @@ def attention(board: Board) -> None:
         "dead_heads", "How many heads look at one token, or at all alike?", "dead_head_fraction", also=("uniform_head_fraction",)
     )
     board.curves(
-        "mask", "Does any head see later tokens?", "upper_triangle_mass", lines=threshold("MASK001", "max_future_share"), most=6
+        "mask",
+        "Does any head see later tokens?",
+        "upper_triangle_mass",
+        lines=threshold("MASK001", "max_future_share"),
+        max_curves=6,
     )

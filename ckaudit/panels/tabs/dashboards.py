@@ -72,19 +72,19 @@ def seven_panels(board: Board) -> None:
     board.curves("panel_1_loss", "1 Loss", "train_loss_raw", also=("val_loss",), log=True, lines=baselines(scene), points=POINTS)
     board.curves("panel_2_rate", "2 Learning rate", "learning_rate", points=POINTS)
     board.curves("panel_3_gradient", "3 Gradient norm", "grad_global_norm", log=True, points=POINTS)
-    if chart := bands(scene, most=4, points=100):
+    if chart := bands(scene, max_layers=4, points=100):
         from msgspec.structs import replace
 
         board.put(replace(chart, id="panel_4_activations", title="4 Activations"))
     else:
         board.put(None, "activation_mean", "activation_std")
-    board.curves("panel_5_spectral", "5 Spectral norms", "spectral_norm", most=4, points=POINTS)
+    board.curves("panel_5_spectral", "5 Spectral norms", "spectral_norm", max_curves=4, points=POINTS)
     board.curves(
         "panel_6_dead",
         "6 Dead units and heads",
         "dead_unit_fraction",
         "dead_head_fraction",
-        most=4,
+        max_curves=4,
         points=POINTS,
         lines=threshold("ACT001", "note_dead_share", "max_dead_share"),
     )
@@ -98,4 +98,4 @@ def _each(board: Board, prefix: str, groups: "tuple[tuple[str, ...], ...] | list
         left = [name for name in group if metrics()[name].unit == unit]
         right = [name for name in group if name not in left]
         title = metrics()[group[0]].title.rstrip(".")
-        board.curves(f"{prefix}_{group[0]}", title, *left, right=right, log=group[0] in LOGARITHMIC, most=6, points=POINTS)
+        board.curves(f"{prefix}_{group[0]}", title, *left, right=right, log=group[0] in LOGARITHMIC, max_curves=6, points=POINTS)

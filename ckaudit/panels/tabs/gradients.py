@@ -34,7 +34,7 @@ def gradients(board: Board) -> None:
     board.heat("gradient_zeros", "Which part of each gradient is exactly zero?", "gradient_zero_fraction")
     board.heat("gradient_ratio", "How large is each gradient beside its weight?", "grad_to_weight", log=True)
     board.curves(
-        "gradient_share", "Does one tensor have it all?", "gradient_share", lines=threshold("GRAD007", "max_share"), most=6
+        "gradient_share", "Does one tensor have it all?", "gradient_share", lines=threshold("GRAD007", "max_share"), max_curves=6
     )
     board.curves("clipping", "How often is it clipped?", "grad_clip_rate", lines=threshold("CLIP001", "note_rate", "max_rate"))
     board.ridges("gradient_ridges", "How are the gradients of a tensor spread, over time?", "gradients")

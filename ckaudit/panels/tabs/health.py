@@ -53,7 +53,7 @@ def health(board: Board) -> None:
         "Do units saturate?",
         "activation_saturation",
         lines=threshold("ACT003", "note_saturation", "max_saturation"),
-        most=6,
+        max_curves=6,
     )
     board.curves("spectral_norm", "How far can a matrix stretch a vector?", "spectral_norm")
     board.curves("nonfinite", "Where is anything not finite?", "nan_inf_events")
@@ -66,7 +66,7 @@ def health(board: Board) -> None:
     board.curves("dropped", "Do tokens find no expert with room?", "moe_drop_rate", lines=threshold("MOE002", "usual_percent"))
 
 
-def bands(scene: Scene, *, most: int = 8, points: int = 200) -> Chart | None:
+def bands(scene: Scene, *, max_layers: int = 8, points: int = 200) -> Chart | None:
     """Return the mean activation of some modules with one standard deviation on both sides; None where not recorded."""
     mean, std = activation_mean(scene.run).recorded_rows(), activation_std(scene.run)
     if not mean or not std:
@@ -74,7 +74,7 @@ def bands(scene: Scene, *, most: int = 8, points: int = 200) -> Chart | None:
     wide = {label: place for place, label in enumerate(std.labels)}
     both = [place for place in forward(scene.run.tensors, mean.labels) if mean.labels[place] in wide]
     traces = []
-    for place in chosen(both, mean.labels, scene.places("activation_rms", "activation_std"), most):
+    for place in chosen(both, mean.labels, scene.places("activation_rms", "activation_std"), max_layers):
         label = mean.labels[place]
         rows = np.flatnonzero(mean.recorded[:, place] & np.isin(mean.steps, std.steps))
         rows = rows[kept_points(mean.values[rows, place], points)]

@@ -68,11 +68,11 @@ def _answers(pair: Pair) -> Chart | None:
     )
 
 
-def _propagation(departures: list[Departure], *, most: int = 40) -> Chart | None:
+def _propagation(departures: list[Departure], *, max_departures: int = 40) -> Chart | None:
     """Return the step at which each quantity left what noise explains."""
     if not departures:
         return None
-    kept = departures[:most]
+    kept = departures[:max_departures]
     names = [f"{departure.statistic} {departure.where}" if departure.where else departure.statistic for departure in kept]
     return Chart(
         id="both_parting",

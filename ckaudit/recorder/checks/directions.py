@@ -61,15 +61,15 @@ def seen_direction(
     return "causal" if stated == "bidirectional" and keeps_order(seen, own[rows]) else stated
 
 
-def keeps_order(seen: NDArray[np.bool_], own: NDArray[np.intp], *, least: int = 3) -> bool:
-    """Return whether no query sees a later key, and `least` of each sequence see their own: no padding looks like that.
+def keeps_order(seen: NDArray[np.bool_], own: NDArray[np.intp], *, min_queries: int = 3) -> bool:
+    """Return whether no query sees a later key, and `min_queries` of each sequence see their own: no padding looks like that.
 
     >>> order = np.arange(4)
     >>> keeps_order(np.tri(4, dtype=bool)[None], order), keeps_order(np.ones((1, 4, 4), bool), order)
     (True, False)
     """
     reach = np.where(seen, np.arange(seen.shape[2]), -1).max(2)  # (B, Q)
-    return bool((reach <= own).all() and ((reach == own).sum(1) >= least).all())
+    return bool((reach <= own).all() and ((reach == own).sum(1) >= min_queries).all())
 
 
 def has_prefix(seen: NDArray[np.bool_], own: NDArray[np.intp]) -> bool:

@@ -43,8 +43,8 @@ class NoiseScale:
     Of a large model every k-th element is looked at, the same k everywhere, and counts k times.
     """
 
-    def __init__(self, *, most: int = MOST, smoothing: float = SMOOTHING, fewest: int = FEWEST) -> None:
-        self._most, self._smoothing, self._fewest = most, smoothing, fewest
+    def __init__(self, *, max_elements: int = MOST, smoothing: float = SMOOTHING, fewest: int = FEWEST) -> None:
+        self._most, self._smoothing, self._fewest = max_elements, smoothing, fewest
         self._stride = 0
         self._before: dict[str, Tensor] = {}
         self._squares: list[float] = []
@@ -134,10 +134,10 @@ def unbiased(part: float, whole: float, *, small: float, big: float) -> tuple[fl
     return (part - whole) / (1 / small - 1 / big), (big * whole - small * part) / (big - small)
 
 
-def common_stride(gradients: Iterable[Tensor], most: int) -> int:
-    """Return every how many elements all gradients are looked at, so that about `most` are."""
+def common_stride(gradients: Iterable[Tensor], max_elements: int) -> int:
+    """Return every how many elements all gradients are looked at, so that about `max_elements` are."""
     shapes = [tuple(gradient.shape) for gradient in gradients]
-    stride = max(1, -(-sum(map(math.prod, shapes)) // most))
+    stride = max(1, -(-sum(map(math.prod, shapes)) // max_elements))
     # A factor shared with a row would look at the same few columns of it all the time.
     while stride > 1 and any(shape and math.gcd(stride, shape[-1]) > 1 for shape in shapes):
         stride += 1

@@ -15,14 +15,14 @@ class BatchesSeen:
         most: How many are remembered; older ones count as never seen.
     """
 
-    def __init__(self, *, most: int = MOST) -> None:
-        self._most = most
+    def __init__(self, *, max_batches: int = MOST) -> None:
+        self._most = max_batches
         self._last: dict[str, int] = {}
         self._order: deque[tuple[int, str]] = deque()
 
     def recall(self, lines: Path, *, until: int) -> None:
         """Remember the batches of the steps up to a resume, as the log tells them; what was replaced does not count."""
-        found = values_backwards(lines, "batch_hash", until=until, most=self._most)
+        found = values_backwards(lines, "batch_hash", until=until, max_values=self._most)
         for step, value in sorted(found.items()):
             self.see(step, str(value))
 

@@ -38,9 +38,9 @@ class RankNoise:
         most: Elements looked at; of more, every k-th, which counts k times.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter], guard: Guard, *, most: int = MOST) -> None:
+    def __init__(self, parameters: Iterable[nn.Parameter], guard: Guard, *, max_elements: int = MOST) -> None:
         self._parameters = {id(parameter): parameter for parameter in parameters if parameter.requires_grad}
-        self._stride = common_stride(self._parameters.values(), most)
+        self._stride = common_stride(self._parameters.values(), max_elements)
         self._guard = guard
         self._own: dict[int, Tensor] = {}
         self._mean: list[Tensor] = []

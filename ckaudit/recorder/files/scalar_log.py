@@ -140,8 +140,8 @@ def last_value(path: Path, name: str, *, until: int) -> Any:
     return None
 
 
-def values_backwards(path: Path, name: str, *, until: int, most: int) -> dict[int, Any]:
-    """Return the latest values of `name` by step, at most `most` of them, none after `until`.
+def values_backwards(path: Path, name: str, *, until: int, max_values: int) -> dict[int, Any]:
+    """Return the latest values of `name` by step, at most `max_values` of them, none after `until`.
 
     A step that was taken again after a resume has the value of its last session.
     """
@@ -158,7 +158,7 @@ def values_backwards(path: Path, name: str, *, until: int, most: int) -> dict[in
         earliest = step
         if values.get(name) is not None:
             found.setdefault(step, values[name])
-        if len(found) >= most:
+        if len(found) >= max_values:
             break
     return found
 

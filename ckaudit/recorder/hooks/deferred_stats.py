@@ -16,8 +16,8 @@ class DeferredStats:
         most: Elements kept; where there would be more, those before are looked at first.
     """
 
-    def __init__(self, looking: Callable[[str, Callable[[], None]], None], *, most: int = HELD) -> None:
-        self._looking, self._most = looking, most
+    def __init__(self, looking: Callable[[str, Callable[[], None]], None], *, max_held: int = HELD) -> None:
+        self._looking, self._most = looking, max_held
         self._held: list[tuple[str, Callable[[], None]]] = []
         self._size = 0
 

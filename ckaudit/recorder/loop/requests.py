@@ -93,8 +93,8 @@ class HeldOut:
         most: Rows that are remembered of either kind; later ones are not.
     """
 
-    def __init__(self, *, most: int = MOST) -> None:
-        self._most = most
+    def __init__(self, *, max_requests: int = MOST) -> None:
+        self._most = max_requests
         self._held, self._trained, self._met = set[int](), set[int](), set[int]()
 
     def tell(self, batch: Any) -> None:

@@ -89,11 +89,11 @@ class StaleGradients:
         optimizers: Sequence[Optimizer],
         guard: Guard,
         *,
-        most: int = MOST,
+        max_tensors: int = MOST,
         largest: int = LARGEST,
     ) -> None:
         self._parameters, self._optimizers, self._guard = [*parameters], optimizers, guard
-        self._most, self._largest = most, largest
+        self._most, self._largest = max_tensors, largest
         self._chosen: list[tuple[nn.Parameter, Optimizer]] = []
         self._standing: list[Standing] = []
         self._handles: list[Any] = []

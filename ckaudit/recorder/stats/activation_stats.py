@@ -112,9 +112,9 @@ def _are_silent(tokens: Array, dead_below: float) -> Array:
     return (lib.amax(tokens, 0) < dead_below) & (lib.amin(tokens, 0) > -dead_below)
 
 
-def _stride(shape: Sequence[int], length: int, most: int) -> int:
+def _stride(shape: Sequence[int], length: int, max_elements: int) -> int:
     """Return every how many tokens are taken: no factor of a sequence's length, or the same places would come each time."""
-    stride = max(1, -(-math.prod(shape) // most))
+    stride = max(1, -(-math.prod(shape) // max_elements))
     while 1 < stride < shape[0] and math.gcd(stride, length) > 1:
         stride += 1
     return stride

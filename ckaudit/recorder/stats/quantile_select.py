@@ -47,11 +47,11 @@ class Laid(Struct, frozen=True):
         starts = sizes.cumsum() - sizes
         return cls(values, sizes, starts, np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts))
 
-    def together(self, most: int = TOGETHER) -> Iterator[slice]:
+    def together(self, max_elements: int = TOGETHER) -> Iterator[slice]:
         """Yield which samples are dealt together."""
         ends, first = [0, *self.sizes.cumsum().tolist()], 0
         while first < self.sizes.size:
-            last = max(first + 1, bisect_right(ends, ends[first] + most) - 1)
+            last = max(first + 1, bisect_right(ends, ends[first] + max_elements) - 1)
             yield slice(first, last)
             first = last
 

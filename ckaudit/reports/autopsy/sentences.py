@@ -52,11 +52,11 @@ def standing(autopsy: Autopsy) -> str:
     return f"Since the first step of the {box_of(autopsy)} {said(first)}{more}."
 
 
-def earlier(autopsy: Autopsy, *, most: int = 6) -> str:
+def earlier(autopsy: Autopsy, *, max_steps: int = 6) -> str:
     """Return one sentence on steps out of range that came to nothing, or an empty string."""
     if not autopsy.earlier:
         return ""
-    steps = ", ".join(map(str, autopsy.earlier[-most:]))
+    steps = ", ".join(map(str, autopsy.earlier[-max_steps:]))
     return f"Out of range before, and back within a few steps: {plural(len(autopsy.earlier), 'step')}, the last {steps}."
 
 
@@ -75,19 +75,19 @@ def _single(return_: Return) -> str:
     return f"not back by step {return_.seen_until}" if return_.step is None else f"back from step {return_.step} on"
 
 
-def _many(members: Sequence[Return], *, most: int = 3) -> str:
+def _many(members: Sequence[Return], *, max_names: int = 3) -> str:
     """Return how many tensors are back and since when, and the names of those that are not."""
     unseen = [member.name for member in members if member.seen_until is None]
     back = [member.step for member in members if member.step is not None]
     away = [member.name for member in members if member.step is None and member.seen_until is not None]
     parts = [f"{len(back)} of {len(members)} back" + (f", from step {min(back)} to step {max(back)}" if back else "")]
-    parts += [f"not back: {_some(away, most)}"] if away else []
-    parts += [f"never recorded again: {_some(unseen, most)}"] if unseen else []
+    parts += [f"not back: {_some(away, max_names)}"] if away else []
+    parts += [f"never recorded again: {_some(unseen, max_names)}"] if unseen else []
     return "; ".join(parts)
 
 
-def _some(names: Sequence[str], most: int) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def _some(names: Sequence[str], max_names: int) -> str:
+    return ", ".join(names[:max_names]) + (f" and {len(names) - max_names} more" if len(names) > max_names else "")
 
 
 def finding(each: Finding) -> str:
@@ -96,10 +96,10 @@ def finding(each: Finding) -> str:
     return f"{each.severity} {each.code}{where} {each.message}"
 
 
-def others(autopsy: Autopsy, *, most: int = 8) -> str:
+def others(autopsy: Autopsy, *, max_names: int = 8) -> str:
     """Return the other events of the run, or an empty string."""
     events: list[EventName] = [other for other in autopsy.others if "last" not in other.triggers or len(other.triggers) > 2]
     if not events:
         return ""
     named = [f"{event.event_step} ({', '.join(event_triggers(event))})" for event in events]
-    return f"Other events: {_some(named, most)}."
+    return f"Other events: {_some(named, max_names)}."

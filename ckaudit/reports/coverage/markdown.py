@@ -30,7 +30,7 @@ def render(coverage: Coverage, view: View) -> str:
     counts = [f"{level} {len(coverage.of(level)) - len(coverage.missing(level))} of {len(coverage.of(level))}" for level in RANKS]
     blocks = [
         f"### ckaudit coverage: {', '.join(counts)} recorded",
-        text(headline(coverage, most=None)),
+        text(headline(coverage, max_names=None)),
         *(["\n".join(["```text", visible(whole_command(coverage)), "```"])] if coverage.part_of else []),
         text(levels_sentence(coverage)) + ".",
     ]
@@ -55,13 +55,13 @@ def render(coverage: Coverage, view: View) -> str:
 def _step(place: int, remedy: Remedy, coverage: Coverage) -> str:
     """Return why this comes here, lines that can be copied, where they go, and the table of what they record."""
     waited = {name for waiting in coverage.waiting for name in waiting.needs}
-    lines = [f"{line.code}  # {said_of(line, most=None)}" if line.when else line.code for line in remedy.lines]
+    lines = [f"{line.code}  # {said_of(line, max_names=None)}" if line.when else line.code for line in remedy.lines]
     table = [
         "| | not recorded | what it is | lets judge | read by |",
         "|---|---|---|---|---|",
         *(_line(row, waited) for row in rows_of(remedy, coverage)),
     ]
-    blocks = [f"#### {text(title_of(place, remedy, coverage, most=None))}"]
+    blocks = [f"#### {text(title_of(place, remedy, coverage, max_names=None))}"]
     blocks.append(text(remedy.where))
     blocks += ["\n".join(["```text", *map(visible, lines), "```"])] if lines else []
     blocks += [text(remedy.besides)] if remedy.besides else []

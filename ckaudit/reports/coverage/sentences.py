@@ -16,8 +16,8 @@ HAVE = {"must": "that it must have", "should": "that it should have", "nice": "n
 MORE = "-v tells all of it; ckaudit explain NAME says what a name means."
 
 
-def headline(coverage: Coverage, *, most: int | None = 3) -> str:
-    """Return how many rules cannot judge, and what helps most; `most` names at most of those that are told by name."""
+def headline(coverage: Coverage, *, max_names: int | None = 3) -> str:
+    """Return how many rules cannot judge, and what helps most; `max_names` names at most of those that are told by name."""
     if coverage.part_of:
         return part_sentence(coverage)
     if coverage.waiting:
@@ -27,9 +27,9 @@ def headline(coverage: Coverage, *, most: int | None = 3) -> str:
         return f"{text}; number {best} below lets {which}." if freed else f"{text}; what follows brings them."
     if coverage.young:
         judged = f"{coverage.checks - len(coverage.young)} of {coverage.checks} checks can judge this run"
-        return f"{judged}; too few points yet for {first_of([young.name for young in coverage.young], most=most)}."
+        return f"{judged}; too few points yet for {first_of([young.name for young in coverage.young], max_names=max_names)}."
     if coverage.remedies and coverage.remedies[0].readers:
-        readers = first_of([_name(reader) for reader in coverage.remedies[0].readers], most=most)
+        readers = first_of([_name(reader) for reader in coverage.remedies[0].readers], max_names=max_names)
         return f"Every check has the numbers that it needs; number 1 below adds evidence for {readers}."
     if coverage.remedies:
         return "Every check has the numbers that it needs. What follows is for those who read the run, the most needed first."
@@ -52,17 +52,16 @@ def levels_sentence(coverage: Coverage) -> str:
     return LEVELS.format(scale=coverage.scale, stage=coverage.stage)
 
 
-def title_of(place: int, remedy: Remedy, coverage: Coverage, *, most: int | None = 6) -> str:
+def title_of(place: int, remedy: Remedy, coverage: Coverage, *, max_names: int | None = 6) -> str:
     """Return the number of a remedy and why it comes where it does: whom it lets judge or adds to, or who would read it."""
     freed = [waiting.name for waiting in coverage.waiting if waiting.place == place]
     if freed:
-        return (
-            f"{place}. Lets {plural(len(freed), 'check')} judge: {first_of(freed, most=most)}{_joined(place, coverage, '; with')}"
-        )
+        named, joined = first_of(freed, max_names=max_names), _joined(place, coverage, "; with")
+        return f"{place}. Lets {plural(len(freed), 'check')} judge: {named}{joined}"
     if joined := _joined(place, coverage, "With"):
         return f"{place}. {joined}"
     if remedy.readers:
-        return f"{place}. Adds evidence for {first_of([*map(_name, remedy.readers)], most=most)}"
+        return f"{place}. Adds evidence for {first_of([*map(_name, remedy.readers)], max_names=max_names)}"
     levels = {row.name: row.level for row in coverage.rows}
     counts = Counter(levels[name] for name in remedy.names)
     told = ", ".join(f"{plural(counts[level], 'number')} {HAVE[level]}" for level in RANKS if counts[level])
@@ -113,19 +112,19 @@ def young_sentence(young: Young) -> str:
     return f"{young.name}: {detail}"
 
 
-def said_of(line: Line, *, most: int | None = 3) -> str:
+def said_of(line: Line, *, max_names: int | None = 3) -> str:
     """Return when a line of the program comes, and the first of what it records."""
-    return f"{line.when}: {first_of(line.brings, most=most)}" if line.brings else line.when
+    return f"{line.when}: {first_of(line.brings, max_names=max_names)}" if line.brings else line.when
 
 
-def first_of(names: Sequence[str], *, most: int | None = 3) -> str:
+def first_of(names: Sequence[str], *, max_names: int | None = 3) -> str:
     """Return the first names, and how many more there are; None: all of them.
 
     >>> first_of(["val_loss", "val_ppl"]), first_of("abcdef")
     ('val_loss, val_ppl', 'a, b, c and 3 more')
     """
-    more = f" and {len(names) - most} more" if most is not None and len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    more = f" and {len(names) - max_names} more" if max_names is not None and len(names) > max_names else ""
+    return ", ".join(names[:max_names]) + more
 
 
 def _joined(place: int, coverage: Coverage, start: str) -> str:

@@ -70,7 +70,7 @@ def _title(text: str, view: View, width: int) -> list[str]:
 def _head(coverage: Coverage, view: View, width: int) -> list[str]:
     about = f"scale {coverage.scale} ({coverage.scale_reason}), stage {coverage.stage} ({coverage.stage_reason})"
     dim = [paint(line, "dim", view) for line in fit(shown(about, view), width)]
-    said = _title(headline(coverage, most=_most(3, view)), view, width)
+    said = _title(headline(coverage, max_names=_most(3, view)), view, width)
     command = ["    " + shown(whole_command(coverage), view)] if coverage.part_of else []
     return [*_title(f"coverage {coverage.subject}", view, width), *dim, *said, *command]
 
@@ -121,7 +121,7 @@ def _advice(coverage: Coverage, view: View, width: int) -> list[str]:
 def _remedies(coverage: Coverage, view: View, width: int) -> Iterator[list[str]]:
     """Yield a block for each remedy."""
     for place, remedy in enumerate(coverage.remedies, start=1):
-        title = title_of(place, remedy, coverage, most=_most(6, view))
+        title = title_of(place, remedy, coverage, max_names=_most(6, view))
         yield [*_title(title, view, width), *_remedy(remedy, coverage, view, width)]
 
 
@@ -130,7 +130,7 @@ def _remedy(remedy: Remedy, coverage: Coverage, view: View, width: int) -> Itera
     yield from paragraph(shown(remedy.where, view), width)
     for line in remedy.lines:
         if line.when:
-            yield from (f"    # {each}" for each in fit(shown(said_of(line, most=_most(3, view)), view), width - 6))
+            yield from (f"    # {each}" for each in fit(shown(said_of(line, max_names=_most(3, view)), view), width - 6))
         yield "    " + shown(line.code, view)
     if remedy.besides:
         yield from paragraph(shown(remedy.besides, view), width)
@@ -210,6 +210,6 @@ def _foreign(coverage: Coverage, view: View, width: int) -> list[str]:
         return []
     lines = [paint("Not asked for", "bold", view)]
     for reason, names in reasons.items():
-        told = first_of(names, most=_most(6, view))
+        told = first_of(names, max_names=_most(6, view))
         lines += paragraph(f"{reason}: {told}", width)
     return lines

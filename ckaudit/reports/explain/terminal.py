@@ -39,10 +39,10 @@ def _width(view: View) -> int:
     return min(WIDEST, max(NARROWEST, view.width or UNSEEN))
 
 
-def _entry(head: str, title: str, view: View, width: int, *, least: int = 20) -> str:
+def _entry(head: str, title: str, view: View, width: int, *, min_width: int = 20) -> str:
     """Return name and codes, and as much of the sentence as the line holds; none of it where that is too little."""
     room = width - len(head) - 2
-    if room < least:
+    if room < min_width:
         return "  " + " ".join(head.split())
     first, *more = fit(shown(_text(title, view), view), room)
     ellipsis = "…" if view.unicode else "..."

@@ -89,9 +89,11 @@ def _smaller(content: _Content, excess: int, *, coarse: bool) -> _Content | None
     return _with_findings(content, count // 2) if count > LEAST else None
 
 
-def _with_findings(content: _Content, most: int) -> _Content:
-    report = replace(content.report, findings=content.report.findings[:most], suppressed=content.report.suppressed[:most])
-    return replace(content, report=report, findings=most)
+def _with_findings(content: _Content, max_findings: int) -> _Content:
+    report = replace(
+        content.report, findings=content.report.findings[:max_findings], suppressed=content.report.suppressed[:max_findings]
+    )
+    return replace(content, report=report, findings=max_findings)
 
 
 def _largest(panels: Panels, excess: int) -> list[str]:

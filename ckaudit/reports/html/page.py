@@ -259,6 +259,6 @@ def badge(severity: str) -> Markup:
     return tag("span", severity, class_=f"badge {severity}")
 
 
-def _also(names: list[str], *, most: int = 40) -> Markup:
-    shown = ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def _also(names: list[str], *, max_names: int = 40) -> Markup:
+    shown = ", ".join(names[:max_names]) + (f" and {len(names) - max_names} more" if len(names) > max_names else "")
     return tag("details", tag("summary", f"and {len(names)} more places"), tag("p", tag("code", shown)))

@@ -18,17 +18,17 @@ def room(view: View) -> int:
     return min(WIDEST, max(NARROWEST, view.width or UNSEEN))
 
 
-def table(rows: Sequence[Row], width: int, view: View, *, least: Mapping[int, int], heading: bool = True) -> list[str]:
+def table(rows: Sequence[Row], width: int, view: View, *, min_widths: Mapping[int, int], heading: bool = True) -> list[str]:
     """Return rows as lines.
 
     Args:
         rows: Cells; all rows have the same number.
         width: Columns of the screen.
         view: How it is drawn.
-        least: Columns whose cells may be wrapped, and how wide they stay while others can give way.
+        min_widths: Columns whose cells may be wrapped, and how wide they stay while others can give way.
         heading: Whether the first row is one, shown bold.
     """
-    wide = widths(rows, width, least)
+    wide = widths(rows, width, min_widths)
     if total(wide) > width:  # it goes on below, where there is room again
         wide = [min(each, width - GAP - wide[0]) for each in widths(rows, width, {})]
     lines: list[str] = []
@@ -40,14 +40,14 @@ def table(rows: Sequence[Row], width: int, view: View, *, least: Mapping[int, in
     return lines[:-1]
 
 
-def widths(rows: Sequence[Row], width: int, least: Mapping[int, int]) -> list[int]:
+def widths(rows: Sequence[Row], width: int, min_widths: Mapping[int, int]) -> list[int]:
     """Return how wide each column is: as its longest cell, or less where it may be, down to `FLOOR`."""
     wide = [max(map(columns, column)) for column in zip(*rows, strict=True)]
-    while least and total(wide) > width:
-        spare = {column: wide[column] - enough for column, enough in least.items()}
+    while min_widths and total(wide) > width:
+        spare = {column: wide[column] - enough for column, enough in min_widths.items()}
         column = max(spare, key=lambda each: spare[each])
         if spare[column] <= 0:
-            column = max(least, key=lambda each: wide[each])
+            column = max(min_widths, key=lambda each: wide[each])
         if wide[column] <= FLOOR:
             break
         wide[column] -= 1

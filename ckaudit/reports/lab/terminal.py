@@ -28,25 +28,25 @@ def _board(score: Score, board: Board, view: View, width: int) -> Iterator[list[
         yield [head, *_fitting(cells.summary, board, view, width)]
     else:
         yield [head, *fit(cells.no_fault(score, board), width)]
-    yield table(cells.healthy(board), width, view, least={0: WORDS, 1: WORDS}, heading=False)
+    yield table(cells.healthy(board), width, view, min_widths={0: WORDS, 1: WORDS}, heading=False)
     if board.healthy.rules:
         told = ", ".join(f"{rule} {count}" for rule, count in cells.alarms(board))
         yield fit(shown(f"healthy runs by rule: {told}", view), width)
-        yield table(cells.flagged(board), width, view, least={1: RULES, 2: RULES})
+        yield table(cells.flagged(board), width, view, min_widths={1: RULES, 2: RULES})
     if board.peers:
         yield _fitting(cells.peers, board, view, width)
     if view.verbose and board.faults:
         rows = cells.each_fault(board)
-        yield table(rows, width, view, least={len(rows[0]) - 1: RULES})
+        yield table(rows, width, view, min_widths={len(rows[0]) - 1: RULES})
     if view.verbose and board.outcomes:
-        yield table(cells.each_run(board), width, view, least={2: RULES, 3: RULES})
+        yield table(cells.each_run(board), width, view, min_widths={2: RULES, 3: RULES})
 
 
 def _fitting(make: Callable[..., cells.Table], board: Board, view: View, width: int) -> list[str]:
     """Return a table with intervals where there is room for them, else without."""
     rows = make(board)
     fits = total(widths(rows, width, {})) <= width
-    return table(rows if fits else make(board, interval=False), width, view, least={})
+    return table(rows if fits else make(board, interval=False), width, view, min_widths={})
 
 
 def _not_scored(score: Score, view: View, width: int) -> Iterator[str]:

@@ -21,8 +21,8 @@ class SeriesPart(Struct, frozen=True, eq=False):
     recorded: Mask
 
 
-def pieces(measurement: Measurement, progress: Progress | None = None, *, most: int = 250_000) -> Iterator[SeriesPart]:
-    """Yield all metrics, each label from its first step to its last, at most `most` steps at a time."""
+def pieces(measurement: Measurement, progress: Progress | None = None, *, max_steps: int = 250_000) -> Iterator[SeriesPart]:
+    """Yield all metrics, each label from its first step to its last, at most `max_steps` steps at a time."""
     total, done = sum(len(measured.series.labels) for measured in measurement.measured), 0
     for measured in measurement.measured:
         series = measured.series
@@ -30,8 +30,8 @@ def pieces(measurement: Measurement, progress: Progress | None = None, *, most: 
             done += 1
             if progress:
                 progress(done, total)
-            for start in range(0, len(series.steps), most):
-                rows = slice(start, start + most)
+            for start in range(0, len(series.steps), max_steps):
+                rows = slice(start, start + max_steps)
                 yield SeriesPart(
                     measured.name, label, series.steps[rows], series.values[rows, column], series.recorded[rows, column]
                 )

@@ -63,18 +63,20 @@ class TableLine(Struct, frozen=True):
     sentence: str = ""
 
 
-def draw(measurement: Measurement, view: View, *, each_label: bool = False, most: int | None = 20) -> str:
+def draw(measurement: Measurement, view: View, *, each_label: bool = False, max_labels: int | None = 20) -> str:
     """Return the table.
 
     Args:
         measurement: The metrics.
         view: What the screen can do.
         each_label: Show the labels of each metric below it, not only the extreme one.
-        most: Labels shown of each metric; None: all.
+        max_labels: Labels shown of each metric; None: all.
     """
     room = max(NARROWEST, view.width or UNSEEN)
     width = min(WIDEST, room)
-    lines = [line for measured in measurement.measured for line in _lines(measured, view, each_label=each_label, most=most)]
+    lines = [
+        line for measured in measurement.measured for line in _lines(measured, view, each_label=each_label, max_labels=max_labels)
+    ]
     drawn = [*_table(lines, view, room), ""] if lines else []
     if each_label and len(measurement.measured) == 1:
         drawn += picture(measurement.measured[0], view, width)
@@ -84,7 +86,7 @@ def draw(measurement: Measurement, view: View, *, each_label: bool = False, most
     return "\n".join(drawn) + "\n"
 
 
-def _lines(measured: Measured, view: View, *, each_label: bool, most: int | None) -> Iterator[TableLine]:
+def _lines(measured: Measured, view: View, *, each_label: bool, max_labels: int | None) -> Iterator[TableLine]:
     first = extreme(measured)
     count = len(measured.series.labels)
     several = {"where": shown(first.label, view), "of": f"{count:,}"} if count > 1 else {}
@@ -92,10 +94,11 @@ def _lines(measured: Measured, view: View, *, each_label: bool, most: int | None
     yield TableLine(line.cells | several, line.broken)
     if each_label and count > 1:
         yield from (
-            _line(f"  {label.label}", measured, label, view, points=label.points) for label in labels(measured, most=most)
+            _line(f"  {label.label}", measured, label, view, points=label.points)
+            for label in labels(measured, max_labels=max_labels)
         )
-        if most is not None and count > most:
-            yield TableLine(sentence=f"  ... and {count - most:,} more (--all)")
+        if max_labels is not None and count > max_labels:
+            yield TableLine(sentence=f"  ... and {count - max_labels:,} more (--all)")
 
 
 def _line(name: str, measured: Measured, outline: Outline, view: View, *, points: int) -> TableLine:

@@ -22,7 +22,7 @@ def heatmap(
     *,
     unit: str = "1",
     width: int = 80,
-    most: int = 24,
+    max_rows: int = 24,
     unicode: bool = True,
 ) -> list[str]:
     """Draw places by steps, on one scale; each cell is the value of its stretch farthest from the middle of its row.
@@ -32,7 +32,7 @@ def heatmap(
         steps: Shape (T,).
         unit: Unit of the values.
         width: Columns at most.
-        most: Rows at most, evenly spread over the places in the order of their numbers.
+        max_rows: Rows at most, evenly spread over the places in the order of their numbers.
         unicode: Whether blocks of eight heights can be drawn; without them, eight letters from light to dark.
 
     Returns:
@@ -42,7 +42,11 @@ def heatmap(
     if not known:
         return []
     ordered = sorted(rows, key=lambda row: natural(row[0]))
-    kept = [ordered[place * (len(ordered) - 1) // max(1, most - 1)] for place in range(most)] if len(ordered) > most else ordered
+    kept = (
+        [ordered[place * (len(ordered) - 1) // max(1, max_rows - 1)] for place in range(max_rows)]
+        if len(ordered) > max_rows
+        else ordered
+    )
     names = [abbreviate(name, width // 3, unicode=unicode) for name, _ in kept]
     widest = max(map(columns, names))
     log = min(known) > 0 and math.log10(max(known) / min(known)) > DECADES
@@ -92,7 +96,7 @@ def _shade(value: Number | None, low: float, high: float, *, log: bool, unicode:
 
 
 def ranked(
-    rows: Sequence[tuple[str, Number | None]], *, unit: str = "1", width: int = 80, most: int = 24, unicode: bool = True
+    rows: Sequence[tuple[str, Number | None]], *, unit: str = "1", width: int = 80, max_bars: int = 24, unicode: bool = True
 ) -> list[str]:
     """Draw one bar for each value from zero on, the largest first; what is no number stands above all.
 
@@ -100,14 +104,14 @@ def ranked(
         rows: Names with values; None: not recorded.
         unit: Unit of the values.
         width: Columns at most.
-        most: Bars at most.
+        max_bars: Bars at most.
         unicode: Whether eighths of a cell can be drawn.
     """
     known = [abs(value) for value in (finite(value) for _, value in rows) if value is not None]
     if not known:
         return []
     order = sorted(rows, key=lambda row: -abs(at) if (at := finite(row[1])) is not None else -math.inf if row[1] else math.inf)
-    kept = order[:most]
+    kept = order[:max_bars]
     names = [abbreviate(name, width // 3, unicode=unicode) for name, _ in kept]
     told = ["not recorded" if value is None else number(value, digits=3) for _, value in kept]
     widest, longest = max(map(columns, names)), max(map(len, told))

@@ -53,33 +53,33 @@ def mask_leak(
         yield from _of_sampled_maps(sampled, facts, next_tokens, max_future_share)
 
 
-def _of_whole_maps(mass: Series, facts: Manifest | None, next_tokens: bool | None, most: float) -> Iterator[Hit | Skip]:
+def _of_whole_maps(mass: Series, facts: Manifest | None, next_tokens: bool | None, max_mass: float) -> Iterator[Hit | Skip]:
     mass = may_be_causal(mass, facts, next_token=next_tokens is True)
     if not mass.labels:
         yield Skip("not_applicable", "every layer looks both ways or across, by its own word")
         return
-    leaks = (mass.values > most) & mass.finite
+    leaks = (mass.values > max_mass) & mass.finite
     if not leaks.any():
         return
-    judged = stacks_with_a_mask(mass, most=most)
+    judged = stacks_with_a_mask(mass, max_mass=max_mass)
     if next_tokens:
         judged = judged or frozenset(mass.labels) - have_a_prefix(mass, facts)
     else:
-        leaks &= ~changes_its_mask(mass, frozenset(mass.labels) - to_be_causal(mass, facts), most=most)
+        leaks &= ~changes_its_mask(mass, frozenset(mass.labels) - to_be_causal(mass, facts), max_mass=max_mass)
     judged |= _causal_by_word(mass, facts, next_tokens)
     if not judged:
         yield Skip("not_applicable", "all heads look ahead, and nothing says that one of them must not")
         return
-    yield from _leaks(mass, leaks & np.isin(mass.labels, [*judged]), most)
+    yield from _leaks(mass, leaks & np.isin(mass.labels, [*judged]), max_mass)
 
 
-def _of_sampled_maps(sampled: Series, facts: Manifest | None, next_tokens: bool | None, most: float) -> Iterator[Hit | Skip]:
+def _of_sampled_maps(sampled: Series, facts: Manifest | None, next_tokens: bool | None, max_mass: float) -> Iterator[Hit | Skip]:
     """Judge the layers that are to be causal by the word of run.json, and note that others look ahead: once, where most do."""
     prefixes = have_a_prefix(sampled, facts)
     mass = may_be_causal(sampled, facts, next_token=next_tokens is True).only(lambda head: head not in prefixes)
-    ahead = (mass.values > most) & mass.finite
+    ahead = (mass.values > max_mass) & mass.finite
     causal = np.isin(mass.labels, [*_causal_by_word(mass, facts, next_tokens)])
-    yield from _leaks(mass, ahead & causal, most)
+    yield from _leaks(mass, ahead & causal, max_mass)
     unknown = max(spans(mass, ahead & ~causal), key=lambda span: span.points, default=None)
     if unknown is not None:
         yield Hit.over(
@@ -88,7 +88,7 @@ def _of_sampled_maps(sampled: Series, facts: Manifest | None, next_tokens: bool 
             "{where} puts {value:.2g} of its sampled weight on later tokens: right in an encoder, a leak in a "
             "causal model; which of them it is, is not recorded",
             badness=mass.values,
-            limit=most,
+            limit=max_mass,
         )
 
 
@@ -98,12 +98,12 @@ def _causal_by_word(mass: Series, facts: Manifest | None, next_tokens: bool | No
     return frozenset() if is_other else to_be_causal(mass, facts)
 
 
-def _leaks(mass: Series, leaks: Mask, most: float) -> Iterator[Hit]:
+def _leaks(mass: Series, leaks: Mask, max_mass: float) -> Iterator[Hit]:
     for span in spans(mass, leaks):
         yield Hit.over(
             span,
             "sev0",
             "{where} puts {value:.2g} of its weight on later tokens: the causal mask leaks",
             badness=mass.values,
-            limit=most,
+            limit=max_mass,
         )

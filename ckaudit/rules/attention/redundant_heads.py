@@ -94,18 +94,18 @@ def _as_wide(similarity: Series, entropy: Series | None, *, within: float = 0.01
     return same
 
 
-def _equal(similarity: Series, judged: Mask, limit: float, *, least: int = 2) -> Series:
-    """Return the share of each layer's heads that are judged and over a limit; layers of `least` heads and more."""
+def _equal(similarity: Series, judged: Mask, limit: float, *, min_heads: int = 2) -> Series:
+    """Return the share of each layer's heads that are judged and over a limit; layers of `min_heads` heads and more."""
     layers = [label.partition("/")[0] for label in similarity.labels]
-    groups = [layer if layers.count(layer) >= least else None for layer in layers]
+    groups = [layer if layers.count(layer) >= min_heads else None for layer in layers]
     over = replace(similarity, values=np.where(judged, similarity.values > limit, 0.0))
     return over.grouped(groups, lambda values: np.asarray(values.mean(axis=1)))
 
 
-def _share(similarity: Series, judged: Mask, limit: float, *, least: int = 4) -> Series:
-    """Return the share of the judged heads over a limit, where there are `least` of them."""
+def _share(similarity: Series, judged: Mask, limit: float, *, min_heads: int = 4) -> Series:
+    """Return the share of the judged heads over a limit, where there are `min_heads` of them."""
     count = judged.sum(axis=1)
     with np.errstate(all="ignore"):
         return single(
-            "attention", "1", similarity.steps, ((similarity.values > limit) & judged).sum(axis=1) / count, count >= least
+            "attention", "1", similarity.steps, ((similarity.values > limit) & judged).sum(axis=1) / count, count >= min_heads
         )

@@ -45,7 +45,7 @@ def source_drift(
         if series.points <= MIN_POINTS:
             yield Skip("too_few_points", f"{series.points} points of {series.name}; more than {MIN_POINTS} are needed")
             continue
-        away, usual = departures(series, least=min_change, relative=min_relative_change, history=history, k=k)
+        away, usual = departures(series, min_deviation=min_change, relative=min_relative_change, history=history, k=k)
         seen = set()
         for span in spans(series, np.abs(np.nan_to_num(away)) > 1, min_points=min_points):
             seen.add(span.column)
@@ -66,12 +66,12 @@ def source_drift(
             yield from _slid(series, column, 2 * min_relative_change, min_change)
 
 
-def _slid(series: Series, column: int, share: float, least: float) -> Iterator[Hit]:
-    """Yield the slow change of a small share that lasts to the end, by two fifths of `least` and by half or to double."""
+def _slid(series: Series, column: int, share: float, min_change: float) -> Iterator[Hit]:
+    """Yield the slow change of a small share that lasts to the end, by two fifths of `min_change` and by half or to double."""
     rows = np.flatnonzero(series.finite_in(column))
     values = series.values[rows, column]
     turn = lasting_change(values, share=share)
-    if turn is not None and abs(turn.after - turn.before) > 0.4 * least:
+    if turn is not None and abs(turn.after - turn.before) > 0.4 * min_change:
         yield Hit(
             severity="sev2",
             where=series.labels[column],

@@ -45,7 +45,7 @@ def text_statistics_drift(
         yield needs_one_of(filter_reject_rate, bytes_per_token, seq_len_p50_p95, pad_fraction)
         return
     for series in serieses:
-        away, usual = departures(series, least=LEAST[series.name], relative=min_relative_change, history=history, k=k)
+        away, usual = departures(series, min_deviation=LEAST[series.name], relative=min_relative_change, history=history, k=k)
         seen = set()
         for span in spans(series, np.abs(np.nan_to_num(away)) > 1, min_points=min_points):
             seen.add(span.column)

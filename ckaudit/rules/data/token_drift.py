@@ -87,7 +87,7 @@ def _is_at_its_best(series: Series, column: int) -> bool:
     return len(known) > 1 and int(known.argmin()) == len(known) - 1
 
 
-def _median(values: Floats, least: int) -> float:
+def _median(values: Floats, min_points: int) -> float:
     """Return the median of the finite values, infinite where there are too few."""
     known = values[np.isfinite(values)]
-    return median(known) if len(known) >= least else float("inf")
+    return median(known) if len(known) >= min_points else float("inf")

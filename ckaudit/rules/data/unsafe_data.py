@@ -38,7 +38,7 @@ def unsafe_data(
         yield needs_one_of(data_toxicity_rate, pii_hit_rate)
         return
     for series, what in told:
-        away, _ = departures(series, least=min_percent, relative=min_relative_rise, history=history, k=k)
+        away, _ = departures(series, min_deviation=min_percent, relative=min_relative_rise, history=history, k=k)
         for span in spans(series, (series.values > max_percent) | (np.nan_to_num(away) > 1)):
             yield Hit.over(
                 span, "sev2", f"{what}: {{value:.3g}} % of the documents of {{where}}", badness=series.values, limit=max_percent

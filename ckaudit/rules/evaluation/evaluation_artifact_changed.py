@@ -52,7 +52,7 @@ def evaluation_artifact_changed(
 
 
 def _stepped(
-    val: Series | None, train: Series | None, alone: float, least: float, before: int, after: int
+    val: Series | None, train: Series | None, alone: float, min_step: float, before: int, after: int
 ) -> Iterator[Hit | Skip]:
     """Yield the one step by which the held-out loss left the training loss, to go on beside it."""
     if val is None or train is None:
@@ -70,7 +70,7 @@ def _stepped(
     beside = float(np.abs(np.diff(trained))[place])
     later = float(np.abs(moves[place + 1 :]).max(initial=0.0))
     stays = abs(float(moves[place:].sum())) > size / 2
-    if size > max(alone * max(usual, beside, later), least * abs(float(held_out[place]))) and stays:
+    if size > max(alone * max(usual, beside, later), min_step * abs(float(held_out[place]))) and stays:
         yield Hit(
             severity="sev2",
             where=val.labels[0],

@@ -122,9 +122,9 @@ def _inverted(judge: Callable[[Floats, float], Turn | None], values: Floats, siz
     return turn and Turn(turn.first, turn.last, 1 / turn.before, 1 / turn.after)
 
 
-def _leaves(values: Floats, least: float) -> Turn | None:
+def _leaves(values: Floats, min_shift: float) -> Turn | None:
     """Return where a difference from what is expected changes its level, and not towards nothing."""
-    turn = shift(values, least=least)
+    turn = shift(values, min_change=min_shift)
     return turn if turn is not None and abs(turn.after) > abs(turn.before) else None
 
 

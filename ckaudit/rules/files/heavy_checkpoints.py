@@ -42,7 +42,7 @@ def heavy_checkpoints(
     for series, least, what in found:
         if series is None:
             continue
-        away, usual = departures(series, least=least, relative=min_relative_growth, history=history, k=k)
+        away, usual = departures(series, min_deviation=least, relative=min_relative_growth, history=history, k=k)
         for span in spans(series, np.nan_to_num(away) > 1):
             step, _ = span.worst(away)
             row = int(np.searchsorted(series.steps, step))

@@ -80,7 +80,7 @@ def _offenders(
     clip: Series | None,
     rate: Series | None,
     facts: Manifest | None,
-    most: float,
+    max_share: float,
     much: float,
     often: float,
     deep: float,
@@ -97,7 +97,7 @@ def _offenders(
     for column, name in enumerate(share.labels):
         first_layer = tensors.kind(name) in ("embedding", "head")
         among = rows[share.steps[rows] > warmup] if first_layer else rows
-        limit = most if first_layer else much
+        limit = max_share if first_layer else much
         high = among[(share.values[among, column] > limit) & (hard if first_layer else clipped)[among]]
         if len(among) < min_points - 1 or len(high) < max(STEADY * len(among), min_points - 1):
             continue
@@ -121,13 +121,13 @@ def _holders(
     clip: Series | None,
     relative: Series | None,
     told: set[str | None],
-    most: float,
+    max_share: float,
     deep: float,
     min_points: int,
     warmup: int,
 ) -> Iterator[Hit]:
     """Yield the tensors that hold nearly all of the norm, clipped or not."""
-    high = (np.nan_to_num(share.values) > most) & (share.steps > warmup)[:, None]
+    high = (np.nan_to_num(share.values) > max_share) & (share.steps > warmup)[:, None]
     size = np.nan_to_num(cells_like(share, relative)) if relative is not None else np.zeros(share.values.shape)
     clipped = _is_deep(share, clip, deep)
     for span in spans(share, high, min_points=1):
@@ -144,7 +144,7 @@ def _holders(
             "sev2" if grave or shock else "note",
             "{where} holds {value:.1%} of the squared gradient norm; above {limit:.0%} it decides how all others are clipped",
             badness=share.values,
-            limit=most,
+            limit=max_share,
         )
 
 

@@ -67,10 +67,10 @@ def gradient_noise_too_high(
         )
 
 
-def typical_jump(loss: Series, *, least: int = 10) -> float | None:
+def typical_jump(loss: Series, *, min_points: int = 10) -> float | None:
     """Return the median change of the loss from point to point in the second half, over its median there; None of too few."""
     values = loss.values[loss.finite]
     late = values[len(values) // 2 :]
-    if len(late) < least or median(late) <= 0:
+    if len(late) < min_points or median(late) <= 0:
         return None
     return median(np.abs(np.diff(late))) / median(late)

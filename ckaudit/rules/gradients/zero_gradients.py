@@ -68,13 +68,13 @@ def zero_gradients(
     yield from _lost(judged, max_zero_share, min_tensors)
 
 
-def _lost(zeros: Series, most: float, many: int) -> Iterator[Hit]:
+def _lost(zeros: Series, max_zero_share: float, many: int) -> Iterator[Hit]:
     """Yield the gradients that were zero for one checkpoint only, all of them together."""
     found = []
     for column in range(len(zeros.labels)):
         rows = np.flatnonzero(zeros.finite_in(column))
         values = zeros.values[rows, column]
-        alone = (values[1:-1] == 1) & (values[:-2] < most) & (values[2:] < most)
+        alone = (values[1:-1] == 1) & (values[:-2] < max_zero_share) & (values[2:] < max_zero_share)
         found += [(int(zeros.steps[row]), zeros.labels[column]) for row in rows[1:-1][alone]]
     if len(found) < many:
         return
@@ -88,7 +88,7 @@ def _lost(zeros: Series, most: float, many: int) -> Iterator[Hit]:
         last=found[-1][0],
         points=len(found),
         value=1.0,
-        limit=most,
+        limit=max_zero_share,
         message=f"{len(found)} times a gradient is all zeros for a single checkpoint and as ever at the next: "
         "parts of it are lost on the way",
         joined_by=found[-1][0],

@@ -118,10 +118,10 @@ def _hit(
     )
 
 
-def _running(loss: Series, window: int, least: float) -> Series:
-    """Return the median of each finite loss and those before it, `window` in all; nothing where no loss is below `least`."""
+def _running(loss: Series, window: int, min_loss: float) -> Series:
+    """Return the median of each finite loss and those before it, `window` in all; nothing where no loss is below `min_loss`."""
     known = np.flatnonzero(loss.finite[:, 0])
-    if len(known) < window or not (loss.values[known, 0] < least).any():
+    if len(known) < window or not (loss.values[known, 0] < min_loss).any():
         return single("loss", loss.unit, loss.steps[:0], loss.values[:0, :0])
     middle = np.median(np.lib.stride_tricks.sliding_window_view(loss.values[known, 0], window), axis=1)
     return single("loss", loss.unit, loss.steps[known[window - 1 :]], middle)

@@ -65,10 +65,10 @@ def hidden_nonfinite(
         )
 
 
-def _fell_to_zero(values: Floats, least: float) -> Mask:
-    """Tell of each loss whether it is exactly zero and the last one that was not is above `least`."""
+def _fell_to_zero(values: Floats, min_loss: float) -> Mask:
+    """Tell of each loss whether it is exactly zero and the last one that was not is above `min_loss`."""
     last = np.maximum.accumulate(np.where(values != 0, np.arange(len(values)), 0))
-    return np.asarray((values == 0) & (values[last] > least))
+    return np.asarray((values == 0) & (values[last] > min_loss))
 
 
 def _steps_of(serieses: list[Series], *, counts: bool = False) -> set[int]:

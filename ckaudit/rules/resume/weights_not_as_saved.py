@@ -39,7 +39,7 @@ def weights_not_as_saved(
         yield from _changed(size, session, max_difference, max_drift_ratio, min_norm)
 
 
-def _changed(size: Series, session: Session, same: float, drift: float, least: float) -> Iterator[Hit]:
+def _changed(size: Series, session: Session, same: float, drift: float, min_norm: float) -> Iterator[Hit]:
     start = int(session.resumed_from or 0)
     norms = {name: float(value) for name, value in (session.weight_norms or {}).items()}
     for column, label in enumerate(size.labels):
@@ -50,7 +50,7 @@ def _changed(size: Series, session: Session, same: float, drift: float, least: f
         saved = float(size.values[known[-1], column])
         larger = max(now, saved)
         usual = _usual(size.values[known, column], size.steps[known], start)
-        if larger > least and abs(now - saved) > max(same * larger, drift * usual):
+        if larger > min_norm and abs(now - saved) > max(same * larger, drift * usual):
             yield Hit(
                 severity="sev1",
                 where=label,

@@ -125,11 +125,11 @@ def _goes_on(speed: Series) -> bool:
     return third > 0 and median(values[-third:]) > 0.8 * median(values[:third])
 
 
-def _in_few_lines(time: Series, *, least: int = 2) -> Hit | None:
+def _in_few_lines(time: Series, *, min_lines: int = 2) -> Hit | None:
     """Return a note on the last steps of a few, where they stand apart from steps that took the same time."""
     known = np.flatnonzero(time.finite[:, 0])
     steps, values = time.steps[known], time.values[known, 0]
-    for start in range(least, len(values) - least + 1):
+    for start in range(min_lines, len(values) - min_lines + 1):
         before, later = values[:start], values[start:]
         if before.max() <= (1 + EVEN) * before.min() and later.min() > (1 + ABOVE) * before.max():
             usual = median(before)
@@ -204,7 +204,7 @@ def _fewer_tokens(speed: Series | None, steps: Steps, mild: float) -> Mask:
     return fewer
 
 
-def _runs(mask: Mask, least: int) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each run of at least `least` true windows."""
+def _runs(mask: Mask, min_windows: int) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each run of at least `min_windows` true windows."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(int)))
-    yield from ((int(start), int(end)) for start, end in zip(edges[::2], edges[1::2], strict=True) if end - start >= least)
+    yield from ((int(start), int(end)) for start, end in zip(edges[::2], edges[1::2], strict=True) if end - start >= min_windows)

@@ -73,13 +73,13 @@ def frozen_parameter(
     )
 
 
-def _never(name: str, gradient: Series, update: Series | None, least: int) -> bool:
+def _never(name: str, gradient: Series, update: Series | None, min_points: int) -> bool:
     """Tell whether a tensor got neither a gradient nor an update, though updates of it were recorded."""
     if name in gradient.labels or update is None or name not in update.labels:
         return False
     column = update.labels.index(name)
     moved = update.values[update.finite_in(column), column]
-    return len(moved) >= least and not np.any(moved)
+    return len(moved) >= min_points and not np.any(moved)
 
 
 def _is_meant(name: str, config: dict[str, Any]) -> bool:

@@ -146,7 +146,7 @@ def _by_shape(steps: Steps, values: Floats, loss: Series | None, beyond_end: flo
         )
 
 
-def _end_of_slope(steps: Steps, values: Floats, *, least: int = 10, near: float = 1e-3) -> int | None:
+def _end_of_slope(steps: Steps, values: Floats, *, min_steps: int = 10, near: float = 1e-3) -> int | None:
     """Return the row at which a rate that came down in at least so many steps reached the floor on which it ends."""
     top = len(values) - 1 - int(np.argmax(values[::-1]))
     floor = float(values[-1])
@@ -155,17 +155,17 @@ def _end_of_slope(steps: Steps, values: Floats, *, least: int = 10, near: float 
         return None
     end = int(away[-1]) + 1
     drops = -np.diff(values[top : end + 1])
-    is_slope = (drops > 0).sum() >= least and drops.max(initial=0.0) < 0.2 * values[top]
+    is_slope = (drops > 0).sum() >= min_steps and drops.max(initial=0.0) < 0.2 * values[top]
     return end if is_slope and end < len(steps) else None
 
 
-def _stalls_since(steps: Steps, loss: Series | None, stall: float, *, least: int = 200) -> int | None:
+def _stalls_since(steps: Steps, loss: Series | None, stall: float, *, min_points: int = 200) -> int | None:
     """Return the step from which the loss, in the last quarter of the steps, brought nothing more; None where it did."""
     if loss is None:
         return None
     known = loss.finite[:, 0] & (loss.steps <= steps[-1])
     at, values = loss.steps[known], loss.values[known, 0]
-    if len(values) < 40 or at[-1] < least or at[0] > 0.05 * at[-1] + 1:
+    if len(values) < 40 or at[-1] < min_points or at[0] > 0.05 * at[-1] + 1:
         return None
     quarters = [values[part] for part in np.array_split(np.arange(len(values)), 4)]
     before, last = median(quarters[2]), median(quarters[3])
