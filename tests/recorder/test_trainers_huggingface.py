@@ -1,4 +1,5 @@
 import logging
+from shutil import copytree
 
 import numpy as np
 import pytest
@@ -19,11 +20,34 @@ CHECKPOINTING = [
 COMPILED = {"torch_compile": True, "torch_compile_backend": "aot_eager"}
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Trainings by their arguments, each with its folder: what several tests ask for is trained once."""
+    trainings = {}
+
+    def train(arguments):
+        key = repr(sorted(arguments.items()))
+        if key not in trainings:
+            folder = tmp_path_factory.mktemp("trained")
+            made = trainer(folder / "run", folder / "out", **arguments)
+            made.train()
+            trainings[key] = made, folder / "run"
+        return trainings[key]
+
+    return train
+
+
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path, trained, request):
     """Train, and return the trainer; the run is in `tmp_path / "run"`."""
 
     def train(**arguments):
+        is_plain = all(isinstance(value, (str, int, float)) for value in arguments.values())
+        if is_plain and "monkeypatch" not in request.fixturenames and not (tmp_path / "run").exists():
+            made, folder = trained(arguments)
+            if folder.exists():
+                copytree(folder, tmp_path / "run")
+            return made
         made = trainer(tmp_path / "run", tmp_path / "out", **arguments)
         made.train()
         return made
