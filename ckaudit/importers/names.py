@@ -91,7 +91,7 @@ def writable(text: str) -> str:
 def listed(names: Sequence[str], *, max_names: int = 6) -> str:
     """Return names as a list for a sentence.
 
-    >>> listed(["a", "b", "c"], most=2)
+    >>> listed(["a", "b", "c"], max_names=2)
     'a, b and 1 more'
     """
     shown = ", ".join(map(short, names[:max_names]))

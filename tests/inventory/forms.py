@@ -9,11 +9,14 @@ import json
 import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tests.fast_json import as_json, histogram
 
 CADENCE = (*range(10, 101, 10), *range(150, 1001, 50))
 """The steps of the seed's own checkpoints up to 1,000: twenty-eight."""
@@ -66,8 +69,7 @@ def seed_checkpoints(
         }
         for bend in bends:
             bend(document, done, chance)
-        text = json.dumps(document, default=float).replace("NaN", '"NaN"')
-        (folder / f"analysis_checkpoint_step_{step:08d}.json").write_text(text, encoding="utf-8")
+        (folder / f"analysis_checkpoint_step_{step:08d}.json").write_text(as_json(document), encoding="utf-8")
     return folder
 
 
@@ -84,7 +86,7 @@ def jitter(chance: np.random.Generator, share: float = 0.03) -> float:
 def _sections(done: float, blocks: int, heads: int, looks: str, chance: np.random.Generator) -> Document:
     tensors = ["tok_emb", *(f"layer.{block}.{name}" for block in range(blocks) for name in MATRICES), "lm_head"]
     return {
-        "weights": {name: weights_of(elements(name, done)) for name in tensors},
+        "weights": {name: _own(_healthy_weights(name, done)) for name in tensors},
         "gradients": {name: gradient_of(_norm(name, done) * jitter(chance, 0.1), chance) for name in tensors},
         "activations": {
             f"layer.{block}{part}": {
@@ -106,16 +108,28 @@ def elements(name: str, done: float, std: float = 0.02) -> Map:
     return np.asarray(start + 0.5 * math.sqrt(done) * way)
 
 
+@cache
+def _healthy_weights(name: str, done: float) -> Document:
+    return weights_of(elements(name, done))
+
+
+def _own(document: Document) -> Document:
+    """Return a copy of the fields of a tensor, which a bend may change in place."""
+    copied = {name: list(value) if isinstance(value, list) else value for name, value in document.items()}
+    copied["histogram"] = {name: list(value) for name, value in document["histogram"].items()}
+    copied["sampled_grid_32x32"] = [list(row) for row in document["sampled_grid_32x32"]]
+    return copied
+
+
 def weights_of(values: Map) -> Document:
     """Return the seed's fields of a tensor."""
-    counts, edges = np.histogram(values, 16)
     return {
         "mean": float(values.mean()),
         "std": float(values.std()),
         "min": float(values.min()),
         "max": float(values.max()),
         "percentiles": np.percentile(values, LEVELS).tolist(),
-        "histogram": {"bins": edges.tolist(), "counts": counts.tolist()},
+        "histogram": histogram(values),
         "sampled_grid_32x32": values.round(7).tolist(),
     }
 
@@ -126,8 +140,7 @@ def _norm(name: str, done: float) -> float:
 
 def gradient_of(norm: float, chance: np.random.Generator) -> Document:
     """Return the seed's fields of a gradient."""
-    counts, edges = np.histogram(chance.normal(0, max(norm, 1e-300) / 64, 4096), 16)
-    return {"norm": norm, "histogram": {"bins": edges.tolist(), "counts": counts.tolist()}}
+    return {"norm": norm, "histogram": histogram(chance.normal(0, max(norm, 1e-300) / 64, 4096))}
 
 
 def _attention(done: float, heads: int, looks: str, chance: np.random.Generator) -> Document:

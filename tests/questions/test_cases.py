@@ -88,8 +88,8 @@ def test_limits_that_a_rule_has_too_are_the_rules_own():
         ("D5.5", "bad", "probes_forgotten", "sev2_ratio"),
         ("D4.3", "bad", "exploding_gradient", "max_ratio"),
         ("D4.4", "deep", "frequent_clipping", "deep_coefficient"),
-        ("D5.1", "most", "overfitting", "min_rise"),
-        ("D5.2", "most", "overfitting", "min_rise"),
+        ("D5.1", "max_rise", "overfitting", "min_rise"),
+        ("D5.2", "max_rise", "overfitting", "min_rise"),
         ("D6.1", "flat", "overfitting", "min_rise"),
     ]
     for row, name, rule, threshold in shared:

@@ -52,7 +52,7 @@ CASES = {
     "overview.colour.txt": (View(width=80, colour=True), {}),
     "overview.verbose.txt": (View(width=80, verbose=True), {}),
     "labels.60.txt": (View(width=60), {"each_label": True}),
-    "labels.all.txt": (View(width=100), {"each_label": True, "most": None}),
+    "labels.all.txt": (View(width=100), {"each_label": True, "max_labels": None}),
 }
 
 

@@ -1,10 +1,11 @@
 """Folders with checkpoints of just the fields that the seed's contract prints, written for tests."""
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+
+from tests.fast_json import as_json, histogram
 
 PARTS = ("wq", "wk", "wv", "wo", "w1", "w2")
 PERCENTS = (1, 5, 25, 50, 75, 95, 99)
@@ -75,19 +76,18 @@ def write_folder(
             "gradients": {name: {"norm": _rounded(value, digits)} for name, value in norms.items()},
         }
         path = folder / f"analysis_checkpoint_step_{point * every:08d}.json"
-        path.write_text(json.dumps(document), encoding="utf-8")
+        path.write_text(as_json(document), encoding="utf-8")
     return folder
 
 
 def _statistics(values: np.ndarray, *, grids: bool, digits: int | None) -> dict[str, object]:
-    counts, edges = np.histogram(values, bins=16)
     found: dict[str, object] = {
         "mean": _rounded(values.mean(), digits),
         "std": _rounded(values.std(), digits),
         "min": _rounded(values.min(), digits),
         "max": _rounded(values.max(), digits),
         "percentiles": [_rounded(value, digits) for value in np.percentile(values, PERCENTS)],
-        "histogram": {"bins": edges.tolist(), "counts": counts.tolist()},
+        "histogram": histogram(values),
     }
     if grids:
         found["sampled_grid_32x32"] = [[_rounded(value, digits) for value in row] for row in values]
