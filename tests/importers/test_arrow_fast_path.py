@@ -7,6 +7,7 @@ import pytest
 
 from ckaudit.importers.tables import curves
 from ckaudit.importers.tables.curves import parsed, plain_columns
+from tests.loops import for_each
 
 HEADER = ["step", "loss", "note", "lr"]
 CELLS = [
@@ -45,8 +46,8 @@ def both_ways(data, monkeypatch, delimiter=","):
     return quick
 
 
-@pytest.mark.parametrize("seed", range(200))
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@for_each("seed", range(200))
+@for_each("end", ["\n", "\r\n"])
 def test_plain_files_are_read_alike(seed, end, monkeypatch):
     source = random.Random(seed)
     rows = [HEADER, *([source.choice(CELLS) for _ in HEADER] for _ in range(source.randrange(1, 20)))]
@@ -55,7 +56,7 @@ def test_plain_files_are_read_alike(seed, end, monkeypatch):
     both_ways(data, monkeypatch)
 
 
-@pytest.mark.parametrize("seed", range(300))
+@for_each("seed", range(300))
 def test_odd_files_are_read_alike(seed, monkeypatch):
     source = random.Random(seed)
     rows = [HEADER, ["1", "2", "3", "4"]]

@@ -19,6 +19,7 @@ from ckaudit.contract.schema.numbers import to_word
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.importers import Choice, import_source
 from ckaudit.reports.scalars import write, write_folder
+from tests.loops import for_each
 
 TABLES = ("parquet", "arrow", "csv")
 ODD = [
@@ -211,8 +212,8 @@ def test_several_row_groups_and_steps_of_any_size(tmp_path):
     assert np.array_equal(table.values[0, :-1], np.arange(1, count + 1) / 7)
 
 
-@pytest.mark.parametrize("format", TABLES)
-@pytest.mark.parametrize("seed", range(12))
+@for_each("format", TABLES)
+@for_each("seed", range(12))
 def test_broken_tables_give_an_error_of_ours_or_a_run(tmp_path, format, seed):  # noqa: A002
     source = random.Random(seed)
     data = bytearray(exported(recorded(tmp_path / "run", lines(1, count=20)), format, tmp_path / "whole").read_bytes())

@@ -8,6 +8,7 @@ import pytest
 from ckaudit.errors import CkauditError
 from ckaudit.importers import import_source
 from ckaudit.importers.names import CATALOGUE
+from tests.loops import for_each
 
 REAL = Path(__file__).parents[2] / "fixtures" / "real"
 FILES = (
@@ -53,8 +54,8 @@ def test_a_file_cut_anywhere(tmp_path, file):
     assert any(read) != file.endswith(DOCUMENTS)
 
 
-@pytest.mark.parametrize("file", FILES)
-@pytest.mark.parametrize("seed", range(8))
+@for_each("file", FILES)
+@for_each("seed", range(8))
 def test_flipped_bytes(tmp_path, file, seed):
     source = random.Random(seed)
     data = bytearray((REAL / file).read_bytes())
@@ -63,7 +64,7 @@ def test_flipped_bytes(tmp_path, file, seed):
     assert check(tmp_path / Path(file).name, bytes(data)) in (True, False)
 
 
-@pytest.mark.parametrize("seed", range(300))
+@for_each("seed", range(300))
 def test_tables_of_odd_cells(tmp_path, seed):
     source = random.Random(seed)
     cells = [

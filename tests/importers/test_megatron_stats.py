@@ -12,6 +12,7 @@ import pytest
 from ckaudit.audit import triage
 from ckaudit.errors import CkauditError, UnreadableError
 from ckaudit.importers import import_source
+from tests.loops import for_each
 
 
 def sums(values: np.ndarray) -> dict[str, float]:
@@ -89,7 +90,7 @@ def test_sums_that_overflowed_are_kept_as_such(tmp_path):
     assert document["gradients"]["a.weight"]["norm"] == "Infinity"
 
 
-@pytest.mark.parametrize("seed", range(30))
+@for_each("seed", range(30))
 def test_broken_copies_give_an_error_of_ours_or_a_run(tmp_path, seed):
     source = random.Random(seed)
     text = "".join(line(step, "grad_raw_moments_by_param", {"a.weight": np.ones(3), "b.1.w": np.ones(2)}) for step in range(1, 6))

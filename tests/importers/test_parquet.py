@@ -13,6 +13,7 @@ from pyarrow import parquet
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.importers import Choice, import_runs, import_source
 from ckaudit.importers.formats import parquetfile
+from tests.loops import for_each
 
 NAN = float("nan")
 
@@ -199,8 +200,8 @@ def test_neptune_without_a_row_is_refused(tmp_path):
         import_source(exported(tmp_path / "part_0.parquet", []))
 
 
-@pytest.mark.parametrize("seed", range(60))
-@pytest.mark.parametrize("neptune", [False, True])
+@for_each("seed", range(60))
+@for_each("neptune", [False, True])
 def test_flipped_bytes_and_cut_files(tmp_path, seed, neptune):
     source = random.Random(seed)
     path = tmp_path / "log.parquet"
