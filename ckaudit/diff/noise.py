@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.metrics.spikes import SIGMA
 from ckaudit.run.medians import median
+from ckaudit.run.robust import MAD_TO_SIGMA
 from ckaudit.run.series import Floats, Steps
 
 MEDIAN = math.sqrt(math.pi / 2)
@@ -164,8 +164,8 @@ def _scatter(column: Floats, cut: Steps, ends: Steps) -> Floats:
     """Return the robust standard deviation of a column around its trend, near each stretch."""
     rest = np.abs(_residuals(column, cut, ends))
     if len(cut) == len(column):
-        return SIGMA * _around(rest, np.median, reach=50)
-    return _around(SIGMA * _medians(rest, cut, ends), np.median)
+        return MAD_TO_SIGMA * _around(rest, np.median, reach=50)
+    return _around(MAD_TO_SIGMA * _medians(rest, cut, ends), np.median)
 
 
 def _correlation(column: Floats, cut: Steps, ends: Steps, *, max_correlation: float = 0.8) -> float:

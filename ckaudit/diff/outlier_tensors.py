@@ -10,7 +10,7 @@ from ckaudit.diff.compared_series import PLACES
 from ckaudit.diff.noise import quantile
 from ckaudit.diff.run_pair import Both
 from ckaudit.metrics.medians import row_medians
-from ckaudit.metrics.spikes import SIGMA
+from ckaudit.run.robust import MAD_TO_SIGMA
 from ckaudit.run.series import Floats, Mask
 
 
@@ -44,13 +44,13 @@ def far_places(both: Both, *, of_each: int = 4, share: float = 0.01, min_deviati
 def _own(ratio: Floats) -> Floats:
     """Return how far each column goes from one row to the next, as a standard deviation, shape (P,)."""
     moves = row_medians(np.ascontiguousarray(np.abs(np.diff(ratio, axis=0)).T))
-    return np.asarray(SIGMA * np.nan_to_num(moves) / np.sqrt(2))
+    return np.asarray(MAD_TO_SIGMA * np.nan_to_num(moves) / np.sqrt(2))
 
 
 def _at_first(ratio: Floats) -> float:
     """Return how far apart the columns lie in the first row that has any."""
     rows = np.flatnonzero(np.isfinite(ratio).any(axis=1))
-    return float(SIGMA * np.nanmedian(np.abs(ratio[rows[0]]))) if len(rows) else 0.0
+    return float(MAD_TO_SIGMA * np.nanmedian(np.abs(ratio[rows[0]]))) if len(rows) else 0.0
 
 
 def _first_lasting(outside: Mask, *, lasting: int = 3) -> Iterator[tuple[int, int]]:

@@ -6,10 +6,9 @@ from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.metric import metric
 from ckaudit.run.medians import median
 from ckaudit.run.resumes import seams
+from ckaudit.run.robust import MAD_TO_SIGMA
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, empty, single
-
-SIGMA = 1.4826
 
 
 @metric(unit="1", reads=[train_loss_raw], source="playbook D1.6; FAULTS I31, I32, I62", memory=None)
@@ -49,6 +48,6 @@ def _above(before: Floats, later: Floats, min_deviation_share: float) -> Floats:
     slope = (median(before[-half:]) - median(before[:half])) / (len(before) - half)
     places = np.arange(len(before))
     base = median(before - slope * places)
-    spread = SIGMA * median(np.abs(before - base - slope * places))
+    spread = MAD_TO_SIGMA * median(np.abs(before - base - slope * places))
     spread = max(spread, min_deviation_share * abs(base), 1e-300)
     return np.asarray((later - base - slope * (len(before) + np.arange(len(later)))) / spread)

@@ -12,6 +12,7 @@ from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.metric import Metric, metric
 from ckaudit.run.resolution import resolution
+from ckaudit.run.robust import MAD_TO_SIGMA
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series
 
@@ -21,8 +22,6 @@ WINDOW = 50
 MEMORY = 2 * WINDOW
 """Points that surely hold a window of finite ones, unless every second point is NaN."""
 
-SIGMA = 1.4826
-"""Median absolute deviation times this is the standard deviation of normal values (Rousseeuw & Croux 1993)."""
 
 Piece = TypeVar("Piece")
 
@@ -121,7 +120,7 @@ def baseline(series: Series, *, window: int = WINDOW, min_spread_share: float = 
         for rows, (middle, mad) in zip(chunks, found, strict=True):
             steps = _before(fine, rows, window).min(axis=1)
             median[known[rows], column] = middle
-            spread[known[rows], column] = np.maximum(SIGMA * mad, np.maximum(steps / 2, min_spread_share * np.abs(middle)))
+            spread[known[rows], column] = np.maximum(MAD_TO_SIGMA * mad, np.maximum(steps / 2, min_spread_share * np.abs(middle)))
     return SpikeBaseline(median, spread)
 
 

@@ -11,8 +11,9 @@ from collections import deque
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.metrics.spikes import SIGMA, WINDOW
+from ckaudit.metrics.spikes import WINDOW
 from ckaudit.run.resolution import resolution
+from ckaudit.run.robust import MAD_TO_SIGMA
 
 Cell = float | None
 
@@ -74,7 +75,7 @@ class Spikes:
     def _standing(self, value: float) -> Standing:
         median = self._window.median()
         floor = max(self._finest.smallest() / 2, self._least * abs(median))
-        spread = max(SIGMA * self._window.deviation(median), floor)
+        spread = max(MAD_TO_SIGMA * self._window.deviation(median), floor)
         return Standing(None if spread <= 0 else (value - median) / spread, None if median <= 0 else value / median)
 
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from ckaudit.run.falls import never_falls
 from ckaudit.run.medians import median, medians_of_parts
-from ckaudit.run.robust import begins_with_its_run, rank_trend
+from ckaudit.run.robust import MAD_TO_SIGMA, begins_with_its_run, rank_trend
 from ckaudit.run.series import Floats, Series, Steps
 
 BLOCKS = 24
@@ -65,7 +65,7 @@ def standstill(
     parts = np.array_split(np.arange(len(losses)), BLOCKS)
     middle = medians_of_parts(losses, len(parts))
     began, ends = median(losses[:10]), float(middle[-1])
-    noise = 1.4826 * median(np.abs(np.diff(losses))) / np.sqrt(2)
+    noise = MAD_TO_SIGMA * median(np.abs(np.diff(losses))) / np.sqrt(2)
     if began <= 5 * noise:
         return None
     if ends > (1 - fell) * began:

@@ -5,9 +5,8 @@ from bisect import insort
 import numpy as np
 
 from ckaudit.run.medians import median
+from ckaudit.run.robust import MAD_TO_SIGMA
 from ckaudit.run.series import Floats, Series
-
-SIGMA = 1.4826
 
 
 def departures(
@@ -29,7 +28,7 @@ def departures(
             usual = (before[(len(before) - 1) // 2] + before[len(before) // 2]) / 2
             unit = max(min_deviation, relative * abs(usual))
             if abs(value - usual) > unit:
-                unit = max(unit, k * SIGMA * median(np.abs(np.array(before) - usual)))
+                unit = max(unit, k * MAD_TO_SIGMA * median(np.abs(np.array(before) - usual)))
             away[row, column], middle[row, column] = (value - usual) / unit, usual
             insort(before, value)
     return away, middle

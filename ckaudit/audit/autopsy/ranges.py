@@ -5,8 +5,8 @@ from msgspec import Struct
 
 from ckaudit.audit.autopsy.result import How, Kind
 from ckaudit.contract.schema.numbers import Number
-from ckaudit.metrics.spikes import SIGMA
 from ckaudit.run.medians import median
+from ckaudit.run.robust import MAD_TO_SIGMA
 from ckaudit.run.series import Floats, Mask
 
 
@@ -100,7 +100,7 @@ def way_out(value: float, usual: float | None, spread: float, rule: Range, kind:
 
 def _spread(values: Floats) -> float:
     """Return the robust standard deviation, 0 of nothing."""
-    return SIGMA * median(np.abs(values - median(values))) if len(values) else 0.0
+    return MAD_TO_SIGMA * median(np.abs(values - median(values))) if len(values) else 0.0
 
 
 def is_back(values: Floats, usual: float | None, limit_times: float) -> Mask:

@@ -21,11 +21,11 @@ from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.errors import UsageError
 from ckaudit.metrics import metrics
 from ckaudit.metrics.evaluation import microbench_score
-from ckaudit.metrics.spikes import SIGMA
 from ckaudit.policy.gate import OPEN
 from ckaudit.policy.gate import Gate as Policed
 from ckaudit.run.medians import median
 from ckaudit.run.read import Progress
+from ckaudit.run.robust import MAD_TO_SIGMA
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Steps
 
@@ -304,7 +304,7 @@ def _falls(label: str, steps: Steps, scores: Floats, noise: float, min_fall_shar
 def _noise(scores: Floats) -> float:
     """Return the standard deviation of noise around a smooth course, (N,): second differences have sqrt(6) times as much."""
     second = np.diff(scores, n=2)
-    return SIGMA * median(np.abs(second - median(second))) / math.sqrt(6) if len(second) > 1 else 0.0
+    return MAD_TO_SIGMA * median(np.abs(second - median(second))) / math.sqrt(6) if len(second) > 1 else 0.0
 
 
 def _all_steps(run: Run) -> Steps:

@@ -5,8 +5,8 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.metrics.spikes import SIGMA
 from ckaudit.run.medians import median
+from ckaudit.run.robust import MAD_TO_SIGMA
 from ckaudit.run.series import Floats, Mask, Series, Steps
 
 Way = Literal["up", "down", "both"]
@@ -90,7 +90,7 @@ def shift(steps: Steps, values: Floats, last_good: int, first_bad: int, limits: 
     early, late = found
     course = _course(steps[early], values[early], moving=limits.moving)
     level, after, ahead = course.level, median(values[late]), course.ahead(median(steps[late]))
-    room = max(limits.least, limits.share * abs(level), limits.noise * SIGMA * course.spread)
+    room = max(limits.least, limits.share * abs(level), limits.noise * MAD_TO_SIGMA * course.spread)
     low, high = min(level, ahead) - room, max(level, ahead) + room
     low = max(low, 0.0) if values.min() >= 0 else low
     above, below = limits.way != "down" and after > high, limits.way != "up" and after < low

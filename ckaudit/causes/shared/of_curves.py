@@ -5,6 +5,7 @@ from msgspec import Struct
 
 from ckaudit.run.medians import median
 from ckaudit.run.plateau_shape import Standstill, standstill
+from ckaudit.run.robust import MAD_TO_SIGMA
 from ckaudit.run.series import Floats, Series, at
 
 
@@ -73,7 +74,7 @@ def lost_noise(
 def _noise(losses: Floats) -> float:
     """Return the robust deviation of losses from the line through their neighbours, over their median."""
     bends = losses[2:] - 2 * losses[1:-1] + losses[:-2]
-    return float(1.4826 * median(np.abs(bends)) / np.sqrt(6) / max(abs(median(losses)), 1e-300))
+    return float(MAD_TO_SIGMA * median(np.abs(bends)) / np.sqrt(6) / max(abs(median(losses)), 1e-300))
 
 
 def leap(train: Series | None, val: Series | None, step: int, *, back: int = 10, at_once: float = 0.6) -> Leap | None:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from ckaudit.run.medians import median
+from ckaudit.run.robust import MAD_TO_SIGMA
 from ckaudit.run.series import Series
 
 LEAST_LOOKS = 6  # at the tokens of a run, to tell whether they have changed for good
@@ -22,7 +23,7 @@ def shifted(
         return None
     first = values[: max(3, len(values) // 3)]
     before = median(first)
-    noise = 1.4826 * median(np.abs(first - before))
+    noise = MAD_TO_SIGMA * median(np.abs(first - before))
     limit = max(min_drift, min(times * before, max(clear * before, before + k * noise)))
     below = np.flatnonzero(values <= limit)
     start = int(below[-1]) + 1 if len(below) else 0

@@ -12,8 +12,8 @@ from ckaudit.diff.run_pair import Both
 from ckaudit.metrics import Metric
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.speed import step_time, tokens_per_sec
-from ckaudit.metrics.spikes import SIGMA
 from ckaudit.run.medians import median
+from ckaudit.run.robust import MAD_TO_SIGMA
 from ckaudit.run.series import Floats
 
 
@@ -92,4 +92,4 @@ def _wobble(values: Floats, parts: int) -> float:
     if not len(values):
         return 0.0
     medians = np.array([median(part) for part in np.array_split(values, min(parts, len(values)))])
-    return float(np.divide(SIGMA * median(np.abs(medians - median(medians))), median(values)))
+    return float(np.divide(MAD_TO_SIGMA * median(np.abs(medians - median(medians))), median(values)))

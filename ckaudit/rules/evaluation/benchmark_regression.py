@@ -8,8 +8,7 @@ from msgspec.structs import replace
 from ckaudit.metrics.evaluation import microbench_score
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.medians import median
-from ckaudit.run.robust import difference_noise
-from ckaudit.run.robust_outliers import SIGMA
+from ckaudit.run.robust import MAD_TO_SIGMA, difference_noise
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import spans
 
@@ -60,7 +59,7 @@ def _noise(values: Floats) -> float:
     if len(values) < FEW:
         return float(np.nan_to_num(difference_noise(values)))
     steps = np.diff(values)
-    return SIGMA * median(np.abs(steps - median(steps))) / float(np.sqrt(2)) if len(steps) else 0.0
+    return MAD_TO_SIGMA * median(np.abs(steps - median(steps))) / float(np.sqrt(2)) if len(steps) else 0.0
 
 
 def _smoothed(values: Floats) -> Floats:

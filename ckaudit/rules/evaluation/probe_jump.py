@@ -8,6 +8,7 @@ from ckaudit.metrics.probes import fixed_probe_loss, logit_entropy_probe, output
 from ckaudit.metrics.spikes import loss_over_median
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.medians import median
+from ckaudit.run.robust import MAD_TO_SIGMA
 from ckaudit.run.series import Floats, Series
 
 
@@ -61,7 +62,7 @@ def _jumps(
         steps = np.diff(values)
         signed = steps if up else np.abs(steps)
         for row in range(history, len(steps)):
-            usual = 1.4826 * median(np.abs(steps[:row]))
+            usual = MAD_TO_SIGMA * median(np.abs(steps[:row]))
             if signed[row] > max(rise * abs(values[row]), mads * usual):
                 yield _hit(
                     f"the {what} of the fixed batch goes from {{limit:.4g}} to {{value:.4g}} in one checkpoint",
@@ -82,7 +83,7 @@ def _far(change: Series, training: Series | None, mads: float, history: int, spi
         for row in range(history, len(values)):
             before = values[:row]
             middle = median(before)
-            limit = max(middle + mads * 1.4826 * median(np.abs(before - middle)), 3 * float(before.max()))
+            limit = max(middle + mads * MAD_TO_SIGMA * median(np.abs(before - middle)), 3 * float(before.max()))
             if values[row] > limit:
                 yield _hit(
                     "the answers to the fixed batch are {value:.3g} nats from the checkpoint before; usual is {limit:.3g}",

@@ -10,7 +10,7 @@ from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.medians import median
 from ckaudit.run.oscillation import oscillation
 from ckaudit.run.rises import Rise, falls_on, large_or_clear_rise, sustained_rise
-from ckaudit.run.robust import looks_like_a_score
+from ckaudit.run.robust import MAD_TO_SIGMA, looks_like_a_score
 from ckaudit.run.series import Floats, Series, Steps
 
 MIN_POINTS = 3
@@ -137,7 +137,7 @@ def _in_blocks(steps: Steps, values: Floats, blocks: int, climbs: int, min_rise:
     rows = np.arange(len(values) - count * width, len(values)).reshape(count, width)
     table = values[rows]  # (B, W)
     middle = np.median(table, axis=1)
-    noise = 1.4826 * median(np.abs(table - middle[:, None])) * 1.25 / np.sqrt(width)
+    noise = MAD_TO_SIGMA * median(np.abs(table - middle[:, None])) * 1.25 / np.sqrt(width)
     for start, end in _climbs(middle, climbs):
         risen = middle[end] - middle[start]
         if risen <= max(min_rise * abs(middle[start]), min_deviations * noise):

@@ -10,6 +10,7 @@ from ckaudit.metrics.speed import step_time, tokens_per_sec
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.curve_shapes import Turn, lasting_rise
 from ckaudit.run.medians import median
+from ckaudit.run.robust import MAD_TO_SIGMA
 from ckaudit.run.series import Floats, Mask, Series, Steps
 
 QUANTILES = 2000
@@ -162,7 +163,7 @@ def _past(middle: Floats, mild: float) -> tuple[Floats, Floats]:
             base[row] = _middle(before, count)
             if value - base[row] > (mild - 1) * base[row]:
                 quantiles = np.array(before[: count : -(-count // QUANTILES)])
-                noise[row] = max(1.4826 * median(np.abs(quantiles - base[row])), 0.01 * base[row])
+                noise[row] = max(MAD_TO_SIGMA * median(np.abs(quantiles - base[row])), 0.01 * base[row])
         insort(before, value)
     return base, noise
 

@@ -12,7 +12,7 @@ from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.curve_shapes import lasting_fall
 from ckaudit.run.medians import median
 from ckaudit.run.resumes import seams
-from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise
+from ckaudit.run.robust import ENOUGH_FOR_NOISE, MAD_TO_SIGMA, difference_noise
 from ckaudit.run.series import Floats, Series, Steps, at, single
 from ckaudit.run.spans import spans
 
@@ -83,7 +83,7 @@ def _falls(series: Series, rows: Steps, drop: float, alone: float, collapse: flo
     values = series.values[rows, 0]
     first = values[: max(2, len(values) // 3)]
     usual = median(first)
-    spread = max(k * 1.4826 * median(np.abs(first - usual)), 3 * difference_noise(values))
+    spread = max(k * MAD_TO_SIGMA * median(np.abs(first - usual)), 3 * difference_noise(values))
     inside = np.zeros(series.values.shape, bool)
     inside[rows] = True
     low = (series.values < usual - max(drop * usual, spread)) & inside

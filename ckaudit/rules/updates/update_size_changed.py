@@ -6,6 +6,7 @@ import numpy as np
 
 from ckaudit.metrics.progress import tokens_per_update
 from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.robust import MAD_TO_SIGMA
 from ckaudit.run.series import Floats, Series
 
 
@@ -47,6 +48,6 @@ def update_size_changed(size: Series, *, max_change: float = 0.2, window: int = 
 
 def _changes(blocks: Floats, middle: Floats, share: float, mads: float) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
     """Tell of each block but the last whether the one behind it is of another size; shape (B - 1,)."""
-    spread = 1.4826 * np.median(np.abs(blocks - middle[:, None]), axis=1)[:-1]
+    spread = MAD_TO_SIGMA * np.median(np.abs(blocks - middle[:, None]), axis=1)[:-1]
     apart = np.abs(np.diff(middle))
     return np.asarray((apart > share * middle[:-1]) & (apart > mads * spread) & (middle[1:] > 0) & (middle[:-1] > 0))
