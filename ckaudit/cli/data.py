@@ -92,9 +92,8 @@ def command(
     from ckaudit.data import Tools, measure
     from ckaudit.data.document import COLUMNS
     from ckaudit.material.files import SampleFile, sample_files
-    from ckaudit.material.named import Named
     from ckaudit.material.plugin import load_classifier
-    from ckaudit.material.records import SPLITS, Reading
+    from ckaudit.material.records import SPLITS, Named, Reading
 
     how = cast("records.Split", one_of(split, SPLITS, "split"))
     chosen = options.columns(map or [])

@@ -79,14 +79,14 @@ def keep(report: "Report", gate: "Gate") -> None:
 
 
 def _policy(config: str) -> "Policy | None":
-    from ckaudit.policy.discover import find, named
+    from ckaudit.policy.read import find, named
 
     path = named(Path(config)) if config else find(Path.cwd())
     if path is None:
         return None
     from ckaudit.audit.bad_answers import kinds_of_questions
     from ckaudit.explain.names import kinds
-    from ckaudit.policy.check import check
+    from ckaudit.policy.configure_rules import check
     from ckaudit.policy.read import read_policy
     from ckaudit.policy.renamed_thresholds import with_present_names
     from ckaudit.rules import rules

@@ -133,7 +133,7 @@ def _of_policy(choice: "Choice") -> "Choice":
     """Return a choice with the slices that the policy of this folder has tau compare, where the user names none."""
     from msgspec.structs import replace
 
-    from ckaudit.policy.discover import find
+    from ckaudit.policy.read import find
 
     path = None if choice.tau_slices else find(Path.cwd())
     if path is None:

@@ -92,7 +92,7 @@ def command(
     at, choice = options.step(step or None), options.choice(map, which, tau_slices=tau_slices)
     from ckaudit.cli.gate import open_gate
     from ckaudit.reports.html import fitted
-    from ckaudit.reports.html.scripts import library
+    from ckaudit.reports.html.page import library
 
     library()  # where it is missing, say so before the work and not after
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=False)

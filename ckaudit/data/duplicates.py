@@ -5,15 +5,16 @@ Two documents are near duplicates where the Jaccard index of their five-word shi
 exactly, for which the sample is read a second time. Documents with the same words in the same order need no comparison.
 """
 
+import hashlib
+import re
 from array import array
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ckaudit.contract.schema.raw_measurements import Cluster, Measure, Missing
 from ckaudit.data.document import Document
 from ckaudit.data.gauge import Values, not_recorded, rate
 from ckaudit.data.pii import masked
-from ckaudit.data.shingles import SIZE, fingerprint, hashes, jaccard, shingles, words
 from ckaudit.errors import UsageError
 from ckaudit.material.counts import plural
 from ckaudit.optional import install_command
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ckaudit.data.shingles import Hashes
+    Hashes: TypeAlias = NDArray[np.int64]
 
 THRESHOLD = 0.8
 
@@ -33,6 +34,11 @@ BANDS, ROWS = 25, 5
 VALUES = 128  # a power of two is hashed fastest; three values are not used
 
 NEIGHBOURS = 8  # of each document in a band: a thousand copies of a page make 8,000 pairs, not half a million
+
+# Chinese and Japanese write no blanks: each character counts as a word.
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+")
+
+SIZE = 5  # words of a run (Lee et al. 2022, appendix A)
 
 
 class Candidates:
@@ -230,3 +236,42 @@ def _signatures() -> Callable[[set[str]], Any]:
         return sketch.digest()
 
     return signature
+
+
+# A text as the set of its five-word runs: what near duplicates are compared by.
+def words(text: str) -> list[str]:
+    """Return the words of a text, in small letters, without what stands between them.
+
+    >>> words("It's 3,5 km.")
+    ['it', 's', '3', '5', 'km']
+    """
+    return _WORD.findall(text.casefold())
+
+
+def shingles(found: list[str], *, size: int = SIZE) -> set[str]:
+    """Return every run of `size` words; a shorter text is one run.
+
+    >>> sorted(shingles(["a", "b", "c"], size=2))
+    ['a b', 'b c']
+    """
+    return {" ".join(found[start : start + size]) for start in range(max(1, len(found) - size + 1))}
+
+
+def fingerprint(found: list[str]) -> bytes:
+    """Return what two texts share only if they are the same words in the same order."""
+    return hashlib.blake2b(" ".join(found).encode(errors="surrogatepass"), digest_size=16).digest()
+
+
+def hashes(found: set[str]) -> "Hashes":
+    """Return shingles as sorted numbers, which take an eighth of the memory."""
+    import numpy as np
+
+    return np.unique(np.fromiter(map(hash, found), np.int64, len(found)))
+
+
+def jaccard(one: "Hashes", other: "Hashes") -> float:
+    """Return the size of what two sets share over the size of both together."""
+    import numpy as np
+
+    shared = len(np.intersect1d(one, other, assume_unique=True))
+    return shared / (len(one) + len(other) - shared)

@@ -1,14 +1,23 @@
 """The rules as a policy wants them: which of them judge, and with which thresholds."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Collection, Iterable, Mapping
+from fnmatch import fnmatchcase
 from functools import partial
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.report import Check
-from ckaudit.policy.check import thresholds_of
-from ckaudit.policy.policy_schema import Clauses, means
+from ckaudit.contract.violations import Kind
+from ckaudit.errors import UsageError
+from ckaudit.policy.policy_schema import Clauses, Policy, means
+from ckaudit.policy.suggest import refuse
 from ckaudit.rules.rule import Rule
+
+T = TypeVar("T")
+
+WORDS: dict[type, str] = {float: "a number", int: "a whole number", bool: "true or false", str: "a text", tuple: "a list"}
 
 
 def tailored(rules: Iterable[Rule], clauses: Clauses) -> tuple[list[Rule], list[Check]]:
@@ -48,3 +57,85 @@ def _with_thresholds(rule: Rule, clauses: Clauses) -> Rule:
     if clauses.slices is not None and "slices" in rule.thresholds:
         values.setdefault("slices", tuple(clauses.slices))
     return replace(rule, function=partial(rule.function, **values)) if values else rule
+
+
+# A policy held against the catalogues: every name in it means something, every threshold is one of its rule's own.
+def check(policy: Policy, rules: Collection[Rule], kinds: Collection[Kind]) -> Policy:
+    """Return a policy whose names are all known; thresholds stand by the name of their rule, severities by code.
+
+    Args:
+        policy: The policy as it was read.
+        rules: Every rule.
+        kinds: Every kind of violation.
+
+    Raises:
+        UsageError: Where a name means nothing, a thing is named twice, or a value is not of its threshold's type.
+    """
+    base, *profiles = (_checked(f"{policy.file}: {place}", clauses, rules, kinds) for place, clauses in policy.everywhere())
+    return replace(policy, base=base, profiles=dict(zip(policy.profiles, profiles, strict=True)))
+
+
+def _checked(where: str, clauses: Clauses, rules: Collection[Rule], kinds: Collection[Kind]) -> Clauses:
+    of_rules = {word: rule.code for rule in rules for word in (rule.code, rule.name)}
+    of_all = {word: kind.code for kind in kinds for word in (kind.code, kind.name)} | of_rules
+    for word in clauses.select or ():
+        _known(f"{where}select", word, of_rules, "rule")
+    for ignore in clauses.ignore:
+        _known(f"{where}ignore", ignore.code, of_all, "rule or violation")
+    for name, values in clauses.thresholds.items():
+        _thresholds(f"{where}thresholds", name, values, rules)
+    names = {word: rule.name for rule in rules for word in (rule.code, rule.name)}
+    return replace(
+        clauses,
+        thresholds=_by_one_name(f"{where}thresholds", clauses.thresholds, names, "rule"),
+        severities=_by_one_name(f"{where}severities", clauses.severities, of_all, "rule or violation"),
+    )
+
+
+def _known(place: str, word: str, known: Mapping[str, str], what: str) -> None:
+    if not any(fnmatchcase(each, word) for each in known):
+        raise refuse(f"{place}: no {what} is called {word!r}", word, known)
+
+
+def _by_one_name(place: str, settings: Mapping[str, T], known: Mapping[str, str], what: str) -> dict[str, T]:
+    """Return settings by the one name of each thing that is set."""
+    found: dict[str, T] = {}
+    for word, value in settings.items():
+        if word not in known:
+            raise refuse(f"{place}: no {what} is called {word!r}", word, known)
+        if known[word] in found:
+            raise UsageError(f"{place}: {known[word]} is set twice, by code and by name", hint="leave one of them out")
+        found[known[word]] = value
+    return found
+
+
+def thresholds_of(clauses: Clauses, rule: Rule) -> dict[str, Any]:
+    """Return the values a policy sets for a rule's thresholds, each in the type of its default."""
+    values = clauses.thresholds.get(rule.name, {})
+    return {key: type(rule.thresholds[key])(value) for key, value in values.items()}
+
+
+def _thresholds(place: str, name: str, values: Mapping[str, Any], rules: Collection[Rule]) -> None:
+    rule = next((rule for rule in rules if name in (rule.code, rule.name)), None)
+    if rule is None:
+        return  # its name is refused with those of all others
+    for key, value in values.items():
+        where = f"{place}.{name}.{key}"
+        if key not in rule.thresholds:
+            raise refuse(f"{where}: {rule.name} has no such threshold", key, rule.thresholds)
+        default = rule.thresholds[key]
+        if not _fits(value, default):
+            raise UsageError(f"{where}: expected {WORDS[type(default)]}, got {value!r}", hint=f"its default is {default!r}")
+
+
+def _fits(value: Any, default: Any) -> bool:
+    match default:
+        case bool():
+            return isinstance(value, bool)
+        case int():
+            return isinstance(value, int) and not isinstance(value, bool)
+        case float():
+            return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+        case tuple():
+            return isinstance(value, list) and all(_fits(each, default[0]) for each in value if default)
+    return isinstance(value, type(default))

@@ -1,12 +1,12 @@
 """A policy file read: TOML to clauses, where an unknown key is an error that names its place and the nearest key."""
 
+import re
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from ckaudit.errors import UsageError
-from ckaudit.policy.discover import OWN, SHARED
 from ckaudit.policy.gate_settings import Terms, is_allowance, known_words
 from ckaudit.policy.policy_schema import PROFILES, Clauses, Grade, Ignore, Policy, Scale, Stage
 from ckaudit.policy.suggest import refuse
@@ -35,6 +35,10 @@ WANTED = {
 }
 
 T = TypeVar("T", bound=msgspec.Struct)
+
+OWN, SHARED = "ckaudit.toml", "pyproject.toml"
+
+OURS = re.compile(rb"tool\s*\.\s*[\"']?ckaudit|^\s*[\"']?ckaudit[\"']?\s*[.=]", re.MULTILINE)
 
 
 class PolicyFile(msgspec.Struct, frozen=True):
@@ -157,3 +161,45 @@ def _terms(document: object, source: PolicyFile) -> Terms:
 def inside(place: str, key: str) -> str:
     """Return where a key of a table stands."""
     return f"{place}.{key}" if place else key
+
+
+# Where the policy is: `ckaudit.toml`, or `[tool.ckaudit]` of a pyproject.toml, in this folder or one above it.
+def find(folder: Path) -> Path | None:
+    """Return the nearest policy file at or above a folder, or None.
+
+    The search ends at the top of a repository. A run's own folder is not searched: a run must not bring its judge along.
+
+    Args:
+        folder: Where the search begins: the working folder.
+    """
+    for path in (folder, *folder.parents):
+        if (path / OWN).is_file():
+            return path / OWN
+        if _holds_a_policy(path / SHARED):
+            return path / SHARED
+        if (path / ".git").exists():
+            return None
+    return None
+
+
+def named(path: Path) -> Path:
+    """Return a policy file that the user named, or raise `UsageError`."""
+    if not path.is_file():
+        raise UsageError(f"--config: there is no file {path}", hint=f"name a {OWN} or a {SHARED} with [tool.ckaudit]")
+    return path
+
+
+def _holds_a_policy(path: Path) -> bool:
+    """Tell whether a pyproject.toml has our table; only one with a key of our name need be read as TOML, which takes time."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return False
+    if not OURS.search(data):
+        return False
+    import tomllib
+
+    try:
+        return "ckaudit" in tomllib.loads(data.decode()).get("tool", {})
+    except (ValueError, AttributeError):
+        return b"tool.ckaudit" in data  # reading it says what is wrong with it

@@ -1,5 +1,6 @@
 """The scalar logs of one run, read in one pass each: what their lines violate, and what the run is judged by."""
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from operator import le, lt
 from pathlib import Path
@@ -11,9 +12,9 @@ from ckaudit.contract.io.lines import Lines, Row
 from ckaudit.contract.io.logs import read_lines
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import Finding
+from ckaudit.contract.violations import Kind
 from ckaudit.validate.catalogue import CLOCK_BACK, CONFLICT, SESSION_BACK, STEPS_BACK
 from ckaudit.validate.file_facts import LogFacts, RunFacts
-from ckaudit.validate.finding_cap import Bounded
 
 # A second pass over the scalar logs, only where a step may hold one name twice: the lines apart that contradict each other.
 Ranges = dict[int, list[tuple[int, int]]]
@@ -21,6 +22,36 @@ Ranges = dict[int, list[tuple[int, int]]]
 NO_VALUE = frozenset({"schema_version", "step", "time", "session"})
 
 COMPARED = ("train_loss_raw", "grad_global_norm")
+
+
+# A list of findings that a broken file cannot make endless.
+class Bounded(Struct):
+    """Findings of one file: the first `limit` of each kind, then one that counts the others.
+
+    Attributes:
+        file: Name of the file in findings.
+        limit: Findings of one kind that are kept; a reader looks at no more.
+    """
+
+    file: str
+    limit: int = 20
+    _kept: list[Finding] = field(default_factory=list)
+    _counts: Counter[Kind] = field(default_factory=Counter)
+
+    def add(self, kind: Kind, message: str, **place: Any) -> None:
+        """Enter one finding."""
+        self._counts[kind] += 1
+        if self._counts[kind] <= self.limit:
+            self._kept.append(kind.at(self.file, message, **place))
+
+    def close(self) -> list[Finding]:
+        """Return what was kept, and a finding for what was only counted."""
+        more = [
+            kind.at(self.file, f"{count - self.limit:,} more places, as those above")
+            for kind, count in self._counts.items()
+            if count > self.limit
+        ]
+        return self._kept + more
 
 
 class Stretch(Struct):

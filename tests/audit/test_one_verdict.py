@@ -21,7 +21,7 @@ from ckaudit.audit.report import open_judged, triage_reads, triage_run
 from ckaudit.contract.schema.interview import Answer
 from ckaudit.contract.schema.report import SEVERITIES, Finding, Report
 from ckaudit.explain.names import pages_of
-from ckaudit.policy.check import check
+from ckaudit.policy.configure_rules import check
 from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.policy.policy_schema import Clauses, Ignore, Policy
 from ckaudit.questions import questions

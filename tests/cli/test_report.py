@@ -133,7 +133,7 @@ def test_without_the_library_nothing_is_read(tmp_path, monkeypatch, capsys):
     def missing():
         raise CkauditError("plotly is not installed", hint="pip install 'ckaudit[report]'")
 
-    monkeypatch.setattr("ckaudit.reports.html.scripts.library", missing)
+    monkeypatch.setattr("ckaudit.reports.html.page.library", missing)
     assert run(["report", str(tmp_path / "no-such-run"), "-o", str(tmp_path / "a.html")]) == 2
     assert "pip install 'ckaudit[report]'" in capsys.readouterr().err
 

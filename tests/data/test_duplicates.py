@@ -9,8 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from ckaudit.data.document import Document
-from ckaudit.data.duplicates import Candidates, Duplicates
-from ckaudit.data.shingles import hashes, jaccard, shingles, words
+from ckaudit.data.duplicates import Candidates, Duplicates, hashes, jaccard, shingles, words
 from tests.data.corpus import docstrings
 
 

@@ -10,8 +10,7 @@ from ckaudit.errors import UsageError
 from ckaudit.material.columns import Columns
 from ckaudit.material.faults import Faults
 from ckaudit.material.files import sample_files
-from ckaudit.material.named import Named
-from ckaudit.material.records import Reading
+from ckaudit.material.records import Named, Reading
 
 COLUMNS = Columns({"text": ("text",), "source": ("source",)})
 ROWS = [{"id": 1, "content": "x", "meta": None}, {"id": 2, "content": None, "meta": {"from": None}}]

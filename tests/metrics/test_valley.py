@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ckaudit.metrics.valley import noise, rising_fit, valley
+from ckaudit.metrics.divergence import noise, rising_fit, valley
 
 
 def test_rising_fit_is_the_highest_of_the_lowest_medians():

@@ -29,8 +29,7 @@ Generations = Annotated[
 def reading_of(files: list[str], usual: "Columns", chosen: "Mapping[str, str]") -> "Reading":
     """Return how generations are read."""
     from ckaudit.material.files import sample_files
-    from ckaudit.material.named import Named
-    from ckaudit.material.records import Reading
+    from ckaudit.material.records import Named, Reading
 
     return Reading(sample_files(paths(files)), usual.mapped(chosen), named=Named(chosen))
 

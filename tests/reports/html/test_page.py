@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from ckaudit.errors import CkauditError
 from ckaudit.optional import install_command
 from ckaudit.reports.escape import UNSAFE
-from ckaudit.reports.html import SIGNATURE, render, scripts
+from ckaudit.reports.html import SIGNATURE, page, render
 from ckaudit.reports.html.figure import summed
 from tests.reports.html.drawn import HOSTILE, pictures, told
 
-ROOM = Path(scripts.__file__).parent
+ROOM = Path(page.__file__).parent
 VOID = {"meta", "input", "br", "hr", "link"}
 
 
@@ -87,14 +87,14 @@ def test_the_library_is_the_one_of_its_package():
     import plotly
 
     script = (Path(plotly.__file__).parent / "package_data" / "plotly.min.js").read_bytes()
-    assert gzip.decompress(base64.b64decode(scripts.library().packed)) == script
+    assert gzip.decompress(base64.b64decode(page.library().packed)) == script
 
 
 def test_without_the_library_it_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(scripts, "find_spec", lambda name: None)
-    scripts.library.cache_clear()
+    monkeypatch.setattr(page, "find_spec", lambda name: None)
+    page.library.cache_clear()
     with pytest.raises(CkauditError) as caught:
-        scripts.library()
+        page.library()
     assert caught.value.hint == install_command("report")
 
 
@@ -149,7 +149,7 @@ def test_a_table_tells_not_recorded_from_not_finite():
 
 def test_scripts_and_styles_stay_short():
     lengths = {path.name: len(path.read_text().splitlines()) for path in ROOM.iterdir() if path.suffix in (".js", ".css")}
-    assert set(lengths) == {*scripts.OWN, "start.js", "report.css"}
+    assert set(lengths) == {*page.OWN, "start.js", "report.css"}
     assert max(lengths.values()) <= 300
     assert all(re.match(r"// [A-Z].*\.\n", (ROOM / name).read_text()) for name in lengths if name.endswith(".js"))
 
