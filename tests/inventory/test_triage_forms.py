@@ -103,7 +103,7 @@ def spiking(form: str, file: Path, points: int, rate: float | None, jumps: int, 
     return file
 
 
-@pytest.mark.parametrize("jumps", [3, 5])
+@pytest.mark.parametrize("jumps", [3, 4, 5])
 @pytest.mark.parametrize("rate", [None, 3e-4, 3e-3])
 @pytest.mark.parametrize("points", [200, 1000])
 @pytest.mark.parametrize("form", ["scalars", "csv", "trainer"])

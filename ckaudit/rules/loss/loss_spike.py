@@ -70,9 +70,10 @@ def loss_spike(
     `jump_ratio` times the median, or over 1.25 times it where the gradient norm was flagged in the 3 steps before, and one of
     them is higher by 0.02 of the first losses. An incident ends after half a window without flags, and not before the loss has
     given back half of the jump: a loss that stays where it jumped to stops standing out, and has not come back. `min_incidents`
-    incidents within `within_steps` steps, or one not back after `recovery_steps` steps, is sev1; one that recovered is sev2;
-    isolated flags are a note. In the first window a point that stands over the lowest so far by a quarter of the first loss is a
-    jump: sev2 over twice the first loss, else a note.
+    of them within `within_steps` steps, or one not back after `recovery_steps` steps, is sev1; one that recovered is sev2;
+    spikes of one incident count one by one where a fifth of a window lies between them. Isolated flags are a note. In the first
+    window a point that stands over the lowest so far by a quarter of the first loss is a jump: sev2 over twice the first loss,
+    else a note.
     ## Why it matters
     A spike that recovers wastes steps and says that the next one may not (TRI-2, D4.1).
     ## False alarms
@@ -114,7 +115,7 @@ def loss_spike(
     found = _without_known_batches(found, loss.values[:, 0], flags | (over > APART))
     found = [_as_part_of_a_fall(incident, loss.values[:, 0], relative.values[:, 0], window) for incident in found]
     serious = [incident for incident in found if incident.is_incident]
-    crowded = _crowded(excess.steps, serious, min_incidents, within_steps)
+    crowded = _crowded(excess.steps, serious, min_incidents, within_steps, apart=window // 5)
     for incident, close in zip(serious, crowded, strict=True):
         restarted = _restarted(rate, int(excess.steps[incident.first]), window)
         whole = incident if restarted else _until_back(incident, loss.values[:, 0], relative.values[:, 0], window // 2)
@@ -268,10 +269,19 @@ def _until_back(incident: Incident, loss: Floats, relative: Floats, quiet: int) 
     return incident if block == 0 else replace(incident, last=int(rows[block, 0]) - 1)
 
 
-def _crowded(steps: Steps, found: list[Incident], many: int, within: int) -> list[bool]:
-    """Tell of each incident whether it is one of `many` within `within` steps."""
-    starts = np.array([steps[incident.first] for incident in found])
-    return [bool(((starts > start - within) & (starts < start + within)).sum() >= many) for start in starts]
+def _crowded(steps: Steps, found: list[Incident], many: int, within: int, *, apart: int) -> list[bool]:
+    """Tell of each incident whether a spike of it is one of `many` within `within` steps.
+
+    Spikes that follow each other closely are one incident; they count one by one where `apart` points lie between them.
+    """
+    spikes = [steps[_first_of_runs(np.sort([*incident.core]), apart)] for incident in found]
+    starts = np.concatenate(spikes) if spikes else np.empty(0)
+    return [any(((starts > start - within) & (starts < start + within)).sum() >= many for start in own) for own in spikes]
+
+
+def _first_of_runs(rows: Steps, apart: int) -> Steps:
+    """Return the first of each run of rows; runs have more than `apart` rows between them."""
+    return np.asarray(rows[np.append(True, np.diff(rows) > apart)])
 
 
 def _hit(incident: Incident, steps: Steps, loss: Floats, relative: Floats, *, close: bool, patience: int) -> Hit:
