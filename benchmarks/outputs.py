@@ -19,12 +19,9 @@ INSIDE = """
 import contextlib, io, json, sys
 from ckaudit.cli.run import run
 
-class Text(io.TextIOWrapper):
-    pass
-
 said = {}
 for command in json.load(sys.stdin):
-    sink = Text(io.BytesIO(), encoding="utf-8")
+    sink = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     with contextlib.redirect_stdout(sink), contextlib.redirect_stderr(io.StringIO()):
         try:
             code = run(command)

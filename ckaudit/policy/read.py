@@ -1,4 +1,4 @@
-"""A policy file read: TOML to clauses, where an unknown key is an error that names its place and the nearest key."""
+"""A policy file found and read: TOML to clauses, where an unknown key is an error that names its place and the nearest key."""
 
 import re
 from pathlib import Path

@@ -60,7 +60,7 @@ def probe_memorization(reading: Reading, subject: str, *, tokens: int = TOKENS, 
         tokens: How many tokens have to be the same; a text must hold the whole truth.
         progress: Called with the bytes done, and of all.
     """
-    faults, passages_compared, short, records = Faults(), list[Compared](), 0, 0
+    faults, comparisons, short, records = Faults(), list[Compared](), 0, 0
     for record in reading.records(faults.tell, progress):
         records += 1
         try:
@@ -71,11 +71,11 @@ def probe_memorization(reading: Reading, subject: str, *, tokens: int = TOKENS, 
         if compared is None:
             short += 1
         else:
-            passages_compared.append(compared)
+            comparisons.append(compared)
     return gathered(
         "probe memorization",
         subject,
-        _results(passages_compared, tokens),
+        _results(comparisons, tokens),
         findings=faults.findings(),
         notes=[f"left out: {plural(short, 'sequence')} with a truth of fewer than {plural(tokens, 'token')}, or none"]
         * (short > 0),
@@ -121,37 +121,37 @@ def longest_run(one: Units, other: Units) -> int:
     return longest
 
 
-def _results(passages_compared: list[Compared], tokens: int) -> Iterator[Measure | Missing]:
+def _results(comparisons: list[Compared], tokens: int) -> Iterator[Measure | Missing]:
     name, row = "memorization_rate", "M52"
-    if not passages_compared:
+    if not comparisons:
         yield Missing(name=name, row=row, reason="not_recorded", detail="no sequence has a continuation and a truth to compare")
         return
-    yield _rate(name, passages_compared, f"verbatim: {' or '.join(_ways(passages_compared, tokens))}")
-    if texts := [compared for compared in passages_compared if compared.anywhere is not None]:
+    yield _rate(name, comparisons, f"verbatim: {' or '.join(_ways(comparisons, tokens))}")
+    if texts := [compared for compared in comparisons if compared.anywhere is not None]:
         yield _rate("memorization_anywhere", [Compared(bool(text.anywhere)) for text in texts], "also where it stands later")
         runs = [text.run for text in texts if text.run is not None]
         remark = f"longest shared run over the length of {' or '.join(_parts(texts, tokens))}, mean"
         yield Measure(name="memorization_overlap", row=row, value=fmean(runs), unit="1", points=len(runs), detail=remark)
     buckets: dict[int, list[Compared]] = defaultdict(list)
-    for compared in passages_compared:
+    for compared in comparisons:
         if compared.repeats is not None:
             buckets[max(start for start in BUCKETS if start <= compared.repeats)].append(compared)
     for start in sorted(buckets):
         yield _rate(f"memorization_by_repeats/{_bucket(start)}", buckets[start])
 
 
-def _ways(passages_compared: list[Compared], tokens: int) -> Iterator[str]:
+def _ways(comparisons: list[Compared], tokens: int) -> Iterator[str]:
     """Yield in words what counted as verbatim."""
-    yield from _parts(passages_compared, tokens)
-    if any(compared.anywhere is None for compared in passages_compared):
+    yield from _parts(comparisons, tokens)
+    if any(compared.anywhere is None for compared in comparisons):
         yield "equal hashes"
 
 
-def _parts(passages_compared: list[Compared], tokens: int) -> Iterator[str]:
+def _parts(comparisons: list[Compared], tokens: int) -> Iterator[str]:
     """Yield in words which part of a truth was compared."""
-    if any(compared.words for compared in passages_compared):
+    if any(compared.words for compared in comparisons):
         yield "all words of the truth"
-    if any(not compared.words and compared.anywhere is not None for compared in passages_compared):
+    if any(not compared.words and compared.anywhere is not None for compared in comparisons):
         yield f"the first {plural(tokens, 'token')} of the truth"
 
 
@@ -167,8 +167,8 @@ def _bucket(start: int) -> str:
     return f"{start}" if following[0] == start + 1 else f"{start}_to_{following[0] - 1}"
 
 
-def _rate(name: str, passages_compared: list[Compared], detail: str | None = None) -> Measure:
-    hits = sum(compared.exact for compared in passages_compared)
-    low, high = wilson(hits, len(passages_compared))
-    value, points = 100 * hits / len(passages_compared), len(passages_compared)
+def _rate(name: str, comparisons: list[Compared], detail: str | None = None) -> Measure:
+    hits = sum(compared.exact for compared in comparisons)
+    low, high = wilson(hits, len(comparisons))
+    value, points = 100 * hits / len(comparisons), len(comparisons)
     return Measure(name=name, row="M52", value=value, unit="%", points=points, low=100 * low, high=100 * high, detail=detail)

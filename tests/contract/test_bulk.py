@@ -83,7 +83,7 @@ def test_changed_files_give_the_same_findings_together_and_apart(name, monkeypat
     base, random = bases()[name], Random(7)
     spots = numbers(base)
     files = [(encoded(base), "first.json")]
-    files += [(encoded(changed(random, base, spots) if turn % 3 else base), f"{turn}.json") for turn in range(60)]
+    files += [(encoded(changed(random, base, spots) if turn % 3 else base), f"{turn}.json") for turn in range(200)]
     alone = apart(files)
     calls = []
     monkeypatch.setattr("ckaudit.contract.bulk.check_checkpoint", lambda *given: calls.append(given) or check_checkpoint(*given))

@@ -12,7 +12,7 @@ from ckaudit.contract.schema.report import Report
 from tests.inventory.written_runs import Model, depth_of, is_norm, steady
 
 WRITERS = pytest.mark.parametrize("recorded", [False, True], ids=["seed", "recorder"])
-BLOCKS = pytest.mark.parametrize("blocks", [4, 12])
+BLOCKS = pytest.mark.parametrize("blocks", [4, 6, 12, 24])
 GRADIENT, UPDATE, ENTROPY, SHARPEST = steady(0.1), steady(2.5e-3), steady(2.5, 0.05), steady(0.4, 0.05)
 
 
@@ -112,7 +112,7 @@ def test_tri_2_spikes_after_a_smooth_phase(form: str, points: int, rate: float |
     assert_first(report, "learning_rate_too_high", ("learning rate", "warm-up"), ("Update over weight", "gradient norm"))
 
 
-@pytest.mark.parametrize("share", [0.72, 0.99])
+@pytest.mark.parametrize("share", [0.7, 0.72, 0.85, 0.99])
 @pytest.mark.parametrize("largest", ["layer.2.w1", "layer.3.ln1", "lm_head"])
 def test_tri_3_one_tensor_sets_the_norm(largest: str, share: float, tmp_path: Path) -> None:
     others = len(Model().tensors) - 1
@@ -128,7 +128,7 @@ def test_tri_3_one_tensor_sets_the_norm(largest: str, share: float, tmp_path: Pa
     assert largest in report.diagnoses[0].evidence[0].sentence
 
 
-@pytest.mark.parametrize("onset", [100, 600])
+@pytest.mark.parametrize("onset", [100, 300, 600])
 @pytest.mark.parametrize(
     ("recorded", "keys", "logit"),
     [(False, True, False), (False, False, True), (True, True, True), (True, True, False), (True, False, True)],

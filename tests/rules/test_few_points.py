@@ -12,7 +12,7 @@ from ckaudit.audit.report import triage
 from ckaudit.rules import rules
 from tests.rules.seed_folders import ordinary_norm, write_folder
 
-POINTS = (3, 10, 28)
+POINTS = (3, 5, 10, 28)
 JUDGED = [rule for code, rule in rules().items() if code.startswith(("GRAD", "MOVE", "CLIP", "WGT", "RESUME"))]
 READS = frozenset().union(*(metric.paths for rule in JUDGED for metric in rule.metrics))
 

@@ -107,19 +107,19 @@ def _gates(run: Run, fall: Fall, policy: Policed) -> tuple[Gate, ...]:
     return tuple(replace(gate, provisional=provisional) for gate, provisional in zip(gates, open_yet, strict=True))
 
 
-def _gate(row: str, statements: list[Evidence], core: set[str], *, every: bool = False) -> Gate:
+def _gate(row: str, evidence: list[Evidence], core: set[str], *, every: bool = False) -> Gate:
     """Return one gate with its outcome.
 
     Args:
         row: Which.
-        statements: What was found.
+        evidence: What was found.
         core: Numbers of which one has to be judged, or the gate cannot pass.
         every: Whether all that was found of these has to be.
     """
     about = asked(row)
-    statements = sorted(statements, key=lambda evidence: (ORDER.index(evidence.said), evidence.metric not in core))
-    changed = [evidence for evidence in statements if evidence.said == "changed"]
-    mine = [evidence for evidence in statements if evidence.metric in core]
+    evidence = sorted(evidence, key=lambda item: (ORDER.index(item.said), item.metric not in core))
+    changed = [item for item in evidence if item.said == "changed"]
+    mine = [item for item in evidence if item.metric in core]
     judged = [evidence for evidence in mine if evidence.said in ("changed", "steady")]
     enough = bool(judged) and (not every or len(judged) == len(mine))
     outcome: Outcome = "failed" if changed else "passed" if enough else "not_judged"
@@ -128,20 +128,20 @@ def _gate(row: str, statements: list[Evidence], core: set[str], *, every: bool =
         question=about.question,
         outcome=outcome,
         provisional=False,
-        sentence=_said(outcome, statements, core),
+        sentence=_said(outcome, evidence, core),
         do=about.do if changed else (),
-        evidence=tuple(statements),
+        evidence=tuple(evidence),
     )
 
 
-def _said(outcome: Outcome, statements: list[Evidence], core: set[str]) -> str:
+def _said(outcome: Outcome, evidence: list[Evidence], core: set[str]) -> str:
     """Return the answer of a gate in words."""
     if outcome == "failed":
-        changed = [evidence for evidence in statements if evidence.said == "changed"]
+        changed = [item for item in evidence if item.said == "changed"]
         more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
         return f"No: {named(changed[0])}{more}"
-    compared = _names(evidence for evidence in statements if evidence.said == "steady")
-    lacking = _names(evidence for evidence in statements if evidence.said in ("not_recorded", "too_few"))
+    compared = _names(item for item in evidence if item.said == "steady")
+    lacking = _names(item for item in evidence if item.said in ("not_recorded", "too_few"))
     if outcome == "passed":
         return f"Yes, as far as recorded: {', '.join(compared)}" + (f"; not compared: {', '.join(lacking)}" if lacking else "")
     wanted = [name for name in lacking if name in core] or sorted(core)
@@ -155,8 +155,8 @@ def named(evidence: Evidence) -> str:
     return f"{evidence.metric}{label}: {evidence.sentence}"
 
 
-def _names(statements: Iterable[Evidence]) -> list[str]:
-    return list(dict.fromkeys(evidence.metric for evidence in statements))
+def _names(evidence: Iterable[Evidence]) -> list[str]:
+    return list(dict.fromkeys(item.metric for item in evidence))
 
 
 def _last(earlier: list[Gate]) -> Gate:

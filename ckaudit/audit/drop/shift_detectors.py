@@ -43,8 +43,8 @@ def compared(run: Run, fall: Fall, watched: ComparedNumber) -> Iterator[Evidence
         owner = entry_of(name)
         yield Evidence(metric=name, said="not_recorded", sentence="not recorded", record=lines_for(owner) if owner else ())
         return
-    evidences = [_shares(series, fall, watched)] if watched.sums else list(_columns(series, fall, watched))
-    known = [evidence for evidence in evidences if evidence is not None]
+    found = [_shares(series, fall, watched)] if watched.sums else list(_columns(series, fall, watched))
+    known = [evidence for evidence in found if evidence is not None]
     if not known:
         sentence = f"recorded at {_places(series, fall)}: nothing to compare"
         owner = entry_of(name)

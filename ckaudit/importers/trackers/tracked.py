@@ -42,11 +42,11 @@ class Tracked(Struct):
     manifest: Manifest = field(default_factory=lambda: Manifest(schema_version="ck.run.v1"))
 
 
-def runs_of(logged_runs: Sequence[Tracked], columns: Mapping[str, str], shown: str, source: str) -> list[Imported]:
+def runs_of(runs: Sequence[Tracked], columns: Mapping[str, str], shown: str, source: str) -> list[Imported]:
     """Return the runs that hold something, those without anything named in a note.
 
     Args:
-        logged_runs: Every run of the source.
+        runs: Every run of the source.
         columns: The store's own names that the user mapped, by catalogue name.
         shown: The source's name in messages.
         source: The format.
@@ -55,19 +55,19 @@ def runs_of(logged_runs: Sequence[Tracked], columns: Mapping[str, str], shown: s
         UnreadableError: Where no run holds a series whose name is known.
         UsageError: Where `columns` names what is not there, or the step, which every point has.
     """
-    names = list(dict.fromkeys(name for tracked in logged_runs for name in tracked.series))
+    names = list(dict.fromkeys(name for tracked in runs for name in tracked.series))
     mapped = {name: names[position] for name, position in resolved(columns, names).items()}
     if "step" in mapped or "time" in mapped:
         raise UsageError(f"every point of {source} has its own step and time", hint="Map values only, as in --map loss=NAME.")
-    made = [(tracked, _imported(tracked, mapped, source)) for tracked in logged_runs]
-    runs = [run for _, run in made if run is not None]
+    made = [(tracked, _imported(tracked, mapped, source)) for tracked in runs]
+    imported = [run for _, run in made if run is not None]
     empty = [each.name or "(no name)" for each, run in made if run is None]
-    if not runs:
+    if not imported:
         raise _nothing(names, shown, source)
     if not empty:
-        return runs
+        return imported
     note = f"{len(empty):,} more runs hold no series that is known and were left out: {listed(empty)}"
-    return [_with_note(run, note) for run in runs]
+    return [_with_note(run, note) for run in imported]
 
 
 def _nothing(names: Sequence[str], shown: str, source: str) -> UnreadableError:
