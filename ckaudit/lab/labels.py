@@ -101,6 +101,7 @@ SYMPTOMS = {
     "loss_spike": "The loss stands out of its noise.",
     "loss_not_falling": "The loss does not fall, or has stopped far too high.",
     "loss_rises": "The loss climbs, or stays where it jumped to.",
+    "schedule_wrong": "The loss jumps where the learning rate peaks, or its decay gains nothing.",
     "loss_oscillates": "The loss goes up and down and gets nowhere.",
     "loss_frozen": "The loss is the same number again and again.",
     "initial_loss_off": "The first loss is not that of a model that knows nothing.",

@@ -43,13 +43,17 @@ LEARNT = 0.1
 
 
 class _Schedule(NamedTuple):
-    """Where the learning rate starts over its peak, when it reaches and when it leaves the peak, and where it ends."""
+    """Where the learning rate starts over its peak, when it reaches and when it leaves the peak, and where it ends.
+
+    `warmup` is how many steps the way to the peak took, as far as it is recorded.
+    """
 
     start: float
     peak: float
     reached: int
     left: int
     end: float
+    warmup: int
 
 
 @question(
@@ -66,7 +70,7 @@ class _Schedule(NamedTuple):
         "updates_held_back",
         "gradient_noise_too_high",
     ),
-    weighs=("loss_spike", "exploding_gradient"),
+    weighs=("loss_spike", "exploding_gradient", "loss_rises", "loss_not_falling"),
     causes=(
         "learning_rate_too_high",
         "learning_rate_too_low",
@@ -108,9 +112,10 @@ def schedule_right(
     since the decay began (medians of `few` points, or of a third of what there is; playbook D4.6; healthy decays of public
     logs and the lab gain 3.7 % and more). A run that does not decay is judged by its peak alone.
     ## Watch
-    A spike that came back, while the rate was above `near` of its highest so far and the peak at most `early` steps old
-    (as in missing_warmup). Or a decay that gained nothing where the loss is below `solved` of its first, or had not fallen by a
-    tenth before it, as of a fine-tuning or before a model groks, or is so noisy that a gain of 3.7 % would not be seen.
+    A spike that came back, while the rate was above `near` of its highest so far and the peak no older than the warm-up was long,
+    or than `early` steps (as in missing_warmup): what comes later has other reasons. Or a decay that gained nothing where the
+    loss is below `solved` of its first, or had not fallen by a tenth before it, as of a fine-tuning or before a model groks, or
+    is so noisy that a gain of 3.7 % would not be seen.
     ## Bad
     A graver spike, or one that took back `lost` of all that had been gained (as passing_peaks and sustained_rise have it), but
     where it begins with other data, as run.json plans them or the log shows by shares of sources and languages or by lengths; or
@@ -124,16 +129,17 @@ def schedule_right(
     text += f", and ends at {plan.end:.0%}"
     numbers = {"start": plan.start, "peak": plan.peak, "peak_step": float(plan.reached), "end": plan.end}
     word: Word = "good"
-    trouble = [finding for finding in _at_peak(over_peak, findings, near) if (finding.first_step or 0) <= plan.reached + early]
+    until = plan.reached + (min(early, plan.warmup) if plan.warmup else early)
+    trouble = [finding for finding in _at_peak(over_peak, findings, near) if (finding.first_step or 0) <= until]
     if trouble:
         word = "bad" if any(finding.severity != "sev2" for finding in trouble) else "watch"
         numbers["trouble"] = float(trouble[0].first_step or 0)
         text += f"; {trouble[0].code} is the first spike at the peak, at step {trouble[0].first_step}"
     course = points(loss)
-    spike = _spike(course, over_peak, near, plan.reached + early, lost, _planned(facts))
+    spike = _spike(course, over_peak, near, until, lost, _planned(facts))
     if spike is not None:  # what the log tells costs more than the spike, and is only asked where there is one
         changes = [*_planned(facts), *_told((sources, SHARE), (languages, SHARE), (lengths, TOKENS))]
-        spike = _spike(course, over_peak, near, plan.reached + early, lost, changes)
+        spike = _spike(course, over_peak, near, until, lost, changes)
     if spike is not None:
         word, numbers["spike"] = "bad", spike.height
         text += f"; at step {spike.step}, at the peak, the loss is {spike.height:.3g} above the {spike.low:.4g} before"
@@ -281,7 +287,8 @@ def _schedule(rate: Series, over_peak: Series) -> _Schedule | None:
     at_peak = np.flatnonzero(values >= 0.999 * peak)
     positive = values[values > 0]
     end = points(over_peak, rate.labels[column]).last[1]
-    return _Schedule(float(positive[0]) / peak, peak, int(steps[at_peak[0]]), int(steps[at_peak[-1]]), end)
+    first, reached, left = int(steps[0]), int(steps[at_peak[0]]), int(steps[at_peak[-1]])
+    return _Schedule(float(positive[0]) / peak, peak, reached, left, end, warmup=reached - first)
 
 
 def _at_peak(over_peak: Series, findings: Findings, near: float) -> list[Finding]:

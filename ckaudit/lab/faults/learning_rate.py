@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         "loss_not_falling",
     ),
     consequences=(
+        "schedule_wrong",
         "activation_drift",
         "vanishing_gradient",
         "weights_grow",
@@ -68,6 +69,7 @@ class LrTooHigh(Change):
         "weights_grow",
     ),
     consequences=(
+        "schedule_wrong",
         "activation_drift",
         "exploding_gradient",
         "frequent_clipping",
@@ -97,7 +99,14 @@ class LrHigh(Change):
     truth="learning_rate_too_high",
     acceptable=("missing_warmup",),
     symptoms=("update_out_of_band", "entropy_collapse", "logit_growth", "loss_spike", "loss_not_falling"),
-    consequences=("activation_drift", "exploding_gradient", "frequent_clipping", "weights_grow", "vanishing_gradient"),
+    consequences=(
+        "schedule_wrong",
+        "activation_drift",
+        "exploding_gradient",
+        "frequent_clipping",
+        "weights_grow",
+        "vanishing_gradient",
+    ),
     dev=Amount(strength=6),
     test=Amount(strength=5),
     harmless=True,

@@ -26,7 +26,15 @@ if TYPE_CHECKING:
         "exploding_gradient",
         "loss_not_falling",
     ),
-    consequences=("activation_drift", "frequent_clipping", "weights_grow", "vanishing_gradient", "dead_parameter", "dead_units"),
+    consequences=(
+        "schedule_wrong",
+        "activation_drift",
+        "frequent_clipping",
+        "weights_grow",
+        "vanishing_gradient",
+        "dead_parameter",
+        "dead_units",
+    ),
     dev=Amount(strength=10),
     test=Amount(strength=8),
 )
@@ -56,7 +64,7 @@ class NoWarmup(Change):
         "logit_growth",
         "exploding_gradient",
     ),
-    consequences=("activation_drift", "frequent_clipping", "weights_grow", "vanishing_gradient"),
+    consequences=("schedule_wrong", "activation_drift", "frequent_clipping", "weights_grow", "vanishing_gradient"),
     dev=Amount(strength=3),
     test=Amount(strength=4),
 )
@@ -80,6 +88,7 @@ class NoWarmupMild(Change):
     acceptable=("learning_rate_too_high", "schedule_not_stepping"),
     symptoms=("schedule_off_plan", "logit_growth", "entropy_collapse", "update_out_of_band"),
     consequences=(
+        "schedule_wrong",
         "weights_grow",
         "activation_drift",
         "loss_spike",
@@ -112,7 +121,7 @@ class WarmupNeverEnds(Change):
     group="optimization",
     truth="schedule_not_stepping",
     symptoms=("schedule_off_plan",),
-    consequences=("learning_rate_jump", "update_out_of_band", "logit_growth"),
+    consequences=("schedule_wrong", "learning_rate_jump", "update_out_of_band", "logit_growth"),
     dev=Amount(onset=41),
     test=Amount(onset=51),
     detectable=60,
@@ -136,7 +145,7 @@ class SchedulerStuck(Change):
     truth="schedule_not_stepping",
     acceptable=("learning_rate_too_low",),
     symptoms=("schedule_off_plan", "update_out_of_band", "loss_not_falling"),
-    consequences=("uniform_heads", "barely_moving"),
+    consequences=("schedule_wrong", "uniform_heads", "barely_moving"),
 )
 class SchedulerStuckInWarmup(Change):
     """Every step is taken at the learning rate of the first, whatever is planned.
@@ -156,7 +165,7 @@ class SchedulerStuckInWarmup(Change):
     truth="schedule_horizon_wrong",
     acceptable=("learning_rate_is_zero",),
     symptoms=("schedule_off_plan", "learning_rate_zero", "barely_moving", "update_out_of_band", "loss_not_falling"),
-    consequences=("uniform_heads", "frozen_parameter"),
+    consequences=("schedule_wrong", "uniform_heads", "frozen_parameter"),
     dev=Amount(onset=31, strength=0.2),
     test=Amount(onset=26, strength=0.25),
     detectable=50,
@@ -180,7 +189,7 @@ class LrDecayEarly(Change):
     truth="schedule_horizon_wrong",
     acceptable=("learning_rate_too_low",),
     symptoms=("schedule_off_plan", "loss_not_falling"),
-    consequences=("update_out_of_band", "barely_moving"),
+    consequences=("schedule_wrong", "update_out_of_band", "barely_moving"),
     dev=Amount(onset=31, strength=0.4),
     test=Amount(onset=26, strength=0.3),
     detectable=100,

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.metrics.divergence import divergence_step
+from ckaudit.metrics.evaluation import eval_artifact_hash
 from ckaudit.metrics.loss import train_loss_at_evals, val_loss
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.medians import median
@@ -18,10 +19,11 @@ LARGE = 0.1
 """A rise of less than a tenth must stand out of the noise further than a larger one."""
 
 
-@rule("LOSS002", severity="sev2", needs=[val_loss], wants=[train_loss_at_evals], unit="nats/token")
+@rule("LOSS002", severity="sev2", needs=[val_loss], wants=[train_loss_at_evals, eval_artifact_hash], unit="nats/token")
 def overfitting(
     val: Series,
     train: Series | None,
+    same: Series | None,
     *,
     min_evals: int = 3,
     min_rise: float = 0.01,
@@ -44,9 +46,10 @@ def overfitting(
     From that step on the budget buys memory, not ability.
     ## False alarms
     Healthy runs end 0.1 to 0.3 % above their lowest validation loss; both bounds lie above that. A held-out loss that
-    rises in one jump and falls on from there comes from another evaluation, not from memory.
+    rises in one jump and falls on from there comes from another evaluation, not from memory; where the files of the evaluation
+    were hashed, only what follows their last change is judged.
     """
-    known = val.finite[:, 0]
+    known = val.finite[:, 0] & (val.steps >= _last_change(same))
     if known.sum() < min_evals:
         yield Skip("too_few_points", f"{int(known.sum())} evaluations; {min_evals} are needed")
         return
@@ -89,6 +92,15 @@ def _rises_along(train: Floats, val: Rise, min_share: float, *, max_ratio: float
     """Tell whether the training loss rises too, by a share of the validation loss's rise: then that is its own illness."""
     rise = sustained_rise(train, min_share=min_share)
     return rise is not None and rise.end - rise.low > max_ratio * (val.end - val.low)
+
+
+def _last_change(same: Series | None) -> int:
+    """Return the last step at which a file of the evaluation was another than before; -1 for none."""
+    if same is None:
+        return -1
+    kept = np.nan_to_num(same.values, nan=1.0)
+    rows = np.flatnonzero(np.any(np.diff(kept, axis=0) != 0, axis=1))
+    return int(same.steps[rows[-1] + 1]) if len(rows) else -1
 
 
 def _stands(steps: Steps, val: Floats, train: Floats | None, gain: float, fall: float, apart: float) -> Iterator[Hit]:

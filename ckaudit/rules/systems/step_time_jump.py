@@ -18,6 +18,9 @@ MIN_LINES = 3
 A_STEP = 0.5
 """Seconds from which on a step is that of a training that is paid for; shorter ones follow whatever else the machine does."""
 
+TIME_SLICE = 0.01
+"""Seconds for which a scheduler lets another process run (Linux: 1 to 10 ms): a step that is longer by less says nothing."""
+
 EVEN, ABOVE = 0.015, 0.03
 """Few lines tell where all steps up to one agree within the first share and all from there on take longer by the second."""
 
@@ -39,7 +42,8 @@ def step_time_jump(
     ## What it checks
     The median step of each `window` points against the median of all windows before: slower by `min_ratio` (the catalogue's drop
     of 20 % in tokens per second, M39) and by `k` of their robust deviations, for `lasting_windows` windows in a row, once that
-    has cost `min_lost_seconds` seconds; or slower by `at_once_ratio` at once (trainproof's STEP-CLIFF is of that kind). Of fewer
+    has cost `min_lost_seconds` seconds; or slower by `at_once_ratio` at once (trainproof's STEP-CLIFF is of that kind) and
+    by more than the 10 ms for which a scheduler may hold a process back. Of fewer
     windows, or where none stands out, the end is judged: steps of half a second or more that last half as long again as the
     fastest before, or `min_ratio` at that cost, by five standard errors; or half as long again as in the first third, of which
     hardly one took as long as the shorter ones of the last.
@@ -63,13 +67,15 @@ def step_time_jump(
     middle = np.median(values, axis=1)
     base, noise = _past(middle, min_ratio)
     excess = middle - base
-    slow = (excess > (min_ratio - 1) * base) & (excess > k * noise)  # where it does not stand out, no deviation is known
+    # Where a window does not stand out, no deviation is known.
+    slow = (excess > (min_ratio - 1) * base) & (excess > k * noise)
     slow &= _fewer_tokens(speed, steps, min_ratio)
     seen = False
     for start, end in _runs(slow, lasting_windows):
-        ratio = float(median(middle[start:end]) / base[start])
+        longer = median(middle[start:end]) - base[start]
+        is_at_once = longer > max((at_once_ratio - 1) * base[start], TIME_SLICE)
         cost = float(((middle[start:end] - base[start]) * (steps[start:end, -1] - steps[start:end, 0] + 1)).sum())
-        if ratio >= at_once_ratio or cost >= min_lost_seconds:
+        if is_at_once or cost >= min_lost_seconds:
             seen = True
             worst = start + int(np.argmax(middle[start:end]))
             first = int(np.argmax(values[start] > (base[start] + middle[start]) / 2))
