@@ -12,5 +12,7 @@ def test_no_file_is_longer_than_four_hundred_lines() -> None:
 
 def test_the_formatter_alone_decides_the_layout() -> None:
     switches = tuple(f"# fmt: {word}" for word in ("skip", "off", "on"))
-    suppressed = [path for path in ROOT.glob("*/**/*.py") if any(switch in path.read_text() for switch in switches)]
-    assert not [path for path in suppressed if ".venv" not in path.parts and path != Path(__file__)]
+    folders = [folder for folder in ROOT.iterdir() if folder.is_dir() and not folder.name.startswith(".")]
+    written = [path for folder in folders for path in folder.rglob("*.py") if path != Path(__file__)]
+    assert len(written) > 1000
+    assert not [path for path in written if any(switch in path.read_text() for switch in switches)]

@@ -1,7 +1,7 @@
 """Causes weighed against each other: which hypotheses account for the findings, and how well."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
@@ -9,7 +9,17 @@ from ckaudit.audit.judge import gravity, resolve
 from ckaudit.causes.cause import Advice, Cause, Findings, total
 from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.schema.report import SEVERITIES, Diagnosis, Evidence, Finding
+from ckaudit.rules.activations.dead_units import dead_units
+from ckaudit.rules.gradients.dead_parameter import dead_parameter
+from ckaudit.rules.gradients.zero_gradients import zero_gradients
+from ckaudit.rules.precision.nonfinite_values import nonfinite_values
 from ckaudit.run.run import Run
+
+ZEROS = {rule.code for rule in (dead_units, dead_parameter, zero_gradients)}
+"""Codes of findings that NaN makes at once: as no comparison with NaN holds, a ReLU of it is zero, and so is its gradient."""
+
+LOSSES = ("train_loss_raw", "val_loss")
+"""Places of values that may break while the weights stay finite."""
 
 
 @takes_any_numbers
@@ -33,14 +43,39 @@ def diagnose(
         accepted: Findings that need no explanation any more; as evidence they are as good as any other.
         min_confidence: Less likely ones are not worth a reader's time.
     """
-    ill = Findings(tuple(finding for finding in findings if finding.severity != "note"))
-    seen = Findings((*ill.all, *(finding for finding in accepted if finding.severity != "note")))
+    findings, accepted = tuple(findings), tuple(accepted)
+    end = _end_of_numbers([*findings, *accepted], run)
+    ill = Findings(tuple(_to_explain(findings, end)))
+    seen = Findings((*ill.all, *_to_explain(accepted, end)))
     weighed = (_weigh(cause, run, ill, seen) for cause in causes)
     diagnoses = [
         diagnosis for diagnosis in weighed if diagnosis and diagnosis.confidence >= min_confidence and _has_a_reason(diagnosis)
     ]
     diagnoses.sort(key=lambda diagnosis: (-diagnosis.confidence, SEVERITIES.index(diagnosis.severity), diagnosis.cause))
     return [*diagnoses[:1], *(_placed(diagnosis, diagnoses[0]) for diagnosis in diagnoses[1:])]
+
+
+def _to_explain(findings: Iterable[Finding], end: float) -> Iterator[Finding]:
+    """Yield what is more than a note and began before the numbers ended: what NaN does to other statistics has no other cause."""
+    for finding in findings:
+        start = finding.first_step if finding.first_step is not None else -1
+        is_of_nan = start > end or (start == end and finding.code in ZEROS)
+        if finding.severity != "note" and (finding.code == nonfinite_values.code or not is_of_nan):
+            yield finding
+
+
+def _end_of_numbers(findings: Iterable[Finding], run: Run, *, share: float = 0.1) -> float:
+    """Return the step from which weights or gradients are not finite until the last `share` of the run; infinity for none."""
+    late = (1 - share) * (run.last_step or 0)
+    steps = [
+        finding.first_step
+        for finding in findings
+        if finding.code == nonfinite_values.code
+        and finding.where not in LOSSES
+        and finding.first_step is not None
+        and (finding.last_step or 0) >= late
+    ]
+    return min(steps, default=math.inf)
 
 
 def _has_a_reason(diagnosis: Diagnosis) -> bool:

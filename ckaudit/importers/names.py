@@ -31,7 +31,7 @@ _TRAIN = "tr|train|training"
 _HELD_OUT = "val|valid|validation|eval|evaluation|dev"
 _PATTERNS = {
     "step": (
-        r"(?:train(?:er|ing)?_)?(?:global_)?steps?|iter(?:ation)?s?|(?:num_)?updates?|num_steps"
+        r"(?:train(?:er|ing)?_)?(?:global_)?steps?|it|itr|(?:n_)?iter(?:ation)?s?|(?:num_)?updates?|num_steps"
         r"|optimizer_step|_step|time_batch"
     ),
     "train_loss_raw": (
@@ -57,7 +57,7 @@ _PATTERNS = {
     "tokens_seen": r"(?:train_|throughput_)?(?:num_|n_|total_|consumed_|num_input_)?tokens(?:_seen)?|time_token",
     "tokens_per_update": r"tokens_per_(?:update|step|batch)|batch_size_in_tokens",
     "tokens_per_sec": r"(?:train_|throughput_)?(?:tokens|tok)(?:_per)?_(?:sec|second|s)",
-    "time": r"_timestamp|wall_time|timestamp",
+    "time": r"_timestamp|wall_(?:time|clock)|timestamp",
     "step_time": r"throughput_duration",
     "mfu": r"throughput_mfu",
 }

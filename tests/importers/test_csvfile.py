@@ -53,7 +53,9 @@ def test_one_quantity_under_its_many_names(imported, header, name):
     assert curve(imported(f"{header}\n5,0.5\n"), name) == {5: 0.5}
 
 
-@pytest.mark.parametrize("step", ["step", "global_step", "iter", "_step", "train/global_step", "trainer/global_step", "Steps"])
+@pytest.mark.parametrize(
+    "step", ["step", "global_step", "iter", "it", "n_iter", "_step", "train/global_step", "trainer/global_step", "Steps"]
+)
 def test_the_step_under_its_many_names(imported, step):
     assert curve(imported(f"{step},loss\n5,0.5\n"), "train_loss_raw") == {5: 0.5}
 

@@ -22,9 +22,7 @@ PLAIN = {
     activation_std: "activations.*.std",
     activation_mean_abs: "activations.*.mean_abs",
     activation_sparsity: "activations.*.sparsity",
-    nonfinite_weights: "weights.*.nonfinite_count",
     nonfinite_gradients: "gradients.*.nonfinite_count",
-    nonfinite_activations: "activations.*.nonfinite_count",
 }
 
 
@@ -32,6 +30,15 @@ PLAIN = {
 def test_plain_metrics_are_what_was_recorded(metric):
     run = random_run()
     assert close(cells(metric(run)), rows_of(run, PLAIN[metric]))
+
+
+@pytest.mark.parametrize(("metric", "section"), [(nonfinite_weights, "weights"), (nonfinite_activations, "activations")])
+def test_a_mean_says_whether_all_elements_are_finite_where_nobody_counted(metric, section):
+    counted, means = f"{section}.*.nonfinite_count", f"{section}.*.mean"
+    elements = {"a": [0.5, -1.5, 2.0], "b": [0.5, NAN, 2.0], "c": [0.5, np.inf, -np.inf]}
+    with np.errstate(invalid="ignore"):
+        run = run_of({counted: {1: {"d": 3.0}}, means: {1: {name: float(np.mean(values)) for name, values in elements.items()}}})
+    assert close(cells(metric(run)), {(1, "a"): 0.0, (1, "b"): NAN, (1, "c"): NAN, (1, "d"): 3.0})
 
 
 def test_rms_made_of_moments_is_the_rms_of_the_output():

@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.places import places_of
 from ckaudit.contract.schema.report import Evidence
+from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.progress import steps_seen
 from ckaudit.metrics.weights import update_norm
 from ckaudit.rules.attention.uniform_heads import uniform_heads
@@ -23,7 +26,7 @@ from ckaudit.run.series import Series
     prior=-0.5,
     explains=[skipped_updates, barely_moving],
     follows=[frequent_clipping, loss_not_falling, uniform_heads, update_out_of_band],
-    wants=[update_norm, steps_seen],
+    wants=[update_norm, gradient_norm, steps_seen],
     knob="Call the optimizer's step at every attempt: look for a condition, an accumulation count or a guard around it.",
     inspect="The branch around optimizer.step(), and the count of applied updates beside the count of steps.",
     runbook="Stop: steps are paid for and not taken. Go on from the last step that was applied; the weights are still good.",
@@ -31,6 +34,7 @@ from ckaudit.run.series import Series
 def updates_not_applied(
     findings: Findings,
     moved: Series | None,
+    gradient: Series | None,
     count: Series | None,
     *,
     decisive: float = 4.0,
@@ -48,9 +52,10 @@ def updates_not_applied(
         yield supports(strong, skipped.message, skipped)
     elif count is not None:
         yield contradicts(strong, "the optimizer counts its updates, and none is missing", count.name)
-    still = [finding for finding in findings.of(barely_moving) if finding.severity == "sev1"]
-    if still and moved is not None:
-        held, total = len(places_of(still)), len(moved.labels)
+    names = _with_gradient(gradient) if gradient is not None else set(moved.labels) if moved is not None else set()
+    still = [finding for finding in findings.of(barely_moving) if finding.severity == "sev1" or finding.value == 0]
+    if still and names:
+        held, total = len(places_of(still) & names), len(names)
         if held == total:
             yield supports(strong, f"all {total} tensors stand still at once, though they have gradients", still[0])
         else:
@@ -65,3 +70,9 @@ def updates_not_applied(
         yield supports(medium, "nothing overflows and all values are finite: there was no reason to skip", skipped)
     if zero := findings.first(learning_rate_zero):
         yield contradicts(decisive, "the learning rate is zero: steps are taken, of no length", zero)
+
+
+def _with_gradient(gradient: Series) -> set[str]:
+    """Return the tensors that have a gradient which is not zero at some checkpoint."""
+    columns = np.flatnonzero((gradient.finite & (gradient.values > 0)).any(axis=0))
+    return {gradient.labels[column] for column in columns}

@@ -7,7 +7,6 @@ import numpy as np
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.shared.of_batches import target_tokens
 from ckaudit.causes.shared.of_loss import has_finite_loss_before
-from ckaudit.causes.shared.of_precision import is_scaled
 from ckaudit.causes.shared.of_tokens import shifted
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.material.counts import plural
@@ -36,6 +35,7 @@ from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.rules.weights.weight_scale_off import weight_scale_off
 from ckaudit.rules.weights.weights_grow import weights_grow
 from ckaudit.rules.weights.weights_shrink import weights_shrink
+from ckaudit.run.precision import is_scaled
 from ckaudit.run.series import Series
 
 SIGNS = (loss_spike, exploding_gradient, update_out_of_band, entropy_collapse)

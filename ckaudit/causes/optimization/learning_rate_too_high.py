@@ -74,6 +74,7 @@ FOLLOWS = (
 )
 """What follows where updates become too large, whatever made them so."""
 TROUBLE = (loss_spike, exploding_gradient, entropy_collapse, weights_grow, logit_growth)
+GROWS = tuple(rule for rule in EXPLAINS if rule is not nonfinite_values)
 OTHER_CAUSES = (learning_rate_jump, seam_jump, schedule_off_plan, weight_scale_off, nonfinite_values)
 """Illnesses that make the loss jump at a rate that is right."""
 
@@ -110,8 +111,8 @@ def learning_rate_too_high(
         yield supports(strong, band[0].message, band[0])
     if update is not None:
         yield from _updates(update, large_update, medium)
-    if grown := [finding for finding in findings.of(weights_grow) if finding.where == "median matrix"]:
-        yield supports(strong, f"the matrices run away together: {grown[0].message}", grown[0])
+    if grown := [finding for finding in findings.of(weights_grow) if finding.where in ("median matrix", "median tensor")]:
+        yield supports(strong, f"the weights run away together: {grown[0].message}", grown[0])
     yield from _spikes(findings, flags, strong)
     yield from _rate(findings, rate, std, adapts, usual_rate, strong, medium)
     yield from _dose(rate, update, large_update / 3, usual_rate if adapts is None or not _plain(adapts) else np.inf)
@@ -122,8 +123,10 @@ def learning_rate_too_high(
     }
     if len(several) > 1:
         yield supports(medium, "loss, gradient and attention go wrong together, not one of them", min(several))
-    if (broken := findings.first(nonfinite_values)) and not findings.before(broken.first_step or 0).of(*EXPLAINS):
-        yield contradicts(strong, "nothing grew before the first non-finite value", broken)
+    # A loss that overflows breaks long before the weights do.
+    broken = findings.of(nonfinite_values)[-1:]
+    if broken and not findings.before(broken[0].first_step or 0).of(*GROWS):
+        yield contradicts(strong, "nothing grew before the last number broke", broken[0])
     if off := [finding for finding in findings.of(schedule_off_plan) if _above(finding.value, finding.limit)]:
         yield contradicts(strong, f"the planned rate is not to blame: {off[0].message}", off[0])
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_precision import is_single
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.activations import activation_sparsity
@@ -26,6 +25,7 @@ from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.rules.updates.updates_held_back import updates_held_back
 from ckaudit.run.column_builder import DTYPES
+from ckaudit.run.precision import is_single
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import table_of
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_precision import is_scaled, is_single
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import loss_scale
@@ -15,6 +14,7 @@ from ckaudit.rules.precision.overflow import overflow
 from ckaudit.rules.precision.skipped_updates import skipped_updates
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.run.precision import is_scaled, is_single
 from ckaudit.run.series import Series
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.of_batches import target_tokens
 from ckaudit.causes.shared.of_loss import has_finite_loss_before
-from ckaudit.causes.shared.of_precision import is_scaled
-from ckaudit.causes.shared.places import places_of
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.loss import train_loss_raw
@@ -26,6 +26,8 @@ from ckaudit.rules.precision.skipped_updates import skipped_updates
 from ckaudit.rules.resume.weights_jump import weights_jump
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.rules.weights.weights_grow import weights_grow
+from ckaudit.run.precision import is_scaled
 from ckaudit.run.series import Series
 
 ILL = (loss_spike, exploding_gradient, update_out_of_band, entropy_collapse, logit_growth, weights_jump)
@@ -71,12 +73,14 @@ def nonfinite_operation(
         yield contradicts(strong, f"the run was ill before: {near[0].message}", near[0])
     elif start > lead and has_finite_loss_before(loss, start):
         yield supports(strong, f"nothing was wrong in the steps before step {start}", first)
+    if grown := findings.first(weights_grow):
+        yield contradicts(strong, f"the weights run away, and numbers overflow: {grown.message}", grown)
     if loss is not None:
         yield from _course(loss, start, strong, medium)
-    hit = places_of([finding for finding in findings.of(nonfinite_values) if norm is not None and finding.where in norm.labels])
-    if norm is not None and len(hit) >= min_tensor_share * len(norm.labels):
+    broken = _first_broken(norm) if norm is not None else 0
+    if norm is not None and broken >= max(1, min_tensor_share * len(norm.labels)):
         yield supports(
-            medium, f"the gradients of {len(hit)} of {len(norm.labels)} tensors break together: it comes from the loss", first
+            medium, f"the gradients of {broken} of {len(norm.labels)} tensors break together: it comes from the loss", first
         )
     if odd := next((finding for finding in findings.of(token_drift) if finding.first_step == start), None):
         yield contradicts(strong, f"the batch of that step is odd: {odd.message}", odd)
@@ -84,6 +88,12 @@ def nonfinite_operation(
         yield from _batch(tokens, start, strong, medium)
     if scale is not None and is_scaled(scale):
         yield contradicts(medium, "a loss scaler is at work: half precision may have overflowed", scale.name)
+
+
+def _first_broken(norm: Series) -> int:
+    """Return how many gradients are not finite at the first checkpoint where any is."""
+    counts = norm.nonfinite.sum(axis=1)
+    return int(counts[np.argmax(counts > 0)]) if len(counts) else 0
 
 
 def _course(loss: Series, start: int, strong: float, medium: float) -> Iterator[Evidence]:

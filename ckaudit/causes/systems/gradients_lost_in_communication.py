@@ -41,8 +41,8 @@ def gradients_lost_in_communication(
     """Parts of the gradient arrive as zeros: whole tensors, now this one, now that one, for a single step.
 
     A gradient is lost where all of it is zero and less than `clear` of it at the checkpoints beside; fewer than
-    `min_checkpoints` such may be chance. What is too small for half precision shows in parts of many tensors. Weights follow the
-    scale that all causes share.
+    `min_checkpoints` such may be chance. The same tensors each time are those before a layer that lets nothing through. What is
+    too small for half precision shows in parts of many tensors. Weights follow the scale that all causes share.
     """
     if zeros is None or findings.first(zero_gradients) is None:
         return
@@ -50,12 +50,14 @@ def gradients_lost_in_communication(
     if lost.sum() < min_checkpoints:
         yield contradicts(decisive, "no gradient is zero for a single checkpoint only", zeros.name)
         return
-    tensors, times = int(lost.any(axis=0).sum()), int(lost.any(axis=1).sum())
-    yield supports(
-        strong, f"{int(lost.sum())} gradients are all zeros for a single checkpoint, and as ever before and after", zeros.name
-    )
-    if tensors > 1 and times > 1:
-        yield supports(medium, f"they are of {tensors} tensors at {times} checkpoints, in no order", zeros.name)
+    supporting = f"{int(lost.sum())} gradients are all zeros for a single checkpoint, and as ever before and after"
+    yield supports(strong, supporting, zeros.name)
+    groups, tensors = lost[lost.any(axis=1)], int(lost.any(axis=0).sum())
+    if tensors > 1 and len(groups) > 1:
+        if (groups == groups[0]).all():
+            yield contradicts(strong, f"they are of the same {tensors} tensors at all {len(groups)} checkpoints", zeros.name)
+        else:
+            yield supports(medium, f"they are of {tensors} tensors at {len(groups)} checkpoints, in no order", zeros.name)
     inner = zeros.values[zeros.finite & (zeros.values < 1)]
     if np.mean(inner > 0) < clear:
         yield supports(medium, "gradients that are not lost are whole", zeros.name)
@@ -65,7 +67,7 @@ def gradients_lost_in_communication(
     if ranks is not UNSET and ranks > 1:
         yield supports(weak, f"{ranks} ranks exchange gradients", "run.json")
     elif ranks is not UNSET:
-        yield contradicts(weak, "run.json speaks of one rank, which has nothing to exchange", "run.json")
+        yield contradicts(strong, "run.json speaks of one rank, which has nothing to exchange", "run.json")
 
 
 def _lost(values: Floats, clear: float) -> Floats:

@@ -112,6 +112,7 @@ def _of_counts(
             yield from _bad(
                 series, (np.nan_to_num(series.values) > 0) & ~skipped, "{value:.0f} " + what + " {where} are not finite"
             )
+            yield from _bad(series, series.nonfinite & ~skipped, what + " {where} are not finite")
 
 
 def _skipped(series: Series, overflow: Series | None) -> Mask:

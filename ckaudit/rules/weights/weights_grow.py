@@ -13,15 +13,16 @@ from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
 
 
-@rule("WGT002", severity="sev2", needs=[weight_std, FACTS], unit="1")
+@rule("WGT002", severity="sev2", needs=[weight_std], wants=[FACTS], unit="1")
 def weights_grow(
     std: Series,
-    facts: Manifest,
+    facts: Manifest | None,
     *,
     max_gain: float = 1.5,
     max_growth: float = 5.0,
     max_single_gain: float = 10.0,
     max_single_growth: float = 10.0,
+    max_std: float = 10.0,
     min_points: int = 3,
 ) -> Iterator[Hit | Skip]:
     r"""Weights grow without bound.
@@ -31,7 +32,8 @@ def weights_grow(
     matrix's gain is over `max_gain` and over `max_growth` times what it began with, all of them run away (lab: healthy runs end
     at up to 1.1, or grow by less than a half; learning rates ten times too high come to 1.7 to 3.2). A single matrix over
     `max_single_gain` that grew `max_single_growth` times, its largest step left out, runs away alone. Both at `min_points`
-    checkpoints.
+    checkpoints. Where no shapes are known, the median tensor's standard deviation speaks: above `max_std`, ten times that of the
+    widest usual initialization, and `max_single_growth` times what it began with.
     ## Why it matters
     Outputs and attention logits grow with the weights, until softmax saturates and updates no longer matter (D4.5, DR-2).
     ## False alarms
@@ -40,7 +42,8 @@ def weights_grow(
     yield from too_few(std, min_points)
     gains = _gains(std, facts)
     if not gains.labels:
-        yield Skip("not_recorded", "needs the shapes of the matrices")
+        hits: list[Hit | Skip] = list(_of_unknown_shapes(std, max_std, max_single_growth, min_points))
+        yield from hits or [Skip("not_recorded", "needs the shapes of the matrices")]
         return
     first = _first(gains.values)
     with np.errstate(all="ignore"):
@@ -67,7 +70,22 @@ def weights_grow(
         )
 
 
-def _gains(std: Series, facts: Manifest) -> Series:
+def _of_unknown_shapes(std: Series, max_std: float, max_growth: float, min_points: int) -> Iterator[Hit]:
+    """Yield where the median tensor's elements have grown out of any usual size."""
+    middle = single("median tensor", "1", std.steps, row_medians(np.where(std.finite, std.values, np.nan)))
+    with np.errstate(all="ignore"):
+        grown = middle.values / _first(middle.values)
+    for span in spans(middle, (middle.values > max_std) & (grown > max_growth), min_points=min_points):
+        yield Hit.over(
+            span,
+            "sev2",
+            "the standard deviation of the median tensor has come to {value:.3g}; no usual initialization is above 1",
+            badness=middle.values,
+            limit=max_std,
+        )
+
+
+def _gains(std: Series, facts: Manifest | None) -> Series:
     tensors = table_of(facts)
     wide = {name: np.prod(fact.shape[1:]) for name, fact in tensors.facts.items() if fact.shape and len(fact.shape) >= 2}
     kept = std.only(lambda name: name in wide and tensors.kind(name) != "embedding").recorded_rows()

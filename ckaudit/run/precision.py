@@ -1,4 +1,4 @@
-"""What causes ask of precision: whether a loss scaler is at work, and whether everything recorded is of single precision."""
+"""Precision of a run: whether a loss scaler is at work, and whether everything recorded is of single precision."""
 
 import numpy as np
 
