@@ -46,17 +46,24 @@ def gradient_path_cut(
         yield supports(strong, f"no gradient was ever made for {named(never)}, which ask for one", "gradient_norm")
     before = never | dead
     behind = {label for label in (norm.labels if norm is not None else ()) if label not in before}
-    block = _first_alive(before, behind, tensors)
-    if block is not None:
-        yield supports(strong, f"all that has no gradient comes before block {block}, and all behind it has one", "gradient_norm")
+    alive = _first_alive(before, behind, tensors)
+    if alive is not None:
+        yield supports(strong, f"all that has no gradient comes before {alive}, and all behind it has one", "gradient_norm")
     else:
         yield contradicts(strong, "tensors without a gradient are not those before one block", "gradient_norm")
 
 
-def _first_alive(before: set[str], behind: set[str], tensors: TensorTable) -> int | None:
-    """Return the first block with a gradient, None where some block before it has one or none is dead."""
+def _first_alive(before: set[str], behind: set[str], tensors: TensorTable) -> str | None:
+    """Return the first place with a gradient, None where some tensor before it has one or none is dead.
+
+    run.json lists tensors in the order of the model; without it their depth counts.
+    """
+    order = {name: place for place, name in enumerate(tensors.facts)}
+    if before and behind and before | behind <= order.keys():
+        first = min(behind, key=order.__getitem__)
+        return first if max(map(order.__getitem__, before)) < order[first] else None
     dead = {depth for name in before if (depth := tensors.depth(name)) is not None}
     alive = {depth for name in behind if (depth := tensors.depth(name)) is not None}
     if not dead or not alive or max(dead) >= min(alive):
         return None
-    return min(alive)
+    return f"block {min(alive)}"

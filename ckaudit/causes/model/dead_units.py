@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.of_activations import silent as silent_function
-from ckaudit.causes.shared.rate_course import known_rate
-from ckaudit.causes.shared.update_size import first_spread
+from ckaudit.causes.shared.update_size import replaced_by_rate
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.activations import activation_sparsity
 from ckaudit.metrics.optimizer import learning_rate
@@ -15,6 +14,7 @@ from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.activations.dead_units import dead_units as units_found
 from ckaudit.rules.activations.dropout_rate_high import dropout_rate_high
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
+from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
 from ckaudit.rules.gradients.starved_branch import starved_branch
 from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.gradients.zero_gradients import zero_gradients
@@ -23,10 +23,15 @@ from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.frozen_parameter import frozen_parameter
 from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
+from ckaudit.rules.weights.initialization_lost import initialization_lost
 from ckaudit.rules.weights.weight_scale_off import weight_scale_off
+from ckaudit.rules.weights.weights_grow import weights_grow
 from ckaudit.rules.weights.weights_shrink import weights_shrink
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import TensorTable
+
+THROWS = (exploding_gradient, initialization_lost, loss_spike, weights_grow)
+"""What leaves units far outside the range in which they fire."""
 
 
 @cause(
@@ -79,26 +84,16 @@ def dead_units(
         yield contradicts(decisive, "no activation function is silent", gone)
     if shrunk := findings.first(weights_shrink):
         yield contradicts(decisive + 1, f"all weights shrink, and units with them: {shrunk.message}", shrunk)
-    if silent is not None and (times := _replaced(rate, std, adapts, silent.first_step)) > 1:
-        yield contradicts(
-            strong,
-            f"by then the learning rate was {times:.2g} times the spread of the first weights: it threw the units there",
-            learning_rate.name,
-        )
+    if silent is not None:
+        yield from replaced_by_rate(rate, std, adapts, silent.first_step, strong)
+    if silent is not None and (earlier := findings.before(silent.first_step or 0).of(*THROWS)):
+        yield contradicts(strong + 1, f"something threw the units there: {earlier[0].message}", earlier[0])
     if drops := findings.first(dropout_rate_high):
         yield contradicts(decisive, f"units are silent because they are dropped: {drops.message}", drops)
     if (worn := findings.first(vanishing_gradient)) and silent is not None and (worn.first_step or 0) <= (silent.first_step or 0):
         yield contradicts(strong / 2, f"the gradient is worn down from block to block already: {worn.message}", worn)
     if scale := findings.first(weight_scale_off):
         yield contradicts(strong, f"it was so from the start for another reason: {scale.message}", scale)
-
-
-def _replaced(rate: Series | None, std: Series | None, adapts: Series | None, step: int | None) -> float:
-    """Return the largest learning rate up to a step over the first spread of the weights, under Adam; 0 where it is not known."""
-    steps, values = known_rate(rate)
-    spread, early = first_spread(std), values[steps <= (step if step is not None else 0)]
-    is_plain = adapts is None or bool((adapts.values[adapts.finite] == 0).any())
-    return 0.0 if is_plain or not spread or not early.size else float(early.max()) / spread
 
 
 def _around(gone: Finding, sparsity: Series | None, min_zero_share: float) -> tuple[str, float] | None:

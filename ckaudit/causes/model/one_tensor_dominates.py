@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.gradient_majority import largest_share
+from ckaudit.causes.shared.gradient_majority import largest_share, left_without
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_share
+from ckaudit.metrics.optimizer import clip_coefficient
 from ckaudit.rules.attention.mask_leak import mask_leak
 from ckaudit.rules.data.token_drift import token_drift
 from ckaudit.rules.gradients.dominant_tensor import dominant_tensor
@@ -21,6 +22,7 @@ from ckaudit.rules.resume.weights_jump import weights_jump
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.rules.weights.weights_shrink import weights_shrink
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import TensorTable
 
@@ -43,17 +45,25 @@ OTHER_TROUBLE = (
     prior=-1.5,
     explains=[dominant_tensor, frequent_clipping, exploding_gradient],
     follows=[starved_branch, barely_moving, loss_spike, update_out_of_band],
-    wants=[gradient_share],
+    wants=[gradient_share, clip_coefficient],
     knob="Lower the learning rate or scale of that tensor alone, or regularise it; then look at what feeds it.",
     inspect="Gradient norm per tensor and the tail of that tensor's gradient histogram.",
     runbook="Save a checkpoint at a clipped step; compare the tensor's gradient with and without the batch's longest sample.",
 )
 def one_tensor_dominates(
-    findings: Findings, share: Series | None, *, warmup: int = 100, strong: float = 3.0, medium: float = 1.0
+    findings: Findings,
+    share: Series | None,
+    left: Series | None,
+    *,
+    warmup: int = 100,
+    out_of_place: float = 0.01,
+    strong: float = 3.0,
+    medium: float = 1.0,
 ) -> Iterator[Evidence]:
     """One tensor makes up most of the gradient norm, so clipping starves the others.
 
     The embedding carries 95 to 99 % of it in the first steps of every healthy run: the first `warmup` steps do not count.
+    Where clipping would leave less than `out_of_place` of the gradient without the tensor as well, the limit is wrong, not it.
     From the first finding on, a tensor dominates with more than half of the squared norm: more than all others together.
     Weights are starting values, to be fitted on runs of known truth.
     """
@@ -68,7 +78,19 @@ def one_tensor_dominates(
         yield supports(weight, f"{where} makes up {value:.0%} of the squared gradient norm", share.name)
     else:
         yield contradicts(strong, f"no tensor makes up more than {value:.0%} of the squared gradient norm", share.name)
+    without = left_without(left, largest)
+    if without is not None and without < out_of_place:
+        yield contradicts(strong, f"without {where}, too, clipping would leave {without:.2g} of it", clip_coefficient.name)
+    if first is not None and first.code == exploding_gradient.code and _had_as_much(share, where, value, first.first_step):
+        yield contradicts(strong, f"{where} made up as much of it before the gradient exploded", share.name)
     if named := findings.first(dominant_tensor):
         yield supports(medium, named.message, named)
     if first is not None and (earlier := findings.before(first.first_step or 0).of(*OTHER_TROUBLE)):
         yield contradicts(strong, f"the run was ill before: {earlier[0].message}", earlier[0])
+
+
+def _had_as_much(share: Series, where: str, value: float, step: int | None, *, of_it: float = 0.8) -> bool:
+    """Tell whether a tensor had `of_it` of its share, at the median checkpoint, before a step."""
+    column = share.labels.index(where)
+    before = share.values[share.finite_in(column) & (share.steps < (step or 0)), column]
+    return bool(before.size) and median(before) >= of_it * value

@@ -8,11 +8,14 @@ from msgspec import Struct
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.shared.of_activations import bounded
 from ckaudit.causes.shared.places import places_of
+from ckaudit.causes.shared.update_size import replaced_by_rate
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.activations import activation_max_abs, activation_mean_abs
 from ckaudit.metrics.gradients import block_gradient_norm
-from ckaudit.metrics.weights import weight_max_abs
+from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.weights import weight_max_abs, weight_std
+from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.activations.dead_units import dead_units
 from ckaudit.rules.activations.saturated_units import saturated_units
@@ -72,7 +75,16 @@ class Pinch(Struct, frozen=True):
     prior=-0.5,
     explains=[vanishing_gradient],
     follows=[starved_branch, activation_drift, barely_moving, dead_parameter, layer_not_contributing, zero_gradients],
-    wants=[block_gradient_norm, weight_max_abs, activation_max_abs, activation_mean_abs, FACTS],
+    wants=[
+        block_gradient_norm,
+        weight_max_abs,
+        activation_max_abs,
+        activation_mean_abs,
+        learning_rate,
+        weight_std,
+        optimizer_adapts,
+        FACTS,
+    ],
     knob="Check the residual path at the block named: does it add to its input; then initial scale and norm parameters.",
     inspect="Activation statistics of what enters and leaves that block, beside the gradient norm per layer.",
     runbook="Save one checkpoint with activations; on a fixed batch, print the gradient on either side of that block.",
@@ -83,6 +95,9 @@ def path_pinched(
     weights: Series | None,
     largest: Series | None,
     usual: Series | None,
+    rate: Series | None,
+    std: Series | None,
+    adapts: Series | None,
     facts: Manifest | None,
     *,
     local: float = 0.6,
@@ -121,6 +136,7 @@ def path_pinched(
         yield contradicts(medium, f"the weights shrink: {shrunk[0].message}", shrunk[0])
     if (dead := findings.first(dead_parameter)) is not None and dead.value == 0:
         yield contradicts(strong, f"{dead.where} gets no gradient at all: it is cut off, not pinched", dead)
+    yield from replaced_by_rate(rate, std, adapts, first.first_step, strong)
     if largest is not None and usual is not None and (flat := bounded(largest, usual)):
         yield contradicts(medium, f"{flat[0]} works between bounds, where functions are flat", largest.name)
 

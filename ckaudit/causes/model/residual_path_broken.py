@@ -6,9 +6,13 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.of_activations import bounded
+from ckaudit.causes.shared.update_size import replaced_by_rate
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.activations import activation_max_abs, activation_mean_abs
 from ckaudit.metrics.gradients import block_gradient_norm
+from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.weights import weight_std
+from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.attention.uniform_heads import uniform_heads
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
@@ -43,7 +47,7 @@ HOPELESS = 1e4
         update_out_of_band,
         zero_gradients,
     ],
-    wants=[block_gradient_norm, activation_max_abs, activation_mean_abs],
+    wants=[block_gradient_norm, activation_max_abs, activation_mean_abs, learning_rate, weight_std, optimizer_adapts],
     knob="Check the residual path: that each block adds to its input; then the initial scale and the norm's parameters.",
     inspect="Gradient norm per block at one step, and the size of the activations that enter each block.",
     runbook="Save one checkpoint with activations; on a fixed batch, print the gradient at the input of each block.",
@@ -53,6 +57,9 @@ def residual_path_broken(
     norm: Series | None,
     largest: Series | None,
     usual: Series | None,
+    rate: Series | None,
+    std: Series | None,
+    adapts: Series | None,
     *,
     steady: float = 0.5,
     even: float = 10.0,
@@ -94,6 +101,7 @@ def residual_path_broken(
         yield contradicts(medium, f"{dead.where} gets no gradient at all: something is cut off, not worn down", dead)
     if other := findings.before((first.first_step or 0) + 1).of(weights_alike, weights_shrink, weight_scale_off):
         yield contradicts(strong, f"the weights themselves are ill: {other[0].message}", other[0])
+    yield from replaced_by_rate(rate, std, adapts, first.first_step, strong)
     if largest is not None and usual is not None and (flat := bounded(largest, usual)):
         yield contradicts(medium, f"{flat[0]} works between bounds, where functions are flat", largest.name)
 

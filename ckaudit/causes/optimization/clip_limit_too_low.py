@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
-from ckaudit.causes.shared.gradient_majority import largest_share
+from ckaudit.causes.shared.gradient_majority import largest_share, left_without
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import grad_global_norm, gradient_share
 from ckaudit.metrics.optimizer import clip_coefficient
@@ -41,6 +41,7 @@ def clip_limit_too_low(
     left: Series | None,
     *,
     steady: float = 10.0,
+    out_of_place: float = 0.01,
     warmup: int = 100,
     strong: float = 2.0,
     medium: float = 1.0,
@@ -48,7 +49,7 @@ def clip_limit_too_low(
     """The clipping limit lies far below the gradient's usual size, which is steady.
 
     The norm is steady where its 95th percentile is below `steady` times its 5th, the first `warmup` steps left out. A tensor
-    with more than half of the squared norm is another cause.
+    with more than half of the squared norm is another cause, unless clipping would leave less than `out_of_place` without it.
     Weights are starting values, to be fitted on runs of known truth.
     """
     first = findings.first(frequent_clipping)
@@ -75,7 +76,12 @@ def clip_limit_too_low(
     if off := findings.first(initial_loss_off):
         yield contradicts(strong, f"the loss itself is off from the start: {off.message}", off)
     if share is not None and (largest := largest_share(share, after=warmup)) is not None:
-        if largest.is_majority:
+        without = left_without(left, largest)
+        if largest.is_majority and without is not None and without < out_of_place:
+            yield supports(
+                medium, f"without {largest.tensor}, too, clipping would leave {without:.2g} of it", clip_coefficient.name
+            )
+        elif largest.is_majority:
             yield contradicts(2 * strong, f"{largest.tensor} makes up {largest.share:.0%} of the squared norm", share.name)
         else:
             yield supports(medium, f"the median share of no tensor in the squared norm is above {largest.share:.0%}", share.name)

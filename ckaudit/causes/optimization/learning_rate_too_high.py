@@ -115,7 +115,7 @@ def learning_rate_too_high(
         yield supports(strong, f"the weights run away together: {grown[0].message}", grown[0])
     yield from _spikes(findings, flags, strong)
     yield from _rate(findings, rate, std, adapts, usual_rate, strong, medium)
-    yield from _dose(rate, update, large_update / 3, usual_rate if adapts is None or not _plain(adapts) else np.inf)
+    yield from _dose(rate, update, large_update / 3, usual_rate if adapts is None or not is_plain(adapts) else np.inf)
     several = {
         finding.code
         for finding in findings.of(loss_spike, exploding_gradient, entropy_collapse)
@@ -160,7 +160,7 @@ def _above(value: float | str | None, limit: float | str | None) -> bool:
     return value is not None and limit is not None and float(value) > float(limit)
 
 
-def _plain(adapts: Series) -> bool:
+def is_plain(adapts: Series) -> bool:
     """Tell whether the optimizer multiplies the gradient by the rate, and does not adapt to its size."""
     return bool((adapts.values[adapts.finite] == 0).any())
 
@@ -207,7 +207,7 @@ def _rate(
             medium, f"the learning rate peaks at {peak:.3g}; few recipes go beyond {usual_rate:.0e}", learning_rate.name
         )
     spread = first_spread(std)
-    plain = adapts is not None and _plain(adapts)
+    plain = adapts is not None and is_plain(adapts)
     if spread and peak > spread and not plain and not findings.of(weight_scale_off, weights_alike):
         yield supports(
             strong,
@@ -216,7 +216,7 @@ def _rate(
             learning_rate.name,
         )
     first = findings.first(*TROUBLE)
-    if steps[0] <= 5 and values[0] > 0.5 * peak and not _is_late(first):
+    if steps[0] <= 5 and values[0] > 0.5 * peak and not plain and not _is_late(first):
         yield contradicts(
             strong, f"the rate begins at {values[0] / peak:.0%} of its peak: there was no warm-up", learning_rate.name
         )

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.optimization.learning_rate_too_high import EXPLAINS, FOLLOWS
+from ckaudit.causes.optimization.learning_rate_too_high import EXPLAINS, FOLLOWS, is_plain
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.rules.rule import FACTS
 from ckaudit.run.series import Series
 
@@ -18,7 +19,7 @@ from ckaudit.run.series import Series
     prior=-1.5,
     explains=EXPLAINS,
     follows=FOLLOWS,
-    wants=[learning_rate, FACTS, grad_global_norm],
+    wants=[learning_rate, FACTS, grad_global_norm, optimizer_adapts],
     knob="Warm the learning rate up from zero over 1 to 5 % of the steps, or lower its peak.",
     inspect="The learning rate over the first hundred steps, beside the loss and the gradient norm.",
     runbook="Nothing to save: restart with a warm-up and compare the first five hundred steps on the same batches.",
@@ -28,32 +29,41 @@ def missing_warmup(
     rate: Series | None,
     facts: Manifest | None,
     norm: Series | None,
+    adapts: Series | None,
     *,
     early: int = 100,
+    early_share: float = 0.25,
     shock: float = 20.0,
     strong: float = 2.5,
     medium: float = 1.0,
 ) -> Iterator[Evidence]:
     """The learning rate starts at its peak, before the optimizer knows the gradient's size.
 
-    Trouble within the first `early` steps speaks for it, beyond five times as many against it: Adam's second moment has a
-    memory of 20 to 1,000 steps. A gradient that is `shock` times its later median there shows the first updates were too large.
+    A constant rate is what most small models are trained with: it speaks for this only where the trouble begins within the first
+    `early` steps, and the first `early_share` of the run; Adam's second moment has a memory of 20 to 1,000 steps, and plain
+    descent has none to fill. A gradient that is `shock` times its later median there shows the first updates were too large.
     Weights are starting values, to be fitted on runs of known truth.
     """
+    first = findings.first(*EXPLAINS)
+    onset = first.first_step if first is not None else None
+    if rate is not None and len(rate.steps):
+        early = min(early, int(early_share * rate.steps[-1]))
+    is_early = onset is not None and onset <= early
     if rate is not None and (start := _start_over_peak(rate)) is not None:
         if start > 0.5:
-            yield supports(strong, f"the first recorded learning rate is {start:.0%} of the peak", rate.name)
+            weight = strong if is_early else medium / 2
+            yield supports(weight, f"the first recorded learning rate is {start:.0%} of the peak", rate.name)
             yield from _shock(norm, early, shock, medium / 2)
+            if adapts is not None and is_plain(adapts):
+                yield contradicts(medium * 2, "plain descent has no moments that the first steps must fill", adapts.name)
         else:
             yield contradicts(strong, f"the learning rate starts at {start:.0%} of its peak and warms up", rate.name)
     if facts is not None and facts.warmup_steps == 0:
         yield supports(medium, "run.json plans no warm-up", "run.json")
-    first = findings.first(*EXPLAINS)
-    if first is not None and first.first_step is not None:
-        if first.first_step <= early:
-            yield supports(medium, f"the trouble begins at step {first.first_step}, within the first {early}", first)
-        elif first.first_step > 5 * early:
-            yield contradicts(strong, f"the trouble begins only at step {first.first_step}", first)
+    if is_early:
+        yield supports(medium, f"the trouble begins at step {onset}, within the first {early}", first)
+    elif onset is not None:
+        yield contradicts(strong if onset > 5 * early else medium, f"the trouble begins only at step {onset}", first)
 
 
 def _shock(norm: Series | None, early: int, shock: float, weight: float) -> Iterator[Evidence]:

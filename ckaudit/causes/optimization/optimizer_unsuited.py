@@ -6,6 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.of_curves import still
+from ckaudit.causes.shared.places import named, places_of
 from ckaudit.causes.shared.update_size import gain_of_gradient
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
@@ -32,7 +33,7 @@ from ckaudit.run.series import Series
     runbook="Nothing to save: restart with the other optimizer and compare the first hundred steps on the same batches.",
 )
 def optimizer_unsuited(
-    _: Findings,
+    findings: Findings,
     update: Series | None,
     gradient: Series | None,
     rate: Series | None,
@@ -56,6 +57,11 @@ def optimizer_unsuited(
     if adapts is not None and (adapts.values[adapts.finite] == 1).any():
         yield contradicts(3 * strong, "the optimizer divides each gradient by its own size", adapts.name)
         return
+    missing = {place for place in places_of(findings.of(barely_moving)) if gradient is not None and place not in gradient.labels}
+    if missing:
+        yield contradicts(
+            2 * strong, f"no gradient is made for {named(missing)}: no optimizer would move that", gradient_norm.name
+        )
     if adapts is not None and adapts.finite.any():
         yield supports(strong, "the optimizer is plain descent, which goes by the gradient as it is", adapts.name)
     if (found := gain_of_gradient(update, gradient, rate, clip)) is not None:

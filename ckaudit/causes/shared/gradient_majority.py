@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 MAJORITY = 0.5
@@ -38,3 +39,15 @@ def largest_share(share: Series | None, *, after: int) -> LargestShare | None:
         return None
     usual = np.nanmedian(known[:, seen], axis=0)  # (P,)
     return LargestShare(share.labels[int(seen[np.argmax(usual)])], float(usual.max()))
+
+
+def left_without(left: Series | None, largest: LargestShare) -> float | None:
+    """Return the share of the gradient that clipping would leave at the median step, were the largest tensor not there.
+
+    None where nothing says how much is left. Clipping to a norm leaves c of all; without a tensor that has the share s of the
+    squared norm, it leaves c / sqrt(1 - s) of the rest.
+    """
+    known = left.values[left.finite] if left is not None else np.empty(0)
+    if not known.size:
+        return None
+    return median(known) / max(1.0 - largest.share, 1e-300) ** 0.5

@@ -1,8 +1,14 @@
 """How large updates are, measured by what the optimizer was given: learning rate, gradient and weights."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
+from ckaudit.causes.cause import contradicts
+from ckaudit.causes.shared.rate_course import known_rate
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Evidence
+from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.pairs import together
 from ckaudit.run.series import Floats, Series, at
 from ckaudit.run.tensors import table_of
@@ -64,6 +70,22 @@ def reach(rate: Series | None, std: Series | None) -> float | None:
     rows = rate.finite[:, 0]
     steps, values = rate.steps[rows], rate.values[rows, 0]
     return float(np.trapezoid(values, steps)) / spread if len(steps) > 1 else None
+
+
+def replaced_by_rate(
+    rate: Series | None, std: Series | None, adapts: Series | None, step: int | None, weight: float
+) -> Iterator[Evidence]:
+    """Judge whether Adam had replaced the weights before something showed at a step: then it is no part of the structure.
+
+    An element under Adam moves by about the rate in a step; one above the spread of the first weights replaces them at once.
+    """
+    steps, values = known_rate(rate)
+    spread, early = first_spread(std), values[steps <= (step if step is not None else 0)]
+    is_plain = adapts is None or bool((adapts.values[adapts.finite] == 0).any())
+    times = 0.0 if is_plain or not spread or not early.size else float(early.max()) / spread
+    if times > 1:
+        by_then = f"by then the learning rate was {times:.2g} times the spread of the first weights"
+        yield contradicts(weight, f"{by_then}: it threw them there", learning_rate.name)
 
 
 def first_spread(std: Series | None) -> float | None:

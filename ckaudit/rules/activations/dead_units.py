@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.metrics.activations import activation_sparsity, dead_unit_fraction
 from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule, too_few
-from ckaudit.run.series import Series
+from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import spans
 
 
@@ -26,10 +26,10 @@ def dead_units(
 
     ## What it checks
     The share of each module's units that stay below 1e-3 over a whole batch (F8): over `max_dead_share` at `min_points`
-    checkpoints in a row is sev2 where fewer did at as many checkpoints before; of units that are silent from the start,
-    `max_dead_share_from_start` is. Over `note_dead_share` is noted. Of modules whose units were not counted, the share of outputs
-    that are not zero: at most `max_firing`, and at most `max_left_share` of what it was, up to the last checkpoint is sev2. An
-    output that is nothing but zeros throughout is noted.
+    checkpoints in a row is sev2 where at least half as many have died since two checkpoints before; of units that are silent from
+    the start, `max_dead_share_from_start` is. Over `note_dead_share` is noted. Of modules whose units were not counted, the share
+    of outputs that are not zero: at most `max_firing`, and at most `max_left_share` of what it was, up to the last checkpoint is
+    sev2. An output that is nothing but zeros throughout is noted.
     ## Why it matters
     A unit that never fires gets no gradient and cannot come back: the model is narrower than was paid for.
     ## False alarms
@@ -45,8 +45,8 @@ def dead_units(
     if dead is not None:
         yield from too_few(dead, min_points)
         silent = np.where(dead.finite, dead.values, np.nan)
-        fired = np.cumsum(silent <= max_dead_share, axis=0) >= min_points
-        ill = (silent > max_dead_share) & (fired | (silent >= max_dead_share_from_start))
+        died = silent - _fewest_before(silent) >= max_dead_share / 2
+        ill = (silent > max_dead_share) & (died | (silent >= max_dead_share_from_start))
         for span in spans(dead, ill, min_points=min_points):
             yield Hit.over(
                 span,
@@ -66,6 +66,13 @@ def dead_units(
     if sparsity is not None:
         counted = set(dead.labels) if dead is not None else set()
         yield from _by_zeros(sparsity.only(lambda name: name not in counted), max_firing, max_left_share, min_points)
+
+
+def _fewest_before(silent: Floats) -> Floats:
+    """Return the smallest share of silent units that held at two checkpoints in a row before each, NaN for none; shape (C, M)."""
+    held = np.full(silent.shape, np.nan)
+    held[2:] = np.fmin.accumulate(np.maximum(silent[:-1], silent[1:]), axis=0)[:-1]
+    return held
 
 
 def _by_zeros(sparsity: Series, max_firing: float, max_left: float, min_points: int) -> Iterator[Hit | Skip]:

@@ -9,6 +9,9 @@ from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 
+SMALLEST = 1e-30
+"""Below this a sum of squares of float32 numbers underflows to zero (the smallest is 1.4e-45): no claim is judged there."""
+
 
 @rule("CLM001", severity="sev2", needs=[claimed_value, nearest_allowed_value], unit="1")
 def contradicted_claim(claimed: Series, allowed: Series, *, max_relative_error: float = 1e-6) -> Iterator[Hit | Skip]:
@@ -25,7 +28,7 @@ def contradicted_claim(claimed: Series, allowed: Series, *, max_relative_error: 
     speed of one device, or a rate as a fraction, is contradicted rightly: the catalogue has all devices, and percent.
     """
     off = np.abs(claimed.values - allowed.values)
-    badness = off / np.maximum(np.abs(claimed.values) + np.abs(allowed.values), 1e-300)
+    badness = off / np.maximum(np.abs(claimed.values) + np.abs(allowed.values), SMALLEST)
     for span in spans(claimed, badness > max_relative_error, among=claimed.recorded):
         step, _ = span.worst(badness)
         row = int(np.searchsorted(claimed.steps, step))

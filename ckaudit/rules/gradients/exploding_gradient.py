@@ -81,6 +81,8 @@ def exploding_gradient(
         )
         ratio[span.rows] = np.nan
     for span in spans(norm, np.nan_to_num(ratio) > shock_ratio):
+        if _is_harmless(span, norm, loss, felt_loss_share):
+            continue
         exploded = True
         hit = Hit.over(
             span,

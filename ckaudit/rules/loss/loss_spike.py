@@ -37,6 +37,9 @@ RESTART, BACK = 2.0, 0.5
 EARLY, GRAVE = 0.25, 2.0
 """In the first window a jump counts from a quarter of the first loss on, and is grave over twice of it."""
 
+PART = 0.5
+"""Share of the height of a jump from which a flag is part of one: flags in what is left of a loss are not where it began."""
+
 OPENING, OPENING_STEPS = 0.05, 200
 """Share and number of the steps in which a warm-up may throw the loss up: a peak there is judged as an early jump only."""
 
@@ -104,7 +107,7 @@ def loss_spike(
     strong = flags & ((over > jump_ratio) | (over > APART) & _led(excess.steps, gradient, k))
     found = [
         incident
-        for incident in incidents(flags, strong, quiet=window // 2)
+        for incident in incidents(flags & (height > PART), strong, quiet=window // 2)
         if (height[incident.first : incident.last + 1] >= 1).any()
     ]
     calm = _calm(excess.steps, gradient, found, k)

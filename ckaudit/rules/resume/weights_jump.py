@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.medians import row_medians
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.pairs import together
@@ -21,11 +22,28 @@ WINDOW = 10
 """Checkpoints whose median is what is usual: more would reach back to another learning rate."""
 
 
-@rule("RESUME003", severity="sev0", needs=[update_norm, weight_norm], wants=[learning_rate, optimizer_adapts, FACTS], unit="1")
+REACH = 100.0
+"""Gradients that momentum adds up at most: 1 / (1 - 0.99). Usual are 10, of a momentum of 0.9 (Sutskever et al. 2013)."""
+
+RECENT = 50
+"""Steps before an update whose largest gradient counts: a momentum of 0.9 has forgotten the others."""
+
+BEYOND = 3.0
+"""Times the largest update so far, by rate and gradient, that the next one may be."""
+
+
+@rule(
+    "RESUME003",
+    severity="sev0",
+    needs=[update_norm, weight_norm],
+    wants=[learning_rate, grad_global_norm, optimizer_adapts, FACTS],
+    unit="1",
+)
 def weights_jump(
     moved: Series,
     size: Series,
     rate: Series | None,
+    gradient: Series | None,
     adapts: Series | None,
     facts: Manifest | None,
     *,
@@ -49,7 +67,9 @@ def weights_jump(
     same side, which is as far as steady gradients take it (lab: 0.7 of that in healthy runs so far beyond their past, 1.1 where
     it was written to); or where less than `max_rest_share` of it is left while the median tensor stays as it was. Sudden growth
     by more than `adam_bound` times all learning rates on the way is never Adam's, whatever the past and the others do (lab: 1.1
-    in healthy runs, 7.5 where every matrix of the model was multiplied by five at once).
+    in healthy runs, 7.5 where every matrix of the model was multiplied by five at once). Plain descent moves a tensor by no more
+    than the learning rates times the gradients that momentum adds up: three times as many as it ever did before, and never more
+    than a hundred of the largest of the last 50 steps.
     ## Why it matters
     Memory was corrupted, or something other than the optimizer wrote to the weights: what was learnt there is gone.
     ## False alarms
@@ -68,10 +88,14 @@ def weights_jump(
     is_adam = adapts is not None and bool((adapts.values[adapts.finite] == 1).any())
     if is_adam and rate is not None:
         jumps &= moved.values > adam_reach * _farthest(moved, rate, facts)
-        seen = {(label, int(step)) for label, rows in zip(moved.labels, jumps.T, strict=True) for step in moved.steps[rows]}
+        seen = _cells(moved, jumps)
         limits = {"share": min_change_share, "times": min_ratio, "rest": max_rest_share, "bound": adam_bound}
         between = _between(every, rate, facts, **limits, min_points=min_points)
         yield from (hit for hit in between if (hit.where, hit.first) not in seen)
+    elif rate is not None and gradient is not None and _is_plain(adapts):
+        jumps = large & (moved.values > _plain_reach(moved, rate, gradient, min_points=min_points))
+        seen = _cells(moved, jumps)
+        yield from (hit for hit in _beyond_descent(every, rate, gradient, min_change_share) if (hit.where, hit.first) not in seen)
     for span in spans(moved, jumps):
         yield Hit.over(
             span,
@@ -80,6 +104,47 @@ def weights_jump(
             badness=relative,
             limit=min_change_share,
         )
+
+
+def _cells(series: Series, mask: NDArray[np.bool_]) -> set[tuple[str, int]]:
+    """Return label and step of each true cell."""
+    return {(label, int(step)) for label, rows in zip(series.labels, mask.T, strict=True) for step in series.steps[rows]}
+
+
+def _is_plain(adapts: Series | None) -> bool:
+    return adapts is not None and bool((adapts.values[adapts.finite] == 0).any())
+
+
+def _pull(steps: Steps, way: Floats, gradient: Series) -> Floats:
+    """Return the largest recent gradient times the learning rates of a way, shape (T, 1); infinite beyond the end of the log."""
+    known = gradient.finite[:, 0]
+    times, norms = gradient.steps[known], gradient.values[known, 0]
+    starts, ends = np.searchsorted(times, steps - RECENT, side="right"), np.searchsorted(times, steps, side="right")
+    largest = np.array([norms[start:end].max(initial=0.0) for start, end in zip(starts, ends, strict=True)])
+    return np.where(_is_beyond(steps, times), np.inf, way * largest)[:, None]
+
+
+def _plain_reach(moved: Series, rate: Series, gradient: Series, *, min_points: int) -> Floats:
+    """Return how far plain descent takes any tensor in one step, shape (T, 1).
+
+    That is `BEYOND` times what momentum made of rate and gradient in all tensors together so far, and never more than `REACH`.
+    """
+    pull = _pull(moved.steps, _rates(moved.steps, rate), gradient)
+    with np.errstate(all="ignore"):
+        whole = np.sqrt(np.nansum(np.square(moved.values), axis=1, keepdims=True))
+        gain = np.where(np.isfinite(pull) & (pull > 0), whole / pull, np.nan)
+    largest = np.full(gain.shape, np.inf)
+    largest[min_points:] = np.fmax.accumulate(gain, axis=0)[min_points - 1 : -1]
+    return np.asarray(np.fmin(BEYOND * largest, REACH) * pull)
+
+
+def _beyond_descent(size: Series, rate: Series, gradient: Series, share: float) -> Iterator[Hit]:
+    """Yield norms that changed between two checkpoints by more than plain descent can take them."""
+    changed = np.abs(np.diff(size.values, axis=0))
+    is_large = changed > share * np.maximum(size.values[1:], size.values[:-1])
+    reach = REACH * _pull(size.steps[1:], _way(size.steps, rate), gradient)
+    for row, column in zip(*np.nonzero(is_large & (changed > reach)), strict=True):
+        yield _stretch(size, int(row), int(column), share)
 
 
 def _between(
