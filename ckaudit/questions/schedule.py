@@ -70,7 +70,7 @@ class _Schedule(NamedTuple):
         "updates_held_back",
         "gradient_noise_too_high",
     ),
-    weighs=("loss_spike", "exploding_gradient", "loss_rises", "loss_not_falling"),
+    weighs=("loss_spike", "exploding_gradient"),
     causes=(
         "learning_rate_too_high",
         "learning_rate_too_low",

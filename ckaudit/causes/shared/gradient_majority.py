@@ -1,5 +1,6 @@
 """Which tensor holds most of the gradient, the one idea by which clipping is the tensor's fault or the limit's."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -50,4 +51,4 @@ def left_without(left: Series | None, largest: LargestShare) -> float | None:
     known = left.values[left.finite] if left is not None else np.empty(0)
     if not known.size:
         return None
-    return median(known) / max(1.0 - largest.share, 1e-300) ** 0.5
+    return median(known) / math.sqrt(max(1.0 - largest.share, 1e-300))
