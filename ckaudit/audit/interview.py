@@ -172,10 +172,11 @@ def _says_bad(asked: Question, own: Sequence[Finding]) -> bool:
 
 
 def _of_answers(asked: Question, findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings that this bad answer has made, or that another answer rests on which says the same."""
+    """Return the findings that this bad answer has made, or that a rule or another answer which says the same rests on."""
     others = [questions()[id_] for id_ in BAD[asked.id].told_by] if asked.id in BAD else []
+    rules = BAD[asked.id].told_by_rules if asked.id in BAD else ()
     codes = {asked.id, *(other.id for other in others)}
-    names = {name for other in others for name in (*other.rules, *other.weighs)}
+    names = {*rules, *(name for other in others for name in (*other.rules, *other.weighs))}
     return [finding for finding in findings if finding.code in codes or (finding.name in names and finding.severity != "note")]
 
 

@@ -23,7 +23,8 @@ class Bad(Struct, frozen=True):
         severity: How grave a finding of its own is.
         says: The illness as the first half of a sentence; the question's numbers follow.
         means: Names of the rules of which any finding graver than a note makes the answer bad, whatever the numbers say.
-        told_by: Questions and rules whose own finding says the same, so that this one needs none.
+        told_by: Questions whose own finding says the same, so that this one needs none.
+        told_by_rules: Names of the rules whose finding says the same.
         by_rules: Whether a rule finds all that makes it bad: it costs too much to be put at every audit.
     """
 
@@ -32,6 +33,7 @@ class Bad(Struct, frozen=True):
     says: str
     means: tuple[str, ...] = ()
     told_by: tuple[str, ...] = ()
+    told_by_rules: tuple[str, ...] = ()
     by_rules: bool = False
 
 
@@ -65,7 +67,10 @@ BAD: Mapping[str, Bad] = {
     "D4.4": Bad("clipping_at_every_step", "sev2", "clipping cuts every step to a fraction"),
     "D4.5": Bad("activations_run_away", "sev2", "activations grow without bound", ("activation_drift",)),
     "D4.6": Bad(
-        "schedule_wrong", "sev2", "the learning-rate schedule does harm or no good", told_by=("loss_rises", "loss_not_falling")
+        "schedule_wrong",
+        "sev2",
+        "the learning-rate schedule does harm or no good",
+        told_by_rules=("loss_rises", "loss_not_falling"),
     ),
     "D5.1": Bad("does_not_generalize", "sev2", "the training loss falls and the held-out loss does not", ("overfitting",)),
     "D5.2": Bad("pretraining_too_long", "note", "the time to stop was earlier", ("overfitting",), ("D5.1",)),
