@@ -86,7 +86,9 @@ def loss_sign_flipped(
         yield contradicts(
             decisive, f"the loss goes from {first:.3g} to {last:.3g}: it may be below zero, and does not run away", train.name
         )
-    elif (rise := findings.first(loss_rises)) and guess is not None and last > guess:
+    elif (rise := findings.first(loss_rises)) and _fell_before(train, rise.first_step, first):
+        yield contradicts(decisive, f"the loss had fallen from {first:.3g} before it climbed: it was descended", rise)
+    elif rise and guess is not None and last > guess:
         yield supports(strong, f"the loss climbs to {last:.3g}, past the {guess:.3g} of a guess", rise)
     else:
         yield contradicts(decisive, f"the loss goes from {first:.3g} to {last:.3g}, as a loss that is descended", train.name)
@@ -95,6 +97,12 @@ def loss_sign_flipped(
     if val is not None and _worsens(val, guess):
         values = val.values[val.finite]
         yield supports(medium, f"the held-out loss climbs from {values[0]:.3g} to {values[-1]:.3g}", val.name)
+
+
+def _fell_before(train: Series, step: int | None, first: float, *, share: float = 0.2) -> bool:
+    """Tell whether the loss had come down by a share of its first before a step, by the median of the last points there."""
+    before = train.values[train.finite[:, 0] & (train.steps < (step or 0)), 0]
+    return len(before) >= 3 and median(before[-3:]) < (1 - share) * first
 
 
 def _worsens(val: Series | None, guess: float | None) -> bool:

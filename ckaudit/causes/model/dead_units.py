@@ -86,7 +86,7 @@ def dead_units(
         yield contradicts(decisive + 1, f"all weights shrink, and units with them: {shrunk.message}", shrunk)
     if silent is not None:
         yield from replaced_by_rate(rate, std, adapts, silent.first_step, strong)
-    if silent is not None and (earlier := findings.before(silent.first_step or 0).of(*THROWS)):
+    if silent is not None and (earlier := findings.before((silent.first_step or 0) + 1).of(*THROWS)):
         yield contradicts(strong + 1, f"something threw the units there: {earlier[0].message}", earlier[0])
     if drops := findings.first(dropout_rate_high):
         yield contradicts(decisive, f"units are silent because they are dropped: {drops.message}", drops)

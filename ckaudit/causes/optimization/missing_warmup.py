@@ -12,6 +12,7 @@ from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.rules.rule import FACTS
+from ckaudit.rules.weights.weight_scale_off import weight_scale_off
 from ckaudit.run.series import Series
 
 
@@ -58,6 +59,8 @@ def missing_warmup(
                 yield contradicts(medium * 2, "plain descent has no moments that the first steps must fill", adapts.name)
         else:
             yield contradicts(strong, f"the learning rate starts at {start:.0%} of its peak and warms up", rate.name)
+    if scale := findings.first(weight_scale_off):
+        yield contradicts(strong, f"it was so from the start for another reason: {scale.message}", scale)
     if facts is not None and facts.warmup_steps == 0:
         yield supports(medium, "run.json plans no warm-up", "run.json")
     if is_early:

@@ -25,6 +25,9 @@ WINDOW = 10
 REACH = 100.0
 """Gradients that momentum adds up at most: 1 / (1 - 0.99). Usual are 10, of a momentum of 0.9 (Sutskever et al. 2013)."""
 
+BY_ITSELF = 5.0
+"""Times the ratio to its past that an update needs which all tensors share, where the optimizer is not known."""
+
 RECENT = 50
 """Steps before an update whose largest gradient counts: a momentum of 0.9 has forgotten the others."""
 
@@ -69,7 +72,8 @@ def weights_jump(
     by more than `adam_bound` times all learning rates on the way is never Adam's, whatever the past and the others do (lab: 1.1
     in healthy runs, 7.5 where every matrix of the model was multiplied by five at once). Plain descent moves a tensor by no more
     than the learning rates times the gradients that momentum adds up: three times as many as it ever did before, and never more
-    than a hundred of the largest of the last 50 steps.
+    than a hundred of the largest of the last 50 steps. Whatever the optimizer is, an update comes from gradient and rate: one
+    that is five times `min_ratio` its past at an ordinary gradient is none.
     ## Why it matters
     Memory was corrupted, or something other than the optimizer wrote to the weights: what was learnt there is gone.
     ## False alarms
@@ -96,6 +100,9 @@ def weights_jump(
         jumps = large & (moved.values > _plain_reach(moved, rate, gradient, min_points=min_points))
         seen = _cells(moved, jumps)
         yield from (hit for hit in _beyond_descent(every, rate, gradient, min_change_share) if (hit.where, hit.first) not in seen)
+    elif rate is not None and gradient is not None and adapts is None:
+        alone = _excess(moved, rate, np.flatnonzero(large.any(axis=1)), min_points=min_points, beside_others=False)
+        jumps = large & (np.nan_to_num(alone, posinf=np.inf) > BY_ITSELF * min_ratio) & _is_calm(moved.steps, gradient)
     for span in spans(moved, jumps):
         yield Hit.over(
             span,
@@ -217,16 +224,29 @@ def _before(values: Floats) -> Floats:
     return np.concatenate([values[:1], values[:-1]])
 
 
-def _excess(moved: Series, rate: Series | None, rows: Steps, *, min_points: int) -> Floats:
-    """Return how far each tensor's update exceeds its own past, over what the median tensor's does, shape (T, P).
+def _is_calm(steps: Steps, gradient: Series, *, ratio: float = 3.0) -> NDArray[np.bool_]:
+    """Tell of each step whether the gradient norm was at most `ratio` times its median of the steps before, shape (T, 1)."""
+    known = gradient.finite[:, 0]
+    times, norms = gradient.steps[known], gradient.values[known, 0]
+    ends = np.searchsorted(times, steps, side="right")
+    calm = [
+        end > 1 and times[end - 1] == step and norms[end - 1] <= ratio * median(norms[max(0, end - 1 - RECENT) : end - 1])
+        for step, end in zip(steps, ends, strict=True)
+    ]
+    return np.array(calm, bool)[:, None]
+
+
+def _excess(moved: Series, rate: Series | None, rows: Steps, *, min_points: int, beside_others: bool = True) -> Floats:
+    """Return how far each tensor's update exceeds its own past, over what the median tensor's does if asked, shape (T, P).
 
     It is looked for in some rows only; NaN in all others, and in those with too short a past.
     """
-    return _beyond_past(moved.values / _rates(moved.steps, rate)[:, None], rows, min_points=min_points)
+    per_rate = moved.values / _rates(moved.steps, rate)[:, None]
+    return _beyond_past(per_rate, rows, min_points=min_points, beside_others=beside_others)
 
 
-def _beyond_past(per_rate: Floats, rows: Steps, *, min_points: int) -> Floats:
-    """Return each cell over the median of those above it, and that over what the median column's is, shape (T, P)."""
+def _beyond_past(per_rate: Floats, rows: Steps, *, min_points: int, beside_others: bool = True) -> Floats:
+    """Return each cell over the median of those above it, and that over what the median column's is if asked, shape (T, P)."""
     excess = np.full(per_rate.shape, np.nan)
     with np.errstate(all="ignore"):
         for row in rows[rows >= min_points - 1]:
@@ -234,7 +254,7 @@ def _beyond_past(per_rate: Floats, rows: Steps, *, min_points: int) -> Floats:
             known = np.isfinite(past).any(axis=0) & np.isfinite(per_rate[row])
             own = per_rate[row, known] / np.maximum(row_medians(past[:, known].T), 1e-300)
             if len(own):
-                excess[row, known] = own / max(median(own), 1.0)
+                excess[row, known] = own / max(median(own), 1.0) if beside_others else own
     return excess
 
 
