@@ -15,6 +15,7 @@ from ckaudit.rules.activations.dead_units import dead_units as units_found
 from ckaudit.rules.activations.dropout_rate_high import dropout_rate_high
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
+from ckaudit.rules.gradients.gradients_carried_over import gradients_carried_over
 from ckaudit.rules.gradients.starved_branch import starved_branch
 from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.gradients.zero_gradients import zero_gradients
@@ -30,7 +31,7 @@ from ckaudit.rules.weights.weights_shrink import weights_shrink
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import TensorTable
 
-THROWS = (exploding_gradient, initialization_lost, loss_spike, weights_grow)
+THROWS = (exploding_gradient, gradients_carried_over, initialization_lost, loss_spike, weights_grow)
 """What leaves units far outside the range in which they fire."""
 
 

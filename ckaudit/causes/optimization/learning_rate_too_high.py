@@ -23,6 +23,7 @@ from ckaudit.rules.gradients.dead_parameter import dead_parameter
 from ckaudit.rules.gradients.dominant_tensor import dominant_tensor
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
 from ckaudit.rules.gradients.frequent_clipping import frequent_clipping
+from ckaudit.rules.gradients.gradients_carried_over import gradients_carried_over
 from ckaudit.rules.gradients.starved_branch import starved_branch
 from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.gradients.zero_gradients import zero_gradients
@@ -127,6 +128,8 @@ def learning_rate_too_high(
     broken = findings.of(nonfinite_values)[-1:]
     if broken and not findings.before(broken[0].first_step or 0).of(*GROWS):
         yield contradicts(strong, "nothing grew before the last number broke", broken[0])
+    if kept := findings.first(gradients_carried_over):
+        yield contradicts(2 * strong, f"updates are made of more than their own gradient: {kept.message}", kept)
     if off := [finding for finding in findings.of(schedule_off_plan) if _above(finding.value, finding.limit)]:
         yield contradicts(strong, f"the planned rate is not to blame: {off[0].message}", off[0])
 
