@@ -31,6 +31,9 @@ BY_ITSELF = 5.0
 RECENT = 50
 """Steps before an update whose largest gradient counts: a momentum of 0.9 has forgotten the others."""
 
+ENOUGH = 10
+"""Gradients whose largest is one: of fewer it may be any."""
+
 BEYOND = 3.0
 """Times the largest update so far, by rate and gradient, that the next one may be."""
 
@@ -102,7 +105,7 @@ def weights_jump(
         yield from (hit for hit in _beyond_descent(every, rate, gradient, min_change_share) if (hit.where, hit.first) not in seen)
     elif rate is not None and gradient is not None and adapts is None:
         alone = _excess(moved, rate, np.flatnonzero(large.any(axis=1)), min_points=min_points, beside_others=False)
-        jumps = large & (np.nan_to_num(alone, posinf=np.inf) > BY_ITSELF * min_ratio) & _is_calm(moved.steps, gradient)
+        jumps |= large & (np.nan_to_num(alone, posinf=np.inf) > BY_ITSELF * min_ratio) & _is_calm(moved.steps, gradient)
     for span in spans(moved, jumps):
         yield Hit.over(
             span,
@@ -122,13 +125,16 @@ def _is_plain(adapts: Series | None) -> bool:
     return adapts is not None and bool((adapts.values[adapts.finite] == 0).any())
 
 
-def _pull(steps: Steps, way: Floats, gradient: Series) -> Floats:
-    """Return the largest recent gradient times the learning rates of a way, shape (T, 1); infinite beyond the end of the log."""
+def _pull(since: Steps, steps: Steps, way: Floats, gradient: Series) -> Floats:
+    """Return the learning rates of a way times the largest gradient on it, shape (T, 1); infinite where too few were logged.
+
+    Momentum remembers `RECENT` steps before it.
+    """
     known = gradient.finite[:, 0]
     times, norms = gradient.steps[known], gradient.values[known, 0]
-    starts, ends = np.searchsorted(times, steps - RECENT, side="right"), np.searchsorted(times, steps, side="right")
-    largest = np.array([norms[start:end].max(initial=0.0) for start, end in zip(starts, ends, strict=True)])
-    return np.where(_is_beyond(steps, times), np.inf, way * largest)[:, None]
+    starts, ends = np.searchsorted(times, since - RECENT, side="right"), np.searchsorted(times, steps, side="right")
+    largest = [norms[start:end].max() if end - start >= ENOUGH else np.inf for start, end in zip(starts, ends, strict=True)]
+    return np.where(_is_beyond(steps, times), np.inf, way * np.array(largest))[:, None]
 
 
 def _plain_reach(moved: Series, rate: Series, gradient: Series, *, min_points: int) -> Floats:
@@ -136,7 +142,7 @@ def _plain_reach(moved: Series, rate: Series, gradient: Series, *, min_points: i
 
     That is `BEYOND` times what momentum made of rate and gradient in all tensors together so far, and never more than `REACH`.
     """
-    pull = _pull(moved.steps, _rates(moved.steps, rate), gradient)
+    pull = _pull(moved.steps, moved.steps, _rates(moved.steps, rate), gradient)
     with np.errstate(all="ignore"):
         whole = np.sqrt(np.nansum(np.square(moved.values), axis=1, keepdims=True))
         gain = np.where(np.isfinite(pull) & (pull > 0), whole / pull, np.nan)
@@ -149,7 +155,7 @@ def _beyond_descent(size: Series, rate: Series, gradient: Series, share: float) 
     """Yield norms that changed between two checkpoints by more than plain descent can take them."""
     changed = np.abs(np.diff(size.values, axis=0))
     is_large = changed > share * np.maximum(size.values[1:], size.values[:-1])
-    reach = REACH * _pull(size.steps[1:], _way(size.steps, rate), gradient)
+    reach = REACH * _pull(size.steps[:-1], size.steps[1:], _way(size.steps, rate), gradient)
     for row, column in zip(*np.nonzero(is_large & (changed > reach)), strict=True):
         yield _stretch(size, int(row), int(column), share)
 
