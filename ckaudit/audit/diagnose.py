@@ -1,11 +1,12 @@
 """Causes weighed against each other: which hypotheses account for the findings, and how well."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
 from ckaudit.audit.judge import gravity, resolve
+from ckaudit.audit.playbook.workflow import part_of
 from ckaudit.causes.cause import Advice, Cause, Findings, total
 from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.schema.report import SEVERITIES, Diagnosis, Evidence, Finding
@@ -17,6 +18,9 @@ from ckaudit.run.run import Run
 
 ZEROS = {rule.code for rule in (dead_units, dead_parameter, zero_gradients)}
 """Codes of findings that NaN makes at once: as no comparison with NaN holds, a ReLU of it is zero, and so is its gradient."""
+
+NOT_OF_TENSORS = (nonfinite_values.code, "RESUME", "REPLAY", "SCHED")
+"""Beginnings of codes of the numerics that NaN does not make: itself, and what restarts, replays and schedules do."""
 
 LOSSES = ("train_loss_raw", "val_loss")
 """Places of values that may break while the weights stay finite."""
@@ -45,9 +49,11 @@ def diagnose(
     """
     findings, accepted = tuple(findings), tuple(accepted)
     end = _end_of_numbers([*findings, *accepted], run)
-    ill = Findings(tuple(_to_explain(findings, end)))
-    seen = Findings((*ill.all, *_to_explain(accepted, end)))
-    weighed = (_weigh(cause, run, ill, seen) for cause in causes)
+    grave = [finding for finding in findings if finding.severity != "note"]
+    ill = Findings(tuple(finding for finding in grave if not _is_of_nan(finding, end)))
+    of_nan = list(dict.fromkeys(finding.code for finding in grave if _is_of_nan(finding, end)))
+    seen = Findings((*ill.all, *(each for each in accepted if each.severity != "note" and not _is_of_nan(each, end))))
+    weighed = (_with_what_follows(_weigh(cause, run, ill, seen), of_nan) for cause in causes)
     diagnoses = [
         diagnosis for diagnosis in weighed if diagnosis and diagnosis.confidence >= min_confidence and _has_a_reason(diagnosis)
     ]
@@ -55,13 +61,19 @@ def diagnose(
     return [*diagnoses[:1], *(_placed(diagnosis, diagnoses[0]) for diagnosis in diagnoses[1:])]
 
 
-def _to_explain(findings: Iterable[Finding], end: float) -> Iterator[Finding]:
-    """Yield what is more than a note and began before the numbers ended: what NaN does to other statistics has no other cause."""
-    for finding in findings:
-        start = finding.first_step if finding.first_step is not None else -1
-        is_of_nan = start > end or (start == end and finding.code in ZEROS)
-        if finding.severity != "note" and (finding.code == nonfinite_values.code or not is_of_nan):
-            yield finding
+def _is_of_nan(finding: Finding, end: float) -> bool:
+    """Tell whether a finding is of the tensors, and began when their numbers had ended: NaN has made it, and nothing else."""
+    if part_of(finding.code) not in ("numerics", "behaviour") or finding.code.startswith(NOT_OF_TENSORS):
+        return False
+    start = finding.first_step if finding.first_step is not None else -1
+    return start > end or (start == end and finding.code in ZEROS)
+
+
+def _with_what_follows(diagnosis: Diagnosis | None, codes: Sequence[str]) -> Diagnosis | None:
+    """Return a diagnosis of why numbers broke with what NaN made of the others."""
+    if diagnosis is None or nonfinite_values.code not in diagnosis.explains:
+        return diagnosis
+    return replace(diagnosis, explains=list(dict.fromkeys((*diagnosis.explains, *codes))))
 
 
 def _end_of_numbers(findings: Iterable[Finding], run: Run, *, share: float = 0.1) -> float:
