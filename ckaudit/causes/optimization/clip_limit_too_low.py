@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
-from ckaudit.causes.shared.gradient_majority import largest_share, left_without
+from ckaudit.causes.shared.gradient_majority import LargestShare, largest_share, left_without
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import grad_global_norm, gradient_share
 from ckaudit.metrics.optimizer import clip_coefficient
@@ -76,15 +76,21 @@ def clip_limit_too_low(
     if off := findings.first(initial_loss_off):
         yield contradicts(strong, f"the loss itself is off from the start: {off.message}", off)
     if share is not None and (largest := largest_share(share, after=warmup)) is not None:
-        without = left_without(left, largest)
-        if largest.is_majority and without is not None and without < out_of_place:
-            yield supports(
-                medium, f"without {largest.tensor}, too, clipping would leave {without:.2g} of it", clip_coefficient.name
-            )
-        elif largest.is_majority:
-            yield contradicts(2 * strong, f"{largest.tensor} makes up {largest.share:.0%} of the squared norm", share.name)
-        else:
-            yield supports(medium, f"the median share of no tensor in the squared norm is above {largest.share:.0%}", share.name)
+        yield from _by_share(largest, left_without(left, largest), out_of_place, 2 * strong, medium)
+
+
+def _by_share(
+    largest: LargestShare, without: float | None, out_of_place: float, strong: float, medium: float
+) -> Iterator[Evidence]:
+    """Judge by the tensor with the largest share, and by what clipping would leave without it."""
+    if largest.is_majority and without is not None and without < out_of_place:
+        yield supports(medium, f"without {largest.tensor}, too, clipping would leave {without:.2g} of it", clip_coefficient.name)
+    elif largest.is_majority:
+        what = f"{largest.tensor} makes up {largest.share:.0%} of the squared norm"
+        yield contradicts(strong, what, gradient_share.name)
+    else:
+        what = f"the median share of no tensor in the squared norm is above {largest.share:.0%}"
+        yield supports(medium, what, gradient_share.name)
 
 
 def _limit(norm: Series | None, left: Series | None, warmup: int, high: float) -> Iterator[Advice]:

@@ -57,11 +57,8 @@ def optimizer_unsuited(
     if adapts is not None and (adapts.values[adapts.finite] == 1).any():
         yield contradicts(3 * strong, "the optimizer divides each gradient by its own size", adapts.name)
         return
-    missing = {place for place in places_of(findings.of(barely_moving)) if gradient is not None and place not in gradient.labels}
-    if missing:
-        yield contradicts(
-            2 * strong, f"no gradient is made for {named(missing)}: no optimizer would move that", gradient_norm.name
-        )
+    if missing := _without_gradient(findings, gradient):
+        yield contradicts(2 * strong, f"no gradient is made for {named(missing)}, and no optimizer helps", gradient_norm.name)
     if adapts is not None and adapts.finite.any():
         yield supports(strong, "the optimizer is plain descent, which goes by the gradient as it is", adapts.name)
     if (found := gain_of_gradient(update, gradient, rate, clip)) is not None:
@@ -86,3 +83,9 @@ def optimizer_unsuited(
         yield contradicts(strong, f"the rate of {peak:.2g} is one for plain descent", rate.name)
     if clip is not None and clip.finite.any() and (left := median(clip.values[clip.finite])) < 0.1:
         yield contradicts(strong, f"clipping leaves {left:.2g} of the gradient", clip.name)
+
+
+def _without_gradient(findings: Findings, gradient: Series | None) -> set[str]:
+    """Return the tensors that stand still and have no gradient, where gradients are recorded."""
+    still = places_of(findings.of(barely_moving))
+    return {place for place in still if place not in gradient.labels} if gradient is not None else set()

@@ -92,20 +92,19 @@ def weights_jump(
     large = relative > min_change_share
     excess = _excess(moved, rate, np.flatnonzero(large.any(axis=1)), min_points=min_points)
     jumps = large & (np.nan_to_num(excess, posinf=np.inf) > min_ratio)
-    is_adam = adapts is not None and bool((adapts.values[adapts.finite] == 1).any())
-    if is_adam and rate is not None:
+    between: Iterator[Hit] = iter(())
+    if rate is not None and _is_of_kind(adapts, 1):
         jumps &= moved.values > adam_reach * _farthest(moved, rate, facts)
-        seen = _cells(moved, jumps)
         limits = {"share": min_change_share, "times": min_ratio, "rest": max_rest_share, "bound": adam_bound}
         between = _between(every, rate, facts, **limits, min_points=min_points)
-        yield from (hit for hit in between if (hit.where, hit.first) not in seen)
-    elif rate is not None and gradient is not None and _is_plain(adapts):
+    elif rate is not None and gradient is not None and _is_of_kind(adapts, 0):
         jumps = large & (moved.values > _plain_reach(moved, rate, gradient, min_points=min_points))
-        seen = _cells(moved, jumps)
-        yield from (hit for hit in _beyond_descent(every, rate, gradient, min_change_share) if (hit.where, hit.first) not in seen)
+        between = _beyond_descent(every, rate, gradient, min_change_share)
     elif rate is not None and gradient is not None and adapts is None:
         alone = _excess(moved, rate, np.flatnonzero(large.any(axis=1)), min_points=min_points, beside_others=False)
         jumps |= large & (np.nan_to_num(alone, posinf=np.inf) > BY_ITSELF * min_ratio) & _is_calm(moved.steps, gradient)
+    seen = {(label, int(step)) for label, rows in zip(moved.labels, jumps.T, strict=True) for step in moved.steps[rows]}
+    yield from (hit for hit in between if (hit.where, hit.first) not in seen)
     for span in spans(moved, jumps):
         yield Hit.over(
             span,
@@ -116,13 +115,9 @@ def weights_jump(
         )
 
 
-def _cells(series: Series, mask: NDArray[np.bool_]) -> set[tuple[str, int]]:
-    """Return label and step of each true cell."""
-    return {(label, int(step)) for label, rows in zip(series.labels, mask.T, strict=True) for step in series.steps[rows]}
-
-
-def _is_plain(adapts: Series | None) -> bool:
-    return adapts is not None and bool((adapts.values[adapts.finite] == 0).any())
+def _is_of_kind(adapts: Series | None, kind: int) -> bool:
+    """Tell whether the optimizer is known to divide by the gradient's size (1), or to take it as it is (0)."""
+    return adapts is not None and bool((adapts.values[adapts.finite] == kind).any())
 
 
 def _pull(since: Steps, steps: Steps, way: Floats, gradient: Series) -> Floats:
