@@ -102,7 +102,8 @@ def weights_jump(
         between = _beyond_descent(every, rate, gradient, min_change_share)
     elif rate is not None and gradient is not None and adapts is None:
         alone = _excess(moved, rate, np.flatnonzero(large.any(axis=1)), min_points=min_points, beside_others=False)
-        jumps |= large & (np.nan_to_num(alone, posinf=np.inf) > BY_ITSELF * min_ratio) & _is_calm(moved.steps, gradient)
+        jumps |= large & (np.nan_to_num(alone, posinf=np.inf) > BY_ITSELF * min_ratio)
+        jumps &= _is_calm(moved.steps, gradient)
     seen = {(label, int(step)) for label, rows in zip(moved.labels, jumps.T, strict=True) for step in moved.steps[rows]}
     yield from (hit for hit in between if (hit.where, hit.first) not in seen)
     for span in spans(moved, jumps):
@@ -226,15 +227,11 @@ def _before(values: Floats) -> Floats:
 
 
 def _is_calm(steps: Steps, gradient: Series, *, ratio: float = 3.0) -> NDArray[np.bool_]:
-    """Tell of each step whether the gradient norm was at most `ratio` times its median of the steps before, shape (T, 1)."""
-    known = gradient.finite[:, 0]
-    times, norms = gradient.steps[known], gradient.values[known, 0]
-    ends = np.searchsorted(times, steps, side="right")
-    calm = [
-        end > 1 and times[end - 1] == step and norms[end - 1] <= ratio * median(norms[max(0, end - 1 - RECENT) : end - 1])
-        for step, end in zip(steps, ends, strict=True)
-    ]
-    return np.array(calm, bool)[:, None]
+    """Tell of each checkpoint whether no recent gradient was over `ratio` times what those before it had, shape (T, 1)."""
+    largest = _pull(steps, steps, np.ones(len(steps)), gradient)[:, 0]
+    own = at(gradient, steps).values[:, 0]
+    usual = [median(own[max(0, row - WINDOW) : row]) if row else np.nan for row in range(len(steps))]
+    return np.asarray(largest <= ratio * np.array(usual))[:, None]
 
 
 def _excess(moved: Series, rate: Series | None, rows: Steps, *, min_points: int, beside_others: bool = True) -> Floats:
