@@ -14,6 +14,9 @@ from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
 
+NEARLY_ALL = 0.9
+"""Share of zeros that is ill in single precision, in which nothing underflows: silent units make up to 0.7 in healthy networks."""
+
 
 @rule("GRAD006", severity="sev2", needs=[gradient_zero_fraction], wants=[gradient_norm, FACTS, element_type], unit="1")
 def zero_gradients(
@@ -32,9 +35,9 @@ def zero_gradients(
     ## What it checks
     The share of exact zeros in each tensor's gradient: over `max_zero_share` at `min_points` checkpoints in a row. It is sev2
     where the whole of a tensor's gradient is zero, as behind a cut path, or where over `max_tensors_share` of all tensors are
-    hit, as by underflow (not where all modules compute in single precision, in which nothing is so small); any other part is a
-    note. And gradients that are all zero at one checkpoint, with an ordinary
-    gradient at the one before and the one after: `min_tensors` of them over all tensors are no chance.
+    hit, as by underflow (nine tenths of them, where all modules compute in single precision, in which nothing is so small); any
+    other part is a note. And gradients that are all zero at one checkpoint, with an ordinary gradient at the one before and the
+    one after: `min_tensors` of them over all tensors are no chance.
     ## Why it matters
     Elements without a gradient do not learn: they underflow in half precision, lie behind dead units or a cut path, or
     were lost on their way between devices (D1.3).
@@ -57,8 +60,8 @@ def zero_gradients(
         )
     )
     high = judged.values > max_zero_share
-    can_underflow = len(judged.labels) > 0 and not is_single(types)
-    widely = high.mean(axis=1) > max_tensors_share if can_underflow else np.zeros(len(high), bool)
+    nearly_all = judged.values > (NEARLY_ALL if is_single(types) else max_zero_share)
+    widely = nearly_all.mean(axis=1) > max_tensors_share if len(judged.labels) else np.zeros(len(high), bool)
     for span in spans(judged, high, min_points=min_points):
         whole = bool((judged.values[span.rows, span.column] == 1).sum() >= min_points)
         yield Hit.over(
