@@ -16,7 +16,7 @@ def dead_units(
     sparsity: Series | None,
     *,
     max_dead_share: float = 0.5,
-    max_dead_share_from_start: float = 0.9,
+    max_dead_share_from_start: float = 0.8,
     note_dead_share: float = 0.1,
     min_points: int = 2,
     max_firing: float = 0.05,
