@@ -5,18 +5,21 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.metrics.activations import activation_sparsity, dead_unit_fraction
+from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule, too_few
+from ckaudit.run.falls import is_solved
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import spans
 
 
-@rule("ACT001", severity="sev2", needs=[], wants=[dead_unit_fraction, activation_sparsity], unit="1")
+@rule("ACT001", severity="sev2", needs=[], wants=[dead_unit_fraction, activation_sparsity, train_loss_raw], unit="1")
 def dead_units(
     dead: Series | None,
     sparsity: Series | None,
+    loss: Series | None,
     *,
     max_dead_share: float = 0.5,
-    max_dead_share_from_start: float = 0.8,
+    max_dead_share_if_solved: float = 0.8,
     note_dead_share: float = 0.1,
     min_points: int = 2,
     max_firing: float = 0.05,
@@ -26,9 +29,9 @@ def dead_units(
 
     ## What it checks
     The share of each module's units that stay below 1e-3 over a whole batch (F8): over `max_dead_share` at `min_points`
-    checkpoints in a row is sev2 where at least half as many have died since two checkpoints before; of units that are silent from
-    the start, `max_dead_share_from_start` is. Over `note_dead_share` is noted. Of modules whose units were not counted, the share
-    of outputs that are not zero: at most `max_firing`, and at most `max_left_share` of what it was, up to the last checkpoint is
+    checkpoints in a row is sev2; of units that were silent before, in a model whose loss has come to a tenth of its first all the
+    same, `max_dead_share_if_solved` is. Over `note_dead_share` is noted. Of modules whose units were not counted, the share of
+    outputs that are not zero: at most `max_firing`, and at most `max_left_share` of what it was, up to the last checkpoint is
     sev2. An output that is nothing but zeros throughout is noted.
     ## Why it matters
     A unit that never fires gets no gradient and cannot come back: the model is narrower than was paid for.
@@ -46,7 +49,7 @@ def dead_units(
         yield from too_few(dead, min_points)
         silent = np.where(dead.finite, dead.values, np.nan)
         died = silent - _fewest_before(silent) >= max_dead_share / 2
-        ill = (silent > max_dead_share) & (died | (silent >= max_dead_share_from_start))
+        ill = (silent > max_dead_share) & (died | (silent >= (max_dead_share_if_solved if is_solved(loss) else 0.0)))
         for span in spans(dead, ill, min_points=min_points):
             yield Hit.over(
                 span,
