@@ -12,6 +12,9 @@ from ckaudit.run.series import Floats, Series, single
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
 
+ABSURD_STD = 1000.0
+"""Standard deviation that no tensor has, initial or trained: one checkpoint of it tells."""
+
 
 @rule("WGT002", severity="sev2", needs=[weight_std], wants=[FACTS], unit="1")
 def weights_grow(
@@ -33,7 +36,7 @@ def weights_grow(
     at up to 1.1, or grow by less than a half; learning rates ten times too high come to 1.7 to 3.2). A single matrix over
     `max_single_gain` that grew `max_single_growth` times, its largest step left out, runs away alone. Both at `min_points`
     checkpoints. Where no shapes are known, the median tensor's standard deviation speaks: above `max_std`, ten times that of the
-    widest usual initialization, and `max_single_growth` times what it began with.
+    widest usual initialization, and `max_single_growth` times what it began with; above a thousand always.
     ## Why it matters
     Outputs and attention logits grow with the weights, until softmax saturates and updates no longer matter (D4.5, DR-2).
     ## False alarms
@@ -75,7 +78,9 @@ def _of_unknown_shapes(std: Series, max_std: float, max_growth: float, min_point
     middle = single("median tensor", "1", std.steps, row_medians(np.where(std.finite, std.values, np.nan)))
     with np.errstate(all="ignore"):
         grown = middle.values / _first(middle.values)
-    for span in spans(middle, (middle.values > max_std) & (grown > max_growth), min_points=min_points):
+    absurd = np.nan_to_num(middle.values, nan=0.0, posinf=0.0) > ABSURD_STD
+    grows = (middle.values > max_std) & (grown > max_growth)
+    for span in spans(middle, grows | absurd, min_points=1 if absurd.any() else min_points):
         yield Hit.over(
             span,
             "sev2",
