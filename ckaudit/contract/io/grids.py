@@ -112,7 +112,7 @@ def _of_lists(grid: Sequence[Any]) -> Floats:
     try:
         while flat and type(flat[0]) is list:
             width = len(flat[0])
-            if any(len(row) != width for row in flat):
+            if {*map(len, flat)} != {width}:
                 raise ValueError("rows of different lengths")
             flat, shape = [*chain.from_iterable(flat)], (*shape, width)
         packed = bytearray(struct.pack(f"{len(flat)}d", *flat))
