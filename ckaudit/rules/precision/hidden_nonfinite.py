@@ -4,13 +4,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.nonfinite import nonfinite_activations, nonfinite_gradients, nonfinite_weights
 from ckaudit.metrics.optimizer import skipped_updates
-from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
+from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule
 from ckaudit.run.series import Floats, Mask, Series, Steps
 from ckaudit.run.spans import spans
+from ckaudit.run.tensors import TensorTable, table_of
 
 
 @rule(
@@ -19,7 +21,7 @@ from ckaudit.run.spans import spans
     needs=[train_loss_raw],
     unit="nats/token",
     memory=2,
-    wants=[grad_global_norm, nonfinite_gradients, nonfinite_weights, nonfinite_activations, skipped_updates],
+    wants=[grad_global_norm, nonfinite_gradients, nonfinite_weights, nonfinite_activations, skipped_updates, FACTS],
 )
 def hidden_nonfinite(
     loss: Series,
@@ -28,6 +30,7 @@ def hidden_nonfinite(
     weights: Series | None,
     activations: Series | None,
     skipped: Series | None,
+    facts: Manifest | None,
     *,
     min_points: int = 1,
     min_loss: float = 0.05,
@@ -35,19 +38,21 @@ def hidden_nonfinite(
     """The log is clean where other numbers are not finite.
 
     ## What it checks
-    Steps with a finite loss though weights or outputs are not finite: no such loss exists. And steps whose gradients are not
+    Steps with a finite loss though outputs are not finite, or though weights have not been since the checkpoint before: no such
+    loss exists. And steps whose gradients are not
     finite while the loss reads exactly zero after one above `min_loss`, or exactly what it read at both points before, at
     `min_points` points in a row: a logger put it there (the Hugging Face Trainer does so by default).
     ## Why it matters
     Who reads the curve sees a good step, and the number that should stop the run is gone.
     ## False alarms
-    Gradients that overflow under a loss scale belong to steps with a loss of their own; updates that were skipped for it are
-    left out.
+    A loss is computed before the update that breaks the weights, and is finite at that step. Rows of an embedding that no token
+    of the batch reads break nothing, and embeddings are left out. Gradients that overflow under a loss scale belong to steps with
+    a loss of their own; updates that were skipped for it are left out.
     """
     if all(series is None for series in (norm, gradients, weights, activations)):
         yield needs_one_of(grad_global_norm, nonfinite_gradients, nonfinite_weights, nonfinite_activations)
         return
-    lost = _steps_of([series for series in (weights, activations) if series is not None], counts=True)
+    lost = _steps_of([] if activations is None else [activations], counts=True) | _broken_before(weights, table_of(facts))
     bad = _steps_of([] if gradients is None else [gradients], counts=True) | _steps_of([] if norm is None else [norm])
     if skipped is not None:
         bad -= {int(step) for step in skipped.steps[(skipped.values > 0).any(axis=1)]}
@@ -63,6 +68,15 @@ def hidden_nonfinite(
             badness=-loss.values,
             value=loss.values,
         )
+
+
+def _broken_before(weights: Series | None, tensors: TensorTable) -> set[int]:
+    """Return the checkpoints at which weights that every batch uses are not finite, as they were not at the one before."""
+    if weights is None:
+        return set()
+    used = weights.only(lambda name: tensors.kind(name) != "embedding")
+    broken = used.nonfinite | (np.nan_to_num(used.values) > 0)
+    return {int(step) for step in used.steps[1:][(broken[1:] & broken[:-1]).any(axis=1)]}
 
 
 def _fell_to_zero(values: Floats, min_loss: float) -> Mask:
