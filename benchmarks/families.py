@@ -67,6 +67,18 @@ def table(names: Sequence[str], seeds: Sequence[int], cache: Path) -> str:
     return "\n".join([told, "", head, "|---" * (head.count("|") - 1) + "|", *(line for line, _ in rows)])
 
 
+def write_table(page: Path, mark: str, table: str) -> None:
+    """Put a table behind a mark of a page, in place of what stands there."""
+    text = page.read_text(encoding="utf-8")
+    page.write_text(text[: text.index(mark) + len(mark)] + "\n\n" + table + "\n", encoding="utf-8")
+
+
+def train_apart(script: str, name: str, options: Sequence[str]) -> None:
+    """Run a script that records in a process of its own, and say how it ended."""
+    done = subprocess.run([sys.executable, script, "--record", *options], capture_output=True, text=True, check=False)
+    print(f"{name}: {'trained' if done.returncode == 0 else done.stderr[-2000:]}", flush=True)
+
+
 def main() -> None:
     """Train what is missing, judge everything, and print the table."""
     parser = argparse.ArgumentParser()
@@ -87,17 +99,14 @@ def main() -> None:
     def start(name: str) -> None:
         if all((wanted.cache / f"{name}.{seed}" / DONE).exists() for seed in seeds):
             return
-        options = ["--record", "--only", name, "--seeds", str(wanted.seeds), "--cache", str(wanted.cache)]
-        done = subprocess.run([sys.executable, __file__, *options], capture_output=True, text=True, check=False)
-        print(f"{name}: {'trained' if done.returncode == 0 else done.stderr[-2000:]}", flush=True)
+        train_apart(__file__, name, ["--only", name, "--seeds", str(wanted.seeds), "--cache", str(wanted.cache)])
 
     with ThreadPoolExecutor(wanted.jobs) as pool:
         list(pool.map(start, names))
     found = table(names, seeds, wanted.cache)
     print(found)
     if wanted.write:
-        text = PAGE.read_text(encoding="utf-8")
-        PAGE.write_text(text[: text.index(MARK) + len(MARK)] + "\n\n" + found + "\n", encoding="utf-8")
+        write_table(PAGE, MARK, found)
 
 
 if __name__ == "__main__":

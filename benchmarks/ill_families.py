@@ -10,7 +10,6 @@ trained. A fault is harmless where the loss ends no further above its twin's tha
 import argparse
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +20,7 @@ from msgspec import Struct
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT)]
 
-from benchmarks.families import DONE, FAMILIES  # noqa: E402  stands beside this
+from benchmarks.families import DONE, FAMILIES, train_apart, write_table  # noqa: E402  stands beside this
 from benchmarks.healthy.damage import FAULTS  # noqa: E402
 from benchmarks.healthy.recipe import train  # noqa: E402
 
@@ -103,13 +102,13 @@ def judged(family: str, fault: str, seed: int, cache: Path) -> Outcome:
     )
 
 
-def share(hits: Iterable[bool]) -> str:
+def hits(values: Iterable[bool]) -> str:
     """Return how many are true, of how many.
 
-    >>> share([True, False])
+    >>> hits([True, False])
     '1 of 2'
     """
-    counted = list(hits)
+    counted = list(values)
     return f"{sum(counted)} of {len(counted)}"
 
 
@@ -118,10 +117,10 @@ def row(name: str, outcomes: Sequence[Outcome]) -> str:
     felt = [each for each in outcomes if each.has_effect]
     wrong = sorted({each.first for each in felt if each.first and not each.is_right and each.confidence >= SURE})
     cells = [
-        share(each.is_found for each in felt),
-        share(each.is_right for each in felt),
-        share(bool(each.first) and not each.is_right and each.confidence >= SURE for each in felt),
-        share(each.is_found for each in outcomes if not each.has_effect),
+        hits(each.is_found for each in felt),
+        hits(each.is_right for each in felt),
+        hits(bool(each.first) and not each.is_right and each.confidence >= SURE for each in felt),
+        hits(each.is_found for each in outcomes if not each.has_effect),
         ", ".join(wrong),
     ]
     return f"| {name} | " + " | ".join(cells) + " |"
@@ -162,8 +161,7 @@ def main() -> None:
 
     def start(family: str) -> None:
         options = ["--families", family, "--faults", wanted.faults, "--seed", str(wanted.seed), "--cache", str(wanted.cache)]
-        done = subprocess.run([sys.executable, __file__, "--record", *options], capture_output=True, text=True, check=False)
-        print(f"{family}: {'trained' if done.returncode == 0 else done.stderr[-2000:]}", flush=True)
+        train_apart(__file__, family, options)
 
     if not wanted.judge:
         with ThreadPoolExecutor(wanted.jobs) as pool:
@@ -173,8 +171,7 @@ def main() -> None:
     found = table(outcomes)
     print(found)
     if wanted.write:
-        text = PAGE.read_text(encoding="utf-8")
-        PAGE.write_text(text[: text.index(MARK) + len(MARK)] + "\n\n" + found + "\n", encoding="utf-8")
+        write_table(PAGE, MARK, found)
 
 
 if __name__ == "__main__":

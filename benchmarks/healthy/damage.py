@@ -39,29 +39,29 @@ def matrices(model: nn.Module) -> list[tuple[str, Tensor]]:
     return [(name, weight) for name, weight in model.named_parameters() if weight.dim() >= 2]
 
 
-def middle_part(model: nn.Module) -> tuple[str, Tensor]:
+def middle_matrix(model: nn.Module) -> tuple[str, Tensor]:
     """Return the matrix in the middle of the model, embeddings and frozen ones left out."""
     inner = [(name, weight) for name, weight in matrices(model) if "emb" not in name and weight.requires_grad]
     return inner[len(inner) // 2]
 
 
-def around(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+def block_around(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     """Return the parameters of the module two levels above the matrix in the middle: a block, or what stands for one."""
-    name, _ = middle_part(model)
+    name, _ = middle_matrix(model)
     prefix = name.rsplit(".", 2)[0]
     return [(other, weight) for other, weight in model.named_parameters() if other.startswith(prefix)]
 
 
 @torch.no_grad()
 def _draw_anew(model: nn.Module) -> None:
-    for _, weight in around(model):
+    for _, weight in block_around(model):
         if weight.dim() >= 2:
             weight.copy_(torch.randn_like(weight) * weight.std())
 
 
 @torch.no_grad()
 def _zero(model: nn.Module) -> None:
-    middle_part(model)[1].zero_()
+    middle_matrix(model)[1].zero_()
 
 
 @torch.no_grad()
@@ -71,13 +71,13 @@ def _times_five(model: nn.Module) -> None:
 
 
 def _spoil_gradient(model: nn.Module) -> None:
-    gradient = middle_part(model)[1].grad
+    gradient = middle_matrix(model)[1].grad
     if gradient is not None:
         gradient[0] = torch.nan
 
 
 def _lose_gradients(model: nn.Module, _optimizer: Optimizer, _step: int) -> None:
-    for _, weight in around(model):
+    for _, weight in block_around(model):
         weight.grad = None
 
 

@@ -63,9 +63,7 @@ def _is_told(id_: str, bad: Mapping[str, SeriesAnswer], findings: Sequence[Findi
     if any(other in bad for other in table.told_by):
         return True
     names = {*asked.rules, *asked.weighs}
-    if any(finding.name in table.told_by_rules and _is_as_grave(finding, table.severity) for finding in findings):
-        return True
-    if any(finding.name in names and _is_as_grave(finding, table.severity) for finding in findings):
+    if any(finding.name in {*names, *table.told_by_rules} and _is_as_grave(finding, table.severity) for finding in findings):
         return True
     changed = [rule for rule in rules().values() if rule.name in names and _is_changed(rule.name, rule.code, clauses)]
     return any(_is_as_grave(finding, table.severity) for finding in judge(run, changed).findings)

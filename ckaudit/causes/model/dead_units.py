@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.of_activations import silent as silent_function
-from ckaudit.causes.shared.update_size import replaced_by_rate
+from ckaudit.causes.shared.update_size import weights_replaced
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.activations import activation_sparsity
 from ckaudit.metrics.optimizer import learning_rate
@@ -86,7 +86,7 @@ def dead_units(
     if shrunk := findings.first(weights_shrink):
         yield contradicts(decisive + 1, f"all weights shrink, and units with them: {shrunk.message}", shrunk)
     if silent is not None:
-        yield from replaced_by_rate(rate, std, adapts, silent.first_step, strong)
+        yield from weights_replaced(rate, std, adapts, silent.first_step, strong)
     if silent is not None and (earlier := findings.before((silent.first_step or 0) + 1).of(*THROWS)):
         yield contradicts(strong + 1, f"something threw the units there: {earlier[0].message}", earlier[0])
     if drops := findings.first(dropout_rate_high):

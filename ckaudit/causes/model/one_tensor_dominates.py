@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.gradient_majority import largest_share, left_without
+from ckaudit.causes.shared.gradient_majority import coefficient_without, largest_share
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_share
 from ckaudit.metrics.optimizer import clip_coefficient
@@ -78,7 +78,7 @@ def one_tensor_dominates(
         yield supports(weight, f"{where} makes up {value:.0%} of the squared gradient norm", share.name)
     else:
         yield contradicts(strong, f"no tensor makes up more than {value:.0%} of the squared gradient norm", share.name)
-    without = left_without(left, largest)
+    without = coefficient_without(left, largest)
     if without is not None and without < out_of_place:
         yield contradicts(strong, f"without {where}, too, clipping would leave {without:.2g} of it", clip_coefficient.name)
     if first is not None and first.code == exploding_gradient.code and _had_as_much(share, where, value, first.first_step):

@@ -8,7 +8,7 @@ from msgspec import Struct
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.shared.of_activations import bounded
 from ckaudit.causes.shared.places import places_of
-from ckaudit.causes.shared.update_size import replaced_by_rate
+from ckaudit.causes.shared.update_size import weights_replaced
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.activations import activation_max_abs, activation_mean_abs
@@ -136,7 +136,7 @@ def path_pinched(
         yield contradicts(medium, f"the weights shrink: {shrunk[0].message}", shrunk[0])
     if (dead := findings.first(dead_parameter)) is not None and dead.value == 0:
         yield contradicts(strong, f"{dead.where} gets no gradient at all: it is cut off, not pinched", dead)
-    yield from replaced_by_rate(rate, std, adapts, first.first_step, strong)
+    yield from weights_replaced(rate, std, adapts, first.first_step, strong)
     if largest is not None and usual is not None and (flat := bounded(largest, usual)):
         yield contradicts(medium, f"{flat[0]} works between bounds, where functions are flat", largest.name)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.of_activations import bounded
-from ckaudit.causes.shared.update_size import replaced_by_rate
+from ckaudit.causes.shared.update_size import weights_replaced
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.activations import activation_max_abs, activation_mean_abs
 from ckaudit.metrics.gradients import block_gradient_norm
@@ -101,7 +101,7 @@ def residual_path_broken(
         yield contradicts(medium, f"{dead.where} gets no gradient at all: something is cut off, not worn down", dead)
     if other := findings.before((first.first_step or 0) + 1).of(weights_alike, weights_shrink, weight_scale_off):
         yield contradicts(strong, f"the weights themselves are ill: {other[0].message}", other[0])
-    yield from replaced_by_rate(rate, std, adapts, first.first_step, strong)
+    yield from weights_replaced(rate, std, adapts, first.first_step, strong)
     if largest is not None and usual is not None and (flat := bounded(largest, usual)):
         yield contradicts(medium, f"{flat[0]} works between bounds, where functions are flat", largest.name)
 

@@ -20,6 +20,7 @@ from ckaudit.rules.updates.learning_rate_zero import learning_rate_zero
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.rules.updates.updates_held_back import updates_held_back
 from ckaudit.rules.weights.weights_shrink import weights_shrink
+from ckaudit.run.optimizer_kind import is_plain_descent
 from ckaudit.run.series import Series
 
 
@@ -51,7 +52,7 @@ def adam_epsilon_too_large(
     something stands beside the second moment in every denominator. A gradient whose elements are no larger than a thousand
     times `usual_eps` would be too small itself. Weights are starting values.
     """
-    if adapts is not None and (adapts.values[adapts.finite] == 0).any():
+    if adapts is not None and is_plain_descent(adapts):
         yield contradicts(2 * strong, "the optimizer is plain descent, it has no epsilon", adapts.name)
         return
     if low := findings.first(learning_rate_zero):

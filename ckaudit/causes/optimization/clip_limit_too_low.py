@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
-from ckaudit.causes.shared.gradient_majority import LargestShare, largest_share, left_without
+from ckaudit.causes.shared.gradient_majority import LargestShare, coefficient_without, largest_share
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import grad_global_norm, gradient_share
 from ckaudit.metrics.optimizer import clip_coefficient
@@ -76,7 +76,7 @@ def clip_limit_too_low(
     if off := findings.first(initial_loss_off):
         yield contradicts(strong, f"the loss itself is off from the start: {off.message}", off)
     if share is not None and (largest := largest_share(share, after=warmup)) is not None:
-        yield from _by_share(largest, left_without(left, largest), out_of_place, 2 * strong, medium)
+        yield from _by_share(largest, coefficient_without(left, largest), out_of_place, 2 * strong, medium)
 
 
 def _by_share(

@@ -41,6 +41,7 @@ from ckaudit.rules.weights.initialization_lost import initialization_lost
 from ckaudit.rules.weights.weight_scale_off import weight_scale_off
 from ckaudit.rules.weights.weights_alike import weights_alike
 from ckaudit.rules.weights.weights_grow import weights_grow
+from ckaudit.run.optimizer_kind import is_plain_descent
 from ckaudit.run.series import Series
 
 EXPLAINS = (
@@ -76,6 +77,7 @@ FOLLOWS = (
 """What follows where updates become too large, whatever made them so."""
 TROUBLE = (loss_spike, exploding_gradient, entropy_collapse, weights_grow, logit_growth)
 GROWS = tuple(rule for rule in EXPLAINS if rule is not nonfinite_values)
+"""What grows before numbers overflow."""
 OTHER_CAUSES = (learning_rate_jump, seam_jump, schedule_off_plan, weight_scale_off, nonfinite_values)
 """Illnesses that make the loss jump at a rate that is right."""
 
@@ -116,7 +118,7 @@ def learning_rate_too_high(
         yield supports(strong, f"the weights run away together: {grown[0].message}", grown[0])
     yield from _spikes(findings, flags, strong)
     yield from _rate(findings, rate, std, adapts, usual_rate, strong, medium)
-    yield from _dose(rate, update, large_update / 3, usual_rate if adapts is None or not is_plain(adapts) else np.inf)
+    yield from _dose(rate, update, large_update / 3, np.inf if is_plain_descent(adapts) else usual_rate)
     several = {
         finding.code
         for finding in findings.of(loss_spike, exploding_gradient, entropy_collapse)
@@ -163,11 +165,6 @@ def _above(value: float | str | None, limit: float | str | None) -> bool:
     return value is not None and limit is not None and float(value) > float(limit)
 
 
-def is_plain(adapts: Series) -> bool:
-    """Tell whether the optimizer multiplies the gradient by the rate, and does not adapt to its size."""
-    return bool((adapts.values[adapts.finite] == 0).any())
-
-
 def _dose(rate: Series | None, update: Series | None, much: float, usual: float, *, plenty: float = 10.0) -> Iterator[Advice]:
     """Say the rate to begin again with, where it lies far below: one whose updates change `much` of the weights at most."""
     peak = float(known_rate(rate)[1].max(initial=0.0))
@@ -210,7 +207,7 @@ def _rate(
             medium, f"the learning rate peaks at {peak:.3g}; few recipes go beyond {usual_rate:.0e}", learning_rate.name
         )
     spread = first_spread(std)
-    plain = adapts is not None and is_plain(adapts)
+    plain = is_plain_descent(adapts)
     if spread and peak > spread and not plain and not findings.of(weight_scale_off, weights_alike):
         yield supports(
             strong,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.optimization.learning_rate_too_high import EXPLAINS, FOLLOWS, is_plain
+from ckaudit.causes.optimization.learning_rate_too_high import EXPLAINS, FOLLOWS
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import grad_global_norm
@@ -13,6 +13,7 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.weights.weight_scale_off import weight_scale_off
+from ckaudit.run.optimizer_kind import is_plain_descent
 from ckaudit.run.series import Series
 
 
@@ -55,7 +56,7 @@ def missing_warmup(
             weight = strong if is_early else medium / 2
             yield supports(weight, f"the first recorded learning rate is {start:.0%} of the peak", rate.name)
             yield from _shock(norm, early, shock, medium / 2)
-            if adapts is not None and is_plain(adapts):
+            if adapts is not None and is_plain_descent(adapts):
                 yield contradicts(medium * 2, "plain descent has no moments that the first steps must fill", adapts.name)
         else:
             yield contradicts(strong, f"the learning rate starts at {start:.0%} of its peak and warms up", rate.name)

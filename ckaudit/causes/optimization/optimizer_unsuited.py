@@ -20,6 +20,7 @@ from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.run.medians import median
+from ckaudit.run.optimizer_kind import is_adaptive
 from ckaudit.run.series import Series
 
 
@@ -54,7 +55,7 @@ def optimizer_unsuited(
     10th and the 90th percentile) while gradients differ by more than `apart`: one rate cannot suit all of them. Rates below `low`
     are Adam's; SGD's are 0.1 and more in most recipes. Weights are starting values.
     """
-    if adapts is not None and (adapts.values[adapts.finite] == 1).any():
+    if adapts is not None and is_adaptive(adapts):
         yield contradicts(3 * strong, "the optimizer divides each gradient by its own size", adapts.name)
         return
     if missing := _without_gradient(findings, gradient):

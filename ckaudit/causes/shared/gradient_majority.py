@@ -42,7 +42,7 @@ def largest_share(share: Series | None, *, after: int) -> LargestShare | None:
     return LargestShare(share.labels[int(seen[np.argmax(usual)])], float(usual.max()))
 
 
-def left_without(left: Series | None, largest: LargestShare) -> float | None:
+def coefficient_without(left: Series | None, largest: LargestShare) -> float | None:
     """Return the share of the gradient that clipping would leave at the median step, were the largest tensor not there.
 
     None where nothing says how much is left. Clipping to a norm leaves c of all; without a tensor that has the share s of the

@@ -10,6 +10,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.pairs import together
+from ckaudit.run.optimizer_kind import is_plain_descent
 from ckaudit.run.series import Floats, Series, at
 from ckaudit.run.tensors import table_of
 
@@ -72,7 +73,7 @@ def reach(rate: Series | None, std: Series | None) -> float | None:
     return float(np.trapezoid(values, steps)) / spread if len(steps) > 1 else None
 
 
-def replaced_by_rate(
+def weights_replaced(
     rate: Series | None, std: Series | None, adapts: Series | None, step: int | None, weight: float
 ) -> Iterator[Evidence]:
     """Judge whether Adam had replaced the weights before something showed at a step: then it is no part of the structure.
@@ -81,8 +82,7 @@ def replaced_by_rate(
     """
     steps, values = known_rate(rate)
     spread, early = first_spread(std), values[steps <= (step if step is not None else 0)]
-    is_plain = adapts is None or bool((adapts.values[adapts.finite] == 0).any())
-    times = 0.0 if is_plain or not spread or not early.size else float(early.max()) / spread
+    times = 0.0 if adapts is None or is_plain_descent(adapts) or not spread or not early.size else float(early.max()) / spread
     if times > 1:
         by_then = f"by then the learning rate was {times:.2g} times the spread of the first weights"
         yield contradicts(weight, f"{by_then}: it threw them there", learning_rate.name)

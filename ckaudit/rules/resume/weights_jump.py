@@ -14,6 +14,7 @@ from ckaudit.metrics.weights import update_norm, weight_norm
 from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.medians import median
+from ckaudit.run.optimizer_kind import is_adaptive, is_plain_descent
 from ckaudit.run.series import Floats, Series, Steps, at
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
@@ -93,11 +94,11 @@ def weights_jump(
     excess = _excess(moved, rate, np.flatnonzero(large.any(axis=1)), min_points=min_points)
     jumps = large & (np.nan_to_num(excess, posinf=np.inf) > min_ratio)
     between: Iterator[Hit] = iter(())
-    if rate is not None and _is_of_kind(adapts, 1):
+    if rate is not None and is_adaptive(adapts):
         jumps &= moved.values > adam_reach * _farthest(moved, rate, facts)
         limits = {"share": min_change_share, "times": min_ratio, "rest": max_rest_share, "bound": adam_bound}
         between = _between(every, rate, facts, **limits, min_points=min_points)
-    elif rate is not None and gradient is not None and _is_of_kind(adapts, 0):
+    elif rate is not None and gradient is not None and is_plain_descent(adapts):
         jumps = large & (moved.values > _plain_reach(moved, rate, gradient, min_points=min_points))
         between = _beyond_descent(every, rate, gradient, min_change_share)
     elif rate is not None and gradient is not None and adapts is None:
@@ -114,11 +115,6 @@ def weights_jump(
             badness=relative,
             limit=min_change_share,
         )
-
-
-def _is_of_kind(adapts: Series | None, kind: int) -> bool:
-    """Tell whether the optimizer is known to divide by the gradient's size (1), or to take it as it is (0)."""
-    return adapts is not None and bool((adapts.values[adapts.finite] == kind).any())
 
 
 def _pull(since: Steps, steps: Steps, way: Floats, gradient: Series) -> Floats:
