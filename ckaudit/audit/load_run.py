@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
-from ckaudit.contract.io.folder import list_folder, shown_name
+from ckaudit.contract.io.folder import holds_run, shown_name
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.errors import UnreadableError
 from ckaudit.run.read import Progress, read_run
@@ -72,7 +72,7 @@ def is_ours(path: Path) -> bool:
     A folder that nobody knows is taken for a run folder without files.
     """
     if path.is_dir():
-        if (path / MANIFEST_NAME).exists() or not list_folder(path).is_empty():
+        if (path / MANIFEST_NAME).exists() or holds_run(path):
             return not _is_trainers_folder(path)
         return not _is_known(path)
     if CHECKPOINT_NAME.match(path.name) or SCALARS_NAME.match(path.name):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ckaudit.run.series import Mask, Series
+from ckaudit.run.series import Floats, Mask, Series
 from ckaudit.run.tensors import TensorTable
 
 SCALE = 2.0
@@ -30,12 +30,29 @@ def alike_blocks(blocks: Sequence[str], table: TensorTable, by_tensor: Series | 
     for name in by_tensor.labels:
         if (block := table.block(name)) in parts:
             parts[block][name.removeprefix(block)] = sizes[name]
-    return np.array([[_are_alike(one, parts[one], other, parts[other]) for other in blocks] for one in blocks])
+    alike = np.zeros((len(blocks), len(blocks)), bool)
+    for members in _of_one_form(blocks, parts):
+        named = sorted(parts[blocks[members[0]]])
+        alike[np.ix_(members, members)] = _of_like_size(
+            np.array([[parts[blocks[row]][name] for name in named] for row in members])
+        )
+    return alike
 
 
-def _are_alike(one: str, its: dict[str, float], other: str, others: dict[str, float]) -> bool:
-    """Tell whether two blocks stand in one list, and have tensors of the same names with elements of a like size."""
-    if one.rpartition(".")[0] != other.rpartition(".")[0] or its.keys() != others.keys():
-        return False
-    pairs = [(its[part], others[part]) for part in its]
-    return all(not max(pair) > SCALE * min(pair) for pair in pairs if np.isfinite(pair).all())
+def _of_one_form(blocks: Sequence[str], parts: dict[str, dict[str, float]]) -> list[list[int]]:
+    """Return the blocks that stand in one list and have tensors of the same names, group by group."""
+    groups: dict[tuple[str, frozenset[str]], list[int]] = {}
+    for row, block in enumerate(blocks):
+        groups.setdefault((block.rpartition(".")[0], frozenset(parts[block])), []).append(row)
+    return list(groups.values())
+
+
+def _of_like_size(sizes: Floats) -> Mask:
+    """Tell which blocks have elements of a like size in all tensors where both sizes are known, shape (L, L).
+
+    Args:
+        sizes: Of each block's tensors, shape (L, P).
+    """
+    one, other = sizes[:, None], sizes[None]
+    known = np.isfinite(one) & np.isfinite(other)
+    return np.asarray(~(known & (np.maximum(one, other) > SCALE * np.minimum(one, other))).any(axis=2))

@@ -1,18 +1,22 @@
 """What checkpoints hold, gathered document by document, wherever the documents come from."""
 
+from collections.abc import Mapping
 from itertools import islice
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
+import msgspec
 import numpy as np
 from msgspec import UNSET
 
-from ckaudit.contract.io.columns import columns_of
+from ckaudit.contract.io.columns import Column, columns_of
 from ckaudit.contract.schema.analysis import Trigger
 from ckaudit.run.column_builder import Collector, GridCollector, cells_of, flatten_lists
-from ckaudit.run.paths import GRIDS, NAMES, WEIGHT_GRID, decoder
+from ckaudit.run.paths import GRIDS, NAMES, WEIGHT_SAMPLES, decoder
 from ckaudit.run.run import Event, Grids
 from ckaudit.run.scalars import ScalarLog
 from ckaudit.run.series import Series, Steps, merged_steps
+
+T = TypeVar("T")
 
 TRIGGERS = frozenset(get_args(Trigger))
 
@@ -21,22 +25,32 @@ class Gatherer:
     """Gathers the wanted paths over all checkpoints.
 
     Attributes:
-        decoder: Reads a checkpoint's text, and keeps the wanted paths only.
         fill: Scalars that stand in checkpoints.
+        stride: Samples of weights are read of every so many checkpoints that hold them.
     """
 
     def __init__(self, paths: frozenset[str]) -> None:
         """Begin without any checkpoint."""
-        self.decoder = decoder(paths)
         self.fill = ScalarLog()
+        self.stride = 1
+        self._paths, self._paths_without_samples = paths, paths - WEIGHT_SAMPLES
+        self._since_samples: int | None = None
         self._collectors = {path: Collector(path) for path in sorted(paths) if path not in ("loss", "scalars.*", *GRIDS)}
         self._grids = {path: GridCollector() for path in GRIDS if path in paths}
-        self._sections = _by_section(self._collectors)
+        self._sections, self._grids_of = _by_section(self._collectors), _by_section(self._grids)
+        for section in self._grids_of:
+            self._sections.setdefault(section, [])
         self._names: dict[str, tuple[str, ...]] = {}
         self._steps: list[int] = []
         self._events: list[Event] = []
         self._boxed: set[tuple[str, int]] = set()
         self._odd_triggers: dict[str, list[int]] = {}
+
+    @property
+    def decoder(self) -> msgspec.json.Decoder[Any]:
+        """Reads the next checkpoint's text, and keeps the wanted paths only."""
+        is_due = self._since_samples is None or self._since_samples + 1 >= self.stride
+        return decoder(self._paths if is_due else self._paths_without_samples)
 
     @property
     def wants_rank_facts(self) -> bool:
@@ -75,6 +89,8 @@ class Gatherer:
         step = document.step
         self._steps.append(step)
         self._fill(step, document)
+        if self._since_samples is not None:
+            self._since_samples += 1
         for word in document.triggers or ():
             if word not in TRIGGERS:
                 self._odd_triggers.setdefault(word, []).append(step)
@@ -82,32 +98,47 @@ class Gatherer:
             self._events.append(Event(step, document.event_step, tuple(document.triggers or ())))
         for section, members in self._sections.items():
             part = getattr(document, section, UNSET)
-            if part is not UNSET and section == "history":
+            if part is UNSET or section == "rank_facts":
+                continue
+            if section == "history":
                 self._open_box(part, members)
-            elif part is not UNSET and section != "rank_facts":
-                self._collect(step, section, part, members)
-        for path, collector in self._grids.items():
-            section, _, field = path.partition(".*.")
-            if path == WEIGHT_GRID and getattr(document, "weight_deltas", UNSET) is not UNSET:
-                continue  # how far the weights have come was measured: no sample need tell
-            layers = {name: getattr(each, field) for name, each in (getattr(document, section, UNSET) or {}).items()}
-            collector.add(step, tuple(layers), layers.values())
+            elif isinstance(part, dict):
+                columns = self._collect_tensors(step, section, part, members)
+                if section == "weights" and any(path.rpartition(".")[2] in columns for path in WEIGHT_SAMPLES):
+                    self._since_samples = 0
+                # Where it was measured how far the weights have come, no grid need tell.
+                if section != "weights" or getattr(document, "weight_deltas", UNSET) is UNSET:
+                    self._collect_grids(step, section, columns)
+            else:
+                self._collect_fields(step, part, members)
 
     def take_ranks(self, step: int, ranks: dict[str, Any]) -> None:
         """Add the facts of all ranks at one step as one row."""
         for rest, collector in self._sections.get("rank_facts", []):
             collector.add(step, tuple(ranks), [getattr(rank, rest) for rank in ranks.values()])
 
-    def _collect(self, step: int, section: str, part: Any, members: list[tuple[str, Collector]]) -> None:
-        if isinstance(part, dict):
-            names, columns = tuple(part), columns_of(part)
-            # Names come anew with every file: one set of them is compared once, and kept for all columns.
-            if names == self._names.get(section):
-                names = self._names[section]
-            self._names[section] = names
-            for rest, collector in members:
-                collector.add(step, *cells_of(names, columns, rest))
-            return
+    def _collect_tensors(
+        self, step: int, section: str, part: dict[str, Any], members: list[tuple[str, Collector]]
+    ) -> dict[str, Column]:
+        """Collect a row of each field of a section that has an entry for each tensor or layer; return its columns."""
+        names, columns = tuple(part), columns_of(part)
+        # Names come anew with every file: one set of them is compared once, and kept for all columns.
+        if names == self._names.get(section):
+            names = self._names[section]
+        self._names[section] = names
+        for field, collector in members:
+            if field in columns or collector.path not in WEIGHT_SAMPLES:
+                collector.add(step, *cells_of(names, columns, field))
+        return columns
+
+    def _collect_grids(self, step: int, section: str, columns: dict[str, Column]) -> None:
+        """Collect the matrices of a section."""
+        for field, collector in self._grids_of.get(section, []):
+            if field in columns:
+                collector.add(step, self._names[section], columns[field])
+
+    def _collect_fields(self, step: int, part: Any, members: list[tuple[str, Collector]]) -> None:
+        """Collect the fields of a section that has no entries, or of the document itself."""
         for rest, collector in members:
             value = getattr(part, rest) if rest else part
             if collector.path in NAMES and isinstance(value, list):
@@ -134,8 +165,9 @@ class Gatherer:
             self.fill.add(step, {"train_loss_raw": document.loss})
 
 
-def _by_section(collectors: dict[str, Collector]) -> dict[str, list[tuple[str, Collector]]]:
-    sections: dict[str, list[tuple[str, Collector]]] = {}
+def _by_section(collectors: Mapping[str, T]) -> dict[str, list[tuple[str, T]]]:
+    """Return the fields that are wanted of each section, with their collectors."""
+    sections: dict[str, list[tuple[str, T]]] = {}
     for path, collector in collectors.items():
         section, _, rest = path.partition(".")
         sections.setdefault(section, []).append((rest.removeprefix("*."), collector))

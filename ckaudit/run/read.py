@@ -28,6 +28,9 @@ from ckaudit.run.run import Run
 from ckaudit.run.scalars import SessionLogs
 from ckaudit.run.series import Series
 
+MAX_SAMPLES = 128
+"""In how many checkpoints of a long run the samples of weights are read, evenly spread: how far they have come needs no more."""
+
 Progress = Callable[[int, int], None]
 Source = Path | str | Sequence[Path] | RunFolder
 
@@ -41,7 +44,8 @@ def read_run(
     Args:
         source: A run folder, one file, a list of files, or a folder that was listed already.
         reads: Paths into the checkpoints, such as "gradients.*.norm"; what is not asked for is not kept.
-            Default: every number but grids and histograms.
+            Default: every number but grids and histograms. Where it is given, samples of weights are read of at most 128
+            checkpoints, evenly spread.
         progress: Called with pieces done and pieces in all: files, and blocks of a long log.
         logs: Gathers the lines of each session by itself, for who wants them so.
 
@@ -54,7 +58,7 @@ def read_run(
             f"{_name(source)} holds no checkpoint and no scalars.jsonl", hint="Name a folder that a recorder wrote."
         )
     reader = RunReader(folder, frozenset(every_path() if reads is None else reads), logs or SessionLogs())
-    reader.take_all(progress)
+    reader.take_all(progress, thin_samples=reads is not None)
     return reader.run(_name(source))
 
 
@@ -99,15 +103,23 @@ class RunReader:
         self._alike: dict[str, list[Finding]] = {}
         self._tabulator = Tabulator()
 
-    def take_all(self, progress: Progress | None = None) -> None:
-        """Read every file of the folder."""
+    def take_all(self, progress: Progress | None = None, *, thin_samples: bool = False) -> None:
+        """Read every file of the folder.
+
+        Args:
+            progress: Called with pieces done and pieces in all.
+            thin_samples: Read the samples of weights in at most 128 checkpoints.
+        """
         self.take_manifest()
         files = [file for file in self.folder.checkpoints if file.rank is None]
         blocks = [_blocks(path) for path in self.folder.scalars]
         told = _told(progress, sum(blocks) + len(files))
         for index, path in enumerate(self.folder.scalars):
             self.take_log(path, told, range(sum(blocks[:index]), sum(blocks[: index + 1])))
+        self.gatherer.stride = -(-len(files) // MAX_SAMPLES) if thin_samples else 1
         for index, file in enumerate(files):
+            if file is files[-1]:
+                self.gatherer.stride = 1
             self.take_checkpoint(file)
             told(sum(blocks) + index + 1)
         for file in self.folder.checkpoints:

@@ -16,7 +16,7 @@ from ckaudit import __version__
 from ckaudit.contract import violations
 from ckaudit.contract.contradictions import is_of_other_unit
 from ckaudit.contract.fold_findings import across_files, same_place
-from ckaudit.contract.io.folder import RunFolder, list_files, list_folder, shown_name
+from ckaudit.contract.io.folder import RunFolder, holds_run, list_files, list_folder, shown_name
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import SEVERITIES, VERSION, Finding, Report, worst
 from ckaudit.contract.violations import Kind
@@ -278,7 +278,7 @@ def _where_else(path: Path, *, limit: int = 50) -> str:
     """Point at the first folder below that is a run; of a big tree only the first `limit` folders are looked at."""
     below = sorted(entry for entry in path.iterdir() if entry.is_dir() and os.access(entry, os.R_OK))
     for entry in below[:limit]:
-        if not list_folder(entry).is_empty():
+        if holds_run(entry):
             return f"Name a run in it, such as {shown_name(str(entry))}."
     return "Name a folder that holds analysis_checkpoint_*.json files."
 

@@ -60,12 +60,7 @@ def list_folder(root: Path, *, prefix: str = "") -> RunFolder:
     Raises:
         UnreadableError: Where the folder cannot be listed.
     """
-    try:
-        names = sorted(entry.name for entry in root.iterdir())
-    except OSError as error:
-        raise UnreadableError(
-            f"cannot list {root}: {error.strerror or error}", hint="Name a run folder or a checkpoint file."
-        ) from None
+    names = sorted(_names(root))
     folder = RunFolder(root, manifest=root / MANIFEST_NAME if MANIFEST_NAME in names else None)
     for name in names:
         if name.startswith("analysis_checkpoint_") and (found := named_checkpoint(root / name, shown_name(prefix + name))):
@@ -73,6 +68,15 @@ def list_folder(root: Path, *, prefix: str = "") -> RunFolder:
         elif SCALARS_NAME.match(name):
             folder.scalars.append(root / name)
     return folder
+
+
+def holds_run(root: Path) -> bool:
+    """Tell whether a folder holds a checkpoint of the run itself or a scalar log.
+
+    Raises:
+        UnreadableError: Where the folder cannot be listed.
+    """
+    return any(SCALARS_NAME.match(name) or _is_checkpoint_of_run(name) for name in _names(root))
 
 
 def list_files(paths: Iterable[Path], *, prefix: str | None = None) -> RunFolder:
@@ -93,6 +97,20 @@ def list_files(paths: Iterable[Path], *, prefix: str | None = None) -> RunFolder
             shown = shown_name(str(path) if prefix is None else prefix + path.name)
             folder.checkpoints.append(named_checkpoint(path, shown) or CheckpointFile(path, shown, None, None, None))
     return RunFolder(None, folder.checkpoints, [], folder.scalars, manifest)
+
+
+def _names(root: Path) -> list[str]:
+    try:
+        return [entry.name for entry in root.iterdir()]
+    except OSError as error:
+        raise UnreadableError(
+            f"cannot list {root}: {error.strerror or error}", hint="Name a run folder or a checkpoint file."
+        ) from None
+
+
+def _is_checkpoint_of_run(name: str) -> bool:
+    match = CHECKPOINT_NAME.match(name)
+    return match is not None and match["session"] is None
 
 
 def shown_name(name: str) -> str:
