@@ -5,7 +5,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from ckaudit.contract.checks import checks
-from ckaudit.contract.schema.fields import fields
+from ckaudit.contract.checks.names import fields
 from ckaudit.contract.schema.published import publish
 from ckaudit.metrics import metrics
 from ckaudit.reports.schemas import publish_outputs

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ckaudit.contract.schema.analysis import Checkpoint
+from ckaudit.contract.schema.checkpoint import Checkpoint
 
 GRID_BYTES = 1366 + len('"sampled_grid_32x32":{"encoding":"q8","shape":[32,32],"min":-0.1234,"max":0.1234,"data":""},')
 KNOWN = ("shape", "dtype", "numel", "sampled", "nonfinite_count")

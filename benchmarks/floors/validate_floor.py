@@ -14,8 +14,7 @@ from struct import Struct as Packer
 import msgspec
 import numpy as np
 
-from ckaudit.contract.schema.analysis import Checkpoint
-from ckaudit.contract.schema.tensors import WeightStats
+from ckaudit.contract.schema.checkpoint import Checkpoint, WeightStats
 
 NUMBERS = attrgetter("min", "mean", "max", "std", "frobenius_norm", "numel")
 ROW = Packer("32d")

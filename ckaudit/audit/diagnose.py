@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ckaudit.audit.judge import gravity, resolve
 from ckaudit.audit.playbook.workflow import part_of
 from ckaudit.causes.cause import Advice, Cause, Findings, total
-from ckaudit.contract.float_overflow import takes_any_numbers
+from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.contract.schema.report import SEVERITIES, Diagnosis, Evidence, Finding
 from ckaudit.rules.activations.dead_units import dead_units
 from ckaudit.rules.gradients.dead_parameter import dead_parameter

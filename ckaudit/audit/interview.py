@@ -10,9 +10,8 @@ from msgspec.structs import replace
 from ckaudit.audit.answer_from_series import BROKE, said
 from ckaudit.causes.cause import Findings
 from ckaudit.causes.shared.void import likely, voided
-from ckaudit.contract.schema.interview import Answer, Phase, Pointer, Word
 from ckaudit.contract.schema.numbers import to_word
-from ckaudit.contract.schema.report import Check, Diagnosis, Finding
+from ckaudit.contract.schema.report import Answer, Check, Diagnosis, Finding, Phase, Pointer, Word
 from ckaudit.metrics import Metric, metrics
 from ckaudit.questions.bad_answer_table import BAD
 from ckaudit.questions.phases import MAP, PHASES, Way

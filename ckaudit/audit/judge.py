@@ -10,9 +10,8 @@ from msgspec.structs import replace
 
 from ckaudit.audit.coverage.applicability import why_not_metric
 from ckaudit.audit.coverage.arguments import says
-from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.missing_summary import needed
-from ckaudit.contract.schema.numbers import to_word
+from ckaudit.contract.schema.numbers import takes_any_numbers, to_word
 from ckaudit.contract.schema.report import SEVERITIES, Check, Finding
 from ckaudit.metrics import Metric
 from ckaudit.questions.bad_answer_table import BAD

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
 from ckaudit.contract.io.folder import holds_run, shown_name
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
+from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.errors import UnreadableError
 from ckaudit.run.read import Progress, read_run
 from ckaudit.run.rows import run_of_table

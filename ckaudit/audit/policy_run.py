@@ -6,7 +6,7 @@ from ckaudit.audit.bad_answers import judge_answers
 from ckaudit.audit.judge import judge
 from ckaudit.audit.ranking import ranked
 from ckaudit.audit.scale_and_stage import scale_of, stage_of
-from ckaudit.contract.float_overflow import takes_any_numbers
+from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.contract.schema.report import Check, PolicyUsed
 from ckaudit.contract.violations import kind
 from ckaudit.metrics.loss import slice_val_loss

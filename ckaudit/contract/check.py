@@ -14,7 +14,7 @@ from ckaudit.contract.checks import Subject, judge
 from ckaudit.contract.io.columns import SectionColumns, count_colons, table
 from ckaudit.contract.io.decode import BOM, Decoded, decode, decode_whole
 from ckaudit.contract.io.json_locations import with_lines
-from ckaudit.contract.schema.analysis import VERSION, Checkpoint
+from ckaudit.contract.schema.checkpoint import VERSION, Checkpoint
 from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.unknown_fields import duplicate_findings, unknown_fields, unknown_findings
 from ckaudit.contract.unknown_words import MAX_LISTED, opened, unknown_words, word_finding

@@ -39,7 +39,7 @@ def unknown_fields(document: dict[str, Any], kind: type[Struct]) -> tuple[dict[s
 
     In a path `*` stands for the name of a tensor or layer and `[]` for an index.
 
-    >>> from ckaudit.contract.schema.analysis import Checkpoint
+    >>> from ckaudit.contract.schema.checkpoint import Checkpoint
     >>> unknown_fields({"step": 1, "weights": {"a": {"mean": 0, "skew": 1}, "b": {"skew": {"x": 2}}}}, Checkpoint)
     ({'weights.*.skew': Unknown(times=2, pointer='/weights/a/skew')}, 3)
     """

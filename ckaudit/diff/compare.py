@@ -10,10 +10,9 @@ from msgspec.structs import replace
 from ckaudit.audit.load_run import is_ours
 from ckaudit.audit.report import at_step, open_judged, triage_reads, triage_run
 from ckaudit.audit.vital_checks import limited
-from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.schema.diff import Answer, Axis, Comparison, Curve, Departure, Drift, Noise, Pair, Unlike, Word
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
-from ckaudit.contract.schema.numbers import Number, to_word
+from ckaudit.contract.schema.numbers import Number, takes_any_numbers, to_word
 from ckaudit.contract.schema.report import Report
 from ckaudit.diff.align import Axes, axes
 from ckaudit.diff.combine import whole

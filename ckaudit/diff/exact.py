@@ -8,10 +8,9 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.audit.load_run import is_ours, open_run
-from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.io.folder import CheckpointFile, list_folder
 from ckaudit.contract.schema.diff import Answer, Departure, Noise, Pair, Word
-from ckaudit.contract.schema.numbers import Number, to_word
+from ckaudit.contract.schema.numbers import Number, takes_any_numbers, to_word
 from ckaudit.diff.comparability import unlike
 from ckaudit.diff.files import Document, read_document
 from ckaudit.diff.nondeterminism import sources

@@ -9,10 +9,9 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.audit.load_run import is_ours, open_run
-from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.io.folder import list_folder
 from ckaudit.contract.schema.diff import Answer, Departure, Noise, Pair, Word
-from ckaudit.contract.schema.numbers import to_word
+from ckaudit.contract.schema.numbers import takes_any_numbers, to_word
 from ckaudit.diff.comparability import unlike
 from ckaudit.diff.diff_stats import is_number
 from ckaudit.diff.distances import relative_distance

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from ckaudit.audit.load_run import open_run
-from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.schema.diff import Answer, Departure, Noise, Pair, Word
+from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.material.counts import plural
 from ckaudit.metrics.words import replica_agreement
 from ckaudit.run.run import Run

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from ckaudit.audit.judge import judge
 from ckaudit.audit.load_run import open_run
-from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.schema.diff import Answer, Noise, Pair, Word
 from ckaudit.contract.schema.manifest import Manifest, Session
+from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.diff.comparability import unlike
 from ckaudit.diff.resume_checks import AROUND, Seam
 from ckaudit.material.counts import plural

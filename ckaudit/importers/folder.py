@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ckaudit.contract.io.encode import encode
 from ckaudit.contract.io.files import MANIFEST_NAME, checkpoint_file_name
 from ckaudit.contract.io.folder import list_folder
-from ckaudit.contract.schema.analysis import VERSION as CHECKPOINT
+from ckaudit.contract.schema.checkpoint import VERSION as CHECKPOINT
 from ckaudit.contract.schema.numbers import to_word
 from ckaudit.contract.schema.scalars import VERSION as LINES
 from ckaudit.errors import UsageError

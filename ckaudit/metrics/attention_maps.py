@@ -5,7 +5,7 @@ from typing import NamedTuple, get_args
 
 import numpy as np
 
-from ckaudit.contract.schema.model_sections import HeadKind
+from ckaudit.contract.schema.checkpoint import HeadKind
 from ckaudit.run.series import Floats, Mask, Steps
 
 KINDS: tuple[HeadKind, ...] = get_args(HeadKind)

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from ckaudit.audit.interview import interview_reads
 from ckaudit.audit.report import triage_reads
-from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.schema.diff import Comparison
+from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.contract.schema.panels import VERSION, Chart, Link, Panels, Tab
 from ckaudit.contract.schema.report import Finding, Report
 from ckaudit.diff.compared_series import reads as comparison_reads

@@ -6,8 +6,7 @@ from msgspec import Struct
 
 from ckaudit.audit.interview import answer
 from ckaudit.contract.schema.diff import Comparison
-from ckaudit.contract.schema.interview import Answer
-from ckaudit.contract.schema.report import Finding, Report
+from ckaudit.contract.schema.report import Answer, Finding, Report
 from ckaudit.questions.question import questions
 from ckaudit.rules import rules
 from ckaudit.run.run import Run

@@ -11,8 +11,8 @@ from msgspec import Struct
 from ckaudit.audit.load_run import is_ours
 from ckaudit.contract.io.folder import CheckpointFile
 from ckaudit.contract.io.grids import encode_grid, unpack
+from ckaudit.contract.schema.checkpoint import Grid
 from ckaudit.contract.schema.panels import Chart, Frame, Ridge
-from ckaudit.contract.schema.tensors import Grid
 from ckaudit.diff.distances import distribution
 from ckaudit.diff.files import read_document
 from ckaudit.errors import UnreadableError

@@ -7,10 +7,9 @@ from typing import Literal
 from msgspec import Struct
 
 from ckaudit.catalogue import Catalogue
-from ckaudit.contract.schema.interview import Answer
-from ckaudit.contract.schema.interview import Word as AnswerWord
 from ckaudit.contract.schema.panels import Answered, Chart, Tab
-from ckaudit.contract.schema.report import Check, Finding
+from ckaudit.contract.schema.report import Answer, Check, Finding
+from ckaudit.contract.schema.report import Word as AnswerWord
 from ckaudit.material.counts import plural
 from ckaudit.panels.context import Scene, metrics_of
 from ckaudit.panels.tab_builder import Board

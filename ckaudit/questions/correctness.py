@@ -3,8 +3,8 @@
 import numpy as np
 
 from ckaudit.causes.cause import Findings
-from ckaudit.contract.schema.interview import Word
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Word
 from ckaudit.metrics.gradients import block_gradient_norm, gradient_norm
 from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate

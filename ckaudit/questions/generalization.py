@@ -5,8 +5,8 @@ import math
 import numpy as np
 from msgspec import UNSET
 
-from ckaudit.contract.schema.interview import Word
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Word
 from ckaudit.material.counts import plural
 from ckaudit.metrics.divergence import val_rise
 from ckaudit.metrics.loss import slice_val_loss, train_loss_at_evals, train_loss_raw, train_val_gap, val_loss

@@ -5,8 +5,8 @@ import math
 import numpy as np
 
 from ckaudit.causes.cause import Findings
-from ckaudit.contract.schema.interview import Word
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Word
 from ckaudit.metrics.activations import activation_mean_abs, activation_rms, dead_unit_fraction
 from ckaudit.metrics.attention import uniform_head_fraction
 from ckaudit.metrics.heads import head_kind_share, head_similarity

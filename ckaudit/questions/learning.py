@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ckaudit.contract.schema.interview import Word
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Word
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.heads import head_kind_share
 from ckaudit.metrics.loss import train_loss_raw

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ckaudit.contract.schema.interview import Word
+from ckaudit.contract.schema.report import Word
 from ckaudit.metrics.memorization import memorization_curve, memorization_gap, memorization_stage, probe_overlap
 from ckaudit.metrics.probes import probe_accuracy, probe_perplexity
 from ckaudit.questions.question import SeriesAnswer, above, foreign, question, unrecorded

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from ckaudit.catalogue import Catalogue
-from ckaudit.contract.schema.interview import WORDS, Word
+from ckaudit.contract.schema.report import WORDS, Word
 from ckaudit.metrics import Metric
 from ckaudit.rules.rule import FactsMarker
 

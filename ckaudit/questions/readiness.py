@@ -12,7 +12,7 @@ The answers read these names, which an evaluation logs; scores are 0 to 1, or pe
 
 import numpy as np
 
-from ckaudit.contract.schema.interview import Word
+from ckaudit.contract.schema.report import Word
 from ckaudit.metrics.divergence import val_rise
 from ckaudit.metrics.evaluation import microbench_score
 from ckaudit.metrics.loss import slice_val_loss, val_loss

@@ -9,9 +9,8 @@ from msgspec import UNSET
 
 from ckaudit.causes.cause import Findings
 from ckaudit.causes.optimization.missing_warmup import missing_warmup
-from ckaudit.contract.schema.interview import Word
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.contract.schema.report import Finding
+from ckaudit.contract.schema.report import Finding, Word
 from ckaudit.metrics.corpus import language_share, seq_len_p50_p95, source_mix_share
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate

@@ -6,8 +6,8 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings
 from ckaudit.causes.optimization.missing_warmup import missing_warmup
-from ckaudit.contract.schema.interview import Word
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Word
 from ckaudit.metrics.activations import activation_outlier_rate, activation_std
 from ckaudit.metrics.gradients import block_gradient_norm, grad_global_norm, gradient_norm, gradient_share
 from ckaudit.metrics.loss import train_loss_raw

@@ -15,9 +15,8 @@ from msgspec import UNSET
 from ckaudit import __version__
 from ckaudit.contract.cadence import DEFAULT_CADENCE, is_due
 from ckaudit.contract.io.grids import GridEncoding
-from ckaudit.contract.schema.analysis import Checkpoint, GradientsSource, Trigger
+from ckaudit.contract.schema.checkpoint import Checkpoint, Cost, GradientsSource, Trigger
 from ckaudit.contract.schema.manifest import Cadence, Triggers
-from ckaudit.contract.schema.run_sections import Cost
 from ckaudit.recorder.data.batch_stats import batch_facts, batch_hash
 from ckaudit.recorder.files.manifest import check_call
 from ckaudit.recorder.files.run_folder import RunFolder

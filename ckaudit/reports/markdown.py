@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from ckaudit.contract.schema.interview import Answer, Phase
-from ckaudit.contract.schema.report import Diagnosis, Finding, Report
+from ckaudit.contract.schema.report import Answer, Diagnosis, Finding, Phase, Report
 from ckaudit.reports import accepted, derived, words
 from ckaudit.reports.markdown_text import code, text
 from ckaudit.reports.view import PLAIN, View

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import UNSET
 
 from ckaudit.contract.io.columns import Column, columns_of
-from ckaudit.contract.schema.analysis import Trigger
+from ckaudit.contract.schema.checkpoint import Trigger
 from ckaudit.run.column_builder import Collector, GridCollector, cells_of, flatten_lists
 from ckaudit.run.paths import GRIDS, NAMES, WEIGHT_SAMPLES, decoder
 from ckaudit.run.run import Event, Grids

@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from ckaudit.contract.io.columns import Column
 from ckaudit.contract.io.grids import unpack
-from ckaudit.contract.schema.model_sections import HeadKind
+from ckaudit.contract.schema.checkpoint import HeadKind
 from ckaudit.run.paths import WORDS
 from ckaudit.run.run import Grids
 from ckaudit.run.series import Floats, Mask, Series, empty

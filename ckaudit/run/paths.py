@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from ckaudit.contract.schema.analysis import Checkpoint
+from ckaudit.contract.schema.checkpoint import Checkpoint
 from ckaudit.contract.unknown_words import opened
 
 ALWAYS = ("loss", "scalars.*")

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from ckaudit.contract.io.fast_jsonl import LineTable
-from ckaudit.contract.schema.analysis import VERSION
+from ckaudit.contract.schema.checkpoint import VERSION
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.run.builder import Gatherer
 from ckaudit.run.paths import every_path

@@ -7,8 +7,8 @@ import numpy as np
 from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
-from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.contract.schema.report import Finding
 from ckaudit.run.series import Floats, Series, Steps, empty
 from ckaudit.run.tensors import TensorTable, loss_kind_of, table_of

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.contract.schema.share_units import SHARE_UNITS
+from ckaudit.contract.schema.scalars import SHARE_UNITS
 from ckaudit.errors import UsageError
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series

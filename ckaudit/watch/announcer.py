@@ -12,9 +12,8 @@ from ckaudit.audit.diagnose import diagnose
 from ckaudit.audit.policy_run import clauses_of, settle_run
 from ckaudit.audit.vital_checks import Judged, judged, limits, to_judge_more, vital_checks
 from ckaudit.causes import causes
-from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.contract.schema.numbers import Number, to_word
+from ckaudit.contract.schema.numbers import Number, takes_any_numbers, to_word
 from ckaudit.contract.schema.report import Accepted, Finding
 from ckaudit.contract.schema.watch import STALLED, VERSION, Event, Gauge, Likely, State, WatchEvent
 from ckaudit.metrics import Metric, metrics

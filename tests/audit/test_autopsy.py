@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from ckaudit.audit.autopsy import autopsy, said
 from ckaudit.audit.autopsy.flight_recorder import distances, repeats
 from ckaudit.cli.run import run
-from ckaudit.contract.schema.run_sections import History
+from ckaudit.contract.schema.checkpoint import History
 from ckaudit.errors import UsageError
 from ckaudit.reports.schemas import output_schema
 

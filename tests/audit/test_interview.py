@@ -9,8 +9,7 @@ from ckaudit.audit import triage
 from ckaudit.audit.autopsy import autopsy
 from ckaudit.audit.interview import answer, broken, interview, readiness
 from ckaudit.audit.report import triage_run
-from ckaudit.contract.schema.interview import Answer, Phase
-from ckaudit.contract.schema.report import Diagnosis, Finding
+from ckaudit.contract.schema.report import Answer, Diagnosis, Finding, Phase
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.loss import train_loss_at_evals, train_loss_raw, val_loss
 from ckaudit.questions.question import Question, SeriesAnswer

@@ -10,7 +10,7 @@ from ckaudit.audit import triage
 from ckaudit.contract.contradictions import PERCENTILES_ARE_LEVELS
 from ckaudit.contract.io.encode import encode, pack
 from ckaudit.contract.io.files import read_bytes
-from ckaudit.contract.schema.tensors import PERCENTILE_LEVELS
+from ckaudit.contract.schema.checkpoint import PERCENTILE_LEVELS
 
 HEALTHY = Path(__file__).parents[2] / "fixtures" / "runs" / "healthy"
 

@@ -18,8 +18,7 @@ from ckaudit.audit import triage
 from ckaudit.audit.bad_answers import kinds_of_questions
 from ckaudit.audit.interview import answer
 from ckaudit.audit.report import open_judged, triage_reads, triage_run
-from ckaudit.contract.schema.interview import Answer
-from ckaudit.contract.schema.report import SEVERITIES, Finding, Report
+from ckaudit.contract.schema.report import SEVERITIES, Answer, Finding, Report
 from ckaudit.explain.names import pages_of
 from ckaudit.policy.configure_rules import check
 from ckaudit.policy.gate import OPEN, Gate

@@ -13,8 +13,7 @@ from msgspec import UNSET
 from ckaudit.contract.check import check_checkpoint
 from ckaudit.contract.io.encode import encode
 from ckaudit.contract.io.grids import encode_grid, encode_grids, unpack
-from ckaudit.contract.schema.analysis import Checkpoint
-from ckaudit.contract.schema.model_sections import ActivationStats, AttentionStats
+from ckaudit.contract.schema.checkpoint import ActivationStats, AttentionStats, Checkpoint
 from ckaudit.contract.size.budget import due, landmarks, plan, room, suffix_for
 from ckaudit.contract.size.budget_trim import keep
 from ckaudit.contract.size.sizes import SIZES, SizedPart, beyond, tensor_part

@@ -11,9 +11,8 @@ import pytest
 
 from ckaudit.contract.cadence import DEFAULT_CADENCE, is_due
 from ckaudit.contract.io.encode import encode, significant
-from ckaudit.contract.schema.analysis import Checkpoint
+from ckaudit.contract.schema.checkpoint import Checkpoint, MoeStats
 from ckaudit.contract.schema.manifest import Cadence
-from ckaudit.contract.schema.model_sections import MoeStats
 from ckaudit.contract.size.budget import plan, room
 from ckaudit.contract.size.budget_trim import keep
 from ckaudit.contract.size.sizes import SizedPart, Sizes

@@ -13,7 +13,7 @@ from ckaudit.contract.check import check_checkpoint
 from ckaudit.contract.checks import checks
 from ckaudit.contract.checks.histograms import edges_of
 from ckaudit.contract.contradictions import PERCENTILES_ARE_LEVELS, SAMPLE_STD
-from ckaudit.contract.schema.tensors import BinRange, Histogram
+from ckaudit.contract.schema.checkpoint import BinRange, Histogram
 from ckaudit.contract.violations import KINDS
 from ckaudit.explain.names import KIND_MODULES
 from tests.loops import for_each

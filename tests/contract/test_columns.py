@@ -10,8 +10,7 @@ from msgspec import UNSET
 from ckaudit.contract.check import SECTIONS, check_checkpoint
 from ckaudit.contract.io.columns import EMPTY, count_colons, table
 from ckaudit.contract.io.files import read_bytes
-from ckaudit.contract.schema.analysis import Checkpoint
-from ckaudit.contract.schema.tensors import WeightStats
+from ckaudit.contract.schema.checkpoint import Checkpoint, WeightStats
 from tests.loops import for_each
 
 VALID = sorted((Path(__file__).parents[2] / "fixtures/checkpoints/valid").iterdir())

@@ -14,7 +14,7 @@ from ckaudit.contract.check import check_checkpoint
 from ckaudit.contract.io.convert import Encoding, convert, equal_range, rounded
 from ckaudit.contract.io.files import BrokenFile, read_bytes
 from ckaudit.contract.io.grids import unpack
-from ckaudit.contract.schema.tensors import PackedGrid
+from ckaudit.contract.schema.checkpoint import PackedGrid
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "checkpoints"
 VALID = sorted(path for path in (FIXTURES / "valid").rglob("*.json*") if path.is_file())

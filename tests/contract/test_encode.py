@@ -7,9 +7,7 @@ import pytest
 import zstandard
 
 from ckaudit.contract.io.encode import encode, significant
-from ckaudit.contract.schema.analysis import Checkpoint
-from ckaudit.contract.schema.run_sections import History
-from ckaudit.contract.schema.tensors import BinRange, Histogram, WeightStats
+from ckaudit.contract.schema.checkpoint import BinRange, Checkpoint, Histogram, History, WeightStats
 
 
 def checkpoint(**fields):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ckaudit.contract.checks import checks
-from ckaudit.contract.schema.fields import fields
+from ckaudit.contract.checks.names import fields
 from ckaudit.contract.schema.published import DOCUMENTS, schema
 from ckaudit.metrics import metrics
 

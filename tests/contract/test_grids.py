@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ckaudit.contract.io.grids import encode_grid, encode_grids, nest, pack, sample_grid, sample_indices, unpack
-from ckaudit.contract.schema.tensors import PackedGrid
+from ckaudit.contract.schema.checkpoint import PackedGrid
 
 RANDOM = np.random.default_rng(0)
 

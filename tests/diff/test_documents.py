@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ckaudit.contract.schema import analysis
+from ckaudit.contract.schema import checkpoint
 from ckaudit.diff import files
 from ckaudit.diff.documents import compare_documents
 from ckaudit.errors import UnreadableError
@@ -125,4 +125,4 @@ def test_names_are_carried_as_they_are(tmp_path: Path) -> None:
 
 
 def test_the_version_that_is_read_is_the_contracts() -> None:
-    assert files.VERSION == analysis.VERSION
+    assert files.VERSION == checkpoint.VERSION

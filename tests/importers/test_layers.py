@@ -10,7 +10,7 @@ import pytest
 
 from ckaudit.audit import triage
 from ckaudit.contract.io.encode import encode
-from ckaudit.contract.schema.analysis import VERSION, Checkpoint
+from ckaudit.contract.schema.checkpoint import VERSION, Checkpoint
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.layers.histogram_moments import MAX_ERROR, Moments, bins_of
 from ckaudit.importers.layers.to_checkpoints import Layers

@@ -14,8 +14,7 @@ import pytest
 from ckaudit.audit import triage
 from ckaudit.cli.run import run
 from ckaudit.contract.io.files import read_bytes
-from ckaudit.contract.schema.interview import Answer
-from ckaudit.contract.schema.report import Report
+from ckaudit.contract.schema.report import Answer, Report
 from ckaudit.questions import questions
 from ckaudit.rules import rules
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ckaudit.contract.io.files import read_bytes
-from ckaudit.contract.schema.analysis import Checkpoint
+from ckaudit.contract.schema.checkpoint import Checkpoint
 from ckaudit.contract.schema.manifest import Cadence, Manifest
 from ckaudit.recorder import Recorder
 

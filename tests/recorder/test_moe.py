@@ -17,8 +17,8 @@ from transformers import (
 from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 from transformers.models.switch_transformers.modeling_switch_transformers import SwitchTransformersSparseMLP
 
+from ckaudit.contract.schema.checkpoint import MoeStats
 from ckaudit.contract.schema.manifest import Cadence
-from ckaudit.contract.schema.model_sections import MoeStats
 from ckaudit.metrics.gradients import block_gradient_norm
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.stats.moe import may_route, moe_scalars, moe_stats, routing_of, utilisation

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ckaudit.audit import triage
-from ckaudit.contract.schema.analysis import Checkpoint
+from ckaudit.contract.schema.checkpoint import Checkpoint
 from ckaudit.metrics.observability import heartbeat_missing
 from ckaudit.metrics.ranks import straggler_ratio
 from ckaudit.recorder.distributed.rank_stats import parameter_hash

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import torch
 
-from ckaudit.contract.schema.analysis import Checkpoint
+from ckaudit.contract.schema.checkpoint import Checkpoint
 from tests.recorder.alike import differences, merged
 from tests.recorder.trained import assert_sound
 

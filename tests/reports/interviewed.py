@@ -2,8 +2,7 @@
 
 from msgspec.structs import replace
 
-from ckaudit.contract.schema.interview import Answer, Phase, Pointer
-from ckaudit.contract.schema.report import Report
+from ckaudit.contract.schema.report import Answer, Phase, Pointer, Report
 from tests.reports.sample import HOSTILE, ill
 
 

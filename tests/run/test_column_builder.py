@@ -3,8 +3,7 @@ import pytest
 from msgspec import UNSET
 
 from ckaudit.contract.io.columns import columns_of, table
-from ckaudit.contract.schema.model_sections import AttentionStats, MoeStats
-from ckaudit.contract.schema.tensors import GradientStats, WeightStats
+from ckaudit.contract.schema.checkpoint import AttentionStats, GradientStats, MoeStats, WeightStats
 from ckaudit.run.column_builder import Collector, cells_of, flatten_lists
 from tests.metrics.samples import NAN, cells, close
 

@@ -2,8 +2,7 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
-from ckaudit.contract.schema.analysis import Checkpoint
-from ckaudit.contract.schema.tensors import GradientStats, Histogram, WeightStats
+from ckaudit.contract.schema.checkpoint import Checkpoint, GradientStats, Histogram, WeightStats
 from ckaudit.run.paths import ALWAYS, decoder, every_path, unknown_paths
 
 DOCUMENT = msgspec.json.encode(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ckaudit.contract.schema.share_units import SHARE_UNITS
+from ckaudit.contract.schema.scalars import SHARE_UNITS
 from ckaudit.errors import UsageError
 from ckaudit.metrics import metrics
 from ckaudit.run.units import in_catalogue_units

@@ -13,10 +13,9 @@ from ckaudit.audit.autopsy.ranges import RANGES, Channel, is_back
 from ckaudit.audit.autopsy.result import KINDS, Autopsy, Departure, EventName, Kind, Moment, Return
 from ckaudit.audit.load_run import open_run
 from ckaudit.audit.report import triage_run
-from ckaudit.contract.float_overflow import takes_any_numbers
-from ckaudit.contract.schema.numbers import Number, to_word
+from ckaudit.contract.schema.checkpoint import History
+from ckaudit.contract.schema.numbers import Number, takes_any_numbers, to_word
 from ckaudit.contract.schema.report import Finding, Report
-from ckaudit.contract.schema.run_sections import History
 from ckaudit.errors import UsageError
 from ckaudit.metrics import metrics
 from ckaudit.metrics.gradients import grad_global_norm, gradient_norm

@@ -10,9 +10,8 @@ from msgspec import UNSET, Struct, UnsetType
 from ckaudit.audit.autopsy.result import EventName
 from ckaudit.contract.io.decode import decode
 from ckaudit.contract.io.files import BrokenFile, read_bytes
-from ckaudit.contract.schema.analysis import PLANNED
+from ckaudit.contract.schema.checkpoint import PLANNED, History
 from ckaudit.contract.schema.numbers import Count, Step
-from ckaudit.contract.schema.run_sections import History
 from ckaudit.errors import UsageError
 from ckaudit.run.read import list_source
 

@@ -5,8 +5,8 @@ from msgspec import UNSET
 
 from ckaudit.audit.autopsy.ranges import Channel
 from ckaudit.audit.autopsy.result import Kind
+from ckaudit.contract.schema.checkpoint import History
 from ckaudit.contract.schema.numbers import Number, to_word
-from ckaudit.contract.schema.run_sections import History
 from ckaudit.run.series import Mask
 
 

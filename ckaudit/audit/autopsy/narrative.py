@@ -7,7 +7,7 @@ import numpy as np
 from ckaudit.audit.autopsy.flight_recorder import distances, repeats
 from ckaudit.audit.autopsy.ranges import Channel, outs
 from ckaudit.audit.autopsy.result import KINDS, Departure, Moment, Track
-from ckaudit.contract.schema.run_sections import History
+from ckaudit.contract.schema.checkpoint import History
 from ckaudit.run.tensors import TensorTable
 
 HOW_GRAVE = ("not_finite", "dead", "empty", "unlike", "repeated", "changed", "above", "below")

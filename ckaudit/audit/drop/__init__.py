@@ -16,8 +16,8 @@ from ckaudit.audit.drop.result import Advice, Drop, Evidence, Fall, Gate, Outcom
 from ckaudit.audit.drop.shift_detectors import amount
 from ckaudit.audit.load_run import open_run
 from ckaudit.audit.metrics.measure import notes_on_files
-from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
+from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.errors import UsageError
 from ckaudit.metrics import metrics
 from ckaudit.metrics.evaluation import microbench_score

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from ckaudit.audit.load_run import open_run
 from ckaudit.audit.report import at_step
-from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.schema.metrics import Missing
+from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.errors import UsageError
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.metric import Worst

@@ -5,9 +5,8 @@ from msgspec import Struct
 
 from ckaudit.audit.metrics.measure import Measured
 from ckaudit.audit.pictures import shape_preserving
-from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.schema.metrics import Trend
-from ckaudit.contract.schema.numbers import Number, to_word
+from ckaudit.contract.schema.numbers import Number, takes_any_numbers, to_word
 from ckaudit.metrics.trend import theil_sen
 from ckaudit.run.series import Floats, Series, Steps
 

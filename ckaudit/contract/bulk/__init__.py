@@ -18,7 +18,7 @@ from ckaudit.contract.checks import MeaningCheck, Subject, checks, recorded_memb
 from ckaudit.contract.checks.grids import FIELD, FIELDS
 from ckaudit.contract.io.decode import Decoded
 from ckaudit.contract.io.json_locations import escape, with_lines
-from ckaudit.contract.schema.analysis import VERSION
+from ckaudit.contract.schema.checkpoint import VERSION
 from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.unknown_fields import Unknown, unknown_findings
 from ckaudit.contract.violations import BARE_NAN, UNKNOWN_FIELD

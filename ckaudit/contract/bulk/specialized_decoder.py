@@ -14,9 +14,15 @@ from msgspec.structs import astuple
 
 from ckaudit.contract.io.columns import Column, SectionColumns, colons_in, keys_inside
 from ckaudit.contract.io.decode import quote_everywhere
-from ckaudit.contract.schema.analysis import Checkpoint
-from ckaudit.contract.schema.model_sections import ActivationStats, AttentionStats
-from ckaudit.contract.schema.tensors import BinRange, DeltaStats, GradientStats, WeightStats
+from ckaudit.contract.schema.checkpoint import (
+    ActivationStats,
+    AttentionStats,
+    BinRange,
+    Checkpoint,
+    DeltaStats,
+    GradientStats,
+    WeightStats,
+)
 
 ENTRIES: dict[str, type[Struct]] = {
     "weights": WeightStats,

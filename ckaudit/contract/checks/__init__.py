@@ -14,7 +14,7 @@ from msgspec.structs import astuple
 from ckaudit.catalogue import import_all
 from ckaudit.contract.io.columns import EMPTY, SectionColumns
 from ckaudit.contract.io.json_locations import pointer_of
-from ckaudit.contract.schema.analysis import Checkpoint
+from ckaudit.contract.schema.checkpoint import Checkpoint
 from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.violations import Kind
 

@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from ckaudit.contract import contradictions as kinds
 from ckaudit.contract.checks import Subject, check
-from ckaudit.contract.schema.model_sections import AttentionStats
+from ckaudit.contract.schema.checkpoint import AttentionStats
 from ckaudit.contract.schema.report import Finding
 
 ARRAYS = (

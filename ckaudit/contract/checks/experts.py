@@ -5,7 +5,7 @@ from typing import Any
 
 from ckaudit.contract import contradictions as kinds
 from ckaudit.contract.checks import Subject, check
-from ckaudit.contract.schema.model_sections import MoeStats
+from ckaudit.contract.schema.checkpoint import MoeStats
 from ckaudit.contract.schema.report import Finding
 
 

@@ -9,8 +9,8 @@ from msgspec import UNSET
 
 from ckaudit.contract import contradictions as kinds
 from ckaudit.contract.checks import Place, Subject, check
+from ckaudit.contract.schema.checkpoint import PackedGrid
 from ckaudit.contract.schema.report import Finding
-from ckaudit.contract.schema.tensors import PackedGrid
 
 SIDE = 32
 FIELD = "sampled_grid_32x32"

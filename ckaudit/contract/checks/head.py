@@ -8,7 +8,7 @@ from msgspec import UNSET
 from ckaudit.contract import contradictions as kinds
 from ckaudit.contract.checks import Place, Subject, check
 from ckaudit.contract.io.files import CHECKPOINT_NAME
-from ckaudit.contract.schema.analysis import PLANNED
+from ckaudit.contract.schema.checkpoint import PLANNED
 from ckaudit.contract.schema.report import Finding
 
 _FOLDERS = re.compile(r".*[/\\]", re.DOTALL)

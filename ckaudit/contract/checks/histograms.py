@@ -11,8 +11,8 @@ from ckaudit.contract import contradictions as kinds
 from ckaudit.contract.checks import Subject, check
 from ckaudit.contract.checks.norms import numels
 from ckaudit.contract.io.columns import Column, SectionColumns
+from ckaudit.contract.schema.checkpoint import BinRange, Histogram
 from ckaudit.contract.schema.report import Finding
-from ckaudit.contract.schema.tensors import BinRange, Histogram
 
 SECTIONS = ("weights", "gradients", "activations")
 

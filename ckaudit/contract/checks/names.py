@@ -1,16 +1,20 @@
-"""Names that lead somewhere: tied tensors, hashes, left-out paths, the rank of a part."""
+"""Names that lead somewhere: tied tensors, hashes, paths left out, the rank of a part; and the path of every field."""
 
 import re
 from collections.abc import Iterator
+from functools import cache
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from ckaudit.contract import contradictions as kinds
 from ckaudit.contract.checks import Place, Subject, check
-from ckaudit.contract.schema.fields import fields
+from ckaudit.contract.schema.checkpoint import BinRange, Checkpoint, Histogram, PackedGrid
 from ckaudit.contract.schema.report import Finding
 
 _HASH = re.compile(r"[A-Za-z0-9_-]+:[0-9A-Fa-f]+")
+
+WHOLE = (BinRange, Histogram, PackedGrid)
 
 
 @check(
@@ -116,3 +120,49 @@ def placement(subject: Subject) -> Iterator[Finding]:
         for name, where in subject.table(section).recorded("placement"):
             if where in ("shard", "partial"):
                 yield subject.find(kinds.PLACEMENT, (section, name, "placement"), "replicated in a file without a rank", where)
+
+
+@cache
+def fields() -> dict[str, str]:
+    """Return the meaning of each field by its path; histograms and grids are read whole.
+
+    In a path `*` stands for the name of a tensor, layer or probe, and `[]` for an index.
+
+    >>> fields()["optimizer.groups[].weight_decay"]
+    'Weight decay.'
+    """
+    return dict(_paths(Checkpoint, ""))
+
+
+def _paths(kind: type[Struct], prefix: str) -> list[tuple[str, str]]:
+    """Return path and meaning of each field below `prefix`."""
+    found = []
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        inner, between = _struct(hint)
+        if inner is None or inner in WHOLE:
+            found.append((prefix + name, _meaning(hint)))
+        else:
+            found += _paths(inner, f"{prefix}{name}{between}.")
+    return found
+
+
+def _struct(hint: Any, between: str = "") -> tuple[type[Struct] | None, str]:
+    """Return the object that a field holds, one or many, and what stands for its name or index in a path."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if isinstance(hint, type) and not inner:
+        return (hint, between) if issubclass(hint, Struct) else (None, "")
+    if origin is dict:
+        return _struct(inner[1], between + ".*")
+    if origin is list:
+        return _struct(inner[0], between + "[]")
+    choices = inner[:1] if origin is Annotated else inner
+    found = [each for choice in choices if (each := _struct(choice, between))[0] is not None]
+    return found[0] if found else (None, "")
+
+
+def _meaning(hint: Any) -> str:
+    """Return the description of a field: the one nearest to it."""
+    for part in getattr(hint, "__metadata__", ()):
+        if part.description:
+            return str(part.description)
+    return next((text for choice in get_args(hint) if (text := _meaning(choice))), "")

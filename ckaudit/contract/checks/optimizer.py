@@ -8,8 +8,8 @@ from msgspec import UNSET
 
 from ckaudit.contract import contradictions as kinds
 from ckaudit.contract.checks import Place, Subject, check
+from ckaudit.contract.schema.checkpoint import OptimizerState
 from ckaudit.contract.schema.report import Finding
-from ckaudit.contract.schema.run_sections import OptimizerState
 
 
 @check(kinds.NEGATIVE, reads=("optimizer.groups[].learning_rate", "optimizer.groups[].weight_decay"))

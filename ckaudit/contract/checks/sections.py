@@ -8,8 +8,8 @@ from msgspec import UNSET, UnsetType
 
 from ckaudit.contract import contradictions as kinds
 from ckaudit.contract.checks import Place, Subject, check
+from ckaudit.contract.schema.checkpoint import History
 from ckaudit.contract.schema.report import Finding
-from ckaudit.contract.schema.run_sections import History
 
 
 def _number(value: Any) -> float | None:

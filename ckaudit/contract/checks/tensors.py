@@ -8,8 +8,8 @@ from operator import le
 from ckaudit.contract import contradictions as kinds
 from ckaudit.contract.checks import Subject, check
 from ckaudit.contract.io.columns import SectionColumns
+from ckaudit.contract.schema.checkpoint import PERCENTILE_LEVELS
 from ckaudit.contract.schema.report import Finding
-from ckaudit.contract.schema.tensors import PERCENTILE_LEVELS
 
 SECTIONS = ("weights", "gradients")
 _SHARES = [level / 100 for level in PERCENTILE_LEVELS]

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import astuple
 
-from ckaudit.contract.schema.tensors import BinRange, Histogram, PackedGrid
+from ckaudit.contract.schema.checkpoint import BinRange, Histogram, PackedGrid
 
 Column = tuple[Any, ...]
 
@@ -81,7 +81,7 @@ def colons_in(column: Column) -> int:
 def table(section: Mapping[str, Struct]) -> SectionColumns:
     """Turn a section around.
 
-    >>> from ckaudit.contract.schema.tensors import DeltaStats
+    >>> from ckaudit.contract.schema.checkpoint import DeltaStats
     >>> table({"a": DeltaStats(norm=1.0), "b": DeltaStats(norm=2.0)}).columns
     {'norm': (1.0, 2.0)}
     """
@@ -109,7 +109,7 @@ def table(section: Mapping[str, Struct]) -> SectionColumns:
 def columns_of(section: Mapping[str, Struct]) -> dict[str, Column]:
     """Return the fields of a section that any of its members has, a column each: all of `table` that reading needs.
 
-    >>> from ckaudit.contract.schema.tensors import DeltaStats
+    >>> from ckaudit.contract.schema.checkpoint import DeltaStats
     >>> columns_of({"a": DeltaStats(norm=1.0), "b": DeltaStats(norm=2.0)})
     {'norm': (1.0, 2.0)}
     """

@@ -15,9 +15,9 @@ from ckaudit.contract.io.decode import decode
 from ckaudit.contract.io.encode import encode, significant
 from ckaudit.contract.io.files import BrokenFile
 from ckaudit.contract.io.grids import GridEncoding, encode_grid, encode_grids, unpack
+from ckaudit.contract.schema.checkpoint import PackedGrid
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import Finding
-from ckaudit.contract.schema.tensors import PackedGrid
 
 HistogramEncoding = Literal["range", "edges"]
 SPREAD = ("weights", "gradients", "activations")

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ckaudit.contract.io.encode import significant
+from ckaudit.contract.schema.checkpoint import Grid, PackedGrid
 from ckaudit.contract.schema.numbers import Number, to_word
-from ckaudit.contract.schema.tensors import Grid, PackedGrid
 
 GridEncoding = Literal["nested", "q8", "none"]
 GRID_SIZE = 32

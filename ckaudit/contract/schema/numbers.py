@@ -1,10 +1,11 @@
-"""The number types of the contract, and how a non-finite number is written.
+"""The number types of the contract, how a non-finite number is written, and arithmetic that overflows without a warning.
 
 JSON has no NaN and no infinity, so the contract writes them as the words of `NonFinite`.
 A field that is absent was *not recorded*; a field that holds "NaN" was *recorded as NaN*.
 """
 
-from typing import Annotated, Literal
+from collections.abc import Callable
+from typing import Annotated, Literal, ParamSpec, TypeVar
 
 from msgspec import Meta
 
@@ -15,6 +16,9 @@ Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 INFINITY = float("inf")
 
 Step = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+Arguments = ParamSpec("Arguments")
+T = TypeVar("T")
 
 
 def doc(text: str, *, unit: str | None = None, shape: str | None = None) -> Meta:
@@ -34,3 +38,14 @@ def to_word(value: float) -> Number:
     if value == INFINITY:
         return "Infinity"
     return "-Infinity" if value == -INFINITY else value
+
+
+def takes_any_numbers(function: Callable[Arguments, T]) -> Callable[Arguments, T]:
+    """Let what overflows in a function become infinite, and what is undefined NaN, without a warning.
+
+    Every door by which recorded numbers come in has this, and nothing behind a door needs it. Not for generators: they run
+    in the time of whoever asks them.
+    """
+    import numpy as np  # documents are read and written without it
+
+    return np.errstate(all="ignore")(function)

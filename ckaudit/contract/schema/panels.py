@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 from msgspec import Struct
 
-from ckaudit.contract.schema.interview import Answer
+from ckaudit.contract.schema.checkpoint import Grid
 from ckaudit.contract.schema.numbers import Number, Step, doc
-from ckaudit.contract.schema.tensors import Grid
+from ckaudit.contract.schema.report import Answer
 
 VERSION: Literal["ck.panels.v1"] = "ck.panels.v1"
 

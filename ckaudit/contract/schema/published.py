@@ -10,15 +10,14 @@ from typing import Any
 
 import msgspec
 
-from ckaudit.contract.schema.analysis import Checkpoint
+from ckaudit.contract.schema.checkpoint import Checkpoint
 from ckaudit.contract.schema.diff import Comparison
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.metrics import Metrics
 from ckaudit.contract.schema.panels import Panels
 from ckaudit.contract.schema.raw_measurements import Measures
 from ckaudit.contract.schema.report import Report
-from ckaudit.contract.schema.scalars import ScalarLine
-from ckaudit.contract.schema.share_units import in_unit
+from ckaudit.contract.schema.scalars import ScalarLine, in_unit
 from ckaudit.contract.schema.watch import WatchEvent
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

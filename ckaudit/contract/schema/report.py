@@ -1,15 +1,20 @@
 """`ck.report.v1`: what an audit says, the same for `validate`, `triage` and every renderer.
 
 A `Finding` is one interval of one illness, or one violation of the contract. A `Diagnosis` is a ranked hypothesis that
-explains findings. A `Check` says of each rule whether it passed, failed, was skipped (and why) or broke.
+explains findings. A `Check` says of each rule whether it passed, failed, was skipped (and why) or broke. A `Phase` holds
+the answers to the playbook's questions.
 """
 
 from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from ckaudit.contract.schema.interview import Phase
 from ckaudit.contract.schema.numbers import Count, Number, Step, doc
+
+Word = Literal["good", "watch", "bad", "not_recorded", "not_applicable"]
+WORDS: tuple[Word, ...] = ("good", "watch", "bad", "not_recorded", "not_applicable")
+
+PhaseNumber = Annotated[int, Meta(ge=1, le=7)]
 
 VERSION: Literal["ck.report.v1"] = "ck.report.v1"
 
@@ -19,6 +24,38 @@ SkipReason = Literal["not_recorded", "not_applicable", "too_few_points", "not_me
 SEVERITIES: tuple[Severity, ...] = ("sev0", "sev1", "sev2", "note")
 
 Confidence = Annotated[float, Meta(ge=0, le=1)]
+
+
+class Answer(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """What a run says to one question."""
+
+    id: Annotated[str, doc("The question, such as D4.2; `ckaudit explain` knows it.")]
+    question: Annotated[str, doc("The question in words.")]
+    word: Annotated[Word, doc("The answer: what is missing is never good.")]
+    sentence: Annotated[str, doc("What it rests on, with the numbers and their steps.")]
+    numbers: Annotated[dict[str, Number], doc("The numbers by name.")] = {}
+    missing: Annotated[list[str], doc("What would have to be recorded for it: metrics, scalars, or a longer record.")] = []
+    findings: Annotated[list[str], doc("Codes of the findings that bear on it, gravest first; an answer is never better.")] = []
+    causes: Annotated[list[str], doc("Causes of these findings, likeliest first.")] = []
+
+
+class Pointer(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """The command that shows more."""
+
+    id: Annotated[str, doc("The row of the map, such as MAP-2.")]
+    question: Annotated[str, doc("What one wants to know.")]
+    command: Annotated[str, doc("The command for it.")]
+    why: Annotated[str | None, doc("Why it is another command than usual; null: it is the usual one.")] = None
+
+
+class Phase(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """The questions of one phase of a training."""
+
+    number: Annotated[PhaseNumber, doc("1 to 7.")]
+    title: Annotated[str, doc("What the phase is about.")]
+    answers: Annotated[list[Answer], doc("In the order of the questions.")]
+    verdict: Annotated[str | None, doc("What the answers come to, where the phase ends in a decision; null: it does not.")] = None
+    pointers: Annotated[list[Pointer], doc("Where to look on.")] = []
 
 
 class Finding(Struct, kw_only=True, omit_defaults=True, frozen=True):

@@ -1,9 +1,10 @@
-"""`ck.scalars.v1`: the file `scalars.jsonl`, one JSON object per line and optimizer step.
+"""`ck.scalars.v1`: the file `scalars.jsonl`, one JSON object per line and optimizer step; units of shares; exported tables.
 
 A line holds `step`, `time`, `session` and any number of values by their catalogue names. A label follows a slash:
 "slice_val_loss/regular". Values are numbers, the words of `NonFinite`, or text for names and hashes; null is not recorded.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from msgspec import UNSET, Struct, UnsetType
@@ -13,6 +14,43 @@ from ckaudit.contract.schema.numbers import Count, NonNegative, Step, doc
 VERSION = "ck.scalars.v1"
 
 Value = float | str | bool | None
+
+Unit = Literal["percent", "fraction"]
+
+SHARE_UNITS: Mapping[str, Unit] = {
+    **dict.fromkeys(
+        (
+            "mfu",
+            "dataloader_stall_frac",
+            "comm_time_frac",
+            "compute_time_frac",
+            "source_mix_share",
+            "language_share",
+            "pad_fraction",
+            "rtp_toxicity_prob",
+            "grad_clip_rate",
+        ),
+        "fraction",
+    ),
+    **dict.fromkeys(
+        (
+            "gpu_util",
+            "topk_mass_probe",
+            "filter_reject_rate",
+            "lr_phase",
+            "overflow_rate",
+            "moe_drop_rate",
+            "activation_outlier_rate",
+            "near_dup_rate",
+            "train_val_overlap",
+            "data_toxicity_rate",
+            "pii_hit_rate",
+            "memorization_rate",
+        ),
+        "percent",
+    ),
+}
+"""What a reader takes a logged share to be in; the other unit is recognised by its range where that is possible."""
 
 
 class ScalarLine(Struct, kw_only=True, omit_defaults=True):
@@ -24,3 +62,8 @@ class ScalarLine(Struct, kw_only=True, omit_defaults=True):
     ] = UNSET
     time: Annotated[NonNegative | UnsetType, doc("When the line was written, Unix time.", unit="s")] = UNSET
     session: Annotated[Count | UnsetType, doc("Which start of the run wrote the line; absent: 0.")] = UNSET
+
+
+def in_unit(unit: Unit) -> str:
+    """Return the names of the shares of one unit as a list for a sentence."""
+    return ", ".join(sorted(name for name, own in SHARE_UNITS.items() if own == unit))

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from ckaudit.contract.schema.analysis import Checkpoint
+from ckaudit.contract.schema.checkpoint import Checkpoint
 from ckaudit.contract.size.budget import BudgetPlan
 from ckaudit.contract.size.sizes import Kind, SizedPart
 

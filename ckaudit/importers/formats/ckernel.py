@@ -249,7 +249,7 @@ def _documents(
     parts: Parts, rows: list[Object], span: int, layers: Layers, empty: Placeholders, *, alone: bool
 ) -> tuple[list[Document], list[str]]:
     """Return checkpoints with gradients, parity and whatever the viewer merged, in the order of steps."""
-    from ckaudit.contract.schema.analysis import VERSION, Checkpoint
+    from ckaudit.contract.schema.checkpoint import VERSION, Checkpoint
 
     found: dict[int, dict[str, Any]] = {}
     broken = 0

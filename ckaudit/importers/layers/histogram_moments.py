@@ -7,7 +7,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from ckaudit.contract.schema.tensors import PERCENTILE_LEVELS
+from ckaudit.contract.schema.checkpoint import PERCENTILE_LEVELS
 
 MAX_ERROR = 0.25
 """Relative error from which on a norm or a deviation is not taken from bins: rules compare norms that differ by ten times."""

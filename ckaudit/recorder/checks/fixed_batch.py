@@ -8,7 +8,7 @@ import torch
 from msgspec import UNSET, Struct, field
 from torch import Tensor, nn
 
-from ckaudit.contract.schema.model_sections import ProbeStats
+from ckaudit.contract.schema.checkpoint import ProbeStats
 from ckaudit.recorder.checks.probe_loss import LossOf, OutputCapture, changed, logits_of
 from ckaudit.recorder.checks.side_effect_free import undisturbed
 from ckaudit.recorder.data.batch_stats import IGNORED, batch_hash, pair

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET
 
+from ckaudit.contract.schema.checkpoint import BatchFacts
 from ckaudit.contract.schema.numbers import Number
-from ckaudit.contract.schema.run_sections import BatchFacts
 from ckaudit.recorder.data.fingerprint import fingerprint, name_of
 from ckaudit.recorder.stats.arrays import Array, dtype_name, to_numpy
 from ckaudit.recorder.stats.float32_rounding import shortest

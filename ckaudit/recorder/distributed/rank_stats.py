@@ -7,8 +7,7 @@ import torch
 from msgspec import UNSET
 from torch import Tensor
 
-from ckaudit.contract.schema.analysis import Checkpoint
-from ckaudit.contract.schema.run_sections import RankFacts
+from ckaudit.contract.schema.checkpoint import Checkpoint, RankFacts
 from ckaudit.recorder.loop.step_clock import StepClock
 from ckaudit.recorder.stats.arrays import Array, bytes_hash, is_sharded, local
 

@@ -11,7 +11,7 @@ from ckaudit.contract.cadence import is_due
 from ckaudit.contract.io.encode import encode
 from ckaudit.contract.io.files import checkpoint_file_name
 from ckaudit.contract.io.write import write_atomic
-from ckaudit.contract.schema.analysis import Checkpoint, GradientsSource
+from ckaudit.contract.schema.checkpoint import Checkpoint, GradientsSource
 from ckaudit.recorder.data.batch_stats import batch_hash
 from ckaudit.recorder.distributed.allreduce_wait import ExchangeWait
 from ckaudit.recorder.distributed.rank_stats import RankNotes

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ckaudit.contract.schema.tensors import DeltaStats
+from ckaudit.contract.schema.checkpoint import DeltaStats
 from ckaudit.recorder.distributed.shards import Shards
 from ckaudit.recorder.distributed.tensor_access import Duty, Look
 from ckaudit.recorder.guard import Guard

@@ -6,7 +6,7 @@ from typing import Literal, Protocol, TypeAlias, TypeVar
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ckaudit.contract.schema.tensors import DeltaStats
+from ckaudit.contract.schema.checkpoint import DeltaStats
 from ckaudit.recorder.loop.vital_signs import WeightSample
 from ckaudit.recorder.model.gradient_norms import Norms, alike, take_norms, versions
 from ckaudit.recorder.model.initial_weights import Reference

@@ -9,7 +9,7 @@ from typing import Any
 from ckaudit.contract.io.encode import encode
 from ckaudit.contract.io.files import MANIFEST_NAME, checkpoint_file_name
 from ckaudit.contract.io.write import remove_stale, write_atomic
-from ckaudit.contract.schema.analysis import Checkpoint
+from ckaudit.contract.schema.checkpoint import Checkpoint
 from ckaudit.contract.schema.manifest import AttentionDirection, Manifest, TensorFacts
 from ckaudit.recorder.data.batch_history import BatchesSeen
 from ckaudit.recorder.files.background_writer import Background

@@ -10,11 +10,9 @@ from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 
-from ckaudit.contract.schema.analysis import Checkpoint
+from ckaudit.contract.schema.checkpoint import ActivationStats, AttentionStats, Checkpoint, GradientStats, WeightStats
 from ckaudit.contract.schema.manifest import TensorFacts
-from ckaudit.contract.schema.model_sections import ActivationStats, AttentionStats
 from ckaudit.contract.schema.tensor_names import depth_of, kind_by_name
-from ckaudit.contract.schema.tensors import GradientStats, WeightStats
 from ckaudit.contract.size.budget import BudgetPlan
 from ckaudit.contract.size.budget_trim import keep
 from ckaudit.contract.size.sizes import SizedPart, tensor_part

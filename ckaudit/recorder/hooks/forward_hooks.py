@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from ckaudit.contract.schema.checkpoint import AttentionStats
 from ckaudit.contract.schema.manifest import AttentionDirection
-from ckaudit.contract.schema.model_sections import AttentionStats
 from ckaudit.contract.schema.tensor_names import depth_of, layer_names
 from ckaudit.contract.size.sizes import SizedPart
 from ckaudit.recorder.checks.directions import seen_direction, stated_direction

@@ -4,8 +4,8 @@ from collections.abc import Container
 
 from msgspec import Struct, field
 
+from ckaudit.contract.schema.checkpoint import ActivationStats, AttentionStats, MoeStats
 from ckaudit.contract.schema.manifest import AttentionDirection
-from ckaudit.contract.schema.model_sections import ActivationStats, AttentionStats, MoeStats
 from ckaudit.contract.schema.tensor_names import layer_names
 from ckaudit.recorder.stats.float32_rounding import shortest
 

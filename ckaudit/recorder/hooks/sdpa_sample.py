@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ckaudit.contract.io.grids import encode_grids, sample_indices
-from ckaudit.contract.schema.model_sections import AttentionStats
+from ckaudit.contract.schema.checkpoint import AttentionStats
 from ckaudit.recorder.stats.arrays import double, to_numpy
 from ckaudit.recorder.stats.attention_stats import Queries, attention_stats
 

@@ -4,9 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import UNSET
 
-from ckaudit.contract.schema.analysis import Checkpoint, Trigger
-from ckaudit.contract.schema.run_sections import History
-from ckaudit.contract.schema.tensors import DeltaStats
+from ckaudit.contract.schema.checkpoint import Checkpoint, DeltaStats, History, Trigger
 from ckaudit.recorder.loop.flight_recorder import BlackBox, HistoryStep
 from ckaudit.recorder.loop.step_state import StepState
 from ckaudit.recorder.loop.triggers import Events, Limits, Patience

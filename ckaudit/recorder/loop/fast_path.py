@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ckaudit.contract.schema.analysis import GradientsSource
+from ckaudit.contract.schema.checkpoint import GradientsSource
 from ckaudit.recorder.data.batch_stats import pair
 from ckaudit.recorder.data.fingerprint import name_of_tokens
 from ckaudit.recorder.files.run_folder import RunFolder

@@ -7,8 +7,8 @@ from typing import Any
 from msgspec import UNSET, Struct, field
 
 from ckaudit.contract.io.encode import encode, significant
+from ckaudit.contract.schema.checkpoint import History
 from ckaudit.contract.schema.numbers import Number, to_word
-from ckaudit.contract.schema.run_sections import History
 
 LENGTH = 64
 

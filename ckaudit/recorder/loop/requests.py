@@ -9,10 +9,8 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from ckaudit.contract.schema.analysis import Checkpoint
+from ckaudit.contract.schema.checkpoint import Checkpoint, Parity, ProbeStats
 from ckaudit.contract.schema.manifest import TensorFacts
-from ckaudit.contract.schema.model_sections import ProbeStats
-from ckaudit.contract.schema.run_sections import Parity
 from ckaudit.recorder.checks.curvature import Curvature, trace_of
 from ckaudit.recorder.checks.fixed_batch import FixedBatch
 from ckaudit.recorder.checks.gradient_check import GradientCheck, check_gradients

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct, field
 
-from ckaudit.contract.schema.analysis import Checkpoint, GradientsSource, Trigger
+from ckaudit.contract.schema.checkpoint import Checkpoint, DeltaStats, GradientsSource, GradientStats, Trigger
 from ckaudit.contract.schema.numbers import Number, to_word
-from ckaudit.contract.schema.tensors import DeltaStats, GradientStats
 from ckaudit.recorder.loop.flight_recorder import HistoryStep
 from ckaudit.recorder.stats.arrays import Array
 from ckaudit.recorder.stats.float32_rounding import in_seven, shorten

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from ckaudit.contract.schema.analysis import Trigger
+from ckaudit.contract.schema.checkpoint import Trigger
 from ckaudit.contract.schema.manifest import Triggers
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ckaudit.contract.schema.model_sections import AttentionStats
+from ckaudit.contract.schema.checkpoint import AttentionStats
 from ckaudit.recorder.hooks.forward_stats import ForwardStats
 from ckaudit.recorder.loop.vitals import Vitals
 from ckaudit.recorder.stats.arrays import flat, line

@@ -8,9 +8,8 @@ from msgspec.structs import replace
 from ckaudit.contract.cadence import ordinal
 from ckaudit.contract.io.encode import encode
 from ckaudit.contract.io.grids import GridEncoding
-from ckaudit.contract.schema.analysis import Checkpoint
+from ckaudit.contract.schema.checkpoint import AttentionStats, Checkpoint
 from ckaudit.contract.schema.manifest import Cadence
-from ckaudit.contract.schema.model_sections import AttentionStats
 from ckaudit.contract.schema.tensor_names import depth_of
 from ckaudit.contract.size.budget import BudgetPlan, due, plan, room, suffix_for
 from ckaudit.contract.size.sizes import SIZES, WEIGHTS_ONLY, SizedPart, Sizes, beyond

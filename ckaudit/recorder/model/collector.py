@@ -9,11 +9,9 @@ from msgspec import UNSET
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ckaudit.contract.schema.analysis import Checkpoint, GradientsSource
+from ckaudit.contract.schema.checkpoint import Checkpoint, GradientsSource, GradientStats, OptimizerState, WeightStats
 from ckaudit.contract.schema.numbers import Number, to_word
-from ckaudit.contract.schema.run_sections import OptimizerState
 from ckaudit.contract.schema.tensor_names import depth_of
-from ckaudit.contract.schema.tensors import GradientStats, WeightStats
 from ckaudit.contract.size.budget import BudgetPlan
 from ckaudit.contract.size.budget_trim import keep
 from ckaudit.contract.size.sizes import tensor_part

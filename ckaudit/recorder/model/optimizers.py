@@ -8,8 +8,8 @@ from msgspec import UNSET, Struct
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from ckaudit.contract.schema.checkpoint import OptimizerGroup, OptimizerState
 from ckaudit.contract.schema.numbers import to_word
-from ckaudit.contract.schema.run_sections import OptimizerGroup, OptimizerState
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.model.gradient_norms import all_finite
 from ckaudit.recorder.stats.arrays import dense, is_sharded

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import UNSET, Struct
 
-from ckaudit.contract.schema.model_sections import ActivationStats
+from ckaudit.contract.schema.checkpoint import ActivationStats, Histogram
 from ckaudit.contract.schema.numbers import Number
-from ckaudit.contract.schema.tensors import Histogram
 from ckaudit.recorder.stats.arrays import (
     Array,
     dense_at_hand,

@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct
 from numpy.typing import NDArray
 
 from ckaudit.contract.io.grids import encode_grids, sample_indices
-from ckaudit.contract.schema.model_sections import AttentionStats, HeadKind
+from ckaudit.contract.schema.checkpoint import AttentionStats, HeadKind
 from ckaudit.recorder.stats.arrays import Array, at_hand, double, library, local, to_numpy
 from ckaudit.recorder.stats.float32_rounding import shortest
 from ckaudit.recorder.stats.grids import short_ends

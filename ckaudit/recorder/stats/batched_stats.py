@@ -7,8 +7,8 @@ from itertools import accumulate, starmap
 import numpy as np
 from msgspec import Struct
 
+from ckaudit.contract.schema.checkpoint import PERCENTILE_LEVELS, Histogram
 from ckaudit.contract.schema.numbers import Number
-from ckaudit.contract.schema.tensors import PERCENTILE_LEVELS, Histogram
 from ckaudit.recorder.stats.arrays import Array, dense_at_hand, double, ends, is_away, library, square_sum, to_numpy, widened
 from ckaudit.recorder.stats.float32_rounding import shortest_of, significant_all
 from ckaudit.recorder.stats.quantile_select import NOTHING, Values

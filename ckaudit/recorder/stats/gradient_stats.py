@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import UNSET
 
-from ckaudit.contract.schema.tensors import GradientStats, Grid
+from ckaudit.contract.schema.checkpoint import GradientStats, Grid
 from ckaudit.recorder.stats.arrays import Array, bytes_hash, dense, dtype_name
 from ckaudit.recorder.stats.batched_stats import Measured, measure
 from ckaudit.recorder.stats.grids import matrix_grid

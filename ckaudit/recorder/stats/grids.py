@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckaudit.contract.io.grids import encode_grid, sample_indices
-from ckaudit.contract.schema.tensors import Grid, PackedGrid
+from ckaudit.contract.schema.checkpoint import Grid, PackedGrid
 from ckaudit.recorder.stats.arrays import Array, dense_at_hand, double, to_numpy
 from ckaudit.recorder.stats.float32_rounding import shorten
 

@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct
 from torch import Tensor, nn
 
 from ckaudit.contract.io.encode import significant
-from ckaudit.contract.schema.model_sections import MoeStats
+from ckaudit.contract.schema.checkpoint import MoeStats
 from ckaudit.recorder.stats.float32_rounding import shortest
 
 CHOICES = ("top_k", "num_experts_per_tok", "experts_per_token")

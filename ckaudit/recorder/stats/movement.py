@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ckaudit.contract.schema.tensors import DeltaStats
+from ckaudit.contract.schema.checkpoint import DeltaStats
 from ckaudit.recorder.model.initial_weights import Reference
 from ckaudit.recorder.stats.arrays import Array, dense_at_hand, double, is_away, library, square_sum, to_numpy, widened
 from ckaudit.recorder.stats.batched_stats import STRETCH, stretches

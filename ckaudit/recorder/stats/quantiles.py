@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ckaudit.contract.schema.tensors import BinRange, Histogram
+from ckaudit.contract.schema.checkpoint import BinRange, Histogram
 from ckaudit.recorder.stats.float32_rounding import shortest_of
 from ckaudit.recorder.stats.quantile_select import Laid, Values, Whole, select
 

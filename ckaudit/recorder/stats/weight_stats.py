@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import UNSET
 
-from ckaudit.contract.schema.tensors import WeightStats
+from ckaudit.contract.schema.checkpoint import WeightStats
 from ckaudit.recorder.stats.arrays import Array, bytes_hash, dense, dtype_name
 from ckaudit.recorder.stats.batched_stats import Measured, measure
 from ckaudit.recorder.stats.float32_rounding import shortest

@@ -10,9 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from ckaudit.contract.schema.interview import Answer
 from ckaudit.contract.schema.panels import Link, Panels, Tab
-from ckaudit.contract.schema.report import Diagnosis, Evidence, Finding, Report
+from ckaudit.contract.schema.report import Answer, Diagnosis, Evidence, Finding, Report
 from ckaudit.errors import CkauditError
 from ckaudit.optional import install_command
 from ckaudit.reports import derived

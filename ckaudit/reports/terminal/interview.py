@@ -3,8 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from ckaudit.contract.schema.interview import WORDS, Answer, Phase, Pointer, Word
-from ckaudit.contract.schema.report import Report
+from ckaudit.contract.schema.report import WORDS, Answer, Phase, Pointer, Report, Word
 from ckaudit.reports import words
 from ckaudit.reports.terminal.paragraph import fit, paragraph
 from ckaudit.reports.terminal.style import paint, shown

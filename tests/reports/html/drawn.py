@@ -2,10 +2,9 @@
 
 from msgspec.structs import replace
 
-from ckaudit.contract.schema.interview import Answer
+from ckaudit.contract.schema.checkpoint import PackedGrid
 from ckaudit.contract.schema.panels import Chart, Frame, Link, Mark, Matrix, Panels, Ridge, Tab, Trace
-from ckaudit.contract.schema.report import Report
-from ckaudit.contract.schema.tensors import PackedGrid
+from ckaudit.contract.schema.report import Answer, Report
 from tests.reports.sample import ill
 
 HOSTILE = (
