@@ -26,7 +26,7 @@ from checkpoints.qwen import LAYERS, OBSERVED, TENSORS, checkpoint, grids_in, hi
 from pairs import machine, write_table  # noqa: E402
 from size_floor import floor  # noqa: E402
 
-from ckaudit.contract.io.encode import encode  # noqa: E402
+from ckaudit.contract.io.codec import encode  # noqa: E402
 from ckaudit.contract.schema.checkpoint import Checkpoint  # noqa: E402  after the path is known
 from ckaudit.contract.size.budget import plan  # noqa: E402
 from ckaudit.contract.size.budget_trim import keep  # noqa: E402

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ckaudit.audit import triage
-from ckaudit.contract.io.lines import parse_lines
+from ckaudit.contract.io.jsonl import parse_lines
 from ckaudit.contract.schema.numbers import to_word
 from ckaudit.contract.schema.report import Report
 from ckaudit.importers import Imported, import_source

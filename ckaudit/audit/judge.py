@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from ckaudit.audit.coverage.applicability import why_not_metric
 from ckaudit.audit.coverage.arguments import says
-from ckaudit.contract.missing_summary import needed
 from ckaudit.contract.schema.numbers import takes_any_numbers, to_word
 from ckaudit.contract.schema.report import SEVERITIES, Check, Finding
+from ckaudit.contract.summaries import needed
 from ckaudit.metrics import Metric
 from ckaudit.questions.bad_answer_table import BAD
 from ckaudit.rules.rule import Hit, Input, Rule, Skip

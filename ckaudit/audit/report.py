@@ -22,10 +22,10 @@ from ckaudit.audit.response_plan import from_the_start, response
 from ckaudit.audit.vital_checks import judged, limits, to_judge_more, vital_checks
 from ckaudit.causes import causes
 from ckaudit.contract.contradictions import is_of_other_unit
-from ckaudit.contract.fold_findings import across_files, same_kind
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.contract.schema.report import VERSION, Check, Diagnosis, Finding, Report, VitalCheck, worst
+from ckaudit.contract.summaries import across_files, same_kind
 from ckaudit.errors import UsageError
 from ckaudit.material.counts import plural
 from ckaudit.metrics import Metric

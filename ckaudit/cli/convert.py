@@ -84,8 +84,7 @@ def command(
     chosen = _choices(grids, histogram, digits, suffix)
     if not output:
         raise UsageError("there is no folder to write to", hint="name one: -o DIR")
-    from ckaudit.contract.io.convert import Encoding
-    from ckaudit.contract.io.convert_run import plan_jobs, run_jobs
+    from ckaudit.contract.io.convert import Encoding, plan_jobs, run_jobs
 
     jobs = plan_jobs([Path(source) for source in sources], Path(output), suffix or None, force=force)
     try:

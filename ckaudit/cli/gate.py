@@ -62,7 +62,7 @@ def keep(report: "Report", gate: "Gate") -> None:
     """Write the baseline anew where that was asked for; entries of other commands stay."""
     if gate.baseline is None or not gate.baseline.adopts:
         return
-    from ckaudit.contract.io.write import write_atomic
+    from ckaudit.contract.io.files import write_atomic
     from ckaudit.policy.baseline import file_of, read_baseline
     from ckaudit.policy.gate import adopted
     from ckaudit.reports.json import dumps

@@ -11,13 +11,20 @@ from msgspec.structs import replace
 
 from ckaudit.contract import violations
 from ckaudit.contract.checks import Subject, judge
+from ckaudit.contract.io.codec import BOM, Decoded, decode, decode_whole
 from ckaudit.contract.io.columns import SectionColumns, count_colons, table
-from ckaudit.contract.io.decode import BOM, Decoded, decode, decode_whole
 from ckaudit.contract.io.json_locations import with_lines
 from ckaudit.contract.schema.checkpoint import VERSION, Checkpoint
 from ckaudit.contract.schema.report import Finding
-from ckaudit.contract.unknown_fields import duplicate_findings, unknown_fields, unknown_findings
-from ckaudit.contract.unknown_words import MAX_LISTED, opened, unknown_words, word_finding
+from ckaudit.contract.unknown_names import (
+    MAX_LISTED,
+    duplicate_findings,
+    opened,
+    unknown_fields,
+    unknown_findings,
+    unknown_words,
+    word_finding,
+)
 
 SECTIONS = ("weights", "gradients", "weight_deltas", "activations", "attention")
 

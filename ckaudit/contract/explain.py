@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from ckaudit.contract import violations
-from ckaudit.contract.io.archives import archive_of
-from ckaudit.contract.io.decode import quote_bare_words
-from ckaudit.contract.io.files import MAGIC
+from ckaudit.contract.io.codec import quote_bare_words
+from ckaudit.contract.io.files import MAGIC, archive_of
 from ckaudit.contract.io.json_locations import line_at, lines_of, pointer_of, walk
 from ckaudit.contract.schema.published import schema
 from ckaudit.contract.schema.report import Finding

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from ckaudit.contract.io.decode import decode
+from ckaudit.contract.io.codec import decode
 from ckaudit.contract.io.files import BrokenFile, read_bytes
 from ckaudit.contract.io.folder import CheckpointFile, list_folder
 from ckaudit.errors import UnreadableError

@@ -7,7 +7,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import cast
 
-from ckaudit.contract.io.archives import UNPACK, archive_of
+from ckaudit.contract.io.files import UNPACK, archive_of
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.errors import UnreadableError, UsageError

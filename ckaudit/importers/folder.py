@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.contract.io.encode import encode
+from ckaudit.contract.io.codec import encode
 from ckaudit.contract.io.files import MANIFEST_NAME, checkpoint_file_name
 from ckaudit.contract.io.folder import list_folder
 from ckaudit.contract.schema.checkpoint import VERSION as CHECKPOINT

@@ -10,7 +10,7 @@ from io import BytesIO, RawIOBase
 from pathlib import Path
 from typing import Any
 
-from ckaudit.contract.io.encode import pack
+from ckaudit.contract.io.codec import pack
 from ckaudit.errors import UnreadableError
 
 MAX_BYTES = 256 * 2**20  # the largest recording of the lab has 4 MB
@@ -32,7 +32,7 @@ def write(folder: Path, made: bytes, path: Path, *, without: tuple[str, ...] = (
     """
     import zstandard
 
-    from ckaudit.contract.io.write import write_atomic
+    from ckaudit.contract.io.files import write_atomic
 
     out = BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar:

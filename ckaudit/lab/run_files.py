@@ -17,7 +17,7 @@ def checkpoints(folder: Path) -> dict[int, Path]:
 
 def rewrite(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """Write a checkpoint again after `change` has altered its document in place."""
-    from ckaudit.contract.io.encode import encode
+    from ckaudit.contract.io.codec import encode
     from ckaudit.contract.io.files import read_bytes
 
     document = msgspec.json.decode(read_bytes(path, path.name))

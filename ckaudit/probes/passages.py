@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from ckaudit.contract.io.canonical_json import canonical
+from ckaudit.contract.io.artifact_hash import canonical
 from ckaudit.contract.io.files import BrokenFile, read_bytes
 from ckaudit.errors import UnreadableError
 from ckaudit.material.columns import Columns

@@ -7,8 +7,8 @@ from typing import Any
 from msgspec import Struct
 
 from ckaudit.catalogue import Catalogue
-from ckaudit.contract.missing_summary import ONE_OF
 from ckaudit.contract.schema.report import Severity, SkipReason
+from ckaudit.contract.summaries import ONE_OF
 from ckaudit.metrics import Metric, metrics
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import Span

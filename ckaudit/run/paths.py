@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from ckaudit.contract.schema.checkpoint import Checkpoint
-from ckaudit.contract.unknown_words import opened
+from ckaudit.contract.unknown_names import opened
 
 ALWAYS = ("loss", "scalars.*")
 WEIGHT_GRID = "weights.*.sampled_grid_32x32"

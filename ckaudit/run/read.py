@@ -10,17 +10,16 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from ckaudit.contract.explain import explain
-from ckaudit.contract.io.decode import decode, decode_whole
+from ckaudit.contract.io.codec import decode, decode_whole
 from ckaudit.contract.io.fast_jsonl import LineTable, Tabulator
 from ckaudit.contract.io.files import BLOCK_BYTES, BrokenFile, read_bytes
 from ckaudit.contract.io.folder import CheckpointFile, RunFolder, list_files, list_folder
-from ckaudit.contract.io.lines import Lines
-from ckaudit.contract.io.logs import read_lines
+from ckaudit.contract.io.jsonl import Lines, read_lines
 from ckaudit.contract.schema.checkpoint import VERSION
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.contract.schema.report import Finding
-from ckaudit.contract.unknown_words import forget, opened, unknown_words, word_finding
+from ckaudit.contract.unknown_names import forget, opened, unknown_words, word_finding
 from ckaudit.errors import UnreadableError
 from ckaudit.run.builder import Gatherer
 from ckaudit.run.paths import every_path

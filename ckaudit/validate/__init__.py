@@ -15,10 +15,10 @@ from msgspec import UNSET
 from ckaudit import __version__
 from ckaudit.contract import violations
 from ckaudit.contract.contradictions import is_of_other_unit
-from ckaudit.contract.fold_findings import across_files, same_place
 from ckaudit.contract.io.folder import RunFolder, holds_run, list_files, list_folder, shown_name
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import SEVERITIES, VERSION, Finding, Report, worst
+from ckaudit.contract.summaries import across_files, same_place
 from ckaudit.contract.violations import Kind
 from ckaudit.errors import UnreadableError
 from ckaudit.material.counts import plural

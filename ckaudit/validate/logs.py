@@ -8,8 +8,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from ckaudit.contract.io.lines import Lines, Row
-from ckaudit.contract.io.logs import read_lines
+from ckaudit.contract.io.jsonl import Lines, Row, read_lines
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.violations import Kind

@@ -7,7 +7,7 @@ import numpy as np
 
 from ckaudit.contract.io.fast_jsonl import LineTable, Tabulator
 from ckaudit.contract.io.folder import CheckpointFile, RunFolder
-from ckaudit.contract.io.lines import MAX_EXPLAINED, Lines, parse_lines
+from ckaudit.contract.io.jsonl import MAX_EXPLAINED, Lines, parse_lines
 from ckaudit.run.builder import Gatherer
 from ckaudit.run.merge_column import Joiner
 from ckaudit.run.read import RunReader

@@ -12,8 +12,8 @@ from ckaudit.audit.coverage.missing_inputs import missing_inputs
 from ckaudit.audit.coverage.recorded import coverage, coverage_of
 from ckaudit.audit.load_run import open_run
 from ckaudit.audit.report import triage
-from ckaudit.contract.missing_summary import most_missed, needs_of
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.summaries import most_missed, needs_of
 from ckaudit.errors import UnreadableError
 from ckaudit.explain import explain
 from ckaudit.metrics import metrics

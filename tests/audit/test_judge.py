@@ -6,8 +6,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.audit.judge import fold, judge
-from ckaudit.contract.missing_summary import needs_of
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.summaries import needs_of
 from ckaudit.metrics import Metric
 from ckaudit.rules.rule import Hit, Rule
 from ckaudit.run.run import Run

@@ -8,7 +8,7 @@ import pytest
 
 from ckaudit.audit import triage
 from ckaudit.contract.contradictions import PERCENTILES_ARE_LEVELS
-from ckaudit.contract.io.encode import encode, pack
+from ckaudit.contract.io.codec import encode, pack
 from ckaudit.contract.io.files import read_bytes
 from ckaudit.contract.schema.checkpoint import PERCENTILE_LEVELS
 

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from ckaudit.cli.run import run
-from ckaudit.contract.io.encode import encode
+from ckaudit.contract.io.codec import encode
 from ckaudit.contract.io.files import read_bytes
 from ckaudit.validate import validate
 from tests.contract.test_convert import TEXT

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckaudit.contract.io import artifact_hash as module
-from ckaudit.contract.io.artifact_hash import artifact_hash, text_hash
-from ckaudit.contract.io.canonical_json import canonical, shortest
+from ckaudit.contract.io.artifact_hash import artifact_hash, canonical, shortest, text_hash
 from ckaudit.errors import UnreadableError
 
 SAFE = st.integers(-(2**53) + 1, 2**53 - 1)

@@ -11,7 +11,7 @@ import zstandard
 from msgspec import UNSET
 
 from ckaudit.contract.check import check_checkpoint
-from ckaudit.contract.io.encode import encode
+from ckaudit.contract.io.codec import encode
 from ckaudit.contract.io.grids import encode_grid, encode_grids, unpack
 from ckaudit.contract.schema.checkpoint import ActivationStats, AttentionStats, Checkpoint
 from ckaudit.contract.size.budget import due, landmarks, plan, room, suffix_for

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ckaudit.contract.cadence import DEFAULT_CADENCE, is_due
-from ckaudit.contract.io.encode import encode, significant
+from ckaudit.contract.io.codec import encode, significant
 from ckaudit.contract.schema.checkpoint import Checkpoint, MoeStats
 from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.contract.size.budget import plan, room

@@ -12,8 +12,8 @@ import pytest
 import zstandard
 
 from ckaudit.contract.check import check_checkpoint
+from ckaudit.contract.io.codec import encode
 from ckaudit.contract.io.convert import Encoding, convert
-from ckaudit.contract.io.encode import encode
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "fixtures"))
 

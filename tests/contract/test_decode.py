@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckaudit.contract.io.decode import decode, quote_bare_words
+from ckaudit.contract.io.codec import decode, quote_bare_words
 
 ANYTHING: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 TEXTS = st.one_of(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from ckaudit.contract.io.encode import encode, significant
+from ckaudit.contract.io.codec import encode, significant
 from ckaudit.contract.schema.checkpoint import BinRange, Checkpoint, Histogram, History, WeightStats
 
 

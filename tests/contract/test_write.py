@@ -4,8 +4,7 @@ import sys
 
 import pytest
 
-from ckaudit.contract.io.files import CHECKPOINT_NAME, SCALARS_NAME
-from ckaudit.contract.io.write import remove_stale, write_atomic
+from ckaudit.contract.io.files import CHECKPOINT_NAME, SCALARS_NAME, remove_stale, write_atomic
 
 
 def test_the_file_holds_the_bytes_and_nothing_else_is_left(tmp_path):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ckaudit.audit import triage
-from ckaudit.contract.io.encode import encode
+from ckaudit.contract.io.codec import encode
 from ckaudit.contract.schema.checkpoint import VERSION, Checkpoint
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.layers.histogram_moments import MAX_ERROR, Moments, bins_of

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from ckaudit.contract.io.encode import encode, pack
+from ckaudit.contract.io.codec import encode, pack
 from ckaudit.contract.io.files import CHECKPOINT_NAME, SCALARS_NAME, BrokenFile, read_bytes
 
 # What `Recorder` finds out by itself, whatever the model.

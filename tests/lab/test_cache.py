@@ -11,7 +11,7 @@ import pytest
 import zstandard
 from msgspec.structs import replace
 
-from ckaudit.contract.io.encode import pack
+from ckaudit.contract.io.codec import pack
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.lab import archive, cache, fingerprint
 from ckaudit.lab.cache import default_folder, keep, look

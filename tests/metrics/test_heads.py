@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from ckaudit.contract.io.encode import encode
+from ckaudit.contract.io.codec import encode
 from ckaudit.contract.io.grids import encode_grids
 from ckaudit.metrics.heads import KINDS, head_kind, head_kind_share, head_similarity, sampled_evenness, sampled_upper_mass
 from ckaudit.run.read import read_run

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ckaudit.contract.io.encode import significant
+from ckaudit.contract.io.codec import significant
 from ckaudit.contract.io.grids import unpack
 from ckaudit.recorder.stats.arrays import dense
 from ckaudit.recorder.stats.batched_stats import measure, moments, sweep

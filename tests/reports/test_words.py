@@ -1,8 +1,8 @@
 import msgspec
 import pytest
 
-from ckaudit.contract.missing_summary import most_missed
 from ckaudit.contract.schema.report import Finding
+from ckaudit.contract.summaries import most_missed
 from ckaudit.reports import words
 from tests.reports.sample import clean, empty, ill, skipped
 

@@ -7,10 +7,8 @@ import random
 import pytest
 import zstandard
 
-from ckaudit.contract.io import lines as lines_module
-from ckaudit.contract.io import logs
-from ckaudit.contract.io.lines import parse_lines
-from ckaudit.contract.io.logs import read_lines
+from ckaudit.contract.io import jsonl
+from ckaudit.contract.io.jsonl import parse_lines, read_lines
 
 GOOD = b'{"step": 1, "train_loss_raw": 2.5}'
 
@@ -150,10 +148,10 @@ def test_lines_before_the_break_of_a_packed_log_are_read(tmp_path):
 def test_endless_faults_are_counted_and_end_the_reading(tmp_path, monkeypatch):
     (tmp_path / "s.jsonl").write_bytes(b"{}\n" * 300 + GOOD + b"\n")
     findings = [finding for block in read_lines(tmp_path / "s.jsonl", "s") for finding in block.findings]
-    assert len(findings) == lines_module.MAX_EXPLAINED + 1
+    assert len(findings) == jsonl.MAX_EXPLAINED + 1
     assert findings[-1].message == "280 more lines are faulty"
-    monkeypatch.setattr(lines_module, "MAX_FAULTY", 50)
-    monkeypatch.setattr(logs, "MAX_FAULTY", 50)
+    monkeypatch.setattr(jsonl, "MAX_FAULTY", 50)
+    monkeypatch.setattr(jsonl, "MAX_FAULTY", 50)
     blocks = list(read_lines(tmp_path / "s.jsonl", "s"))
     assert sum(len(block.rows) for block in blocks) == 0
     assert blocks[-1].findings[0].message == "30 more lines are faulty; the rest was not read"

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from ckaudit.audit.autopsy.result import EventName
-from ckaudit.contract.io.decode import decode
+from ckaudit.contract.io.codec import decode
 from ckaudit.contract.io.files import BrokenFile, read_bytes
 from ckaudit.contract.schema.checkpoint import PLANNED, History
 from ckaudit.contract.schema.numbers import Count, Step

@@ -20,10 +20,10 @@ from ckaudit.audit.load_run import is_run_folder, open_run, whole_of
 from ckaudit.audit.metrics.measure import notes_on_files
 from ckaudit.audit.scale_and_stage import scale_of, stage_of
 from ckaudit.causes.shared.links import causes_reading, rules_reading
-from ckaudit.contract.missing_summary import needs_of
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.contract.schema.report import Check
+from ckaudit.contract.summaries import needs_of
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import RANKS, Entry, Importance, actions, entries, owner_of
 from ckaudit.rules import rules

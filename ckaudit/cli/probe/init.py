@@ -84,7 +84,7 @@ def _written(reserved: "Reserved", path: Path, many: int, *, with_held_out: bool
     from ckaudit.cli.output import send
     from ckaudit.cli.say import say
     from ckaudit.contract.io.artifact_hash import artifact_hash
-    from ckaudit.contract.io.write import write_atomic
+    from ckaudit.contract.io.files import write_atomic
     from ckaudit.probes.passages import encoded
 
     for finding in reserved.faults.findings():

@@ -16,11 +16,11 @@ from ckaudit.contract.bulk.vectorized_checks import PROOFS, provable
 from ckaudit.contract.check import Checked, check_checkpoint, colons_elsewhere, forgiven
 from ckaudit.contract.checks import MeaningCheck, Subject, checks, recorded_members
 from ckaudit.contract.checks.grids import FIELD, FIELDS
-from ckaudit.contract.io.decode import Decoded
+from ckaudit.contract.io.codec import Decoded
 from ckaudit.contract.io.json_locations import escape, with_lines
 from ckaudit.contract.schema.checkpoint import VERSION
 from ckaudit.contract.schema.report import Finding
-from ckaudit.contract.unknown_fields import Unknown, unknown_findings
+from ckaudit.contract.unknown_names import Unknown, unknown_findings
 from ckaudit.contract.violations import BARE_NAN, UNKNOWN_FIELD
 
 

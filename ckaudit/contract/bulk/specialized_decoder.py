@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, defstruct, json
 from msgspec.structs import astuple
 
+from ckaudit.contract.io.codec import quote_everywhere
 from ckaudit.contract.io.columns import Column, SectionColumns, colons_in, keys_inside
-from ckaudit.contract.io.decode import quote_everywhere
 from ckaudit.contract.schema.checkpoint import (
     ActivationStats,
     AttentionStats,

@@ -12,7 +12,7 @@ import numpy as np
 
 from ckaudit.contract.bulk.column_store import Bools, FileBlock, Floats
 from ckaudit.contract.bulk.specialized_decoder import Place, Tailor
-from ckaudit.contract.checks import CheckFunction, MeaningCheck, activations, attention, grids, histograms, norms, shares, tensors
+from ckaudit.contract.checks import CheckFunction, MeaningCheck, forward_pass, grids, histograms, norms, shares, tensors
 
 KEPT = frozenset(
     {"shape", "dtype", "numel", "sampled", "nonfinite_count", "placement", "heads", "kv_heads", "keys", "kind_per_head"}
@@ -181,7 +181,7 @@ def entropy(block: FileBlock) -> Bools:
 
 def root_mean_square(block: FileBlock) -> Bools:
     """The mean square is the square of the mean plus the variance."""
-    precision = limit(activations.root_mean_square, "precision")
+    precision = limit(forward_pass.root_mean_square, "precision")
     mean, std = block.get("activations", "mean", np.nan), block.get("activations", "std", np.nan)
     rms, middle = block.get("activations", "rms", np.nan), block.get("activations", "mean_abs", np.nan)
     full = np.hypot(mean, std)
@@ -192,7 +192,7 @@ def root_mean_square(block: FileBlock) -> Bools:
 
 def percentiles(block: FileBlock) -> Bools:
     """The median is at most the 99th percentile."""
-    most = block.get("activations", "p99", np.inf) * (1 + limit(activations.percentiles, "rounding"))
+    most = block.get("activations", "p99", np.inf) * (1 + limit(forward_pass.percentiles, "rounding"))
     return _any(block.get("activations", "p50", 0.0) > most)
 
 
@@ -229,10 +229,10 @@ PROOFS: dict[CheckFunction, Proof] = {
     histograms.histogram: histogram,
     shares.share: share,
     shares.similarity: similarity,
-    attention.heads: nothing,
-    attention.entropy: entropy,
-    activations.root_mean_square: root_mean_square,
-    activations.percentiles: percentiles,
+    forward_pass.heads: nothing,
+    forward_pass.entropy: entropy,
+    forward_pass.root_mean_square: root_mean_square,
+    forward_pass.percentiles: percentiles,
     grids.tensor_grid: tensor_grid,
     grids.attention_grid: attention_grid,
 }

@@ -1,13 +1,15 @@
-"""Values by catalogue name: their ranges, and what the rest of the file says of them."""
+"""Single numbers of a step: the optimizer, perplexities, and values by catalogue name, against the rest of the file."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from operator import mul
 
 from msgspec import UNSET
 
 from ckaudit.contract import contradictions as kinds
-from ckaudit.contract.checks import Subject, check
-from ckaudit.contract.checks.optimizer import root_sum_square
+from ckaudit.contract.checks import Place, Subject, check
+from ckaudit.contract.schema.checkpoint import OptimizerState
 from ckaudit.contract.schema.report import Finding
 
 PERCENTS = (
@@ -40,6 +42,144 @@ NONNEGATIVE = (
     "tokens_seen",
     "update_to_weight",
 )
+
+
+@check(kinds.NEGATIVE, reads=("optimizer.groups[].learning_rate", "optimizer.groups[].weight_decay"))
+def group(subject: Subject) -> Iterator[Finding]:
+    """Learning rate and weight decay of a group are at least 0."""
+    for index, each in enumerate(_state(subject).groups or []):
+        for field in ("learning_rate", "weight_decay"):
+            value = getattr(each, field)
+            if isinstance(value, float) and value < 0:
+                yield subject.find(kinds.NEGATIVE, ("optimizer", "groups", index, field), "at least 0", value, where=field)
+
+
+def _state(subject: Subject) -> OptimizerState:
+    """Return what the file says of the optimizer, an empty state where it says nothing."""
+    state = subject.document.optimizer
+    return OptimizerState() if state is UNSET else state
+
+
+@check(kinds.EMPTY_GROUPS, reads=("optimizer.groups[].tensors", "weight_deltas.*.norm"))
+def group_tensors(subject: Subject) -> Iterator[Finding]:
+    """Where all groups are empty, nothing moves."""
+    groups = _state(subject).groups or []
+    if groups and all(each.tensors == 0 for each in groups):
+        moved = next((name for name, norm in subject.table("weight_deltas").rows("norm") if norm > 0), None)
+        if moved is not None:
+            place = ("optimizer", "groups", 0, "tensors")
+            yield subject.find(kinds.EMPTY_GROUPS, place, f"at least 1: {moved} moved", 0, where="optimizer")
+
+
+@check(
+    kinds.CLIP_AND_NORM,
+    kinds.CLIPPED_ABOVE_LIMIT,
+    reads=("optimizer.clip_norm", "optimizer.clip_coefficient", "gradients.*.norm", "gradients_source", "scalars"),
+)
+def clipping(subject: Subject, *, precision: float = 5e-2) -> Iterator[Finding]:
+    r"""Clipping by global norm scales gradients by a coefficient that limit and norm give (Pascanu et al. 2013, algorithm 1).
+
+    $$c = \min(1, \text{clip\_norm} / \lVert g \rVert)$$
+
+    Args:
+        subject: The checkpoint.
+        precision: Relative error: norms in bfloat16 (0.4 %), and summed in another order by sharded trainers.
+    """
+    state = _state(subject)
+    limit, coefficient = state.clip_norm, state.clip_coefficient
+    if not isinstance(limit, float) or limit == 0:
+        return
+    norm = (subject.document.scalars or {}).get("grad_global_norm")
+    if isinstance(coefficient, float) and isinstance(norm, float) and norm > 0:
+        expected = min(1.0, limit / norm)
+        # Read after clipping, the norm is the limit itself and tells nothing.
+        if abs(coefficient - expected) > precision and norm > limit * (1 + precision):
+            place: Place = ("optimizer", "clip_coefficient")
+            yield subject.find(kinds.CLIP_AND_NORM, place, f"{expected:.6g}, clip_norm over grad_global_norm", coefficient)
+    total = root_sum_square(subject)
+    if subject.document.gradients_source == "post_clip" and total is not None and total > limit * (1 + precision):
+        at_least = f"at least the {total:.6g} of the clipped gradients"
+        yield subject.find(kinds.CLIPPED_ABOVE_LIMIT, ("optimizer", "clip_norm"), at_least, limit)
+
+
+def root_sum_square(subject: Subject) -> float | None:
+    """Return the norm of all gradients together, None where one of them was not recorded, is not finite or is a part."""
+    table = subject.table("gradients")
+    if "norm" not in table.plain or any(where != "replicated" for _, where in table.recorded("placement")):
+        return None
+    norms = table.columns["norm"]
+    return math.sqrt(sum(map(mul, norms, norms)))
+
+
+@check(kinds.PERPLEXITY_AND_LOSS, kinds.PERPLEXITY_BELOW_ONE, reads=("scalars",))
+def validation(subject: Subject) -> Iterator[Finding]:
+    """val_ppl is exp of val_loss (M54)."""
+    values = subject.document.scalars or {}
+    yield from _judged(subject, ("scalars", "val_ppl"), values.get("val_ppl"), (values.get("val_loss"),))
+
+
+@check(kinds.PERPLEXITY_AND_LOSS, kinds.PERPLEXITY_BELOW_ONE, reads=("scalars", "loss"))
+def training(subject: Subject, *, averaging: float = 0.1) -> Iterator[Finding]:
+    """train_ppl is exp of train_loss_ema (M05); trainers also take it of the raw loss, or of a mean over some steps.
+
+    So it may lie anywhere between exp of the two, as for the rule CLM001, which sees the losses of other steps as well and is
+    stricter for that. Without the average, nothing bounds it.
+
+    Args:
+        subject: The checkpoint.
+        averaging: How far a mean over other steps may lie beyond both losses, relative above 1 and absolute below. Another
+            base is further off: 2 by 31 % of the loss, 10 by 130 %.
+    """
+    values = subject.document.scalars or {}
+    average = values.get("train_loss_ema")
+    raw = (values.get("train_loss_raw"), subject.document.loss) if isinstance(average, float) else ()
+    yield from _judged(subject, ("scalars", "train_ppl"), values.get("train_ppl"), (average, *raw), beyond=averaging)
+
+
+@check(kinds.PERPLEXITY_AND_LOSS, kinds.PERPLEXITY_BELOW_ONE, reads=("probes.*.perplexity", "probes.*.loss"))
+def probe(subject: Subject) -> Iterator[Finding]:
+    """A probe's perplexity is exp of its loss."""
+    for name, stats in (subject.document.probes or {}).items():
+        yield from _judged(subject, ("probes", name, "perplexity"), stats.perplexity, (stats.loss,))
+
+
+def _judged(
+    subject: Subject, place: Place, value: object, losses: Sequence[object], *, beyond: float = 0.0, rounding: float = 1e-2
+) -> Iterator[Finding]:
+    """A perplexity is at least 1, and exp of a loss from the lowest to the highest of those it may be of.
+
+    Args:
+        subject: The checkpoint.
+        place: Where the perplexity stands.
+        value: The perplexity.
+        losses: In nats per token; what is no number says nothing.
+        beyond: How far its loss may lie beyond all of them, as `rounding`.
+        rounding: Error of a loss, relative above 1 and absolute below: one of bfloat16 is good to 0.4 %. It is more where
+            fewer digits were written.
+    """
+    if not isinstance(value, float):
+        return
+    known = [loss for loss in losses if isinstance(loss, float)]
+    if value < 1 - rounding:
+        yield subject.find(kinds.PERPLEXITY_BELOW_ONE, place, "at least 1", value)
+    elif known:
+        low, high = min(known), max(known)
+        least, most = (max(max(beyond, rounding) * max(1.0, abs(loss)), _half_step(loss)) for loss in (low, high))
+        is_over = math.log(value - _half_step(value)) > high + most
+        if is_over or math.log(value + _half_step(value)) < low - least:
+            loss = f"the loss {low:.6g}" if low == high else f"a loss from {low:.6g} to {high:.6g}"
+            expected = f"{math.exp(min(high if is_over else low, 700.0)):.6g}, exp of {loss}"
+            yield subject.find(kinds.PERPLEXITY_AND_LOSS, place, expected, value)
+
+
+def _half_step(value: float) -> float:
+    """Return half a unit of a number's last decimal.
+
+    >>> _half_step(3.3), _half_step(20.0)
+    (0.05, 0.5)
+    """
+    exponent = Decimal(repr(value)).normalize().as_tuple().exponent
+    return 0.5 * 10.0 ** min(int(exponent), 0)
 
 
 def _values(subject: Subject) -> dict[str, float]:

@@ -8,10 +8,9 @@ from typing import Any
 
 import msgspec
 
-from ckaudit.contract.io.files import BrokenFile, read_bytes
+from ckaudit.contract.io.files import BrokenFile, read_bytes, write_atomic
 from ckaudit.contract.io.folder import RunFolder, list_folder
-from ckaudit.contract.io.logs import read_lines
-from ckaudit.contract.io.write import write_atomic
+from ckaudit.contract.io.jsonl import read_lines
 from ckaudit.contract.schema.numbers import to_word
 from ckaudit.contract.schema.scalars import VERSION
 from ckaudit.errors import CkauditError, UnreadableError, UsageError

@@ -3,24 +3,30 @@
 A prompt file checked out on Windows, a task list written by another JSON library and a folder listed in another order must
 not look like a changed evaluation. So content is brought to one form before SHA-256:
 
-- a `.json` file is written canonically (`canonical_json`), a `.jsonl` file so line by line, blank lines left out;
+- a `.json` file is written canonically, a `.jsonl` file so line by line, blank lines left out;
 - any other file that is UTF-8 without a zero byte loses its byte order mark, and CR LF becomes LF;
 - everything else, and JSON that cannot be read, is taken as it is: bytes, or text;
 - a folder is the sorted list of its files, each with its hash; empty folders and what systems leave behind do not count.
 
 Dates, owners, permissions and the name of the artifact itself do not count.
+
+Canonical JSON is the form that RFC 8785 asks for: keys sorted, no blanks, numbers in their shortest digits. Two documents that
+mean the same give the same bytes, whoever wrote them. One thing is kept that the RFC gives up: a whole number beyond 2**53
+keeps all of its digits, because rounding it would make two identifiers equal that are not.
 """
 
 import codecs
 import hashlib
+import json
 import os
 import unicodedata
 from collections.abc import Iterator
+from decimal import Decimal
 from io import FileIO
 from pathlib import Path
 from stat import S_ISREG
+from typing import Any, NoReturn
 
-from ckaudit.contract.io.canonical_json import canonical
 from ckaudit.errors import UnreadableError
 
 CANONICAL, RAW = "sha256", "sha256-raw"
@@ -184,3 +190,81 @@ def _blocks(path: Path, *, max_bytes: int | None = None) -> Iterator[bytes]:
                 yield block
     except OSError as error:
         raise UnreadableError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def canonical(text: str | bytes) -> bytes:
+    r"""Return a JSON document in its canonical form.
+
+    >>> canonical('{"b": 1.50, "a": [1e2, "\u00e9"]}').decode()
+    '{"a":[100,"é"],"b":1.5}'
+
+    Raises:
+        ValueError: Where it is not JSON, a key stands twice, a number is not finite, or a text cannot be written as UTF-8.
+        RecursionError: Where it is nested too deep.
+    """
+    parsed = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse)
+    return _written(parsed).encode()
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice")
+    return found
+
+
+def _refuse(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _written(value: Any) -> str:
+    match value:
+        case dict():
+            # RFC 8785, 3.2.3: keys in the order of their UTF-16 code units.
+            members = sorted(value.items(), key=lambda member: member[0].encode("utf-16-be"))
+            return "{" + ",".join(f"{_quoted(key)}:{_written(each)}" for key, each in members) + "}"
+        case list():
+            return "[" + ",".join(map(_written, value)) + "]"
+        case str():
+            return _quoted(value)
+        case float():
+            return shortest(value)
+        case _:
+            return json.dumps(value)  # null, a truth value or a whole number
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def shortest(value: float) -> str:
+    """Return a number as ECMAScript writes it: the fewest digits that read back as the same float64.
+
+    >>> shortest(1e21), shortest(-0.0), shortest(123000.0), shortest(1.5e-7)
+    ('1e+21', '0', '123000', '1.5e-7')
+
+    Raises:
+        ValueError: Where it is not finite.
+    """
+    if value in (float("inf"), float("-inf")) or value != value:  # noqa: PLR0124  only NaN differs from itself
+        raise ValueError("a number is not finite")
+    if value == 0:
+        return "0"
+    sign, parts, exponent = Decimal(repr(value)).as_tuple()
+    assert isinstance(exponent, int)
+    digits = "".join(map(str, parts)).lstrip("0")
+    point = exponent + len(digits)  # digits before the decimal point
+    digits = digits.rstrip("0")
+    return ("-" if sign else "") + _placed(digits, point)
+
+
+def _placed(digits: str, point: int) -> str:
+    """Put the decimal point into `digits`, or an exponent behind them (ECMA-262, Number::toString)."""
+    if len(digits) <= point <= 21:
+        return digits + "0" * (point - len(digits))
+    if 0 < point <= 21:
+        return f"{digits[:point]}.{digits[point:]}"
+    if -6 < point <= 0:
+        return "0." + "0" * -point + digits
+    mantissa = digits[0] + (f".{digits[1:]}" if len(digits) > 1 else "")
+    return f"{mantissa}e{point - 1:+d}"

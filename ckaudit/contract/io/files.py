@@ -1,9 +1,10 @@
-"""Finding a run's files and reading their bytes, safely: sizes are bounded, links stay inside, compression is undone."""
+"""Files of a run: read safely (sizes are bounded, links stay inside, compression is undone), written whole or not at all."""
 
 import os
 import re
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from stat import S_ISREG
@@ -14,6 +15,7 @@ from ckaudit.contract.schema.report import Finding
 
 if TYPE_CHECKING:
     from gzip import GzipFile
+
 
 MAX_BYTES = 64 * 2**20  # the largest complete checkpoint measured, every grid in full digits, has 15 MB
 MAX_LOG_BYTES = 2 * 2**30  # ten million lines of 200 bytes
@@ -33,6 +35,19 @@ CHECKPOINT_NAME = re.compile(
 )
 SCALARS_NAME = re.compile(r"^scalars.*\.jsonl(?:\.gz|\.zst)?$", re.DOTALL)
 MANIFEST_NAME = "run.json"
+
+TEMPORARY_NAME = re.compile(r"^\.(?P<name>.+)\.tmp-(?P<pid>\d+)$", re.DOTALL)
+
+_MARKS = (
+    (0, b"PK\x03\x04", "a zip archive"),
+    (257, b"ustar", "a tar archive"),
+    (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+    (0, b"Rar!\x1a\x07", "a rar archive"),
+    (0, b"\xfd7zXZ\x00", "packed with xz"),
+    (0, b"BZh", "packed with bzip2"),
+)  # where a mark stands, the mark, and what it says
+
+UNPACK = "Unpack it, and name what comes out: a run folder, or a log."
 
 
 class BrokenFile(Exception):  # noqa: N818  never seen by a user: it carries the finding that will be
@@ -192,3 +207,73 @@ def _inside(path: Path, root: Path) -> bool:
 def _too_large(shown: str, size: int | None, max_bytes: int) -> BrokenFile:
     what = f"has {size:,} bytes" if size is not None else "unpacks to more"
     return BrokenFile(violations.TOO_LARGE.at(shown, f"{what}; the limit is {max_bytes:,} bytes"))
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write `data` to `path`: a temporary file beside it, fsync, rename, fsync of the folder.
+
+    A reader sees the old file or the new one. A writer killed midway leaves a temporary file that no reader takes for
+    a checkpoint; `remove_stale` clears it away.
+
+    Args:
+        path: The file to make or to replace, in a folder that exists.
+        data: All of its bytes.
+
+    Raises:
+        OSError: If the file could not be written; `path` is then as it was.
+    """
+    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    try:
+        with temporary.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    _sync_folder(path.parent)
+
+
+def remove_stale(folder: Path) -> list[str]:
+    """Remove the temporary files of writers that are gone, or that had this process's number; return their names."""
+    removed = []
+    for path in sorted(folder.iterdir()):
+        found = TEMPORARY_NAME.match(path.name)
+        if found is None or _lives_elsewhere(int(found["pid"])):
+            continue
+        path.unlink(missing_ok=True)
+        removed.append(path.name)
+    return removed
+
+
+def _lives_elsewhere(pid: int) -> bool:
+    if pid == os.getpid():
+        return False
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True  # it lives, and belongs to someone else
+    return True
+
+
+def _sync_folder(folder: Path) -> None:
+    # Some network file systems cannot sync a folder; the file itself is already safe.
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def archive_of(data: bytes) -> str | None:
+    """Return what kind of archive this is, as the end of a sentence; None: none that is known.
+
+    Args:
+        data: The first bytes of a file, 300 or more where it has them. What `.gz` and `.zst` pack is to be unpacked already.
+    """
+    return next((what for at, mark, what in _MARKS if data.startswith(mark, at)), None)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ckaudit.contract.io.encode import significant
+from ckaudit.contract.io.codec import significant
 from ckaudit.contract.schema.checkpoint import Grid, PackedGrid
 from ckaudit.contract.schema.numbers import Number, to_word
 

@@ -1,4 +1,4 @@
-"""`ck.scalars.v1`: the file `scalars.jsonl`, one JSON object per line and optimizer step; units of shares; exported tables.
+"""`ck.scalars.v1`: the file `scalars.jsonl`, one JSON object per line and optimizer step; its shares; its exported tables.
 
 A line holds `step`, `time`, `session` and any number of values by their catalogue names. A label follows a slash:
 "slice_val_loss/regular". Values are numbers, the words of `NonFinite`, or text for names and hashes; null is not recorded.
@@ -51,6 +51,15 @@ SHARE_UNITS: Mapping[str, Unit] = {
     ),
 }
 """What a reader takes a logged share to be in; the other unit is recognised by its range where that is possible."""
+
+EXPORT_MARK = "ckaudit.export"
+"""Key in the metadata of a Parquet or Arrow file: the table of scalars in it is one of ours."""
+
+EXPORTED_WORDS = ":text"
+"""What ends the name of a column that holds words in such a table."""
+
+EXPORT_KEYS = ("step", "session")
+"""The first columns of such a table, which a CSV is known by."""
 
 
 class ScalarLine(Struct, kw_only=True, omit_defaults=True):

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ckaudit.contract.io.decode import decode
+from ckaudit.contract.io.codec import decode
 from ckaudit.contract.schema.manifest import Manifest, Session, TensorFacts
 from ckaudit.importers.ckernel.parts import Object
 from ckaudit.importers.imported import Imported

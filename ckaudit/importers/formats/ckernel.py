@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from ckaudit.contract.io.decode import decode
+from ckaudit.contract.io.codec import decode
 from ckaudit.contract.io.files import CHECKPOINT_NAME
 from ckaudit.contract.io.folder import list_folder
 from ckaudit.errors import UnreadableError, UsageError

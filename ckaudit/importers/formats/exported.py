@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ckaudit.contract.io.export_marker import FIRST, MARK, WORDS
 from ckaudit.contract.io.fast_jsonl import LineTable
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.scalars import EXPORT_KEYS, EXPORT_MARK, EXPORTED_WORDS
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.source import Source
@@ -32,8 +32,8 @@ def detects(source: Source) -> bool:
     if source.is_folder:
         return False
     if source.head.startswith((_PARQUET, _ARROW)):
-        return MARK.encode() in source.data
-    return tuple(_header(source.head)[:2]) == FIRST
+        return EXPORT_MARK.encode() in source.data
+    return tuple(_header(source.head)[:2]) == EXPORT_KEYS
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
@@ -85,8 +85,8 @@ def _csv(data: bytes) -> Any:
     from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv
 
     names = _header(data)
-    types = {name: pa.string() if name.endswith(WORDS) else pa.float64() for name in names}
-    types |= dict.fromkeys(FIRST, pa.int64())
+    types = {name: pa.string() if name.endswith(EXPORTED_WORDS) else pa.float64() for name in names}
+    types |= dict.fromkeys(EXPORT_KEYS, pa.int64())
     start = data.index(b"\n") + 1 if not _lines_in_header(names) else _end_of_header(data)
     converted = ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False)
     return read_csv(
@@ -111,22 +111,22 @@ def _end_of_header(data: bytes) -> int:
 def _lines(table: Any) -> LineTable:
     """Return the rows as lines, sorted by session, then by step; each of these pairs must stand there once."""
     names = table.column_names
-    if any(table.column(name).null_count for name in FIRST):
+    if any(table.column(name).null_count for name in EXPORT_KEYS):
         raise ValueError("a line has no step or session")
-    steps, sessions = (np.asarray(table.column(name).cast("int64").to_numpy()) for name in FIRST)
+    steps, sessions = (np.asarray(table.column(name).cast("int64").to_numpy()) for name in EXPORT_KEYS)
     order = np.lexsort((steps, sessions))
     steps, sessions = steps[order], sessions[order]
     if len(set(names)) < len(names) or ((steps[1:] == steps[:-1]) & (sessions[1:] == sessions[:-1])).any():
         raise ValueError("a column or a line stands twice")
     if len(steps) and (steps.min() < 0 or steps.max() > MAX_STEP or sessions.min() < 0):
         raise ValueError("a step or a session is none")
-    numbers = [name for name in names if name not in FIRST and not name.endswith(WORDS)]
-    words = [name for name in names if name.endswith(WORDS)]
+    numbers = [name for name in names if name not in EXPORT_KEYS and not name.endswith(EXPORTED_WORDS)]
+    words = [name for name in names if name.endswith(EXPORTED_WORDS)]
     columns = [table.column(name).combine_chunks() for name in numbers]
     values = np.array([column.to_numpy(zero_copy_only=False)[order] for column in columns], np.float64)
     known = np.array([column.is_valid().to_numpy(zero_copy_only=False)[order] for column in columns], bool)
     shape = len(numbers), len(steps)
-    texts = {name.removesuffix(WORDS): _words(table.column(name).to_pylist(), order) for name in words}
+    texts = {name.removesuffix(EXPORTED_WORDS): _words(table.column(name).to_pylist(), order) for name in words}
     return LineTable(steps, sessions, tuple(numbers), values.reshape(shape), known.reshape(shape), texts)
 
 

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from ckaudit.contract.io.decode import decode
+from ckaudit.contract.io.codec import decode
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.names import listed

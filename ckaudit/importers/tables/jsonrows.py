@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from ckaudit.contract.io.decode import BOM, quote_bare_words, quote_everywhere
+from ckaudit.contract.io.codec import BOM, quote_bare_words, quote_everywhere
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.tables.numbers import Numbers, nothing, numbers
 

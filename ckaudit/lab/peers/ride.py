@@ -61,7 +61,7 @@ def keep(cache: Path, what: Recipe, said: Told, versions: dict[str, str]) -> int
     """Put into the cache what was said, and return the size of the file in bytes."""
     from torch import __version__ as torch_version
 
-    from ckaudit.contract.io.write import write_atomic
+    from ckaudit.contract.io.files import write_atomic
 
     heard = {
         peer.name: Heard(

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from ckaudit.contract.missing_summary import most_missed
 from ckaudit.contract.schema.panels import Answered, Chart, Trace
+from ckaudit.contract.summaries import most_missed
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import categories
 from ckaudit.panels.missing import why_missing

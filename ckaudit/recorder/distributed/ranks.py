@@ -8,9 +8,8 @@ import torch
 from torch.optim import Optimizer
 
 from ckaudit.contract.cadence import is_due
-from ckaudit.contract.io.encode import encode
-from ckaudit.contract.io.files import checkpoint_file_name
-from ckaudit.contract.io.write import write_atomic
+from ckaudit.contract.io.codec import encode
+from ckaudit.contract.io.files import checkpoint_file_name, write_atomic
 from ckaudit.contract.schema.checkpoint import Checkpoint, GradientsSource
 from ckaudit.recorder.data.batch_stats import batch_hash
 from ckaudit.recorder.distributed.allreduce_wait import ExchangeWait

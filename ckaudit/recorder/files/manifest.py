@@ -7,9 +7,8 @@ from typing import Any, get_type_hints
 import msgspec
 
 from ckaudit import __version__
-from ckaudit.contract.io.encode import SUFFIXES, encode
-from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, read_bytes
-from ckaudit.contract.io.write import write_atomic
+from ckaudit.contract.io.codec import SUFFIXES, encode
+from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, read_bytes, write_atomic
 from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.recorder.files.provenance import SOURCES, resolved
 from ckaudit.recorder.guard import Guard

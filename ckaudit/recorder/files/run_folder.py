@@ -6,9 +6,8 @@ from pathlib import Path
 from time import perf_counter, time
 from typing import Any
 
-from ckaudit.contract.io.encode import encode
-from ckaudit.contract.io.files import MANIFEST_NAME, checkpoint_file_name
-from ckaudit.contract.io.write import remove_stale, write_atomic
+from ckaudit.contract.io.codec import encode
+from ckaudit.contract.io.files import MANIFEST_NAME, checkpoint_file_name, remove_stale, write_atomic
 from ckaudit.contract.schema.checkpoint import Checkpoint
 from ckaudit.contract.schema.manifest import AttentionDirection, Manifest, TensorFacts
 from ckaudit.recorder.data.batch_history import BatchesSeen

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct, field
 
-from ckaudit.contract.io.encode import encode, significant
+from ckaudit.contract.io.codec import encode, significant
 from ckaudit.contract.schema.checkpoint import History
 from ckaudit.contract.schema.numbers import Number, to_word
 

@@ -6,7 +6,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from ckaudit.contract.cadence import ordinal
-from ckaudit.contract.io.encode import encode
+from ckaudit.contract.io.codec import encode
 from ckaudit.contract.io.grids import GridEncoding
 from ckaudit.contract.schema.checkpoint import AttentionStats, Checkpoint
 from ckaudit.contract.schema.manifest import Cadence

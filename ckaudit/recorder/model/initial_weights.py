@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from ckaudit.contract.io.write import write_atomic
+from ckaudit.contract.io.files import write_atomic
 from ckaudit.recorder.stats.arrays import Array, dense_at_hand, flat, norm, to_numpy, widened
 from ckaudit.recorder.stats.quantiles import stride_of
 

@@ -8,7 +8,7 @@ import torch
 from msgspec import UNSET, Struct
 from torch import Tensor, nn
 
-from ckaudit.contract.io.encode import significant
+from ckaudit.contract.io.codec import significant
 from ckaudit.contract.schema.checkpoint import MoeStats
 from ckaudit.recorder.stats.float32_rounding import shortest
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from ckaudit import __version__
-from ckaudit.contract.io.encode import encode
-from ckaudit.contract.io.export_marker import MARK, WORDS
+from ckaudit.contract.io.codec import encode
+from ckaudit.contract.schema.scalars import EXPORT_MARK, EXPORTED_WORDS
 from ckaudit.run.read import Progress
 from ckaudit.run.session_scalars import Logged
 
@@ -28,8 +28,8 @@ def schema(logged: Logged) -> Any:
     import pyarrow as pa
 
     numbers = [(name, pa.float64()) for name in logged.numbers]
-    words = [(f"{name}{WORDS}", pa.string()) for name in logged.words]
-    metadata = {MARK: "1", "tool": f"ckaudit {__version__}", "run": logged.name.encode(errors="backslashreplace")}
+    words = [(f"{name}{EXPORTED_WORDS}", pa.string()) for name in logged.words]
+    metadata = {EXPORT_MARK: "1", "tool": f"ckaudit {__version__}", "run": logged.name.encode(errors="backslashreplace")}
     if logged.manifest is not None:
         metadata["run.json"] = encode(logged.manifest)
     return pa.schema([("step", pa.int64()), ("session", pa.int64()), *numbers, *words], metadata=metadata)

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ckaudit.contract.io.export_marker import WORDS
 from ckaudit.contract.io.fast_jsonl import LineTable
+from ckaudit.contract.schema.scalars import EXPORTED_WORDS
 from ckaudit.run.read import Progress
 from ckaudit.run.session_scalars import Logged
 
@@ -125,7 +125,7 @@ def _words(table: LineTable, times: NDArray[np.float64]) -> Iterator[tuple[int, 
         for row, word in enumerate(said):
             if word is not None:
                 tensor = varint(1, _STRING) + field(2, field(2, varint(1, 1))) + field(8, _text(word))
-                value = field(1, field(1, _text(name + WORDS)) + metadata + field(8, tensor))
+                value = field(1, field(1, _text(name + EXPORTED_WORDS)) + metadata + field(8, tensor))
                 event = fixed(_WALL, double(float(times[row]))) + varint(_STEP, int(table.steps[row])) + field(_SUMMARY, value)
                 yield row, framed([event])
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from ckaudit.contract.missing_summary import most_missed
 from ckaudit.contract.schema.report import Chart, Check, Diagnosis, Evidence, Finding, Report, ResumeCheckpoint
+from ckaudit.contract.summaries import most_missed
 from ckaudit.reports import accepted, derived, words
 from ckaudit.reports.terminal.interview import interview
 from ckaudit.reports.terminal.paragraph import columns, fit, pad, paragraph

@@ -1,26 +1,34 @@
-"""Reading `scalars.jsonl`: one JSON object per line, most of them good, the last one perhaps cut off.
+"""Reading `scalars.jsonl` a block of lines at a time: one JSON object per line, most of them good, the last one perhaps cut off.
 
 A block of lines is decoded in one pass. Only where that fails, or where the block holds something that the pass would
-lose (a key twice, two objects on a line), is it read line by line; a broken line costs itself and nothing else.
+lose (a key twice, two objects on a line), is it read line by line; a broken line costs itself and nothing else. The length
+of a file, the length of a line and the faults are bounded.
 """
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeGuard
 
 import msgspec
 from msgspec import Struct, field
 
 from ckaudit.contract import violations
-from ckaudit.contract.explain import explain
-from ckaudit.contract.io.decode import quote_bare_words
+from ckaudit.contract.explain import explain, not_text
+from ckaudit.contract.io.codec import BOM, quote_bare_words
+from ckaudit.contract.io.files import MAGIC, MAX_BYTES, BrokenFile, read_blocks
 from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.schema.scalars import VERSION, ScalarLine
 
 if TYPE_CHECKING:
     from ckaudit.contract.io.fast_jsonl import LineTable
+
+
+MAX_LINE_BYTES = 4 * 2**20  # a line with every per-tensor norm of 1,000 tensors has 0.1 MB
+
+_NOT_TEXT = (b"\xff\xfe", b"\xfe\xff", *MAGIC)  # UTF-16, or packed
 
 MAX_EXPLAINED = 20
 MAX_FAULTY = 100_000
@@ -28,7 +36,6 @@ MAX_FAULTY = 100_000
 Row = dict[str, float | str | bool | None]
 Tabulate = Callable[[bytes], "LineTable | None"]
 
-_BOM = b"\xef\xbb\xbf"
 _PYTHON_WORDS = [mark + word for mark in (b":", b": ") for word in (b"NaN", b"Infinity", b"-Infinity")]
 _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
@@ -57,6 +64,82 @@ class Lines(Struct):
     stopped: bool = False
 
 
+def read_lines(path: Path, shown: str, *, root: Path | None = None, tabulate: Tabulate | None = None) -> Iterator[Lines]:
+    """Yield a scalar log a block at a time, `.gz` and `.zst` unpacked; memory does not grow with the file.
+
+    A file that cannot be read, or not to its end, gives a last block whose only content is the finding that says why.
+
+    Args:
+        path: The log.
+        shown: Its name in findings.
+        root: The folder it must not leave by a link.
+        tabulate: Makes a table of lines, or None where it cannot without loss.
+    """
+    faulty, number = 0, 1
+    try:
+        for block in _whole_lines(read_blocks(path, shown, root=root), shown):
+            lines = _parse(block, shown, number, faulty, tabulate)
+            number += block.count(b"\n") if lines.table is None else len(lines.table.steps)
+            faulty += lines.faulty
+            yield lines
+            if lines.stopped:
+                break
+    except BrokenFile as broken:
+        yield Lines(findings=[broken.finding])
+    if faulty > MAX_EXPLAINED:
+        rest = "; the rest was not read" if faulty >= MAX_FAULTY else ""
+        message = f"{faulty - MAX_EXPLAINED:,} more lines are faulty{rest}"
+        yield Lines(findings=[violations.NOT_JSON.at(shown, message, line=number - 1)])
+
+
+def _whole_lines(blocks: Iterator[bytes], shown: str) -> Iterator[bytes]:
+    """Yield whole lines; the last one may be cut, or so long that nothing behind it is read."""
+    rest, start = b"", True
+    for block in blocks:
+        if start and _is_binary(block[:4096]):
+            raise BrokenFile(violations.NOT_TEXT.at(shown, not_text(block)))
+        start = False
+        cut = block.rfind(b"\n") + 1
+        if cut:
+            yield b"".join((rest, memoryview(block)[:cut]))
+            rest = block[cut:]
+        else:
+            rest += block
+        if len(rest) > MAX_BYTES:
+            break
+    if rest:
+        yield rest
+
+
+def _is_binary(head: bytes) -> bool:
+    # A power cut leaves zeros behind the last line: they alone do not make a file binary.
+    return head.startswith(_NOT_TEXT) or b"\0" in head.rstrip(b"\0")
+
+
+def _parse(block: bytes, file: str, number: int, faulty: int, tabulate: Tabulate | None) -> Lines:
+    if _has_short_lines(block):
+        return parse_lines(block, file, first_line=number, explained=faulty, tabulate=tabulate)
+    parts = block.split(b"\n")
+    long = [index for index, part in enumerate(parts) if len(part) > MAX_LINE_BYTES]
+    for index in long:
+        parts[index] = b""
+    body = b"\n".join(parts) if long else block
+    lines = parse_lines(body, file, first_line=number, explained=faulty, tabulate=tabulate)
+    lines.findings += [_too_long(file, number + index) for index in long]
+    return lines
+
+
+def _has_short_lines(block: bytes) -> bool:
+    """Tell whether surely no line is too long, as none is where one ends in the stretch that each such line would cover."""
+    beyond = len(block) - MAX_LINE_BYTES
+    return beyond <= 0 or block.find(b"\n", beyond, MAX_LINE_BYTES) >= 0
+
+
+def _too_long(file: str, number: int) -> Finding:
+    message = f"line {number} is longer than {MAX_LINE_BYTES:,} bytes; it was not read"
+    return violations.TOO_LARGE.at(file, message, line=number)
+
+
 def parse_lines(data: bytes, file: str, *, first_line: int = 1, explained: int = 0, tabulate: Tabulate | None = None) -> Lines:
     """Read the lines of `data`; a last line without its newline is read where it is whole, and left out where it is cut.
 
@@ -68,8 +151,8 @@ def parse_lines(data: bytes, file: str, *, first_line: int = 1, explained: int =
         tabulate: Makes a table of lines, or None where it cannot without loss.
     """
     lines = Lines()
-    if first_line == 1 and data.startswith(_BOM):
-        data = data[len(_BOM) :]
+    if first_line == 1 and data.startswith(BOM):
+        data = data[len(BOM) :]
         lines.findings.append(violations.BYTE_ORDER_MARK.at(file, "starts with a byte order mark", line=1))
     cut = data.rfind(b"\n") + 1
     body, tail = (data, b"") if cut == len(data) else (data[:cut], data[cut:])

@@ -1,13 +1,18 @@
-"""One finding of many files that break the contract in the same way: a writer that is wrong is so in every file."""
+"""Many findings or checks in few words: one finding of files that are alike, and what most checks could not judge without."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
+from itertools import product
 
 from msgspec.structs import replace
 
 from ckaudit.contract.io.files import CHECKPOINT_NAME
-from ckaudit.contract.schema.report import Finding
+from ckaudit.contract.schema.report import SEVERITIES, Check, Finding
 
 Key = tuple[str | None, ...]
+
+ONE_OF = "needs one of "
+OR = ", or "
 
 
 def same_place(finding: Finding) -> Key:
@@ -57,3 +62,32 @@ def _step_of(finding: Finding) -> int | None:
         return finding.first_step
     match = CHECKPOINT_NAME.match((finding.file or "").rpartition("/")[2])
     return int(match["step"]) if match and match["step"] else None
+
+
+def needs_of(check: Check) -> tuple[tuple[str, ...], ...]:
+    """Return what a check could not judge without, each with what would do in its place; nothing where it had all."""
+    return needed(check.detail) if check.reason == "not_recorded" and check.detail else ()
+
+
+def needed(detail: str) -> tuple[tuple[str, ...], ...]:
+    """Return the needs that a sentence names, each with what would do in its place.
+
+    >>> needed("needs a, b or c"), needed("needs one of a, b"), needed("needs a, or b and c")
+    ((('a',), ('b', 'c')), (('a', 'b'),), (('a', 'b'), ('a', 'c')))
+    """
+    if detail.startswith(ONE_OF):
+        return (tuple(detail.removeprefix(ONE_OF).split(", ")),)
+    if OR in detail:
+        return tuple(product(*(names.split(" and ") for names in detail.removeprefix("needs ").split(OR))))
+    return tuple(tuple(names.split(" or ")) for names in detail.removeprefix("needs ").split(", "))
+
+
+def most_missed(checks: Iterable[Check], *, top: int = 3) -> list[tuple[str, int]]:
+    """Return the `top` missing things that most checks lacked, with how many did; ties go to the graver check."""
+    counts: Counter[str] = Counter()
+    gravest: dict[str, int] = {}
+    for check in checks:
+        for thing in map(" or ".join, needs_of(check)):
+            counts[thing] += 1
+            gravest[thing] = min(SEVERITIES.index(check.severity), gravest.get(thing, len(SEVERITIES)))
+    return sorted(counts.items(), key=lambda item: (-item[1], gravest[item[0]], item[0]))[:top]

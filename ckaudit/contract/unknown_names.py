@@ -1,0 +1,309 @@
+"""Names in a document that the contract does not know: keys, keys that stand twice, and words of a list.
+
+A key that is unknown is counted and named. A word that this version does not know, such as a trigger of somebody's own,
+makes no number wrong: the document is read by a type that takes any word, the word counts as none of the list, and is named.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import cache, reduce
+from itertools import chain
+from operator import or_
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from ckaudit.contract import violations
+from ckaudit.contract.io.columns import count_colons
+from ckaudit.contract.io.json_locations import escape, line_at, pointer_of, walk
+from ckaudit.contract.schema.report import Finding
+
+MAX_LISTED = 500  # of one file; whoever mends these sees the others
+Place = tuple[str | int, ...]
+
+
+class Unknown(Struct, frozen=True):
+    """A field that the contract does not know: how often it stands, and the JSON pointer to the first."""
+
+    times: int
+    pointer: str
+
+
+class _Plan(Struct, frozen=True):
+    """Where objects can stand inside a field: under its keys, in its items, or right there."""
+
+    values: "tuple[_Plan, ...]" = ()
+    items: "tuple[_Plan, ...]" = ()
+    kind: type[Struct] | None = None
+
+
+Path = tuple[str, ...]
+ANY, ITEM = "*", "[]"
+
+
+def unknown_fields(document: dict[str, Any], kind: type[Struct]) -> tuple[dict[str, Unknown], int]:
+    """Find the fields that `kind` does not have, by path, and count the colons that stand in their names and values.
+
+    In a path `*` stands for the name of a tensor or layer and `[]` for an index.
+
+    >>> from ckaudit.contract.schema.checkpoint import Checkpoint
+    >>> unknown_fields({"step": 1, "weights": {"a": {"mean": 0, "skew": 1}, "b": {"skew": {"x": 2}}}}, Checkpoint)
+    ({'weights.*.skew': Unknown(times=2, pointer='/weights/a/skew')}, 3)
+    """
+    found: Counter[Path] = Counter()
+    colons = _compare([document], kind, (), found)
+    return {_shown(path): Unknown(times, _first(document, path) or "") for path, times in found.items()}, colons
+
+
+def _shown(path: Path) -> str:
+    """Return a path as it is written, such as optimizer.groups[].betas."""
+    return ".".join(path).replace(f".{ITEM}", ITEM)
+
+
+def _compare(objects: list[dict[str, Any]], kind: type[Struct], path: Path, found: Counter[Path]) -> int:
+    """Compare objects that should all be of one kind, whole key sets at a time, and return the colons of what is unknown.
+
+    Args:
+        objects: Objects at the same path, such as the statistics of all weights.
+        kind: The type they should have.
+        path: Their path.
+        found: Where unknown fields are counted.
+    """
+    plans = _plans(kind)
+    keys = set(chain.from_iterable(objects))
+    hidden = 0
+    for key in keys - plans.keys():
+        values = [item[key] for item in objects if key in item]
+        found[*path, key] += len(values)
+        hidden += len(values) * (1 + key.count(":")) + sum(map(count_colons, values))
+    for key in keys & plans.keys():
+        if plans[key]:
+            values = [item[key] for item in objects if key in item]
+            hidden += sum(_descend(values, plan, (*path, key), found) for plan in plans[key])
+    return hidden
+
+
+def _descend(values: list[Any], plan: _Plan, path: Path, found: Counter[Path]) -> int:
+    """Compare the objects inside the values of one field, wherever its plan says they can stand."""
+    if plan.kind is not None:
+        return _compare([value for value in values if isinstance(value, dict)], plan.kind, path, found)
+    if plan.values:
+        inner = [*chain.from_iterable(value.values() for value in values if isinstance(value, dict))]
+        return sum(_descend(inner, value, (*path, ANY), found) for value in plan.values)
+    inner = [*chain.from_iterable(value for value in values if isinstance(value, list))]
+    return sum(_descend(inner, item, (*path, ITEM), found) for item in plan.items)
+
+
+def _first(node: Any, path: Path) -> str | None:
+    """Return the pointer to the first value at a path; None where `node` has none."""
+    if not path:
+        return ""
+    head, rest = path[0], path[1:]
+    if isinstance(node, list):
+        steps: Any = enumerate(node) if head == ITEM else ()
+    elif isinstance(node, dict):
+        # The last part is the unknown key itself, even where it looks like a wildcard.
+        steps = node.items() if head == ANY and rest else [(head, node[head])] if head in node else ()
+    else:
+        steps = ()
+    found = ((key, _first(part, rest)) for key, part in steps)
+    return next((f"/{escape(str(key))}{below}" for key, below in found if below is not None), None)
+
+
+@cache
+def _plans(kind: type[Struct]) -> dict[str, tuple[_Plan, ...]]:
+    """Return where objects can stand inside each field."""
+    return {name: tuple(_objects_inside(hint)) for name, hint in get_type_hints(kind).items()}
+
+
+def _objects_inside(hint: Any) -> Iterator[_Plan]:
+    """Yield the places inside a type hint where objects can stand: none for numbers and text."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if isinstance(hint, type) and not inner and issubclass(hint, Struct):
+        yield _Plan(kind=hint)
+    elif origin is dict and (below := tuple(_objects_inside(inner[1]))):
+        yield _Plan(values=below)
+    elif origin is list and (below := tuple(_objects_inside(inner[0]))):
+        yield _Plan(items=below)
+    elif origin is Annotated:
+        yield from _objects_inside(inner[0])
+    elif origin in (Union, UnionType):
+        for choice in inner:
+            yield from _objects_inside(choice)
+
+
+def unknown_findings(unknown: dict[str, Unknown], file: str, version: str) -> list[Finding]:
+    """Return one finding per unknown field, however often it stands."""
+    return [
+        violations.UNKNOWN_FIELD.at(
+            file,
+            f"{path} stands {'once' if field.times == 1 else f'{field.times} times'}; {version} has no such field",
+            pointer=field.pointer,
+            expected=f"a field of {version}",
+            found=path,
+        )
+        for path, field in sorted(unknown.items())
+    ]
+
+
+def duplicate_findings(text: str, file: str) -> list[Finding]:
+    """Return one finding per key that stands again in its object."""
+    if not _repeats(text):
+        return []
+    return [
+        violations.DUPLICATE_KEY.at(
+            file,
+            f"{spot.pointer} stands twice",
+            pointer=spot.pointer,
+            line=line_at(text, spot.offset),
+            expected="each key once",
+            found="the key again",
+        )
+        for spot in walk(text)
+        if spot.repeated
+    ]
+
+
+def _repeats(text: str) -> bool:
+    """Tell whether any object of a JSON text has a key twice."""
+    repeated = 0
+
+    def count(members: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal repeated
+        made = dict(members)
+        repeated += len(members) - len(made)
+        return made
+
+    import json
+
+    json.loads(text, object_pairs_hook=count)
+    return repeated > 0
+
+
+class UnknownWord(Struct, frozen=True):
+    """A word that its field does not know.
+
+    Attributes:
+        place: The field, as the keys and indices that lead to it.
+        word: What it holds.
+        known: What it may hold.
+    """
+
+    place: Place
+    word: str
+    known: tuple[str, ...]
+
+
+@cache
+def opened(kind: type[Struct]) -> type[Struct]:
+    """Return a type that is read like `kind`, and takes any word where `kind` has a list of words.
+
+    A single word, such as a version or an encoding, is no list: it says how the rest is to be read. Words beside numbers,
+    such as "NaN", are none either.
+    """
+    hints = get_type_hints(kind, include_extras=True)
+    changed = {name: _opened(hint) for name, hint in hints.items()}
+    defaults = {field.name: field.default for field in msgspec.structs.fields(kind)}
+    fields: list[Any] = [
+        (name, hint) if defaults[name] is msgspec.NODEFAULT else (name, hint, defaults[name])
+        for name, hint in changed.items()
+        if hint is not hints[name]
+    ]
+    return msgspec.defstruct(kind.__name__, fields, bases=(kind,), kw_only=True) if fields else kind
+
+
+def _opened(hint: Any) -> Any:
+    """Return a type hint with lists of words opened; the same object where there is none inside."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if isinstance(hint, type) and not inner and issubclass(hint, Struct):
+        return opened(hint)
+    if origin is Literal:
+        return str if len(inner) > 1 else hint
+    if origin in (Union, UnionType) and float in map(_plain, inner):
+        return hint
+    if origin is Annotated:
+        made = _opened(inner[0])
+        return hint if made is inner[0] else Annotated[(made, *inner[1:])]
+    made_all = tuple(map(_opened, inner))
+    if all(map(_is_same, made_all, inner)):
+        return hint
+    return reduce(or_, made_all) if origin in (Union, UnionType) else origin[made_all]
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return one is other
+
+
+def _plain(hint: Any) -> Any:
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+
+def unknown_words(document: Struct) -> Iterator[UnknownWord]:
+    """Yield the words of a document, read by an `opened` type, that their fields do not know."""
+    yield from _of_struct(document, ())
+
+
+def _of_struct(value: Struct, place: Place) -> Iterator[UnknownWord]:
+    for name, hint in _fields_with_words(type(value)):
+        part = getattr(value, name)
+        if part is not UNSET and part is not None:
+            yield from _of_value(part, hint, (*place, name))
+
+
+def _of_value(value: Any, hint: Any, place: Place) -> Iterator[UnknownWord]:
+    if isinstance(value, Struct):
+        yield from _of_struct(value, place)
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            yield from _of_value(part, hint, (*place, key))
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            yield from _of_value(part, hint, (*place, index))
+    elif isinstance(value, str) and hint and value not in hint:
+        yield UnknownWord(place, value, hint)
+
+
+@cache
+def _fields_with_words(kind: type[Struct]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the fields of a type in which words of a list can stand, each with the list; empty: deeper inside."""
+    base = kind.__mro__[1]
+    original = base if base is not Struct and opened(base) is kind else kind
+    found = get_type_hints(original, include_extras=True)
+    return tuple((name, words) for name, hint in found.items() if (words := _words(hint)) is not None)
+
+
+def _words(hint: Any) -> tuple[str, ...] | None:
+    """Return the words that a field can hold; empty where only objects inside it hold some, None where nothing does."""
+    if _opened(hint) is hint:
+        return None
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return inner
+    if isinstance(hint, type) and not inner:
+        return ()
+    return next((words for part in inner if not isinstance(part, str) and (words := _words(part)) is not None), None)
+
+
+def word_finding(unknown: UnknownWord, file: str) -> Finding:
+    """Return the finding that names a word."""
+    from ckaudit.contract.explain import shorten
+
+    pointer, expected = pointer_of(iter(unknown.place)), " or ".join(f'"{word}"' for word in sorted(unknown.known))
+    found = shorten(msgspec.json.encode(unknown.word).decode())
+    message = f"{pointer} is {found}, not {expected}"
+    return violations.UNKNOWN_WORD.at(file, message, pointer=pointer, expected=expected, found=found)
+
+
+def forget(document: Struct, words: Iterable[UnknownWord]) -> None:
+    """Take words that their fields do not know out of a document: what is not known is not recorded."""
+    for word in words:
+        *way, last = word.place
+        parent: Any = document
+        for part in way:
+            parent = getattr(parent, str(part)) if isinstance(parent, Struct) else parent[part]
+        if isinstance(parent, Struct):
+            setattr(parent, str(last), UNSET)
+        elif isinstance(parent, dict):
+            parent.pop(last)
