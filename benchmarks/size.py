@@ -26,10 +26,9 @@ from checkpoints.qwen import LAYERS, OBSERVED, TENSORS, checkpoint, grids_in, hi
 from pairs import machine, write_table  # noqa: E402
 from size_floor import floor  # noqa: E402
 
+from ckaudit.contract.budget import keep, plan  # noqa: E402
 from ckaudit.contract.io.codec import encode  # noqa: E402
 from ckaudit.contract.schema.checkpoint import Checkpoint  # noqa: E402  after the path is known
-from ckaudit.contract.size.budget import plan  # noqa: E402
-from ckaudit.contract.size.budget_trim import keep  # noqa: E402
 
 SUFFIXES = (".json", ".json.zst")
 GRID, QK_GRID = "sampled_grid_32x32", "sampled_qk_grid_32x32_per_head"

@@ -10,8 +10,8 @@ from ckaudit.contract.io.folder import holds_run, shown_name
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.errors import UnreadableError
+from ckaudit.run.builder import run_of_table
 from ckaudit.run.read import Progress, read_run
-from ckaudit.run.rows import run_of_table
 from ckaudit.run.run import Run
 from ckaudit.run.scalars import SessionLogs
 from ckaudit.run.units import in_catalogue_units

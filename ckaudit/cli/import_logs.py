@@ -82,7 +82,7 @@ def _in_catalogue_units(run: "Imported", chosen: Mapping[str, str]) -> "Imported
     import numpy as np
     from msgspec.structs import replace
 
-    from ckaudit.run.rows import run_of_table
+    from ckaudit.run.builder import run_of_table
     from ckaudit.run.units import factor_to_catalogue, in_catalogue_units
 
     read = in_catalogue_units(run_of_table(run.name, run.table, reads=()), chosen)

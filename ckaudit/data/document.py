@@ -1,12 +1,18 @@
-"""A document of a sample: what its record says, brought to one form; what has the wrong type is told and left out."""
+"""A document of a sample, and what every gauge of documents is.
 
-from collections.abc import Callable, Mapping
-from typing import Any
+A record is brought to one form; what has the wrong type is told and left out. A gauge sees each document once, and says at the
+end what it measured or why it could not.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
 
 from msgspec import Struct
 
+from ckaudit.contract.schema.raw_measurements import Measure, Missing
 from ckaudit.contract.violations import Kind
-from ckaudit.material.columns import Columns
+from ckaudit.material.columns import Columns, Wrong
+from ckaudit.material.counts import wilson
 from ckaudit.material.faults import WRONG_TYPE, Tell
 from ckaudit.material.records import Record
 
@@ -20,6 +26,9 @@ COLUMNS = Columns(
         "reject": ("reject", "filter"),
     }
 )
+
+Values = Iterator[Measure | Missing]
+NO_TEXT = "no document has a text: where another column holds it, --map text=COLUMN"
 
 
 class Document(Struct, frozen=True):
@@ -51,10 +60,6 @@ class Document(Struct, frozen=True):
     def size(self) -> int:
         """Bytes of the text in UTF-8."""
         return len((self.text or "").encode())
-
-
-class Wrong(Exception):  # noqa: N818  never seen by a user: it becomes a finding
-    """A value that is not what its column means."""
 
 
 def document(record: Record, tell: Tell, *, pad_id: int | None = None) -> Document:
@@ -143,3 +148,24 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "score": _score,
     "reject": _rules,
 }
+
+
+class Gauge(Protocol):
+    """One family of values."""
+
+    def see(self, document: Document) -> None:
+        """Take one document that no filter rejected."""
+
+    def measures(self) -> Values:
+        """Yield the values, or what was missing."""
+
+
+def rate(name: str, row: str, hits: int, of: int, detail: str | None = None) -> Measure:
+    """Return a share of `of` documents in percent, as the catalogue has its rates, with the interval that goes with it."""
+    low, high = wilson(hits, of)
+    return Measure(name=name, row=row, value=100 * hits / of, unit="%", points=of, low=100 * low, high=100 * high, detail=detail)
+
+
+def not_recorded(name: str, row: str, detail: str) -> Missing:
+    """Return a value that the sample has nothing for."""
+    return Missing(name=name, row=row, reason="not_recorded", detail=detail)

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ckaudit.contract.schema.raw_measurements import Cluster, Measure, Missing
-from ckaudit.data.document import Document
-from ckaudit.data.gauge import Values, not_recorded, rate
+from ckaudit.data.document import Document, Values, not_recorded, rate
 from ckaudit.data.pii import masked
 from ckaudit.errors import UsageError
 from ckaudit.material.counts import plural

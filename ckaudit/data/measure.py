@@ -9,9 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.raw_measurements import Measure, Measures, Missing, gathered
-from ckaudit.data.document import Document, document
+from ckaudit.data.document import NO_TEXT, Document, Gauge, Values, document, not_recorded, rate
 from ckaudit.data.duplicates import Duplicates
-from ckaudit.data.gauge import NO_TEXT, Gauge, Values, not_recorded, rate
 from ckaudit.data.mix import Rejects, languages, sources
 from ckaudit.data.pii import KINDS, addresses
 from ckaudit.data.tokens import Histogram, Lengths, Padding, Sizes, drift, load_tokenizer

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from functools import cache
 
 from ckaudit.contract.schema.raw_measurements import Measure
-from ckaudit.data.document import Document
-from ckaudit.data.gauge import NO_TEXT, Values, not_recorded, rate
+from ckaudit.data.document import NO_TEXT, Document, Values, not_recorded, rate
 from ckaudit.errors import UsageError
 from ckaudit.material.counts import plural
 from ckaudit.optional import install_command

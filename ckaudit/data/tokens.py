@@ -9,8 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.raw_measurements import Measure
-from ckaudit.data.document import Document
-from ckaudit.data.gauge import NO_TEXT, Values, not_recorded
+from ckaudit.data.document import NO_TEXT, Document, Values, not_recorded
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.optional import install_command
 

@@ -17,7 +17,7 @@ from ckaudit.metrics import Metric
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.run.medians import median
-from ckaudit.run.resolution import resolution
+from ckaudit.run.robust import resolution
 from ckaudit.run.run import Run
 from ckaudit.run.series import Mask, Series
 

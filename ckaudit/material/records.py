@@ -1,20 +1,28 @@
-"""Records of a sample: documents of text files, lines of JSON, rows of Parquet, all in one form."""
+"""Records of a sample: documents of text files, lines of JSON, rows of Parquet, all in one form.
+
+Parquet is read some rows at a time: a column chunk that unpacks beyond reason is refused before it is read.
+"""
 
 import codecs
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ckaudit.contract.io.files import PACKED, BrokenFile, read_blocks
+from ckaudit.contract.io.files import MAX_BYTES, MAX_RATIO, PACKED, BrokenFile, read_blocks
 from ckaudit.errors import UsageError
 from ckaudit.material.columns import Columns, has_column
-from ckaudit.material.faults import NOT_JSON, NOT_UTF8, TOO_LONG, Tell
+from ckaudit.material.faults import NOT_JSON, NOT_PARQUET, NOT_UTF8, TOO_LONG, Tell
 from ckaudit.material.files import SampleFile
+from ckaudit.optional import install_command
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
+
 
 MAX_FILE = 256 * 2**30
 
@@ -27,6 +35,8 @@ Progress = Callable[[int, int], None]
 MAX_LINE = 16 * 2**20  # the longest documents of public corpora are books of about 5 MB
 
 LOOKED_AT, SHOWN = 100, 12
+
+ROWS = 64  # of one batch: a page with the same long text in every row is unpacked row by row
 
 
 class Named:
@@ -135,8 +145,6 @@ class Reading(Struct, frozen=True):
 
     def _rows(self, file: SampleFile, tell: Tell, tick: Callable[[int], None]) -> Iterator[tuple[int, dict[str, Any]]]:
         if file.form == "parquet":
-            from ckaudit.material.parquet import parquet_rows
-
             return parquet_rows(file, self.columns, tell)
         return _json_lines(_blocks(file, tick), file, tell)
 
@@ -246,7 +254,65 @@ def split_lines(blocks: Iterable[bytes], *, longest: int = MAX_LINE) -> Iterator
 # Columns that the user named by `--map`: one that no record has is a slip of the pen, not missing data.
 def _of_parquet(files: Iterable[SampleFile]) -> list[str]:
     """Return the columns of the first Parquet file, of which only those that are wanted were read."""
-    from ckaudit.material.parquet import column_names
-
     first = next((file for file in files if file.form == "parquet"), None)
     return column_names(first) if first else []
+
+
+def parquet_rows(file: SampleFile, columns: Columns, tell: Tell) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield each row by its number, from 1, with the columns that are asked for.
+
+    Raises:
+        UsageError: Where pyarrow is not installed.
+    """
+    try:
+        import pyarrow as pa
+        from pyarrow.parquet import ParquetFile
+    except ImportError:
+        raise UsageError("reading Parquet needs pyarrow", hint=install_command("data")) from None
+    number = 0
+    if not file.path.is_file() or (file.root and not file.path.resolve().is_relative_to(file.root.resolve())):
+        tell(NOT_PARQUET.at(file.shown, "is no regular file, or a link that leads out of the folder"))
+        return
+    try:
+        with ParquetFile(file.path, read_dictionary=_text_columns(file), thrift_string_size_limit=MAX_BYTES) as stream:
+            if (bomb := _bomb(stream)) is not None:
+                tell(NOT_PARQUET.at(file.shown, bomb))
+                return
+            there = columns.wanted(stream.schema_arrow.names)
+            for batch in stream.iter_batches(batch_size=ROWS, columns=there, use_threads=False):
+                arrays = list(zip(batch.schema.names, batch.columns, strict=True))
+                for row in range(batch.num_rows):
+                    number += 1
+                    yield number, {name: array[row].as_py() for name, array in arrays}
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        tell(NOT_PARQUET.at(file.shown, f"cannot be read after row {number}: {str(error).splitlines()[0][:200]}"))
+
+
+def column_names(file: SampleFile) -> list[str]:
+    """Return the columns of a file that was read before; none where it could not be."""
+    import pyarrow as pa
+    from pyarrow.parquet import read_schema
+
+    try:
+        return list(read_schema(file.path).names)
+    except (pa.ArrowException, OSError):
+        return []
+
+
+def _text_columns(file: SampleFile) -> list[str]:
+    """Return the columns of text: they stay dictionaries, where a text that stands in every row is held once."""
+    import pyarrow as pa
+    from pyarrow.parquet import read_schema
+
+    schema = read_schema(file.path)
+    return [each.name for each in schema if pa.types.is_string(each.type) or pa.types.is_large_string(each.type)]
+
+
+def _bomb(stream: "ParquetFile") -> str | None:
+    for index in range(stream.metadata.num_row_groups):
+        group = stream.metadata.row_group(index)
+        for each in map(group.column, range(group.num_columns)):
+            packed, full = each.total_compressed_size, each.total_uncompressed_size
+            if full > MAX_BYTES and full > MAX_RATIO * max(packed, 1):
+                return f"row group {index} unpacks {packed:,} bytes to {full:,}; it was not read"
+    return None

@@ -9,7 +9,7 @@ from ckaudit.metrics.claims import Bounds, claim
 from ckaudit.metrics.counters import shared_points
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.run.medians import median
-from ckaudit.run.resolution import resolution
+from ckaudit.run.robust import resolution
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, Steps, at
 

@@ -9,7 +9,7 @@ from ckaudit.metrics.claims import Bounds, claim
 from ckaudit.metrics.counters import increments, is_restart, shared_points
 from ckaudit.metrics.optimizer import clip_coefficient, loss_scale, skipped_updates
 from ckaudit.run.medians import median
-from ckaudit.run.resolution import decimal_step
+from ckaudit.run.robust import decimal_step
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, Steps, at, single
 

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.metric import Metric, metric
-from ckaudit.run.resolution import resolution
-from ckaudit.run.robust import MAD_TO_SIGMA
+from ckaudit.run.robust import MAD_TO_SIGMA, resolution
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series
 

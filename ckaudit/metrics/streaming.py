@@ -12,8 +12,7 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.metrics.spikes import WINDOW
-from ckaudit.run.resolution import resolution
-from ckaudit.run.robust import MAD_TO_SIGMA
+from ckaudit.run.robust import MAD_TO_SIGMA, resolution
 
 Cell = float | None
 

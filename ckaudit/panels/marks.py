@@ -7,7 +7,7 @@ import numpy as np
 from ckaudit.contract.schema.panels import Mark
 from ckaudit.metrics.spikes import flagged, loss_excess
 from ckaudit.panels.context import Scene, metrics_of
-from ckaudit.run.resumes import resumed
+from ckaudit.run.settings import resumed
 
 SPIKY = {"train_loss_raw", "loss_excess"}
 

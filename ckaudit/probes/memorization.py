@@ -12,12 +12,10 @@ from statistics import fmean
 from msgspec import Struct
 
 from ckaudit.contract.schema.raw_measurements import Measure, Measures, Missing, gathered
-from ckaudit.material.columns import Columns
-from ckaudit.material.counts import plural
+from ckaudit.material.columns import Columns, Units, Wrong, count_of, text_of, units_of
+from ckaudit.material.counts import plural, wilson
 from ckaudit.material.faults import WRONG_TYPE, Faults
-from ckaudit.material.interval import wilson
 from ckaudit.material.records import Progress, Reading, Record
-from ckaudit.probes.values import Units, Wrong, count_of, text_of, units_of
 
 COLUMNS = Columns(
     {

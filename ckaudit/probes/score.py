@@ -9,12 +9,11 @@ from typing import Any
 from msgspec import Struct
 
 from ckaudit.contract.schema.raw_measurements import Measure, Measures, Missing, gathered
-from ckaudit.material.columns import Columns
+from ckaudit.material.columns import Columns, Units, Wrong, units_of
 from ckaudit.material.counts import plural
 from ckaudit.material.faults import WRONG_TYPE, Faults
 from ckaudit.material.records import Progress, Reading, Record
 from ckaudit.probes.passages import HELD_OUT, TRAIN, Passage
-from ckaudit.probes.values import Units, Wrong, units_of
 
 COLUMNS = Columns(
     {

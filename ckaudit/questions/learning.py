@@ -16,7 +16,7 @@ from ckaudit.questions.question import SeriesAnswer, above, below, foreign, ques
 from ckaudit.questions.values import is_matrix, largest, last_row, levels, no_fall, points, smallest
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
-from ckaudit.run.early_fall import early_fall, steepest_tenth
+from ckaudit.run.falls import early_fall, steepest_tenth
 from ckaudit.run.oscillation import oscillation
 from ckaudit.run.rises import sustained_rise
 from ckaudit.run.series import Floats, Series

@@ -24,10 +24,10 @@ from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.rule import FACTS
 from ckaudit.run.falls import fall_would_show, flat_fall
 from ckaudit.run.medians import median
-from ckaudit.run.peaks import passing_peaks
 from ckaudit.run.rises import isotonic_fits, sustained_rise
-from ckaudit.run.robust_outliers import departures
+from ckaudit.run.robust import departures
 from ckaudit.run.series import Floats, Series, at
+from ckaudit.run.spikes import passing_peaks
 
 EARLY: int = inspect.signature(missing_warmup.function).parameters["early"].default
 SHARE: float = source_drift.thresholds["min_change"]

@@ -1,6 +1,6 @@
-"""What checkpoints hold, gathered document by document, wherever the documents come from."""
+"""What checkpoints hold, gathered document by document, wherever they come from; a run of what another program logged."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any, TypeVar, get_args
 
@@ -9,11 +9,13 @@ import numpy as np
 from msgspec import UNSET
 
 from ckaudit.contract.io.columns import Column, columns_of
-from ckaudit.contract.schema.checkpoint import Trigger
+from ckaudit.contract.io.fast_jsonl import LineTable
+from ckaudit.contract.schema.checkpoint import VERSION, Trigger
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.run.column_builder import Collector, GridCollector, cells_of, flatten_lists
-from ckaudit.run.paths import GRIDS, NAMES, WEIGHT_SAMPLES, decoder
-from ckaudit.run.run import Event, Grids
-from ckaudit.run.scalars import ScalarLog
+from ckaudit.run.paths import GRIDS, NAMES, WEIGHT_SAMPLES, decoder, every_path
+from ckaudit.run.run import Event, Grids, Run
+from ckaudit.run.scalars import ScalarLog, SessionLogs
 from ckaudit.run.series import Series, Steps, merged_steps
 
 T = TypeVar("T")
@@ -172,3 +174,44 @@ def _by_section(collectors: Mapping[str, T]) -> dict[str, list[tuple[str, T]]]:
         section, _, rest = path.partition(".")
         sections.setdefault(section, []).append((rest.removeprefix("*."), collector))
     return sections
+
+
+def run_of_table(
+    name: str,
+    table: LineTable,
+    *,
+    documents: Iterable[Mapping[str, Any]] = (),
+    reads: Iterable[str] | None = None,
+    manifest: Manifest | None = None,
+    notes: Iterable[str] = (),
+    logs: SessionLogs | None = None,
+) -> Run:
+    """Return the run that lines and checkpoints describe.
+
+    Args:
+        name: What the user called it.
+        table: The lines.
+        documents: Checkpoints, each with a `step` and sections as in a file.
+        reads: Paths into the checkpoints that are wanted; default: every number but grids and histograms.
+        manifest: What is known of the run as a whole.
+        notes: What a reader must know of how it was read.
+        logs: Gathers the lines of each session by itself, for who wants them so.
+    """
+    gatherer = Gatherer(frozenset(every_path() if reads is None else reads))
+    for document in documents:
+        gatherer.take(msgspec.convert({"schema_version": VERSION, **document}, gatherer.decoder.type, strict=False))
+    logs = logs or SessionLogs()
+    if len(table.steps):
+        logs.add_table(table)
+    log, branches = logs.merged()
+    return Run(
+        name=name,
+        manifest=manifest,
+        checkpoint_steps=gatherer.steps,
+        sections=gatherer.series(),
+        scalars=log.series(gatherer.fill),
+        texts=log.texts(),
+        branches={session: branch.series() for session, branch in branches.items()},
+        notes=tuple(notes),
+        files=1,
+    )

@@ -7,10 +7,10 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.run.medians import median
-from ckaudit.run.peaks import lone_peaks
 from ckaudit.run.rises import PRIOR_NOISE, sustained_rise
 from ckaudit.run.robust import BLOCKS, ENOUGH_FOR_NOISE, MEDIAN_COST, difference_noise, parts_of, rank_trend
 from ckaudit.run.series import Floats, Steps
+from ckaudit.run.spikes import lone_peaks
 
 LARGE = 0.5
 """A rise by so much of the level that three standard errors are enough, where hardly a point of the two ends is mixed."""

@@ -1,26 +1,38 @@
-"""How far a curve falls, whether it ever does, and how small a fall its noise would let anybody see."""
+"""How far a curve falls: if ever, how soon, whether it then stands still, and how small a fall its noise lets anybody see."""
 
 import math
+from typing import Literal, NamedTuple
 
 import numpy as np
 from msgspec import Struct
 
 from ckaudit.run.learning_curves import fall_likelihood_ratio, level_likelihood_ratio
-from ckaudit.run.medians import median
-from ckaudit.run.rises import sustained_rise
+from ckaudit.run.medians import median, medians_of_parts
+from ckaudit.run.rises import PRIOR_NOISE, sustained_rise
 from ckaudit.run.robust import (
     ENOUGH_FOR_NOISE,
+    MAD_TO_SIGMA,
     MEDIAN_COST,
+    begins_with_its_run,
     difference_noise,
+    log_noise,
     means_of_parts,
     parts_of,
     rank_trend,
     trimmed_noise,
 )
-from ckaudit.run.series import Floats, Series
+from ckaudit.run.series import Floats, Series, Steps
 
 POINTS_OF_A_COURSE = 5
 """A law of learning takes four numbers."""
+
+BLOCKS = 24
+"""A curve is judged by the medians of so many parts of equal length: a spike moves none, and eight hours show in one."""
+
+WHOLE = 120
+"""Points of a log whose shape can be told part by part; fewer are judged from their first third to their last."""
+
+Kind = Literal["flat", "lost", "apart", "rests"]
 
 
 class Fall(Struct, frozen=True):
@@ -181,3 +193,165 @@ def is_solved(loss: Series | None, *, share: float = 0.1, first: int = 5, last: 
     """
     values = loss.values[loss.finite[:, 0], 0] if loss is not None else np.empty(0)
     return len(values) > first and 0 <= median(values[-last:]) <= share * median(values[:first])
+
+
+class EarlyFall(NamedTuple):
+    """The loss at first, soon after and at the end, the standard error of the early fall, and the share of a straight line."""
+
+    start: float
+    soon: float
+    end: float
+    error: float
+    line: float
+
+
+def early_fall(steps: Steps, values: Floats, early: float) -> EarlyFall:
+    """Return what the loss does in the first share of its steps: by medians, of too few points by the line between two.
+
+    Args:
+        steps: Shape (N,).
+        values: Finite, shape (N,), five at least.
+        early: The share.
+    """
+    cut = steps[0] + early * (steps[-1] - steps[0])
+    inside = int(np.searchsorted(steps, cut, side="right"))
+    few = max(3, round(inside / 3))
+    share = log_noise(values) if len(values) >= ENOUGH_FOR_NOISE else PRIOR_NOISE
+    noise = share * abs(float(values[0])) if share else difference_noise(values)
+    if inside < 3:
+        soon, line = float(np.interp(cut, steps, values)), (cut - steps[0]) / (steps[-2] - steps[0])
+        return EarlyFall(float(values[0]), soon, median(values[-3:]), noise * np.sqrt(2), line)
+    around = slice(max(0, inside - 1 - few // 2), inside + few // 2)
+    start, soon, end = (median(values[part]) for part in (slice(3), around, slice(-few, None)))
+    first, then, last = (median(steps[part]) for part in (slice(3), around, slice(-few, None)))
+    return EarlyFall(start, soon, end, MEDIAN_COST * noise * np.sqrt(1 / 3 + 1 / few), (then - first) / (last - first))
+
+
+def steepest_tenth(steps: Steps, values: Floats) -> float:
+    """Return ten times the largest fall within a tenth of the steps, by the median point of each."""
+    tenths = np.minimum(10 * (steps - steps[0]) // (steps[-1] - steps[0]), 9)
+    parts = [tenths == number for number in np.unique(tenths)]
+    stages, places = (np.array([median(each[part]) for part in parts]) for each in (values, steps))
+    return float((-np.diff(stages) / np.diff(places)).max() * (places[-1] - places[0]))
+
+
+class Standstill(Struct, frozen=True):
+    """What stands still: how, since which row, at what level, against which limit, and how to say it."""
+
+    kind: Kind
+    row: int
+    level: float
+    limit: float
+    message: str
+
+
+def is_whole(steps: Steps, *, start: float = 0.05, min_points: int = WHOLE) -> bool:
+    """Tell whether a log starts with its run, in the first `start` of its steps, and has points enough for a shape."""
+    return len(steps) >= min_points and int(steps[0]) <= max(1.0, start * float(steps[-1]))
+
+
+def standstill(
+    steps: Steps,
+    losses: Floats,
+    val: Series | None,
+    *,
+    fell: float = 0.01,
+    apart: float = 0.25,
+    rest: float = 0.03,
+    high: float = 0.5,
+    min_fall: float = 1.0,
+) -> Standstill | None:
+    """Return how a curve stands still, None where it does not or cannot be judged.
+
+    Args:
+        steps: Shape (T,).
+        losses: Finite, shape (T,).
+        val: The held-out loss.
+        fell: A curve that ends less than this share below its first ten points has learnt nothing.
+        apart: Share of the first loss by which the held-out loss must move while the training loss stays.
+        rest: Share of the first fall within which a resting curve stays from the first quarter on.
+        high: Below this share of the first loss a curve may rest: models that know the order of tokens come to a third of it,
+            and public runs of small models rest there for most of their steps.
+        min_fall: Nats by which a resting curve must have fallen: so much the frequencies of tokens give; a fine-tuning falls
+        less.
+    """
+    if not is_whole(steps):
+        return _resting_in_few(losses, high, min_fall) if 8 <= len(losses) < WHOLE and begins_with_its_run(steps) else None
+    parts = np.array_split(np.arange(len(losses)), BLOCKS)
+    middle = medians_of_parts(losses, len(parts))
+    began, ends = median(losses[:10]), float(middle[-1])
+    noise = MAD_TO_SIGMA * median(np.abs(np.diff(losses))) / np.sqrt(2)
+    if began <= 5 * noise:
+        return None
+    if ends > (1 - fell) * began:
+        return _back(parts, middle, began, (1 - fell) * began)
+    if min(ends, float(middle.min())) > 0.9 * began and (moved := _moved(val)) > apart * began:
+        return Standstill(
+            "apart",
+            0,
+            ends,
+            began,
+            "the loss hardly falls, from {limit:.4g} to {value:.4g}, " + f"while the held-out loss moves by {moved:.3g}",
+        )
+    return _resting(parts, middle, began, 1.25 * noise / np.sqrt(len(parts[0])), rest, high, min_fall)
+
+
+def _back(parts: list[np.ndarray], middle: Floats, began: float, bound: float) -> Standstill:
+    """Return a curve that ends as high as it began, since when it never left that height again."""
+    lower = np.flatnonzero(middle <= bound)
+    row = int(parts[lower[-1] + 1][0]) if len(lower) and middle.min() < 0.9 * began else 0
+    had_learnt = float(middle.min()) < 0.9 * began
+    kind: Kind = "lost" if had_learnt else "flat"
+    told = "all that was learnt is lost since step {first}" if had_learnt else "nothing is learnt"
+    return Standstill(kind, row, float(middle[-1]), began, "the loss ends at {value:.4g}, having begun at {limit:.4g}: " + told)
+
+
+def _moved(val: Series | None) -> float:
+    """Return how far the held-out loss went between any two evaluations."""
+    return float(np.ptp(val.values[val.finite])) if val is not None and val.finite.any() else 0.0
+
+
+def _resting_in_few(losses: Floats, high: float, min_fall: float) -> Standstill | None:
+    """Return a short curve that falls at once and then never again: after its first quarter by 3 % at the most.
+
+    Args:
+        losses: Finite, shape (T,).
+        high: See standstill.
+        min_fall: See standstill.
+    """
+    began, first = float(losses[0]), max(2, len(losses) // 4)
+    rest = never_falls(losses[first:], max_fall=0.03, max_noise=0.03)
+    if rest is None or rest.last < high * began or began - rest.last < min_fall or rank_trend(losses[first:]) < -1:
+        return None
+    return Standstill(
+        "rests",
+        first,
+        rest.last,
+        rest.first,
+        "the loss came to {value:.4g} at once, and no lower from step {first} to step {last}, "
+        f"in the {len(losses)} points that there are",
+    )
+
+
+def _resting(
+    parts: list[np.ndarray], middle: Floats, began: float, error: float, rest: float, high: float, min_fall: float
+) -> Standstill | None:
+    """Return a curve that stays where it was after a quarter of the run, without any trend."""
+    quarter = BLOCKS // 4
+    level = median(middle[quarter:])
+    fall = began - level
+    if level < high * began or fall < min_fall or 4 * error > rest * fall:
+        return None
+    within = np.abs(middle - level) <= rest * fall
+    trend = abs(median(middle[quarter : 2 * quarter]) - median(middle[-quarter:]))
+    if not within[quarter:].all() or trend > 3 * np.sqrt(2 / quarter) * error:
+        return None
+    higher = np.flatnonzero(middle - level > max(2 * error, rest * fall / 4))
+    first = min(int(higher[-1]) + 1, BLOCKS - 1) if len(higher) else 0
+    return Standstill(
+        "rests",
+        int(parts[first][0]),
+        level,
+        level + rest * fall,
+        "the loss came to {value:.4g} by step {first}, and no lower to step {last}",
+    )

@@ -1,4 +1,4 @@
-"""What a curve of any length tells: its level, its noise, its trend, and whether it is a score in place of a loss.
+"""What a curve of any length tells: its level, noise, rounding and trend, values that depart, and whether it is a score.
 
 All of it holds for any number of points from three on, for any unit and any sign. A long curve is first reduced to the medians of
 equal parts, so that every length is judged alike. Noise is taken from second differences, in which neither a trend nor a single
@@ -6,12 +6,13 @@ jump is seen.
 """
 
 import math
+from bisect import insort
 from collections.abc import Callable
 
 import numpy as np
 
 from ckaudit.run.medians import median
-from ckaudit.run.series import Floats, Mask, Steps
+from ckaudit.run.series import Floats, Mask, Series, Steps
 
 MAD_TO_SIGMA = 1.4826
 """Median absolute deviation times this is the standard deviation of normal values (Rousseeuw & Croux 1993)."""
@@ -33,6 +34,9 @@ TRIM = 0.75
 
 TRIMMED_TO_SIGMA = 1.65
 """Root mean square of the smallest three quarters of normal values times this is their standard deviation."""
+
+BFLOAT16_TAIL = 0xFFFF  # the bits of a float32 that a bfloat16 does not have
+BFLOAT16_DIGITS = 7  # binary digits of a bfloat16 after its leading one
 
 
 def difference_noise(values: Floats) -> float:
@@ -172,3 +176,66 @@ def begins_with_its_run(steps: Steps) -> bool:
     if len(steps) < 2:
         return False
     return bool(steps[0] <= max(1.5 * median(np.diff(steps)), 0.05 * float(steps[-1])))
+
+
+def departures(
+    series: Series, *, min_deviation: float, relative: float = 0.0, history: int = 5, k: float = 6.0
+) -> tuple[Floats, Floats]:
+    """Return how far each cell is from the median of all before it, in units of what is usual, and that median; both (T, P).
+
+    The unit is `k` robust deviations of the cells before, but at least `min_deviation` and at least `relative` of their median,
+    so that 1 is the border; a cell within those two is measured by them, for it cannot be beyond. NaN before `history` finite
+    cells, or before half of them, but three, where no more than one would be left.
+    """
+    away, middle = np.full(series.values.shape, np.nan), np.full(series.values.shape, np.nan)
+    for column in range(len(series.labels)):
+        rows = np.flatnonzero(series.finite_in(column))
+        values = series.values[rows, column].tolist()
+        known = history if len(values) > history + 1 else max(3, len(values) // 2)
+        before = sorted(values[:known])
+        for row, value in zip(rows[known:].tolist(), values[known:], strict=True):
+            usual = (before[(len(before) - 1) // 2] + before[len(before) // 2]) / 2
+            unit = max(min_deviation, relative * abs(usual))
+            if abs(value - usual) > unit:
+                unit = max(unit, k * MAD_TO_SIGMA * median(np.abs(np.array(before) - usual)))
+            away[row, column], middle[row, column] = (value - usual) / unit, usual
+            insort(before, value)
+    return away, middle
+
+
+def resolution(values: Floats) -> Floats:
+    """Return the step between each number and its neighbours in the coarsest notation that writes it, shape (N,).
+
+    Two notations are known: decimals, and bfloat16, in which a loss near 3 moves by 1/64. What is short in decimals may
+    be so by chance: only the smallest step among many numbers of a log tells how it was rounded.
+
+    >>> resolution(np.array([3.28, 3.3]))
+    array([0.01, 0.1 ])
+    """
+    return np.maximum(decimal_step(values), bfloat16_step(values))
+
+
+def decimal_step(values: Floats, *, max_decimals: int = 8, slack: float = 1e-14) -> Floats:
+    """Return 10 to the minus decimals of each number, 0 where it has more than `max_decimals`.
+
+    Args:
+        values: Finite numbers, shape (N,).
+        max_decimals: Decimals looked for; longer numbers were not rounded on purpose.
+        slack: How far from a whole number a shifted one may lie, relative to itself: float64 keeps nearly 16 digits.
+    """
+    steps = np.zeros(len(values))
+    for decimals in range(max_decimals, -1, -1):
+        with np.errstate(over="ignore", invalid="ignore"):
+            shifted = values * 10.0**decimals
+            short = np.abs(shifted - np.rint(shifted)) <= slack * np.abs(shifted)
+        steps[short] = 10.0**-decimals
+    return steps
+
+
+def bfloat16_step(values: Floats) -> Floats:
+    """Return the distance to the next bfloat16 of each number that is one, else 0, shape (N,)."""
+    with np.errstate(over="ignore"):
+        single = values.astype(np.float32)
+    exact = (single == values) & (single.view(np.uint32) & BFLOAT16_TAIL == 0) & (values != 0)
+    _, exponent = np.frexp(np.where(exact, values, 1.0))
+    return np.where(exact, np.ldexp(1.0, exponent - 1 - BFLOAT16_DIGITS), 0.0)

@@ -9,9 +9,8 @@ from msgspec.structs import replace
 from ckaudit.contract.io.fast_jsonl import LineTable
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Finding
-from ckaudit.run.merge_column import Column, Joiner
 from ckaudit.run.run import FILE_FACTS, Run
-from ckaudit.run.scalars import ScalarLog, SessionLogs
+from ckaudit.run.scalars import Column, Joiner, ScalarLog, SessionLogs
 from ckaudit.run.series import Floats, Mask, Steps
 
 FILLED = ("loss", "scalars.*")

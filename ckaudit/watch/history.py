@@ -9,10 +9,9 @@ from ckaudit.contract.io.fast_jsonl import LineTable, Tabulator
 from ckaudit.contract.io.folder import CheckpointFile, RunFolder
 from ckaudit.contract.io.jsonl import MAX_EXPLAINED, Lines, parse_lines
 from ckaudit.run.builder import Gatherer
-from ckaudit.run.merge_column import Joiner
 from ckaudit.run.read import RunReader
 from ckaudit.run.run import Run
-from ckaudit.run.scalars import ScalarLog, SessionLogs
+from ckaudit.run.scalars import Joiner, ScalarLog, SessionLogs
 from ckaudit.run.series import Floats, Mask, Steps
 from ckaudit.run.units import in_catalogue_units
 from ckaudit.watch.logs import AppendedLines

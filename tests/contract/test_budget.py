@@ -10,13 +10,12 @@ import pytest
 import zstandard
 from msgspec import UNSET
 
+from ckaudit.contract.budget import due, keep, landmarks, plan, room, suffix_for
 from ckaudit.contract.check import check_checkpoint
 from ckaudit.contract.io.codec import encode
 from ckaudit.contract.io.grids import encode_grid, encode_grids, unpack
 from ckaudit.contract.schema.checkpoint import ActivationStats, AttentionStats, Checkpoint
-from ckaudit.contract.size.budget import due, landmarks, plan, room, suffix_for
-from ckaudit.contract.size.budget_trim import keep
-from ckaudit.contract.size.sizes import SIZES, SizedPart, beyond, tensor_part
+from ckaudit.contract.sizes import SIZES, SizedPart, beyond, tensor_part
 from ckaudit.recorder.loop.flight_recorder import fitted
 from ckaudit.recorder.stats.float32_rounding import shortest
 from ckaudit.recorder.stats.weight_stats import weight_stats

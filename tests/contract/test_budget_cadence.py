@@ -9,13 +9,12 @@ import msgspec
 import numpy as np
 import pytest
 
+from ckaudit.contract.budget import keep, plan, room
 from ckaudit.contract.cadence import DEFAULT_CADENCE, is_due
 from ckaudit.contract.io.codec import encode, significant
 from ckaudit.contract.schema.checkpoint import Checkpoint, MoeStats
 from ckaudit.contract.schema.manifest import Cadence
-from ckaudit.contract.size.budget import plan, room
-from ckaudit.contract.size.budget_trim import keep
-from ckaudit.contract.size.sizes import SizedPart, Sizes
+from ckaudit.contract.sizes import SizedPart, Sizes
 from ckaudit.recorder.loop.flight_recorder import fitted
 from ckaudit.recorder.loop.step_state import StepState
 from ckaudit.recorder.model.budget_planner import Planner

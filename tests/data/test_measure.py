@@ -11,8 +11,8 @@ from ckaudit.contract.schema.raw_measurements import Measures
 from ckaudit.data import Tools, measure
 from ckaudit.data.document import COLUMNS
 from ckaudit.data.tokens import divergence
+from ckaudit.material.counts import wilson
 from ckaudit.material.files import sample_files
-from ckaudit.material.interval import wilson
 from ckaudit.material.records import Reading
 from tests.data.corpus import docstrings, write
 

@@ -6,7 +6,7 @@ import pytest
 
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers.tables.table import is_table
-from ckaudit.run.rows import run_of_table
+from ckaudit.run.builder import run_of_table
 from tests.loops import for_each
 
 

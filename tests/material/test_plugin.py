@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from ckaudit.errors import CkauditError, UsageError
-from ckaudit.material.interval import wilson
+from ckaudit.material.counts import wilson
 from ckaudit.material.plugin import load_classifier
 
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from ckaudit.material.counts import wilson
 from ckaudit.material.files import sample_files
-from ckaudit.material.interval import wilson
 from ckaudit.material.records import Reading
 from ckaudit.probes.memorization import COLUMNS, longest_run, probe_memorization
 

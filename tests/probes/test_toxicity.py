@@ -7,8 +7,8 @@ from statistics import fmean, pstdev
 import numpy as np
 import pytest
 
+from ckaudit.material.counts import wilson
 from ckaudit.material.files import sample_files
-from ckaudit.material.interval import wilson
 from ckaudit.material.records import Reading
 from ckaudit.probes.toxicity import COLUMNS, at_least_one, expected_maximum, probe_toxicity
 

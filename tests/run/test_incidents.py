@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ckaudit.run.incidents import Incident, as_one_of_many, incidents
+from ckaudit.run.spikes import Incident, as_one_of_many, incidents
 
 RNG = np.random.default_rng(7)
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ckaudit.run.resolution import bfloat16_step, decimal_step, resolution
+from ckaudit.run.robust import bfloat16_step, decimal_step, resolution
 
 
 @pytest.mark.parametrize("decimals", range(7))

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from ckaudit.run.falls import fall_would_show, flat_fall, largest_fall, never_falls, smallest_visible_fall
-from ckaudit.run.peaks import passing_peaks
 from ckaudit.run.rises import falls_on, sustained_rise
 from ckaudit.run.robust import begins_with_its_run, difference_noise, looks_like_a_score, rank_trend
+from ckaudit.run.spikes import passing_peaks
 from tests.loops import for_each
 
 LENGTHS = (5, 7, 10, 15, 20, 30, 49, 50, 100, 1_000)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ckaudit.run.robust_outliers import departures
+from ckaudit.run.robust import departures
 from ckaudit.run.series import single
 
 

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from ckaudit.contract.schema.manifest import TensorFacts
-from ckaudit.run.incidents import incidents
 from ckaudit.run.run import Event, Labels, Run
+from ckaudit.run.spikes import incidents
 from ckaudit.run.tensors import TensorTable
 from tests.metrics.samples import column, run_of
 

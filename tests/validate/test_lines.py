@@ -151,7 +151,6 @@ def test_endless_faults_are_counted_and_end_the_reading(tmp_path, monkeypatch):
     assert len(findings) == jsonl.MAX_EXPLAINED + 1
     assert findings[-1].message == "280 more lines are faulty"
     monkeypatch.setattr(jsonl, "MAX_FAULTY", 50)
-    monkeypatch.setattr(jsonl, "MAX_FAULTY", 50)
     blocks = list(read_lines(tmp_path / "s.jsonl", "s"))
     assert sum(len(block.rows) for block in blocks) == 0
     assert blocks[-1].findings[0].message == "30 more lines are faulty; the rest was not read"

@@ -8,8 +8,7 @@ import pytest
 
 from ckaudit.contract.io.folder import CheckpointFile
 from ckaudit.contract.schema.report import Finding
-from ckaudit.run.merge_column import Column, Joiner
-from ckaudit.run.scalars import ScalarLog
+from ckaudit.run.scalars import Column, Joiner, ScalarLog
 from ckaudit.watch.announcer import Known
 from ckaudit.watch.history import FAR, MOST, NEAR, thin
 from ckaudit.watch.silence import Ranks, Silence

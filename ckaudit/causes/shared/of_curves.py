@@ -3,8 +3,8 @@
 import numpy as np
 from msgspec import Struct
 
+from ckaudit.run.falls import Standstill, standstill
 from ckaudit.run.medians import median
-from ckaudit.run.plateau_shape import Standstill, standstill
 from ckaudit.run.robust import MAD_TO_SIGMA
 from ckaudit.run.series import Floats, Series, at
 

@@ -4,9 +4,8 @@ import numpy as np
 from msgspec import UNSET, Struct
 
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.run.planned_rate import planned_rate
-from ckaudit.run.resumes import seams
 from ckaudit.run.series import Floats, Series, Steps
+from ckaudit.run.settings import planned_rate, seams
 
 
 class RateFall(Struct, frozen=True):

@@ -9,7 +9,7 @@ from ckaudit.diff.run_pair import Both, Side
 from ckaudit.material.counts import plural
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.spikes import flagged, loss_excess, loss_over_median
-from ckaudit.run.incidents import incidents
+from ckaudit.run.spikes import incidents
 
 
 @question(place=8, weighs="stability")

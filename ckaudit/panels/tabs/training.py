@@ -10,7 +10,7 @@ from ckaudit.panels.limits import baselines, threshold
 from ckaudit.panels.tab import tab
 from ckaudit.panels.tab_builder import Board
 from ckaudit.panels.values import column
-from ckaudit.run.planned_rate import planned_rate
+from ckaudit.run.settings import planned_rate
 
 READS = (
     "train_loss_raw",

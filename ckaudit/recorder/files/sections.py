@@ -10,12 +10,11 @@ from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 
+from ckaudit.contract.budget import BudgetPlan, keep
 from ckaudit.contract.schema.checkpoint import ActivationStats, AttentionStats, Checkpoint, GradientStats, WeightStats
 from ckaudit.contract.schema.manifest import TensorFacts
 from ckaudit.contract.schema.tensor_names import depth_of, kind_by_name
-from ckaudit.contract.size.budget import BudgetPlan
-from ckaudit.contract.size.budget_trim import keep
-from ckaudit.contract.size.sizes import SizedPart, tensor_part
+from ckaudit.contract.sizes import SizedPart, tensor_part
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.loop.step_state import StepState, lowest
 from ckaudit.recorder.model.budget_planner import Planner, layer_parts, module_parts

@@ -16,7 +16,7 @@ from torch.utils.hooks import RemovableHandle
 from ckaudit.contract.schema.checkpoint import AttentionStats
 from ckaudit.contract.schema.manifest import AttentionDirection
 from ckaudit.contract.schema.tensor_names import depth_of, layer_names
-from ckaudit.contract.size.sizes import SizedPart
+from ckaudit.contract.sizes import SizedPart
 from ckaudit.recorder.checks.directions import seen_direction, stated_direction
 from ckaudit.recorder.guard import Guard, logger
 from ckaudit.recorder.hooks.attention_hooks import AttentionWatch

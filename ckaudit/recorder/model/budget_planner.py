@@ -5,14 +5,14 @@ from collections.abc import Iterable, Sequence
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from ckaudit.contract.budget import BudgetPlan, due, plan, room, suffix_for
 from ckaudit.contract.cadence import ordinal
 from ckaudit.contract.io.codec import encode
 from ckaudit.contract.io.grids import GridEncoding
 from ckaudit.contract.schema.checkpoint import AttentionStats, Checkpoint
 from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.contract.schema.tensor_names import depth_of
-from ckaudit.contract.size.budget import BudgetPlan, due, plan, room, suffix_for
-from ckaudit.contract.size.sizes import SIZES, WEIGHTS_ONLY, SizedPart, Sizes, beyond
+from ckaudit.contract.sizes import SIZES, WEIGHTS_ONLY, SizedPart, Sizes, beyond
 from ckaudit.recorder.loop.flight_recorder import fitted
 from ckaudit.recorder.loop.step_state import StepState
 

@@ -9,12 +9,11 @@ from msgspec import UNSET
 from torch import Tensor
 from torch.optim import Optimizer
 
+from ckaudit.contract.budget import BudgetPlan, keep
 from ckaudit.contract.schema.checkpoint import Checkpoint, GradientsSource, GradientStats, OptimizerState, WeightStats
 from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.contract.schema.tensor_names import depth_of
-from ckaudit.contract.size.budget import BudgetPlan
-from ckaudit.contract.size.budget_trim import keep
-from ckaudit.contract.size.sizes import tensor_part
+from ckaudit.contract.sizes import tensor_part
 from ckaudit.recorder.distributed.sharded_access import ShardedTensors
 from ckaudit.recorder.distributed.shards import Shards
 from ckaudit.recorder.distributed.tensor_access import LocalTensors, TensorAccess

@@ -7,7 +7,7 @@ import numpy as np
 from ckaudit.metrics.corpus import language_share, source_mix_share
 from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
 from ckaudit.run.curve_shapes import lasting_change
-from ckaudit.run.robust_outliers import departures
+from ckaudit.run.robust import departures
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 

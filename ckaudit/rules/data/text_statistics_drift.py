@@ -7,7 +7,7 @@ import numpy as np
 from ckaudit.metrics.corpus import bytes_per_token, filter_reject_rate, pad_fraction, seq_len_p50_p95
 from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
 from ckaudit.run.curve_shapes import lasting_change
-from ckaudit.run.robust_outliers import departures
+from ckaudit.run.robust import departures
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.metrics.safety import data_toxicity_rate, pii_hit_rate
 from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
-from ckaudit.run.robust_outliers import departures
+from ckaudit.run.robust import departures
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 

@@ -10,9 +10,8 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.scaling import unigram_entropy
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
-from ckaudit.run.falls import Fall, fall_would_show, flat_fall, largest_fall
+from ckaudit.run.falls import Fall, fall_would_show, flat_fall, largest_fall, standstill
 from ckaudit.run.medians import median
-from ckaudit.run.plateau_shape import standstill
 from ckaudit.run.rises import sustained_rise
 from ckaudit.run.robust import MEDIAN_COST, begins_with_its_run, difference_noise, looks_like_a_score
 from ckaudit.run.series import Floats, Series, Steps

@@ -9,11 +9,10 @@ from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.spikes import grad_norm_excess, loss_excess, loss_over_median
 from ckaudit.rules.rule import Hit, Skip, rule
-from ckaudit.run.incidents import Incident, as_one_of_many, incidents
 from ckaudit.run.medians import median
-from ckaudit.run.peaks import passing_peaks
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, looks_like_a_score
 from ckaudit.run.series import Floats, Mask, Series, Steps
+from ckaudit.run.spikes import Incident, as_one_of_many, incidents, passing_peaks
 
 LEAD, APART = 3, 1.25
 """The gradient norm is flagged before an unstable step, not after it: a lead of three steps makes an incident of a lower jump."""

@@ -11,9 +11,9 @@ from ckaudit.metrics.speed import mfu, step_time, tokens_per_sec
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.curve_shapes import lasting_fall
 from ckaudit.run.medians import median
-from ckaudit.run.resumes import seams
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, MAD_TO_SIGMA, difference_noise
 from ckaudit.run.series import Floats, Series, Steps, at, single
+from ckaudit.run.settings import seams
 from ckaudit.run.spans import spans
 
 MIN_POINTS = 3

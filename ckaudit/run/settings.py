@@ -1,10 +1,20 @@
-"""The learning rate that was planned, as run.json tells."""
+"""Settings of a training as far as they were recorded: kind of optimizer, planned learning rate, steps of resumes."""
 
 import numpy as np
 from msgspec import UNSET
 
-from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.run.series import Floats, Steps
+from ckaudit.contract.schema.manifest import Manifest, Session
+from ckaudit.run.series import Floats, Series, Steps
+
+
+def is_plain_descent(adapts: Series | None) -> bool:
+    """Tell whether the optimizer is known to multiply the gradient by the rate alone (`optimizer_adapts` is 0 somewhere)."""
+    return adapts is not None and bool((adapts.values[adapts.finite] == 0).any())
+
+
+def is_adaptive(adapts: Series | None) -> bool:
+    """Tell whether the optimizer is known to divide each gradient by its usual size, as Adam does."""
+    return adapts is not None and bool((adapts.values[adapts.finite] == 1).any())
 
 
 def planned_rate(manifest: Manifest | None, steps: Steps) -> Floats | None:
@@ -37,3 +47,19 @@ def _pairs(manifest: Manifest | None) -> Floats | None:
         return None
     table = np.array(pairs, float)
     return np.asarray(table[np.argsort(table[:, 0], kind="stable")])
+
+
+def seams(manifest: Manifest | None) -> list[int]:
+    """Return the last step before each later session, in order of sessions; one that does not say where it began is left out.
+
+    >>> seams(None)
+    []
+    """
+    return [int(session.resumed_from or 0) for session in resumed(manifest)]
+
+
+def resumed(manifest: Manifest | None) -> list[Session]:
+    """Return the sessions that took the run up again and say from which step, in order."""
+    if manifest is None or manifest.sessions is UNSET:
+        return []
+    return [session for session in manifest.sessions[1:] if session.resumed_from is not UNSET]

@@ -1,1 +1,0 @@
-"""How large a checkpoint is, and what it holds under a limit."""
