@@ -7,7 +7,7 @@ from ckaudit.causes import causes
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import categories, entries
 from ckaudit.rules import rules
-from ckaudit.run.paths import unknown_paths
+from ckaudit.run.column_builder import unknown_paths
 from tests.cases import load
 from tests.loops import for_each
 

@@ -13,7 +13,7 @@ from ckaudit.cli.triage import Map, Run, Which
 from ckaudit.errors import CkauditError, UsageError
 
 if TYPE_CHECKING:
-    from ckaudit.run.session_scalars import Logged
+    from ckaudit.run.scalars import Logged
 
 EPILOG = """
 \b

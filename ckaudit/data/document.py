@@ -13,7 +13,7 @@ from ckaudit.contract.schema.raw_measurements import Measure, Missing
 from ckaudit.contract.violations import Kind
 from ckaudit.material.columns import Columns, Wrong
 from ckaudit.material.counts import wilson
-from ckaudit.material.faults import WRONG_TYPE, Tell
+from ckaudit.material.files import WRONG_TYPE, Tell
 from ckaudit.material.records import Record
 
 COLUMNS = Columns(

@@ -11,11 +11,10 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.raw_measurements import Measure, Measures, Missing, gathered
 from ckaudit.data.document import NO_TEXT, Document, Gauge, Values, document, not_recorded, rate
 from ckaudit.data.duplicates import Duplicates
-from ckaudit.data.mix import Rejects, languages, sources
+from ckaudit.data.gauges import Histogram, Lengths, Padding, Rejects, Sizes, drift, languages, load_tokenizer, sources
 from ckaudit.data.pii import KINDS, addresses
-from ckaudit.data.tokens import Histogram, Lengths, Padding, Sizes, drift, load_tokenizer
 from ckaudit.material.counts import plural
-from ckaudit.material.faults import Faults, Tell
+from ckaudit.material.files import Faults, Tell
 from ckaudit.material.plugin import Classifier, in_batches
 from ckaudit.material.records import Progress, Reading
 

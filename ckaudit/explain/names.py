@@ -29,7 +29,7 @@ from ckaudit.explain.judgement_pages import SEVERITY, cause_page, rule_page, vio
 from ckaudit.explain.page import Formula, Page, Section, Shapes
 from ckaudit.explain.playbook_pages import condition_page, look_page, stage_page, way_page
 from ckaudit.explain.row_pages import cited_rows, row_page
-from ckaudit.material import faults
+from ckaudit.material import files
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.catalogue import Category, Entry, categories, entries, entry_of
 from ckaudit.questions import questions
@@ -42,7 +42,7 @@ from ckaudit.rules.rule import FactsMarker
 from ckaudit.validate import catalogue
 
 # A kind of violation is known once its module is loaded.
-KIND_MODULES = (contradictions, catalogue, faults, policy_run, compared, resume_catalogue, watch)
+KIND_MODULES = (contradictions, catalogue, files, policy_run, compared, resume_catalogue, watch)
 
 CODE = re.compile(r"([a-z]{3,6})\d{1,3}")
 

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from ckaudit.contract.io.files import MAX_BYTES, MAX_RATIO, PACKED, BrokenFile, read_blocks
 from ckaudit.errors import UsageError
 from ckaudit.material.columns import Columns, has_column
-from ckaudit.material.faults import NOT_JSON, NOT_PARQUET, NOT_UTF8, TOO_LONG, Tell
-from ckaudit.material.files import SampleFile
+from ckaudit.material.files import NOT_JSON, NOT_PARQUET, NOT_UTF8, TOO_LONG, SampleFile, Tell
 from ckaudit.optional import install_command
 
 if TYPE_CHECKING:

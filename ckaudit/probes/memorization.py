@@ -14,7 +14,7 @@ from msgspec import Struct
 from ckaudit.contract.schema.raw_measurements import Measure, Measures, Missing, gathered
 from ckaudit.material.columns import Columns, Units, Wrong, count_of, text_of, units_of
 from ckaudit.material.counts import plural, wilson
-from ckaudit.material.faults import WRONG_TYPE, Faults
+from ckaudit.material.files import WRONG_TYPE, Faults
 from ckaudit.material.records import Progress, Reading, Record
 
 COLUMNS = Columns(

@@ -18,7 +18,7 @@ from ckaudit.contract.io.artifact_hash import canonical
 from ckaudit.contract.io.files import BrokenFile, read_bytes
 from ckaudit.errors import UnreadableError
 from ckaudit.material.columns import Columns
-from ckaudit.material.faults import WRONG_TYPE, Faults
+from ckaudit.material.files import WRONG_TYPE, Faults
 from ckaudit.material.records import Progress, Reading, Record
 
 Group = Literal["train", "held_out"]  # the labels of probe_accuracy

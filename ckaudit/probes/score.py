@@ -11,7 +11,7 @@ from msgspec import Struct
 from ckaudit.contract.schema.raw_measurements import Measure, Measures, Missing, gathered
 from ckaudit.material.columns import Columns, Units, Wrong, units_of
 from ckaudit.material.counts import plural
-from ckaudit.material.faults import WRONG_TYPE, Faults
+from ckaudit.material.files import WRONG_TYPE, Faults
 from ckaudit.material.records import Progress, Reading, Record
 from ckaudit.probes.passages import HELD_OUT, TRAIN, Passage
 

@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from ckaudit.contract.schema.raw_measurements import Measure, Measures, Missing, gathered
 from ckaudit.material.columns import Columns, Wrong, probability, text_of
 from ckaudit.material.counts import plural, wilson
-from ckaudit.material.faults import WRONG_TYPE, Faults
+from ckaudit.material.files import WRONG_TYPE, Faults
 from ckaudit.material.plugin import Classifier, in_batches
 from ckaudit.material.records import Progress, Reading, Record
 

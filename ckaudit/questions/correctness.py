@@ -26,10 +26,10 @@ from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.resume.parity_broken import PARAMETERS, coarsest_type, loss_limits, parity_broken
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
-from ckaudit.run.alike_blocks import alike_blocks
 from ckaudit.run.cancelled import cancelled
 from ckaudit.run.medians import median
 from ckaudit.run.series import Series
+from ckaudit.run.tensor_groups import alike_blocks
 from ckaudit.run.tensors import table_of
 
 NOTE_RATIO: float = vanishing_gradient.thresholds["note_ratio"]

@@ -35,11 +35,11 @@ from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.loss.loss_rises import loss_rises
 from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.rule import FACTS
-from ckaudit.run.alike_blocks import alike_blocks
-from ckaudit.run.growth import sustained_growth
 from ckaudit.run.medians import median, thirds_of_steps
 from ckaudit.run.robust import ENOUGH_FOR_NOISE
 from ckaudit.run.series import Series, Steps, at
+from ckaudit.run.spikes import sustained_growth
+from ckaudit.run.tensor_groups import alike_blocks
 from ckaudit.run.tensors import table_of
 
 EARLY: int = inspect.signature(missing_warmup.function).parameters["early"].default

@@ -12,8 +12,17 @@ from ckaudit.contract.io.columns import Column, columns_of
 from ckaudit.contract.io.fast_jsonl import LineTable
 from ckaudit.contract.schema.checkpoint import VERSION, Trigger
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.run.column_builder import Collector, GridCollector, cells_of, flatten_lists
-from ckaudit.run.paths import GRIDS, NAMES, WEIGHT_SAMPLES, decoder, every_path
+from ckaudit.run.column_builder import (
+    GRIDS,
+    NAMES,
+    WEIGHT_SAMPLES,
+    Collector,
+    GridCollector,
+    cells_of,
+    decoder,
+    every_path,
+    flatten_lists,
+)
 from ckaudit.run.run import Event, Grids, Run
 from ckaudit.run.scalars import ScalarLog, SessionLogs
 from ckaudit.run.series import Series, Steps, merged_steps

@@ -1,4 +1,4 @@
-"""Tensors of which no gradient is to be expected, whatever the run does: they are no sign of an illness."""
+"""Gradients that are no sign of an illness: those that cancel by construction, and those not finite that were overcome."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ import numpy as np
 
 from ckaudit.contract.schema.tensor_names import beside_in_attention
 from ckaudit.run.column_builder import DTYPES
-from ckaudit.run.series import Mask, Series
+from ckaudit.run.series import Floats, Mask, Series
 from ckaudit.run.tensors import TensorTable
 
 HALF = [DTYPES.index(name) for name in ("bfloat16", "float16")]
@@ -112,3 +112,28 @@ def _is_zero(gradient: Series, name: str) -> bool:
 
 def _computes_in_half(types: Series | None) -> bool:
     return types is not None and bool(np.isin(types.values[types.finite], HALF).any())
+
+
+def overcome(norm: Series) -> Mask:
+    """Tell at which points a gradient norm that was not finite cannot have reached the weights, shape (T, 1).
+
+    A gradient that is not finite makes weights so if it is applied, and weights that are not finite never give a finite
+    gradient again. Where one comes later, the update was left out, as a loss scaler does it. At the end of the log, where
+    nothing comes later, as many in a row count as were left behind before.
+    """
+    found = np.zeros(len(norm.steps))
+    good = np.flatnonzero(norm.finite[:, 0] & (norm.values[:, 0] > 0))
+    bad = np.flatnonzero(norm.nonfinite[:, 0])
+    if not len(good):
+        return found[:, None] > 0
+    found[bad[bad < good[-1]]] = 1
+    at_the_end = bad[bad > good[-1]]
+    if len(at_the_end) <= _longest(found):
+        found[at_the_end] = 1
+    return np.asarray(found[:, None] > 0)
+
+
+def _longest(marks: Floats) -> int:
+    """Return the length of the longest stretch of ones."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0.0], marks, [0.0]))))
+    return int((edges[1::2] - edges[::2]).max(initial=0))

@@ -22,7 +22,7 @@ from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.unknown_names import forget, opened, unknown_words, word_finding
 from ckaudit.errors import UnreadableError
 from ckaudit.run.builder import Gatherer
-from ckaudit.run.paths import every_path
+from ckaudit.run.column_builder import every_path
 from ckaudit.run.run import Run
 from ckaudit.run.scalars import SessionLogs
 from ckaudit.run.series import Series

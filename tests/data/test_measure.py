@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from ckaudit.contract.schema.raw_measurements import Measures
 from ckaudit.data import Tools, measure
 from ckaudit.data.document import COLUMNS
-from ckaudit.data.tokens import divergence
+from ckaudit.data.gauges import divergence
 from ckaudit.material.counts import wilson
 from ckaudit.material.files import sample_files
 from ckaudit.material.records import Reading

@@ -8,8 +8,7 @@ import pytest
 
 from ckaudit.errors import UsageError
 from ckaudit.material.columns import Columns
-from ckaudit.material.faults import Faults
-from ckaudit.material.files import sample_files
+from ckaudit.material.files import Faults, sample_files
 from ckaudit.material.records import Named, Reading
 
 COLUMNS = Columns({"text": ("text",), "source": ("source",)})

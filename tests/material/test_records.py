@@ -13,8 +13,7 @@ from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.material import records as lines_module
 from ckaudit.material import records as records_module
 from ckaudit.material.columns import Columns
-from ckaudit.material.faults import MAX_TOLD, Faults
-from ckaudit.material.files import sample_files
+from ckaudit.material.files import MAX_TOLD, Faults, sample_files
 from ckaudit.material.records import Reading, split_lines
 
 COLUMNS = Columns({"text": ("text", "content"), "source": ("source",)})

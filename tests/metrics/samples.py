@@ -8,7 +8,7 @@ import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest, Session, TensorFacts
 from ckaudit.metrics import metrics
-from ckaudit.run.paths import GRIDS
+from ckaudit.run.column_builder import GRIDS
 from ckaudit.run.run import Grids, Labels, Run
 from ckaudit.run.series import Series
 

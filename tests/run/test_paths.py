@@ -3,7 +3,7 @@ import pytest
 from msgspec import UNSET
 
 from ckaudit.contract.schema.checkpoint import Checkpoint, GradientStats, Histogram, WeightStats
-from ckaudit.run.paths import ALWAYS, decoder, every_path, unknown_paths
+from ckaudit.run.column_builder import ALWAYS, decoder, every_path, unknown_paths
 
 DOCUMENT = msgspec.json.encode(
     Checkpoint(

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from ckaudit.run.cancelled import overcome
 from ckaudit.run.falls import standstill
-from ckaudit.run.precision import overcome
 from ckaudit.run.series import single
 
 STEPS = np.arange(1, 481)

@@ -4,7 +4,7 @@ import msgspec
 
 from ckaudit.contract.schema.report import Report
 from ckaudit.contract.violations import KINDS
-from ckaudit.material.faults import NOT_JSON
+from ckaudit.material.files import NOT_JSON
 from ckaudit.validate import validate
 from tests.validate.material import checkpoint, healthy_run, line, name_of, write, write_lines
 

@@ -6,8 +6,7 @@ from ckaudit.audit.load_run import open_run
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.errors import UnreadableError
 from ckaudit.run.read import Progress
-from ckaudit.run.scalars import SessionLogs
-from ckaudit.run.session_scalars import FILLED, Logged, logged
+from ckaudit.run.scalars import FILLED, Logged, SessionLogs, logged
 
 
 def scalars_of(path: Path, *, choice: Choice = NOTHING_SAID, progress: Progress | None = None) -> Logged:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ckaudit.run.read import Progress
-from ckaudit.run.session_scalars import Logged
+from ckaudit.run.scalars import Logged
 
 FILES = ("parquet", "arrow", "csv", "wandb-csv")
 FOLDERS = ("tensorboard",)

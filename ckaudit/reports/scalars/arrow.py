@@ -10,7 +10,7 @@ from ckaudit import __version__
 from ckaudit.contract.io.codec import encode
 from ckaudit.contract.schema.scalars import EXPORT_MARK, EXPORTED_WORDS
 from ckaudit.run.read import Progress
-from ckaudit.run.session_scalars import Logged
+from ckaudit.run.scalars import Logged
 
 
 def write(logged: Logged, sink: BinaryIO, progress: Progress | None = None) -> None:

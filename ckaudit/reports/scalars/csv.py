@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 from ckaudit.reports.scalars.arrow import batches, schema
 from ckaudit.run.read import Progress
-from ckaudit.run.session_scalars import Logged
+from ckaudit.run.scalars import Logged
 
 
 def write(logged: Logged, sink: BinaryIO, progress: Progress | None = None) -> None:

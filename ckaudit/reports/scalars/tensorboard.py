@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ckaudit.contract.io.fast_jsonl import LineTable
 from ckaudit.contract.schema.scalars import EXPORTED_WORDS
 from ckaudit.run.read import Progress
-from ckaudit.run.session_scalars import Logged
+from ckaudit.run.scalars import Logged
 
 _VERSION, _START = b"brain.Event:2", 1
 

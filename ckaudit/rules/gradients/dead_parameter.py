@@ -10,9 +10,9 @@ from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.words import element_type
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
 from ckaudit.run.cancelled import cancelled
-from ckaudit.run.growth import sustained_growth
 from ckaudit.run.series import Mask, Series, Steps, at
 from ckaudit.run.spans import spans
+from ckaudit.run.spikes import sustained_growth
 from ckaudit.run.tensors import table_of
 
 EXPERT_POINTS = 10

@@ -11,10 +11,10 @@ from ckaudit.metrics.gradients import boxed_gradient_norm, grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.curve_shapes import slide
-from ckaudit.run.growth import Growth, sustained_growth
 from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.spans import Span, spans
+from ckaudit.run.spikes import Growth, sustained_growth
 
 WINDOW = 50
 """Points whose median is what is usual, as with the flags of spikes (F15)."""

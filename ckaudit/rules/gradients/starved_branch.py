@@ -9,9 +9,9 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
-from ckaudit.run.alike_blocks import alike_blocks
 from ckaudit.run.series import Series, root_sum_square
 from ckaudit.run.spans import spans
+from ckaudit.run.tensor_groups import alike_blocks
 from ckaudit.run.tensors import BRANCHES, TensorTable, table_of
 
 LIKE = 3

@@ -9,9 +9,9 @@ from ckaudit.metrics.gradients import block_gradient_norm, gradient_norm
 from ckaudit.metrics.medians import row_medians
 from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
-from ckaudit.run.alike_blocks import alike_blocks
 from ckaudit.run.series import Floats, Mask, Series
 from ckaudit.run.spans import Span, spans
+from ckaudit.run.tensor_groups import alike_blocks
 from ckaudit.run.tensors import last_beside, table_of
 
 
