@@ -135,15 +135,15 @@ def _whole(digits: str) -> float:
 
 def forgiven(decoded: Decoded[Any], file: str) -> list[Finding]:
     """Return a finding for each kind of illegal text that was read all the same."""
-    found = []
+    findings = []
     if decoded.byte_order_mark:
         mark = {"pointer": "", "line": 1, "expected": "{", "found": "EF BB BF"}
-        found.append(violations.BYTE_ORDER_MARK.at(file, "starts with a byte order mark", **mark))
+        findings.append(violations.BYTE_ORDER_MARK.at(file, "starts with a byte order mark", **mark))
     if decoded.bare_words:
         count = decoded.bare_words
         message = f"holds {count} bare NaN or Infinity; they were read as recorded"
-        found.append(violations.BARE_NAN.at(file, message, pointer="", expected='"NaN" in quotes', found=f"{count} without"))
-    return found
+        findings.append(violations.BARE_NAN.at(file, message, pointer="", expected='"NaN" in quotes', found=f"{count} without"))
+    return findings
 
 
 def colons_elsewhere(document: Checkpoint, tables: dict[str, SectionColumns]) -> Iterator[int]:

@@ -131,11 +131,16 @@ class Groups(Struct, frozen=True):
     def chunk(self, kind: Kind, depth: int | None) -> Chunk:
         """Return what the layer at `depth` adds of a kind."""
         s = self.sizes
-        each = {"numbers": s.numbers, "distributions": s.distribution, "outputs": s.output, "activations": s.module_histogram}
+        bytes_of_one = {
+            "numbers": s.numbers,
+            "distributions": s.distribution,
+            "outputs": s.output,
+            "activations": s.module_histogram,
+        }
         source = {"attention": self.layers, "outputs": self.modules, "activations": self.modules}.get(kind, self.tensors)
         parts = [part for part in source if part.depth == depth]
-        if kind in each:
-            size = each[kind] * len(parts) * s.statistics_left[self.suffix]
+        if kind in bytes_of_one:
+            size = bytes_of_one[kind] * len(parts) * s.statistics_left[self.suffix]
             return Chunk(kind, [part.name for part in parts], size)
         parts = [part for part in parts if part.grids] if self.encoding != "none" else []
         return Chunk(kind, [part.name for part in parts], sum(map(self._grids, parts)))

@@ -21,8 +21,9 @@ def same_place(finding: Finding) -> Key:
     A file that is broken as a whole is alike to no other, nor is a line of a log: each is named.
     """
     folder, _, name = (finding.file or "").rpartition("/")
-    own = name if finding.pointer is None or CHECKPOINT_NAME.match(name) is None else None
-    return finding.code, finding.severity, folder, finding.pointer, finding.where, own, str(finding.line) if own else None
+    own_name = name if finding.pointer is None or CHECKPOINT_NAME.match(name) is None else None
+    line = str(finding.line) if own_name else None
+    return finding.code, finding.severity, folder, finding.pointer, finding.where, own_name, line
 
 
 def same_kind(finding: Finding) -> Key:
@@ -48,7 +49,7 @@ def _one_of(alike: list[Finding]) -> Finding:
     if len(alike) == 1:
         return alike[0]
     steps = [step for finding in alike if (step := _step_of(finding)) is not None]
-    first = min(alike, key=lambda each: (_step_of(each) or 0, each.file or "", each.line or 0))
+    first = min(alike, key=lambda finding: (_step_of(finding) or 0, finding.file or "", finding.line or 0))
     files = dict.fromkeys(finding.file for finding in alike if finding.file and finding.file != first.file)
     more = f"the same in {len(files)} more file{'s' if len(files) > 1 else ''}" if files else f"and {len(alike) - 1} more"
     since = f" from step {min(steps)} to {max(steps)}" if files and len(steps) == len(alike) else ""

@@ -52,14 +52,10 @@ def unknown_fields(document: dict[str, Any], kind: type[Struct]) -> tuple[dict[s
     >>> unknown_fields({"step": 1, "weights": {"a": {"mean": 0, "skew": 1}, "b": {"skew": {"x": 2}}}}, Checkpoint)
     ({'weights.*.skew': Unknown(times=2, pointer='/weights/a/skew')}, 3)
     """
-    found: Counter[Path] = Counter()
-    colons = _compare([document], kind, (), found)
-    return {_shown(path): Unknown(times, _first(document, path) or "") for path, times in found.items()}, colons
-
-
-def _shown(path: Path) -> str:
-    """Return a path as it is written, such as optimizer.groups[].betas."""
-    return ".".join(path).replace(f".{ITEM}", ITEM)
+    counts: Counter[Path] = Counter()
+    colons = _compare([document], kind, (), counts)
+    unknown = {path: Unknown(times, _first(document, path) or "") for path, times in counts.items()}
+    return {".".join(path).replace(f".{ITEM}", ITEM): field for path, field in unknown.items()}, colons  # groups[].betas
 
 
 def _compare(objects: list[dict[str, Any]], kind: type[Struct], path: Path, found: Counter[Path]) -> int:
@@ -108,8 +104,8 @@ def _first(node: Any, path: Path) -> str | None:
         steps = node.items() if head == ANY and rest else [(head, node[head])] if head in node else ()
     else:
         steps = ()
-    found = ((key, _first(part, rest)) for key, part in steps)
-    return next((f"/{escape(str(key))}{below}" for key, below in found if below is not None), None)
+    pointers = ((key, _first(part, rest)) for key, part in steps)
+    return next((f"/{escape(str(key))}{below}" for key, below in pointers if below is not None), None)
 
 
 @cache
@@ -172,9 +168,9 @@ def _repeats(text: str) -> bool:
 
     def count(members: list[tuple[str, Any]]) -> dict[str, Any]:
         nonlocal repeated
-        made = dict(members)
-        repeated += len(members) - len(made)
-        return made
+        unique = dict(members)
+        repeated += len(members) - len(unique)
+        return unique
 
     import json
 
@@ -224,12 +220,12 @@ def _opened(hint: Any) -> Any:
     if origin in (Union, UnionType) and float in map(_plain, inner):
         return hint
     if origin is Annotated:
-        made = _opened(inner[0])
-        return hint if made is inner[0] else Annotated[(made, *inner[1:])]
-    made_all = tuple(map(_opened, inner))
-    if all(map(_is_same, made_all, inner)):
+        opened_hint = _opened(inner[0])
+        return hint if opened_hint is inner[0] else Annotated[(opened_hint, *inner[1:])]
+    opened_parts = tuple(map(_opened, inner))
+    if all(map(_is_same, opened_parts, inner)):
         return hint
-    return reduce(or_, made_all) if origin in (Union, UnionType) else origin[made_all]
+    return reduce(or_, opened_parts) if origin in (Union, UnionType) else origin[opened_parts]
 
 
 def _is_same(one: Any, other: Any) -> bool:
@@ -270,8 +266,8 @@ def _fields_with_words(kind: type[Struct]) -> tuple[tuple[str, tuple[str, ...]],
     """Return the fields of a type in which words of a list can stand, each with the list; empty: deeper inside."""
     base = kind.__mro__[1]
     original = base if base is not Struct and opened(base) is kind else kind
-    found = get_type_hints(original, include_extras=True)
-    return tuple((name, words) for name, hint in found.items() if (words := _words(hint)) is not None)
+    hints = get_type_hints(original, include_extras=True)
+    return tuple((name, words) for name, hint in hints.items() if (words := _words(hint)) is not None)
 
 
 def _words(hint: Any) -> tuple[str, ...] | None:

@@ -54,7 +54,7 @@ def kind(
 
 def kinds_of(command: str) -> dict[str, Kind]:
     """Return the kinds that a command looks for, by code, sorted."""
-    return {code: each for code, each in sorted(KINDS.items()) if command in each.found_by}
+    return {code: entry for code, entry in sorted(KINDS.items()) if command in entry.found_by}
 
 
 UNREADABLE = kind("SYN001", "unreadable_file", "sev1", "The file cannot be opened.", "Check that it exists and may be read.")

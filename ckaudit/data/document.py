@@ -71,22 +71,22 @@ def document(record: Record, tell: Tell, *, pad_id: int | None = None) -> Docume
         pad_id: The token that pads.
     """
     values = record.values
-    found = {name: _read(name, reader, record, tell) for name, reader in _READERS.items() if name in values}
-    tokens, pad = found.pop("tokens", None), found.pop("pad", None)
-    found["speaks_of_filters"] = "reject" in found
-    found["rules"] = found.pop("reject", ())
+    fields = {name: _read(name, reader, record, tell) for name, reader in _READERS.items() if name in values}
+    tokens, pad = fields.pop("tokens", None), fields.pop("pad", None)
+    fields["speaks_of_filters"] = "reject" in fields
+    fields["rules"] = fields.pop("reject", ())
     ids = tokens if isinstance(tokens, tuple) else None
     if isinstance(pad, tuple):
         if ids is not None and len(pad) != len(ids):
             tell(_fault(WRONG_TYPE, record, "the attention mask and the tokens differ in length"))
-            return Document(record.place, **found)
+            return Document(record.place, **fields)
         count = pad.count(0)
-        ids = tuple(each for each, real in zip(ids, pad, strict=True) if real) if ids is not None else None
-        return Document(record.place, **found, ids=ids, tokens=len(pad) - count, pad=count)
+        ids = tuple(token for token, real in zip(ids, pad, strict=True) if real) if ids is not None else None
+        return Document(record.place, **fields, ids=ids, tokens=len(pad) - count, pad=count)
     if ids is not None and pad_id is not None:
         real = tuple(id_ for id_ in ids if id_ != pad_id)
-        return Document(record.place, **found, ids=real, tokens=len(real), pad=len(ids) - len(real))
-    return Document(record.place, **found, ids=ids, tokens=tokens if ids is None else len(ids), pad=pad)
+        return Document(record.place, **fields, ids=real, tokens=len(real), pad=len(ids) - len(real))
+    return Document(record.place, **fields, ids=ids, tokens=tokens if ids is None else len(ids), pad=pad)
 
 
 def _read(name: str, reader: Callable[[Any], Any], record: Record, tell: Tell) -> Any:
@@ -114,7 +114,7 @@ def _source(value: Any) -> str:
 
 
 def _tokens(value: Any) -> int | tuple[int, ...]:
-    if isinstance(value, list) and all(isinstance(each, int) and each >= 0 for each in value):
+    if isinstance(value, list) and all(isinstance(item, int) and item >= 0 for item in value):
         return tuple(value)
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
@@ -133,9 +133,9 @@ def _rules(value: Any) -> tuple[str, ...]:
             return ("rejected",) if value else ()
         case str():
             return (value,) if value else ()
-        case list() if all(isinstance(each, str) for each in value):
+        case list() if all(isinstance(item, str) for item in value):
             return tuple(dict.fromkeys(value))
-        case Mapping() if all(isinstance(each, bool) for each in value.values()):
+        case Mapping() if all(isinstance(item, bool) for item in value.values()):
             return tuple(rule for rule, rejected in value.items() if rejected)
     raise Wrong(f"is a {type(value).__name__}, not a rule, a list of rules, or a truth value")
 

@@ -64,7 +64,7 @@ class Candidates:
 
         count = len(self)
         keys = np.frombuffer(self._keys, np.uint64).reshape(count, BANDS)  # (D, B)
-        found = [np.empty(0, np.int64)]
+        parts = [np.empty(0, np.int64)]
         for band in range(BANDS):
             order = np.argsort(keys[:, band], kind="stable")
             ordered = keys[order, band]
@@ -72,8 +72,8 @@ class Candidates:
                 same = np.flatnonzero(ordered[distance:] == ordered[:-distance])
                 if not len(same):
                     break
-                found.append(order[same] * count + order[same + distance])  # a stable sort keeps the smaller first
-        codes = np.unique(np.concatenate(found))
+                parts.append(order[same] * count + order[same + distance])  # a stable sort keeps the smaller first
+        codes = np.unique(np.concatenate(parts))
         return np.stack(np.divmod(codes, max(count, 1)), axis=1)
 
 

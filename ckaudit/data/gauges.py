@@ -240,11 +240,11 @@ def divergence(now: Counter[int], reference: Counter[int], *, pseudo_count: floa
     union = now.keys() | reference.keys()
     p_total = now.total() + pseudo_count * len(union)
     q_total = reference.total() + pseudo_count * len(union)
-    found = 0.0
+    total = 0.0
     for token in sorted(union):
         p, q = (now[token] + pseudo_count) / p_total, (reference[token] + pseudo_count) / q_total
-        found += p * log(p / q)
-    return max(found, 0.0)
+        total += p * log(p / q)
+    return max(total, 0.0)
 
 
 def load_tokenizer(path: Path) -> Callable[[Document], Document]:

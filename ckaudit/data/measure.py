@@ -33,10 +33,10 @@ class Personal:
         if document.text is None:
             return
         self._documents += 1
-        found = list(addresses(document.text))
-        kinds = {kind for (kind, _, _), is_somebodys in found if is_somebodys}
+        personal = list(addresses(document.text))
+        kinds = {kind for (kind, _, _), is_somebodys in personal if is_somebodys}
         self._hit += bool(kinds)
-        self._nobodys += len(kinds) == 0 and len(found) > 0
+        self._nobodys += len(kinds) == 0 and len(personal) > 0
         self._kinds.update(kinds)
         for kind in kinds:
             self._first.setdefault(kind, document.place)
@@ -186,19 +186,19 @@ def _documents(reading: Reading, progress: Progress | None, *, tools: Tools, fau
 
 def _scored(documents: Iterable[Document], classify: Classifier) -> Iterator[Document]:
     for batch in in_batches(documents):
-        texts = [each.text for each in batch if each.score is None and each.text is not None and not each.rules]
+        texts = [item.text for item in batch if item.score is None and item.text is not None and not item.rules]
         scores = iter(classify(texts) if texts else ())
-        for each in batch:
-            is_asked = each.score is None and each.text is not None and not each.rules
-            yield replace(each, score=next(scores)) if is_asked else each
+        for item in batch:
+            is_asked = item.score is None and item.text is not None and not item.rules
+            yield replace(item, score=next(scores)) if is_asked else item
 
 
 def _kept(reading: Reading, tools: Tools, tell: Tell, progress: Progress | None = None) -> Iterator[Document]:
     """Yield the documents that no filter rejected, without asking tokenizer or classifier."""
     for record in reading.records(tell, progress):
-        each = document(record, tell, pad_id=tools.pad_id)
-        if not each.rules:
-            yield each
+        record_document = document(record, tell, pad_id=tools.pad_id)
+        if not record_document.rules:
+            yield record_document
 
 
 def _say_nothing(_: object) -> None:

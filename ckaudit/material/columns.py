@@ -40,14 +40,14 @@ class Columns(Struct, frozen=True):
         >>> Columns({"text": ("text", "content"), "source": ("meta.source",)}).pick({"content": "a", "meta": {"source": "web"}})
         {'text': 'a', 'source': 'web'}
         """
-        found = {}
+        picked = {}
         for meaning, candidates in self.names.items():
             for column in candidates:
                 value = record[column] if column in record else _nested(record, column)
                 if value is not None:
-                    found[meaning] = value
+                    picked[meaning] = value
                     break
-        return found
+        return picked
 
     def wanted(self, there: Iterable[str]) -> list[str]:
         """Return which of the columns that are there have to be read."""
@@ -115,7 +115,7 @@ def units_of(value: Any, what: str) -> Units:
     """
     if isinstance(value, str):
         return tuple(value.split())
-    if isinstance(value, list) and all(isinstance(each, int) and not isinstance(each, bool) for each in value):
+    if isinstance(value, list) and all(isinstance(item, int) and not isinstance(item, bool) for item in value):
         return tuple(value)
     raise Wrong(f"{what} is neither a text nor a list of token numbers")
 

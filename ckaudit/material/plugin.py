@@ -40,7 +40,7 @@ def load_classifier(spec: str) -> Classifier:
 def _checked(function: Classifier, spec: str) -> Classifier:
     def score(texts: Sequence[str]) -> list[float]:
         try:
-            scores = [float(each) for each in function(texts)]
+            scores = [float(value) for value in function(texts)]
         except Exception as error:
             raise CkauditError(f"the classifier {spec} failed: {type(error).__name__}: {error}") from error
         if len(scores) != len(texts):
@@ -58,6 +58,6 @@ def in_batches(items: Iterable[T], *, size: int = BATCH) -> Iterator[list[T]]:
     >>> list(in_batches("abc", size=2))
     [['a', 'b'], ['c']]
     """
-    each = iter(items)
-    while batch := list(islice(each, size)):
+    iterator = iter(items)
+    while batch := list(islice(iterator, size)):
         yield batch

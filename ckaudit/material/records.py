@@ -71,7 +71,9 @@ class Named:
                 raise UsageError(f"--map {meaning}={column}: text files have no columns", hint="leave --map out")
 
     def _hint(self, column: str, files: Sequence[SampleFile]) -> str:
-        there = list(dict.fromkeys([*self._others, *_of_parquet(files)]))
+        # Of a Parquet file only the columns that are wanted were read.
+        parquet = next((file for file in files if file.form == "parquet"), None)
+        there = list(dict.fromkeys([*self._others, *(column_names(parquet) if parquet else ())]))
         if near := get_close_matches(column, there, n=1):
             return f"did you mean {near[0]}?"
         rest = f" and {len(there) - SHOWN:,} more" if len(there) > SHOWN else ""
@@ -251,12 +253,6 @@ def split_lines(blocks: Iterable[bytes], *, longest: int = MAX_LINE) -> Iterator
 
 
 # Columns that the user named by `--map`: one that no record has is a slip of the pen, not missing data.
-def _of_parquet(files: Iterable[SampleFile]) -> list[str]:
-    """Return the columns of the first Parquet file, of which only those that are wanted were read."""
-    first = next((file for file in files if file.form == "parquet"), None)
-    return column_names(first) if first else []
-
-
 def parquet_rows(file: SampleFile, columns: Columns, tell: Tell) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield each row by its number, from 1, with the columns that are asked for.
 
@@ -304,14 +300,14 @@ def _text_columns(file: SampleFile) -> list[str]:
     from pyarrow.parquet import read_schema
 
     schema = read_schema(file.path)
-    return [each.name for each in schema if pa.types.is_string(each.type) or pa.types.is_large_string(each.type)]
+    return [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]
 
 
 def _bomb(stream: "ParquetFile") -> str | None:
     for index in range(stream.metadata.num_row_groups):
         group = stream.metadata.row_group(index)
-        for each in map(group.column, range(group.num_columns)):
-            packed, full = each.total_compressed_size, each.total_uncompressed_size
+        for column in map(group.column, range(group.num_columns)):
+            packed, full = column.total_compressed_size, column.total_uncompressed_size
             if full > MAX_BYTES and full > MAX_RATIO * max(packed, 1):
                 return f"row group {index} unpacks {packed:,} bytes to {full:,}; it was not read"
     return None

@@ -111,10 +111,10 @@ def longest_run(one: Units, other: Units) -> int:
     import numpy as np
 
     number: dict[str | int, int] = {}
-    said = np.array([number.setdefault(each, len(number)) for each in one], np.int64)
+    said = np.array([number.setdefault(item, len(number)) for item in one], np.int64)
     longest, runs = 0, np.zeros(len(said) + 1, np.int64)  # runs[j + 1] ends at said[j] and at this unit of the other
-    for each in other:
-        runs[1:] = np.where(said == number.get(each, -1), runs[:-1] + 1, 0)
+    for item in other:
+        runs[1:] = np.where(said == number.get(item, -1), runs[:-1] + 1, 0)
         longest = max(longest, int(runs.max()))
     return longest
 

@@ -113,8 +113,8 @@ def reserve(
 
 
 def _named(passages: Sequence[Passage]) -> Iterator[Passage]:
-    for number, each in enumerate(passages):
-        yield msgspec.structs.replace(each, id=f"{each.group}_{number:02d}")
+    for number, passage in enumerate(passages):
+        yield msgspec.structs.replace(passage, id=f"{passage.group}_{number:02d}")
 
 
 def _passages(reading: Reading, group: Group, tokens: int, faults: Faults, progress: Progress | None) -> Iterator[Passage]:

@@ -90,7 +90,7 @@ def _passage(
         passage = by_id.get(str(values["id"]))
     else:
         prompt = values.get("prompt")
-        usable = isinstance(prompt, str) or (isinstance(prompt, list) and all(isinstance(each, int) for each in prompt))
+        usable = isinstance(prompt, str) or (isinstance(prompt, list) and all(isinstance(token, int) for token in prompt))
         passage = by_prompt.get(_key(prompt)) if usable else None
     if passage is None:
         raise Wrong("neither its id nor its prompt is that of a probe")
@@ -137,12 +137,10 @@ def _perplexity(record: Record) -> float | None:
         return math.exp(_number(values["loss"], "the loss", min_value=0.0))
     if "logprobs" not in values:
         return None
-    found = values["logprobs"]
-    if not isinstance(found, list) or not found:
+    logs = values["logprobs"]
+    if not isinstance(logs, list) or not logs:
         raise Wrong("the log probabilities are no list of numbers")
-    return math.exp(
-        fmean(_number(-each if _is_number(each) else each, "minus a log probability", min_value=0.0) for each in found)
-    )
+    return math.exp(fmean(_number(-log if _is_number(log) else log, "minus a log probability", min_value=0.0) for log in logs))
 
 
 def _is_number(value: Any) -> bool:
@@ -157,29 +155,29 @@ def _number(value: Any, what: str, *, min_value: float) -> float:
 
 def _mean_perplexity(scored: Sequence[Scored]) -> str:
     """Return the geometric mean of the perplexities of a group as the end of a sentence."""
-    known = [each.perplexity for each in scored if each.perplexity is not None]
+    known = [passage.perplexity for passage in scored if passage.perplexity is not None]
     return f"; perplexity of the truth {math.exp(fmean(map(math.log, known))):.4g}" if known else ""
 
 
 def _results(passages: Sequence[Passage], scored: Mapping[str, Scored]) -> Iterator[Measure | Missing]:
     """Yield the means of both groups, then the perplexity of each passage."""
     for group in (TRAIN, HELD_OUT):
-        mine = [scored[passage.id] for passage in passages if passage.group == group and passage.id in scored]
-        if not mine:
+        of_group = [scored[passage.id] for passage in passages if passage.group == group and passage.id in scored]
+        if not of_group:
             reserved = any(passage.group == group for passage in passages)
             detail = "none of them was continued" if reserved else "none was reserved: ckaudit probe init --held-out FILE"
             yield Missing(name=f"probe_accuracy/{group}", row=ROW, reason="not_recorded", detail=detail)
             continue
-        whole = sum(scored.exact == 1.0 for scored in mine)
-        verbatim = f"{whole} of {plural(len(mine), 'probe')} word for word"
-        remark = f"share of tokens continued exactly; {verbatim}{_mean_perplexity(mine)}"
-        accuracy, overlap = fmean(each.exact for each in mine), fmean(each.overlap for each in mine)
-        yield Measure(name=f"probe_accuracy/{group}", row=ROW, value=accuracy, unit="1", points=len(mine), detail=remark)
+        whole = sum(scored.exact == 1.0 for scored in of_group)
+        verbatim = f"{whole} of {plural(len(of_group), 'probe')} word for word"
+        remark = f"share of tokens continued exactly; {verbatim}{_mean_perplexity(of_group)}"
+        accuracy, overlap = fmean(score.exact for score in of_group), fmean(score.overlap for score in of_group)
+        yield Measure(name=f"probe_accuracy/{group}", row=ROW, value=accuracy, unit="1", points=len(of_group), detail=remark)
         remark = "share of tokens said, wherever"
-        yield Measure(name=f"probe_overlap/{group}", row=ROW, value=overlap, unit="1", points=len(mine), detail=remark)
-    told = {name: each.perplexity for name, each in scored.items() if each.perplexity is not None}
-    if not told:
+        yield Measure(name=f"probe_overlap/{group}", row=ROW, value=overlap, unit="1", points=len(of_group), detail=remark)
+    perplexities = {name: score.perplexity for name, score in scored.items() if score.perplexity is not None}
+    if not perplexities:
         detail = "no record has perplexity, loss or logprobs of the truth"
         yield Missing(name="probe_perplexity", row=ROW, reason="not_recorded", detail=detail)
-    for name, value in sorted(told.items()):
+    for name, value in sorted(perplexities.items()):
         yield Measure(name=f"probe_perplexity/{name}", row=ROW, value=value, unit="1", points=1)

@@ -112,17 +112,17 @@ def _continuations(record: Record, prompts: dict[str, Prompt]) -> Iterator[Score
     values = record.values
     prompt = _prompt(record, prompts)
     if "generations" not in values:
-        own = probability(values["score"], "the score") if "score" in values else None
+        prompt_score = probability(values["score"], "the score") if "score" in values else None
         text = text_of(values["continuation"], "the continuation") if "continuation" in values else None
-        if own is None and text is None:
+        if prompt_score is None and text is None:
             raise Wrong("neither a continuation nor a score")
-        yield Scored(prompt, own, text)
+        yield Scored(prompt, prompt_score, text)
         return
-    found = values["generations"]
-    scores = values.get("scores", [None] * len(found) if isinstance(found, list) else None)
-    if not isinstance(found, list) or not isinstance(scores, list) or len(scores) != len(found):
+    generations = values["generations"]
+    scores = values.get("scores", [None] * len(generations) if isinstance(generations, list) else None)
+    if not isinstance(generations, list) or not isinstance(scores, list) or len(scores) != len(generations):
         raise Wrong("generations and their scores are not two lists of one length")
-    yield from [_one(prompt, each, score) for each, score in zip(found, scores, strict=True)]
+    yield from [_one(prompt, generation, score) for generation, score in zip(generations, scores, strict=True)]
 
 
 def _one(prompt: Prompt, value: Any, score: Any) -> Scored:

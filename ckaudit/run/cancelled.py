@@ -43,7 +43,8 @@ def cancelled(
     known |= {name for name in gradient.labels if table.no_gradient_reason(name) is not None}
     # What the first forward pass did not use may be used later.
     late = {name for name in known & {*gradient.labels} if table.no_gradient_reason(name) == "unused"}
-    return _vanishing(gradient, rounding_half if _computes_in_half(types) else rounding) | known - late
+    is_half = types is not None and bool(np.isin(types.values[types.finite], HALF).any())
+    return _vanishing(gradient, rounding_half if is_half else rounding) | known - late
 
 
 def waiting_factors(slow: Mask, labels: Sequence[str]) -> Mask:
@@ -56,12 +57,12 @@ def waiting_factors(slow: Mask, labels: Sequence[str]) -> Mask:
         slow: Whether a tensor stands still, shape (T, P).
         labels: Names of the tensors.
     """
-    places, found = {label: place for place, label in enumerate(labels)}, np.zeros(slow.shape, bool)
+    places, waiting = {label: place for place, label in enumerate(labels)}, np.zeros(slow.shape, bool)
     for label, place in places.items():
         other, value = beside_in_attention(label) or ("", "")
         if other in places and value in places:
-            found[:, place] = slow[:, place] & slow[:, places[other]] & ~slow[:, places[value]]
-    return found
+            waiting[:, place] = slow[:, place] & slow[:, places[other]] & ~slow[:, places[value]]
+    return waiting
 
 
 def left_out(gradient: Series, table: TensorTable, types: Series | None = None) -> list[str]:
@@ -69,15 +70,15 @@ def left_out(gradient: Series, table: TensorTable, types: Series | None = None) 
 
     One that is known to have no gradient and has one all the same is not counted.
     """
-    found = cancelled(gradient, table, types)
+    without_gradient = cancelled(gradient, table, types)
     vanishing = _vanishing(gradient, 2**-8)
-    without = {name for name in found if name not in gradient.labels or _is_zero(gradient, name)}
-    without |= {name for name in found if table.no_gradient_reason(name) == "taken_out_by_norm"}
+    without = {name for name in without_gradient if name not in gradient.labels or _is_zero(gradient, name)}
+    without |= {name for name in without_gradient if table.no_gradient_reason(name) == "taken_out_by_norm"}
     idle = {name for name in without if name not in gradient.labels and table.no_gradient_reason(name) != "unused"}
     names = [
         name
         for name in dict.fromkeys((*gradient.labels, *table.facts))
-        if name in found & (vanishing | without) - idle and table.is_trainable(name)
+        if name in without_gradient & (vanishing | without) - idle and table.is_trainable(name)
     ]
     if not names or not len(gradient.steps):
         return []
@@ -91,27 +92,23 @@ def left_out(gradient: Series, table: TensorTable, types: Series | None = None) 
 def _vanishing(gradient: Series, rounding: float) -> frozenset[str]:
     """Return the biases that never have a gradient above rounding while the weight of their module has one."""
     columns = {name: place for place, name in enumerate(gradient.labels)}
-    found = set()
+    vanishing = set()
     for name, place in columns.items():
         weight = columns.get(f"{name[:-4]}weight") if name.endswith(".bias") else None
         if weight is None:
             continue
         both = gradient.finite_in(place) & gradient.finite_in(weight) & (gradient.values[:, weight] > 0)
-        own, other = gradient.values[both, place], gradient.values[both, weight]
+        bias_norms, weight_norms = gradient.values[both, place], gradient.values[both, weight]
         # Rounding leaves something now and then: what is exactly zero at every checkpoint is cut off, not cancelled.
-        if own.any() and bool(np.all(own < rounding * other)):
-            found.add(name)
-    return frozenset(found)
+        if bias_norms.any() and bool(np.all(bias_norms < rounding * weight_norms)):
+            vanishing.add(name)
+    return frozenset(vanishing)
 
 
 def _is_zero(gradient: Series, name: str) -> bool:
     column = gradient.labels.index(name)
     known = gradient.finite_in(column)
     return bool(known.any()) and not gradient.values[known, column].any()
-
-
-def _computes_in_half(types: Series | None) -> bool:
-    return types is not None and bool(np.isin(types.values[types.finite], HALF).any())
 
 
 def overcome(norm: Series) -> Mask:
@@ -121,16 +118,16 @@ def overcome(norm: Series) -> Mask:
     gradient again. Where one comes later, the update was left out, as a loss scaler does it. At the end of the log, where
     nothing comes later, as many in a row count as were left behind before.
     """
-    found = np.zeros(len(norm.steps))
+    is_overcome = np.zeros(len(norm.steps))
     good = np.flatnonzero(norm.finite[:, 0] & (norm.values[:, 0] > 0))
     bad = np.flatnonzero(norm.nonfinite[:, 0])
     if not len(good):
-        return found[:, None] > 0
-    found[bad[bad < good[-1]]] = 1
+        return is_overcome[:, None] > 0
+    is_overcome[bad[bad < good[-1]]] = 1
     at_the_end = bad[bad > good[-1]]
-    if len(at_the_end) <= _longest(found):
-        found[at_the_end] = 1
-    return np.asarray(found[:, None] > 0)
+    if len(at_the_end) <= _longest(is_overcome):
+        is_overcome[at_the_end] = 1
+    return np.asarray(is_overcome[:, None] > 0)
 
 
 def _longest(marks: Floats) -> int:

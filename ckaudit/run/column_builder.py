@@ -50,7 +50,7 @@ def struct_inside(hint: Any) -> type[Struct] | None:
     if origin is Annotated:
         return struct_inside(get_args(hint)[0])
     if origin in (Union, UnionType):
-        return next((found for part in get_args(hint) if part is not UnsetType and (found := struct_inside(part))), None)
+        return next((inside for part in get_args(hint) if part is not UnsetType and (inside := struct_inside(part))), None)
     if origin is dict or origin is list:
         return struct_inside(get_args(hint)[-1])
     return hint if isinstance(hint, type) and issubclass(hint, Struct) else None
@@ -113,19 +113,19 @@ def decoder(paths: frozenset[str]) -> msgspec.json.Decoder[Any]:
         if path in BOX:
             wanted[section].add("steps")
     hints = fields(opened(Checkpoint))
-    kept: list[Any] = [("schema_version", hints["schema_version"]), ("step", hints["step"])]
-    kept += [(name, hints[name], UNSET) for name in ("session", "rank", "time", "triggers", "event_step")]
-    kept += [(name, _narrow(hints[name], inner), UNSET) for name, inner in wanted.items() if name in hints]
-    return msgspec.json.Decoder(msgspec.defstruct("Projection", kept, kw_only=True, gc=False))
+    members: list[Any] = [("schema_version", hints["schema_version"]), ("step", hints["step"])]
+    members += [(name, hints[name], UNSET) for name in ("session", "rank", "time", "triggers", "event_step")]
+    members += [(name, _narrow(hints[name], inner), UNSET) for name, inner in wanted.items() if name in hints]
+    return msgspec.json.Decoder(msgspec.defstruct("Projection", members, kw_only=True, gc=False))
 
 
 def _narrow(hint: Any, wanted: set[str]) -> Any:
     inner = struct_inside(hint)
     if inner is None:
         return hint
-    own = fields(inner)
+    hints = fields(inner)
     narrowed = msgspec.defstruct(
-        f"Some{inner.__name__}", [(name, own[name], UNSET) for name in own if name in wanted], kw_only=True, gc=False
+        f"Some{inner.__name__}", [(name, hints[name], UNSET) for name in hints if name in wanted], kw_only=True, gc=False
     )
     return (dict[str, narrowed] if is_mapping(hint) else narrowed) | UnsetType  # type: ignore[valid-type]
 
@@ -222,8 +222,8 @@ class GridCollector:
 
     def grids(self) -> Grids:
         """Return everything gathered, in the order of steps."""
-        found = sorted(self._found, key=lambda each: each[0])
-        steps, labels, values = zip(*found, strict=True) if found else ((), (), ())
+        samples = sorted(self._found, key=lambda sample: sample[0])
+        steps, labels, values = zip(*samples, strict=True) if samples else ((), (), ())
         return Grids(steps, labels, values)
 
 

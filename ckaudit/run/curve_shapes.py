@@ -179,14 +179,14 @@ def hump(values: Floats, *, times: float) -> Turn | None:
     lowest_before = np.minimum.accumulate(levels)[:-2]
     lowest_after = np.minimum.accumulate(levels[::-1])[::-1][2:]
     if len(levels) >= 3:
-        beside = np.maximum(lowest_before, lowest_after)
-        high = np.flatnonzero((beside > 0) & (levels[1:-1] > times * beside)) + 1
+        surroundings = np.maximum(lowest_before, lowest_after)
+        high = np.flatnonzero((surroundings > 0) & (levels[1:-1] > times * surroundings)) + 1
         if len(high):
             peak = int(high[np.argmax(levels[high])])
-            usual = float(beside[peak - 1])
+            level = float(surroundings[peak - 1])
             rows = np.concatenate([parts[place] for place in high])
-            rows = rows[values[rows] > times * usual]
-            return Turn(int(rows[0]), int(rows[-1]), usual, float(values[rows].max()))
+            rows = rows[values[rows] > times * level]
+            return Turn(int(rows[0]), int(rows[-1]), level, float(values[rows].max()))
     return None
 
 

@@ -28,15 +28,15 @@ def directions_of(layers: Iterable[str], facts: Manifest | None) -> dict[str, At
     """
     layers = [*layers]
     given: Mapping[str, AttentionDirection] = {} if facts is None or facts.attention is UNSET else facts.attention
-    found = {layer: given.get(layer) or direction_by_name(layer) for layer in layers}
-    has_others = any(found[layer] != "bidirectional" for layer in layers)
-    in_order = {_stack(layer) for layer in layers if found[layer] in ("causal", "prefix")}
+    ways = {layer: given.get(layer) or direction_by_name(layer) for layer in layers}
+    has_others = any(ways[layer] != "bidirectional" for layer in layers)
+    in_order = {_stack(layer) for layer in layers if ways[layer] in ("causal", "prefix")}
 
     def is_open(layer: str) -> bool:
         by_name_alone = layer not in given and not has_others
-        return found[layer] == "bidirectional" and (by_name_alone or _stack(layer) in in_order)
+        return ways[layer] == "bidirectional" and (by_name_alone or _stack(layer) in in_order)
 
-    return {layer: None if is_open(layer) else way for layer, way in found.items()}
+    return {layer: None if is_open(layer) else way for layer, way in ways.items()}
 
 
 def may_be_causal(heads: Series, facts: Manifest | None, *, next_token: bool = False) -> Series:
@@ -101,7 +101,7 @@ def changes_its_mask(mass: Series, heads: frozenset[str], *, max_mass: float) ->
         max_mass: What rounding leaves of it.
     """
     ahead = np.nan_to_num(mass.values) > max_mass
-    found = np.zeros(ahead.shape, bool)
+    changes = np.zeros(ahead.shape, bool)
     stacks: dict[str, list[int]] = {}
     for place, head in enumerate(mass.labels):
         stacks.setdefault(_stack(layer_of(head)), []).append(place)
@@ -114,8 +114,8 @@ def changes_its_mask(mass: Series, heads: frozenset[str], *, max_mass: float) ->
         whole: Mask = np.all(by_layer, axis=0)
         none: Mask = ~np.any(by_layer, axis=0) & np.any(mass.finite[:, places], axis=1)
         if whole.any() and none[int(np.argmax(whole)) :].any():
-            found[np.ix_(np.flatnonzero(whole), np.array(places))] = True
-    return found
+            changes[np.ix_(np.flatnonzero(whole), np.array(places))] = True
+    return changes
 
 
 def _stack(layer: str) -> str:

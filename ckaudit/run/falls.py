@@ -231,7 +231,7 @@ def steepest_tenth(steps: Steps, values: Floats) -> float:
     """Return ten times the largest fall within a tenth of the steps, by the median point of each."""
     tenths = np.minimum(10 * (steps - steps[0]) // (steps[-1] - steps[0]), 9)
     parts = [tenths == number for number in np.unique(tenths)]
-    stages, places = (np.array([median(each[part]) for part in parts]) for each in (values, steps))
+    stages, places = (np.array([median(quantity[part]) for part in parts]) for quantity in (values, steps))
     return float((-np.diff(stages) / np.diff(places)).max() * (places[-1] - places[0]))
 
 
@@ -302,8 +302,10 @@ def _back(parts: list[np.ndarray], middle: Floats, began: float, bound: float) -
     row = int(parts[lower[-1] + 1][0]) if len(lower) and middle.min() < 0.9 * began else 0
     had_learnt = float(middle.min()) < 0.9 * began
     kind: Kind = "lost" if had_learnt else "flat"
-    told = "all that was learnt is lost since step {first}" if had_learnt else "nothing is learnt"
-    return Standstill(kind, row, float(middle[-1]), began, "the loss ends at {value:.4g}, having begun at {limit:.4g}: " + told)
+    outcome = "all that was learnt is lost since step {first}" if had_learnt else "nothing is learnt"
+    return Standstill(
+        kind, row, float(middle[-1]), began, "the loss ends at {value:.4g}, having begun at {limit:.4g}: " + outcome
+    )
 
 
 def _moved(val: Series | None) -> float:

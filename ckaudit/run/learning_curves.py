@@ -103,9 +103,9 @@ def _of_laws(designs: Floats, values: Floats) -> float:
     """
     weighted = designs / (values / values.mean())[:, None]
     products = weighted.transpose(0, 2, 1) @ weighted + RIDGE * np.eye(designs.shape[2])
-    found = np.linalg.solve(products, weighted.sum(axis=1)[..., None])
-    squares = np.square((weighted @ found)[..., 0] - 1).sum(axis=1)
-    return float(squares[(found[:, 1:, 0] >= 0).all(axis=1)].min(initial=math.inf))
+    coefficients = np.linalg.solve(products, weighted.sum(axis=1)[..., None])
+    squares = np.square((weighted @ coefficients)[..., 0] - 1).sum(axis=1)
+    return float(squares[(coefficients[:, 1:, 0] >= 0).all(axis=1)].min(initial=math.inf))
 
 
 def _log_likelihood(squares: float, count: int) -> float:

@@ -65,9 +65,9 @@ def oscillation(
     for parts in RESOLUTIONS:
         starts, levels = parts_of(values, parts)
         rest = _after_first_fall(levels)
-        found = _of_one_period(levels[rest:], min_swing, min_power, max_chance, max_progress)
-        if found is not None:
-            low, high, cycles = found
+        swing = _of_one_period(levels[rest:], min_swing, min_power, max_chance, max_progress)
+        if swing is not None:
+            low, high, cycles = swing
             return Oscillation(int(starts[rest]), cycles, low, high)
         if len(values) < 2 * parts:
             break
@@ -115,8 +115,8 @@ def _of_turns(values: Floats, min_swing: float) -> Oscillation | None:
     swing = TIP * min_swing
     least = max(swing * median(levels[len(levels) // 2 :]), MIN_DEVIATIONS * difference_noise(levels))
     rows = _turning_points(levels, least)
-    found = _of_few(levels[rows], swing) if len(rows) >= 4 else None
-    return replace(found, first=int(starts[rows[found.first]]), cycles=1.5) if found is not None else None
+    few_swings = _of_few(levels[rows], swing) if len(rows) >= 4 else None
+    return replace(few_swings, first=int(starts[rows[few_swings.first]]), cycles=1.5) if few_swings is not None else None
 
 
 def _turning_points(levels: Floats, min_swing: float) -> list[int]:

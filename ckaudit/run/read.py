@@ -112,15 +112,15 @@ class RunReader:
         self.take_manifest()
         files = [file for file in self.folder.checkpoints if file.rank is None]
         blocks = [_blocks(path) for path in self.folder.scalars]
-        told = _told(progress, sum(blocks) + len(files))
+        report = _reporter(progress, sum(blocks) + len(files))
         for index, path in enumerate(self.folder.scalars):
-            self.take_log(path, told, range(sum(blocks[:index]), sum(blocks[: index + 1])))
+            self.take_log(path, report, range(sum(blocks[:index]), sum(blocks[: index + 1])))
         self.gatherer.stride = -(-len(files) // MAX_SAMPLES) if thin_samples else 1
         for index, file in enumerate(files):
             if file is files[-1]:
                 self.gatherer.stride = 1
             self.take_checkpoint(file)
-            told(sum(blocks) + index + 1)
+            report(sum(blocks) + index + 1)
         for file in self.folder.checkpoints:
             if file.rank is not None:
                 self.take_rank(file)
@@ -182,13 +182,13 @@ class RunReader:
         self.findings += lines.findings
         self.notes += lines.notes
 
-    def take_log(self, path: Path, told: Callable[[int], None] = lambda _: None, pieces: range = range(0)) -> None:
-        """Read a whole log; `told` is called with each of its pieces done."""
+    def take_log(self, path: Path, report: Callable[[int], None] = lambda _: None, pieces: range = range(0)) -> None:
+        """Read a whole log; `report` is called with each of its pieces done."""
         blocks = read_lines(path, path.name, root=self.folder.root, tabulate=self._tabulate)
         for done, lines in enumerate(blocks, pieces.start + 1):
             self.take_lines(lines)
             self._tabulator.learn(lines.rows)
-            told(min(done, pieces.stop))
+            report(min(done, pieces.stop))
 
     def _tabulate(self, body: bytes) -> LineTable | None:
         table = self._tabulator.read(body)
@@ -242,12 +242,12 @@ class RunReader:
         if alike and len(known) >= explained:
             self.findings.append(replace(known[0], file=shown))
             return None
-        found = explain(data, shown, version)
-        known += found.findings[:1]
-        self.findings += found.findings
-        if found.findings:
+        explained_file = explain(data, shown, version)
+        known += explained_file.findings[:1]
+        self.findings += explained_file.findings
+        if explained_file.findings:
             return None
-        return msgspec.convert(found.document, reader.type, strict=False)
+        return msgspec.convert(explained_file.document, reader.type, strict=False)
 
 
 def _blocks(path: Path) -> int:
@@ -255,7 +255,7 @@ def _blocks(path: Path) -> int:
     return max(1, -(-path.stat().st_size // BLOCK_BYTES)) if path.is_file() else 1
 
 
-def _told(progress: Progress | None, total: int) -> Callable[[int], None]:
+def _reporter(progress: Progress | None, total: int) -> Callable[[int], None]:
     """Return what is called with the pieces done."""
     return (lambda done: progress(done, total)) if progress else (lambda _: None)
 

@@ -212,7 +212,7 @@ def fits_after(values: Floats, low: Floats) -> tuple[Floats, Floats]:
         costs in degrees of freedom, shape (3, 1).
     """
     points = np.arange(len(values), 0, -1.0)
-    sums, squares = (np.cumsum(each[::-1])[::-1] for each in (values, np.square(values)))
+    sums, squares = (np.cumsum(powers[::-1])[::-1] for powers in (values, np.square(values)))
     by_place = np.cumsum(sums[::-1])[::-1]  # from each row on, the first value once, the second twice, ...
     level = squares - sums**2 / points
     climb = np.maximum(0.0, by_place - low * points * (points + 1) / 2)

@@ -194,11 +194,11 @@ def departures(
         known = history if len(values) > history + 1 else max(3, len(values) // 2)
         before = sorted(values[:known])
         for row, value in zip(rows[known:].tolist(), values[known:], strict=True):
-            usual = (before[(len(before) - 1) // 2] + before[len(before) // 2]) / 2
-            unit = max(min_deviation, relative * abs(usual))
-            if abs(value - usual) > unit:
-                unit = max(unit, k * MAD_TO_SIGMA * median(np.abs(np.array(before) - usual)))
-            away[row, column], middle[row, column] = (value - usual) / unit, usual
+            center = (before[(len(before) - 1) // 2] + before[len(before) // 2]) / 2
+            unit = max(min_deviation, relative * abs(center))
+            if abs(value - center) > unit:
+                unit = max(unit, k * MAD_TO_SIGMA * median(np.abs(np.array(before) - center)))
+            away[row, column], middle[row, column] = (value - center) / unit, center
             insort(before, value)
     return away, middle
 

@@ -45,7 +45,7 @@ class Grids(Struct, frozen=True, eq=False):
 
     def until(self, step: int) -> "Grids":
         """Return the part that was known at `step`."""
-        count = sum(each <= step for each in self.steps)
+        count = sum(known_step <= step for known_step in self.steps)
         return Grids(self.steps[:count], self.labels[:count], self.values[:count])
 
 
@@ -137,7 +137,7 @@ class Run(Struct, frozen=True, eq=False):
         return self.derived("last_step", self._last_step)
 
     def _last_step(self) -> int | None:
-        everything = (*self.sections.values(), *(each for name, each in self.scalars.items() if name not in FILE_FACTS))
+        everything = (*self.sections.values(), *(scalar for name, scalar in self.scalars.items() if name not in FILE_FACTS))
         ends = [int(series.steps[-1]) for series in everything if len(series.steps)]
         return max([*ends, *map(int, self.checkpoint_steps[-1:])], default=None)
 
@@ -154,8 +154,8 @@ class Run(Struct, frozen=True, eq=False):
 
     def scalar(self, name: str) -> Series:
         """Return a scalar by its catalogue name: shape (T, P), one column per label, usually one."""
-        found = self.scalars.get(name)
-        return found if found is not None else empty(name)
+        series = self.scalars.get(name)
+        return series if series is not None else empty(name)
 
     def words(self, name: str) -> dict[str, Labels]:
         """Return what was logged as words under a catalogue name, by label; without one, the name is the label."""
@@ -188,5 +188,5 @@ class Run(Struct, frozen=True, eq=False):
 
 
 def _labels_until(labels: Labels, step: int) -> Labels:
-    count = sum(each <= step for each in labels.steps)
+    count = sum(known_step <= step for known_step in labels.steps)
     return Labels(labels.name, labels.steps[:count], labels.values[:count])

@@ -87,10 +87,10 @@ class Joiner:
 
     def join(self, column: Column) -> Joined:
         """Return all steps and values of a column."""
-        each = [self._shared(steps) for steps, _ in column.joined()] or [np.empty(0, np.int64)]
-        key = tuple(map(id, each)) if column.parts else ()
+        steps_of_parts = [self._shared(steps) for steps, _ in column.joined()] or [np.empty(0, np.int64)]
+        key = tuple(map(id, steps_of_parts)) if column.parts else ()
         if key not in self._known:
-            joined = np.concatenate(each)
+            joined = np.concatenate(steps_of_parts)
             self._known[key] = joined, bool((joined[1:] > joined[:-1]).all())
         steps, rises = self._known[key]
         return Joined(steps, np.concatenate([values for _, values in column.parts] or [np.empty(0)]), rises)
@@ -98,10 +98,10 @@ class Joiner:
     def _shared(self, steps: Steps) -> Steps:
         """Return the array that was first seen with these steps; it is kept, so that its id stays its own."""
         alike = self._parts.setdefault((len(steps), int(steps[0]), int(steps[-1])), [])
-        found = next((other for other in alike if other is steps or np.array_equal(other, steps)), None)
-        if found is None:
+        first = next((other for other in alike if other is steps or np.array_equal(other, steps)), None)
+        if first is None:
             alike.append(steps)
-        return steps if found is None else found
+        return steps if first is None else first
 
 
 class ScalarLog(Struct):
@@ -134,10 +134,10 @@ class ScalarLog(Struct):
                 values = table.values[index] if known is None else table.values[index][known]
                 column.extend(steps if known is rows else table.steps[known], values)
         for name, words in table.texts.items():
-            own = words if rows is None else list(compress(words, rows))
-            said = {step: word for step, word in zip(steps.tolist(), own, strict=True) if word is not None}
-            if said:
-                self.words.setdefault(name, {}).update(said)
+            texts = words if rows is None else list(compress(words, rows))
+            recorded_words = {step: word for step, word in zip(steps.tolist(), texts, strict=True) if word is not None}
+            if recorded_words:
+                self.words.setdefault(name, {}).update(recorded_words)
 
     def knows(self, table: LineTable, rows: Mask | None) -> bool:
         """Tell whether every name that a table has a value of was logged before."""
@@ -272,8 +272,8 @@ class SessionLogs:
         merged, branches = ScalarLog(), {}
         for session in sorted(self._logs):
             end = min((start for other, start in self._starts.items() if other > session), default=None)
-            kept, replaced = (self._logs[session], ScalarLog()) if end is None else self._logs[session].split(end)
-            merged.extend(kept)
+            valid, replaced = (self._logs[session], ScalarLog()) if end is None else self._logs[session].split(end)
+            merged.extend(valid)
             if replaced:
                 branches[session] = replaced
         return merged, branches
@@ -301,8 +301,8 @@ class Logged(Struct, frozen=True, eq=False):
     @property
     def numbers(self) -> tuple[str, ...]:
         """Names of numbers, in the order in which they came; the time first."""
-        found = dict.fromkeys(name for log in self.sessions.values() for name in log.numbers)
-        return tuple(sorted(found, key=lambda name: name != "time"))
+        names = dict.fromkeys(name for log in self.sessions.values() for name in log.numbers)
+        return tuple(sorted(names, key=lambda name: name != "time"))
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -348,8 +348,8 @@ def logged(run: Run, logs: SessionLogs) -> Logged:
     for family, series in run.scalars.items():
         for column, label in enumerate(series.labels) if family not in FILE_FACTS else ():
             name = family if label == family else f"{family}/{label}"
-            told = joiner.join(merged.numbers[name]).steps if name in merged.numbers else np.empty(0, np.int64)
-            for row in np.flatnonzero(series.recorded[:, column] & ~np.isin(series.steps, told)).tolist():
+            logged_steps = joiner.join(merged.numbers[name]).steps if name in merged.numbers else np.empty(0, np.int64)
+            for row in np.flatnonzero(series.recorded[:, column] & ~np.isin(series.steps, logged_steps)).tolist():
                 step = int(series.steps[row])
                 sessions.setdefault(logs.session_of(step), ScalarLog()).add(step, {name: float(series.values[row, column])})
     return Logged(run.name, sessions, run.manifest, run.findings, run.notes, len(run.checkpoint_steps))
@@ -358,8 +358,8 @@ def logged(run: Run, logs: SessionLogs) -> Logged:
 def _steps_of(log: ScalarLog) -> Steps:
     """Return every step that a session has a value of."""
     parts = [steps for column in log.numbers.values() for steps, _ in column.joined()]
-    said = [np.fromiter(words, np.int64, len(words)) for words in log.words.values()]
-    return np.unique(np.concatenate([np.empty(0, np.int64), *parts, *said]))
+    word_steps = [np.fromiter(words, np.int64, len(words)) for words in log.words.values()]
+    return np.unique(np.concatenate([np.empty(0, np.int64), *parts, *word_steps]))
 
 
 def _by_step(column: Column | None) -> tuple[Steps, Floats]:

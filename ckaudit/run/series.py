@@ -178,8 +178,8 @@ def at(series: Series, steps: Steps) -> Aligned:
     for column in range(len(series.labels)):
         known = np.flatnonzero(series.finite_in(column))
         position = np.searchsorted(series.steps[known], steps, side="right") - 1
-        found = position >= 0
-        rows = known[position[found]]
-        values[found, column] = series.values[rows, column]
-        age[found, column] = steps[found] - series.steps[rows]
+        is_known = position >= 0
+        rows = known[position[is_known]]
+        values[is_known, column] = series.values[rows, column]
+        age[is_known, column] = steps[is_known] - series.steps[rows]
     return Aligned(values, age)

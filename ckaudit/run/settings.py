@@ -44,7 +44,9 @@ def _pairs(manifest: Manifest | None) -> Floats | None:
     if manifest is None or manifest.planned_learning_rate is UNSET:
         return None
     pairs = [
-        pair for pair in manifest.planned_learning_rate if len(pair) == 2 and all(isinstance(each, float | int) for each in pair)
+        pair
+        for pair in manifest.planned_learning_rate
+        if len(pair) == 2 and all(isinstance(number, float | int) for number in pair)
     ]
     if not pairs:
         return None

@@ -90,12 +90,12 @@ def _known(run: Run) -> Known:
 
 def _labels(run: Run, sections: Collection[str]) -> set[str]:
     """Return the places that some sections name; percentiles name numbers of a place."""
-    found = (
+    label_rows = (
         series.labels
         for path, series in run.sections.items()
         if path.partition(".")[0] in sections and not path.endswith(".percentiles")
     )
-    return {label for labels in found for label in labels}
+    return {label for labels in label_rows for label in labels}
 
 
 def _part(wanted: frozenset[str], every: frozenset[str]) -> str | None:

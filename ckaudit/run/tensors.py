@@ -119,11 +119,11 @@ class TensorTable(Struct, frozen=True):
         ['blocks.#.up/0', 'blocks.#.up/0']
         """
         seen: dict[str, int] = {}
-        made = []
+        roles = []
         for module in map(self.module, names):
             seen[module] = seen.get(module, -1) + 1
-            made.append(f"{_NUMBER.sub('#', module)}/{seen[module]}")
-        return made
+            roles.append(f"{_NUMBER.sub('#', module)}/{seen[module]}")
+        return roles
 
     def in_depth_order(self, blocks: Iterable[str]) -> list[str]:
         """Sort block names from the input to the output: stacks as run.json has them, else as they come, each by number.
@@ -227,7 +227,7 @@ def _stack(block: str) -> str:
 
 @lru_cache(maxsize=NAMES)
 def _numbers(block: str) -> tuple[int, ...]:
-    return tuple(int(each) for each in _NUMBER.findall(block))
+    return tuple(int(digits) for digits in _NUMBER.findall(block))
 
 
 def loss_kind_of(manifest: Manifest | None) -> LossKind | Literal["unknown"]:

@@ -72,8 +72,8 @@ def factor_to_catalogue(name: str, unit: str) -> float:
     >>> factor_to_catalogue("mfu", "percent"), factor_to_catalogue("gpu_util", "fraction"), factor_to_catalogue("mfu", "fraction")
     (0.01, 100.0, 1.0)
     """
-    own = SHARE_UNITS[name]
-    return 1.0 if unit == own else 0.01 if own == "fraction" else 100.0
+    catalogue_unit = SHARE_UNITS[name]
+    return 1.0 if unit == catalogue_unit else 0.01 if catalogue_unit == "fraction" else 100.0
 
 
 def _converted(scalars: Mapping[str, Series], factors: Mapping[str, float]) -> dict[str, Series]:
@@ -85,14 +85,14 @@ def _converted(scalars: Mapping[str, Series], factors: Mapping[str, float]) -> d
 
 def _recognised(shares: Mapping[str, Series], chosen: Mapping[str, str]) -> dict[str, str]:
     """Return the unit in which each share was written: as chosen, as its range says, or as the writer's other shares say."""
-    found = {name: chosen.get(name) or _by_range(name, series.values[series.finite]) for name, series in shares.items()}
-    habits = {unit for unit in found.values() if unit}
-    others = {unit for name, unit in found.items() if unit and SHARE_UNITS[name] == "fraction"}
-    for name, unit in found.items():
+    units = {name: chosen.get(name) or _by_range(name, series.values[series.finite]) for name, series in shares.items()}
+    habits = {unit for unit in units.values() if unit}
+    others = {unit for name, unit in units.items() if unit and SHARE_UNITS[name] == "fraction"}
+    for name, unit in units.items():
         is_open = habits if SHARE_UNITS[name] == "percent" else others if name in SMALL else set()
         if unit is None and len(is_open) == 1:
-            (found[name],) = is_open
-    return {name: unit for name, unit in found.items() if unit is not None}
+            (units[name],) = is_open
+    return {name: unit for name, unit in units.items() if unit is not None}
 
 
 def _by_range(name: str, values: Floats) -> str | None:

@@ -147,38 +147,39 @@ def take(pattern: Pattern, data: bytes, file: str, row: Floats) -> Taken | None:
 
 def _grids(known: Known, cut: Cut) -> dict[Place, Grids]:
     """Pack the grids of each field whose grids can be packed."""
-    made = {}
+    columns = {}
     for name, table in cut.tables.items():
-        for each in FIELDS:
-            if each in table.columns:
-                heads = table.columns.get("heads") if each != FIELD else None
+        for grid_field in FIELDS:
+            if grid_field in table.columns:
+                heads = table.columns.get("heads") if grid_field != FIELD else None
                 try:
-                    made[name, each] = pack_grids(table.columns[each], known.shapes[name] if each == FIELD else None, heads)
+                    shapes = known.shapes[name] if grid_field == FIELD else None
+                    columns[name, grid_field] = pack_grids(table.columns[grid_field], shapes, heads)
                 except (NotNumbers, TypeError):
                     continue
-    return made
+    return columns
 
 
 def _found(cut: Cut, file: str, remaining: tuple[MeaningCheck, ...]) -> list[Finding]:
     """Return what is wrong with a file, as far as it is not put off."""
     document = cut.document
-    found = forgiven(Decoded(document, cut.text, cut.bare_words), file)
+    findings = forgiven(Decoded(document, cut.text, cut.bare_words), file)
     if cut.unknown:
-        found += unknown_findings(_unknown(cut), file, VERSION)
+        findings += unknown_findings(_unknown(cut), file, VERSION)
     subject = Subject(file, document, cut.tables)
     wrong = [finding for check in remaining for finding in check.function(subject)]
-    return found + with_lines(wrong, cut.text) if wrong else found
+    return findings + with_lines(wrong, cut.text) if wrong else findings
 
 
 def _unknown(cut: Cut) -> dict[str, Unknown]:
     """Return the unknown fields of a file by path."""
-    found = {}
+    unknown = {}
     for (section, key), column in cut.unknown.items():
         if times := len(column) - column.count(UNSET):
             row = next(index for index, value in enumerate(column) if value is not UNSET)
             stem = f"/{section}/{escape(cut.tables[section].names[row])}" if section else ""
-            found[f"{section}.*.{key}" if section else key] = Unknown(times, f"{stem}/{escape(key)}")
-    return found
+            unknown[f"{section}.*.{key}" if section else key] = Unknown(times, f"{stem}/{escape(key)}")
+    return unknown
 
 
 class Bulk(Struct):

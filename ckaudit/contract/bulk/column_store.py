@@ -91,7 +91,7 @@ def known_of(subject: Subject, tailor: Tailor) -> Known:
         largest={name: _largest(columns) for name, columns in tables.items()},
         entropies=np.repeat(limits, heads) if heads else np.array(math.inf),
         same_names=subject.table("weights").names == subject.table("weight_deltas").names,
-        shapes={name: tuple(shapes.get(each, UNSET) for each in tables[name].names) for name in NORMS if name in tables},
+        shapes={name: tuple(shapes.get(tensor, UNSET) for tensor in tables[name].names) for name in NORMS if name in tables},
     )
 
 

@@ -178,27 +178,27 @@ def _writable(name: str) -> bool:
 
 def _strangers(unknown: list[str], tables: dict[str, SectionColumns]) -> dict[Place, str]:
     """Return a slot for each unknown field of the head and of entries; for those further inside there is none."""
-    found: dict[Place, str] = {}
+    strangers: dict[Place, str] = {}
     for index, path in enumerate(unknown):
         section, star, key = path.partition(".*.")
         if not star or section in tables:
-            found[section if star else "", f"{UNKNOWN}{index}"] = key if star else path
-    return found
+            strangers[section if star else "", f"{UNKNOWN}{index}"] = key if star else path
+    return strangers
 
 
 def _section(name: str, columns: SectionColumns, strangers: dict[Place, str]) -> SectionLayout:
     """Sort the fields of a section."""
     packed = frozenset(field for field, column in columns.columns.items() if field in columns.complete and _numbers(column))
     order = [field for field in ENTRIES[name].__struct_fields__ if field in columns.columns]
-    kept = {field: columns.columns[field] for field in order if field not in packed}
+    unpacked = {field: columns.columns[field] for field in order if field not in packed}
     size = len(columns.names)
-    kept |= {field: (UNSET,) * size for section, field in strangers if section == name}
+    unpacked |= {field: (UNSET,) * size for section, field in strangers if section == name}
     keys = size + "".join(columns.names).count(":")
     keys += sum(size + keys_inside(field, columns.columns[field]) for field in packed)
-    fields = (*order, *(field for field in kept if field not in order))
-    colons = {field: colons_of(field, column) for field, column in kept.items()}
+    fields = (*order, *(field for field in unpacked if field not in order))
+    colons = {field: colons_of(field, column) for field, column in unpacked.items()}
     plain = frozenset(field for field in packed if type(columns.columns[field][0]) is float)
-    return SectionLayout(columns.names, fields, packed, plain, columns.complete, kept, keys, colons)
+    return SectionLayout(columns.names, fields, packed, plain, columns.complete, unpacked, keys, colons)
 
 
 def _numbers(column: Column) -> bool:
@@ -237,7 +237,7 @@ def _bare(hint: Any) -> Any:
     if origin is Annotated:
         return Annotated[(_bare(inner[0]), *hint.__metadata__)]
     if origin in (Union, UnionType):
-        choices = [each for each in inner if each is not UnsetType and get_origin(each) is not Literal]
+        choices = [choice for choice in inner if choice is not UnsetType and get_origin(choice) is not Literal]
         return _bare(BinRange if BinRange in choices else choices[0])
     if origin is list:
         return list[_bare(inner[0])]  # type: ignore[misc]

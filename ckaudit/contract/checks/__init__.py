@@ -34,10 +34,10 @@ class Subject(Struct, frozen=True):
 
     def entries(self, section: str) -> Mapping[str, Any]:
         """Return the entries of a section by name, however the document holds them: none where it is not recorded."""
-        found = getattr(self.document, section)
-        if found is UNSET or isinstance(found, dict):
-            return found or {}
-        return dict(zip(self.tables[section].names, astuple(found), strict=True))
+        section_entries = getattr(self.document, section)
+        if section_entries is UNSET or isinstance(section_entries, dict):
+            return section_entries or {}
+        return dict(zip(self.tables[section].names, astuple(section_entries), strict=True))
 
     def find(self, kind: Kind, place: Place, expected: str, found: object, *, where: str | None = None) -> Finding:
         """Make a finding of a value that cannot be.
@@ -106,7 +106,7 @@ def checks() -> tuple[MeaningCheck, ...]:
 @cache
 def checks_of(recorded: frozenset[str]) -> tuple[MeaningCheck, ...]:
     """Return the checks that look at any of the members a checkpoint has."""
-    return tuple(each for each in checks() if each.members & recorded)
+    return tuple(meaning_check for meaning_check in checks() if meaning_check.members & recorded)
 
 
 def recorded_members(document: Struct) -> frozenset[str]:
@@ -118,4 +118,4 @@ def recorded_members(document: Struct) -> frozenset[str]:
 def judge(subject: Subject) -> list[Finding]:
     """Return what all checks find in one checkpoint."""
     applicable = checks_of(recorded_members(subject.document))
-    return [finding for each in applicable for finding in each.function(subject)]
+    return [finding for meaning_check in applicable for finding in meaning_check.function(subject)]

@@ -243,8 +243,8 @@ def load_balance(subject: Subject, *, precision: float = 5e-2) -> Iterator[Findi
             continue
         if value < 0:
             yield subject.find(kinds.NEGATIVE, place, "at least 0", value)
-        elif found := _load_balance(layer):
-            low, high = found
+        elif bounds := _load_balance(layer):
+            low, high = bounds
             if not low * (1 - precision) <= value <= high * (1 + precision):
                 yield subject.find(kinds.LOAD_BALANCE, place, f"between {low:.6g} and {high:.6g}", value)
 

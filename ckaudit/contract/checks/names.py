@@ -107,7 +107,7 @@ def _known(path: str) -> bool:
     return (
         path in known
         or f"{first}.*.{last}" in known
-        or (rest in ("", "*") and any(each.startswith(first + ".") for each in known))
+        or (rest in ("", "*") and any(field.startswith(first + ".") for field in known))
     )
 
 
@@ -136,14 +136,14 @@ def fields() -> dict[str, str]:
 
 def _paths(kind: type[Struct], prefix: str) -> list[tuple[str, str]]:
     """Return path and meaning of each field below `prefix`."""
-    found = []
+    paths = []
     for name, hint in get_type_hints(kind, include_extras=True).items():
         inner, between = _struct(hint)
         if inner is None or inner in WHOLE:
-            found.append((prefix + name, _meaning(hint)))
+            paths.append((prefix + name, _meaning(hint)))
         else:
-            found += _paths(inner, f"{prefix}{name}{between}.")
-    return found
+            paths += _paths(inner, f"{prefix}{name}{between}.")
+    return paths
 
 
 def _struct(hint: Any, between: str = "") -> tuple[type[Struct] | None, str]:
@@ -156,8 +156,8 @@ def _struct(hint: Any, between: str = "") -> tuple[type[Struct] | None, str]:
     if origin is list:
         return _struct(inner[0], between + "[]")
     choices = inner[:1] if origin is Annotated else inner
-    found = [each for choice in choices if (each := _struct(choice, between))[0] is not None]
-    return found[0] if found else (None, "")
+    structs = [inside for choice in choices if (inside := _struct(choice, between))[0] is not None]
+    return structs[0] if structs else (None, "")
 
 
 def _meaning(hint: Any) -> str:

@@ -47,9 +47,9 @@ NONNEGATIVE = (
 @check(kinds.NEGATIVE, reads=("optimizer.groups[].learning_rate", "optimizer.groups[].weight_decay"))
 def group(subject: Subject) -> Iterator[Finding]:
     """Learning rate and weight decay of a group are at least 0."""
-    for index, each in enumerate(_state(subject).groups or []):
+    for index, parameters in enumerate(_state(subject).groups or []):
         for field in ("learning_rate", "weight_decay"):
-            value = getattr(each, field)
+            value = getattr(parameters, field)
             if isinstance(value, float) and value < 0:
                 yield subject.find(kinds.NEGATIVE, ("optimizer", "groups", index, field), "at least 0", value, where=field)
 
@@ -64,7 +64,7 @@ def _state(subject: Subject) -> OptimizerState:
 def group_tensors(subject: Subject) -> Iterator[Finding]:
     """Where all groups are empty, nothing moves."""
     groups = _state(subject).groups or []
-    if groups and all(each.tensors == 0 for each in groups):
+    if groups and all(group.tensors == 0 for group in groups):
         moved = next((name for name, norm in subject.table("weight_deltas").rows("norm") if norm > 0), None)
         if moved is not None:
             place = ("optimizer", "groups", 0, "tensors")
@@ -249,9 +249,9 @@ def told_twice(subject: Subject, *, precision: float = 1e-2) -> Iterator[Finding
     if smallest is None:
         return
     for layer, shares in subject.table("attention").recorded("normalized_entropy_per_head"):
-        found = min((share for share in shares if isinstance(share, float)), default=math.inf)
-        if smallest > found + precision:
-            expected = f"at most {found:.6g}, of a head in {layer}"
+        lowest = min((share for share in shares if isinstance(share, float)), default=math.inf)
+        if smallest > lowest + precision:
+            expected = f"at most {lowest:.6g}, of a head in {layer}"
             yield subject.find(kinds.TOLD_TWICE, ("scalars", "min_normalized_entropy"), expected, smallest)
             break
 

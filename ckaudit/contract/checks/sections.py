@@ -22,13 +22,13 @@ def twin(subject: Subject) -> Iterator[Finding]:
     """A moved probe says how it was moved and is named after another, which knows its entropy as well."""
     probes = subject.document.probes or {}
     for name, stats in probes.items():
-        own = probes.get(name.removesuffix(".shifted"))
+        original = probes.get(name.removesuffix(".shifted"))
         if (stats.shift is UNSET) != (stats.shifted_by is UNSET):
             missing = "shift" if stats.shift is UNSET else "shifted_by"
             yield subject.find(kinds.PROBE_SHIFT, ("probes", name, missing), "recorded with the other", "not recorded")
-        elif stats.shift is not UNSET and (own is None or own is stats):
+        elif stats.shift is not UNSET and (original is None or original is stats):
             yield subject.find(kinds.PROBE_SHIFT, ("probes", name), "named after another probe of this file", name)
-        elif stats.shift is not UNSET and own is not None and (stats.entropy is UNSET) != (own.entropy is UNSET):
+        elif stats.shift is not UNSET and original is not None and (stats.entropy is UNSET) != (original.entropy is UNSET):
             yield subject.find(kinds.PROBE_SHIFT, ("probes", name, "entropy"), "recorded of both or of neither", "of one")
 
 

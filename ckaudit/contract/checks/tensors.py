@@ -1,13 +1,12 @@
 """Extremes, percentiles and moments of one tensor against each other."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from operator import le
 
 from ckaudit.contract import contradictions as kinds
 from ckaudit.contract.checks import Subject, check
-from ckaudit.contract.io.columns import SectionColumns
 from ckaudit.contract.schema.checkpoint import PERCENTILE_LEVELS
 from ckaudit.contract.schema.report import Finding
 
@@ -157,27 +156,17 @@ def size(subject: Subject) -> Iterator[Finding]:
     if (full := weights.complete_columns("shape", "numel")) is None or tuple(map(math.prod, full[0])) != full[1]:
         for name, shape, numel in weights.rows("shape", "numel"):
             # A rank may give the size of its part beside the shape of the whole.
-            if math.prod(shape) != numel and _placement(weights, name) not in ("shard", "partial"):
+            if math.prod(shape) != numel and dict(weights.recorded("placement")).get(name) not in ("shard", "partial"):
                 yield subject.find(
                     kinds.SHAPE_AND_NUMEL, ("weights", name, "numel"), f"{math.prod(shape)}, the product of {shape}", numel
                 )
     for section in SECTIONS:
         table = subject.table(section)
         for field, kind in (("nonfinite_count", kinds.NONFINITE_ABOVE_NUMEL), ("sampled", kinds.SAMPLED_ABOVE_NUMEL)):
-            if field in table.columns and not _all_below(table.numbers(field, 0), table.numbers("numel", math.inf)):
+            if field in table.columns and not all(map(le, table.numbers(field, 0), table.numbers("numel", math.inf))):
                 for name, count, numel in table.rows(field, "numel"):
                     if count > numel:
                         yield subject.find(kind, (section, name, field), f"at most numel {numel}", count)
-
-
-def _all_below(parts: Sequence[float], wholes: Sequence[float]) -> bool:
-    """Tell whether no part is larger than its whole."""
-    return all(map(le, parts, wholes))
-
-
-def _placement(table: SectionColumns, name: str) -> str | None:
-    """Return what part of a tensor is described, None where nothing is said."""
-    return dict(table.recorded("placement")).get(name)
 
 
 @check(
@@ -225,15 +214,10 @@ def dtype(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
         table = subject.table(section)
         for field in ("min", "max"):
             values = table.numbers(field, 0.0) if "dtype" in table.columns and field in table.columns else ()
-            if values and max(map(abs, _both_ends(values))) > smallest:
+            if values and max(abs(min(values)), abs(max(values))) > smallest:
                 types = {name: str(kind).removeprefix("torch.") for name, kind in table.recorded("dtype")}
                 for name, value in zip(table.names, values, strict=True):
                     limit = LARGEST.get(types.get(name, ""), math.inf)
                     if abs(value) > limit * (1 + rounding):
                         expected = f"within the {limit:.6g} of {types[name]}"
                         yield subject.find(kinds.BEYOND_DTYPE, (section, name, field), expected, value)
-
-
-def _both_ends(values: Sequence[float]) -> tuple[float, float]:
-    """Return the smallest and the largest of some numbers."""
-    return min(values), max(values)

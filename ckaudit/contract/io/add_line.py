@@ -98,7 +98,7 @@ def _check_folder(root: Path) -> None:
 
 def _session_at(starts: Mapping[int, int], step: int) -> int:
     """Return the session that a step was trained in, by the first step of each."""
-    return max((each for each, start in starts.items() if start <= step), default=0)
+    return max((session for session, start in starts.items() if start <= step), default=0)
 
 
 def _sessions(folder: RunFolder) -> tuple[dict[int, int], int | None]:
@@ -125,14 +125,14 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 
 def _merged(rows: list[dict[str, Any]], new: dict[str, Any]) -> Iterator[dict[str, Any]]:
     place = new["step"], new["session"]
-    found = False
+    is_written = False
     for row in sorted([*rows, new], key=lambda row: (row.get("step", 0), row.get("session") or 0)):
         if (row.get("step", 0), row.get("session") or 0) != place:
             yield row
-        elif not found:
-            found = True
+        elif not is_written:
+            is_written = True
             same = [row for row in rows if (row.get("step", 0), row.get("session") or 0) == place]
             joined: dict[str, Any] = {}
-            for each in (*same, new):
-                joined |= each
+            for same_row in (*same, new):
+                joined |= same_row
             yield joined

@@ -111,8 +111,8 @@ def _check_link(path: Path, base: Path, *, is_folder: bool) -> None:
 
 
 def _file(path: Path, name: str, *, raw: bool) -> str:
-    if not raw and (form := _JSON_FORMS.get(Path(name).suffix.lower())) and (found := form(path)):
-        return found
+    if not raw and (form := _JSON_FORMS.get(Path(name).suffix.lower())) and (digest := form(path)):
+        return digest
     as_bytes, as_text, text = hashlib.sha256(), hashlib.sha256(), _TextForm()
     for block in _blocks(path):
         as_bytes.update(block)
@@ -207,10 +207,10 @@ def canonical(text: str | bytes) -> bytes:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise ValueError("a key stands twice")
-    return found
+    return members
 
 
 def _refuse(word: str) -> NoReturn:

@@ -116,16 +116,16 @@ def _quote_word(data: bytes, word: bytes) -> tuple[bytes, int]:
     before, *rest = data.split(word)
     if not rest:
         return data, 0
-    made, bare = [before], 0
+    parts, bare = [before], 0
     for part in rest:
-        if part.startswith(b'"') and made[-1].endswith((b'"', b'"-')):
-            made += (word, part)
+        if part.startswith(b'"') and parts[-1].endswith((b'"', b'"-')):
+            parts += (word, part)
             continue
         bare += 1
-        sign = b"-" if made[-1].endswith(b"-") else b""
-        made[-1] = made[-1].removesuffix(sign)
-        made += (b'"' + sign + word + b'"', part)
-    return b"".join(made), bare
+        sign = b"-" if parts[-1].endswith(b"-") else b""
+        parts[-1] = parts[-1].removesuffix(sign)
+        parts += (b'"' + sign + word + b'"', part)
+    return b"".join(parts), bare
 
 
 def quote_bare_words(data: bytes) -> tuple[bytes, int]:

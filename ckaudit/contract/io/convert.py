@@ -74,11 +74,7 @@ def convert(data: bytes, file: str, encoding: Encoding) -> bytes:
         rewrite(document, encoding)
         return encode(document, encoding.suffix)
     except (ValueError, OverflowError) as error:
-        raise BrokenFile(_unwritable(file, error)) from None
-
-
-def _unwritable(file: str, error: Exception) -> Finding:
-    return violations.WRONG_TYPE.at(file, f"cannot be written in another encoding: {error}")
+        raise BrokenFile(violations.WRONG_TYPE.at(file, f"cannot be written in another encoding: {error}")) from None
 
 
 def rewrite(document: Document, encoding: Encoding) -> None:

@@ -135,9 +135,9 @@ def _table(body: bytes, rows: list[Any], form: _Form) -> LineTable | None:
     values = numbers.view(np.float64)
     values[missing] = np.nan
     sessions[sessions == _NO_SESSION] = 0
-    said = {name: [text if isinstance(text, str) else None for text in column] for name, column in texts.items()}
-    said.pop("schema_version", None)
-    return LineTable(steps, sessions, form.numbers, values, ~missing if missing.any() else None, said)
+    words_by_name = {name: [text if isinstance(text, str) else None for text in column] for name, column in texts.items()}
+    words_by_name.pop("schema_version", None)
+    return LineTable(steps, sessions, form.numbers, values, ~missing if missing.any() else None, words_by_name)
 
 
 def _packed(rows: list[Any], form: _Form) -> NDArray[np.int64]:

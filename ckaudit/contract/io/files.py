@@ -240,8 +240,8 @@ def remove_stale(folder: Path) -> list[str]:
     """Remove the temporary files of writers that are gone, or that had this process's number; return their names."""
     removed = []
     for path in sorted(folder.iterdir()):
-        found = TEMPORARY_NAME.match(path.name)
-        if found is None or _lives_elsewhere(int(found["pid"])):
+        match = TEMPORARY_NAME.match(path.name)
+        if match is None or _lives_elsewhere(int(match["pid"])):
             continue
         path.unlink(missing_ok=True)
         removed.append(path.name)

@@ -63,8 +63,8 @@ def list_folder(root: Path, *, prefix: str = "") -> RunFolder:
     names = sorted(_names(root))
     folder = RunFolder(root, manifest=root / MANIFEST_NAME if MANIFEST_NAME in names else None)
     for name in names:
-        if name.startswith("analysis_checkpoint_") and (found := named_checkpoint(root / name, shown_name(prefix + name))):
-            (folder.checkpoints if found.session is None else folder.history).append(found)
+        if name.startswith("analysis_checkpoint_") and (checkpoint := named_checkpoint(root / name, shown_name(prefix + name))):
+            (folder.checkpoints if checkpoint.session is None else folder.history).append(checkpoint)
         elif SCALARS_NAME.match(name):
             folder.scalars.append(root / name)
     return folder

@@ -100,13 +100,13 @@ def _take_key(level: _Level, quoted: str) -> None:
 
 def lines_of(text: str, pointers: set[str]) -> dict[str, int]:
     """Return the line of each of `pointers` that the text holds."""
-    found: dict[str, int] = {}
+    lines: dict[str, int] = {}
     for spot in walk(text):
-        if spot.pointer in pointers and spot.pointer not in found:
-            found[spot.pointer] = line_at(text, spot.offset)
-            if len(found) == len(pointers):
+        if spot.pointer in pointers and spot.pointer not in lines:
+            lines[spot.pointer] = line_at(text, spot.offset)
+            if len(lines) == len(pointers):
                 break
-    return found
+    return lines
 
 
 def with_lines(findings: list[Finding], text: bytes) -> list[Finding]:

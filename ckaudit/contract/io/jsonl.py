@@ -244,7 +244,10 @@ def _take_faulty(
     lines.faulty += 1
     unknown = row is not None and not repeated
     if explained + lines.faulty <= MAX_EXPLAINED or unknown:
-        lines.findings += [_repeat(file, key, number) for key in repeated]
+        lines.findings += [
+            violations.DUPLICATE_KEY.at(file, f"{key} stands twice in line {number}", line=number, expected="each key once")
+            for key in repeated
+        ]
         lines.findings += _explain(text, file, number)
     lines.stopped = unknown or explained + lines.faulty >= MAX_FAULTY
     if repeated and row is not None:
@@ -259,10 +262,6 @@ def _explain(text: bytes, file: str, number: int) -> list[Finding]:
         return [violations.NOT_TEXT.at(file, f"line {number} is not UTF-8 text", line=number)]
     findings = explain(text, file, VERSION, first_line=number).findings
     return [finding if finding.line else msgspec.structs.replace(finding, line=number) for finding in findings]
-
-
-def _repeat(file: str, key: str, number: int) -> Finding:
-    return violations.DUPLICATE_KEY.at(file, f"{key} stands twice in line {number}", line=number, expected="each key once")
 
 
 def _decode_line(text: bytes) -> Row | None:

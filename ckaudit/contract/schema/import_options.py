@@ -1,4 +1,4 @@
-"""What a user says of a run that it does not say itself."""
+"""How a run is to be read, where only the user can say it: columns, which run, format, slices, units."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

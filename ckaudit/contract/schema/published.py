@@ -1,6 +1,6 @@
 """The published JSON Schemas, made from the types: one source of truth.
 
-`python -m ckaudit.contract.schema.published DIRECTORY` writes them; a test fails where the committed ones differ.
+`schemas/make.py` writes them; a test fails where the committed ones differ.
 """
 
 import json
@@ -48,8 +48,8 @@ def schema(version: str) -> dict[str, Any]:
     >>> schema("ck.analysis.v1")["required"]
     ['schema_version', 'step']
     """
-    made = msgspec.json.schema(DOCUMENTS[version])
-    definitions = made["$defs"]
+    generated = msgspec.json.schema(DOCUMENTS[version])
+    definitions = generated["$defs"]
     root = definitions.pop(DOCUMENTS[version].__name__)
     full = {"$schema": DIALECT, "$id": f"{version}.schema.json", **root, "title": version}
     if version == "ck.scalars.v1":

@@ -68,13 +68,13 @@ def gathered(command: str, subject: str, results: Iterable[Measure | Missing], *
         results: Values, and what could not be had.
         **rest: The other members of `Measures`.
     """
-    found = sorted(results, key=lambda result: result.row)
+    ordered = sorted(results, key=lambda result: result.row)
     return Measures(
         schema_version=VERSION,
         tool=f"ckaudit {__version__}",
         command=command,
         subject=subject,
-        measures=[measure for measure in found if isinstance(measure, Measure)],
-        missing=[missing for missing in found if isinstance(missing, Missing)],
+        measures=[measure for measure in ordered if isinstance(measure, Measure)],
+        missing=[missing for missing in ordered if isinstance(missing, Missing)],
         **rest,
     )

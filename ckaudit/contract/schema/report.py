@@ -313,5 +313,5 @@ def worst(findings: list[Finding]) -> Severity | None:
 
     >>> worst([])
     """
-    found = {finding.severity for finding in findings}
-    return next((severity for severity in SEVERITIES if severity in found), None)
+    severities = {finding.severity for finding in findings}
+    return next((severity for severity in SEVERITIES if severity in severities), None)

@@ -75,4 +75,4 @@ class ScalarLine(Struct, kw_only=True, omit_defaults=True):
 
 def in_unit(unit: Unit) -> str:
     """Return the names of the shares of one unit as a list for a sentence."""
-    return ", ".join(sorted(name for name, own in SHARE_UNITS.items() if own == unit))
+    return ", ".join(sorted(name for name, share_unit in SHARE_UNITS.items() if share_unit == unit))

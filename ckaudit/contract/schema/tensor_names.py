@@ -103,10 +103,10 @@ def beside_in_attention(name: str) -> tuple[str, str] | None:
     matches = [*PROJECTION.finditer(name)]
     if not matches:
         return None
-    own = matches[-1]
-    query, key, value = next(words for words in PROJECTIONS if own[0] in words)
-    before, after = name[: own.start()], name[own.end() :]
-    return f"{before}{key if own[0] == query else query}{after}", f"{before}{value}{after}"
+    match = matches[-1]
+    query, key, value = next(words for words in PROJECTIONS if match[0] in words)
+    before, after = name[: match.start()], name[match.end() :]
+    return f"{before}{key if match[0] == query else query}{after}", f"{before}{value}{after}"
 
 
 def layer_names(names: Sequence[str]) -> dict[str, str]:
