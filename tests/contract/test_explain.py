@@ -2,6 +2,7 @@
 
 import pytest
 
+from ckaudit.contract.check import check_checkpoint
 from ckaudit.contract.explain import describe, explain, shorten
 
 HEAD = b'{"schema_version":"ck.analysis.v1","step":1,'
@@ -59,3 +60,13 @@ def test_a_schema_is_described_in_words():
 def test_a_long_value_is_cut():
     assert shorten("x" * 100, limit=5) == "xxxx…"
     assert shorten("short") == "short"
+
+
+def test_every_missing_property_is_named_once():
+    found = check_checkpoint(b"{}", "x.json").findings
+    assert [(each.code, each.expected) for each in found] == [("SCH001", "schema_version"), ("SCH003", "step")]
+
+
+def test_a_string_that_is_cut_ends_where_it_says():
+    (found,) = check_checkpoint(b'{"schema_version":"ck.an', "x.json").findings
+    assert found.message == "ends in the middle: unterminated string starting at column 19"

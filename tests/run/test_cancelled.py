@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from ckaudit.contract.schema.manifest import TensorFacts
-from ckaudit.run.cancelled import cancelled, left_out, waiting_factors
+from ckaudit.run.cancelled import cancelled, left_out, overcome, waiting_factors
 from ckaudit.run.column_builder import DTYPES
-from ckaudit.run.series import Series
+from ckaudit.run.series import Series, single
 from ckaudit.run.tensors import TensorTable
 
 KEY = "layers.0.attn.k_proj"
@@ -103,3 +103,19 @@ def test_queries_and_keys_wait_for_each_other_while_the_value_moves(q, k, v):
     expected = [[True, True, False], [False, False, False], [False, False, False]]
     assert waiting_factors(slow, labels).tolist() == expected
     assert not waiting_factors(slow[:, :2], labels[:2]).any()
+
+
+@pytest.mark.parametrize(
+    ("norms", "behind"),
+    [
+        ([1.0, np.inf, np.nan, 2.0], [2, 3]),
+        ([1.0, np.inf, 2.0, np.inf], [2, 4]),
+        ([1.0, np.inf, 2.0, np.nan, np.nan], [2]),
+        ([1.0, 2.0, np.nan], []),
+        ([1.0, np.nan, 0.0], []),
+        ([np.nan, np.nan], []),
+    ],
+)
+def test_a_gradient_is_left_behind_where_a_later_one_is_finite(norms, behind):
+    norm = single("grad_global_norm", "1", np.arange(1, len(norms) + 1), np.array(norms))
+    assert (np.flatnonzero(overcome(norm)[:, 0]) + 1).tolist() == behind

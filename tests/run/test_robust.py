@@ -1,11 +1,21 @@
-"""Few points, held against what is known of them by construction."""
+"""Few points, held against what is known of them by construction; departures; how finely a log was rounded."""
 
 import numpy as np
 import pytest
 
 from ckaudit.run.falls import fall_would_show, flat_fall, largest_fall, never_falls, smallest_visible_fall
 from ckaudit.run.rises import falls_on, sustained_rise
-from ckaudit.run.robust import begins_with_its_run, difference_noise, looks_like_a_score, rank_trend
+from ckaudit.run.robust import (
+    begins_with_its_run,
+    bfloat16_step,
+    decimal_step,
+    departures,
+    difference_noise,
+    looks_like_a_score,
+    rank_trend,
+    resolution,
+)
+from ckaudit.run.series import single
 from ckaudit.run.spikes import passing_peaks
 from tests.loops import for_each
 
@@ -187,3 +197,45 @@ def test_a_fall_of_a_twentieth_would_show_where_the_noise_is_small_or_the_points
     rng = np.random.default_rng(count)
     found = [fall_would_show(2.3 * (1 + noise * rng.standard_normal(count)), 0.05) for _ in range(50)]
     assert sum(found) >= 46 if shows else sum(found) <= 12
+
+
+def test_a_departure_is_measured_by_what_was_before():
+    values = np.array([1.0, 2.0, 3.0, 2.0, 2.0, 20.0, 2.0])
+    away, usual = departures(single("x", "1", np.arange(7), values), min_deviation=0.1, history=5, k=6.0)
+    deviation = 6 * 1.4826 * np.median(np.abs(values[:5] - 2.0))
+    assert np.isnan(away[:5]).all()
+    assert usual[5:, 0].tolist() == [2.0, 2.0]
+    assert away[5, 0] == pytest.approx(18.0 / max(deviation, 0.1))
+    assert away[6, 0] == 0.0
+
+
+def test_a_quantity_that_never_moves_has_a_least_unit():
+    away, _ = departures(single("x", "1", np.arange(7), np.array([4.0] * 6 + [5.0])), min_deviation=0.5, relative=0.5)
+    assert away[6, 0] == pytest.approx(1.0 / 2.0)
+
+
+@pytest.mark.parametrize("decimals", range(7))
+def test_rounded_numbers_show_their_decimals(decimals):
+    values = np.round(np.random.default_rng(decimals).normal(3.0, 1.0, 200), decimals)
+    assert resolution(values).min() == pytest.approx(10.0**-decimals)
+
+
+def test_numbers_in_full_precision_have_no_decimals():
+    values = np.random.default_rng(0).normal(3.0, 1.0, 1_000)
+    assert (decimal_step(values) == 0).all()
+
+
+@pytest.mark.parametrize("size", [1e-3, 0.3, 3.0, 700.0])
+def test_a_bfloat16_is_as_far_from_the_next_as_torch_says(size):
+    torch = pytest.importorskip("torch")
+    numbers = torch.tensor([size, -size, size * 1.37]).bfloat16()
+    away = torch.nextafter(numbers, torch.full_like(numbers, float("inf")) * numbers.sign())
+    assert bfloat16_step(numbers.double().numpy()).tolist() == (away - numbers).abs().double().tolist()
+
+
+def test_what_is_no_bfloat16_has_no_bfloat16_step():
+    assert bfloat16_step(np.array([3.28, 0.0, 1e300, 1 + 2**-8])).tolist() == [0.0, 0.0, 0.0, 0.0]
+
+
+def test_zero_is_short_in_decimals():
+    assert resolution(np.array([0.0])).tolist() == [1.0]

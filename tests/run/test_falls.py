@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from ckaudit.run.cancelled import overcome
 from ckaudit.run.falls import standstill
-from ckaudit.run.series import single
 
 STEPS = np.arange(1, 481)
 
@@ -36,19 +34,3 @@ def test_what_stands_still_is_told_by_its_shape(losses, kind):
 
 def test_a_log_that_starts_late_is_not_judged():
     assert standstill(STEPS + 5_000, curve((480, 4.56, 4.55)), None) is None
-
-
-@pytest.mark.parametrize(
-    ("norms", "left_out"),
-    [
-        ([1.0, np.inf, np.nan, 2.0], [2, 3]),
-        ([1.0, np.inf, 2.0, np.inf], [2, 4]),
-        ([1.0, np.inf, 2.0, np.nan, np.nan], [2]),
-        ([1.0, 2.0, np.nan], []),
-        ([1.0, np.nan, 0.0], []),
-        ([np.nan, np.nan], []),
-    ],
-)
-def test_a_gradient_is_left_behind_where_a_later_one_is_finite(norms, left_out):
-    series = single("grad_global_norm", "1", np.arange(1, len(norms) + 1), np.array(norms))
-    assert (np.flatnonzero(overcome(series)[:, 0]) + 1).tolist() == left_out
