@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.audit.answer_from_series import BROKE, said
+from ckaudit.audit.judge import BROKE, ask
 from ckaudit.causes.cause import Findings
 from ckaudit.causes.shared.void import likely, voided
 from ckaudit.contract.schema.interview import Answer, Phase, Pointer, Word
@@ -67,7 +67,7 @@ def interview(
     return made
 
 
-def broken(phases: Iterable[Phase], known: Iterable[Check] = ()) -> list[Check]:
+def broken_questions(phases: Iterable[Phase], known: Iterable[Check] = ()) -> list[Check]:
     """Return a check for each question that broke instead of answering: an audit with one is not complete.
 
     Args:
@@ -91,7 +91,7 @@ def interview_reads(phases: Collection[int]) -> frozenset[str]:
 
 def answer(asked: Question, run: Run, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis]) -> Answer:
     """Put one question to a run: what the series say, and never better than what triage says of the same run."""
-    series_answer = said(asked, run, Findings(tuple(finding for finding in findings if finding.severity != "note")))
+    series_answer = ask(asked, run, Findings(tuple(finding for finding in findings if finding.severity != "note")))
     weighed = weigh(asked, series_answer, run, findings, diagnoses)
     return Answer(
         id=asked.id,

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ckaudit.audit.diagnose import of_record
 from ckaudit.audit.playbook.levels import ACTIONS, OF_RECORDS, WITH_CAUSE
 from ckaudit.audit.playbook.workflow import part_of
-from ckaudit.audit.ranking import of_record
 from ckaudit.contract.schema.report import SEVERITIES, Diagnosis, Finding
 from ckaudit.metrics.loss import val_loss
 from ckaudit.metrics.probes import fixed_probe_loss

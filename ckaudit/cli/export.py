@@ -69,7 +69,7 @@ def command(
     format, target = _target(to, output)  # noqa: A001  what the option is called
     _refuse_to_replace(format, target, force=force)
     choice = options.choice(map, which)
-    from ckaudit.audit.metrics.scalars import scalars_of
+    from ckaudit.audit.load_run import scalars_of
 
     with progress("reading", quiet=quiet) as tick:
         logged = scalars_of(Path(run), choice=choice, progress=tick)

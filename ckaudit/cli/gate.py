@@ -84,7 +84,7 @@ def _policy(config: str) -> "Policy | None":
     path = named(Path(config)) if config else find(Path.cwd())
     if path is None:
         return None
-    from ckaudit.audit.bad_answers import kinds_of_questions
+    from ckaudit.audit.judge import kinds_of_questions
     from ckaudit.explain.names import kinds
     from ckaudit.policy.configure_rules import check
     from ckaudit.policy.read import read_policy

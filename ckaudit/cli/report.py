@@ -121,8 +121,8 @@ def check_replaceable(file: Path) -> None:
 
 def judge(path: Path, step: int | None, choice: "Choice", gate: "Gate", *, beside: bool = False) -> Judged:
     """Read a run with all that is drawn of it, and with what a comparison looks at where it stands beside another; audit it."""
-    from ckaudit.audit.policy_run import clauses_of, with_slices
-    from ckaudit.audit.report import at_step, open_judged, triage_run
+    from ckaudit.audit.engine import clauses_of, open_judged, triage_run, with_slices
+    from ckaudit.audit.load_run import at_step
     from ckaudit.panels.build import panel_reads
 
     with progress("reading") as tick:

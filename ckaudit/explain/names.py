@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import asdict
 
-from ckaudit.audit import policy_run
+from ckaudit.audit import engine as policy_run
 from ckaudit.audit.coverage.remedies import lines_for
 from ckaudit.audit.drop.gates import DATA, INTERNAL
 from ckaudit.audit.drop.guide import GUIDE, ONE_AXIS, Row

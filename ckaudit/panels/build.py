@@ -5,8 +5,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from ckaudit.audit.engine import triage_reads
 from ckaudit.audit.interview import interview_reads
-from ckaudit.audit.report import triage_reads
 from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.schema.diff import Comparison
 from ckaudit.contract.schema.panels import VERSION, Chart, Link, Panels, Tab

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ckaudit.audit.diagnose import diagnose
-from ckaudit.audit.policy_run import clauses_of, settle_run
+from ckaudit.audit.engine import clauses_of, settle_run
 from ckaudit.audit.vital_checks import Judged, judged, limits, to_judge_more, vital_checks
 from ckaudit.causes import causes
 from ckaudit.contract.float_overflow import takes_any_numbers

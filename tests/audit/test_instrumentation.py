@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from ckaudit.audit.coverage.missing_inputs import missing_inputs
 from ckaudit.audit.coverage.recorded import coverage, coverage_of
+from ckaudit.audit.engine import triage
 from ckaudit.audit.load_run import open_run
-from ckaudit.audit.report import triage
 from ckaudit.contract.missing_summary import most_missed, needs_of
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError

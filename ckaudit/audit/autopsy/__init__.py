@@ -11,8 +11,8 @@ from ckaudit.audit.autopsy.flight_recorder import channels
 from ckaudit.audit.autopsy.narrative import departures, is_notable, moments, onset_of, standing_of, tracks
 from ckaudit.audit.autopsy.ranges import RANGES, Channel, is_back
 from ckaudit.audit.autopsy.result import KINDS, Autopsy, Departure, EventName, Kind, Moment, Return
+from ckaudit.audit.engine import triage_run
 from ckaudit.audit.load_run import open_run
-from ckaudit.audit.report import triage_run
 from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.contract.schema.report import Finding, Report

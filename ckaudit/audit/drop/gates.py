@@ -7,7 +7,7 @@ import numpy as np
 from ckaudit.audit.drop.result import Evidence, Fall, Said
 from ckaudit.audit.drop.shift import Limits
 from ckaudit.audit.drop.shift_detectors import ComparedNumber, compared
-from ckaudit.audit.report import triage_run
+from ckaudit.audit.engine import triage_run
 from ckaudit.metrics.attention import attn_entropy, max_attn_logit, min_normalized_entropy
 from ckaudit.metrics.corpus import (
     doc_repeat_hotspots,

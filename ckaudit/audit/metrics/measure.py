@@ -10,8 +10,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.audit.load_run import open_run
-from ckaudit.audit.report import at_step
+from ckaudit.audit.load_run import at_step, open_run
 from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.schema.metrics import Missing
