@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from ckaudit.audit.judge import gravity, resolve
-from ckaudit.audit.playbook.workflow import RECORDS, part_of
+from ckaudit.audit.playbook import RECORDS, part_of
 from ckaudit.causes.cause import Advice, Cause, Findings, total
 from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.schema.report import SEVERITIES, Diagnosis, Evidence, Finding

@@ -8,15 +8,12 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ckaudit import __version__
-from ckaudit.audit.derived import METRICS as DERIVED
-from ckaudit.audit.derived import derived
 from ckaudit.audit.diagnose import diagnose, first_causes, of_record, ranked
+from ckaudit.audit.figures import DERIVED, DRAWN, STATE, charts, derived, finding_charts, state
 from ckaudit.audit.interview import broken_questions, interview, interview_reads
 from ckaudit.audit.judge import gravity, judge, judge_answers
 from ckaudit.audit.load_run import at_step, is_ours, open_run
-from ckaudit.audit.pictures import DRAWN, STATE, charts, finding_charts, state
-from ckaudit.audit.playbook.first_knob import advised
-from ckaudit.audit.response_plan import from_the_start, response
+from ckaudit.audit.response_plan import advised, from_the_start, response
 from ckaudit.audit.scale_and_stage import scale_of, stage_of
 from ckaudit.audit.vital_checks import judged, limits, to_judge_more, vital_checks
 from ckaudit.causes import causes

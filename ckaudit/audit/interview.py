@@ -15,8 +15,7 @@ from ckaudit.contract.schema.numbers import to_word
 from ckaudit.contract.schema.report import Check, Diagnosis, Finding
 from ckaudit.metrics import Metric, metrics
 from ckaudit.questions.bad_answer_table import BAD
-from ckaudit.questions.phases import MAP, PHASES, Way
-from ckaudit.questions.question import Question, SeriesAnswer, questions, worse
+from ckaudit.questions.question import MAP, PHASES, Question, SeriesAnswer, Way, questions, worse
 from ckaudit.rules import Rule, rules
 from ckaudit.run.run import Run
 

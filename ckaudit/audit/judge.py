@@ -8,8 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.audit.coverage.applicability import why_not_metric
-from ckaudit.audit.coverage.arguments import says
+from ckaudit.audit.coverage.applicability import says, why_not_metric
 from ckaudit.causes.cause import Findings
 from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.missing_summary import needed

@@ -12,8 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ckaudit.audit.coverage.applicability import OUR_RECORDER, why_not_metric
-from ckaudit.audit.coverage.writer import source_of, trainer_of
+from ckaudit.audit.coverage.applicability import OUR_RECORDER, source_of, trainer_of, why_not_metric
 from ckaudit.contract.schema.report import Check, Report, VitalCheck, VitalOutcome
 from ckaudit.metrics import metrics
 from ckaudit.run.run import Run

@@ -8,9 +8,8 @@ import typer
 from ckaudit.cli import options
 from ckaudit.cli.diff import AXES, Align, exit_code, requested
 from ckaudit.cli.gate import Config, NoConfig
-from ckaudit.cli.options import Output, Require, Verbose, one_format, one_of
-from ckaudit.cli.progress import progress
-from ckaudit.cli.triage import Map
+from ckaudit.cli.options import Map, Output, Require, Verbose, one_format, one_of
+from ckaudit.cli.output import progress
 from ckaudit.errors import UsageError
 from ckaudit.reports import FORMATS, render
 

@@ -6,11 +6,8 @@ from typing import Annotated
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.options import Verbose, one_format, one_of
-from ckaudit.cli.output import fitted, send
-from ckaudit.cli.progress import progress
-from ckaudit.cli.say import say
-from ckaudit.cli.triage import Map, Which
+from ckaudit.cli.options import Map, Verbose, Which, one_format, one_of
+from ckaudit.cli.output import fitted, progress, say, send
 from ckaudit.reports import FEW_FORMATS, render
 from ckaudit.reports.view import View
 

@@ -8,7 +8,7 @@ import typer
 from ckaudit.cli import options
 from ckaudit.cli.measured import Classifier, Format, Into, Map, Quiet, Step, check_into, hand_out, paths, requested
 from ckaudit.cli.options import AllowEmpty, FailOn, Output, Verbose, one_of
-from ckaudit.cli.progress import progress
+from ckaudit.cli.output import progress
 from ckaudit.errors import UsageError
 
 if TYPE_CHECKING:

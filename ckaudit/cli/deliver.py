@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ckaudit.cli.options import SEVERITIES, one_of
-from ckaudit.cli.output import check_folder, fitted, send
-from ckaudit.cli.say import say
+from ckaudit.cli.output import check_folder, fitted, say, send
 from ckaudit.reports import FORMATS, render
 from ckaudit.reports.view import View
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.options import Output, Verbose, one_format, one_of
-from ckaudit.cli.progress import progress
-from ckaudit.cli.triage import Map
+from ckaudit.cli.options import Map, Output, Verbose, one_format, one_of
+from ckaudit.cli.output import progress
 from ckaudit.diff.operands import Operand, checked, subject, twice
 from ckaudit.errors import UsageError
 from ckaudit.reports import FORMATS, render

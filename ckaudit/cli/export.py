@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.output import check_folder, opened
-from ckaudit.cli.progress import progress
-from ckaudit.cli.say import say
-from ckaudit.cli.triage import Map, Run, Which
+from ckaudit.cli.options import Map, Run, Which
+from ckaudit.cli.output import check_folder, opened, progress, say
 from ckaudit.errors import CkauditError, UsageError
 
 if TYPE_CHECKING:

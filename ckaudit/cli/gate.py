@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ckaudit.cli.say import say
+from ckaudit.cli.output import say
 from ckaudit.errors import CkauditError, UsageError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import typer
 
 from ckaudit.cli import options
 from ckaudit.cli.measured import Into, Step, check_into
-from ckaudit.cli.say import say
+from ckaudit.cli.output import say
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.material.counts import plural
 

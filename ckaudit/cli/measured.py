@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ckaudit.cli.options import SEVERITIES, one_format, severity
-from ckaudit.cli.say import say
+from ckaudit.cli.output import say
 from ckaudit.errors import UsageError
 from ckaudit.material.counts import plural
 from ckaudit.reports import FEW_FORMATS

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.output import check_folder, fitted, opened, send
-from ckaudit.cli.progress import progress
-from ckaudit.cli.say import say
-from ckaudit.cli.triage import Map, Run, Which
+from ckaudit.cli.options import Map, Run, Which
+from ckaudit.cli.output import check_folder, fitted, opened, progress, say, send
 from ckaudit.errors import UsageError
 
 if TYPE_CHECKING:
-    from ckaudit.audit.metrics.measure import Measurement, Stretch
+    from ckaudit.audit.measure import Measurement, Stretch
     from ckaudit.contract.schema.import_options import Choice
 
 EPILOG = """
@@ -95,7 +93,7 @@ def command(
     choice = _of_policy(options.choice(map, which, tau_slices=tau_slices))
     from msgspec.structs import replace
 
-    from ckaudit.audit.metrics.measure import measure
+    from ckaudit.audit.measure import measure
 
     with progress("reading", quiet=quiet) as tick:
         measurement = measure(Path(run), names=names or [], stretch=stretch, choice=choice, progress=tick)
@@ -115,7 +113,7 @@ def command(
 
 def _stretch(step: str, first: str, last: str, every: str) -> "Stretch":
     """Return the steps that were asked for, or raise `UsageError`."""
-    from ckaudit.audit.metrics.measure import Stretch
+    from ckaudit.audit.measure import Stretch
 
     numbers = [
         options.step(word or None, option)

@@ -7,9 +7,8 @@ import typer
 
 from ckaudit.cli import options
 from ckaudit.cli.gate import BaselineFile, Config, NoConfig
-from ckaudit.cli.options import AllowEmpty, FailOn, TauSlices
-from ckaudit.cli.progress import progress
-from ckaudit.cli.triage import Map, Run, Step, Which
+from ckaudit.cli.options import AllowEmpty, FailOn, Map, Run, Step, TauSlices, Which
+from ckaudit.cli.output import progress
 from ckaudit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -77,8 +76,7 @@ def command(
 ) -> int:
     """Write verdict and pictures of a run as one HTML file that needs no network."""
     from ckaudit.cli.deliver import Request, exit_code
-    from ckaudit.cli.output import send
-    from ckaudit.cli.say import say
+    from ckaudit.cli.output import say, send
 
     file = output or f"{Path(run).resolve().name}{SUFFIX}"
     request = Request(

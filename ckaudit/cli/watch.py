@@ -4,21 +4,22 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ckaudit.cli import options
 from ckaudit.cli.gate import BaselineFile, Config, NoConfig
-from ckaudit.cli.options import Require, Verbose
-from ckaudit.cli.say import say
-from ckaudit.cli.triage import Map, Which
+from ckaudit.cli.options import Map, Require, Verbose, Which
+from ckaudit.cli.output import say
 from ckaudit.errors import UsageError
 
 if TYPE_CHECKING:
     from ckaudit.contract.schema.watch import WatchEvent
     from ckaudit.watch.actions import Act, Worker
     from ckaudit.watch.scheduler import Rounds
+
 
 FORMATS = ("panel", "text", "jsonl")
 EPILOG = """
@@ -148,20 +149,16 @@ def _warn(sentence: str) -> None:
 
 def _watch(rounds: "Rounds", shown: str, workers: "list[Worker]", until: str | None) -> int:
     """Watch until there is a reason to stop, and sum up."""
-    from ckaudit.cli.options import SEVERITIES
-
-    least = SEVERITIES.index(until) if until else len(SEVERITIES)
+    least = options.SEVERITIES.index(until) if until else len(options.SEVERITIES)
 
     def tell(event: "WatchEvent") -> None:
-        if event.severity is not None and SEVERITIES.index(event.severity) <= least:
+        if event.severity is not None and options.SEVERITIES.index(event.severity) <= least:
             for worker in workers:
                 worker.put(event)
 
     try:
         if shown == "panel":
-            from ckaudit.cli.live import live
-
-            return live(rounds, tell)
+            return _live(rounds, tell)
         return rounds.go(_both(_printer(shown, stop_unread=not workers and until is None), tell))
     except NobodyReadsError:
         return 0
@@ -228,3 +225,52 @@ def _sum_up(rounds: "Rounds") -> None:
         nothing = "no illness seen" if limits else "nothing found"
         say(f"{name}: {found or nothing}" + ("" if step is None else f", last told at step {step}") + limits)
         say(f"to judge more: {vital.to_judge_more}" if limits and vital and vital.to_judge_more else "")
+
+
+EVERY = 0.95  # seconds between two drawings
+
+
+def _live(rounds: "Rounds", tell: "Callable[[WatchEvent], None]") -> int:
+    """Watch with a panel, drawn anew once a second on the terminal's other screen.
+
+    What was found is written below it when it ends, so that it stays.
+
+    Args:
+        rounds: The runs.
+        tell: Takes each event besides.
+    """
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    from ckaudit.reports.terminal.style import screen
+    from ckaudit.reports.terminal.watch import line, panel
+    from ckaudit.reports.view import View
+
+    events: list[WatchEvent] = []
+    console = Console(file=sys.stdout, highlight=False, markup=False)
+    drawn = float("-inf")
+
+    def keep(event: "WatchEvent") -> None:
+        events.append(event)
+        tell(event)
+
+    with Live(console=console, screen=True, auto_refresh=False) as area:
+
+        def draw() -> None:
+            nonlocal drawn
+            if monotonic() - drawn < EVERY:
+                return
+            drawn = monotonic()
+            view = screen(View(), sys.stdout, os.environ)._replace(width=console.width)
+            area.update(Text.from_ansi("\n".join(panel(rounds.snapshots(), view, console.height - 1))), refresh=True)
+
+        try:
+            return rounds.go(keep, after_look=draw)
+        finally:
+            area.stop()
+            view = screen(View(), sys.stdout, os.environ)
+            for event in events:
+                if event.severity is not None:
+                    sys.stdout.write(line(event, view) + "\n")
+            sys.stdout.flush()

@@ -16,7 +16,7 @@ from ckaudit.metrics import metrics
 from ckaudit.panels.context import Scene, metrics_of
 from ckaudit.panels.draw import curves
 from ckaudit.panels.tab import tabs
-from ckaudit.questions.phases import PHASES
+from ckaudit.questions.question import PHASES
 from ckaudit.run.run import Run
 
 

@@ -18,7 +18,7 @@ from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.contract.schema.report import Accepted, Finding
 from ckaudit.contract.schema.watch import STALLED, VERSION, Event, Gauge, Likely, State, WatchEvent
 from ckaudit.metrics import Metric, metrics
-from ckaudit.metrics.vital_signs import PER_MINUTE, PER_STEP
+from ckaudit.metrics.catalogue import PER_MINUTE, PER_STEP
 from ckaudit.policy.apply_policy import Settled
 from ckaudit.policy.baseline import Baseline, accepted, is_graver, is_near
 from ckaudit.policy.gate import OPEN, Gate

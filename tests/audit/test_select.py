@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ckaudit.audit.metrics.measure import select
+from ckaudit.audit.measure import select
 from ckaudit.errors import UsageError
 from ckaudit.explain import explain
 

@@ -6,15 +6,21 @@ from pathlib import Path
 import numpy as np
 from msgspec import UNSET
 
-from ckaudit.audit.autopsy.files import EventFile, chosen, event_files, event_triggers
-from ckaudit.audit.autopsy.flight_recorder import channels
-from ckaudit.audit.autopsy.narrative import departures, is_notable, moments, onset_of, standing_of, tracks
-from ckaudit.audit.autopsy.ranges import RANGES, Channel, is_back
+from ckaudit.audit.autopsy.black_box import (
+    Channel,
+    EventFile,
+    channels,
+    channels_of_record,
+    chosen,
+    event_files,
+    event_triggers,
+    rebuilt,
+)
+from ckaudit.audit.autopsy.departures import RANGES, departures, is_back, is_notable, moments, onset_of, standing_of, tracks
 from ckaudit.audit.autopsy.result import KINDS, Autopsy, Departure, EventName, Kind, Moment, Return
 from ckaudit.audit.engine import triage_run
 from ckaudit.audit.load_run import open_run
 from ckaudit.contract.float_overflow import takes_any_numbers
-from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.contract.schema.report import Finding, Report
 from ckaudit.contract.schema.run_sections import History
 from ckaudit.errors import UsageError
@@ -41,8 +47,6 @@ LOGGED: dict[Kind, Metric] = {
     "gradient": gradient_norm,
     "update": update_norm,
 }
-
-Column = list[Number | None]
 
 
 def autopsy(path: Path, *, event: int | None = None, gate: Gate = OPEN, progress: Progress | None = None) -> Autopsy:
@@ -264,48 +268,3 @@ def _empty(tokens: Series, steps: list[int], *, rare: float = 0.2) -> Iterator[t
     if none and len(none) <= rare * len(added):
         usual = median([count for count in added.values() if count != 0])
         yield from ((step, usual) for step in none)
-
-
-# A black box made of the run's own record, for an event checkpoint that has none.
-def rebuilt(run: Run, event: int, *, max_steps: int = 64) -> History:
-    """Return what lines and checkpoints say of the last steps until an event, as a black box would.
-
-    Args:
-        run: The run.
-        event: The step of the event.
-        max_steps: So many recorded steps are taken, as many as the Recorder's own box holds.
-    """
-    norms = run.series("gradients", "norm")
-    known = [train_loss_raw(run), learning_rate(run), grad_global_norm(run), norms]
-    recorded = [series.steps[series.recorded.any(axis=1)] for series in known if series]
-    steps = np.unique(np.concatenate([*recorded, np.array([event], np.int64)]))
-    steps = steps[steps <= event][-max_steps:]
-    return History(
-        steps=steps.tolist(),
-        loss=_column(known[0], 0, steps),
-        learning_rate=_column(known[1], 0, steps),
-        gradient_norms={label: _column(norms, place, steps) for place, label in enumerate(norms.labels)},
-    )
-
-
-def channels_of_record(run: Run, history: History) -> list[Channel]:
-    """Return the channels of a rebuilt box; the global gradient norm is the logged one, where there is one."""
-    words = _column(grad_global_norm(run), 0, np.array(history.steps, np.int64))
-    values = np.array([np.nan if word is None else float(word) for word in words])
-    recorded = np.array([word is not None for word in words], bool)
-    found = channels(history)
-    if not recorded.any():
-        return found
-    logged = Channel(kind="gradient_norm", name="", values=values, recorded=recorded, words=tuple(words))
-    return [*(channel for channel in found if channel.kind != "gradient_norm"), logged]
-
-
-def _column(series: Series, place: int, steps: "np.typing.NDArray[np.int64]") -> Column:
-    """Return one label of a series at some steps; None: not recorded."""
-    if not series:
-        return [None] * len(steps)
-    rows = {int(step): row for row, step in enumerate(series.steps.tolist())}
-    found = [rows.get(int(step)) for step in steps.tolist()]
-    return [
-        None if row is None or not series.recorded[row, place] else to_word(float(series.values[row, place])) for row in found
-    ]

@@ -7,17 +7,22 @@ from pathlib import Path
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from ckaudit.audit.coverage.applicability import why_not_entry
-from ckaudit.audit.coverage.arguments import ARGUMENTS, given
-from ckaudit.audit.coverage.instrumentation import is_recorded
-from ckaudit.audit.coverage.missing_inputs import Lack, missing_inputs, unusable
-from ckaudit.audit.coverage.remedies import BY_ITSELF, Remedy, remedies
-from ckaudit.audit.coverage.table import Coverage, Row, Waiting, Young
-from ckaudit.audit.coverage.unrecorded import RECORDER, line_instead
-from ckaudit.audit.coverage.writer import source_of, trainer_of
+from ckaudit.audit.coverage.applicability import (
+    ARGUMENTS,
+    RECORDER,
+    given,
+    line_instead,
+    missing_inputs,
+    source_of,
+    trainer_of,
+    unusable,
+    why_not_entry,
+)
+from ckaudit.audit.coverage.remedies import BY_ITSELF, is_recorded, remedies
+from ckaudit.audit.coverage.table import Coverage, Lack, Remedy, Row, Waiting, Young
 from ckaudit.audit.judge import judge
 from ckaudit.audit.load_run import is_run_folder, open_run, whole_of
-from ckaudit.audit.metrics.measure import notes_on_files
+from ckaudit.audit.measure import notes_on_files
 from ckaudit.audit.scale_and_stage import scale_of, stage_of
 from ckaudit.causes.shared.links import causes_reading, rules_reading
 from ckaudit.contract.float_overflow import takes_any_numbers

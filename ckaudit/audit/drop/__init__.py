@@ -8,14 +8,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.audit.coverage.applicability import why_not
-from ckaudit.audit.drop import evaluation
-from ckaudit.audit.drop.gates import DATA_CORE, INTERNAL_CORE, data_evidence, internal_evidence
-from ckaudit.audit.drop.guide import GUIDE, Row
-from ckaudit.audit.drop.procedure import asked
+from ckaudit.audit.drop.gates import ARTIFACTS, DATA_CORE, INTERNAL_CORE, data_evidence, evaluation_evidence, internal_evidence
+from ckaudit.audit.drop.guide import GUIDE, Row, asked
 from ckaudit.audit.drop.result import Advice, Drop, Evidence, Fall, Gate, Outcome
-from ckaudit.audit.drop.shift_detectors import amount
+from ckaudit.audit.drop.shift import amount
 from ckaudit.audit.load_run import open_run
-from ckaudit.audit.metrics.measure import notes_on_files
+from ckaudit.audit.measure import notes_on_files
 from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.errors import UsageError
@@ -93,12 +91,12 @@ def benchmark_drop_of(run: Run, *, since: int | None = None, gate: Policed = OPE
 def _gates(run: Run, fall: Fall, policy: Policed) -> tuple[Gate, ...]:
     """Return the four gates in order; one that could not be judged makes those behind it provisional."""
     hashes, data, internal = (
-        list(evaluation.evidence(run, fall)),
+        list(evaluation_evidence(run, fall)),
         list(data_evidence(run, fall, policy)),
         list(internal_evidence(run, fall, policy)),
     )
     gates = [
-        _gate("SR-1", hashes, {evaluation.NAME}, every=True),
+        _gate("SR-1", hashes, {ARTIFACTS}, every=True),
         _gate("SR-2", data, set(DATA_CORE)),
         _gate("SR-3", internal, set(INTERNAL_CORE)),
     ]
