@@ -49,13 +49,16 @@ def diagnose(
     """
     findings, accepted = tuple(findings), tuple(accepted)
     end = _end_of_numbers([*findings, *accepted], run)
-    grave = [finding for finding in findings if finding.severity != "note"]
-    ill = Findings(tuple(finding for finding in grave if not _is_of_nan(finding, end)))
-    of_nan = list(dict.fromkeys(finding.code for finding in grave if _is_of_nan(finding, end)))
-    seen = Findings((*ill.all, *(each for each in accepted if each.severity != "note" and not _is_of_nan(each, end))))
+    illnesses = [finding for finding in findings if finding.severity != "note"]
+    ill = Findings(tuple(finding for finding in illnesses if not _is_of_nan(finding, end)))
+    of_nan = list(dict.fromkeys(finding.code for finding in illnesses if _is_of_nan(finding, end)))
+    seen = Findings((*ill.all, *(finding for finding in accepted if finding.severity != "note" and not _is_of_nan(finding, end))))
     weighed = (_with_what_follows(_weigh(cause, run, ill, seen), of_nan) for cause in causes)
+    # Something recorded must speak for a cause: one that was only not ruled out is none that a log supports.
     diagnoses = [
-        diagnosis for diagnosis in weighed if diagnosis and diagnosis.confidence >= min_confidence and _has_a_reason(diagnosis)
+        diagnosis
+        for diagnosis in weighed
+        if diagnosis and diagnosis.confidence >= min_confidence and any(item.weight > 0 for item in diagnosis.evidence)
     ]
     diagnoses.sort(key=lambda diagnosis: (-diagnosis.confidence, SEVERITIES.index(diagnosis.severity), diagnosis.cause))
     return [*diagnoses[:1], *(_placed(diagnosis, diagnoses[0]) for diagnosis in diagnoses[1:])]
@@ -90,11 +93,6 @@ def _end_of_numbers(findings: Iterable[Finding], run: Run, *, share: float = 0.1
     return min(steps, default=math.inf)
 
 
-def _has_a_reason(diagnosis: Diagnosis) -> bool:
-    """Tell whether anything recorded speaks for a cause: one that was only not ruled out is none that a log supports."""
-    return any(evidence.weight > 0 for evidence in diagnosis.evidence)
-
-
 def _placed(later: Diagnosis, first: Diagnosis) -> Diagnosis:
     """Return a diagnosis that says where it may be but a consequence of the likeliest."""
     began = first.first_step is not None and later.first_step is not None and first.first_step < later.first_step
@@ -105,9 +103,9 @@ def _weigh(cause: Cause, run: Run, ill: Findings, seen: Findings) -> Diagnosis |
     explained = ill.of(*cause.explains)
     if not explained:
         return None
-    said = list(cause.function(seen, *resolve(cause.wants, run)))
-    evidence = sorted((evidence for evidence in said if isinstance(evidence, Evidence)), key=lambda each: -abs(each.weight))
-    knob = next((advice.sentence for advice in said if isinstance(advice, Advice)), cause.knob)
+    results = list(cause.function(seen, *resolve(cause.wants, run)))
+    evidence = sorted((evidence for evidence in results if isinstance(evidence, Evidence)), key=lambda item: -abs(item.weight))
+    knob = next((advice.sentence for advice in results if isinstance(advice, Advice)), cause.knob)
     gravest = min(explained, key=gravity)
     return Diagnosis(
         cause=cause.name,
@@ -162,12 +160,12 @@ def first_causes(diagnoses: Sequence[Diagnosis], findings: Sequence[Finding], ru
     """
     ill = [finding for finding in findings if finding.severity != "note"]
     explained = {diagnosis.cause: [one for one in ill if one.code in diagnosis.explains] for diagnosis in diagnoses}
-    passing = {name for name, found in explained.items() if found and _are_over(found, run)}
+    passing = {name for name, illnesses in explained.items() if illnesses and _are_over(illnesses, run)}
     lasting = [diagnosis for diagnosis in diagnoses if diagnosis.cause not in passing and diagnosis.confidence >= sure]
 
     def place(diagnosis: Diagnosis) -> tuple[bool, bool]:
-        grave = SEVERITIES.index(diagnosis.severity)
-        yields = diagnosis.cause in passing and any(SEVERITIES.index(diagnosis.severity) <= grave for diagnosis in lasting)
+        severity = SEVERITIES.index(diagnosis.severity)
+        yields = diagnosis.cause in passing and any(SEVERITIES.index(diagnosis.severity) <= severity for diagnosis in lasting)
         return all(map(of_record, explained[diagnosis.cause])), yields
 
     return sorted(diagnoses, key=place)

@@ -43,11 +43,11 @@ AROUND = 10  # rows before and after, at least
 
 def state(run: Run) -> dict[str, Number]:
     """Return the last recorded value of the main series; of many heads, the lowest entropy."""
-    found = {}
+    values = {}
     for metric in STATE:
         if last := _last(metric, run):
-            found[metric.name] = to_word(float(np.nanmin(last[0])) if np.isfinite(last[0]).any() else float("nan"))
-    return found
+            values[metric.name] = to_word(float(np.nanmin(last[0])) if np.isfinite(last[0]).any() else float("nan"))
+    return values
 
 
 def _last(metric: Metric, run: Run) -> tuple[Floats, int] | None:
@@ -105,12 +105,12 @@ def shape_preserving(values: Floats, points: int) -> np.ndarray:
     """
     if len(values) <= points:
         return np.arange(len(values))
-    kept = {*_extremes(values), len(values) - 1}
+    always = {*_extremes(values), len(values) - 1}
     outermost = _farthest(values, values)
     # Where an extreme stands beside another or beside a NaN in one stretch, both are kept: fewer stretches make room.
     for edges in (points, points - 1, points - 2):
         ends = np.linspace(0, len(values) - 1, edges).astype(int).tolist()
-        chosen = kept | {_standing_out(values, start, end, outermost) for start, end in pairwise(ends)}
+        chosen = always | {_standing_out(values, start, end, outermost) for start, end in pairwise(ends)}
         if len(chosen) <= points:
             break
     return np.array(sorted(chosen))
@@ -185,10 +185,12 @@ def _dead_branches(run: Run, step: int, *, min_share: float = 1e-6) -> dict[str,
         if known:
             norms.setdefault(block, {})[SHORT.get(kind, kind)] = value
     dead = {
-        block: [f"{kind}: {value:.2g}" for kind, value in found.items() if value < min_share * max(found.values())]
-        for block, found in norms.items()
+        block: [
+            f"{kind}: {value:.2g}" for kind, value in norms_of_block.items() if value < min_share * max(norms_of_block.values())
+        ]
+        for block, norms_of_block in norms.items()
     }
-    return {block: ", ".join(told) for block, told in dead.items() if told}
+    return {block: ", ".join(remarks) for block, remarks in dead.items() if remarks}
 
 
 # The metric that a finding rests on, around the steps where it was found: one picture for each of the gravest.
@@ -201,9 +203,9 @@ def finding_charts(run: Run, findings: Sequence[Finding], *, max_charts: int = 2
         max_charts: Pictures at most.
         points: Values of each at most; of each stretch the one that stands out is there.
     """
-    made: dict[tuple[str, str], Chart] = {}
+    drawn: dict[tuple[str, str], Chart] = {}
     for place, finding in enumerate(findings[:FIRST]):
-        if len(made) >= max_charts or finding.severity == "note":
+        if len(drawn) >= max_charts or finding.severity == "note":
             break
         metric = _metric(run, finding)
         if metric is None or metric in OF_LOSS:
@@ -212,11 +214,11 @@ def finding_charts(run: Run, findings: Sequence[Finding], *, max_charts: int = 2
         label = finding.where if finding.where in series.labels else series.labels[0]
         title = f"{finding.code}: {metric.name}" + (f" of {label}" if len(series.labels) > 1 else "")
         around = _around(series.only(label.__eq__).recorded_rows(), finding)
-        if (metric.name, label) not in made and len(around.steps) >= LEAST and len(np.unique(around.values)) > 1:
-            made[metric.name, label] = chart_of(
+        if (metric.name, label) not in drawn and len(around.steps) >= LEAST and len(np.unique(around.values)) > 1:
+            drawn[metric.name, label] = chart_of(
                 around, name="finding", title=title, points=points, finding=place, unit=run.shown_unit(metric.unit)
             )
-    return list(made.values())
+    return list(drawn.values())
 
 
 def _metric(run: Run, finding: Finding) -> Metric | None:
@@ -257,11 +259,11 @@ def derived(run: Run, findings: Iterable[Finding]) -> Derived:
     """Return the four numbers; each that is missing is null with a reason."""
     reasons: dict[str, str] = {}
 
-    def known(name: str, found: T | str) -> T | None:
-        if isinstance(found, str):
-            reasons[name] = found
+    def known(name: str, value: T | str) -> T | None:
+        if isinstance(value, str):
+            reasons[name] = value
             return None
-        return found
+        return value
 
     spikes = known("spike_flags", _flagged_steps(run, findings))
     return Derived(

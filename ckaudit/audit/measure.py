@@ -112,11 +112,11 @@ def measure_run(run: Run, chosen: Sequence[Metric], stretch: Stretch) -> Measure
     measured: list[Measured] = []
     missing: list[Missing] = []
     for metric in chosen:
-        found = _measured(metric, run, stretch)
-        if isinstance(found, Missing):
-            missing.append(found)
+        result = _measured(metric, run, stretch)
+        if isinstance(result, Missing):
+            missing.append(result)
         else:
-            measured.append(found)
+            measured.append(result)
     return Measurement(run.name, run.last_step, tuple(measured), tuple(missing), tuple(notes), run.files)
 
 
@@ -154,8 +154,8 @@ def cut(series: Series, stretch: Stretch) -> Series:
     if stretch.every > 1:
         series = series.recorded_rows()
         turn = (series.steps + stretch.every - 1) // stretch.every
-        kept = np.append(turn[1:] != turn[:-1], True)[: len(turn)]
-        series = replace(series, steps=series.steps[kept], values=series.values[kept], recorded=series.recorded[kept])
+        is_last = np.append(turn[1:] != turn[:-1], True)[: len(turn)]
+        series = replace(series, steps=series.steps[is_last], values=series.values[is_last], recorded=series.recorded[is_last])
     known = np.any(series.recorded, axis=0)
     if known.all():
         return series
@@ -200,11 +200,11 @@ def identifiers(metric: Metric) -> tuple[str, ...]:
 
 
 def _meant(name: str, catalogue: Collection[Metric]) -> list[Metric]:
-    found = [metric for metric in catalogue if fnmatchcase(metric.name, name)]
+    meant = [metric for metric in catalogue if fnmatchcase(metric.name, name)]
     # The prose of the catalogue is read only for a name that is no metric's own.
-    found = found or [metric for metric in catalogue if _key(name) in map(_key, identifiers(metric))]
-    if found:
-        return found
+    meant = meant or [metric for metric in catalogue if _key(name) in map(_key, identifiers(metric))]
+    if meant:
+        return meant
     spelled = {_key(word): word for metric in catalogue for word in identifiers(metric)}
     near = [spelled[key] for key in get_close_matches(_key(name), spelled, n=3, cutoff=0.5)]
     hint = f"did you mean {' or '.join(near)}?" if near else "without a name, all metrics that have a value are shown"
@@ -252,16 +252,12 @@ def labels(measured: Measured, *, max_labels: int | None) -> list[Outline]:
 def _worst_first(measured: Measured) -> list[int]:
     if measured.worst == "first":
         return list(range(len(measured.series.labels)))
-    rows = _last_rows(measured.series)
+    # The row of each label's last recorded cell, shape (P,).
+    rows = len(measured.series.steps) - 1 - np.argmax(measured.series.recorded[::-1], axis=0)
     last = measured.series.values[rows, np.arange(len(rows))]
     rank = last if measured.worst == "low" else -np.abs(last)
     order: list[int] = np.argsort(np.where(np.isfinite(last), rank, -np.inf), kind="stable").tolist()
     return order
-
-
-def _last_rows(series: Series) -> Steps:
-    """Return the row of each label's last recorded cell, shape (P,)."""
-    return np.asarray(len(series.steps) - 1 - np.argmax(series.recorded[::-1], axis=0), np.int64)
 
 
 @takes_any_numbers

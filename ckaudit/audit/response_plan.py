@@ -87,7 +87,7 @@ def _parts(ill: Sequence[Finding]) -> str:
     parts: dict[str, list[Finding]] = {}
     for finding in sorted(ill, key=_start):
         parts.setdefault(part_of(finding.code), []).append(finding)
-    return f"look at: {'; '.join(_part(name, found) for name, found in parts.items())}"
+    return f"look at: {'; '.join(_part(name, members) for name, members in parts.items())}"
 
 
 def _part(name: str, findings: Sequence[Finding]) -> str:
@@ -115,7 +115,7 @@ def _batches(run: Run, since: int, batches: int) -> str:
     """Return the last batches up to the first bad step, by what the run calls them; of the start, the first batch."""
     since = max(1, since)
     for name in BATCHES:
-        known = [each for labels in run.words(name).values() for each in zip(labels.steps, labels.values, strict=True)]
+        known = [labelled for labels in run.words(name).values() for labelled in zip(labels.steps, labels.values, strict=True)]
         if last := [(step, word) for step, word in sorted(known) if step <= since][-batches:]:
             return _named(last)
     first = max(1, since - batches + 1)
@@ -135,8 +135,8 @@ def _named(batches: Sequence[tuple[int, str]]) -> str:
         if first == last:
             return f"the batch of step {first} (id {id_of_first})"
         return f"the batches of steps {first} to {last} (ids {id_of_first} to {id_of_last})"
-    told = ", ".join(f"{word} at step {step}" for step, word in batches)
-    return f"the batch{'' if len(batches) == 1 else 'es'} {told}"
+    names = ", ".join(f"{word} at step {step}" for step, word in batches)
+    return f"the batch{'' if len(batches) == 1 else 'es'} {names}"
 
 
 def _replay(run: Run, since: int) -> str:

@@ -99,13 +99,13 @@ class AsTyped:
 def _take_as_typed(command: Any) -> None:
     # Typer 0.29 loads pydantic, 50 ms, to turn words into words. Versions without this attribute never read it.
     context = SimpleNamespace(help_option_names=SETTINGS["help_option_names"])
-    for each in _all(command):
-        for parameter in each.get_params(context):
+    for subcommand in _all(command):
+        for parameter in subcommand.get_params(context):
             parameter._runtime_param = AsTyped  # noqa: SLF001
 
 
 def _all(command: Any) -> Iterator[Any]:
     """Yield a command and, of a group, every command in it."""
     yield command
-    for each in getattr(command, "commands", {}).values():
-        yield from _all(each)
+    for subcommand in getattr(command, "commands", {}).values():
+        yield from _all(subcommand)

@@ -69,7 +69,7 @@ def command(
     vital = one_of(require, ("vital",), "requirement") if require else ""
     if not against:
         raise UsageError("there is no good run to hold it against", hint=f"ckaudit gate {canary} --against GOOD")
-    good = [Path(each) for each in dict.fromkeys([*against, *(more or [])])]
+    good = [Path(name) for name in dict.fromkeys([*against, *(more or [])])]
     gate = open_gate("gate", config=config, no_config=no_config, baseline="", update=False)
     vital = vital or (gate.policy and gate.policy.base.require) or ""
     comparison = _judged(canary, good, gate, align=cast("Axis", align), choice=options.choice(map, ""), vital=bool(vital))

@@ -72,10 +72,10 @@ def command(
     from ckaudit.audit.coverage.recorded import coverage
 
     with progress("reading") as tick:
-        found = coverage(Path(run), scale=scale or None, stage=stage or None, choice=choice, progress=tick)
+        document = coverage(Path(run), scale=scale or None, stage=stage or None, choice=choice, progress=tick)
     view, encoding = fitted(View(verbose=verbose), drawn=format == "terminal")
-    send(render(found, format, view), encoding)
-    missing = [row.name for row in found.missing("must")] if strict else []
+    send(render(document, format, view), encoding)
+    missing = [row.name for row in document.missing("must")] if strict else []
     if missing:
         say(f"--strict: not recorded, though a run like this must: {', '.join(missing)}")
     return int(bool(missing))

@@ -82,11 +82,11 @@ def _target(to: str, output: str) -> tuple[str, Path]:
     if not output:
         raise UsageError("there is nothing to write to", hint="name it: -o FILE")
     path = Path(output)
-    found = to or _BY_SUFFIX.get(path.suffix.lower(), "")
-    if not found:
+    format_ = to or _BY_SUFFIX.get(path.suffix.lower(), "")
+    if not format_:
         raise UsageError(f"the end of {path.name} tells no format", hint=f"name one: --to {', '.join(FORMATS)}")
     check_folder(output)
-    return options.one_of(found, FORMATS, "format"), path
+    return options.one_of(format_, FORMATS, "format"), path
 
 
 def _refuse_to_replace(format: str, target: Path, *, force: bool) -> None:  # noqa: A002  what the option is called

@@ -69,13 +69,13 @@ def keep(report: "Report", gate: "Gate") -> None:
 
     path = Path(gate.baseline.file)
     others = [accepted for accepted in (read_baseline(path) if path.exists() else []) if accepted.command != report.command]
-    own = adopted(report, gate.baseline)
+    entries = adopted(report, gate.baseline)
     try:
-        write_atomic(path, dumps(file_of([*others, *own])).encode())
+        write_atomic(path, dumps(file_of([*others, *entries])).encode())
     except OSError as error:
         raise CkauditError(f"cannot write {path}: {error.strerror}", hint="choose another --baseline") from None
-    dropped = sum(entry not in own for entry in gate.baseline.entries)
-    say(f"wrote {path}: {len(own)} accepted" + (f", {dropped} dropped or renewed" if dropped else ""))
+    dropped = sum(entry not in entries for entry in gate.baseline.entries)
+    say(f"wrote {path}: {len(entries)} accepted" + (f", {dropped} dropped or renewed" if dropped else ""))
 
 
 def _policy(config: str) -> "Policy | None":

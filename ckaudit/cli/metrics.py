@@ -105,7 +105,8 @@ def command(
 
         with opened(output) as stream, progress("writing", quiet=quiet) as tick:
             write(measurement, format, stream, tick)
-        _talk(measurement, quiet=quiet)
+        for note in () if quiet else measurement.notes:  # data has no room for them
+            say(f"note: {note}")
     if output and not quiet:
         say(f"wrote {output}")
     return _code(measurement)
@@ -148,12 +149,6 @@ def _draw(measurement: "Measurement", output: str, *, each_label: bool, max_labe
 
     view, encoding = fitted(View(verbose=verbose), drawn=not output)
     send(draw(measurement, view, each_label=each_label, max_labels=max_labels), encoding, output)
-
-
-def _talk(measurement: "Measurement", *, quiet: bool) -> None:
-    """Say on standard error what data has no room for."""
-    for note in () if quiet else measurement.notes:
-        say(f"note: {note}")
 
 
 def _code(measurement: "Measurement") -> int:

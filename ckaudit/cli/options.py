@@ -202,14 +202,14 @@ def phases(word: str) -> tuple[int, ...]:
     Raises:
         UsageError: Where it names something else.
     """
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in word.split(",") if word else ():
         first, dash, last = part.partition("-")
         ends = (first, last if dash else first)
         if not all(len(end) == 1 and end in "1234567" for end in ends) or ends[0] > ends[1]:
             raise UsageError(f"{QUESTIONS} {word!r} names no phases", hint=f"phases are 1 to 7: write {QUESTIONS} 3, 1,4 or 1-3")
-        found.update(range(int(ends[0]), int(ends[1]) + 1))
-    return tuple(sorted(found))
+        numbers.update(range(int(ends[0]), int(ends[1]) + 1))
+    return tuple(sorted(numbers))
 
 
 Run = Annotated[

@@ -94,12 +94,12 @@ def command(
 
     library()  # where it is missing, say so before the work and not after
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=False)
-    judged, *beside = [judge(Path(each), at, choice, gate, beside=bool(other)) for each in (run, other) if each]
-    page, told = fitted(judged.report, draw(judged, *beside))
+    judged, *beside = [judge(Path(name), at, choice, gate, beside=bool(other)) for name in (run, other) if name]
+    page, remarks = fitted(judged.report, draw(judged, *beside))
     send(page, output=file)
     say(f"wrote {file}: {judged.report.verdict}")
-    for each in told:
-        say(f"note: {each}")
+    for remark in remarks:
+        say(f"note: {remark}")
     code, reason = exit_code(judged.report, request)
     say(f"error: {reason}" if reason else "")
     return code
@@ -137,6 +137,6 @@ def draw(judged: Judged, other: Judged | None = None) -> "Panels":
         return panels(judged.run, judged.report, path=judged.path)
     from ckaudit.diff.compare import compare_read, subject_of
 
-    reference, subject = (subject_of(each.path, each.run, each.report) for each in (other, judged))
+    reference, subject = (subject_of(side.path, side.run, side.report) for side in (other, judged))
     comparison = compare_read(reference, [subject])
     return panels(judged.run, judged.report, path=judged.path, other=(other.run, other.report), comparison=comparison)

@@ -163,10 +163,10 @@ def _autopsy(run: str, event: str, request: "Request", gate: "Gate") -> int:
     from ckaudit.reports import render
 
     with progress("reading") as tick:
-        found = autopsy(Path(run), event=asked, gate=gate, progress=tick)
-    put_out(lambda view: render(found, request.format, view), request)
-    grave = options.SEVERITIES[: options.SEVERITIES.index(request.fail_on or "sev1") + 1]
-    return int(any(finding.severity in grave for finding in found.findings))
+        opened = autopsy(Path(run), event=asked, gate=gate, progress=tick)
+    put_out(lambda view: render(opened, request.format, view), request)
+    failing = options.SEVERITIES[: options.SEVERITIES.index(request.fail_on or "sev1") + 1]
+    return int(any(finding.severity in failing for finding in opened.findings))
 
 
 def _benchmark_drop(run: str, request: "Request", gate: "Gate", *, since: int | None, choice: "Choice") -> int:

@@ -104,7 +104,7 @@ def command(
     """Follow growing runs: tell each new finding once, show a live panel, see stalls, and stop at what is grave."""
     if not runs:
         raise UsageError("no run was named", hint="ckaudit watch RUN...")
-    grave = options.severity(until) if until else None
+    least = options.severity(until) if until else None
     required = bool(require and options.one_of(require, ("vital",), "requirement"))
     shown = options.one_of(format, FORMATS, "format") if format else "panel" if sys.stdout.isatty() else "text"
     if shown == "panel" and not sys.stdout.isatty():
@@ -120,19 +120,19 @@ def command(
 
     paths = [Path(run) for run in dict.fromkeys(runs)]
     wait_for(paths, patience)
-    rounds = Rounds(paths, gate=gate, until=grave, stall_after=after, notes=verbose, choice=choice, require_vital=vital)
-    return _watch(rounds, shown, workers, grave)
+    rounds = Rounds(paths, gate=gate, until=least, stall_after=after, notes=verbose, choice=choice, require_vital=vital)
+    return _watch(rounds, shown, workers, least)
 
 
 def seconds(word: str, option: str) -> float:
     """Return the seconds that a word names, or raise `UsageError`."""
     try:
-        found = float(word)
+        number = float(word)
     except ValueError:
-        found = -1.0
-    if not 0 <= found < float("inf"):
+        number = -1.0
+    if not 0 <= number < float("inf"):
         raise UsageError(f"{option} {word!r} is no number of seconds", hint=f"write it like {option} 60")
-    return found
+    return number
 
 
 def _workers(line: str, url: str) -> "list[Worker]":
@@ -218,12 +218,12 @@ def _sum_up(rounds: "Rounds") -> None:
     """Say on standard error what was found in all, a line for each run."""
     for name, alerts in rounds.alerts.items():
         counts = {word: sum(alert.severity == word for alert in alerts) for word in options.SEVERITIES}
-        found = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+        counted = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
         step = next((alert.step for alert in reversed(alerts) if alert.step is not None), None)
         vital = rounds.vital.get(name)
         limits = f"; {vital.limits}" if vital and vital.limits else ""
         nothing = "no illness seen" if limits else "nothing found"
-        say(f"{name}: {found or nothing}" + ("" if step is None else f", last told at step {step}") + limits)
+        say(f"{name}: {counted or nothing}" + ("" if step is None else f", last told at step {step}") + limits)
         say(f"to judge more: {vital.to_judge_more}" if limits and vital and vital.to_judge_more else "")
 
 

@@ -57,7 +57,7 @@ def event_files(path: Path) -> list[EventFile]:
 
     What cannot be read is passed over.
     """
-    folder, decoder, found = list_source(path), msgspec.json.Decoder(EventFile), []
+    folder, decoder, files = list_source(path), msgspec.json.Decoder(EventFile), []
     for file in folder.checkpoints:
         if file.rank is not None:
             continue
@@ -66,8 +66,8 @@ def event_files(path: Path) -> list[EventFile]:
         except (BrokenFile, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue  # validate and triage tell what is wrong with it
         if not document.rank and (document.has_box or document.is_event):
-            found.append(document)
-    return sorted(found, key=lambda each: each.step)
+            files.append(document)
+    return sorted(files, key=lambda file_: file_.step)
 
 
 def chosen(files: Sequence[EventFile], asked: int | None) -> EventFile:
@@ -128,12 +128,12 @@ def channels(history: History) -> list[Channel]:
     A column of another length than the steps says of no step what it was there: `validate` tells of it.
     """
     count = len(history.steps)
-    found = [_channel("loss", "", history.loss, count), _channel("learning_rate", "", history.learning_rate, count)]
+    columns = [_channel("loss", "", history.loss, count), _channel("learning_rate", "", history.learning_rate, count)]
     gradients = {} if history.gradient_norms is UNSET else history.gradient_norms
     updates = {} if history.update_norms is UNSET else history.update_norms
     parts = [_channel("gradient", name, column, count) for name, column in gradients.items()]
-    found += [_global(parts, count), *parts, *(_channel("update", name, column, count) for name, column in updates.items())]
-    return [channel for channel in found if channel.recorded.any()]
+    columns += [_global(parts, count), *parts, *(_channel("update", name, column, count) for name, column in updates.items())]
+    return [channel for channel in columns if channel.recorded.any()]
 
 
 def _channel(kind: Kind, name: str, column: object, count: int) -> Channel:
@@ -161,12 +161,12 @@ def distances(history: History) -> list[int | None]:
     if history.batch_hash is UNSET or len(history.batch_hash) != len(history.steps):
         return [None] * len(history.steps)
     seen: dict[str, int] = {}
-    found: list[int | None] = []
+    apart: list[int | None] = []
     for step, word in zip(history.steps, history.batch_hash, strict=True):
-        found.append(step - seen[word] if word in seen else None)
+        apart.append(step - seen[word] if word in seen else None)
         if word is not None:
             seen[word] = step
-    return found
+    return apart
 
 
 def repeats(distances: list[int | None], *, warned: int = 8) -> list[int]:
@@ -177,7 +177,7 @@ def repeats(distances: list[int | None], *, warned: int = 8) -> list[int]:
     >>> repeats([None] * 10 + [1, 1]), repeats([None] * 9 + [9, 9])
     ([10, 11], [])
     """
-    rows = [row for row, each in enumerate(distances) if each is not None]
+    rows = [row for row, distance in enumerate(distances) if distance is not None]
     if not rows or rows[0] < warned or {distances[row] for row in rows} == {rows[0]}:
         return []
     return rows
@@ -209,11 +209,11 @@ def channels_of_record(run: Run, history: History) -> list[Channel]:
     words = _column(grad_global_norm(run), 0, np.array(history.steps, np.int64))
     values = np.array([np.nan if word is None else float(word) for word in words])
     recorded = np.array([word is not None for word in words], bool)
-    found = channels(history)
+    box_channels = channels(history)
     if not recorded.any():
-        return found
+        return box_channels
     logged = Channel(kind="gradient_norm", name="", values=values, recorded=recorded, words=tuple(words))
-    return [*(channel for channel in found if channel.kind != "gradient_norm"), logged]
+    return [*(channel for channel in box_channels if channel.kind != "gradient_norm"), logged]
 
 
 def _column(series: Series, place: int, steps: "np.typing.NDArray[np.int64]") -> Column:
@@ -221,7 +221,8 @@ def _column(series: Series, place: int, steps: "np.typing.NDArray[np.int64]") ->
     if not series:
         return [None] * len(steps)
     rows = {int(step): row for row, step in enumerate(series.steps.tolist())}
-    found = [rows.get(int(step)) for step in steps.tolist()]
+    rows_of_steps = [rows.get(int(step)) for step in steps.tolist()]
     return [
-        None if row is None or not series.recorded[row, place] else to_word(float(series.values[row, place])) for row in found
+        None if row is None or not series.recorded[row, place] else to_word(float(series.values[row, place]))
+        for row in rows_of_steps
     ]

@@ -56,7 +56,7 @@ class Out(Struct, frozen=True, kw_only=True):
 
 def outs(channel: Channel) -> list[Out]:
     """Return every step at which a number is out of its range, oldest first."""
-    rule, found = RANGES[channel.kind], []
+    rule, out_rows = RANGES[channel.kind], []
     for row in np.flatnonzero(channel.recorded).tolist():
         value = float(channel.values[row])
         known = channel.values[:row][np.isfinite(channel.values[:row])]
@@ -65,8 +65,8 @@ def outs(channel: Channel) -> list[Out]:
         how = way_out(value, usual, _spread(earlier), rule, channel.kind)
         if how:
             times = value / usual if usual and np.isfinite(value) else None
-            found.append(Out(row=row, how=how, usual=usual, times=times))
-    return found
+            out_rows.append(Out(row=row, how=how, usual=usual, times=times))
+    return out_rows
 
 
 def way_out(value: float, usual: float | None, spread: float, rule: Range, kind: Kind) -> How | None:
@@ -106,12 +106,12 @@ STANDING = ("not_finite", "dead")
 def departures(history: History, channels: Sequence[Channel]) -> list[Departure]:
     """Return everything out of its range at any step of the box."""
     steps = history.steps
-    made = []
+    out_of_range = []
     for channel in channels:
         rows = np.flatnonzero(channel.recorded).tolist()
         for place, out in enumerate(outs(channel)):
             standing = out.how in STANDING and out.row == rows[place]  # so were all recorded steps before it
-            made.append(
+            out_of_range.append(
                 Departure(
                     step=steps[out.row],
                     kind=channel.kind,
@@ -124,10 +124,10 @@ def departures(history: History, channels: Sequence[Channel]) -> list[Departure]
                 )
             )
     apart = distances(history)
-    made += [
+    out_of_range += [
         Departure(step=steps[row], kind="batch", name="", how="repeated", times=float(apart[row] or 0)) for row in repeats(apart)
     ]
-    return made
+    return out_of_range
 
 
 def standing_of(out: Sequence[Departure]) -> tuple[Departure, ...]:
@@ -174,7 +174,7 @@ def moments(out: Sequence[Departure], onset: int | None, table: TensorTable) -> 
     if onset is None:
         return ()
     first: dict[tuple[str, str, str], Departure] = {}
-    for departure in sorted(out, key=lambda each: each.step):
+    for departure in sorted(out, key=lambda departure: departure.step):
         if departure.step >= onset:
             first.setdefault((departure.kind, departure.name, departure.how if departure.kind == "batch" else ""), departure)
     steps = sorted({departure.step for departure in first.values()})
@@ -183,7 +183,8 @@ def moments(out: Sequence[Departure], onset: int | None, table: TensorTable) -> 
             step=step,
             departures=tuple(
                 sorted(
-                    (departure for departure in first.values() if departure.step == step), key=lambda each: _order(each, table)
+                    (departure for departure in first.values() if departure.step == step),
+                    key=lambda departure: _order(departure, table),
                 )
             ),
         )
@@ -199,10 +200,10 @@ def _order(departure: Departure, table: TensorTable) -> tuple[int, int, float, i
 
 
 def tracks(
-    history: History, channels: Sequence[Channel], out: Sequence[Departure], told: Sequence[Moment], *, max_rows: int = 4
+    history: History, channels: Sequence[Channel], out: Sequence[Departure], story: Sequence[Moment], *, max_rows: int = 4
 ) -> Iterator[Track]:
     """Yield the rows of the timeline: the run's own numbers, then gradients and updates that left first, `max_rows` of each."""
-    chosen = [(departure.kind, departure.name) for moment in told for departure in moment.departures]
+    chosen = [(departure.kind, departure.name) for moment in story for departure in moment.departures]
     for kind in ("loss", "gradient_norm", "gradient", "update", "learning_rate"):
         of_kind = [channel for channel in channels if channel.kind == kind]
         left = [channel for key in chosen for channel in of_kind if (channel.kind, channel.name) == key]
@@ -210,7 +211,7 @@ def tracks(
             steps = tuple(departure.step for departure in out if (departure.kind, departure.name) == (channel.kind, channel.name))
             yield Track(kind=channel.kind, name=channel.name, values=channel.words, out=steps)
     apart = distances(history)
-    if any(each is not None for each in apart):
+    if any(distance is not None for distance in apart):
         yield Track(
             kind="batch",
             name="",

@@ -33,8 +33,8 @@ def trainer_of(run: Run) -> Trainer:
     if facts is not None and facts.trainer == "lightning":
         return "lightning"
     config = facts.config if facts and facts.config is not UNSET else {}
-    told = facts is not None and facts.trainer == "huggingface"
-    return "huggingface" if told or source_of(run).startswith(HUGGING_FACE) or TRAINER_ARGUMENT in config else ""
+    is_huggingface = facts is not None and facts.trainer == "huggingface"
+    return "huggingface" if is_huggingface or source_of(run).startswith(HUGGING_FACE) or TRAINER_ARGUMENT in config else ""
 
 
 def why_not(run: Run, condition: Condition) -> str:
@@ -80,9 +80,9 @@ def _text(run: Run) -> str:
 
 def _says_text(run: Run) -> bool:
     facts = run.manifest
-    told = facts is not None and any(each is not UNSET for each in (facts.vocabulary, facts.tokenizer_hash))
+    names_tokens = facts is not None and any(fact is not UNSET for fact in (facts.vocabulary, facts.tokenizer_hash))
     task = facts.model.get("task") if facts is not None and facts.model is not UNSET else None
-    return told or task == "translation" or any(run.scalar(name) for name in OF_TEXT)
+    return names_tokens or task == "translation" or any(run.scalar(name) for name in OF_TEXT)
 
 
 def _is_table(run: Run) -> bool:
@@ -122,15 +122,15 @@ def _chosen_weights(run: Run) -> str:
 
 def query_and_key(run: Run) -> tuple[str, ...]:
     """Return glob patterns of the run's own query and key matrices; empty: its tensors name none."""
-    found: dict[str, None] = {}
+    patterns: dict[str, None] = {}
     for name, fact in run.tensors.facts.items():
         parts = name.split(".")
         last = max((place for place, part in enumerate(parts) if part.isdecimal()), default=-1)
         matrix = fact.shape is UNSET or len(fact.shape) > 1
         # Only a plain name can be copied into a program.
         if last >= 0 and matrix and PLAIN.fullmatch(name) and any(QUERY_OR_KEY.fullmatch(part) for part in parts[last + 1 :]):
-            found["*." + ".".join(parts[last + 1 :])] = None
-    return tuple(found)
+            patterns["*." + ".".join(parts[last + 1 :])] = None
+    return tuple(patterns)
 
 
 def _claims(run: Run) -> str:  # noqa: ARG001  one signature for all
@@ -139,11 +139,11 @@ def _claims(run: Run) -> str:  # noqa: ARG001  one signature for all
 
 
 def _clipping(run: Run) -> str:
-    told = (run.value("optimizer.clip_coefficient"), run.scalar("clip_coefficient"), run.scalar("grad_clip_rate"))
+    clipped = (run.value("optimizer.clip_coefficient"), run.scalar("clip_coefficient"), run.scalar("grad_clip_rate"))
     facts = run.manifest
     limited = facts is not None and facts.clip_norm is not UNSET
     clips = (
-        limited or trainer_of(run) == "huggingface" or any(bool(series) for series in told)
+        limited or trainer_of(run) == "huggingface" or any(bool(series) for series in clipped)
     )  # that one clips unless it is told not to
     return "" if clips else "nothing says that the training clips its gradients, as clip_norm= would"
 
@@ -238,8 +238,8 @@ def explained(options: Iterable[str]) -> str:
     """
     names = [option.partition("=")[0] for option in options]
     words = {name: argument.said for name, argument in ARGUMENTS.items()} | OF_CALLBACKS
-    said = "; ".join(words[name] for name in names if words.get(name))
-    return f"To fill in: {said}." if said else ""
+    explanations = "; ".join(words[name] for name in names if words.get(name))
+    return f"To fill in: {explanations}." if explanations else ""
 
 
 def _is_given(run: Run, name: str) -> bool:
@@ -313,13 +313,13 @@ def made_of_entries(name: str) -> tuple[str, ...]:
     >>> made_of_entries("train_val_gap"), made_of_entries("val_loss")
     (('val_loss', 'train_loss_raw'), ())
     """
-    found = (each for need in entries()[name].needs for each in (made_of_entries(need) or (need,)))
-    return tuple(dict.fromkeys(found))
+    inputs = (entry for need in entries()[name].needs for entry in (made_of_entries(need) or (need,)))
+    return tuple(dict.fromkeys(inputs))
 
 
 def missing_inputs(run: Run, name: str) -> tuple[str, ...]:
     """Return the entries that one is made of and the run has not, where there are any."""
-    return tuple(each for each in made_of_entries(name) if not metrics()[each](run))
+    return tuple(entry for entry in made_of_entries(name) if not metrics()[entry](run))
 
 
 def unusable(run: Run, name: str) -> str:

@@ -77,7 +77,8 @@ def remedies(
         in_folder: Whether it is a run folder, that a command can add to.
     """
     recorded = is_recorded(run)
-    known = given(run, _all_options()) if recorded else frozenset(GIVEN)
+    options = [*(option for entry in entries().values() for option in entry.options), *ARGUMENTS]
+    known = given(run, options) if recorded else frozenset(GIVEN)
     now = Situation(trainer_of(run), known=True, given=known, needs=tuple(map(tuple, needs)))
     urgent = sorted(lacks, key=lambda lack: lack.urgency)
     placed = [lack for lack in urgent if not recorded and place_of(run, lack)]
@@ -194,8 +195,8 @@ def _target(name: str, now: Situation) -> Target:
 
 
 def _action(name: str, now: Situation) -> Action:
-    own = actions()[_own(name, now)[0]]
-    return actions()[own.like] if now.trainer and own.like else own
+    action = actions()[_own(name, now)[0]]
+    return actions()[action.like] if now.trainer and action.like else action
 
 
 def _options(name: str, now: Situation) -> list[str]:
@@ -220,11 +221,6 @@ def _own(name: str, now: Situation) -> tuple[str, Sequence[str]]:
 def _names(lacks: Iterable[Lack]) -> tuple[str, ...]:
     """Return the entries among what is missing."""
     return tuple(lack.name for lack in lacks if lack.name in entries())
-
-
-def _all_options() -> list[str]:
-    """Return every option of a line that a run may show to have had."""
-    return [*(option for entry in entries().values() for option in entry.options), *ARGUMENTS]
 
 
 def _joined(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:

@@ -117,9 +117,9 @@ def _gate(row: str, evidence: list[Evidence], core: set[str], *, every: bool = F
     about = asked(row)
     evidence = sorted(evidence, key=lambda item: (ORDER.index(item.said), item.metric not in core))
     changed = [item for item in evidence if item.said == "changed"]
-    mine = [item for item in evidence if item.metric in core]
-    judged = [evidence for evidence in mine if evidence.said in ("changed", "steady")]
-    enough = bool(judged) and (not every or len(judged) == len(mine))
+    of_core = [item for item in evidence if item.metric in core]
+    judged = [evidence for evidence in of_core if evidence.said in ("changed", "steady")]
+    enough = bool(judged) and (not every or len(judged) == len(of_core))
     outcome: Outcome = "failed" if changed else "passed" if enough else "not_judged"
     return Gate(
         row=row,
@@ -242,16 +242,16 @@ def fall_of(run: Run, *, noise: float = 7.0, min_fall_share: float = 0.01) -> Fa
     if scores.points < 2:
         many = "only one evaluation logged a microbench_score" if scores else "microbench_score is not recorded"
         raise UsageError(f"{many}, so that no fall can be found in it", hint=MOMENT)
-    found: list[tuple[float, Fall]] = []
+    falls: list[tuple[float, Fall]] = []
     for column, label in enumerate(scores.labels):
         known = scores.finite_in(column)
-        found += _falls(label, scores.steps[known], scores.values[known, column], noise, min_fall_share)
-    if not found:
+        falls += _falls(label, scores.steps[known], scores.values[known, column], noise, min_fall_share)
+    if not falls:
         return None
-    found.sort(key=lambda each: -each[0])
-    first = found[0][1]
+    falls.sort(key=lambda pair: -pair[0])
+    first = falls[0][1]
     others = tuple(
-        dict.fromkeys(each.benchmark for _, each in found[1:] if each.before < first.after and each.after > first.before)
+        dict.fromkeys(fall.benchmark for _, fall in falls[1:] if fall.before < first.after and fall.after > first.before)
     )
     return replace(first, others=tuple(name for name in others if name != first.benchmark))
 

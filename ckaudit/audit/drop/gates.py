@@ -36,14 +36,14 @@ ARTIFACTS = "eval_artifact_hash"
 def evaluation_evidence(run: Run, fall: Fall) -> Iterator[Evidence]:
     """Yield what is known of each artifact: the hash of the last good evaluation against those of the fallen ones."""
     planned = run.manifest.eval_artifact_hashes if run.manifest else UNSET
-    told = {} if planned is UNSET else planned
+    hashes_of_run = {} if planned is UNSET else planned
     hashes = run.words(ARTIFACTS)
     if not hashes:
-        also = f", though run.json names that of {', '.join(told)}" if told else ""
+        also = f", though run.json names that of {', '.join(hashes_of_run)}" if hashes_of_run else ""
         sentence = f"no evaluation logged the hash of an artifact{also}"
         yield Evidence(metric=ARTIFACTS, said="not_recorded", sentence=sentence, record=lines_for(ARTIFACTS))
     for label, words in hashes.items():
-        yield _compared(label, words, told.get(label), fall)
+        yield _compared(label, words, hashes_of_run.get(label), fall)
     yield from _other_code(run, fall)
     yield from _held_out(run, fall)
 
@@ -82,15 +82,15 @@ def _other_code(run: Run, fall: Fall) -> Iterator[Evidence]:
 def _held_out(run: Run, fall: Fall) -> Iterator[Evidence]:
     """Yield the word on the held-out loss: where it does not move with the score, the score itself is to be doubted."""
     loss = val_loss(run)
-    found = shift(*over_labels(loss, "mean"), fall.before, fall.after, Limits(share=0.01, way="up"))
-    if found:
-        moved = f"does not rise with it: {found.before:.4g} before, {found.after:.4g} after"
-        if found.changed:
-            moved = f"rises too, from {found.before:.4g} to {found.after:.4g}"
-        elif found.after > found.before:
-            moved = f"goes on as before, from {found.before:.4g} to {found.after:.4g}; expected: at most {found.limit:.4g}"
+    change = shift(*over_labels(loss, "mean"), fall.before, fall.after, Limits(share=0.01, way="up"))
+    if change:
+        moved = f"does not rise with it: {change.before:.4g} before, {change.after:.4g} after"
+        if change.changed:
+            moved = f"rises too, from {change.before:.4g} to {change.after:.4g}"
+        elif change.after > change.before:
+            moved = f"goes on as before, from {change.before:.4g} to {change.after:.4g}; expected: at most {change.limit:.4g}"
         yield Evidence(
-            metric=loss.name, said="remark", sentence=f"the held-out loss {moved}", before=found.before, after=found.after
+            metric=loss.name, said="remark", sentence=f"the held-out loss {moved}", before=change.before, after=change.after
         )
 
 
@@ -173,10 +173,10 @@ def _illnesses(run: Run, fall: Fall, gate: Gate, *, late: int = 50) -> Iterator[
     until = fall.after if fall.benchmark else fall.after + late
     for finding in triage_run(run, gate=gate).findings:
         first = finding.first_step
-        grave = not finding.code.startswith(ELSEWHERE) and finding.severity != "note"
-        if grave and first is not None and fall.before < first <= until:
-            said: Said = "remark" if _is_of_evaluations(finding.code) else "changed"
-            yield Evidence(metric=finding.code, said=said, sentence=finding.message, label=finding.where or "", step=first)
+        counts = not finding.code.startswith(ELSEWHERE) and finding.severity != "note"
+        if counts and first is not None and fall.before < first <= until:
+            word: Said = "remark" if _is_of_evaluations(finding.code) else "changed"
+            yield Evidence(metric=finding.code, said=word, sentence=finding.message, label=finding.where or "", step=first)
 
 
 def _is_of_evaluations(code: str) -> bool:

@@ -78,7 +78,7 @@ PROCEDURE = (
 
 def asked(row: str) -> Asked:
     """Return the gate of a row."""
-    return next(each for each in PROCEDURE if each.row == row)
+    return next(gate for gate in PROCEDURE if gate.row == row)
 
 
 # The guide to architecture: which axis a kind of benchmark points to, and which small experiment tests it.

@@ -91,10 +91,10 @@ def shift(steps: Steps, values: Floats, last_good: int, first_bad: int, limits: 
         first_bad: First step after.
         limits: How much more it may move.
     """
-    found = sides(steps, last_good, first_bad, few=3 if limits.moving else 12)
-    if found is None:
+    both = sides(steps, last_good, first_bad, few=3 if limits.moving else 12)
+    if both is None:
         return None
-    early, late = found
+    early, late = both
     course = _course(steps[early], values[early], moving=limits.moving)
     level, after, ahead = course.level, median(values[late]), course.ahead(median(steps[late]))
     room = max(limits.least, limits.share * abs(level), limits.noise * MAD_TO_SIGMA * course.spread)
@@ -183,8 +183,8 @@ def compared(run: Run, fall: Fall, watched: ComparedNumber) -> Iterator[Evidence
         owner = entry_of(name)
         yield Evidence(metric=name, said="not_recorded", sentence="not recorded", record=lines_for(owner) if owner else ())
         return
-    found = [_shares(series, fall, watched)] if watched.sums else list(_columns(series, fall, watched))
-    known = [evidence for evidence in found if evidence is not None]
+    evidence_of_labels = [_shares(series, fall, watched)] if watched.sums else list(_columns(series, fall, watched))
+    known = [evidence for evidence in evidence_of_labels if evidence is not None]
     if not known:
         sentence = f"recorded at {_places(series, fall)}: nothing to compare"
         owner = entry_of(name)
@@ -211,31 +211,31 @@ def _columns(series: Series, fall: Fall, watched: ComparedNumber) -> Iterator[Ev
 
 
 def _one(series: Series, label: str, steps: Steps, values: Floats, fall: Fall, watched: ComparedNumber) -> Evidence | None:
-    found = shift(steps, values, fall.before, fall.after, watched.limits)
-    if found is None:
+    moved = shift(steps, values, fall.before, fall.after, watched.limits)
+    if moved is None:
         return None
-    said: Said = "changed" if found.changed else "steady"
-    sentence = _sentence(found, series.unit, watched.limits.way)
+    word: Said = "changed" if moved.changed else "steady"
+    sentence = _sentence(moved, series.unit, watched.limits.way)
     return Evidence(
         metric=series.name,
         label=label,
-        said=said,
+        said=word,
         sentence=sentence,
-        before=found.before,
-        after=found.after,
-        limit=found.limit,
-        step=found.step,
+        before=moved.before,
+        after=moved.after,
+        limit=moved.limit,
+        step=moved.step,
         unit=series.unit,
     )
 
 
-def _sentence(found: Shift, unit: str, way: Way) -> str:
-    before, after, limit = (amount(value, unit) for value in (found.before, found.after, found.limit))
-    if not found.changed:
-        bound = "at most" if way == "up" or (way == "both" and found.after >= found.before) else "at least"
+def _sentence(change: Shift, unit: str, way: Way) -> str:
+    before, after, limit = (amount(value, unit) for value in (change.before, change.after, change.limit))
+    if not change.changed:
+        bound = "at most" if way == "up" or (way == "both" and change.after >= change.before) else "at least"
         return f"{before} before, {after} after; expected: {bound} {limit}"
-    moved = "rises" if found.after > found.before else "falls"
-    return f"{moved} from {before} to {after}, beyond {limit}, since step {found.step}"
+    moved = "rises" if change.after > change.before else "falls"
+    return f"{moved} from {before} to {after}, beyond {limit}, since step {change.step}"
 
 
 def _shares(series: Series, fall: Fall, watched: ComparedNumber, *, twice: float = 2.0) -> Evidence | None:
@@ -245,21 +245,21 @@ def _shares(series: Series, fall: Fall, watched: ComparedNumber, *, twice: float
     """
     rows = np.all(series.finite, axis=1)
     steps, values = series.steps[rows], series.values[rows]  # (T,), (T, K)
-    found = sides(steps, fall.before, fall.after, few=12)
-    if found is None:
+    both = sides(steps, fall.before, fall.after, few=12)
+    if both is None:
         return None
-    early, late = values[found[0]], values[found[1]]
+    early, late = values[both[0]], values[both[1]]
     before, after = early.mean(axis=0), late.mean(axis=0)
     half = len(early) // 2
-    usual = _moved(early[:half].mean(axis=0), early[half:].mean(axis=0)) if half else 0.0
-    moved, limit = _moved(before, after), max(watched.limits.least, twice * usual)
+    moved_before = _moved(early[:half].mean(axis=0), early[half:].mean(axis=0)) if half else 0.0
+    moved, limit = _moved(before, after), max(watched.limits.least, twice * moved_before)
     widest = int(np.argmax(np.abs(after - before)))
     label, ends = series.labels[widest], [f"{value:.3g}" for value in (before[widest], after[widest])]
     if moved <= limit:
         sentence = f"a share of {moved:.2g} moved, within {limit:.2g}; the most {label}, from {ends[0]} to {ends[1]}"
         return Evidence(metric=series.name, said="steady", sentence=sentence, before=0.0, after=moved, limit=limit)
-    rest = np.array([_moved(before, row) for row in values[found[0].stop :]])
-    step = onset(steps[found[0].stop :], rest > limit, int(steps[found[1]][-1]))
+    rest = np.array([_moved(before, row) for row in values[both[0].stop :]])
+    step = onset(steps[both[0].stop :], rest > limit, int(steps[both[1]][-1]))
     sentence = (
         f"{label} goes from {ends[0]} to {ends[1]}, in all a share of {moved:.2g} moved, beyond {limit:.2g}, since step {step}"
     )
