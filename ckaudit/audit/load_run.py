@@ -1,4 +1,4 @@
-"""Whatever the user named becomes a run: a run folder, checkpoint files, or another tracker's log."""
+"""Load a run from whatever the user named: a run folder, checkpoint files, or another tracker's log."""
 
 from collections.abc import Iterable
 from pathlib import Path

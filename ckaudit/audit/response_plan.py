@@ -243,11 +243,9 @@ def advice_on(rule: Rule) -> Advised | None:
     named = [metric.name for metric in rule.metrics]
     entry = next((name for name in map(entry_of, named) if name is not None), None)
     knob = KNOBS.get(rule.name) or (entries()[entry].mitigations[0] if entry is not None else None)
-    return None if knob is None else Advised(knob, _judged_by(named))
-
-
-def _judged_by(metrics: Sequence[str], *, max_metrics: int = 3) -> str:
-    return f"{', '.join(metrics[:max_metrics])} (ckaudit metrics)." if metrics else "what run.json says."
+    if knob is None:
+        return None
+    return Advised(knob, f"{', '.join(named[:3])} (ckaudit metrics)." if named else "what run.json says.")
 
 
 def advised(findings: Iterable[Finding], diagnoses: Iterable[Diagnosis], *, sure: float = 0.5) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""What of the catalogue a run recorded, what it did not, and what that keeps from being judged."""
+"""Coverage: which metrics of the catalogue a run recorded, which it did not, and which checks wait for these."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
