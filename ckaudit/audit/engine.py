@@ -51,13 +51,9 @@ BROKEN_PLUGIN = kind(
     "Update or uninstall the package that is named; the audit is made without it.",
     found_by=("triage",),
 )
-
-
 UNREAD = (UNKNOWN_WORD.code, UNKNOWN_FIELD.code)
 """What the reader passes over: it makes no number wrong."""
-
-
-LOST = tuple(kind.code for kind in (ATTENTION_GRID_RANGE, ATTENTION_ROW_MASS))
+LOST = tuple(violation.code for violation in (ATTENTION_GRID_RANGE, ATTENTION_ROW_MASS))
 """Notes of maps that are lost, without which the training is judged."""
 
 
