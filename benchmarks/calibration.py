@@ -21,8 +21,8 @@ sys.path.insert(0, str(HERE))
 
 from calibration_runs import SETS, Case, cases, train  # noqa: E402
 
+from ckaudit.audit.engine import triage_reads, triage_run  # noqa: E402
 from ckaudit.audit.load_run import open_run  # noqa: E402
-from ckaudit.audit.report import triage_reads, triage_run  # noqa: E402
 from ckaudit.contract.schema.diff import Pair  # noqa: E402
 from ckaudit.diff.compare import JudgedRun, compare_pair  # noqa: E402
 from ckaudit.diff.compared_series import WHOLE, reads  # noqa: E402

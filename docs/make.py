@@ -11,7 +11,7 @@ from ckaudit.explain.cited import MEANINGS
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import Category, categories, entry_of
 from ckaudit.questions import questions
-from ckaudit.questions.phases import MAP, PHASES
+from ckaudit.questions.question import MAP, PHASES
 from ckaudit.reports.explain.markdown import code, pages, text
 from ckaudit.rules import rules
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ckaudit.audit.report import triage, triage_run
+    from ckaudit.audit.engine import triage, triage_run
 
 __all__ = ["triage", "triage_run"]
 
@@ -12,6 +12,6 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first asked for: measuring a run needs no rule and no cause."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ckaudit.audit import report
+    from ckaudit.audit import engine
 
-    return getattr(report, name)
+    return getattr(engine, name)

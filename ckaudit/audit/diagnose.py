@@ -1,4 +1,4 @@
-"""Causes weighed against each other: which hypotheses account for the findings, and how well."""
+"""Causes weighed against each other, and what stands first: of findings and of causes."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from ckaudit.audit.judge import gravity, resolve
-from ckaudit.audit.playbook.workflow import part_of
+from ckaudit.audit.playbook import RECORDS, part_of
 from ckaudit.causes.cause import Advice, Cause, Findings, total
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.contract.schema.report import SEVERITIES, Diagnosis, Evidence, Finding
@@ -49,13 +49,16 @@ def diagnose(
     """
     findings, accepted = tuple(findings), tuple(accepted)
     end = _end_of_numbers([*findings, *accepted], run)
-    grave = [finding for finding in findings if finding.severity != "note"]
-    ill = Findings(tuple(finding for finding in grave if not _is_of_nan(finding, end)))
-    of_nan = list(dict.fromkeys(finding.code for finding in grave if _is_of_nan(finding, end)))
-    seen = Findings((*ill.all, *(each for each in accepted if each.severity != "note" and not _is_of_nan(each, end))))
+    illnesses = [finding for finding in findings if finding.severity != "note"]
+    ill = Findings(tuple(finding for finding in illnesses if not _is_of_nan(finding, end)))
+    of_nan = list(dict.fromkeys(finding.code for finding in illnesses if _is_of_nan(finding, end)))
+    seen = Findings((*ill.all, *(finding for finding in accepted if finding.severity != "note" and not _is_of_nan(finding, end))))
     weighed = (_with_what_follows(_weigh(cause, run, ill, seen), of_nan) for cause in causes)
+    # Something recorded must speak for a cause: one that was only not ruled out is none that a log supports.
     diagnoses = [
-        diagnosis for diagnosis in weighed if diagnosis and diagnosis.confidence >= min_confidence and _has_a_reason(diagnosis)
+        diagnosis
+        for diagnosis in weighed
+        if diagnosis and diagnosis.confidence >= min_confidence and any(item.weight > 0 for item in diagnosis.evidence)
     ]
     diagnoses.sort(key=lambda diagnosis: (-diagnosis.confidence, SEVERITIES.index(diagnosis.severity), diagnosis.cause))
     return [*diagnoses[:1], *(_placed(diagnosis, diagnoses[0]) for diagnosis in diagnoses[1:])]
@@ -90,11 +93,6 @@ def _end_of_numbers(findings: Iterable[Finding], run: Run, *, share: float = 0.1
     return min(steps, default=math.inf)
 
 
-def _has_a_reason(diagnosis: Diagnosis) -> bool:
-    """Tell whether anything recorded speaks for a cause: one that was only not ruled out is none that a log supports."""
-    return any(evidence.weight > 0 for evidence in diagnosis.evidence)
-
-
 def _placed(later: Diagnosis, first: Diagnosis) -> Diagnosis:
     """Return a diagnosis that says where it may be but a consequence of the likeliest."""
     began = first.first_step is not None and later.first_step is not None and first.first_step < later.first_step
@@ -105,9 +103,9 @@ def _weigh(cause: Cause, run: Run, ill: Findings, seen: Findings) -> Diagnosis |
     explained = ill.of(*cause.explains)
     if not explained:
         return None
-    said = list(cause.function(seen, *resolve(cause.wants, run)))
-    evidence = sorted((evidence for evidence in said if isinstance(evidence, Evidence)), key=lambda each: -abs(each.weight))
-    knob = next((advice.sentence for advice in said if isinstance(advice, Advice)), cause.knob)
+    results = list(cause.function(seen, *resolve(cause.wants, run)))
+    evidence = sorted((evidence for evidence in results if isinstance(evidence, Evidence)), key=lambda item: -abs(item.weight))
+    knob = next((advice.sentence for advice in results if isinstance(advice, Advice)), cause.knob)
     gravest = min(explained, key=gravity)
     return Diagnosis(
         cause=cause.name,
@@ -139,3 +137,61 @@ def _logistic(log_odds: float) -> float:
     """Return the probability of log odds; the exponent is never above 0, so that no finite input overflows."""
     shrunk = math.exp(-abs(log_odds))
     return round((1 if log_odds >= 0 else shrunk) / (1 + shrunk), 3)
+
+
+# What stands first: of what is equally grave, the training before its record, and what lasts before what came back.
+def ranked(findings: Sequence[Finding], run: Run) -> list[Finding]:
+    """Return findings gravest first; of one severity, those of the training first, of these those that last, then by step."""
+
+    def place(finding: Finding) -> tuple[int, bool, bool, tuple[int, bool, int, str]]:
+        return SEVERITIES.index(finding.severity), of_record(finding), is_over(finding, run), gravity(finding)
+
+    return sorted(findings, key=place)
+
+
+def first_causes(diagnoses: Sequence[Diagnosis], findings: Sequence[Finding], run: Run, *, sure: float = 0.5) -> list[Diagnosis]:
+    """Return causes likeliest first, but none before others that explains no more than the record, or what came back.
+
+    Args:
+        diagnoses: Causes, likeliest first.
+        findings: What they explain.
+        run: Says how long a finding lasts beside the record.
+        sure: A cause of something that lasts comes first from this confidence on, if that is as grave.
+    """
+    ill = [finding for finding in findings if finding.severity != "note"]
+    explained = {diagnosis.cause: [one for one in ill if one.code in diagnosis.explains] for diagnosis in diagnoses}
+    passing = {name for name, illnesses in explained.items() if illnesses and _are_over(illnesses, run)}
+    lasting = [diagnosis for diagnosis in diagnoses if diagnosis.cause not in passing and diagnosis.confidence >= sure]
+
+    def place(diagnosis: Diagnosis) -> tuple[bool, bool]:
+        severity = SEVERITIES.index(diagnosis.severity)
+        yields = diagnosis.cause in passing and any(SEVERITIES.index(diagnosis.severity) <= severity for diagnosis in lasting)
+        return all(map(of_record, explained[diagnosis.cause])), yields
+
+    return sorted(diagnoses, key=place)
+
+
+def of_record(finding: Finding) -> bool:
+    """Tell whether a finding is about what was written of the training, and not about the training."""
+    return part_of(finding.code) == RECORDS
+
+
+def is_over(finding: Finding, run: Run) -> bool:
+    """Tell whether an illness was short and has come back to health."""
+    return _are_over([finding], run)
+
+
+def _are_over(findings: Sequence[Finding], run: Run, *, share: float = 0.1) -> bool:
+    """Tell whether illnesses, taken as one, were short and have come back to health.
+
+    Args:
+        findings: The illnesses.
+        run: The record.
+        share: Of the record that a short one takes at most, and that is healthy after it at least.
+    """
+    starts, ends = [finding.first_step for finding in findings], [finding.last_step for finding in findings]
+    known = [(first, last) for first, last in zip(starts, ends, strict=True) if first is not None and last is not None]
+    if run.last_step is None or len(known) < len(findings):
+        return False
+    first, last, room = min(first for first, _ in known), max(last for _, last in known), share * run.last_step
+    return last - first < room and run.last_step - last > room

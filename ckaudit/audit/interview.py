@@ -7,15 +7,14 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.audit.answer_from_series import BROKE, said
+from ckaudit.audit.judge import BROKE, ask
 from ckaudit.causes.cause import Findings
 from ckaudit.causes.shared.void import likely, voided
 from ckaudit.contract.schema.numbers import to_word
 from ckaudit.contract.schema.report import Answer, Check, Diagnosis, Finding, Phase, Pointer, Word
 from ckaudit.metrics import Metric, metrics
 from ckaudit.questions.bad_answer_table import BAD
-from ckaudit.questions.phases import MAP, PHASES, Way
-from ckaudit.questions.question import Question, SeriesAnswer, questions, worse
+from ckaudit.questions.question import MAP, PHASES, Question, SeriesAnswer, Way, questions, worse
 from ckaudit.rules import Rule, rules
 from ckaudit.run.run import Run
 
@@ -56,17 +55,17 @@ def interview(
         diagnoses: What explains it, likeliest first.
         step: The step that was asked for, for the commands that lead on.
     """
-    made = []
+    answered = []
     for number in sorted(set(phases)):
         asked = [question for question in questions().values() if question.phase == number]
         answers = [no_worse_than_findings(answer(question, run, findings, diagnoses)) for question in asked]
         verdict = readiness(answers, findings) if number == READY else None
         pointers = [_pointer(way, run, step) for way in MAP if number in way.phases]
-        made.append(Phase(number=number, title=PHASES[number], answers=answers, verdict=verdict, pointers=pointers))
-    return made
+        answered.append(Phase(number=number, title=PHASES[number], answers=answers, verdict=verdict, pointers=pointers))
+    return answered
 
 
-def broken(phases: Iterable[Phase], known: Iterable[Check] = ()) -> list[Check]:
+def broken_questions(phases: Iterable[Phase], known: Iterable[Check] = ()) -> list[Check]:
     """Return a check for each question that broke instead of answering: an audit with one is not complete.
 
     Args:
@@ -74,10 +73,10 @@ def broken(phases: Iterable[Phase], known: Iterable[Check] = ()) -> list[Check]:
         known: Checks that there are already.
     """
     codes = {check.code for check in known}
-    answers = [each for phase in phases for each in phase.answers if BROKE in each.sentence and each.id not in codes]
+    answers = [answer_ for phase in phases for answer_ in phase.answers if BROKE in answer_.sentence and answer_.id not in codes]
     return [
-        Check(code=each.id, name="question", title=each.question, severity="note", outcome="error", detail=each.sentence)
-        for each in answers
+        Check(code=answer_.id, name="question", title=answer_.question, severity="note", outcome="error", detail=answer_.sentence)
+        for answer_ in answers
     ]
 
 
@@ -90,7 +89,7 @@ def interview_reads(phases: Collection[int]) -> frozenset[str]:
 
 def answer(asked: Question, run: Run, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis]) -> Answer:
     """Put one question to a run: what the series say, and never better than what triage says of the same run."""
-    series_answer = said(asked, run, Findings(tuple(finding for finding in findings if finding.severity != "note")))
+    series_answer = ask(asked, run, Findings(tuple(finding for finding in findings if finding.severity != "note")))
     weighed = weigh(asked, series_answer, run, findings, diagnoses)
     return Answer(
         id=asked.id,
@@ -104,14 +103,14 @@ def answer(asked: Question, run: Run, findings: Sequence[Finding], diagnoses: Se
     )
 
 
-def no_worse_than_findings(found: Answer) -> Answer:
+def no_worse_than_findings(given: Answer) -> Answer:
     """Return an answer that is bad only where a finding that counts says so.
 
     What no finding tells was accepted, by a policy or a baseline: it is to be watched.
     """
-    if found.word != "bad" or found.findings:
-        return found
-    return replace(found, word="watch", sentence=f"{found.sentence}; no finding counts for it, as policy or baseline say")
+    if given.word != "bad" or given.findings:
+        return given
+    return replace(given, word="watch", sentence=f"{given.sentence}; no finding counts for it, as policy or baseline say")
 
 
 def _pointer(way: Way, run: Run, step: int | None) -> Pointer:
@@ -148,26 +147,25 @@ def weigh(
         findings: What the rules found, gravest first; notes do not bear.
         diagnoses: What explains it, likeliest first.
     """
-    grave = [finding for finding in findings if finding.severity != "note"]
-    own = [finding for finding in grave if finding.name in asked.rules]
-    if own:
-        word: Word = "bad" if own[0].severity != "sev2" or _says_bad(asked, own) else "watch"
-        own += [finding for finding in findings if finding.code == asked.id]
-        return Weighed(_never_better(series_answer, word, f"{_told(own[0])}{_besides(own)}", own, diagnoses), tuple(own))
+    illnesses = [finding for finding in findings if finding.severity != "note"]
+    of_its_rules = [finding for finding in illnesses if finding.name in asked.rules]
+    if of_its_rules:
+        is_called_bad = asked.id in BAD and any(finding.name in BAD[asked.id].means for finding in of_its_rules)
+        word: Word = "bad" if of_its_rules[0].severity != "sev2" or is_called_bad else "watch"
+        of_its_rules += [finding for finding in findings if finding.code == asked.id]
+        return Weighed(
+            _never_better(series_answer, word, f"{_told(of_its_rules[0])}{_besides(of_its_rules)}", of_its_rules, diagnoses),
+            tuple(of_its_rules),
+        )
     if series_answer.word == "bad":
         return Weighed(
-            series_answer, (*(finding for finding in grave if finding.name in asked.weighs), *_of_answers(asked, findings))
+            series_answer, (*(finding for finding in illnesses if finding.name in asked.weighs), *_of_answers(asked, findings))
         )
     if series_answer.word != "good":
         return Weighed(series_answer)
-    for reason, doubts in _doubts(asked, run, grave, diagnoses):
+    for reason, doubts in _doubts(asked, run, illnesses, diagnoses):
         return Weighed(_never_better(series_answer, "watch", reason, doubts, diagnoses), tuple(doubts))
     return Weighed(series_answer)
-
-
-def _says_bad(asked: Question, own: Sequence[Finding]) -> bool:
-    """Tell whether a finding is what the question calls bad, by the one table."""
-    return asked.id in BAD and any(finding.name in BAD[asked.id].means for finding in own)
 
 
 def _of_answers(asked: Question, findings: Iterable[Finding]) -> list[Finding]:
@@ -180,35 +178,39 @@ def _of_answers(asked: Question, findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _doubts(
-    asked: Question, run: Run, grave: Sequence[Finding], diagnoses: Sequence[Diagnosis]
+    asked: Question, run: Run, illnesses: Sequence[Finding], diagnoses: Sequence[Diagnosis]
 ) -> Iterator[tuple[str, Sequence[Finding]]]:
     """Yield why a good answer cannot stand, each with the findings that say so."""
     rests = _rests_on(asked)
     reads = {path for metric in rests for path in (metric.name, *metric.reads)}
-    for void in voided(grave, diagnoses):
+    for void in voided(illnesses, diagnoses):
         if reads & void.names:
             first = void.findings[0]
             yield f"{void.reason} ({first.code}{_since(first)})", void.findings
-    ruin = [finding for finding in grave if asked.phase < BY_HEART and finding.name in RUINOUS and _lasts(finding, run)]
+    ruin = [finding for finding in illnesses if asked.phase < BY_HEART and finding.name in RUINOUS and _lasts(finding, run)]
     if ruin:
         yield f"the run is no longer finite: {_told(ruin[0])}{_besides(ruin)}", ruin
     for cause in likely(diagnoses):
         if cause.cause in asked.causes:
-            findings = [finding for finding in grave if finding.code in cause.explains]
+            findings = [finding for finding in illnesses if finding.code in cause.explains]
             yield f"{cause.title.rstrip('.')} ({', '.join(dict.fromkeys(finding.code for finding in findings))})", findings
-    yield from _on_the_same(asked, rests, [finding for finding in grave if finding.severity != "sev2" or _lasts(finding, run)])
+    yield from _on_the_same(
+        asked, rests, [finding for finding in illnesses if finding.severity != "sev2" or _lasts(finding, run)]
+    )
 
 
-def _on_the_same(asked: Question, rests: Sequence[Metric], grave: Sequence[Finding]) -> Iterator[tuple[str, Sequence[Finding]]]:
+def _on_the_same(
+    asked: Question, rests: Sequence[Metric], illnesses: Sequence[Finding]
+) -> Iterator[tuple[str, Sequence[Finding]]]:
     """Yield the findings that rest on the same numbers, but for those that the question weighs by place and time itself.
 
     What was to be investigated and is over leaves the answer as it is.
     """
     by_code = rules()
-    others = [finding for finding in grave if finding.name not in asked.weighs]
+    others = [finding for finding in illnesses if finding.name not in asked.weighs]
     shared = [(other, metric) for other in others if (metric := _shared(other, by_code.get(other.code), rests))]
     if shared:
-        (first, metric), findings = shared[0], [each for each, _ in shared]
+        (first, metric), findings = shared[0], [finding for finding, _ in shared]
         yield f"{first.code}{_since(first)}, on the same {metric}: {first.message}{_besides(findings)}", findings
 
 
@@ -230,13 +232,13 @@ def _lasts(finding: Finding, run: Run) -> bool:
 
 
 def _never_better(
-    series_answer: SeriesAnswer, worst_word: Word, told: str, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis]
+    series_answer: SeriesAnswer, worst_word: Word, reason: str, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis]
 ) -> SeriesAnswer:
     word: Word = worse(worst_word, series_answer.word) if series_answer.word in ("good", "watch", "bad") else worst_word
     likeliest = next((diagnosis.cause for diagnosis in causing(findings, diagnoses)), "")
     cause = f"; the likeliest cause is {likeliest}" if likeliest else ""
     return replace(
-        series_answer, word=word, sentence=f"{told}{cause}. {series_answer.sentence[:1].upper()}{series_answer.sentence[1:]}"
+        series_answer, word=word, sentence=f"{reason}{cause}. {series_answer.sentence[:1].upper()}{series_answer.sentence[1:]}"
     )
 
 
@@ -251,8 +253,8 @@ def _since(finding: Finding) -> str:
 def _besides(findings: Sequence[Finding]) -> str:
     """Return what else bears, by code: findings that speak of many places say so themselves."""
     counts = Counter(finding.code for finding in findings[1:])
-    told = [f"{count} more of {code}" if code == findings[0].code else code for code, count in counts.items()]
-    return f"; besides {', '.join(told)}" if told else ""
+    others = [f"{count} more of {code}" if code == findings[0].code else code for code, count in counts.items()]
+    return f"; besides {', '.join(others)}" if others else ""
 
 
 def causing(findings: Iterable[Finding], diagnoses: Iterable[Diagnosis]) -> list[Diagnosis]:
@@ -269,13 +271,13 @@ def readiness(answers: Sequence[Answer], findings: Sequence[Finding]) -> str:
         answers: Those of phase 6.
         findings: All findings, gravest first.
     """
-    asked = {each.id: each for each in answers if each.id in BEFORE}
-    grave = list(dict.fromkeys(finding.code for finding in findings if finding.severity in ("sev0", "sev1")))
-    for_it = [_about(each, 0) for each in asked.values() if each.word == "good"]
-    against = [_about(each, 1) for each in asked.values() if each.word in ("watch", "bad")]
-    against += [f"findings that stop or contain a run ({', '.join(grave)})"] if grave else []
-    unknown = [_about(each, 2) for each in asked.values() if each.word in ("not_recorded", "not_applicable")]
-    if grave or any(each.word == "bad" for each in asked.values()):
+    asked = {answer_.id: answer_ for answer_ in answers if answer_.id in BEFORE}
+    codes = list(dict.fromkeys(finding.code for finding in findings if finding.severity in ("sev0", "sev1")))
+    for_it = [_about(answer_, 0) for answer_ in asked.values() if answer_.word == "good"]
+    against = [_about(answer_, 1) for answer_ in asked.values() if answer_.word in ("watch", "bad")]
+    against += [f"findings that stop or contain a run ({', '.join(codes)})"] if codes else []
+    unknown = [_about(answer_, 2) for answer_ in asked.values() if answer_.word in ("not_recorded", "not_applicable")]
+    if codes or any(answer_.word == "bad" for answer_ in asked.values()):
         head = "Not ready for fine-tuning"
     elif asked["D6.1"].word == "watch":
         head = "Not yet ready for fine-tuning: go on with pretraining"
@@ -284,8 +286,8 @@ def readiness(answers: Sequence[Answer], findings: Sequence[Finding]) -> str:
     else:
         head = "Ready for fine-tuning, with reservations" if against else "Ready for fine-tuning"
     sides = [("for it", for_it), ("against it", against), ("not recorded", unknown)]
-    told = "; ".join(f"{side}: {', '.join(names) or 'nothing'}" for side, names in sides)
-    return f"{head}. {told[0].upper()}{told[1:]}."
+    sentence = "; ".join(f"{side}: {', '.join(names) or 'nothing'}" for side, names in sides)
+    return f"{head}. {sentence[0].upper()}{sentence[1:]}."
 
 
 def _about(answer: Answer, side: int) -> str:

@@ -1,40 +1,49 @@
-"""Rules applied to a run: which fired, which passed, which could not be judged and why."""
+"""Rules and questions put to a run: which rules fired, which passed, which could not judge, and which answers are bad."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from string import Formatter
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.audit.coverage.applicability import why_not_metric
-from ckaudit.audit.coverage.arguments import says
+from ckaudit.audit.coverage.applicability import says, why_not_metric
+from ckaudit.causes.cause import Findings
 from ckaudit.contract.schema.numbers import takes_any_numbers, to_word
-from ckaudit.contract.schema.report import SEVERITIES, Check, Finding
+from ckaudit.contract.schema.report import SEVERITIES, Check, Finding, Outcome, Severity, SkipReason
 from ckaudit.contract.summaries import needed
+from ckaudit.contract.violations import Kind
 from ckaudit.metrics import Metric
-from ckaudit.questions.bad_answer_table import BAD
+from ckaudit.policy.policy_schema import Clauses
+from ckaudit.questions import questions
+from ckaudit.questions.bad_answer_table import BAD, Bad
+from ckaudit.questions.question import FindingsMarker, Question, SeriesAnswer, unrecorded
+from ckaudit.questions.question import Input as QuestionInput
+from ckaudit.rules import rules
 from ckaudit.rules.rule import Hit, Input, Rule, Skip
 from ckaudit.run.run import Run
 from ckaudit.run.tensor_groups import Group, Known, group_of, known_places
 
+BROKE = "the question broke: "
+"""How the sentence of an answer begins whose question raised an error."""
+
 
 class Judgement(Struct, frozen=True):
-    """What the rules say of a run."""
+    """What rules, or questions, say of a run."""
 
     findings: tuple[Finding, ...]
     checks: tuple[Check, ...]
 
 
 @takes_any_numbers
-def judge(run: Run, rules: Iterable[Rule]) -> Judgement:
-    """Apply every rule; one that breaks is an error of its own and stops no other."""
+def judge(run: Run, applied: Iterable[Rule]) -> Judgement:
+    """Apply rules to a run; one that breaks is an error of its own and stops no other."""
     findings: list[Finding] = []
     checks: list[Check] = []
-    for rule in rules:
-        found, check = _apply(rule, run)
-        findings += found
+    for rule in applied:
+        findings_of_rule, check = _apply(rule, run)
+        findings += findings_of_rule
         checks.append(check)
     return Judgement(tuple(sorted(findings, key=gravity)), tuple(checks))
 
@@ -52,45 +61,40 @@ def resolve(inputs: Iterable[Input], run: Run) -> list[Any]:
 
 def _apply(rule: Rule, run: Run) -> tuple[list[Finding], Check]:
     try:
-        findings, skip = _told(rule, run)
+        findings, skip = _findings_or_skip(rule, run)
     except Exception as error:  # noqa: BLE001  one broken rule must not cost the verdict of the others
         detail = f"{type(error).__name__}: {error}"
         return [], Check(code=rule.code, name=rule.name, title=rule.title, severity=rule.severity, outcome="error", detail=detail)
     return findings, _check(rule, skip, findings)
 
 
-def _told(rule: Rule, run: Run) -> tuple[list[Finding], Skip | None]:
+def _findings_or_skip(rule: Rule, run: Run) -> tuple[list[Finding], Skip | None]:
     """Return what a rule finds, and why it could not judge if it could not."""
     needs, wants = resolve(rule.needs, run), resolve(rule.wants, run)
-    missing = [each for each, value in zip(rule.needs, needs, strict=True) if value is None]
+    missing = [need for need, value in zip(rule.needs, needs, strict=True) if value is None]
     if missing:
-        unsaid = [names for names in rule.facts if not any(says(run.manifest, name) for name in names)]
-        return [], _unheard([each for each in missing if isinstance(each, Metric) or not rule.facts], unsaid, run)
-    said = list(rule.function(*needs, *wants))
-    findings = [_finding(rule, hit, run) for hit in fold(hit for hit in said if isinstance(hit, Hit))]
-    skip = next((_fitting(skip, run) for skip in said if isinstance(skip, Skip)), None)
-    grave = any(finding.severity != "note" for finding in findings)
-    return findings, None if grave else skip
+        named = [need for need in missing if isinstance(need, Metric) or not rule.facts]
+        names = [(need.name,) if isinstance(need, Metric) else ("run.json",) for need in named]
+        facts = [alternatives for alternatives in rule.facts if not any(says(run.manifest, name) for name in alternatives)]
+        needed_names = [*names, *facts]
+        return [], _why_foreign(needed_names, run) or Skip("not_recorded", f"needs {', '.join(map(' or '.join, needed_names))}")
+    results = list(rule.function(*needs, *wants))
+    findings = [_finding(rule, hit, run) for hit in fold(hit for hit in results if isinstance(hit, Hit))]
+    if any(finding.severity != "note" for finding in findings):
+        return findings, None
+    skip = next((skip for skip in results if isinstance(skip, Skip)), None)
+    if skip is not None and skip.reason == "not_recorded":
+        skip = _why_foreign(needed(skip.detail), run) or skip
+    return findings, skip
 
 
-def _unheard(missing: Sequence[Input], unsaid: Sequence[Sequence[str]], run: Run) -> Skip:
-    """Return the word on inputs that are missing: one that makes no sense for the run is not waited for."""
-    names = [(each.name,) if isinstance(each, Metric) else ("run.json",) for each in missing]
-    needs = [*names, *unsaid]
+def _why_foreign(needs: Iterable[Sequence[str]], run: Run) -> Skip | None:
+    """Return that a need makes no sense for the run, by none of its alternatives, so that nobody waits for it; None: all do."""
     for alternatives in needs:
-        foreign = [why_not_metric(run, name) for name in alternatives]
-        if all(foreign):
-            return Skip("not_applicable", foreign[0])
-    return Skip("not_recorded", f"needs {', '.join(map(' or '.join, needs))}")
-
-
-def _fitting(skip: Skip, run: Run) -> Skip:
-    """Return a rule's word that something is missing, or that nothing of what would do makes sense for the run."""
-    for alternatives in needed(skip.detail) if skip.reason == "not_recorded" else ():
-        foreign = [why_not_metric(run, name) for name in alternatives]
-        if all(foreign):
-            return Skip("not_applicable", foreign[0])
-    return skip
+        reasons = [why_not_metric(run, name) for name in alternatives]
+        if all(reasons):
+            return Skip("not_applicable", reasons[0])
+    return None
 
 
 def _check(rule: Rule, skip: Skip | None, findings: list[Finding]) -> Check:
@@ -107,16 +111,12 @@ def _check(rule: Rule, skip: Skip | None, findings: list[Finding]) -> Check:
     )
 
 
-def _path(rule: Rule, hit: Hit, run: Run) -> list[str]:
-    """Return what leads from the rule's first metric to the kernels of the tensor hit, where the run knows more than its name."""
-    below = run.tensors.path(hit.where) if hit.where else []
-    return [*(metric.name for metric in rule.metrics[:1]), *below] if below else []
-
-
 def _finding(rule: Rule, hit: Hit, run: Run) -> Finding:
     if SEVERITIES.index(hit.severity) < SEVERITIES.index(rule.severity):
         raise ValueError(f"{rule.code} may be {rule.severity} at most, not {hit.severity}")
-    message, group = told(hit, known_places(run))
+    message, group = describe(hit, known_places(run))
+    # From the tensor hit to its kernels, where the run knows more of it than its name.
+    below = run.tensors.path(hit.where) if hit.where else []
     return Finding(
         code=rule.code,
         name=rule.name,
@@ -132,7 +132,7 @@ def _finding(rule: Rule, hit: Hit, run: Run) -> Finding:
         limit=None if hit.limit is None else to_word(hit.limit),
         points=hit.points,
         also=list(hit.also),
-        path=_path(rule, hit, run),
+        path=[*(metric.name for metric in rule.metrics[:1]), *below] if below else [],
     )
 
 
@@ -171,7 +171,7 @@ def _badness(hit: Hit) -> float:
     return -math.inf if hit.badness is None or math.isnan(hit.badness) else hit.badness
 
 
-def told(hit: Hit, known: Known) -> tuple[str, str | None]:
+def describe(hit: Hit, known: Known) -> tuple[str, str | None]:
     """Return the sentence of a hit and the name of its group: where its places are one, it speaks of all in one.
 
     Args:
@@ -219,5 +219,136 @@ def _worse(hit: Hit) -> str:
     formats = [spec or "" for _, name, spec, _ in Formatter().parse(hit.message) if name == "value"]
     if worst is None or worst.where == hit.where or not formats or worst.value is None or hit.value is None:
         return ""
-    value, here = (format(each, formats[0]) for each in (worst.value, hit.value))
+    value, here = (format(number, formats[0]) for number in (worst.value, hit.value))
     return "" if value == here else f"; {worst.where} has come to {value}"
+
+
+# Questions: what the series of a run say to one, before anything is weighed.
+def ask(question: Question, run: Run, findings: Findings) -> SeriesAnswer:
+    """Return what the series say; an input that was recorded, but never as a number, is bad, and what is missing is named.
+
+    Args:
+        question: The question.
+        run: The run.
+        findings: Findings that are more than a note.
+    """
+    metrics = [need for need in question.needs if isinstance(need, Metric)]
+    if missing := [metric.name for metric in metrics if not metric(run)]:
+        if foreign := next((reason for name in missing if (reason := why_not_metric(run, name))), ""):
+            return SeriesAnswer(word="not_applicable", sentence=foreign)
+        return unrecorded(f"needs {', '.join(missing)}", *missing)
+    if broken := [metric.name for metric in metrics if not _has_number(metric, run)]:
+        return SeriesAnswer(word="bad", sentence=f"no value of {', '.join(broken)} is a number")
+    try:
+        return question.function(*_values(question.needs, run, findings), *_values(question.wants, run, findings))
+    except Exception as error:  # noqa: BLE001  one broken question must not cost the answers of the others
+        return unrecorded(f"{BROKE}{type(error).__name__}: {error}")
+
+
+def _values(inputs: Iterable[QuestionInput], run: Run, findings: Findings) -> Iterator[Any]:
+    """Yield each input's value in a run; a series without a single number counts as missing."""
+    for input_ in inputs:
+        if isinstance(input_, Metric):
+            yield input_(run) if _has_number(input_, run) else None
+        else:
+            yield findings if isinstance(input_, FindingsMarker) else run.manifest
+
+
+def _has_number(metric: Metric, run: Run) -> bool:
+    return run.derived(("has a number", metric.name), lambda: bool(metric(run).finite.any()))
+
+
+# Bad answers: what a question calls bad and no rule has found becomes a finding of its own, so that the headline, `--questions`,
+# `gate`, `watch`, `diff` and the report draw from the same findings. How grave each is says `questions/bad_answer_table.py`.
+def judge_answers(run: Run, findings: Sequence[Finding], clauses: Clauses) -> Judgement:
+    """Put the questions to a run, and return a finding for each bad answer that no finding accounts for.
+
+    Args:
+        run: The run.
+        findings: All that rules and readers found, before any of it is graded or accepted.
+        clauses: The policy. A selection of rules is one of questions as well: none makes findings then.
+    """
+    if clauses.select is not None:
+        return Judgement((), ())
+    evidence = Findings(tuple(finding for finding in findings if finding.severity != "note"))
+    asked = [question for question in questions().values() if question.id in BAD and not BAD[question.id].by_rules]
+    answers = {question.id: (question, ask(question, run, evidence)) for question in asked}
+    bad = {id_: answer for id_, (_, answer) in answers.items() if answer.word == "bad"}
+    new = [
+        _finding_of_answer(answers[id_][0], answer, run)
+        for id_, answer in bad.items()
+        if not _is_accounted_for(id_, bad, findings, run, clauses)
+    ]
+    codes = {finding.code for finding in new}
+    return Judgement(tuple(new), tuple(_check_of_answer(question, answer, codes) for question, answer in answers.values()))
+
+
+def kinds_of_questions() -> Iterator[Kind]:
+    """Yield what a bad answer is, as a kind of finding that a policy can name by code or by name."""
+    for id_, bad in BAD.items():
+        yield Kind(id_, bad.name, bad.severity, title_of(bad), _help(id_), ("triage",))
+
+
+def title_of(bad: Bad) -> str:
+    """Return what is wrong as a whole sentence.
+
+    >>> title_of(BAD["D1.1"])
+    'It does not train.'
+    """
+    return f"{bad.says[0].upper()}{bad.says[1:]}."
+
+
+def _is_accounted_for(id_: str, bad: Mapping[str, SeriesAnswer], findings: Sequence[Finding], run: Run, clauses: Clauses) -> bool:
+    """Tell whether a finding or another answer says already what makes an answer bad."""
+    question, table = questions()[id_], BAD[id_]
+    if any(other in bad for other in table.told_by):
+        return True
+    names = {*question.rules, *question.weighs}
+    if any(finding.name in {*names, *table.told_by_rules} and _is_as_grave(finding, table.severity) for finding in findings):
+        return True
+    # What a rule would have found that the policy leaves out or whose limits it moves, somebody has decided on.
+    changed = [
+        rule
+        for rule in rules().values()
+        if rule.name in names and (clauses.severities.get(rule.code) == "off" or rule.name in clauses.thresholds)
+    ]
+    return any(_is_as_grave(finding, table.severity) for finding in judge(run, changed).findings)
+
+
+def _is_as_grave(finding: Finding, severity: Severity) -> bool:
+    return SEVERITIES.index(finding.severity) <= SEVERITIES.index(severity)
+
+
+def _finding_of_answer(question: Question, answer: SeriesAnswer, run: Run) -> Finding:
+    bad = BAD[question.id]
+    return Finding(
+        code=question.id,
+        name=bad.name,
+        severity=bad.severity,
+        message=f"{bad.says}: {answer.sentence}",
+        last_step=run.last_step,
+        help=_help(question.id),
+    )
+
+
+def _check_of_answer(question: Question, answer: SeriesAnswer, codes: set[str]) -> Check:
+    """Return what became of a question, as of a rule."""
+    bad = BAD[question.id]
+    judged = answer.word in ("good", "watch", "bad")
+    outcome: Outcome = "error" if BROKE in answer.sentence else "passed" if judged else "skipped"
+    reason: SkipReason = "not_applicable" if answer.word == "not_applicable" else "not_recorded"
+    return Check(
+        code=question.id,
+        name=bad.name,
+        title=title_of(bad),
+        severity=bad.severity,
+        outcome="failed" if question.id in codes and bad.severity != "note" else outcome,
+        reason=reason if outcome == "skipped" else None,
+        detail=None if judged else answer.sentence,
+        findings=int(question.id in codes),
+    )
+
+
+def _help(id_: str) -> str:
+    phase = questions()[id_].phase
+    return f"`ckaudit triage RUN --questions {phase}` shows the answer, and `ckaudit explain {id_}` what it rests on."

@@ -1,7 +1,8 @@
-"""Whatever the user named becomes a run: a run folder, checkpoint files, or another tracker's log."""
+"""Load a run from whatever the user named: a run folder, checkpoint files, or another tracker's log."""
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -9,17 +10,29 @@ from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NA
 from ckaudit.contract.io.folder import holds_run, shown_name
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.schema.numbers import takes_any_numbers
-from ckaudit.errors import UnreadableError
+from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.run.builder import run_of_table
 from ckaudit.run.read import Progress, read_run
 from ckaudit.run.run import Run
 from ckaudit.run.scalars import SessionLogs
 from ckaudit.run.units import in_catalogue_units
 
+if TYPE_CHECKING:
+    from ckaudit.run.scalars import Logged
+
+
 _HEAD = 4096
+
+
 TRAINER_STATE = "trainer_state.json"
+
+
 LOSS_CURVES = "training_loss_curve*.json"
+
+
 MERGED = b'"checkpoints"'  # a viewer's file of several checkpoints, which an importer reads
+
+
 LOGS = (".csv", ".csv.gz", ".csv.zst", ".tsv", ".jsonl", ".ndjson", ".parquet", TRAINER_STATE)
 
 
@@ -64,6 +77,53 @@ def open_run(
         )
     run = in_catalogue_units(run, choice.units)
     return run if choice.tau_slices is None else replace(run, tau_slices=choice.tau_slices)
+
+
+def at_step(run: Run, step: int | None) -> Run:
+    """Return what was known of a run when `step` had ended, with a note where that takes one; None: all of it.
+
+    Raises:
+        UsageError: Where nothing was recorded by then.
+    """
+    if step is None:
+        return run
+    return replace(run.until(step), notes=(*run.notes, *_notes_on_step(run, step)))
+
+
+def _notes_on_step(run: Run, step: int) -> list[str]:
+    last, steps = run.last_step, run.checkpoint_steps
+    recorded = (*run.scalars.values(), *run.sections.values())
+    earliest = min((int(series.steps[0]) for series in recorded if len(series.steps)), default=None)
+    if earliest is None or step < earliest:
+        raise UsageError(f"nothing was recorded at or before step {step}", hint=f"The record starts at step {earliest}.")
+    if last is not None and step > last:
+        return [f"step {step} is beyond the record, which ends at step {last}"]
+    if len(steps) and step not in steps:
+        before = steps[steps <= step]
+        latest = f"the latest before it is {int(before[-1])}" if len(before) else "there is none before it"
+        return [f"no checkpoint at step {step}: {latest}"]
+    return []
+
+
+def scalars_of(path: Path, *, choice: Choice = NOTHING_SAID, progress: Progress | None = None) -> "Logged":
+    """Read the scalars of a run folder, one of its files, or a log that an importer knows, every session of them.
+
+    Args:
+        path: The run.
+        choice: What a foreign log does not say itself.
+        progress: Called with pieces done and pieces in all.
+
+    Raises:
+        UnreadableError: Where there is no run, or none with a scalar.
+        UsageError: Where `choice` fits nothing that is there.
+    """
+    from ckaudit.run.scalars import FILLED, logged
+
+    logs = SessionLogs()
+    scalars = logged(open_run(path, reads=FILLED, choice=choice, progress=progress, logs=logs), logs)
+    if not scalars:
+        raise UnreadableError(f"{path} holds no scalar", hint="Only scalars are exported; ckaudit metrics writes what follows.")
+    return scalars
 
 
 def is_ours(path: Path) -> bool:

@@ -6,8 +6,7 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.metrics.memorization import memorization_stage
-from ckaudit.metrics.probe_groups import HELD_OUT, TRAIN
-from ckaudit.metrics.probes import probe_accuracy
+from ckaudit.metrics.probes import HELD_OUT, TRAIN, probe_accuracy
 from ckaudit.run.run import Run
 
 STAGES = ("untrained", "token statistics", "patterns", "strong memorization", "mostly memorised")

@@ -12,8 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ckaudit.audit.coverage.applicability import OUR_RECORDER, why_not_metric
-from ckaudit.audit.coverage.writer import source_of, trainer_of
+from ckaudit.audit.coverage.applicability import OUR_RECORDER, source_of, trainer_of, why_not_metric
 from ckaudit.contract.schema.report import Check, Report, VitalCheck, VitalOutcome
 from ckaudit.metrics import metrics
 from ckaudit.run.run import Run
@@ -172,7 +171,7 @@ def vital_checks(run: Run, checks: Sequence[Check]) -> list[VitalCheck]:
     """
     by_code = {check.code: check for check in checks}
     writer = writer_of(run)
-    return [_outcome(vital, run, [by_code[code] for code in vital.rules if code in by_code], writer) for vital in VITAL]
+    return [_vital_check(vital, run, [by_code[code] for code in vital.rules if code in by_code], writer) for vital in VITAL]
 
 
 def judged(vital: Sequence[VitalCheck], checks: Sequence[Check]) -> Judged:
@@ -230,7 +229,7 @@ def writer_of(run: Run) -> Writer:
     return "files" if not source or source.startswith("ckaudit") else "log"
 
 
-def _outcome(vital: Vital, run: Run, checks: Sequence[Check], writer: Writer) -> VitalCheck:
+def _vital_check(vital: Vital, run: Run, checks: Sequence[Check], writer: Writer) -> VitalCheck:
     outcome, missing = _judgement(vital, run, checks)
     remedy = vital.remedies.get(writer) if missing and not missing.startswith("too few") else None
     return VitalCheck(name=vital.name, question=vital.question, outcome=outcome, missing=missing, remedy=remedy)

@@ -9,7 +9,7 @@ import typer
 from typer.main import get_command
 
 from ckaudit import __version__
-from ckaudit.cli.phases import alone
+from ckaudit.cli.options import with_all_phases
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -32,7 +32,7 @@ COMMANDS = {
 }
 """The module of each command."""
 
-GROUPS = {"probe": "probe.app", "lab": "lab.app"}
+GROUPS = {"probe": "probe", "lab": "lab.app"}
 """The module of each group of commands."""
 
 EPILOG = """
@@ -44,7 +44,7 @@ Exit codes:
 """
 
 
-# `ckaudit --version` where other words stand beside it; alone it is answered before Typer is loaded.
+# `ckaudit --version` where other words stand beside it; with_all_phases it is answered before Typer is loaded.
 def print_version(value: bool) -> None:
     """Print the version and leave, if the option was given."""
     if value:
@@ -84,7 +84,7 @@ def invoke(arguments: Sequence[str]) -> Any:
     known = {*COMMANDS, *GROUPS}.intersection(arguments[:1])
     command = get_command(build(known) if known else build())
     _take_as_typed(command)
-    return command.main(args=alone(arguments), prog_name="ckaudit", standalone_mode=False)
+    return command.main(args=with_all_phases(arguments), prog_name="ckaudit", standalone_mode=False)
 
 
 class AsTyped:
@@ -99,13 +99,13 @@ class AsTyped:
 def _take_as_typed(command: Any) -> None:
     # Typer 0.29 loads pydantic, 50 ms, to turn words into words. Versions without this attribute never read it.
     context = SimpleNamespace(help_option_names=SETTINGS["help_option_names"])
-    for each in _all(command):
-        for parameter in each.get_params(context):
+    for subcommand in _all(command):
+        for parameter in subcommand.get_params(context):
             parameter._runtime_param = AsTyped  # noqa: SLF001
 
 
 def _all(command: Any) -> Iterator[Any]:
     """Yield a command and, of a group, every command in it."""
     yield command
-    for each in getattr(command, "commands", {}).values():
-        yield from _all(each)
+    for subcommand in getattr(command, "commands", {}).values():
+        yield from _all(subcommand)

@@ -8,9 +8,8 @@ import typer
 from ckaudit.cli import options
 from ckaudit.cli.diff import AXES, Align, exit_code, requested
 from ckaudit.cli.gate import Config, NoConfig
-from ckaudit.cli.options import Output, Require, Verbose, one_format, one_of
-from ckaudit.cli.progress import progress
-from ckaudit.cli.triage import Map
+from ckaudit.cli.options import Map, Output, Require, Verbose, one_format, one_of
+from ckaudit.cli.output import progress
 from ckaudit.errors import UsageError
 from ckaudit.reports import FORMATS, render
 
@@ -70,7 +69,7 @@ def command(
     vital = one_of(require, ("vital",), "requirement") if require else ""
     if not against:
         raise UsageError("there is no good run to hold it against", hint=f"ckaudit gate {canary} --against GOOD")
-    good = [Path(each) for each in dict.fromkeys([*against, *(more or [])])]
+    good = [Path(name) for name in dict.fromkeys([*against, *(more or [])])]
     gate = open_gate("gate", config=config, no_config=no_config, baseline="", update=False)
     vital = vital or (gate.policy and gate.policy.base.require) or ""
     comparison = _judged(canary, good, gate, align=cast("Axis", align), choice=options.choice(map, ""), vital=bool(vital))

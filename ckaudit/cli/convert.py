@@ -6,8 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from ckaudit.cli.options import one_of
-from ckaudit.cli.progress import progress
-from ckaudit.cli.say import say
+from ckaudit.cli.output import progress, say
 from ckaudit.errors import UnreadableError, UsageError
 
 EPILOG = """

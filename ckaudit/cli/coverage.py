@@ -6,11 +6,8 @@ from typing import Annotated
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.options import Verbose, one_format, one_of
-from ckaudit.cli.output import fitted, send
-from ckaudit.cli.progress import progress
-from ckaudit.cli.say import say
-from ckaudit.cli.triage import Map, Which
+from ckaudit.cli.options import Map, Verbose, Which, one_format, one_of
+from ckaudit.cli.output import fitted, progress, say, send
 from ckaudit.reports import FEW_FORMATS, render
 from ckaudit.reports.view import View
 
@@ -75,10 +72,10 @@ def command(
     from ckaudit.audit.coverage.recorded import coverage
 
     with progress("reading") as tick:
-        found = coverage(Path(run), scale=scale or None, stage=stage or None, choice=choice, progress=tick)
+        document = coverage(Path(run), scale=scale or None, stage=stage or None, choice=choice, progress=tick)
     view, encoding = fitted(View(verbose=verbose), drawn=format == "terminal")
-    send(render(found, format, view), encoding)
-    missing = [row.name for row in found.missing("must")] if strict else []
+    send(render(document, format, view), encoding)
+    missing = [row.name for row in document.missing("must")] if strict else []
     if missing:
         say(f"--strict: not recorded, though a run like this must: {', '.join(missing)}")
     return int(bool(missing))

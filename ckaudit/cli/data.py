@@ -8,7 +8,7 @@ import typer
 from ckaudit.cli import options
 from ckaudit.cli.measured import Classifier, Format, Into, Map, Quiet, Step, check_into, hand_out, paths, requested
 from ckaudit.cli.options import AllowEmpty, FailOn, Output, Verbose, one_of
-from ckaudit.cli.progress import progress
+from ckaudit.cli.output import progress
 from ckaudit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -100,8 +100,8 @@ def command(
     columns, named, files = COLUMNS.mapped(chosen), Named(chosen), list[SampleFile]()
 
     def reading(names: list[str]) -> Reading:
-        files.extend(found := sample_files(paths(names)))
-        return Reading(found, columns, how, named)
+        files.extend(chosen_files := sample_files(paths(names)))
+        return Reading(chosen_files, columns, how, named)
 
     tools = Tools(
         tokenizer=Path(tokenizer) if tokenizer else None,
@@ -109,7 +109,7 @@ def command(
         pad_id=_token(pad_id),
     )
     with progress("reading bytes", quiet=quiet) as tick:
-        found = measure(
+        measures = measure(
             reading(samples),
             ", ".join(samples),
             validation=reading(validation) if validation else None,
@@ -118,7 +118,7 @@ def command(
             progress=tick,
         )
     named.check(files)
-    return hand_out(found, request, into=into, step=at)
+    return hand_out(measures, request, into=into, step=at)
 
 
 def _token(word: str) -> int | None:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ckaudit.cli.options import SEVERITIES, one_of
-from ckaudit.cli.output import check_folder, fitted, send
-from ckaudit.cli.say import say
+from ckaudit.cli.output import check_folder, fitted, say, send
 from ckaudit.reports import FORMATS, render
 from ckaudit.reports.view import View
 
@@ -76,15 +75,16 @@ def exit_code(report: "Report", request: Request) -> tuple[int, str]:
     A finding counts before anything that went missing: what is found is found. A check that broke is not a clean one.
     """
     limit = request.fail_on or (report.policy and report.policy.fail_on) or "sev1"
-    grave = SEVERITIES[: SEVERITIES.index(limit) + 1]
-    if any(finding.severity in grave for finding in report.findings):
+    failing = SEVERITIES[: SEVERITIES.index(limit) + 1]
+    if any(finding.severity in failing for finding in report.findings):
         return 1, ""
     if broken := _broken(report):
         return 2, f"{', '.join(broken)} broke: the audit is not complete"
     if _is_short(report, request):
         return 2, "a vital check could not judge, and --require vital asks for all that apply"
-    judged = any(check.outcome in ("passed", "failed") for check in report.checks) or _answered(report)
-    if request.allow_empty or (judged and report.files):
+    judged = any(check.outcome in ("passed", "failed") for check in report.checks)
+    answered = any(answer.word in ("good", "watch", "bad") for phase in report.interview for answer in phase.answers)
+    if request.allow_empty or ((judged or answered) and report.files):
         return 0, ""
     return 2, "nothing could be judged: " + (
         f"all {len(report.checks)} checks were skipped" if report.files else "no file was read"
@@ -95,11 +95,6 @@ def _is_short(report: "Report", request: Request) -> bool:
     """Return whether vital checks are required and one that applies could not judge."""
     required = request.require or (report.policy and report.policy.require)
     return required == "vital" and report.judged in ("limited", "nothing")
-
-
-def _answered(report: "Report") -> bool:
-    """Return whether a question was answered."""
-    return any(answer.word in ("good", "watch", "bad") for phase in report.interview for answer in phase.answers)
 
 
 def _broken(report: "Report") -> list[str]:

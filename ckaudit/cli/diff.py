@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.options import Output, Verbose, one_format, one_of
-from ckaudit.cli.progress import progress
-from ckaudit.cli.triage import Map
+from ckaudit.cli.options import Map, Output, Verbose, one_format, one_of
+from ckaudit.cli.output import progress
 from ckaudit.diff.operands import Operand, checked, subject, twice
 from ckaudit.errors import UsageError
 from ckaudit.reports import FORMATS, render
@@ -164,17 +163,17 @@ def _refuse(asked: dict[str, Any], where: str) -> None:
 def _compared(subjects: list[Operand], **asked: Any) -> "Comparison":
     from ckaudit.diff.compare import compare
 
-    noise = [Path(each) for each in asked.pop("noise")]
+    noise = [Path(name) for name in asked.pop("noise")]
     with progress("reading") as tick:
-        return compare([each.path for each in subjects], axis=asked.pop("align"), noise=noise, progress=tick, **asked)
+        return compare([operand.path for operand in subjects], axis=asked.pop("align"), noise=noise, progress=tick, **asked)
 
 
 def _checkpoints(subjects: list[Operand]) -> "Comparison":
     from ckaudit.diff.combine import whole
     from ckaudit.diff.documents import compare_documents
 
-    names = [each.name for each in subjects]
-    pairs = [compare_documents(subjects[0].path, each.path) for each in subjects[1:]]
+    names = [operand.name for operand in subjects]
+    pairs = [compare_documents(subjects[0].path, operand.path) for operand in subjects[1:]]
     return whole(names, pairs, files=len(names))
 
 
@@ -182,7 +181,7 @@ def _audited(mode: str, subjects: list[Operand]) -> "Comparison":
     """Ask one of the four questions that have a word of their own for an answer."""
     from ckaudit.diff.combine import whole
 
-    names, paths = [each.name for each in subjects], [each.path for each in subjects]
+    names, paths = [operand.name for operand in subjects], [operand.path for operand in subjects]
     if mode == "replicas":
         from ckaudit.diff.replica_check import replicas
 

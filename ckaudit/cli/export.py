@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.output import check_folder, opened
-from ckaudit.cli.progress import progress
-from ckaudit.cli.say import say
-from ckaudit.cli.triage import Map, Run, Which
+from ckaudit.cli.options import Map, Run, Which
+from ckaudit.cli.output import check_folder, opened, progress, say
 from ckaudit.errors import CkauditError, UsageError
 
 if TYPE_CHECKING:
@@ -69,7 +67,7 @@ def command(
     format, target = _target(to, output)  # noqa: A001  what the option is called
     _refuse_to_replace(format, target, force=force)
     choice = options.choice(map, which)
-    from ckaudit.audit.metrics.scalars import scalars_of
+    from ckaudit.audit.load_run import scalars_of
 
     with progress("reading", quiet=quiet) as tick:
         logged = scalars_of(Path(run), choice=choice, progress=tick)
@@ -84,11 +82,11 @@ def _target(to: str, output: str) -> tuple[str, Path]:
     if not output:
         raise UsageError("there is nothing to write to", hint="name it: -o FILE")
     path = Path(output)
-    found = to or _BY_SUFFIX.get(path.suffix.lower(), "")
-    if not found:
+    format_ = to or _BY_SUFFIX.get(path.suffix.lower(), "")
+    if not format_:
         raise UsageError(f"the end of {path.name} tells no format", hint=f"name one: --to {', '.join(FORMATS)}")
     check_folder(output)
-    return options.one_of(found, FORMATS, "format"), path
+    return options.one_of(format_, FORMATS, "format"), path
 
 
 def _refuse_to_replace(format: str, target: Path, *, force: bool) -> None:  # noqa: A002  what the option is called

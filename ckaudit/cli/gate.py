@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ckaudit.cli.say import say
+from ckaudit.cli.output import say
 from ckaudit.errors import CkauditError, UsageError
 
 if TYPE_CHECKING:
@@ -69,13 +69,13 @@ def keep(report: "Report", gate: "Gate") -> None:
 
     path = Path(gate.baseline.file)
     others = [accepted for accepted in (read_baseline(path) if path.exists() else []) if accepted.command != report.command]
-    own = adopted(report, gate.baseline)
+    entries = adopted(report, gate.baseline)
     try:
-        write_atomic(path, dumps(file_of([*others, *own])).encode())
+        write_atomic(path, dumps(file_of([*others, *entries])).encode())
     except OSError as error:
         raise CkauditError(f"cannot write {path}: {error.strerror}", hint="choose another --baseline") from None
-    dropped = sum(entry not in own for entry in gate.baseline.entries)
-    say(f"wrote {path}: {len(own)} accepted" + (f", {dropped} dropped or renewed" if dropped else ""))
+    dropped = sum(entry not in entries for entry in gate.baseline.entries)
+    say(f"wrote {path}: {len(entries)} accepted" + (f", {dropped} dropped or renewed" if dropped else ""))
 
 
 def _policy(config: str) -> "Policy | None":
@@ -84,7 +84,7 @@ def _policy(config: str) -> "Policy | None":
     path = named(Path(config)) if config else find(Path.cwd())
     if path is None:
         return None
-    from ckaudit.audit.bad_answers import kinds_of_questions
+    from ckaudit.audit.judge import kinds_of_questions
     from ckaudit.explain.names import kinds
     from ckaudit.policy.configure_rules import check
     from ckaudit.policy.read import read_policy

@@ -8,7 +8,7 @@ import typer
 
 from ckaudit.cli import options
 from ckaudit.cli.measured import Into, Step, check_into
-from ckaudit.cli.say import say
+from ckaudit.cli.output import say
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.material.counts import plural
 
@@ -63,15 +63,15 @@ def _print(names: list[str], *, raw: bool) -> list[tuple[str, str]]:
     """Print and return the hashes of what can be read, each with its name."""
     from ckaudit.contract.io.artifact_hash import artifact_hash
 
-    found = []
+    hashes = []
     for name in names:
         try:
-            found.append((artifact_hash(Path(name), raw=raw), name))
+            hashes.append((artifact_hash(Path(name), raw=raw), name))
         except UnreadableError as error:
             _tell(error)
         else:
-            typer.echo(f"{found[-1][0]}  {_escaped(name)}")
-    return found
+            typer.echo(f"{hashes[-1][0]}  {_escaped(name)}")
+    return hashes
 
 
 def _add(hashes: list[tuple[str, str]], run: Path, step: int | None) -> None:
@@ -116,16 +116,16 @@ def _expected(path: Path) -> list[tuple[str, str, str]]:
         raise UnreadableError(f"{path} {broken.finding.message}") from None
     except UnicodeDecodeError:
         raise UnreadableError(f"{path} is not UTF-8 text") from None
-    found = []
+    lines = []
     for number, line in enumerate(text.splitlines(), 1):
         match = _LINE.fullmatch(line)
         if match is None and line.strip():
             raise UnreadableError(f"{path}: line {number} is not a hash and a name", hint="ckaudit hash ARTIFACT... prints them.")
         if match:
-            found.append((match["form"], match["digest"], _unescaped(match["name"])))
-    if not found:
+            lines.append((match["form"], match["digest"], _unescaped(match["name"])))
+    if not lines:
         raise UnreadableError(f"{path} lists no artifact")
-    return found
+    return lines
 
 
 def _tell(error: UnreadableError) -> None:
@@ -141,8 +141,8 @@ def _escaped(name: str) -> str:
     """
     from ckaudit.reports.escape import UNSAFE
 
-    return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", name.replace("\\", "\\\\"))
+    return UNSAFE.sub(lambda character: f"\\u{ord(character[0]):04x}", name.replace("\\", "\\\\"))
 
 
 def _unescaped(name: str) -> str:
-    return re.sub(r"\\(?:u([0-9a-f]{4})|\\)", lambda found: chr(int(found[1], 16)) if found[1] else "\\", name)
+    return re.sub(r"\\(?:u([0-9a-f]{4})|\\)", lambda escape: chr(int(escape[1], 16)) if escape[1] else "\\", name)

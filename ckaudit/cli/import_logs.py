@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.output import send
-from ckaudit.cli.progress import progress
-from ckaudit.cli.say import say
-from ckaudit.cli.triage import Map, Which
+from ckaudit.cli.options import Map, Which
+from ckaudit.cli.output import progress, say, send
 from ckaudit.errors import UnreadableError, UsageError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ckaudit.cli.options import SEVERITIES, one_format, severity
-from ckaudit.cli.say import say
+from ckaudit.cli.output import say
 from ckaudit.errors import UsageError
 from ckaudit.material.counts import plural
 from ckaudit.reports import FEW_FORMATS
@@ -101,8 +101,8 @@ def hand_out(measures: "Measures", request: "Request", *, into: str, step: int |
         values = {measure.name: measure.value for measure in measures.measures}
         at = add_line(Path(into), name, values, step=step)
         say(f"added {plural(len(values), 'value')} at step {at} to {Path(into) / name}")
-    grave = SEVERITIES[: SEVERITIES.index(request.fail_on or "sev1") + 1]
-    if any(finding.severity in grave for finding in measures.findings):
+    failing = SEVERITIES[: SEVERITIES.index(request.fail_on or "sev1") + 1]
+    if any(finding.severity in failing for finding in measures.findings):
         return 1
     if measures.measures or request.allow_empty:
         return 0

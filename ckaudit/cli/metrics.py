@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.output import check_folder, fitted, opened, send
-from ckaudit.cli.progress import progress
-from ckaudit.cli.say import say
-from ckaudit.cli.triage import Map, Run, Which
+from ckaudit.cli.options import Map, Run, Which
+from ckaudit.cli.output import check_folder, fitted, opened, progress, say, send
 from ckaudit.errors import UsageError
 
 if TYPE_CHECKING:
-    from ckaudit.audit.metrics.measure import Measurement, Stretch
+    from ckaudit.audit.measure import Measurement, Stretch
     from ckaudit.contract.schema.import_options import Choice
 
 EPILOG = """
@@ -95,7 +93,7 @@ def command(
     choice = _of_policy(options.choice(map, which, tau_slices=tau_slices))
     from msgspec.structs import replace
 
-    from ckaudit.audit.metrics.measure import measure
+    from ckaudit.audit.measure import measure
 
     with progress("reading", quiet=quiet) as tick:
         measurement = measure(Path(run), names=names or [], stretch=stretch, choice=choice, progress=tick)
@@ -107,7 +105,8 @@ def command(
 
         with opened(output) as stream, progress("writing", quiet=quiet) as tick:
             write(measurement, format, stream, tick)
-        _talk(measurement, quiet=quiet)
+        for note in () if quiet else measurement.notes:  # data has no room for them
+            say(f"note: {note}")
     if output and not quiet:
         say(f"wrote {output}")
     return _code(measurement)
@@ -115,7 +114,7 @@ def command(
 
 def _stretch(step: str, first: str, last: str, every: str) -> "Stretch":
     """Return the steps that were asked for, or raise `UsageError`."""
-    from ckaudit.audit.metrics.measure import Stretch
+    from ckaudit.audit.measure import Stretch
 
     numbers = [
         options.step(word or None, option)
@@ -150,12 +149,6 @@ def _draw(measurement: "Measurement", output: str, *, each_label: bool, max_labe
 
     view, encoding = fitted(View(verbose=verbose), drawn=not output)
     send(draw(measurement, view, each_label=each_label, max_labels=max_labels), encoding, output)
-
-
-def _talk(measurement: "Measurement", *, quiet: bool) -> None:
-    """Say on standard error what data has no room for."""
-    for note in () if quiet else measurement.notes:
-        say(f"note: {note}")
 
 
 def _code(measurement: "Measurement") -> int:

@@ -1,6 +1,7 @@
 """The options that commands share, and the reading of their words."""
 
 import os
+import re
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,6 +15,7 @@ from ckaudit.reports import FORMATS
 if TYPE_CHECKING:
     from ckaudit.contract.schema.import_options import Choice
     from ckaudit.contract.schema.report import Severity
+
 
 SEVERITIES = ("sev0", "sev1", "sev2", "note")
 
@@ -161,3 +163,79 @@ def base(paths: Sequence[str]) -> str:
     if relative.startswith(os.pardir):
         return first
     return "" if relative == os.curdir else relative.replace(os.sep, "/")
+
+
+# The option --questions: which phases are answered, all of them where it stands alone.
+QUESTIONS = "--questions"
+ALL_PHASES = "1-7"
+PHASE_LIST = re.compile(r"[\d,-]+")
+Questions = Annotated[
+    str,
+    typer.Option(
+        QUESTIONS,
+        metavar="[PHASES]",
+        help="Answer the playbook's questions instead: of all seven phases, or of those named, as in 3, 1,4 or 1-3.",
+        show_default=False,
+        autocompletion=lambda: list("1234567"),
+    ),
+]
+
+
+def with_all_phases(arguments: Sequence[str]) -> list[str]:
+    """Return arguments in which the option has its value, where it was given without one.
+
+    >>> with_all_phases(["triage", "--questions", "runs/a"]), with_all_phases(["triage", "runs/a", "--questions", "1,4"])
+    (['triage', '--questions=1-7', 'runs/a'], ['triage', 'runs/a', '--questions', '1,4'])
+    """
+    words = list(arguments)
+    for place, word in enumerate(words):
+        if word == "--":
+            break
+        if word == QUESTIONS and not PHASE_LIST.fullmatch(" ".join(words[place + 1 : place + 2])):
+            words[place] = f"{QUESTIONS}={ALL_PHASES}"
+    return words
+
+
+def phases(word: str) -> tuple[int, ...]:
+    """Return the phases that a word such as 1,4-6 names, in order; none for an empty one.
+
+    Raises:
+        UsageError: Where it names something else.
+    """
+    numbers: set[int] = set()
+    for part in word.split(",") if word else ():
+        first, dash, last = part.partition("-")
+        ends = (first, last if dash else first)
+        if not all(len(end) == 1 and end in "1234567" for end in ends) or ends[0] > ends[1]:
+            raise UsageError(f"{QUESTIONS} {word!r} names no phases", hint=f"phases are 1 to 7: write {QUESTIONS} 3, 1,4 or 1-3")
+        numbers.update(range(int(ends[0]), int(ends[1]) + 1))
+    return tuple(sorted(numbers))
+
+
+Run = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="A run folder, a checkpoint, or another program's log, such as a trainer_state.json (`ckaudit import --formats`).",
+        show_default=False,
+    ),
+]
+Step = Annotated[
+    str,
+    typer.Option("--step", metavar="N", help="Judge the run as it stood at step N; without it, at its end.", show_default=False),
+]
+Which = Annotated[
+    str,
+    typer.Option(
+        "--run", metavar="WHICH", help="Of several runs in one source this one: its name or its number.", show_default=False
+    ),
+]
+Map = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map",
+        metavar="NAME=COLUMN",
+        help="Read NAME from COLUMN of a CSV, as in loss=train/loss; may be repeated.",
+        show_default=False,
+    ),
+]

@@ -1,13 +1,15 @@
-"""Where a product goes: to standard output, or whole or not at all to a file."""
+"""Where output goes: the product to standard output or a file, words to standard error, and how far a long work is."""
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import BinaryIO
 
 from ckaudit.errors import CkauditError, UsageError
+from ckaudit.reports.escape import visible
 from ckaudit.reports.view import View
 
 
@@ -77,3 +79,55 @@ def _file(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+# Words to the user: single lines on standard error, safe whatever a name holds.
+def say(line: str) -> None:
+    """Write one line to standard error, unless it is empty; that nobody listens any more changes no exit code."""
+    if not line:
+        return
+    try:
+        sys.stderr.write(visible(line, ascii_only=(sys.stderr.encoding or "").lower() != "utf-8") + "\n")
+        sys.stderr.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+# A line on the terminal that says how far a long work is; never in a pipe or a log.
+ERASE = "\r\x1b[K"  # ECMA-48: to the line's start, erase to its end
+
+Tick = Callable[[int, int], None]
+
+
+@contextmanager
+def progress(
+    what: str, *, quiet: bool = False, patience: float = 0.5, every: float = 0.1, clock: Callable[[], float] = monotonic
+) -> Iterator[Tick | None]:
+    """Give a function to call with (done, total), or None where nobody is watching.
+
+    Args:
+        what: The work, in one word.
+        quiet: Show nothing.
+        patience: Seconds before the first line: short works show none.
+        every: Seconds between two lines.
+        clock: Where the time comes from.
+    """
+    stream = sys.stderr
+    if quiet or not stream.isatty():
+        yield None
+        return
+    due, drawn = clock() + patience, False
+
+    def tick(done: int, total: int) -> None:
+        nonlocal due, drawn
+        if (now := clock()) >= due:
+            due, drawn = now + every, True
+            stream.write(f"{ERASE}{what} {done:,} of {total:,}")
+            stream.flush()
+
+    try:
+        yield tick
+    finally:
+        if drawn:
+            stream.write(ERASE)
+            stream.flush()

@@ -7,9 +7,8 @@ import typer
 
 from ckaudit.cli import options
 from ckaudit.cli.gate import BaselineFile, Config, NoConfig
-from ckaudit.cli.options import AllowEmpty, FailOn, TauSlices
-from ckaudit.cli.progress import progress
-from ckaudit.cli.triage import Map, Run, Step, Which
+from ckaudit.cli.options import AllowEmpty, FailOn, Map, Run, Step, TauSlices, Which
+from ckaudit.cli.output import progress
 from ckaudit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -77,8 +76,7 @@ def command(
 ) -> int:
     """Write verdict and pictures of a run as one HTML file that needs no network."""
     from ckaudit.cli.deliver import Request, exit_code
-    from ckaudit.cli.output import send
-    from ckaudit.cli.say import say
+    from ckaudit.cli.output import say, send
 
     file = output or f"{Path(run).resolve().name}{SUFFIX}"
     request = Request(
@@ -96,12 +94,12 @@ def command(
 
     library()  # where it is missing, say so before the work and not after
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=False)
-    judged, *beside = [judge(Path(each), at, choice, gate, beside=bool(other)) for each in (run, other) if each]
-    page, told = fitted(judged.report, draw(judged, *beside))
+    judged, *beside = [judge(Path(name), at, choice, gate, beside=bool(other)) for name in (run, other) if name]
+    page, remarks = fitted(judged.report, draw(judged, *beside))
     send(page, output=file)
     say(f"wrote {file}: {judged.report.verdict}")
-    for each in told:
-        say(f"note: {each}")
+    for remark in remarks:
+        say(f"note: {remark}")
     code, reason = exit_code(judged.report, request)
     say(f"error: {reason}" if reason else "")
     return code
@@ -121,8 +119,8 @@ def check_replaceable(file: Path) -> None:
 
 def judge(path: Path, step: int | None, choice: "Choice", gate: "Gate", *, beside: bool = False) -> Judged:
     """Read a run with all that is drawn of it, and with what a comparison looks at where it stands beside another; audit it."""
-    from ckaudit.audit.policy_run import clauses_of, with_slices
-    from ckaudit.audit.report import at_step, open_judged, triage_run
+    from ckaudit.audit.engine import clauses_of, open_judged, triage_run, with_slices
+    from ckaudit.audit.load_run import at_step
     from ckaudit.panels.build import panel_reads
 
     with progress("reading") as tick:
@@ -139,6 +137,6 @@ def draw(judged: Judged, other: Judged | None = None) -> "Panels":
         return panels(judged.run, judged.report, path=judged.path)
     from ckaudit.diff.compare import compare_read, subject_of
 
-    reference, subject = (subject_of(each.path, each.run, each.report) for each in (other, judged))
+    reference, subject = (subject_of(side.path, side.run, side.report) for side in (other, judged))
     comparison = compare_read(reference, [subject])
     return panels(judged.run, judged.report, path=judged.path, other=(other.run, other.report), comparison=comparison)

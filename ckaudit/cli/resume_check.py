@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ckaudit.cli.options import AllowEmpty, FailOn, Format, Output, Verbose, base, severity
-from ckaudit.cli.progress import progress
-from ckaudit.cli.say import say
+from ckaudit.cli.output import progress, say
 from ckaudit.errors import UsageError
 from ckaudit.material.counts import plural
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from ckaudit.cli.say import say
+from ckaudit.cli.output import say
 from ckaudit.errors import CkauditError
 
 CLEAN, COULD_NOT, INTERRUPTED = 0, 2, 130  # 130 is what a shell gives a program stopped by Ctrl-C: 128 + SIGINT

@@ -1,17 +1,37 @@
-"""`ckaudit triage`: what is wrong, why, and what to try first."""
+"""`ckaudit triage`: what is wrong, why, and what to try first; what happened before an event; why a benchmark fell."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ckaudit.cli import options
 from ckaudit.cli.gate import BaselineFile, Config, NoConfig, Update
-from ckaudit.cli.options import AllowEmpty, FailOn, Format, Output, Require, TauSlices, Verbose
-from ckaudit.cli.phases import Questions, phases
-from ckaudit.cli.progress import progress
+from ckaudit.cli.options import (
+    AllowEmpty,
+    FailOn,
+    Format,
+    Map,
+    Output,
+    Questions,
+    Require,
+    Run,
+    Step,
+    TauSlices,
+    Verbose,
+    Which,
+    phases,
+)
+from ckaudit.cli.output import progress, say
 from ckaudit.errors import UsageError
 from ckaudit.reports import FEW_FORMATS, FORMATS
+
+if TYPE_CHECKING:
+    from ckaudit.audit.drop import Drop
+    from ckaudit.cli.deliver import Request
+    from ckaudit.contract.schema.import_options import Choice
+    from ckaudit.policy.gate import Gate
+
 
 EPILOG = """
 \b
@@ -37,33 +57,6 @@ Exit codes:
      vital check could not judge
 """
 
-Run = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN",
-        help="A run folder, a checkpoint, or another program's log, such as a trainer_state.json (`ckaudit import --formats`).",
-        show_default=False,
-    ),
-]
-Step = Annotated[
-    str,
-    typer.Option("--step", metavar="N", help="Judge the run as it stood at step N; without it, at its end.", show_default=False),
-]
-Which = Annotated[
-    str,
-    typer.Option(
-        "--run", metavar="WHICH", help="Of several runs in one source this one: its name or its number.", show_default=False
-    ),
-]
-Map = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--map",
-        metavar="NAME=COLUMN",
-        help="Read NAME from COLUMN of a CSV, as in loss=train/loss; may be repeated.",
-        show_default=False,
-    ),
-]
 Event = Annotated[
     str,
     typer.Option(
@@ -137,13 +130,9 @@ def command(
 
         request = replace(request, fail_on=limit(fail_on, gate))
     if event:
-        from ckaudit.cli.autopsy import autopsy
-
-        return autopsy(run, event, request, gate)
+        return _autopsy(run, event, request, gate)
     if benchmark_drop:
-        from ckaudit.cli.drop import benchmark_drop as ask
-
-        return ask(run, request, gate, since=options.step(since or None, "--since"), choice=choice)
+        return _benchmark_drop(run, request, gate, since=options.step(since or None, "--since"), choice=choice)
     from ckaudit.audit import triage
 
     with progress("reading") as tick:
@@ -164,3 +153,41 @@ def check_one_question(*, step: str, event: str, benchmark_drop: bool, since: st
             raise UsageError(f"{option} has no meaning with {question}", hint="leave it away")
     if event and foreign:
         raise UsageError("--map and --run have no meaning with --event", hint="a log of another program has no event checkpoints")
+
+
+def _autopsy(run: str, event: str, request: "Request", gate: "Gate") -> int:
+    """Show what happened before an event, and return the exit code: 1 for grave findings of triage in its steps."""
+    asked = None if event == "last" else options.step(event, "--event")
+    from ckaudit.audit.autopsy import autopsy
+    from ckaudit.cli.deliver import put_out
+    from ckaudit.reports import render
+
+    with progress("reading") as tick:
+        opened = autopsy(Path(run), event=asked, gate=gate, progress=tick)
+    put_out(lambda view: render(opened, request.format, view), request)
+    failing = options.SEVERITIES[: options.SEVERITIES.index(request.fail_on or "sev1") + 1]
+    return int(any(finding.severity in failing for finding in opened.findings))
+
+
+def _benchmark_drop(run: str, request: "Request", gate: "Gate", *, since: int | None, choice: "Choice") -> int:
+    """Show why a benchmark fell, and return the exit code."""
+    from ckaudit.audit.drop import benchmark_drop
+    from ckaudit.cli.deliver import put_out
+    from ckaudit.reports import render
+
+    with progress("reading") as tick:
+        drop = benchmark_drop(Path(run), since=since, choice=choice, gate=gate, progress=tick)
+    put_out(lambda view: render(drop, request.format, view), request)
+    return _code_of_gates(drop, request)
+
+
+def _code_of_gates(drop: "Drop", request: "Request") -> int:
+    """Return 1 for a gate that failed, 2 where none could be judged, else 0."""
+    outcomes = {gate.outcome for gate in drop.gates}
+    if "failed" in outcomes:  # counts as sev1: contain it quickly
+        return int(request.fail_on != "sev0")
+    if drop.gates and "passed" not in outcomes and not request.allow_empty:
+        say("error: no gate could be judged")
+        say("hint: --allow-empty accepts a report that judged nothing")
+        return 2
+    return 0

@@ -7,7 +7,7 @@ import typer
 
 from ckaudit.cli.gate import BaselineFile, Config, NoConfig, Update
 from ckaudit.cli.options import AllowEmpty, FailOn, Format, Output, Unit, Verbose, base, units
-from ckaudit.cli.progress import progress
+from ckaudit.cli.output import progress
 
 EPILOG = """
 \b

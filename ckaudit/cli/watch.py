@@ -4,21 +4,22 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ckaudit.cli import options
 from ckaudit.cli.gate import BaselineFile, Config, NoConfig
-from ckaudit.cli.options import Require, Verbose
-from ckaudit.cli.say import say
-from ckaudit.cli.triage import Map, Which
+from ckaudit.cli.options import Map, Require, Verbose, Which
+from ckaudit.cli.output import say
 from ckaudit.errors import UsageError
 
 if TYPE_CHECKING:
     from ckaudit.contract.schema.watch import WatchEvent
     from ckaudit.watch.actions import Act, Worker
     from ckaudit.watch.scheduler import Rounds
+
 
 FORMATS = ("panel", "text", "jsonl")
 EPILOG = """
@@ -103,7 +104,7 @@ def command(
     """Follow growing runs: tell each new finding once, show a live panel, see stalls, and stop at what is grave."""
     if not runs:
         raise UsageError("no run was named", hint="ckaudit watch RUN...")
-    grave = options.severity(until) if until else None
+    least = options.severity(until) if until else None
     required = bool(require and options.one_of(require, ("vital",), "requirement"))
     shown = options.one_of(format, FORMATS, "format") if format else "panel" if sys.stdout.isatty() else "text"
     if shown == "panel" and not sys.stdout.isatty():
@@ -119,19 +120,19 @@ def command(
 
     paths = [Path(run) for run in dict.fromkeys(runs)]
     wait_for(paths, patience)
-    rounds = Rounds(paths, gate=gate, until=grave, stall_after=after, notes=verbose, choice=choice, require_vital=vital)
-    return _watch(rounds, shown, workers, grave)
+    rounds = Rounds(paths, gate=gate, until=least, stall_after=after, notes=verbose, choice=choice, require_vital=vital)
+    return _watch(rounds, shown, workers, least)
 
 
 def seconds(word: str, option: str) -> float:
     """Return the seconds that a word names, or raise `UsageError`."""
     try:
-        found = float(word)
+        number = float(word)
     except ValueError:
-        found = -1.0
-    if not 0 <= found < float("inf"):
+        number = -1.0
+    if not 0 <= number < float("inf"):
         raise UsageError(f"{option} {word!r} is no number of seconds", hint=f"write it like {option} 60")
-    return found
+    return number
 
 
 def _workers(line: str, url: str) -> "list[Worker]":
@@ -148,20 +149,16 @@ def _warn(sentence: str) -> None:
 
 def _watch(rounds: "Rounds", shown: str, workers: "list[Worker]", until: str | None) -> int:
     """Watch until there is a reason to stop, and sum up."""
-    from ckaudit.cli.options import SEVERITIES
-
-    least = SEVERITIES.index(until) if until else len(SEVERITIES)
+    least = options.SEVERITIES.index(until) if until else len(options.SEVERITIES)
 
     def tell(event: "WatchEvent") -> None:
-        if event.severity is not None and SEVERITIES.index(event.severity) <= least:
+        if event.severity is not None and options.SEVERITIES.index(event.severity) <= least:
             for worker in workers:
                 worker.put(event)
 
     try:
         if shown == "panel":
-            from ckaudit.cli.live import live
-
-            return live(rounds, tell)
+            return _live(rounds, tell)
         return rounds.go(_both(_printer(shown, stop_unread=not workers and until is None), tell))
     except NobodyReadsError:
         return 0
@@ -221,10 +218,59 @@ def _sum_up(rounds: "Rounds") -> None:
     """Say on standard error what was found in all, a line for each run."""
     for name, alerts in rounds.alerts.items():
         counts = {word: sum(alert.severity == word for alert in alerts) for word in options.SEVERITIES}
-        found = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+        counted = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
         step = next((alert.step for alert in reversed(alerts) if alert.step is not None), None)
         vital = rounds.vital.get(name)
         limits = f"; {vital.limits}" if vital and vital.limits else ""
         nothing = "no illness seen" if limits else "nothing found"
-        say(f"{name}: {found or nothing}" + ("" if step is None else f", last told at step {step}") + limits)
+        say(f"{name}: {counted or nothing}" + ("" if step is None else f", last told at step {step}") + limits)
         say(f"to judge more: {vital.to_judge_more}" if limits and vital and vital.to_judge_more else "")
+
+
+EVERY = 0.95  # seconds between two drawings
+
+
+def _live(rounds: "Rounds", tell: "Callable[[WatchEvent], None]") -> int:
+    """Watch with a panel, drawn anew once a second on the terminal's other screen.
+
+    What was found is written below it when it ends, so that it stays.
+
+    Args:
+        rounds: The runs.
+        tell: Takes each event besides.
+    """
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    from ckaudit.reports.terminal.style import screen
+    from ckaudit.reports.terminal.watch import line, panel
+    from ckaudit.reports.view import View
+
+    events: list[WatchEvent] = []
+    console = Console(file=sys.stdout, highlight=False, markup=False)
+    drawn = float("-inf")
+
+    def keep(event: "WatchEvent") -> None:
+        events.append(event)
+        tell(event)
+
+    with Live(console=console, screen=True, auto_refresh=False) as area:
+
+        def draw() -> None:
+            nonlocal drawn
+            if monotonic() - drawn < EVERY:
+                return
+            drawn = monotonic()
+            view = screen(View(), sys.stdout, os.environ)._replace(width=console.width)
+            area.update(Text.from_ansi("\n".join(panel(rounds.snapshots(), view, console.height - 1))), refresh=True)
+
+        try:
+            return rounds.go(keep, after_look=draw)
+        finally:
+            area.stop()
+            view = screen(View(), sys.stdout, os.environ)
+            for event in events:
+                if event.severity is not None:
+                    sys.stdout.write(line(event, view) + "\n")
+            sys.stdout.flush()

@@ -7,8 +7,8 @@ import numpy as np
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from ckaudit.audit.load_run import is_ours
-from ckaudit.audit.report import at_step, open_judged, triage_reads, triage_run
+from ckaudit.audit.engine import open_judged, triage_reads, triage_run
+from ckaudit.audit.load_run import at_step, is_ours
 from ckaudit.audit.vital_checks import limited
 from ckaudit.contract.schema.diff import Answer, Axis, Comparison, Curve, Departure, Drift, Noise, Pair, Unlike, Word
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice

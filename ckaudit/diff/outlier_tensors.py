@@ -9,7 +9,7 @@ from ckaudit.diff.align import Paired
 from ckaudit.diff.compared_series import PLACES
 from ckaudit.diff.noise import quantile
 from ckaudit.diff.run_pair import Both
-from ckaudit.metrics.medians import row_medians
+from ckaudit.metrics.reductions import row_medians
 from ckaudit.run.robust import MAD_TO_SIGMA
 from ckaudit.run.series import Floats, Mask
 

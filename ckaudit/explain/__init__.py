@@ -2,11 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from ckaudit.audit.drop.guide import GUIDE
-from ckaudit.audit.drop.procedure import PROCEDURE
-from ckaudit.audit.playbook.first_look import FIRST_LOOK
-from ckaudit.audit.playbook.levels import CONDITIONS
-from ckaudit.audit.playbook.workflow import WORKFLOW
+from ckaudit.audit.drop.guide import GUIDE, PROCEDURE
+from ckaudit.audit.playbook import CONDITIONS, FIRST_LOOK, WORKFLOW
 from ckaudit.causes import causes
 from ckaudit.explain.names import is_known, kinds, known_names, pages_of, refuse
 from ckaudit.explain.page import Group, NameLine, Page
@@ -14,7 +11,7 @@ from ckaudit.explain.row_pages import cited_rows
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import Category, categories, entry_of
 from ckaudit.questions import questions
-from ckaudit.questions.phases import MAP
+from ckaudit.questions.question import MAP
 from ckaudit.rules import rules
 
 __all__ = ["Group", "NameLine", "Page", "explain", "groups", "is_known", "known_names", "refuse"]

@@ -8,14 +8,11 @@ from typing import NamedTuple
 
 from msgspec.structs import asdict
 
-from ckaudit.audit import policy_run
+from ckaudit.audit import engine
 from ckaudit.audit.coverage.remedies import lines_for
 from ckaudit.audit.drop.gates import DATA, INTERNAL
-from ckaudit.audit.drop.guide import GUIDE, ONE_AXIS, Row
-from ckaudit.audit.drop.procedure import PROCEDURE, Asked
-from ckaudit.audit.playbook.first_look import FIRST_LOOK
-from ckaudit.audit.playbook.levels import CONDITIONS
-from ckaudit.audit.playbook.workflow import WORKFLOW
+from ckaudit.audit.drop.guide import GUIDE, ONE_AXIS, PROCEDURE, Asked, Row
+from ckaudit.audit.playbook import CONDITIONS, FIRST_LOOK, WORKFLOW
 from ckaudit.causes import causes
 from ckaudit.causes.shared.links import causes_reading, metric_names, rules_reading
 from ckaudit.contract import contradictions
@@ -34,15 +31,14 @@ from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.catalogue import Category, Entry, categories, entries, entry_of
 from ckaudit.questions import questions
 from ckaudit.questions.bad_answer_table import BAD, Bad
-from ckaudit.questions.phases import MAP, PHASES
-from ckaudit.questions.question import Input, Question
+from ckaudit.questions.question import MAP, PHASES, Input, Question
 from ckaudit.resume import catalogue as resume_catalogue
 from ckaudit.rules import rules
 from ckaudit.rules.rule import FactsMarker
 from ckaudit.validate import catalogue
 
 # A kind of violation is known once its module is loaded.
-KIND_MODULES = (contradictions, catalogue, files, policy_run, compared, resume_catalogue, watch)
+KIND_MODULES = (contradictions, catalogue, files, engine, compared, resume_catalogue, watch)
 
 CODE = re.compile(r"([a-z]{3,6})\d{1,3}")
 

@@ -1,10 +1,8 @@
 """The pages of the playbook's advice: the first look, the conditions of each severity, the order of the work, the map."""
 
-from ckaudit.audit.playbook.first_look import Look
-from ckaudit.audit.playbook.levels import ACTIONS, Condition
-from ckaudit.audit.playbook.workflow import WORKFLOW, Stage
+from ckaudit.audit.playbook import ACTIONS, WORKFLOW, Condition, Look, Stage
 from ckaudit.explain.page import Page, Section
-from ckaudit.questions.phases import PHASES, Way
+from ckaudit.questions.question import PHASES, Way
 from ckaudit.rules import rules
 
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ckaudit.audit.load_run import open_run
-from ckaudit.audit.metrics.measure import Measured, measure
+from ckaudit.audit.measure import Measured, measure
 from ckaudit.contract.schema.report import Report
 from ckaudit.errors import UnreadableError
 from ckaudit.lab.change import Change

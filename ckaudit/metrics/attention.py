@@ -6,10 +6,10 @@ from collections.abc import Callable
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.metrics.across import across
 from ckaudit.metrics.heads import sampled_evenness
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled, together
+from ckaudit.metrics.reductions import across
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, at, single
 

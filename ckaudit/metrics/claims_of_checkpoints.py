@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.metrics.across import across
 from ckaudit.metrics.claims import Bounds, claim
 from ckaudit.metrics.counters import shared_points
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.observability import bad_places, places_read
 from ckaudit.metrics.pairs import ratio, together, total
+from ckaudit.metrics.reductions import across
 from ckaudit.metrics.routing import balance_losses
 from ckaudit.metrics.weights import update_norm, weight_norm
 from ckaudit.run.run import Run

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from ckaudit.metrics.across import across
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled, ratio, relabelled
 from ckaudit.metrics.ranks import rank_memory
+from ckaudit.metrics.reductions import across
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series
 

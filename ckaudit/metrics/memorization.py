@@ -3,10 +3,9 @@
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.metrics.across import across
 from ckaudit.metrics.metric import metric
-from ckaudit.metrics.probe_groups import HELD_OUT, TRAIN, groups_of
-from ckaudit.metrics.probes import probe_accuracy, probe_perplexity
+from ckaudit.metrics.probes import HELD_OUT, TRAIN, groups_of, probe_accuracy, probe_perplexity
+from ckaudit.metrics.reductions import across
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, empty, single
 

@@ -3,9 +3,9 @@
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.metrics.medians import row_medians
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import relative_movement, spectral_norm, update_norm
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series, at, single

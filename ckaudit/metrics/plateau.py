@@ -6,8 +6,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.metrics.loss import train_loss_raw, val_loss
-from ckaudit.metrics.medians import windows
 from ckaudit.metrics.metric import metric
+from ckaudit.metrics.reductions import windows
 from ckaudit.metrics.trend import Trend, theil_sen
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, Steps, single

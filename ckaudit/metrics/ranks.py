@@ -3,9 +3,9 @@
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.metrics.across import across
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled, relabelled
+from ckaudit.metrics.reductions import across
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, Steps
 

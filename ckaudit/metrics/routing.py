@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.metrics.across import across
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled, ratio, relabelled, together
+from ckaudit.metrics.reductions import across
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, single
 

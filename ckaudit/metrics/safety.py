@@ -3,10 +3,10 @@
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.metrics.across import across
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled
-from ckaudit.metrics.probe_groups import TRAIN, probes_of
+from ckaudit.metrics.probes import TRAIN, probes_of
+from ckaudit.metrics.reductions import across
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series
 

@@ -3,13 +3,12 @@
 import numpy as np
 from msgspec import UNSET
 
-from ckaudit.metrics.across import across
 from ckaudit.metrics.counters import increments, is_restart, shared_points
-from ckaudit.metrics.medians import tumbling
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled, relabelled
 from ckaudit.metrics.progress import tokens_seen
 from ckaudit.metrics.ranks import rank_step_time
+from ckaudit.metrics.reductions import across, tumbling
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, Steps, single
 

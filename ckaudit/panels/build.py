@@ -5,8 +5,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from ckaudit.audit.engine import triage_reads
 from ckaudit.audit.interview import interview_reads
-from ckaudit.audit.report import triage_reads
 from ckaudit.contract.schema.diff import Comparison
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.contract.schema.panels import VERSION, Chart, Link, Panels, Tab
@@ -16,7 +16,7 @@ from ckaudit.metrics import metrics
 from ckaudit.panels.context import Scene, metrics_of
 from ckaudit.panels.draw import curves
 from ckaudit.panels.tab import tabs
-from ckaudit.questions.phases import PHASES
+from ckaudit.questions.question import PHASES
 from ckaudit.run.run import Run
 
 

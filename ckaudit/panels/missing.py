@@ -1,7 +1,6 @@
 """Why a picture is missing, and what would bring it, in the words of `ckaudit coverage`."""
 
-from ckaudit.audit.coverage.applicability import why_not_metric
-from ckaudit.audit.coverage.missing_inputs import missing_inputs, unusable
+from ckaudit.audit.coverage.applicability import missing_inputs, unusable, why_not_metric
 from ckaudit.audit.coverage.remedies import lines_for
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries, entry_of, owner_of

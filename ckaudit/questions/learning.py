@@ -9,7 +9,7 @@ from ckaudit.metrics.heads import head_kind_share
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.memorization import memorization_curve, probe_group_perplexity
 from ckaudit.metrics.movement import moving_share
-from ckaudit.metrics.probe_groups import TRAIN
+from ckaudit.metrics.probes import TRAIN
 from ckaudit.metrics.scaling import entropy_floor, loss_above_floor, unigram_entropy
 from ckaudit.metrics.weights import relative_movement
 from ckaudit.questions.question import SeriesAnswer, above, below, foreign, question, unrecorded, worse, young

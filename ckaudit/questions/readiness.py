@@ -18,8 +18,7 @@ from ckaudit.metrics.evaluation import microbench_score
 from ckaudit.metrics.loss import slice_val_loss, val_loss
 from ckaudit.metrics.memorization import STAGES, probe_group_perplexity
 from ckaudit.metrics.plateau import val_slope, val_slope_p
-from ckaudit.metrics.probe_groups import HELD_OUT, TRAIN
-from ckaudit.metrics.probes import probe_accuracy
+from ckaudit.metrics.probes import HELD_OUT, TRAIN, probe_accuracy
 from ckaudit.questions.generalization import RISE
 from ckaudit.questions.learning import STANDS
 from ckaudit.questions.question import SeriesAnswer, above, below, question, unrecorded, worse

@@ -86,16 +86,16 @@ def no_fall(steps: Steps, values: Floats, min_fall_share: float) -> str | None:
     return ""
 
 
-def ratio_to_lowest_before(found: Points) -> Points:
+def ratio_to_lowest_before(curve: Points) -> Points:
     """Return each point of a curve over the lowest level before it, a median of three; none of a curve that is not positive.
 
     >>> ratio_to_lowest_before(Points(np.array([1, 2, 3, 4]), np.array([4.0, 2.0, 2.0, 6.0]))).values.tolist()
     [0.6666666666666666, 1.0, 3.0]
     """
-    if len(found.values) < 2 or found.values.min() <= 0:
-        return Points(found.steps[:0], found.values[:0])
-    lowest = np.minimum.accumulate(medians_of_three(found.values))[:-1]
-    return Points(found.steps[1:], found.values[1:] / lowest)
+    if len(curve.values) < 2 or curve.values.min() <= 0:
+        return Points(curve.steps[:0], curve.values[:0])
+    lowest = np.minimum.accumulate(medians_of_three(curve.values))[:-1]
+    return Points(curve.steps[1:], curve.values[1:] / lowest)
 
 
 def rises_at_once(found: Points, rise: Finding, *, min_rise_ratio: float) -> bool:
@@ -123,7 +123,7 @@ def growth(series: Series, *, early: int = 1) -> dict[str, float]:
         series: Shape (T, P).
         early: Number of the earlier third, from 0.
     """
-    found: dict[str, float] = {}
+    grown: dict[str, float] = {}
     if len(series.values) >= 3 and series.finite.all():
         thirds = thirds_of_steps(series.steps)
         low, high = (np.median(series.values[thirds[number]], axis=0) for number in (early, 2))
@@ -136,8 +136,8 @@ def growth(series: Series, *, early: int = 1) -> dict[str, float]:
         thirds = thirds_of_steps(steps)
         before, after = (median(values[thirds[number]]) for number in (early, 2))
         if before > 0:
-            found[label] = after / before
-    return found
+            grown[label] = after / before
+    return grown
 
 
 def is_matrix(table: TensorTable, name: str) -> bool:
@@ -168,13 +168,13 @@ def _ratio(one: float, other: float) -> float:
 
 def largest(found: dict[str, float]) -> tuple[str, float]:
     """Return the label with the largest value, and the value; the first of equals."""
-    label = max(found, key=lambda each: found[each])
+    label = max(found, key=lambda name: found[name])
     return label, found[label]
 
 
 def smallest(found: dict[str, float]) -> tuple[str, float]:
     """Return the label with the smallest value, and the value; the first of equals."""
-    label = min(found, key=lambda each: found[each])
+    label = min(found, key=lambda name: found[name])
     return label, found[label]
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ckaudit.audit.diagnose import diagnose
-from ckaudit.audit.policy_run import clauses_of, settle_run
+from ckaudit.audit.engine import clauses_of, settle_run
 from ckaudit.audit.vital_checks import Judged, judged, limits, to_judge_more, vital_checks
 from ckaudit.causes import causes
 from ckaudit.contract.schema.manifest import Manifest
@@ -17,7 +17,7 @@ from ckaudit.contract.schema.numbers import Number, takes_any_numbers, to_word
 from ckaudit.contract.schema.report import Accepted, Finding
 from ckaudit.contract.schema.watch import STALLED, VERSION, Event, Gauge, Likely, State, WatchEvent
 from ckaudit.metrics import Metric, metrics
-from ckaudit.metrics.vital_signs import PER_MINUTE, PER_STEP
+from ckaudit.metrics.catalogue import PER_MINUTE, PER_STEP
 from ckaudit.policy.apply_policy import Settled
 from ckaudit.policy.baseline import Baseline, accepted, is_graver, is_near
 from ckaudit.policy.gate import OPEN, Gate

@@ -7,8 +7,8 @@ from time import monotonic, process_time, sleep, time
 
 from msgspec import UNSET
 
+from ckaudit.audit.engine import triage_reads
 from ckaudit.audit.load_run import is_ours, open_run, whole_of
-from ckaudit.audit.report import triage_reads
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import SEVERITIES, Severity

@@ -11,9 +11,8 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ckaudit.audit.latest_checkpoint import contradictions_of_newest
+from ckaudit.audit.engine import contradictions_of_newest, triage_reads
 from ckaudit.audit.load_run import is_ours
-from ckaudit.audit.report import triage_reads
 from ckaudit.contract.io.fast_jsonl import WORDS
 from ckaudit.contract.io.folder import CheckpointFile, RunFolder, list_folder
 from ckaudit.contract.schema.manifest import Manifest

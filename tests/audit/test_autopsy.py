@@ -10,7 +10,7 @@ import zstandard
 from jsonschema import Draft202012Validator
 
 from ckaudit.audit.autopsy import autopsy, said
-from ckaudit.audit.autopsy.flight_recorder import distances, repeats
+from ckaudit.audit.autopsy.black_box import distances, repeats
 from ckaudit.cli.run import run
 from ckaudit.contract.schema.checkpoint import History
 from ckaudit.errors import UsageError

@@ -8,7 +8,7 @@ import pytest
 
 from ckaudit.audit.coverage.recorded import coverage, coverage_of
 from ckaudit.audit.coverage.remedies import best_metric
-from ckaudit.audit.report import triage
+from ckaudit.audit.engine import triage
 from ckaudit.contract.schema.import_options import Choice
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.summaries import needed

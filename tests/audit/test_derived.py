@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ckaudit.audit import triage_run
-from ckaudit.audit.derived import derived
+from ckaudit.audit.figures import derived
 from ckaudit.cli.run import run as main
 from tests.cases import run_of
 

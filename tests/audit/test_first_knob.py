@@ -1,6 +1,6 @@
 """Where no cause stands out, the playbook's row of the finding says what to change first and where to look."""
 
-from ckaudit.audit.playbook.first_knob import KNOBS, advice_on, advised
+from ckaudit.audit.response_plan import KNOBS, advice_on, advised
 from ckaudit.contract.schema.report import Diagnosis, Finding, Severity
 from ckaudit.rules import rules
 from ckaudit.rules.rule import Rule

@@ -8,10 +8,10 @@ import pytest
 from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
-from ckaudit.audit.coverage.missing_inputs import missing_inputs
+from ckaudit.audit.coverage.applicability import missing_inputs
 from ckaudit.audit.coverage.recorded import coverage, coverage_of
+from ckaudit.audit.engine import triage
 from ckaudit.audit.load_run import open_run
-from ckaudit.audit.report import triage
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.summaries import most_missed, needs_of
 from ckaudit.errors import UnreadableError

@@ -7,8 +7,8 @@ import pytest
 
 from ckaudit.audit import triage
 from ckaudit.audit.autopsy import autopsy
-from ckaudit.audit.interview import answer, broken, interview, readiness
-from ckaudit.audit.report import triage_run
+from ckaudit.audit.engine import triage_run
+from ckaudit.audit.interview import answer, broken_questions, interview, readiness
 from ckaudit.contract.schema.report import Answer, Diagnosis, Finding, Phase
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.loss import train_loss_at_evals, train_loss_raw, val_loss
@@ -62,7 +62,7 @@ def made(function, rules=()):
 def test_a_question_that_breaks_is_no_answer_and_makes_the_audit_incomplete():
     found = answer(made(breaks), run_of({"name": "a", "scalars": LOSS}), [], [])
     assert (found.word, found.sentence) == ("not_recorded", "the question broke: ZeroDivisionError: no more")
-    (check,) = broken([Phase(number=1, title="t", answers=[found])])
+    (check,) = broken_questions([Phase(number=1, title="t", answers=[found])])
     assert (check.code, check.outcome) == ("D9.9", "error")
 
 

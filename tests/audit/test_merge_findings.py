@@ -1,6 +1,6 @@
 """Hits of many places folded into one: which of them speaks, and how all are told."""
 
-from ckaudit.audit.judge import fold, told
+from ckaudit.audit.judge import describe, fold
 from ckaudit.rules.rule import Hit
 
 HEADS = [f"layer.0/head.{index}" for index in range(4)]
@@ -23,14 +23,14 @@ def hit(where, value, *, first=10, last=100, badness=None, message=AHEAD, limit=
 
 def said(*hits):
     (folded,) = fold(hits)
-    return told(folded, KNOWN)
+    return describe(folded, KNOWN)
 
 
 def test_of_those_that_begin_together_the_worst_speaks():
     (folded,) = fold([hit(where, value) for where, value in zip(HEADS, (0.59, 0.7, 0.86, 0.1), strict=True)])
     assert (folded.where, folded.value, folded.worst) == (HEADS[2], 0.86, None)
     assert folded.also == (HEADS[0], HEADS[1], HEADS[3])
-    assert told(folded, KNOWN) == ("layer.0/head.2 puts 0.86 ahead (the worst of all 4 heads)", "all 4 heads")
+    assert describe(folded, KNOWN) == ("layer.0/head.2 puts 0.86 ahead (the worst of all 4 heads)", "all 4 heads")
 
 
 def test_what_is_bad_the_other_way_round_is_ranked_by_its_badness():
@@ -74,7 +74,7 @@ def test_a_sentence_without_a_place_is_followed_by_its_places():
         last=9,
         joined_by=9,
     )
-    assert told(one, KNOWN)[0] == "gradients vanish now and then (all 4 heads by step 9)"
+    assert describe(one, KNOWN)[0] == "gradients vanish now and then (all 4 heads by step 9)"
 
 
 def test_one_place_alone_is_only_itself():

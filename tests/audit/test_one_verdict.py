@@ -15,9 +15,9 @@ import pytest
 from msgspec.structs import replace
 
 from ckaudit.audit import triage
-from ckaudit.audit.bad_answers import kinds_of_questions
+from ckaudit.audit.engine import open_judged, triage_reads, triage_run
 from ckaudit.audit.interview import answer
-from ckaudit.audit.report import open_judged, triage_reads, triage_run
+from ckaudit.audit.judge import kinds_of_questions
 from ckaudit.contract.schema.report import SEVERITIES, Answer, Finding, Report
 from ckaudit.explain.names import pages_of
 from ckaudit.policy.configure_rules import check
@@ -92,7 +92,7 @@ def test_the_table_has_every_question_that_can_be_bad_and_names_what_exists():
 
 @pytest.mark.parametrize("id_", questions())
 def test_no_question_is_good_where_a_finding_of_its_rules_says_otherwise(id_, monkeypatch):
-    monkeypatch.setattr("ckaudit.audit.interview.said", lambda *_: SeriesAnswer(word="good", sentence="all is well"))
+    monkeypatch.setattr("ckaudit.audit.interview.ask", lambda *_: SeriesAnswer(word="good", sentence="all is well"))
     run = run_of({"name": "a", "scalars": {"train_loss_raw": {"steps": "1..100", "value": 3.0, "to": 1.0}}})
     for rule in rules().values():
         for severity in SEVERITIES[SEVERITIES.index(rule.severity) : 3]:
@@ -115,8 +115,8 @@ def test_a_bad_answer_that_no_rule_accounts_for_is_a_finding_by_the_table(id_, m
     def say(asked, *_):
         return SeriesAnswer(word="bad" if asked is mine else "not_recorded", sentence="7 of 9 do not")
 
-    monkeypatch.setattr("ckaudit.audit.bad_answers.said", say)
-    monkeypatch.setattr("ckaudit.audit.interview.said", say)
+    monkeypatch.setattr("ckaudit.audit.judge.ask", say)
+    monkeypatch.setattr("ckaudit.audit.interview.ask", say)
     case = {"name": "a", "scalars": {"train_loss_raw": {"steps": "1..400", "value": 3.0, "to": 1.0}}}
     report = audited(case)
     (found,) = [each for each in report.findings if each.code == id_]
@@ -277,7 +277,7 @@ def test_a_question_that_breaks_makes_the_audit_incomplete_without_being_asked(m
         raise ZeroDivisionError("no more")
 
     broken = {id_: replace(each, function=breaks) if id_ == "D2.1" else each for id_, each in questions().items()}
-    monkeypatch.setattr("ckaudit.audit.bad_answers.questions", lambda: broken)
+    monkeypatch.setattr("ckaudit.audit.judge.questions", lambda: broken)
     case = {"name": "a", "scalars": {"train_loss_raw": FAR["train_loss_raw"]}}
     (check_,) = [each for each in triage_run(run_of(case)).checks if each.code == "D2.1"]
     assert check_.outcome == "error"

@@ -10,7 +10,7 @@ import pytest
 
 from ckaudit import __version__
 from ckaudit.audit.coverage.recorded import coverage, coverage_of
-from ckaudit.audit.report import triage
+from ckaudit.audit.engine import triage
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.catalogue import actions
 from ckaudit.reports import render

@@ -3,7 +3,7 @@
 import json
 
 from ckaudit.audit import triage
-from ckaudit.audit.ranking import first_causes, is_over, ranked
+from ckaudit.audit.diagnose import first_causes, is_over, ranked
 from ckaudit.contract.schema.report import Diagnosis, Finding
 from tests.cases import run_of
 

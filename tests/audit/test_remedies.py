@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ckaudit.audit.coverage.recorded import coverage, coverage_of
 from ckaudit.audit.coverage.remedies import attention_weights
-from ckaudit.audit.report import triage
+from ckaudit.audit.engine import triage
 from ckaudit.contract.schema.import_options import Choice
 from ckaudit.contract.schema.manifest import Manifest, TensorFacts
 from ckaudit.metrics import metrics

@@ -3,8 +3,7 @@
 import numpy as np
 
 from ckaudit.audit import triage_run
-from ckaudit.audit.playbook.levels import ACTIONS, OF_RECORDS
-from ckaudit.audit.playbook.workflow import PARTS, part_of
+from ckaudit.audit.playbook import ACTIONS, OF_RECORDS, PARTS, part_of
 from ckaudit.audit.response_plan import from_the_start, response
 from ckaudit.contract.schema.report import Diagnosis, Finding
 from ckaudit.rules import rules

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from ckaudit.audit.metrics.measure import Measured, Stretch, cut
-from ckaudit.audit.metrics.series_summary import SHAPE, extreme, labels, trend_of
+from ckaudit.audit.measure import SHAPE, Measured, Stretch, cut, extreme, labels, trend_of
 from tests.loops import for_each
 from tests.metrics.samples import NAN, cells, column, table
 

@@ -12,7 +12,7 @@ import zstandard
 from msgspec.structs import replace
 
 from ckaudit.audit import triage, triage_run
-from ckaudit.audit.pictures import charts, shape_preserving
+from ckaudit.audit.figures import charts, shape_preserving
 from ckaudit.contract.schema.report import Chart
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.reports import render

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ckaudit.audit.report import triage
+from ckaudit.audit.engine import triage
 from ckaudit.audit.vital_checks import VITAL, judged
 from ckaudit.cli.run import run
 from ckaudit.metrics import metrics

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from ckaudit.audit.metrics import measure as measure_module
+from ckaudit.audit import measure as measure_module
 from ckaudit.cli.metrics import FORMATS
 from ckaudit.cli.run import run
 from ckaudit.contract.schema.published import schema

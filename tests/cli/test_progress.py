@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from ckaudit.cli.progress import progress
+from ckaudit.cli.output import progress
 
 
 class Terminal(io.StringIO):

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ckaudit.cli.phases import alone, phases
+from ckaudit.cli.options import phases, with_all_phases
 from ckaudit.cli.run import run
 from ckaudit.contract.schema.report import Report
 from ckaudit.errors import UsageError
@@ -51,7 +51,7 @@ def test_another_word_is_an_error_with_a_hint(word):
     ],
 )
 def test_the_option_alone_asks_all(typed, meant):
-    assert alone(typed) == meant
+    assert with_all_phases(typed) == meant
 
 
 @pytest.mark.parametrize(

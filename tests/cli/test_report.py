@@ -110,7 +110,7 @@ def test_each_of_two_runs_is_read_once_and_compared_as_by_diff(tmp_path, monkeyp
         return open_run(path, **options)
 
     seen = []
-    monkeypatch.setattr("ckaudit.audit.report.open_run", once)
+    monkeypatch.setattr("ckaudit.audit.engine.open_run", once)
     monkeypatch.setattr("ckaudit.diff.compare.whole", lambda *given, **how: seen.append(whole(*given, **how)) or seen[-1])
     run(["report", str(RUNS / "nan_batch"), str(RUNS / "healthy"), "--step", "160", "-o", str(tmp_path / "a.html")])
     assert sorted(read) == ["healthy", "nan_batch"]

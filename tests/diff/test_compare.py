@@ -134,7 +134,7 @@ def test_a_canary_is_held_against_every_good_run_and_each_is_read_once(monkeypat
         read.append(path)
         return open_run(path, **options)
 
-    monkeypatch.setattr("ckaudit.audit.report.open_run", once)
+    monkeypatch.setattr("ckaudit.audit.engine.open_run", once)
     canary, good = PAIRS / "lr_doubled", [PAIRS / name for name in ("base", "replica", "replica_2")]
     found = compare_canary(canary, good)
     assert sorted(read) == sorted([canary, *good])

@@ -8,11 +8,8 @@ from pathlib import Path
 import pytest
 
 import ckaudit
-from ckaudit.audit.drop.guide import GUIDE
-from ckaudit.audit.drop.procedure import PROCEDURE
-from ckaudit.audit.playbook.first_look import FIRST_LOOK
-from ckaudit.audit.playbook.levels import CONDITIONS
-from ckaudit.audit.playbook.workflow import WORKFLOW
+from ckaudit.audit.drop.guide import GUIDE, PROCEDURE
+from ckaudit.audit.playbook import CONDITIONS, FIRST_LOOK, WORKFLOW
 from ckaudit.causes import causes
 from ckaudit.causes.shared.links import made_of, rules_reading
 from ckaudit.contract.violations import KINDS
@@ -24,7 +21,7 @@ from ckaudit.explain.row_pages import cited_rows
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries
 from ckaudit.questions import questions
-from ckaudit.questions.phases import MAP
+from ckaudit.questions.question import MAP
 from ckaudit.reports import render
 from ckaudit.reports.formula import readable
 from ckaudit.reports.view import View

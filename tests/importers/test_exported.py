@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ckaudit.audit.metrics.scalars import scalars_of
+from ckaudit.audit.load_run import scalars_of
 from ckaudit.contract.schema.numbers import to_word
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.importers import Choice, import_source

@@ -10,7 +10,7 @@ from ckaudit.audit.drop.guide import GUIDE
 from ckaudit.audit.load_run import open_run
 from ckaudit.contract.cadence import is_due
 from ckaudit.questions import questions
-from ckaudit.questions.phases import MAP
+from ckaudit.questions.question import MAP
 from ckaudit.recorder.loop.triggers import Events, Limits
 from ckaudit.reports import render
 from tests.cases import run_of

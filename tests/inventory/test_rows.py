@@ -5,8 +5,7 @@ from itertools import chain
 
 import pytest
 
-from ckaudit.audit.playbook.first_look import FIRST_LOOK
-from ckaudit.audit.playbook.levels import ACTIONS, CONDITIONS, WITH_CAUSE
+from ckaudit.audit.playbook import ACTIONS, CONDITIONS, FIRST_LOOK, WITH_CAUSE
 from ckaudit.causes import causes
 from ckaudit.contract.schema.report import SEVERITIES
 from ckaudit.explain import explain

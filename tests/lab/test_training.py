@@ -4,7 +4,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from ckaudit.audit.metrics.measure import measure
+from ckaudit.audit.measure import measure
 from ckaudit.lab.batch import IGNORED
 from ckaudit.lab.change import Change
 from ckaudit.lab.models import build

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from ckaudit.metrics.course import course
 from ckaudit.metrics.slice_gap import tau
+from ckaudit.metrics.trend import course
 from tests.metrics.samples import cells, run_of
 
 SERIES = {

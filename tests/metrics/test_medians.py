@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ckaudit.metrics.medians import over_past, row_medians
+from ckaudit.metrics.reductions import over_past, row_medians
 from ckaudit.run.medians import median, medians_of_parts, medians_of_three
 from ckaudit.run.series import single
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ckaudit.audit.metrics.measure import measure
+from ckaudit.audit.measure import measure
 from ckaudit.contract.io.files import read_bytes
 from ckaudit.metrics import metrics
 from ckaudit.run.read import read_run

@@ -7,8 +7,14 @@ import pytest
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.metrics.power_law import fit_power_law
-from ckaudit.metrics.scaling import entropy_floor, loss_above_floor, scaling_law_exponent, scaling_law_residual, unigram_entropy
+from ckaudit.metrics.scaling import (
+    entropy_floor,
+    fit_power_law,
+    loss_above_floor,
+    scaling_law_exponent,
+    scaling_law_residual,
+    unigram_entropy,
+)
 from ckaudit.run.run import Run
 from tests.metrics.samples import NAN, cells, column, run_of
 

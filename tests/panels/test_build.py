@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from ckaudit.audit.load_run import open_run
-from ckaudit.audit.report import at_step, triage_run
+from ckaudit.audit.engine import triage_run
+from ckaudit.audit.load_run import at_step, open_run
 from ckaudit.contract.io.grids import unpack
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.panels import Chart, Panels, Tab, Trace

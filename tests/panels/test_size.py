@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from numpy.random import Generator, default_rng
 
+from ckaudit.audit.engine import triage_run
 from ckaudit.audit.load_run import open_run
-from ckaudit.audit.report import triage_run
 from ckaudit.contract.io.grids import encode_grid
 from ckaudit.panels.build import panel_reads, panels
 

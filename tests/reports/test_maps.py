@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ckaudit.audit.metrics.measure import measure
+from ckaudit.audit.measure import measure
 from ckaudit.reports.metrics.terminal import draw
 from ckaudit.reports.terminal.maps import PLAIN_SHADES, SHADES, heatmap, natural, ranked
 from ckaudit.reports.terminal.pictures import CROSS

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ckaudit.audit.metrics.measure import Measured, Measurement
+from ckaudit.audit.measure import Measured, Measurement
 from ckaudit.contract.schema.metrics import Missing
 from ckaudit.reports.metrics.terminal import draw
 from ckaudit.reports.view import View

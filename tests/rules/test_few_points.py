@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ckaudit.audit.engine import triage
 from ckaudit.audit.judge import judge
 from ckaudit.audit.load_run import open_run
-from ckaudit.audit.report import triage
 from ckaudit.rules import rules
 from tests.rules.seed_folders import ordinary_norm, write_folder
 

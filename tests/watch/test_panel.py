@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ckaudit.contract.schema.watch import VERSION, Gauge, Snapshot, WatchEvent
-from ckaudit.metrics.vital_signs import PER_MINUTE, PER_STEP
+from ckaudit.metrics.catalogue import PER_MINUTE, PER_STEP
 from ckaudit.reports.terminal.paragraph import columns
 from ckaudit.reports.terminal.watch import line, panel
 from ckaudit.reports.view import View

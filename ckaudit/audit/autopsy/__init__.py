@@ -6,15 +6,22 @@ from pathlib import Path
 import numpy as np
 from msgspec import UNSET
 
-from ckaudit.audit.autopsy.files import EventFile, chosen, event_files, event_triggers
-from ckaudit.audit.autopsy.flight_recorder import channels
-from ckaudit.audit.autopsy.narrative import departures, is_notable, moments, onset_of, standing_of, tracks
-from ckaudit.audit.autopsy.ranges import RANGES, Channel, is_back
+from ckaudit.audit.autopsy.black_box import (
+    Channel,
+    EventFile,
+    channels,
+    channels_of_record,
+    chosen,
+    event_files,
+    event_triggers,
+    rebuilt,
+)
+from ckaudit.audit.autopsy.departures import RANGES, departures, is_back, is_notable, moments, onset_of, standing_of, tracks
 from ckaudit.audit.autopsy.result import KINDS, Autopsy, Departure, EventName, Kind, Moment, Return
+from ckaudit.audit.engine import triage_run
 from ckaudit.audit.load_run import open_run
-from ckaudit.audit.report import triage_run
 from ckaudit.contract.schema.checkpoint import History
-from ckaudit.contract.schema.numbers import Number, takes_any_numbers, to_word
+from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.contract.schema.report import Finding, Report
 from ckaudit.errors import UsageError
 from ckaudit.metrics import metrics
@@ -40,8 +47,6 @@ LOGGED: dict[Kind, Metric] = {
     "gradient": gradient_norm,
     "update": update_norm,
 }
-
-Column = list[Number | None]
 
 
 def autopsy(path: Path, *, event: int | None = None, gate: Gate = OPEN, progress: Progress | None = None) -> Autopsy:
@@ -70,33 +75,33 @@ def autopsy_of(run: Run, files: Sequence[EventFile], file: EventFile, *, gate: G
     """Say the same of a run that is in memory, and one of its checkpoints."""
     name = file.name
     history = file.history if file.has_box and file.history else rebuilt(run, name.event_step)
-    found = channels(history) if file.has_box else channels_of_record(run, history)
+    box_channels = channels(history) if file.has_box else channels_of_record(run, history)
     report = triage_run(run, gate=gate)
-    out = [*departures(history, found), *batches(run, history, report.findings)]
+    out = [*departures(history, box_channels), *batches(run, history, report.findings)]
     standing = standing_of(out)
     moved = [departure for departure in out if not departure.since_start]
     onset = onset_of(history.steps, moved, name.event_step)
     if onset is None and standing:
         moved, onset = out, history.steps[0]
-    told = moments(moved, onset, run.tensors)
+    story = moments(moved, onset, run.tensors)
     inside = _findings(report, onset if onset is not None else name.event_step, name.event_step)
     codes = {finding.code for finding in inside}
     return Autopsy(
         subject=run.name,
         event=name,
         boxed=file.has_box,
-        verdict=verdict(name, told, found, box="black box" if file.has_box else "record"),
+        verdict=verdict(name, story, box_channels, box="black box" if file.has_box else "record"),
         steps=tuple(history.steps),
         onset=onset,
-        moments=told,
+        moments=story,
         standing=standing,
         earlier=tuple(_earlier(moved, name.event_step if onset is None else onset)),
-        tensors=sum(channel.kind == "gradient" for channel in found),
-        tracks=tuple(tracks(history, found, out, told)),
-        returns=tuple(returns(run, files, told, name.event_step)),
+        tensors=sum(channel.kind == "gradient" for channel in box_channels),
+        tracks=tuple(tracks(history, box_channels, out, story)),
+        returns=tuple(returns(run, files, story, name.event_step)),
         findings=tuple(inside),
         diagnoses=tuple(diagnosis for diagnosis in report.diagnoses if codes & set(diagnosis.explains)),
-        others=tuple(each.name for each in files if each.step != file.step and each.event_step != file.event_step),
+        others=tuple(other.name for other in files if other.step != file.step and other.event_step != file.event_step),
         notes=tuple(report.notes),
         files=run.files,
     )
@@ -124,17 +129,21 @@ def _findings(report: Report, first: int, event: int, *, late: int = 5) -> list[
     ]
 
 
-def verdict(event: EventName, told: Sequence[Moment], found: Sequence[Channel], *, box: str = "black box") -> str:
+def verdict(event: EventName, story: Sequence[Moment], box_channels: Sequence[Channel], *, box: str = "black box") -> str:
     """Return in one sentence what went first, and what followed at the event."""
     triggers = ", ".join(event_triggers(event)) or "no trigger is named"
     asked = f"the event at step {event.event_step} ({triggers})"
-    if not told:
-        short = "" if any(len(channel.values) >= 8 for channel in found) else f": the {box} is too short to know what is usual"
+    if not story:
+        short = (
+            "" if any(len(channel.values) >= 8 for channel in box_channels) else f": the {box} is too short to know what is usual"
+        )
         return f"Nothing in the {box} left its own range before {asked}{short}"
-    first = told[0]
+    first = story[0]
     lead = said(first.departures[0])
     same = [departure for departure in first.departures[1:] if departure.kind == first.departures[0].kind != "batch"]
-    more = f", with {len(same)} more of {sum(channel.kind == first.departures[0].kind for channel in found)}" if same else ""
+    more = (
+        f", with {len(same)} more of {sum(channel.kind == first.departures[0].kind for channel in box_channels)}" if same else ""
+    )
     since = f"from the first step of the {box} on" if first.departures[0].since_start else f"at step {first.step}"
     before = event.event_step - first.step
     ahead = (
@@ -185,23 +194,25 @@ def _of_batch(what: str, departure: Departure) -> str:
 
 
 # What was back in its range after the event, and since which step.
-def returns(run: Run, files: Sequence[EventFile], told: Sequence[Moment], event: int) -> Iterator[Return]:
+def returns(run: Run, files: Sequence[EventFile], story: Sequence[Moment], event: int) -> Iterator[Return]:
     """Yield of each number that left its range what the rest of the record says of it."""
     boxes = [(file.history.steps, channels(file.history)) for file in files if file.history and file.history.steps[-1] > event]
     left = {
         (departure.kind, departure.name): departure
-        for moment in told
+        for moment in story
         for departure in moment.departures
         if departure.kind != "batch"
     }
-    for each in sorted(left.values(), key=lambda each: KINDS.index(each.kind)):
-        later = dict(_logged(run, each, event))
-        for steps, found in boxes:
-            match = next((channel for channel in found if (channel.kind, channel.name) == (each.kind, each.name)), None)
+    for departure in sorted(left.values(), key=lambda departure: KINDS.index(departure.kind)):
+        later = dict(_logged(run, departure, event))
+        for steps, box_channels in boxes:
+            match = next(
+                (channel for channel in box_channels if (channel.kind, channel.name) == (departure.kind, departure.name)), None
+            )
             if match is not None:
                 later |= {step: value for step, value, known in zip(steps, match.values, match.recorded, strict=True) if known}
-        kept = sorted(step for step in later if step > event)
-        yield _return(each, np.array(kept, np.int64), np.array([later[step] for step in kept]))
+        steps_after = sorted(step for step in later if step > event)
+        yield _return(departure, np.array(steps_after, np.int64), np.array([later[step] for step in steps_after]))
 
 
 def _return(departure: Departure, steps: Steps, values: Floats, *, lasting: int = 3) -> Return:
@@ -263,48 +274,3 @@ def _empty(tokens: Series, steps: list[int], *, rare: float = 0.2) -> Iterator[t
     if none and len(none) <= rare * len(added):
         usual = median([count for count in added.values() if count != 0])
         yield from ((step, usual) for step in none)
-
-
-# A black box made of the run's own record, for an event checkpoint that has none.
-def rebuilt(run: Run, event: int, *, max_steps: int = 64) -> History:
-    """Return what lines and checkpoints say of the last steps until an event, as a black box would.
-
-    Args:
-        run: The run.
-        event: The step of the event.
-        max_steps: So many recorded steps are taken, as many as the Recorder's own box holds.
-    """
-    norms = run.series("gradients", "norm")
-    known = [train_loss_raw(run), learning_rate(run), grad_global_norm(run), norms]
-    recorded = [series.steps[series.recorded.any(axis=1)] for series in known if series]
-    steps = np.unique(np.concatenate([*recorded, np.array([event], np.int64)]))
-    steps = steps[steps <= event][-max_steps:]
-    return History(
-        steps=steps.tolist(),
-        loss=_column(known[0], 0, steps),
-        learning_rate=_column(known[1], 0, steps),
-        gradient_norms={label: _column(norms, place, steps) for place, label in enumerate(norms.labels)},
-    )
-
-
-def channels_of_record(run: Run, history: History) -> list[Channel]:
-    """Return the channels of a rebuilt box; the global gradient norm is the logged one, where there is one."""
-    words = _column(grad_global_norm(run), 0, np.array(history.steps, np.int64))
-    values = np.array([np.nan if word is None else float(word) for word in words])
-    recorded = np.array([word is not None for word in words], bool)
-    found = channels(history)
-    if not recorded.any():
-        return found
-    logged = Channel(kind="gradient_norm", name="", values=values, recorded=recorded, words=tuple(words))
-    return [*(channel for channel in found if channel.kind != "gradient_norm"), logged]
-
-
-def _column(series: Series, place: int, steps: "np.typing.NDArray[np.int64]") -> Column:
-    """Return one label of a series at some steps; None: not recorded."""
-    if not series:
-        return [None] * len(steps)
-    rows = {int(step): row for row, step in enumerate(series.steps.tolist())}
-    found = [rows.get(int(step)) for step in steps.tolist()]
-    return [
-        None if row is None or not series.recorded[row, place] else to_word(float(series.values[row, place])) for row in found
-    ]

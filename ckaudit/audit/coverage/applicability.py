@@ -1,21 +1,40 @@
-"""What a run has and what it has not: attention, text, experts, a loss scaler, other ranks, an accelerator, claims."""
+"""What a run can have: who wrote it, what its recorder was told, and which numbers make sense for it."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Mapping
 
-from msgspec import UNSET
+import numpy as np
+from msgspec import UNSET, Struct
 
-from ckaudit.audit.coverage.arguments import ARGUMENTS
-from ckaudit.audit.coverage.unrecorded import why_absent
-from ckaudit.audit.coverage.writer import source_of, trainer_of
-from ckaudit.audit.query_and_key import query_and_key
-from ckaudit.metrics.catalogue import Condition, actions, entries, entry_of
+from ckaudit import __version__
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.metrics import metrics
+from ckaudit.metrics.catalogue import Condition, Entry, Trainer, actions, entries, entry_of
 from ckaudit.run.run import Run
 
+HUGGING_FACE = "Hugging Face"
+TRAINER_ARGUMENT = "per_device_train_batch_size"  # only the Trainer's arguments have it
 OUR_RECORDER = "ckaudit recorder"
-# Benchmarks of any model at all, from graphs to speech: what their logs do not mention may not be there.
-TABLES = ("AlgoPerf",)
+TABLES = ("AlgoPerf",)  # benchmarks of any model at all, from graphs to speech: what their logs do not mention may not be there
 TELL = "; --map tokens_seen=COLUMN or val_ppl=COLUMN would"
 OF_TEXT = ("tokens_seen", "tokens_per_update", "tokens_per_sec", "train_ppl", "val_ppl", "bytes_per_token")
+PLAIN = re.compile(r"[\w.]+", re.ASCII)
+QUERY_OR_KEY = re.compile(r"q|k|qk|qkv|kv|c_attn|q_proj|k_proj|qkv_proj|query|key|query_key_value|in_proj_weight|wq|wk|wqkv")
+
+
+def source_of(run: Run) -> str:
+    """Return what wrote a run, or what it was imported from; empty: nobody says."""
+    return run.manifest.source if run.manifest and run.manifest.source is not UNSET else ""
+
+
+def trainer_of(run: Run) -> Trainer:
+    """Return which trainer ran the loop, whose users tell a callback and no recorder; empty: none that is known."""
+    facts = run.manifest
+    if facts is not None and facts.trainer == "lightning":
+        return "lightning"
+    config = facts.config if facts and facts.config is not UNSET else {}
+    is_huggingface = facts is not None and facts.trainer == "huggingface"
+    return "huggingface" if is_huggingface or source_of(run).startswith(HUGGING_FACE) or TRAINER_ARGUMENT in config else ""
 
 
 def why_not(run: Run, condition: Condition) -> str:
@@ -61,9 +80,9 @@ def _text(run: Run) -> str:
 
 def _says_text(run: Run) -> bool:
     facts = run.manifest
-    told = facts is not None and any(each is not UNSET for each in (facts.vocabulary, facts.tokenizer_hash))
+    names_tokens = facts is not None and any(fact is not UNSET for fact in (facts.vocabulary, facts.tokenizer_hash))
     task = facts.model.get("task") if facts is not None and facts.model is not UNSET else None
-    return told or task == "translation" or any(run.scalar(name) for name in OF_TEXT)
+    return names_tokens or task == "translation" or any(run.scalar(name) for name in OF_TEXT)
 
 
 def _is_table(run: Run) -> bool:
@@ -101,17 +120,30 @@ def _chosen_weights(run: Run) -> str:
     return "" if query_and_key(run) else "no tensor is named like a query or key matrix"
 
 
+def query_and_key(run: Run) -> tuple[str, ...]:
+    """Return glob patterns of the run's own query and key matrices; empty: its tensors name none."""
+    patterns: dict[str, None] = {}
+    for name, fact in run.tensors.facts.items():
+        parts = name.split(".")
+        last = max((place for place, part in enumerate(parts) if part.isdecimal()), default=-1)
+        matrix = fact.shape is UNSET or len(fact.shape) > 1
+        # Only a plain name can be copied into a program.
+        if last >= 0 and matrix and PLAIN.fullmatch(name) and any(QUERY_OR_KEY.fullmatch(part) for part in parts[last + 1 :]):
+            patterns["*." + ".".join(parts[last + 1 :])] = None
+    return tuple(patterns)
+
+
 def _claims(run: Run) -> str:  # noqa: ARG001  one signature for all
     """A claim is checked where there is one; nobody has to make it."""
     return "the log holds no number that follows from its others"
 
 
 def _clipping(run: Run) -> str:
-    told = (run.value("optimizer.clip_coefficient"), run.scalar("clip_coefficient"), run.scalar("grad_clip_rate"))
+    clipped = (run.value("optimizer.clip_coefficient"), run.scalar("clip_coefficient"), run.scalar("grad_clip_rate"))
     facts = run.manifest
     limited = facts is not None and facts.clip_norm is not UNSET
     clips = (
-        limited or trainer_of(run) == "huggingface" or any(bool(series) for series in told)
+        limited or trainer_of(run) == "huggingface" or any(bool(series) for series in clipped)
     )  # that one clips unless it is told not to
     return "" if clips else "nothing says that the training clips its gradients, as clip_norm= would"
 
@@ -142,3 +174,169 @@ _ANSWERS: dict[Condition, Callable[[Run], str]] = {
     "recorder": _recorder,
     "dropout": _dropout,
 }
+
+
+# What only whoever trains can tell the recorder: facts of the run, and the batch, each an argument of one of its calls.
+class Argument(Struct, frozen=True, kw_only=True):
+    """One argument that a check waits for by its own name.
+
+    Attributes:
+        action: Whose line takes it.
+        option: As it stands in that line.
+        said: What it is, for someone who has to fill it in; empty: the option says it.
+        only_with: What a run must have for it to make sense.
+    """
+
+    action: str
+    option: str
+    said: str = ""
+    only_with: Condition = ""
+
+
+ARGUMENTS: Mapping[str, Argument] = {
+    "vocabulary": Argument(
+        action="recorder", option="vocabulary=...", said="vocabulary, how many different tokens there are", only_with="text"
+    ),
+    "sequence_length": Argument(
+        action="recorder", option="sequence_length=...", said="sequence_length, how many tokens a row has", only_with="text"
+    ),
+    "warmup_steps": Argument(
+        action="recorder", option="warmup_steps=...", said="warmup_steps, 0 where the learning rate does not warm up"
+    ),
+    "planned_steps": Argument(action="recorder", option="planned_steps=...", said="planned_steps, where the run is to end"),
+    "planned_learning_rate": Argument(action="recorder", option="planned_learning_rate=[[1, ...], ...]"),
+    "batch": Argument(action="step", option="batch=(inputs, targets)"),
+}
+
+
+OF_CALLBACKS = {"batch_of": "batch_of, a function that takes inputs and targets, as the loss sees them, from a batch"}
+
+
+OF_TARGETS = ("target_shift_match", "target_equals_input")
+
+
+OF_BATCHES = ("batch_duplicate_share", "target_shift_match", "batch_repeat_distance", "token_kl_drift")
+
+
+def says(facts: Manifest | None, name: str) -> bool:
+    """Return whether run.json says something of that name."""
+    value = getattr(facts, name, UNSET)
+    return value is not UNSET and value != []
+
+
+def given(run: Run, options: Iterable[str]) -> frozenset[str]:
+    """Return the names of those options that the lines of a recorded run had already."""
+    names = {option.partition("=")[0] for option in options}
+    return frozenset(name for name in names if _is_given(run, name))
+
+
+def explained(options: Iterable[str]) -> str:
+    """Return what some options are, as a sentence; empty: they say it themselves.
+
+    >>> explained(["vocabulary=...", "peak_flops=..."])
+    'To fill in: vocabulary, how many different tokens there are.'
+    """
+    names = [option.partition("=")[0] for option in options]
+    words = {name: argument.said for name, argument in ARGUMENTS.items()} | OF_CALLBACKS
+    explanations = "; ".join(words[name] for name in names if words.get(name))
+    return f"To fill in: {explanations}." if explanations else ""
+
+
+def _is_given(run: Run, name: str) -> bool:
+    if name == "batch":
+        if trainer_of(run) == "lightning":  # its callback takes the inputs by itself, and is told of the targets
+            return any(metrics()[target](run) for target in OF_TARGETS)
+        return any(metrics()[batch](run) for batch in OF_BATCHES) or bool(run.value("data.token_histogram"))
+    if name == "optimizer":
+        return bool(metrics()["learning_rate"](run))
+    if name == "tokens_seen":
+        return bool(run.scalar(name))
+    return says(run.manifest, name)
+
+
+# Why the Recorder measured nothing of what it measures by itself: no line brings that, and recording again does not either.
+RECORDER, WRITER = "ckaudit recorder ", "ckaudit writer "
+
+
+EVERY = 25  # steps between two lines with the numbers of a sample
+
+
+UNKNOWN = "the Recorder that wrote this run measured none in this model"
+
+
+def is_present(run: Run) -> bool:
+    """Return whether the present Recorder wrote a run; earlier ones of its version left no versions of packages in run.json."""
+    return source_of(run) == f"{RECORDER}{__version__}" and says(run.manifest, "environment")
+
+
+def why_absent(run: Run, name: str) -> str:
+    """Return why the present Recorder measured nothing of an entry though its lines were all there; empty: that is not so."""
+    if not _is_in_vain(run, name) or line_instead(run, name):
+        return ""
+    if _is_short(run):
+        return f"step {run.last_step} is the last one, and some numbers are taken every {EVERY} steps only"
+    return entries()[name].absent or UNKNOWN
+
+
+def line_instead(run: Run, name: str) -> str:
+    """Return the entry whose line says a number where its own line does not bring it; empty: that is not so, or none does.
+
+    A module of Lightning may leave out the forward pass of its own that shows the Recorder the tokens of a step.
+    """
+    other = entries()[name].otherwise
+    if not other or metrics()[name](run) or metrics()[other](run):
+        return ""
+    in_vain = _is_in_vain(run, name) and not _is_short(run)
+    return other if in_vain or (trainer_of(run) == "lightning" and not entries()[name].together) else ""
+
+
+def _is_in_vain(run: Run, name: str) -> bool:
+    return is_present(run) and _is_measured_by_itself(run, entries()[name]) and not metrics()[name](run)
+
+
+def _is_short(run: Run) -> bool:
+    return run.last_step is not None and run.last_step < EVERY
+
+
+def _is_measured_by_itself(run: Run, entry: Entry) -> bool:
+    names = {option.partition("=")[0] for option in entry.options} | {*entry.arguments}
+    plain = entry.action == "recorder" or (entry.action == "step" and "batch" in names)
+    return plain and not entry.needs and names == given(run, names)
+
+
+# Which inputs of a number are missing, or what is wrong with them.
+
+
+def made_of_entries(name: str) -> tuple[str, ...]:
+    """Return the entries that one is made of, down to those that are recorded themselves; empty: it is one of these.
+
+    >>> made_of_entries("train_val_gap"), made_of_entries("val_loss")
+    (('val_loss', 'train_loss_raw'), ())
+    """
+    inputs = (entry for need in entries()[name].needs for entry in (made_of_entries(need) or (need,)))
+    return tuple(dict.fromkeys(inputs))
+
+
+def missing_inputs(run: Run, name: str) -> tuple[str, ...]:
+    """Return the entries that one is made of and the run has not, where there are any."""
+    return tuple(entry for entry in made_of_entries(name) if not metrics()[entry](run))
+
+
+def unusable(run: Run, name: str) -> str:
+    """Return what is wrong with inputs that are all there, or an empty string where nothing is known to be.
+
+    Too few points and values that are not finite are mended by no line.
+    """
+    inputs = made_of_entries(name)
+    if not inputs or missing_inputs(run, name):
+        return ""
+    for input_ in inputs:
+        series = metrics()[input_](run)
+        if not series.finite.any():
+            word = "NaN" if np.isnan(series.values[series.recorded]).all() else "not finite"
+            return f"{series.points} {'evaluations' if input_ == 'val_loss' else 'points'} of {input_}, all {word}"
+    series, least = metrics()[inputs[0]](run), entries()[name].least
+    usable = int(series.finite.any(axis=1).sum())
+    if usable < least:
+        return f"too few points of {inputs[0]} ({usable} of {least})"
+    return f"{usable} points of {inputs[0]}, too close together for it" if least else ""

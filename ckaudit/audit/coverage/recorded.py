@@ -1,4 +1,4 @@
-"""What of the catalogue a run recorded, what it did not, and what that keeps from being judged."""
+"""Coverage: which metrics of the catalogue a run recorded, which it did not, and which checks wait for these."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -7,17 +7,22 @@ from pathlib import Path
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from ckaudit.audit.coverage.applicability import why_not_entry
-from ckaudit.audit.coverage.arguments import ARGUMENTS, given
-from ckaudit.audit.coverage.instrumentation import is_recorded
-from ckaudit.audit.coverage.missing_inputs import Lack, missing_inputs, unusable
-from ckaudit.audit.coverage.remedies import BY_ITSELF, Remedy, remedies
-from ckaudit.audit.coverage.table import Coverage, Row, Waiting, Young
-from ckaudit.audit.coverage.unrecorded import RECORDER, line_instead
-from ckaudit.audit.coverage.writer import source_of, trainer_of
+from ckaudit.audit.coverage.applicability import (
+    ARGUMENTS,
+    RECORDER,
+    given,
+    line_instead,
+    missing_inputs,
+    source_of,
+    trainer_of,
+    unusable,
+    why_not_entry,
+)
+from ckaudit.audit.coverage.remedies import BY_ITSELF, is_recorded, remedies
+from ckaudit.audit.coverage.table import Coverage, Lack, Remedy, Row, Waiting, Young
 from ckaudit.audit.judge import judge
 from ckaudit.audit.load_run import is_run_folder, open_run, whole_of
-from ckaudit.audit.metrics.measure import notes_on_files
+from ckaudit.audit.measure import notes_on_files
 from ckaudit.audit.scale_and_stage import scale_of, stage_of
 from ckaudit.causes.shared.links import causes_reading, rules_reading
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
@@ -84,7 +89,7 @@ def coverage_of(
     waits = {check.name: needs for check in checks if (needs := needs_of(check))}
     lacks = [*(_lack(run, row) for row in rows if _is_lacking(row, stands=stands)), *_untold(run, rows, waits)]
     needed = [need for needs in waits.values() for need in needs]
-    found = () if part_of else ranked(run, remedies(run, lacks, needs=needed, in_folder=in_folder), waits)
+    ordered = () if part_of else ranked(run, remedies(run, lacks, needs=needed, in_folder=in_folder), waits)
     return Coverage(
         subject=run.name,
         part_of=part_of,
@@ -95,9 +100,13 @@ def coverage_of(
         files=run.files,
         notes=(*notes_on_files(run), *run.notes),
         checks=len(checks),
-        waiting=tuple(_waiting(run, check, found) for check in checks if check.reason == "not_recorded"),
-        young=tuple(_young(check) for check in checks if check.reason == "too_few_points"),
-        remedies=found,
+        waiting=tuple(_waiting(run, check, ordered) for check in checks if check.reason == "not_recorded"),
+        young=tuple(
+            Young(code=check.code, name=check.name, detail=check.detail or "")
+            for check in checks
+            if check.reason == "too_few_points"
+        ),
+        remedies=ordered,
         rows=tuple(rows),
         **chosen,
     )
@@ -112,10 +121,11 @@ def level_of(entry: Entry, *, scale: str, stage: str) -> Importance:
 
 def _row(name: str, entry: Entry, run: Run, checks: Iterable[Check], level: Importance) -> Row:
     metric = metrics()[name]
-    beside = tuple(each for each in entry.covers if metrics()[each](run))
+    beside = tuple(covered for covered in entry.covers if metrics()[covered](run))
     # What records the entry records what it covers, but for what another entry's line brings.
-    brought = [each for each in entry.covers if each not in entry.elsewhere] + _brought_by(name)
-    lacks = tuple(each for each in brought if each not in (*beside, *OF_EVENTS) and _is_unrecorded(each, run))
+    from_others = [covered for other in entries().values() for covered, by in other.elsewhere.items() if by == name]
+    brought = [covered for covered in entry.covers if covered not in entry.elsewhere] + from_others
+    lacks = tuple(covered for covered in brought if covered not in (*beside, *OF_EVENTS) and _is_unrecorded(covered, run))
     found = bool(metric(run))
     whole = found and _rests_on_enough(run, name, entry)
     waited = lacks if whole else (name, *lacks)
@@ -140,11 +150,6 @@ def _row(name: str, entry: Entry, run: Run, checks: Iterable[Check], level: Impo
     )
 
 
-def _brought_by(name: str) -> list[str]:
-    """Return what the line of an entry records of what others cover."""
-    return [metric for entry in entries().values() for metric, by in entry.elsewhere.items() if by == name]
-
-
 def _is_unrecorded(name: str, run: Run) -> bool:
     """Return whether a metric has no value because what it is made of is not there."""
     inputs = metrics()[name].uses
@@ -157,20 +162,16 @@ def _is_lacking(row: Row, *, stands: bool) -> bool:
     return not (row.not_applicable or row.unusable) and (not row.recorded or sides)
 
 
-def _young(check: Check) -> Young:
-    return Young(code=check.code, name=check.name, detail=check.detail or "")
-
-
-def _waiting(run: Run, check: Check, found: Sequence[Remedy]) -> Waiting:
+def _waiting(run: Run, check: Check, ordered: Sequence[Remedy]) -> Waiting:
     needs = needs_of(check)
-    place = next((place for place, each in enumerate(found, start=1) if check.name in each.waiting), None)
+    place = next((place for place, remedy in enumerate(ordered, start=1) if check.name in remedy.waiting), None)
     return Waiting(
         code=check.code,
         name=check.name,
         needs=tuple(dict.fromkeys(name for need in needs for name in need)),
         detail=check.detail or "",
         place=place,
-        places=together(run, found, needs) if place is None else (place,),
+        places=together(run, ordered, needs) if place is None else (place,),
     )
 
 
@@ -185,7 +186,7 @@ def _untold(run: Run, rows: Iterable[Row], waits: Mapping[str, Needs]) -> Iterat
     lacking = {row.name for row in rows if not (row.recorded or row.not_applicable)}
     for name in ARGUMENTS:
         waiting = [check for check, needs in waits.items() if any(need[0] == name for need in needs)]
-        asked = [each for each in lacking if name in entries()[each].arguments and not given(run, [name])]
+        asked = [entry for entry in lacking if name in entries()[entry].arguments and not given(run, [name])]
         if waiting or asked:
             yield Lack(name=name, level="should", waiting=tuple(waiting), readers=(), by=name)
     silent = [check for check, needs in waits.items() if any(need[0].startswith(FACTS) for need in needs)]
@@ -195,7 +196,7 @@ def _untold(run: Run, rows: Iterable[Row], waits: Mapping[str, Needs]) -> Iterat
 
 def _rests_on_enough(run: Run, name: str, entry: Entry) -> bool:
     """Return whether one of the numbers is there without which a metric says too little."""
-    others = [metrics()[each] for each in entry.evidence if each != name and each in metrics()]
+    others = [metrics()[evidence] for evidence in entry.evidence if evidence != name and evidence in metrics()]
     return not entry.evidence or any(map(run.scalar, entry.evidence)) or any(metric(run) for metric in others)
 
 
@@ -209,16 +210,16 @@ def _is_over(run: Run) -> bool:
 
 
 # Which checks lines let judge: what each check waits for, held against what each remedy brings.
-def ranked(run: Run, found: Sequence[Remedy], waits: Mapping[str, Needs]) -> tuple[Remedy, ...]:
+def ranked(run: Run, unranked: Sequence[Remedy], waits: Mapping[str, Needs]) -> tuple[Remedy, ...]:
     """Return remedies with the checks that each lets judge, the one that lets most of those left judge first.
 
     Args:
         run: The run.
-        found: Remedies, in the order that counts among equals.
+        unranked: Remedies, in the order that counts among equals.
         waits: What each check waits for, by its name.
     """
     wanted = {name: _wanted(run, needs) for name, needs in waits.items()}
-    rest, left, order = list(found), dict(wanted), []
+    rest, left, order = list(unranked), dict(wanted), []
     while rest:
         freed = [[name for name, needs in left.items() if _all_brought(needs, pieces_of(run, remedy))] for remedy in rest]
         best = max(range(len(rest)), key=lambda place: (len(freed[place]), -place))
@@ -227,9 +228,9 @@ def ranked(run: Run, found: Sequence[Remedy], waits: Mapping[str, Needs]) -> tup
     return _with_others(run, order)
 
 
-def together(run: Run, found: Sequence[Remedy], needs: Needs) -> tuple[int, ...]:
+def together(run: Run, ordered: Sequence[Remedy], needs: Needs) -> tuple[int, ...]:
     """Return the numbers of the remedies that bring all that a check waits for, counted from 1; empty: they do not."""
-    there = [pieces_of(run, remedy) for remedy in found]
+    there = [pieces_of(run, remedy) for remedy in ordered]
     numbers: set[int] = set()
     for ways in _wanted(run, needs):
         places = [_places(way, there) for way in ways]
@@ -246,9 +247,9 @@ def pieces_of(run: Run, remedy: Remedy) -> frozenset[str]:
     spelled = {name: way.spells.get(argument.option, argument.option) for name, argument in ARGUMENTS.items()}
     arguments = {name for name, option in spelled.items() if f"{option.partition('=')[0]}=" in remedy.code}
     is_recorder = len(remedy.lines) > 1
-    found = {*way.gives} & {*ARGUMENTS} if is_recorder else set()
+    by_callback = {*way.gives} & {*ARGUMENTS} if is_recorder else set()
     facts = {FACTS} if is_recorder or remedy.where == BY_ITSELF else set()
-    return frozenset({*remedy.names} - more | arguments | found | facts)
+    return frozenset({*remedy.names} - more | arguments | by_callback | facts)
 
 
 def _wanted(run: Run, needs: Needs) -> list[list[frozenset[str]]]:
@@ -263,25 +264,25 @@ def _pieces(run: Run, name: str) -> frozenset[str]:
     if owner is None:
         return frozenset((FACTS,) if " " in name else (name,))  # a sentence says what of the run is not told
     arguments = {*entries()[owner].arguments}
-    others = (_pieces(run, beside) for beside in _besides(run, owner))
+    others = (_pieces(run, entry) for entry in _besides(run, owner))
     return frozenset({owner, *missing_inputs(run, owner)} | (arguments - given(run, arguments))).union(*others)
 
 
 def _besides(run: Run, name: str) -> list[str]:
     """Return the entries that a run has not, and without which the line of another brings nothing."""
-    return [each for each in entries()[name].together if not metrics()[each](run)]
+    return [entry for entry in entries()[name].together if not metrics()[entry](run)]
 
 
-def _with_others(run: Run, found: Sequence[Remedy]) -> tuple[Remedy, ...]:
+def _with_others(run: Run, ordered: Sequence[Remedy]) -> tuple[Remedy, ...]:
     """Return remedies that say which of the others they take as well."""
-    there = [pieces_of(run, remedy) for remedy in found]
-    told = []
-    for remedy, own in zip(found, there, strict=True):
-        wanted = {name: frozenset().union(*(_pieces(run, beside) for beside in _besides(run, name))) for name in remedy.names}
-        places = {name: sorted(_places(pieces - own, there)) for name, pieces in wanted.items() if pieces - own}
-        said = [f"Together with {_numbers(numbers)}, for {name}." for name, numbers in places.items() if numbers]
-        told.append(replace(remedy, where=" ".join([remedy.where, *said])))
-    return tuple(told)
+    there = [pieces_of(run, remedy) for remedy in ordered]
+    with_remarks = []
+    for remedy, pieces_here in zip(ordered, there, strict=True):
+        wanted = {name: frozenset().union(*(_pieces(run, entry) for entry in _besides(run, name))) for name in remedy.names}
+        places = {name: sorted(_places(pieces - pieces_here, there)) for name, pieces in wanted.items() if pieces - pieces_here}
+        remarks = [f"Together with {_numbers(numbers)}, for {name}." for name, numbers in places.items() if numbers]
+        with_remarks.append(replace(remedy, where=" ".join([remedy.where, *remarks])))
+    return tuple(with_remarks)
 
 
 def _numbers(places: Sequence[int]) -> str:
@@ -294,5 +295,5 @@ def _all_brought(needs: Iterable[Iterable[frozenset[str]]], there: frozenset[str
 
 def _places(pieces: Iterable[str], there: Sequence[frozenset[str]]) -> set[int]:
     """Return the numbers of the first remedies that bring each piece; empty where one is brought by none."""
-    found = {next((place for place, each in enumerate(there, start=1) if piece in each), 0) for piece in pieces}
-    return set() if 0 in found else found
+    numbers = {next((place for place, brought in enumerate(there, start=1) if piece in brought), 0) for piece in pieces}
+    return set() if 0 in numbers else numbers

@@ -1,87 +1,47 @@
-"""What to do about what a run did not record: one line for many numbers."""
+"""What to do about what a run did not record: one line for many numbers, and where no recorder wrote it, the whole program."""
 
 import re
 from collections.abc import Iterable, Sequence
 from shlex import quote
 from typing import NamedTuple
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from ckaudit.audit.coverage.arguments import ARGUMENTS, explained, given
-from ckaudit.audit.coverage.instrumentation import GIVEN, Line, besides, filled_in, is_recorded, place_of, program
-from ckaudit.audit.coverage.missing_inputs import Lack, made_of_entries
-from ckaudit.audit.coverage.unrecorded import WRITER
-from ckaudit.audit.coverage.writer import source_of, trainer_of
-from ckaudit.audit.query_and_key import query_and_key
+from ckaudit.audit.coverage.applicability import (
+    ARGUMENTS,
+    TABLES,
+    WRITER,
+    explained,
+    given,
+    made_of_entries,
+    query_and_key,
+    source_of,
+    trainer_of,
+    why_not,
+)
+from ckaudit.audit.coverage.table import Extra, Lack, Line, Remedy
 from ckaudit.metrics.catalogue import Action, Trainer, actions, entries, owner_of
 from ckaudit.run.run import Run
 
 USUAL = ("*.q_proj.weight", "*.k_proj.weight")
-
 INTO = " --into run/"
-
 INTO_LATER = "With --into run/ it is added to a run folder, a finished one too."
-
 BY_ITSELF = (
     "Nothing to write: record again. An older Recorder wrote this run; the present one measures these by itself, in runs of 25 "
     "steps or more, where the model has what they are of."
 )
-
 BY_WRITER = (
     "A Writer records what it is given: writer.checkpoint(step, weights=..., gradients=..., previous=..., activations=..., "
     "attention=...); the Recorder for PyTorch measures these by itself."
 )
-
 CALLBACK = "callback is the RecorderCallback."
-
 STEP = 500  # where no step is known
-
 IN_ORDER = (
     "Nothing of ckaudit records yet: these lines do, in this order. Checks of attention, an accelerator or several ranks judge "
     "where the run has them."
 )
-
 ARGUMENT = "metric_for_best_model"
-
-
-class Extra(Struct, frozen=True, kw_only=True):
-    """What a line records with more than it shows.
-
-    Attributes:
-        what: An option, or a column of a file.
-        names: What it records.
-    """
-
-    what: str
-    names: tuple[str, ...]
-
-
-class Remedy(Struct, frozen=True, kw_only=True):
-    """What records several of the missing numbers.
-
-    Attributes:
-        lines: What to write or to run; none where the recorder needs none.
-        where: Where it goes, or what it is.
-        names: What it records, what most rules and causes wait for first, then the most needed.
-        extras: What of these takes more than the lines as they stand.
-        besides: Another way, in words; empty: there is none to tell.
-        waiting: Rules that can judge with these lines and could not without, unless remedies before this one let them.
-        readers: Rules and causes that would read any of them.
-    """
-
-    lines: tuple[Line, ...]
-    where: str
-    names: tuple[str, ...]
-    extras: tuple[Extra, ...] = ()
-    besides: str = ""
-    waiting: tuple[str, ...] = ()
-    readers: tuple[str, ...] = ()
-
-    @property
-    def code(self) -> str:
-        """The lines as they are copied."""
-        return "\n".join(line.code for line in self.lines)
 
 
 class Situation(NamedTuple):
@@ -117,21 +77,23 @@ def remedies(
         in_folder: Whether it is a run folder, that a command can add to.
     """
     recorded = is_recorded(run)
-    known = given(run, _all_options()) if recorded else frozenset(GIVEN)
+    options = [*(option for entry in entries().values() for option in entry.options), *ARGUMENTS]
+    known = given(run, options) if recorded else frozenset(GIVEN)
     now = Situation(trainer_of(run), known=True, given=known, needs=tuple(map(tuple, needs)))
     urgent = sorted(lacks, key=lambda lack: lack.urgency)
     placed = [lack for lack in urgent if not recorded and place_of(run, lack)]
-    made = [(_remedy(run, found, now), found) for found in _grouped([lack for lack in urgent if lack not in placed], now)]
+    groups = _grouped([lack for lack in urgent if lack not in placed], now)
+    pairs = [(_remedy(run, group, now), group) for group in groups]
     if placed:
-        made.append((_program(run, placed), placed))
-    ranked = sorted(made, key=lambda pair: _order(*pair))
+        pairs.append((_program(run, placed), placed))
+    ranked = sorted(pairs, key=lambda pair: _order(*pair))
     return tuple(_into(run, remedy) if in_folder else _elsewhere(remedy) for remedy, _ in ranked)
 
 
 def lines_for(name: str) -> tuple[str, ...]:
     """Return the lines that record one entry of the catalogue, whoever trains: its own, or those of what it is made of."""
-    alone = [[Lack(name=each, level="must", readers=(), by=each)] for each in made_of_entries(name) or (name,)]
-    return tuple(dict.fromkeys(_remedy(Run(""), lacks, Situation()).code for lacks in alone))
+    lacks = [Lack(name=entry, level="must", readers=(), by=entry) for entry in made_of_entries(name) or (name,)]
+    return tuple(dict.fromkeys(_remedy(Run(""), [lack], Situation()).code for lack in lacks))
 
 
 def attention_weights(run: Run) -> str:
@@ -174,10 +136,10 @@ def _remedy(run: Run, lacks: Sequence[Lack], now: Situation) -> Remedy:
     alone = BY_WRITER if source_of(run).startswith(WRITER) else BY_ITSELF
     line = line.replace("{attention_weights}", attention_weights(run)).replace("{step}", str(run.last_step or STEP))
     line = line.replace("{best}", with_sets(run))
-    said = [explained(options) if now.known else "", CALLBACK if "callback." in line else ""]
+    remarks = [explained(options) if now.known else "", CALLBACK if "callback." in line else ""]
     return Remedy(
         lines=() if by_itself else (Line(code=line),),
-        where=alone if by_itself else " ".join(filter(None, [target.where, *said])),
+        where=alone if by_itself else " ".join(filter(None, [target.where, *remarks])),
         names=_names(lacks),
         extras=extras,
         readers=_joined(lack.readers for lack in lacks),
@@ -233,8 +195,8 @@ def _target(name: str, now: Situation) -> Target:
 
 
 def _action(name: str, now: Situation) -> Action:
-    own = actions()[_own(name, now)[0]]
-    return actions()[own.like] if now.trainer and own.like else own
+    action = actions()[_own(name, now)[0]]
+    return actions()[action.like] if now.trainer and action.like else action
 
 
 def _options(name: str, now: Situation) -> list[str]:
@@ -261,13 +223,8 @@ def _names(lacks: Iterable[Lack]) -> tuple[str, ...]:
     return tuple(lack.name for lack in lacks if lack.name in entries())
 
 
-def _all_options() -> list[str]:
-    """Return every option of a line that a run may show to have had."""
-    return [*(option for entry in entries().values() for option in entry.options), *ARGUMENTS]
-
-
 def _joined(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for each in names for name in each))
+    return tuple(dict.fromkeys(name for group in names for name in group))
 
 
 def _order(remedy: Remedy, lacks: Sequence[Lack]) -> tuple[int, int, bool, int]:
@@ -298,3 +255,111 @@ def with_sets(run: Run) -> str:
         return ""
     of_all = name if name.startswith("eval_all_") else f"eval_all_{name.removeprefix('eval_')}"
     return f', args=TrainingArguments(..., {ARGUMENT}="{of_all}")'
+
+
+# The program that records: for a run that no recorder wrote, every line from the import to the end, in order.
+OURS = "ckaudit "
+
+
+class Place(NamedTuple):
+    """A line of the program: the action that it is, when it comes, and what it brings whatever is missing."""
+
+    code: str
+    action: str = ""
+    when: str = ""
+    always: tuple[str, ...] = ()
+
+
+LOOP = (
+    Place("from ckaudit import Recorder"),
+    Place('recorder = Recorder(model, "run/", optimizer=optimizer{options})', "recorder", "once, before the first step"),
+    Place("loss.backward()  # yours"),
+    Place("recorder.after_backward()", "after_backward", "in the loop, before clipping", ("grad_global_norm",)),
+    Place("optimizer.step()  # yours"),
+    Place("recorder.step(loss, batch=(inputs, targets))", "step", "in the loop", ("train_loss_raw",)),
+    Place("recorder.log_after(val_loss=...)", "evaluate", "after each evaluation", ("val_loss",)),
+    Place("recorder.close()", when="after the last step: the last checkpoint"),
+)
+TRAINER = (
+    Place("from ckaudit.recorder.huggingface import RecorderCallback"),
+    Place('callback = RecorderCallback("run/")', "recorder", "it finds optimizer, loss scaler, clipping and plan by itself"),
+    Place("trainer = Trainer(..., callbacks=[callback])", when="beside what stands there already"),
+)
+GIVEN = ("optimizer", "batch")  # options that stand in the lines of LOOP
+TOLD = ("vocabulary", "sequence_length", "warmup_steps", "planned_steps")  # and those that only whoever trains can fill in
+OTHER_FRAMEWORKS = (
+    'From JAX and any other framework, ckaudit.Writer("run/") takes NumPy arrays: writer.step(step, loss=loss, batch=batch) '
+    "at every step, writer.checkpoint(step, weights=..., gradients=...) where writer.is_due(step), and writer.close()."
+)
+COLUMNS = (  # that let most checks judge, of those that a table can hold
+    "train_loss_raw",
+    "grad_global_norm",
+    "learning_rate",
+    "val_loss",
+    "tokens_seen",
+    "slice_val_loss/NAME",
+    "error_event_rate/oom",
+)
+LEFT_OUT = "left out, because no common name"  # as the notes of the importers of tables begin
+SCORES = " A score among the columns left out is read by --map as well, as in --map microbench_score/hellaswag=COLUMN."
+OF_TABLE = "Columns of the table by these names, or named with --map NAME=COLUMN, let judge a part of that as well: "
+
+
+def is_recorded(run: Run) -> bool:
+    """Return whether a recorder of ours wrote the run."""
+    return source_of(run).startswith(OURS)
+
+
+def place_of(run: Run, lack: Lack) -> str:
+    """Return the action of the line that records a number as it stands in the program; empty: none of them does."""
+    trainer = trainer_of(run)
+    given = {*actions()["recorder"].way(trainer).gives} if trainer else {*GIVEN, *arguments_to_tell(run)}
+    if lack.by in ARGUMENTS:
+        action, names = ARGUMENTS[lack.by].action, [lack.by]
+    else:
+        entry = entries()[lack.by]
+        action, names = entry.action, [*(option.partition("=")[0] for option in entry.options), *entry.arguments]
+    if not {*names} <= given:
+        return ""
+    action = "recorder" if trainer and actions()[action].like == "recorder" else action
+    return action if any(action == place.action for place in _places(run)) else ""
+
+
+def arguments_to_tell(run: Run) -> tuple[str, ...]:
+    """Return the arguments of the program that have to be filled in; the Trainer's callback finds them by itself."""
+    return () if trainer_of(run) else tuple(name for name in TOLD if not why_not(run, ARGUMENTS[name].only_with))
+
+
+def filled_in(run: Run) -> str:
+    """Return what the arguments to fill in are, as a sentence; empty: there are none."""
+    return explained(ARGUMENTS[name].option for name in arguments_to_tell(run))
+
+
+def program(run: Run, lacks: Iterable[Lack]) -> tuple[Line, ...]:
+    """Return the lines that record what has a place among them, each with what it brings."""
+    brought: dict[str, list[str]] = {}
+    for lack in sorted(lacks, key=lambda lack: -len(lack.readers)):
+        if lack.name in entries():
+            brought.setdefault(place_of(run, lack), []).append(lack.name)
+    options = "".join(f", {ARGUMENTS[name].option}" for name in arguments_to_tell(run))
+    return tuple(_line_of_program(place, options, brought.get(place.action, ())) for place in _places(run))
+
+
+def besides(run: Run) -> str:
+    """Return another way than the program, in words; empty: there is none to tell."""
+    if source_of(run).startswith(TABLES):
+        return OTHER_FRAMEWORKS
+    missing = [name for name in COLUMNS if not run.scalar(name.partition("/")[0])]
+    if source_of(run) != "CSV" or not missing:
+        return ""
+    left = any(note.startswith(LEFT_OUT) for note in run.notes)
+    return f"{OF_TABLE}{', '.join(missing)}.{SCORES if left else ''}"
+
+
+def _line_of_program(place: Place, options: str, brings: Sequence[str]) -> Line:
+    names = tuple(dict.fromkeys([*brings, *place.always])) if place.action else ()
+    return Line(code=place.code.replace("{options}", options), when=place.when, brings=names)
+
+
+def _places(run: Run) -> tuple[Place, ...]:
+    return TRAINER if trainer_of(run) else LOOP

@@ -2,8 +2,83 @@
 
 from msgspec import Struct
 
-from ckaudit.audit.coverage.remedies import Remedy
-from ckaudit.metrics.catalogue import Importance
+from ckaudit.metrics.catalogue import RANKS, Importance
+
+
+class Lack(Struct, frozen=True, kw_only=True):
+    """One number that is missing, or a side of it that a check reads.
+
+    Attributes:
+        name: The entry of the catalogue, or an argument of the recorder.
+        level: How much the run needs it.
+        waiting: Rules that cannot judge without it.
+        readers: Codes of rules and names of causes that would read it.
+        by: The entry whose line records it: itself, or what it is made of.
+    """
+
+    name: str
+    level: Importance
+    waiting: tuple[str, ...] = ()
+    readers: tuple[str, ...]
+    by: str
+
+    @property
+    def urgency(self) -> tuple[int, int, int]:
+        """Sort key: what most rules wait for first, then what most rules and causes would read, then the most needed."""
+        return -len(self.waiting), -len(self.readers), RANKS.index(self.level)
+
+
+class Line(Struct, frozen=True, kw_only=True):
+    """One line to write or to run.
+
+    Attributes:
+        code: The line, to be copied as it stands.
+        when: In a program, when it comes; empty: it is no line of the recorder, or stands alone.
+        brings: In a program, what it records: what is missing and what most rules and causes wait for first.
+    """
+
+    code: str
+    when: str = ""
+    brings: tuple[str, ...] = ()
+
+
+class Extra(Struct, frozen=True, kw_only=True):
+    """What a line records with more than it shows.
+
+    Attributes:
+        what: An option, or a column of a file.
+        names: What it records.
+    """
+
+    what: str
+    names: tuple[str, ...]
+
+
+class Remedy(Struct, frozen=True, kw_only=True):
+    """What records several of the missing numbers.
+
+    Attributes:
+        lines: What to write or to run; none where the recorder needs none.
+        where: Where it goes, or what it is.
+        names: What it records, what most rules and causes wait for first, then the most needed.
+        extras: What of these takes more than the lines as they stand.
+        besides: Another way, in words; empty: there is none to tell.
+        waiting: Rules that can judge with these lines and could not without, unless remedies before this one let them.
+        readers: Rules and causes that would read any of them.
+    """
+
+    lines: tuple[Line, ...]
+    where: str
+    names: tuple[str, ...]
+    extras: tuple[Extra, ...] = ()
+    besides: str = ""
+    waiting: tuple[str, ...] = ()
+    readers: tuple[str, ...] = ()
+
+    @property
+    def code(self) -> str:
+        """The lines as they are copied."""
+        return "\n".join(line.code for line in self.lines)
 
 
 class Row(Struct, frozen=True, kw_only=True):

@@ -8,14 +8,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.audit.coverage.applicability import why_not
-from ckaudit.audit.drop import evaluation
-from ckaudit.audit.drop.gates import DATA_CORE, INTERNAL_CORE, data_evidence, internal_evidence
-from ckaudit.audit.drop.guide import GUIDE, Row
-from ckaudit.audit.drop.procedure import asked
+from ckaudit.audit.drop.gates import ARTIFACTS, DATA_CORE, INTERNAL_CORE, data_evidence, evaluation_evidence, internal_evidence
+from ckaudit.audit.drop.guide import GUIDE, Row, asked
 from ckaudit.audit.drop.result import Advice, Drop, Evidence, Fall, Gate, Outcome
-from ckaudit.audit.drop.shift_detectors import amount
+from ckaudit.audit.drop.shift import amount
 from ckaudit.audit.load_run import open_run
-from ckaudit.audit.metrics.measure import notes_on_files
+from ckaudit.audit.measure import notes_on_files
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.errors import UsageError
@@ -93,12 +91,12 @@ def benchmark_drop_of(run: Run, *, since: int | None = None, gate: Policed = OPE
 def _gates(run: Run, fall: Fall, policy: Policed) -> tuple[Gate, ...]:
     """Return the four gates in order; one that could not be judged makes those behind it provisional."""
     hashes, data, internal = (
-        list(evaluation.evidence(run, fall)),
+        list(evaluation_evidence(run, fall)),
         list(data_evidence(run, fall, policy)),
         list(internal_evidence(run, fall, policy)),
     )
     gates = [
-        _gate("SR-1", hashes, {evaluation.NAME}, every=True),
+        _gate("SR-1", hashes, {ARTIFACTS}, every=True),
         _gate("SR-2", data, set(DATA_CORE)),
         _gate("SR-3", internal, set(INTERNAL_CORE)),
     ]
@@ -119,9 +117,9 @@ def _gate(row: str, evidence: list[Evidence], core: set[str], *, every: bool = F
     about = asked(row)
     evidence = sorted(evidence, key=lambda item: (ORDER.index(item.said), item.metric not in core))
     changed = [item for item in evidence if item.said == "changed"]
-    mine = [item for item in evidence if item.metric in core]
-    judged = [evidence for evidence in mine if evidence.said in ("changed", "steady")]
-    enough = bool(judged) and (not every or len(judged) == len(mine))
+    of_core = [item for item in evidence if item.metric in core]
+    judged = [evidence for evidence in of_core if evidence.said in ("changed", "steady")]
+    enough = bool(judged) and (not every or len(judged) == len(of_core))
     outcome: Outcome = "failed" if changed else "passed" if enough else "not_judged"
     return Gate(
         row=row,
@@ -244,16 +242,16 @@ def fall_of(run: Run, *, noise: float = 7.0, min_fall_share: float = 0.01) -> Fa
     if scores.points < 2:
         many = "only one evaluation logged a microbench_score" if scores else "microbench_score is not recorded"
         raise UsageError(f"{many}, so that no fall can be found in it", hint=MOMENT)
-    found: list[tuple[float, Fall]] = []
+    falls: list[tuple[float, Fall]] = []
     for column, label in enumerate(scores.labels):
         known = scores.finite_in(column)
-        found += _falls(label, scores.steps[known], scores.values[known, column], noise, min_fall_share)
-    if not found:
+        falls += _falls(label, scores.steps[known], scores.values[known, column], noise, min_fall_share)
+    if not falls:
         return None
-    found.sort(key=lambda each: -each[0])
-    first = found[0][1]
+    falls.sort(key=lambda pair: -pair[0])
+    first = falls[0][1]
     others = tuple(
-        dict.fromkeys(each.benchmark for _, each in found[1:] if each.before < first.after and each.after > first.before)
+        dict.fromkeys(fall.benchmark for _, fall in falls[1:] if fall.before < first.after and fall.after > first.before)
     )
     return replace(first, others=tuple(name for name in others if name != first.benchmark))
 

@@ -1,13 +1,15 @@
-"""What gates 2 and 3 look at, with the limits of each number, and the rules that tell of internal drift."""
+"""What gates 1 to 3 look at: the artifacts of evaluations, the training data, and the model's behaviour."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
+from msgspec import UNSET
 
+from ckaudit.audit.coverage.remedies import lines_for
 from ckaudit.audit.drop.result import Evidence, Fall, Said
-from ckaudit.audit.drop.shift import Limits
-from ckaudit.audit.drop.shift_detectors import ComparedNumber, compared
-from ckaudit.audit.report import triage_run
+from ckaudit.audit.drop.shift import ComparedNumber, Limits, compared, over_labels, shift
+from ckaudit.audit.engine import triage_run
 from ckaudit.metrics.attention import attn_entropy, max_attn_logit, min_normalized_entropy
 from ckaudit.metrics.corpus import (
     doc_repeat_hotspots,
@@ -19,14 +21,90 @@ from ckaudit.metrics.corpus import (
 )
 from ckaudit.metrics.data import token_kl_drift
 from ckaudit.metrics.gradients import grad_global_norm
+from ckaudit.metrics.loss import val_loss
 from ckaudit.metrics.observability import nan_inf_events
 from ckaudit.metrics.probes import fixed_probe_loss, logit_entropy_probe, output_kl_to_prev
 from ckaudit.metrics.routing import moe_drop_rate, moe_util_entropy
 from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.rules import rules
-from ckaudit.run.run import Run
+from ckaudit.run.run import Labels, Run
 
+ARTIFACTS = "eval_artifact_hash"
+
+
+def evaluation_evidence(run: Run, fall: Fall) -> Iterator[Evidence]:
+    """Yield what is known of each artifact: the hash of the last good evaluation against those of the fallen ones."""
+    planned = run.manifest.eval_artifact_hashes if run.manifest else UNSET
+    hashes_of_run = {} if planned is UNSET else planned
+    hashes = run.words(ARTIFACTS)
+    if not hashes:
+        also = f", though run.json names that of {', '.join(hashes_of_run)}" if hashes_of_run else ""
+        sentence = f"no evaluation logged the hash of an artifact{also}"
+        yield Evidence(metric=ARTIFACTS, said="not_recorded", sentence=sentence, record=lines_for(ARTIFACTS))
+    for label, words in hashes.items():
+        yield _compared(label, words, hashes_of_run.get(label), fall)
+    yield from _other_code(run, fall)
+    yield from _held_out(run, fall)
+
+
+def _compared(label: str, words: Labels, planned: str | None, fall: Fall) -> Evidence:
+    """Compare one artifact on both sides."""
+    pairs = list(zip(words.steps, words.values, strict=True))
+    good = next(((step, word) for step, word in reversed(pairs) if step <= fall.before), None)
+    source = f"at step {good[0]}" if good else "in run.json"
+    expected = good[1] if good else planned
+    later = [(step, word) for step, word in pairs if step > fall.before]
+    if expected is None or not later:
+        side = "before" if expected is None else "after"
+        sentence = f"{label}: no evaluation {side} the fall logged its hash"
+        return Evidence(metric=ARTIFACTS, label=label, said="too_few", sentence=sentence, record=lines_for(ARTIFACTS))
+    for step, word in later:
+        if word != expected:
+            sentence = f"{label}: {short(expected)} {source}, {short(word)} at step {step}"
+            return Evidence(metric=ARTIFACTS, label=label, said="changed", sentence=sentence, step=step)
+    sentence = f"{label}: {short(expected)} {source}, and the same at step {later[0][0]}"
+    return Evidence(metric=ARTIFACTS, label=label, said="steady", sentence=sentence)
+
+
+def _other_code(run: Run, fall: Fall) -> Iterator[Evidence]:
+    """Yield the word on a resume with other training code in between: no verdict, but where harnesses change."""
+    sessions = run.manifest.sessions if run.manifest and run.manifest.sessions is not UNSET else []
+    for earlier, later in pairwise(sessions):
+        known = earlier.commit is not UNSET and later.commit is not UNSET and later.resumed_from is not UNSET
+        if known and earlier.commit != later.commit and fall.before <= int(later.resumed_from or 0) < fall.after:
+            sentence = (
+                f"the run was resumed at step {later.resumed_from} with code {later.commit}, before it was {earlier.commit}"
+            )
+            yield Evidence(metric="sessions", said="remark", sentence=sentence, step=int(later.resumed_from or 0))
+
+
+def _held_out(run: Run, fall: Fall) -> Iterator[Evidence]:
+    """Yield the word on the held-out loss: where it does not move with the score, the score itself is to be doubted."""
+    loss = val_loss(run)
+    change = shift(*over_labels(loss, "mean"), fall.before, fall.after, Limits(share=0.01, way="up"))
+    if change:
+        moved = f"does not rise with it: {change.before:.4g} before, {change.after:.4g} after"
+        if change.changed:
+            moved = f"rises too, from {change.before:.4g} to {change.after:.4g}"
+        elif change.after > change.before:
+            moved = f"goes on as before, from {change.before:.4g} to {change.after:.4g}; expected: at most {change.limit:.4g}"
+        yield Evidence(
+            metric=loss.name, said="remark", sentence=f"the held-out loss {moved}", before=change.before, after=change.after
+        )
+
+
+def short(word: str, *, letters: int = 8) -> str:
+    """Return the beginning of a hash, with what it is a hash of.
+
+    >>> short("sha256:0a192065f5a480e6")
+    'sha256:0a192065'
+    """
+    kind, colon, digits = word.rpartition(":")
+    return f"{kind}{colon}{digits[:letters]}"
+
+
+# Gates 2 and 3: the numbers that they compare, with the limit of each, and the rules that tell of internal drift.
 # Starting values: no source gives limits for these. A twentieth of the mixture, two points of a percentage, a fifth of a level
 # and a doubling are changes that somebody has made or let happen; the noise of the run itself counts where it is larger.
 DATA = (
@@ -95,10 +173,10 @@ def _illnesses(run: Run, fall: Fall, gate: Gate, *, late: int = 50) -> Iterator[
     until = fall.after if fall.benchmark else fall.after + late
     for finding in triage_run(run, gate=gate).findings:
         first = finding.first_step
-        grave = not finding.code.startswith(ELSEWHERE) and finding.severity != "note"
-        if grave and first is not None and fall.before < first <= until:
-            said: Said = "remark" if _is_of_evaluations(finding.code) else "changed"
-            yield Evidence(metric=finding.code, said=said, sentence=finding.message, label=finding.where or "", step=first)
+        counts = not finding.code.startswith(ELSEWHERE) and finding.severity != "note"
+        if counts and first is not None and fall.before < first <= until:
+            word: Said = "remark" if _is_of_evaluations(finding.code) else "changed"
+            yield Evidence(metric=finding.code, said=word, sentence=finding.message, label=finding.where or "", step=first)
 
 
 def _is_of_evaluations(code: str) -> bool:

@@ -1,12 +1,19 @@
-"""Whether a number is on another level after a step than before it, beyond its own trend and noise."""
+"""Whether a number is on another level after the fall than before it, beyond its own trend and noise, as evidence."""
 
+from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
 from msgspec import Struct
 
+from ckaudit.audit.coverage.applicability import why_not_metric
+from ckaudit.audit.coverage.remedies import lines_for
+from ckaudit.audit.drop.result import Evidence, Fall, Said
+from ckaudit.metrics import Metric
+from ckaudit.metrics.catalogue import entry_of
 from ckaudit.run.medians import median
 from ckaudit.run.robust import MAD_TO_SIGMA
+from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, Steps
 
 Way = Literal["up", "down", "both"]
@@ -84,10 +91,10 @@ def shift(steps: Steps, values: Floats, last_good: int, first_bad: int, limits: 
         first_bad: First step after.
         limits: How much more it may move.
     """
-    found = sides(steps, last_good, first_bad, few=3 if limits.moving else 12)
-    if found is None:
+    both = sides(steps, last_good, first_bad, few=3 if limits.moving else 12)
+    if both is None:
         return None
-    early, late = found
+    early, late = both
     course = _course(steps[early], values[early], moving=limits.moving)
     level, after, ahead = course.level, median(values[late]), course.ahead(median(steps[late]))
     room = max(limits.least, limits.share * abs(level), limits.noise * MAD_TO_SIGMA * course.spread)
@@ -146,3 +153,137 @@ def over_labels(series: Series, how: Literal["max", "min", "mean"]) -> tuple[Ste
     if how == "mean":
         return series.steps[rows], np.asarray(np.nanmean(cells, axis=1))
     return series.steps[rows], np.asarray(np.nanmax(cells, axis=1) if how == "max" else np.nanmin(cells, axis=1))
+
+
+# One number of the catalogue on both sides of the fall, as evidence.
+class ComparedNumber(Struct, frozen=True, kw_only=True):
+    """A number to compare.
+
+    Attributes:
+        metric: Which.
+        limits: When it counts as changed.
+        over: What becomes of its labels: each stands alone, or they are one number.
+        sums: Whether the labels are shares of one whole, compared as such: `limits.least` bounds the share that moved.
+    """
+
+    metric: Metric
+    limits: Limits
+    over: Literal["each", "max", "min", "mean"] = "each"
+    sums: bool = False
+
+
+def compared(run: Run, fall: Fall, watched: ComparedNumber) -> Iterator[Evidence]:
+    """Yield the evidence of one number, or why there is none."""
+    name = watched.metric.name
+    if foreign := why_not_metric(run, name):
+        yield Evidence(metric=name, said="not_applicable", sentence=foreign)
+        return
+    series = watched.metric(run)
+    if not series.finite.any():
+        owner = entry_of(name)
+        yield Evidence(metric=name, said="not_recorded", sentence="not recorded", record=lines_for(owner) if owner else ())
+        return
+    evidence_of_labels = [_shares(series, fall, watched)] if watched.sums else list(_columns(series, fall, watched))
+    known = [evidence for evidence in evidence_of_labels if evidence is not None]
+    if not known:
+        sentence = f"recorded at {_places(series, fall)}: nothing to compare"
+        owner = entry_of(name)
+        yield Evidence(metric=name, said="too_few", sentence=sentence, record=lines_for(owner) if owner else ())
+    yield from known
+
+
+def _places(series: Series, fall: Fall) -> str:
+    """Return where the points are that leave a side empty."""
+    steps = series.recorded_rows().steps
+    one = f"step {steps[0]} alone" if len(steps) == 1 else f"{len(steps)} steps"
+    return f"{one}, {'after' if steps[0] > fall.before else 'before'} the fall"
+
+
+def _columns(series: Series, fall: Fall, watched: ComparedNumber) -> Iterator[Evidence | None]:
+    """Yield the evidence of each label, or of all as one number; None where a side has no point."""
+    if watched.over != "each":
+        yield _one(series, "", *over_labels(series, watched.over), fall, watched)
+        return
+    for column, label in enumerate(series.labels):
+        known = series.finite_in(column)
+        shown = "" if label == series.name or len(series.labels) == 1 else label
+        yield _one(series, shown, series.steps[known], series.values[known, column], fall, watched)
+
+
+def _one(series: Series, label: str, steps: Steps, values: Floats, fall: Fall, watched: ComparedNumber) -> Evidence | None:
+    moved = shift(steps, values, fall.before, fall.after, watched.limits)
+    if moved is None:
+        return None
+    word: Said = "changed" if moved.changed else "steady"
+    sentence = _sentence(moved, series.unit, watched.limits.way)
+    return Evidence(
+        metric=series.name,
+        label=label,
+        said=word,
+        sentence=sentence,
+        before=moved.before,
+        after=moved.after,
+        limit=moved.limit,
+        step=moved.step,
+        unit=series.unit,
+    )
+
+
+def _sentence(change: Shift, unit: str, way: Way) -> str:
+    before, after, limit = (amount(value, unit) for value in (change.before, change.after, change.limit))
+    if not change.changed:
+        bound = "at most" if way == "up" or (way == "both" and change.after >= change.before) else "at least"
+        return f"{before} before, {after} after; expected: {bound} {limit}"
+    moved = "rises" if change.after > change.before else "falls"
+    return f"{moved} from {before} to {after}, beyond {limit}, since step {change.step}"
+
+
+def _shares(series: Series, fall: Fall, watched: ComparedNumber, *, twice: float = 2.0) -> Evidence | None:
+    """Compare shares of one whole: half the sum of all changes is the part of the whole that moved elsewhere.
+
+    Halves of the time before the fall differ too; `twice` as much is not more than that.
+    """
+    rows = np.all(series.finite, axis=1)
+    steps, values = series.steps[rows], series.values[rows]  # (T,), (T, K)
+    both = sides(steps, fall.before, fall.after, few=12)
+    if both is None:
+        return None
+    early, late = values[both[0]], values[both[1]]
+    before, after = early.mean(axis=0), late.mean(axis=0)
+    half = len(early) // 2
+    moved_before = _moved(early[:half].mean(axis=0), early[half:].mean(axis=0)) if half else 0.0
+    moved, limit = _moved(before, after), max(watched.limits.least, twice * moved_before)
+    widest = int(np.argmax(np.abs(after - before)))
+    label, ends = series.labels[widest], [f"{value:.3g}" for value in (before[widest], after[widest])]
+    if moved <= limit:
+        sentence = f"a share of {moved:.2g} moved, within {limit:.2g}; the most {label}, from {ends[0]} to {ends[1]}"
+        return Evidence(metric=series.name, said="steady", sentence=sentence, before=0.0, after=moved, limit=limit)
+    rest = np.array([_moved(before, row) for row in values[both[0].stop :]])
+    step = onset(steps[both[0].stop :], rest > limit, int(steps[both[1]][-1]))
+    sentence = (
+        f"{label} goes from {ends[0]} to {ends[1]}, in all a share of {moved:.2g} moved, beyond {limit:.2g}, since step {step}"
+    )
+    return Evidence(
+        metric=series.name,
+        label=label,
+        said="changed",
+        sentence=sentence,
+        before=float(before[widest]),
+        after=float(after[widest]),
+        limit=limit,
+        step=step,
+    )
+
+
+def _moved(one: Floats, other: Floats) -> float:
+    """Return the total variation distance of two distributions."""
+    return float(np.abs(one - other).sum() / 2)
+
+
+def amount(value: float, unit: str) -> str:
+    """Return a value with its unit.
+
+    >>> amount(0.123456, "1"), amount(12.0, "%")
+    ('0.1235', '12 %')
+    """
+    return f"{value:.4g}" + ("" if unit == "1" else f" {unit}")

@@ -9,8 +9,8 @@ from ckaudit.causes.shared.of_curves import still
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw, val_loss
-from ckaudit.metrics.medians import row_medians
 from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import weight_norm
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.activations.dead_units import dead_units

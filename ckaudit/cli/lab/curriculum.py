@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ckaudit.cli.output import fitted, send
-from ckaudit.cli.say import say
+from ckaudit.cli.output import fitted, say, send
 from ckaudit.errors import UsageError
 from ckaudit.reports.view import PLAIN
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ckaudit.cli.lab.options import Cache, Jobs, Only, SplitName, cache_folder, count, splits
-from ckaudit.cli.say import say
+from ckaudit.cli.output import say
 
 if TYPE_CHECKING:
     from ckaudit.lab.parallel_training import Done

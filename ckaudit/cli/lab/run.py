@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.progress import progress
-from ckaudit.cli.say import say
+from ckaudit.cli.output import progress, say
 from ckaudit.errors import UsageError
 
 EPILOG = """

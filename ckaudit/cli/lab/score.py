@@ -8,9 +8,7 @@ import typer
 from ckaudit.cli.lab.options import Cache, Jobs, Only, SplitName, cache_folder, count, splits
 from ckaudit.cli.lab.record import train_missing
 from ckaudit.cli.options import Verbose, one_format, one_of
-from ckaudit.cli.output import check_folder, fitted, send
-from ckaudit.cli.progress import progress
-from ckaudit.cli.say import say
+from ckaudit.cli.output import check_folder, fitted, progress, say, send
 from ckaudit.reports import FEW_FORMATS, render
 from ckaudit.reports.view import View
 

@@ -1,7 +1,7 @@
 """The dashboards: what is looked at with every step, minute, day and checkpoint, and the seven panels."""
 
 from ckaudit.metrics import metrics
-from ckaudit.metrics.vital_signs import PER_MINUTE, PER_STEP
+from ckaudit.metrics.catalogue import PER_MINUTE, PER_STEP
 from ckaudit.panels.limits import baselines, threshold
 from ckaudit.panels.tab import tab
 from ckaudit.panels.tab_builder import Board

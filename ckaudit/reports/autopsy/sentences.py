@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from ckaudit.audit.autopsy import said
-from ckaudit.audit.autopsy.files import event_triggers
+from ckaudit.audit.autopsy.black_box import event_triggers
 from ckaudit.audit.autopsy.result import Autopsy, Departure, EventName, Moment, Return
 from ckaudit.contract.schema.report import Finding
 from ckaudit.reports.words import interval, plural

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from ckaudit.audit.coverage.remedies import Remedy
-from ckaudit.audit.coverage.table import Coverage, Row
+from ckaudit.audit.coverage.table import Coverage, Remedy, Row
 from ckaudit.metrics.catalogue import RANKS
 from ckaudit.reports.coverage.sentences import (
     headline,

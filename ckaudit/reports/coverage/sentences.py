@@ -5,9 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from shlex import quote
 
-from ckaudit.audit.coverage.instrumentation import Line
-from ckaudit.audit.coverage.remedies import Remedy
-from ckaudit.audit.coverage.table import Coverage, Row, Young
+from ckaudit.audit.coverage.table import Coverage, Line, Remedy, Row, Young
 from ckaudit.material.counts import plural
 from ckaudit.metrics.catalogue import RANKS
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import BinaryIO
 
-from ckaudit.audit.metrics.measure import Measurement
+from ckaudit.audit.measure import Measurement
 
 DATA: dict[str, str] = {
     "json": "ckaudit.reports.metrics.json",

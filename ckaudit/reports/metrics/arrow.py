@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from ckaudit import __version__
-from ckaudit.audit.metrics.measure import Measurement
+from ckaudit.audit.measure import Measurement
 from ckaudit.reports.escape import visible
 from ckaudit.reports.metrics.long import pieces
 from ckaudit.run.read import Progress

@@ -4,7 +4,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ckaudit.audit.metrics.measure import Measurement
+from ckaudit.audit.measure import Measurement
 from ckaudit.contract.schema.numbers import to_word
 from ckaudit.reports.escape import visible
 from ckaudit.reports.metrics.long import COLUMNS, SeriesPart, pieces

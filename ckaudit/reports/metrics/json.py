@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from ckaudit import __version__
-from ckaudit.audit.metrics.measure import Measured, Measurement
+from ckaudit.audit.measure import Measured, Measurement
 from ckaudit.contract.schema.metrics import VERSION, Metrics, MetricTable
 from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.reports.escape import visible

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from ckaudit.audit.metrics.measure import Measurement
+from ckaudit.audit.measure import Measurement
 from ckaudit.run.read import Progress
 from ckaudit.run.series import Floats, Mask, Steps
 

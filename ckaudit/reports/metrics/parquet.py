@@ -2,7 +2,7 @@
 
 from typing import BinaryIO
 
-from ckaudit.audit.metrics.measure import Measurement
+from ckaudit.audit.measure import Measurement
 from ckaudit.reports.metrics.arrow import batches, schema
 from ckaudit.run.read import Progress
 

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.audit.metrics.measure import Measured, Measurement
-from ckaudit.audit.metrics.series_summary import SHAPE, Outline, extreme, labels
+from ckaudit.audit.measure import SHAPE, Measured, Measurement, Outline, extreme, labels
 from ckaudit.contract.schema.metrics import Missing
 from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.reports.terminal.abbreviate import abbreviate

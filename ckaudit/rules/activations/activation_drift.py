@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.metrics.activations import activation_outlier_rate, activation_rms, activation_std, residual_rms
 from ckaudit.metrics.loss import learnt_since, train_loss_raw
-from ckaudit.metrics.medians import over_past
+from ckaudit.metrics.reductions import over_past
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
 from ckaudit.run.medians import median, thirds_of_steps
 from ckaudit.run.series import Floats, Mask, Series

@@ -8,7 +8,7 @@ import numpy as np
 from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.attention import attention_entropy_left, attn_entropy, max_attn_logit, normalized_attention_entropy
 from ckaudit.metrics.loss import initial_loss_excess, learnt_since, train_loss_raw
-from ckaudit.metrics.medians import row_medians
+from ckaudit.metrics.reductions import row_medians
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
 from ckaudit.run.directions import layer_of
 from ckaudit.run.series import Floats, Mask, Series, at, single

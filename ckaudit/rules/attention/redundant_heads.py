@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ckaudit.metrics.attention import attention_evenness, attn_entropy
 from ckaudit.metrics.heads import head_similarity
-from ckaudit.metrics.medians import row_medians
+from ckaudit.metrics.reductions import row_medians
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
 from ckaudit.run.series import Mask, Series, at, single
 from ckaudit.run.spans import spans

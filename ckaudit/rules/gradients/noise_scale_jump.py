@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.metrics.landscape import grad_noise_scale
-from ckaudit.metrics.medians import over_past
+from ckaudit.metrics.reductions import over_past
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.gradients import grad_global_norm
-from ckaudit.metrics.medians import row_medians
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.pairs import together
+from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import update_norm, weight_norm
 from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.metrics.medians import windows
+from ckaudit.metrics.reductions import windows
 from ckaudit.metrics.speed import step_time, tokens_per_sec
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.curve_shapes import Turn, lasting_rise

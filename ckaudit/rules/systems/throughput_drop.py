@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.metrics.medians import windows
 from ckaudit.metrics.progress import tokens_seen
+from ckaudit.metrics.reductions import windows
 from ckaudit.metrics.speed import mfu, step_time, tokens_per_sec
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.curve_shapes import lasting_fall

@@ -7,8 +7,8 @@ import numpy as np
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.estimated_movement import cells_like
 from ckaudit.metrics.gradients import gradient_norm
-from ckaudit.metrics.medians import row_medians
 from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import relative_movement, update_to_weight, weight_rms
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
 from ckaudit.run.medians import median

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw
-from ckaudit.metrics.medians import row_medians
 from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import update_to_weight, update_to_weight_global
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
 from ckaudit.run.series import Mask, Series, Steps, at, single

@@ -1,21 +1,27 @@
-"""The data of a report's pictures, and the state of the run at the step judged."""
+"""What a report shows of the run itself: its state, four derived numbers, and the data of its pictures."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.numbers import Number, to_word
-from ckaudit.contract.schema.report import Chart, Finding, Point
+from ckaudit.contract.schema.report import Chart, Derived, Finding, GradToWeight, Point, Tau
 from ckaudit.metrics.attention import normalized_attention_entropy
-from ckaudit.metrics.gradients import block_gradient_norm, grad_global_norm, gradient_norm
-from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.metrics.flags import spike_flags
+from ckaudit.metrics.gradients import block_gradient_norm, grad_global_norm, grad_to_weight, gradient_norm
+from ckaudit.metrics.loss import train_loss_at_evals, train_loss_raw, val_loss
 from ckaudit.metrics.metric import Metric
 from ckaudit.metrics.optimizer import learning_rate
-from ckaudit.metrics.spikes import loss_excess
+from ckaudit.metrics.overfitting_onset import last_divergence_step
+from ckaudit.metrics.slice_gap import latest_tau_trend, slice_loss, tau, tau_trend
+from ckaudit.metrics.spikes import WINDOW, loss_excess
 from ckaudit.metrics.weights import update_to_weight_global
+from ckaudit.metrics.words import element_type
 from ckaudit.rules import rules
+from ckaudit.run.cancelled import cancelled
 from ckaudit.run.medians import median
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, root_sum_square
@@ -37,11 +43,11 @@ AROUND = 10  # rows before and after, at least
 
 def state(run: Run) -> dict[str, Number]:
     """Return the last recorded value of the main series; of many heads, the lowest entropy."""
-    found = {}
+    values = {}
     for metric in STATE:
         if last := _last(metric, run):
-            found[metric.name] = to_word(float(np.nanmin(last[0])) if np.isfinite(last[0]).any() else float("nan"))
-    return found
+            values[metric.name] = to_word(float(np.nanmin(last[0])) if np.isfinite(last[0]).any() else float("nan"))
+    return values
 
 
 def _last(metric: Metric, run: Run) -> tuple[Floats, int] | None:
@@ -99,12 +105,12 @@ def shape_preserving(values: Floats, points: int) -> np.ndarray:
     """
     if len(values) <= points:
         return np.arange(len(values))
-    kept = {*_extremes(values), len(values) - 1}
+    always = {*_extremes(values), len(values) - 1}
     outermost = _farthest(values, values)
     # Where an extreme stands beside another or beside a NaN in one stretch, both are kept: fewer stretches make room.
     for edges in (points, points - 1, points - 2):
         ends = np.linspace(0, len(values) - 1, edges).astype(int).tolist()
-        chosen = kept | {_standing_out(values, start, end, outermost) for start, end in pairwise(ends)}
+        chosen = always | {_standing_out(values, start, end, outermost) for start, end in pairwise(ends)}
         if len(chosen) <= points:
             break
     return np.array(sorted(chosen))
@@ -179,10 +185,12 @@ def _dead_branches(run: Run, step: int, *, min_share: float = 1e-6) -> dict[str,
         if known:
             norms.setdefault(block, {})[SHORT.get(kind, kind)] = value
     dead = {
-        block: [f"{kind}: {value:.2g}" for kind, value in found.items() if value < min_share * max(found.values())]
-        for block, found in norms.items()
+        block: [
+            f"{kind}: {value:.2g}" for kind, value in norms_of_block.items() if value < min_share * max(norms_of_block.values())
+        ]
+        for block, norms_of_block in norms.items()
     }
-    return {block: ", ".join(told) for block, told in dead.items() if told}
+    return {block: ", ".join(remarks) for block, remarks in dead.items() if remarks}
 
 
 # The metric that a finding rests on, around the steps where it was found: one picture for each of the gravest.
@@ -195,9 +203,9 @@ def finding_charts(run: Run, findings: Sequence[Finding], *, max_charts: int = 2
         max_charts: Pictures at most.
         points: Values of each at most; of each stretch the one that stands out is there.
     """
-    made: dict[tuple[str, str], Chart] = {}
+    drawn: dict[tuple[str, str], Chart] = {}
     for place, finding in enumerate(findings[:FIRST]):
-        if len(made) >= max_charts or finding.severity == "note":
+        if len(drawn) >= max_charts or finding.severity == "note":
             break
         metric = _metric(run, finding)
         if metric is None or metric in OF_LOSS:
@@ -206,11 +214,11 @@ def finding_charts(run: Run, findings: Sequence[Finding], *, max_charts: int = 2
         label = finding.where if finding.where in series.labels else series.labels[0]
         title = f"{finding.code}: {metric.name}" + (f" of {label}" if len(series.labels) > 1 else "")
         around = _around(series.only(label.__eq__).recorded_rows(), finding)
-        if (metric.name, label) not in made and len(around.steps) >= LEAST and len(np.unique(around.values)) > 1:
-            made[metric.name, label] = chart_of(
+        if (metric.name, label) not in drawn and len(around.steps) >= LEAST and len(np.unique(around.values)) > 1:
+            drawn[metric.name, label] = chart_of(
                 around, name="finding", title=title, points=points, finding=place, unit=run.shown_unit(metric.unit)
             )
-    return list(made.values())
+    return list(drawn.values())
 
 
 def _metric(run: Run, finding: Finding) -> Metric | None:
@@ -232,3 +240,112 @@ def _around(series: Series, finding: Finding) -> Series:
     room = max(AROUND, end - begin)
     rows = slice(max(0, begin - room), end + room)
     return replace(series, steps=series.steps[rows], values=series.values[rows], recorded=series.recorded[rows])
+
+
+# The four derived numbers of a run: divergence step, tau, spike flags, and gradient over weight.
+DERIVED: tuple[Metric, ...] = (spike_flags, grad_to_weight, tau, tau_trend, train_loss_at_evals, val_loss)
+"""What they are made of."""
+BAND = (1e-4, 1e-1)
+"""Where the ratio of gradient to weight is well (F16)."""
+MIN_EVALS = 5
+"""Evaluations below which nothing can be said to widen for good: the best, three after it, and one to compare with."""
+MAX_FLAGS = 100
+"""Flagged steps that a report lists."""
+
+T = TypeVar("T")
+
+
+def derived(run: Run, findings: Iterable[Finding]) -> Derived:
+    """Return the four numbers; each that is missing is null with a reason."""
+    reasons: dict[str, str] = {}
+
+    def known(name: str, value: T | str) -> T | None:
+        if isinstance(value, str):
+            reasons[name] = value
+            return None
+        return value
+
+    spikes = known("spike_flags", _flagged_steps(run, findings))
+    return Derived(
+        divergence_step=known("divergence_step", _divergence_step(run)),
+        tau=known("tau", _tau(run)),
+        spike_flags=None if spikes is None else spikes[:MAX_FLAGS],
+        spike_flags_count=None if spikes is None else len(spikes),
+        grad_to_weight=known("grad_to_weight", _grad_to_weight(run)),
+        reasons=reasons,
+    )
+
+
+def _divergence_step(run: Run) -> int | str:
+    evals = val_loss(run)
+    count = int(evals.finite[:, 0].sum()) if evals else 0
+    if not count:
+        return "no validation loss is recorded"
+    if not train_loss_at_evals(run):
+        return "no training loss is recorded beside the validation loss"
+    if count < MIN_EVALS:
+        return f"{count} evaluations; {MIN_EVALS} are needed"
+    step = last_divergence_step(run)
+    return "the validation loss does not part from the training loss" if step is None else step
+
+
+def _tau(run: Run) -> Tau | str:
+    easy, hard = run.easy_and_hard
+    gap = tau(run)
+    rows = np.flatnonzero(gap.finite[:, 0]) if gap else np.empty(0, np.int64)
+    if not len(rows):
+        missing = [name for name in (easy, hard) if not slice_loss(run, name)]
+        named = f"no loss of the {'slices' if len(missing) > 1 else 'slice'} {' and '.join(missing)} is recorded"
+        return named if missing else f"no step has a finite loss of both {easy} and {hard}"
+    steps, values = gap.steps[rows].tolist(), gap.values[rows, 0].tolist()
+    top = int(np.argmax(values))
+    trend = latest_tau_trend(run)
+    return Tau(
+        slices=(easy, hard),
+        first=values[0],
+        first_step=steps[0],
+        last=values[-1],
+        last_step=steps[-1],
+        peak=values[top],
+        peak_step=steps[top],
+        trend=None if trend is None else to_word(trend),
+        points=len(rows),
+    )
+
+
+def _flagged_steps(run: Run, findings: Iterable[Finding]) -> list[int] | str:
+    """Return the flagged steps; before the window of F15 can fill, those of the findings on spikes."""
+    flags = spike_flags(run)
+    if flags:
+        return [int(step) for step in flags.steps[(flags.values[:, 0] == 1) & flags.recorded[:, 0]]]
+    if spikes := sorted(
+        {finding.worst_step for finding in findings if finding.name == "loss_spike" and finding.worst_step is not None}
+    ):
+        return spikes
+    loss = train_loss_raw(run)
+    count = int(loss.finite[:, 0].sum()) if loss else 0
+    return f"{count} finite losses; the window before the first flag takes {WINDOW}" if count else "no training loss is recorded"
+
+
+def _grad_to_weight(run: Run) -> GradToWeight | str:
+    """Return the outermost ratios; tensors whose gradient cancels by construction have none that means anything."""
+    if not grad_to_weight(run):
+        return "no checkpoint has gradient norms beside the statistics of the weights"
+    silent = cancelled(gradient_norm(run), run.tensors, element_type(run))
+    ratio = grad_to_weight(run).only(lambda name: name not in silent)
+    known = np.flatnonzero(ratio.finite.any(axis=1))
+    if not len(known):
+        return "no ratio of gradient to weight is finite"
+    row = int(known[-1])
+    values = np.where(ratio.finite[row], ratio.values[row], np.nan)
+    low, high = int(np.nanargmin(values)), int(np.nanargmax(values))
+    return GradToWeight(
+        min=float(values[low]),
+        min_where=ratio.labels[low],
+        max=float(values[high]),
+        max_where=ratio.labels[high],
+        step=int(ratio.steps[row]),
+        tensors=int(np.isfinite(values).sum()),
+        below=int((values < BAND[0]).sum()),
+        above=int((values > BAND[1]).sum()),
+    )

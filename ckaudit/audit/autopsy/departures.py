@@ -1,15 +1,104 @@
-"""From single steps out of range to what happened: where it began, what went first, and what stood in the box before."""
+"""When numbers of the black box left their range: where it began, what went first, and what stood in the box before."""
 
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from msgspec import Struct
 
-from ckaudit.audit.autopsy.flight_recorder import distances, repeats
-from ckaudit.audit.autopsy.ranges import Channel, outs
-from ckaudit.audit.autopsy.result import KINDS, Departure, Moment, Track
+from ckaudit.audit.autopsy.black_box import Channel, distances, repeats
+from ckaudit.audit.autopsy.result import KINDS, Departure, How, Kind, Moment, Track
 from ckaudit.contract.schema.checkpoint import History
+from ckaudit.run.medians import median
+from ckaudit.run.robust import MAD_TO_SIGMA
+from ckaudit.run.series import Floats, Mask
 from ckaudit.run.tensors import TensorTable
 
+
+class Range(Struct, frozen=True, kw_only=True):
+    """What is usual of a kind of number.
+
+    Attributes:
+        above: Times its median, from which on it is out.
+        below: A part of its median, below which it is out; 0: never.
+        deviations: Robust deviations that it must stand above besides.
+        dead: At or below this it is out, whatever its median; None: never.
+        window: Steps before that count.
+        least: Steps before, without which nothing is usual.
+    """
+
+    above: float
+    below: float = 0.0
+    deviations: float = 8.0
+    dead: float | None = None
+    window: int = 24
+    least: int = 8
+
+
+# Losses spread by tenths from batch to batch, gradient norms by halves (a healthy start goes through a factor of ten in the
+# black box, and 8 robust deviations let that pass). 1e-10 is what the playbook calls a dead gradient (D1.3).
+RANGES: dict[Kind, Range] = {
+    "loss": Range(above=1.3),
+    "gradient": Range(above=2.0, below=0.01, dead=1e-10),
+    "gradient_norm": Range(above=2.0, below=0.01, dead=1e-10),
+    "update": Range(above=3.0, below=0.01, dead=0.0),
+    "learning_rate": Range(above=1.5, below=0.67, deviations=0.0, window=1),
+}
+
+
+class Out(Struct, frozen=True, kw_only=True):
+    """One step out of range: its place in the box, which way, and what was usual."""
+
+    row: int
+    how: How
+    usual: float | None
+    times: float | None
+
+
+def outs(channel: Channel) -> list[Out]:
+    """Return every step at which a number is out of its range, oldest first."""
+    rule, out_rows = RANGES[channel.kind], []
+    for row in np.flatnonzero(channel.recorded).tolist():
+        value = float(channel.values[row])
+        known = channel.values[:row][np.isfinite(channel.values[:row])]
+        earlier = known[-rule.window :]
+        usual = median(earlier) if len(known) >= rule.least else None
+        how = way_out(value, usual, _spread(earlier), rule, channel.kind)
+        if how:
+            times = value / usual if usual and np.isfinite(value) else None
+            out_rows.append(Out(row=row, how=how, usual=usual, times=times))
+    return out_rows
+
+
+def way_out(value: float, usual: float | None, spread: float, rule: Range, kind: Kind) -> How | None:
+    """Return which way a value is out of its range, None where it is inside."""
+    if not np.isfinite(value):
+        return "not_finite"
+    if rule.dead is not None and abs(value) <= rule.dead:
+        return "dead"
+    if usual is None or usual <= 0:
+        return None
+    if value > max(rule.above * usual, usual + rule.deviations * spread):
+        return "changed" if kind == "learning_rate" else "above"
+    if value < rule.below * usual:
+        return "changed" if kind == "learning_rate" else "below"
+    return None
+
+
+def _spread(values: Floats) -> float:
+    """Return the robust standard deviation, 0 of nothing."""
+    return MAD_TO_SIGMA * median(np.abs(values - median(values))) if len(values) else 0.0
+
+
+def is_back(values: Floats, usual: float | None, limit_times: float) -> Mask:
+    """Return which later values (N,) are finite and no farther from what was usual than `limit_times`, either way."""
+    finite = np.isfinite(values)
+    if not usual:
+        return np.asarray(finite & (values != 0))
+    with np.errstate(invalid="ignore"):
+        return np.asarray(finite & (values <= limit_times * usual) & (values >= usual / (10 * limit_times)))
+
+
+# From single steps out of range to what happened: where it began, what went first, and what stood in the box before.
 HOW_GRAVE = ("not_finite", "dead", "empty", "unlike", "repeated", "changed", "above", "below")
 STANDING = ("not_finite", "dead")
 
@@ -17,12 +106,12 @@ STANDING = ("not_finite", "dead")
 def departures(history: History, channels: Sequence[Channel]) -> list[Departure]:
     """Return everything out of its range at any step of the box."""
     steps = history.steps
-    made = []
+    out_of_range = []
     for channel in channels:
         rows = np.flatnonzero(channel.recorded).tolist()
         for place, out in enumerate(outs(channel)):
             standing = out.how in STANDING and out.row == rows[place]  # so were all recorded steps before it
-            made.append(
+            out_of_range.append(
                 Departure(
                     step=steps[out.row],
                     kind=channel.kind,
@@ -35,10 +124,10 @@ def departures(history: History, channels: Sequence[Channel]) -> list[Departure]
                 )
             )
     apart = distances(history)
-    made += [
+    out_of_range += [
         Departure(step=steps[row], kind="batch", name="", how="repeated", times=float(apart[row] or 0)) for row in repeats(apart)
     ]
-    return made
+    return out_of_range
 
 
 def standing_of(out: Sequence[Departure]) -> tuple[Departure, ...]:
@@ -85,7 +174,7 @@ def moments(out: Sequence[Departure], onset: int | None, table: TensorTable) -> 
     if onset is None:
         return ()
     first: dict[tuple[str, str, str], Departure] = {}
-    for departure in sorted(out, key=lambda each: each.step):
+    for departure in sorted(out, key=lambda departure: departure.step):
         if departure.step >= onset:
             first.setdefault((departure.kind, departure.name, departure.how if departure.kind == "batch" else ""), departure)
     steps = sorted({departure.step for departure in first.values()})
@@ -94,7 +183,8 @@ def moments(out: Sequence[Departure], onset: int | None, table: TensorTable) -> 
             step=step,
             departures=tuple(
                 sorted(
-                    (departure for departure in first.values() if departure.step == step), key=lambda each: _order(each, table)
+                    (departure for departure in first.values() if departure.step == step),
+                    key=lambda departure: _order(departure, table),
                 )
             ),
         )
@@ -110,10 +200,10 @@ def _order(departure: Departure, table: TensorTable) -> tuple[int, int, float, i
 
 
 def tracks(
-    history: History, channels: Sequence[Channel], out: Sequence[Departure], told: Sequence[Moment], *, max_rows: int = 4
+    history: History, channels: Sequence[Channel], out: Sequence[Departure], story: Sequence[Moment], *, max_rows: int = 4
 ) -> Iterator[Track]:
     """Yield the rows of the timeline: the run's own numbers, then gradients and updates that left first, `max_rows` of each."""
-    chosen = [(departure.kind, departure.name) for moment in told for departure in moment.departures]
+    chosen = [(departure.kind, departure.name) for moment in story for departure in moment.departures]
     for kind in ("loss", "gradient_norm", "gradient", "update", "learning_rate"):
         of_kind = [channel for channel in channels if channel.kind == kind]
         left = [channel for key in chosen for channel in of_kind if (channel.kind, channel.name) == key]
@@ -121,7 +211,7 @@ def tracks(
             steps = tuple(departure.step for departure in out if (departure.kind, departure.name) == (channel.kind, channel.name))
             yield Track(kind=channel.kind, name=channel.name, values=channel.words, out=steps)
     apart = distances(history)
-    if any(each is not None for each in apart):
+    if any(distance is not None for distance in apart):
         yield Track(
             kind="batch",
             name="",

@@ -1,4 +1,4 @@
-"""`metrics` from end to end: a source is opened, what was asked for is computed, and becomes a table of series."""
+"""Metrics of a run as a table: what was asked for is computed, and each series is summed up in one line."""
 
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
@@ -10,18 +10,19 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.audit.load_run import open_run
-from ckaudit.audit.report import at_step
+from ckaudit.audit.figures import shape_preserving
+from ckaudit.audit.load_run import at_step, open_run
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
-from ckaudit.contract.schema.metrics import Missing
-from ckaudit.contract.schema.numbers import takes_any_numbers
+from ckaudit.contract.schema.metrics import Missing, Trend
+from ckaudit.contract.schema.numbers import Number, takes_any_numbers, to_word
 from ckaudit.errors import UsageError
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.metric import Worst
+from ckaudit.metrics.trend import theil_sen
 from ckaudit.plugins import broken
 from ckaudit.run.read import Progress
 from ckaudit.run.run import Run
-from ckaudit.run.series import Series
+from ckaudit.run.series import Floats, Series, Steps
 
 Reason = Literal["not_recorded", "not_in_these_steps", "broke"]
 
@@ -110,11 +111,11 @@ def measure_run(run: Run, chosen: Sequence[Metric], stretch: Stretch) -> Measure
     measured: list[Measured] = []
     missing: list[Missing] = []
     for metric in chosen:
-        found = _measured(metric, run, stretch)
-        if isinstance(found, Missing):
-            missing.append(found)
+        result = _measured(metric, run, stretch)
+        if isinstance(result, Missing):
+            missing.append(result)
         else:
-            measured.append(found)
+            measured.append(result)
     return Measurement(run.name, run.last_step, tuple(measured), tuple(missing), tuple(notes), run.files)
 
 
@@ -152,8 +153,8 @@ def cut(series: Series, stretch: Stretch) -> Series:
     if stretch.every > 1:
         series = series.recorded_rows()
         turn = (series.steps + stretch.every - 1) // stretch.every
-        kept = np.append(turn[1:] != turn[:-1], True)[: len(turn)]
-        series = replace(series, steps=series.steps[kept], values=series.values[kept], recorded=series.recorded[kept])
+        is_last = np.append(turn[1:] != turn[:-1], True)[: len(turn)]
+        series = replace(series, steps=series.steps[is_last], values=series.values[is_last], recorded=series.recorded[is_last])
     known = np.any(series.recorded, axis=0)
     if known.all():
         return series
@@ -198,11 +199,11 @@ def identifiers(metric: Metric) -> tuple[str, ...]:
 
 
 def _meant(name: str, catalogue: Collection[Metric]) -> list[Metric]:
-    found = [metric for metric in catalogue if fnmatchcase(metric.name, name)]
+    meant = [metric for metric in catalogue if fnmatchcase(metric.name, name)]
     # The prose of the catalogue is read only for a name that is no metric's own.
-    found = found or [metric for metric in catalogue if _key(name) in map(_key, identifiers(metric))]
-    if found:
-        return found
+    meant = meant or [metric for metric in catalogue if _key(name) in map(_key, identifiers(metric))]
+    if meant:
+        return meant
     spelled = {_key(word): word for metric in catalogue for word in identifiers(metric)}
     near = [spelled[key] for key in get_close_matches(_key(name), spelled, n=3, cutoff=0.5)]
     hint = f"did you mean {' or '.join(near)}?" if near else "without a name, all metrics that have a value are shown"
@@ -211,3 +212,84 @@ def _meant(name: str, catalogue: Collection[Metric]) -> list[Metric]:
 
 def _key(name: str) -> str:
     return name.strip().lower().replace("-", "_")
+
+
+# A series in one line: its last value, where it is extreme, whether it rises, and its shape in a few points.
+SHAPE = 24  # points of a shape: as many columns as a table can spare
+
+
+class Outline(Struct, frozen=True):
+    """One label of one metric.
+
+    Attributes:
+        label: Tensor, block, head or slice.
+        last: Last recorded value.
+        step: Its step.
+        trend: Of the second half of its points; None: too few to tell.
+        shape: At most `SHAPE` of its values, spikes among them.
+        points: Recorded points.
+    """
+
+    label: str
+    last: Number
+    step: int
+    trend: Trend | None
+    shape: tuple[Number, ...]
+    points: int
+
+
+def extreme(measured: Measured) -> Outline:
+    """Return the label whose last value is the worst, as the metric has it; one that is not finite is worse than all."""
+    return _outline(measured.series, _worst_first(measured)[0])
+
+
+def labels(measured: Measured, *, max_labels: int | None) -> list[Outline]:
+    """Return the labels, worst last value first, `max_labels` of them at most."""
+    return [_outline(measured.series, column) for column in _worst_first(measured)[:max_labels]]
+
+
+def _worst_first(measured: Measured) -> list[int]:
+    if measured.worst == "first":
+        return list(range(len(measured.series.labels)))
+    # The row of each label's last recorded cell, shape (P,).
+    rows = len(measured.series.steps) - 1 - np.argmax(measured.series.recorded[::-1], axis=0)
+    last = measured.series.values[rows, np.arange(len(rows))]
+    rank = last if measured.worst == "low" else -np.abs(last)
+    order: list[int] = np.argsort(np.where(np.isfinite(last), rank, -np.inf), kind="stable").tolist()
+    return order
+
+
+@takes_any_numbers
+def _outline(series: Series, column: int) -> Outline:
+    rows = np.flatnonzero(series.recorded[:, column])
+    steps, values = series.steps[rows], series.values[rows, column]
+    shape = values[shape_preserving(values, SHAPE)].tolist()
+    return Outline(
+        label=series.labels[column],
+        last=to_word(float(values[-1])),
+        step=int(steps[-1]),
+        trend=trend_of(steps, values),
+        shape=tuple(map(to_word, shape)),
+        points=len(rows),
+    )
+
+
+def trend_of(steps: Steps, values: Floats, *, p: float = 0.01, min_points: int = 8, max_points: int = 200) -> Trend | None:
+    """Tell whether the second half of the points rises or falls, None where it has too few finite ones.
+
+    Args:
+        steps: Shape (N,).
+        values: Shape (N,).
+        p: Rarer by chance than this is a trend (Mann-Kendall, as in theil_sen).
+        min_points: Fewer cannot reach that p unless all of them rise.
+        max_points: Longer halves are thinned to that many points, for pairs grow with the square.
+    """
+    late = slice(len(values) // 2, None)
+    finite = np.isfinite(values[late])
+    x, y = steps[late][finite].astype(float), values[late][finite]
+    if len(y) < min_points:
+        return None
+    trend = theil_sen(x, y, max_points=max_points)
+    if trend.p >= p or trend.slope == 0:
+        return "steady"
+    return "rising" if trend.slope > 0 else "falling"

@@ -1,0 +1,321 @@
+"""The engine: a source is opened, judged, explained, and becomes a report."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ckaudit import __version__
+from ckaudit.audit.diagnose import diagnose, first_causes, of_record, ranked
+from ckaudit.audit.figures import DERIVED, DRAWN, STATE, charts, derived, finding_charts, state
+from ckaudit.audit.interview import broken_questions, interview, interview_reads
+from ckaudit.audit.judge import gravity, judge, judge_answers
+from ckaudit.audit.load_run import at_step, is_ours, open_run
+from ckaudit.audit.response_plan import advised, from_the_start, response
+from ckaudit.audit.scale_and_stage import scale_of, stage_of
+from ckaudit.audit.vital_checks import judged, limits, to_judge_more, vital_checks
+from ckaudit.causes import causes
+from ckaudit.contract.check import check_checkpoint
+from ckaudit.contract.contradictions import ATTENTION_GRID_RANGE, ATTENTION_ROW_MASS, is_of_other_unit
+from ckaudit.contract.io.files import BrokenFile, read_bytes
+from ckaudit.contract.io.folder import list_files, list_folder
+from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
+from ckaudit.contract.schema.numbers import takes_any_numbers
+from ckaudit.contract.schema.report import VERSION, Check, Diagnosis, Finding, PolicyUsed, Report, VitalCheck, worst
+from ckaudit.contract.summaries import across_files, same_kind
+from ckaudit.contract.violations import UNKNOWN_FIELD, UNKNOWN_WORD, kind
+from ckaudit.material.counts import plural
+from ckaudit.metrics import Metric
+from ckaudit.metrics.gradients import gradient_norm
+from ckaudit.metrics.loss import slice_val_loss
+from ckaudit.metrics.words import element_type
+from ckaudit.plugins import broken as plugin_errors
+from ckaudit.policy.apply_policy import Settled, settle
+from ckaudit.policy.configure_rules import tailored
+from ckaudit.policy.gate import OPEN, Gate, over
+from ckaudit.policy.policy_schema import Clauses
+from ckaudit.questions import questions as all_questions
+from ckaudit.questions.bad_answer_table import BAD
+from ckaudit.rules import rules
+from ckaudit.run.cancelled import left_out
+from ckaudit.run.read import Progress
+from ckaudit.run.run import Run
+
+BROKEN_PLUGIN = kind(
+    "PLUG001",
+    "broken_plugin",
+    "sev1",
+    "A package with rules, causes or metrics does not load.",
+    "Update or uninstall the package that is named; the audit is made without it.",
+    found_by=("triage",),
+)
+UNREAD = (UNKNOWN_WORD.code, UNKNOWN_FIELD.code)
+"""What the reader passes over: it makes no number wrong."""
+LOST = tuple(violation.code for violation in (ATTENTION_GRID_RANGE, ATTENTION_ROW_MASS))
+"""Notes of maps that are lost, without which the training is judged."""
+
+
+@takes_any_numbers
+def triage(
+    path: Path,
+    *,
+    step: int | None = None,
+    choice: Choice = NOTHING_SAID,
+    questions: Collection[int] = (),
+    gate: Gate = OPEN,
+    progress: Progress | None = None,
+) -> Report:
+    """Audit one run.
+
+    Args:
+        path: A run folder, a checkpoint file, or a log that an importer knows.
+        step: Judge with what was known when this step had ended; default: the end of the record.
+        choice: What a foreign log does not say itself, such as which of its columns holds the loss.
+        questions: Phases whose questions are to be answered.
+        gate: Policy and baseline.
+        progress: Called with files done and files in all.
+
+    Raises:
+        UnreadableError: Where there is no run.
+        UsageError: Where `step` lies before the record.
+    """
+    reads = triage_reads() | interview_reads(questions)
+    run = open_judged(path, reads=reads, step=step, choice=choice, progress=progress)
+    return triage_run(run, step=step, questions=questions, gate=gate)
+
+
+def triage_reads() -> frozenset[str]:
+    """Return the checkpoint paths that any rule, question, cause or picture looks at."""
+    wanted: set[Metric] = {*STATE, *DRAWN, *DERIVED}
+    for rule in rules().values():
+        wanted.update(rule.metrics)
+    for cause in causes().values():
+        wanted.update(want for want in cause.wants if isinstance(want, Metric))
+    for question in all_questions().values():
+        wanted.update(question.metrics)
+    return frozenset().union(*(metric.paths for metric in wanted))
+
+
+def open_judged(
+    path: Path, *, reads: Iterable[str], step: int | None = None, choice: Choice = NOTHING_SAID, progress: Progress | None = None
+) -> Run:
+    """Read a run, whose newest checkpoint until a step is held against the whole contract."""
+    run = open_run(path, reads=reads, choice=choice, progress=progress)
+    if not len(run.checkpoint_steps) or not is_ours(path):
+        return run
+    findings = (
+        contradiction
+        for contradiction in contradictions_of_newest(path, step=step)
+        if not is_of_other_unit(contradiction, run.units)
+    )
+    return replace(run, findings=(*run.findings, *findings))
+
+
+def contradictions_of_newest(path: Path, *, step: int | None = None, tried: int = 3) -> Iterator[Finding]:
+    """Yield what contradicts itself in the newest checkpoint that can be read, one finding of a kind.
+
+    A field or a word that the contract does not know is a note: the training is judged without it.
+
+    A writer that is wrong is so in every file; all of them are judged by `validate`, and what cannot be read at all is found
+    by the reader of the run.
+
+    Args:
+        path: A run folder or a checkpoint file.
+        step: The newest until then; default: of all.
+        tried: So many of the newest are tried: a writer whose files cannot be read writes none that can.
+    """
+    folder = list_folder(path) if path.is_dir() else list_files([path])
+    files = [
+        checkpoint
+        for checkpoint in folder.checkpoints
+        if checkpoint.rank is None and (step is None or (checkpoint.step or 0) <= step)
+    ]
+    for file in sorted(files, key=lambda file: file.step or 0, reverse=True)[:tried]:
+        try:
+            checked = check_checkpoint(read_bytes(file.path, file.shown, root=folder.root), file.shown)
+        except BrokenFile:
+            continue
+        if checked.document is not None:
+            yield from _one_of_each_code([*_worth_a_word(checked.findings)])
+            return
+
+
+def _worth_a_word(findings: list[Finding]) -> Iterator[Finding]:
+    """Yield what is worth a word; the reader tells of triggers itself, for every checkpoint has some."""
+    for finding in findings:
+        if finding.code not in UNREAD:
+            yield from [finding] if finding.severity != "note" or finding.code in LOST else []
+        elif not (finding.pointer or "").startswith("/triggers/"):
+            yield replace(finding, severity="note")
+
+
+def _one_of_each_code(findings: list[Finding]) -> Iterator[Finding]:
+    """Yield one finding of each code, that names the other places too."""
+    code = attrgetter("code")
+    for _, group in groupby(sorted(findings, key=code), key=code):
+        first, *others = group
+        places = [other.where for other in others if other.where]
+        yield replace(first, message=first.message + (f" (and {len(others)} more)" if others else ""), also=places)
+
+
+@takes_any_numbers
+def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] = (), gate: Gate = OPEN) -> Report:
+    """Audit a run that is in memory."""
+    run = at_step(run, step)
+    notes = list(run.notes)
+    clauses, used = clauses_of(run, gate)
+    run = with_slices(run, clauses)
+    settled = settle_run(run, clauses, gate)
+    findings = sorted(across_files(settled.findings, same_kind), key=gravity)
+    hidden = [suppressed.finding for suppressed in settled.suppressed]
+    diagnoses = first_causes(diagnose(run, findings, causes().values(), accepted=hidden), findings, run)
+    findings = advised(ranked(findings, run), diagnoses)
+    answers = interview(run, questions, findings, diagnoses, step=step)
+    checks = [*settled.checks, *broken_plugins(), *broken_questions(answers, settled.checks)]
+    notes += [*over(settled.ended, gate), *unwatched(run, clauses), *left_out(gradient_norm(run), run.tensors, element_type(run))]
+    vital = vital_checks(run, checks)
+    drawn = [*charts(run), *finding_charts(run, findings)]
+    return Report(
+        schema_version=VERSION,
+        tool=f"ckaudit {__version__}",
+        command="triage",
+        subject=run.name,
+        verdict=verdict(checks, diagnoses, findings, run, vital=vital, hidden=len(hidden)),
+        severity=worst(findings),
+        judged=judged(vital, checks),
+        vital=vital,
+        to_judge_more=to_judge_more(run, vital),
+        step=run.last_step,
+        state=state(run),
+        derived=derived(run, findings),
+        diagnoses=diagnoses,
+        response=response(run, findings, diagnoses),
+        findings=findings,
+        checks=checks,
+        charts=drawn,
+        notes=notes,
+        files=run.files,
+        policy=used,
+        baseline=gate.baseline.file if gate.baseline else None,
+        suppressed=settled.suppressed,
+        stale=settled.stale,
+        interview=answers,
+    )
+
+
+def clauses_of(run: Run, gate: Gate) -> tuple[Clauses, PolicyUsed | None]:
+    """Return what the policy says of a run of its scale and stage; the run's own word counts where the policy has none."""
+    if gate.policy is None:
+        return gate.at()
+    return gate.at(scale_of(run).word, stage_of(run).word)
+
+
+def with_slices(run: Run, clauses: Clauses) -> Run:
+    """Return a run that knows which slices the policy has tau compare; the command line's word counts before it."""
+    if clauses.tau_slices is None or run.tau_slices is not None:
+        return run
+    return replace(run, tau_slices=clauses.tau_slices, _derived={})
+
+
+@takes_any_numbers
+def settle_run(run: Run, clauses: Clauses, gate: Gate) -> Settled:
+    """Apply the rules that a policy wants, put the questions, and sort what is found into what counts and what is accepted.
+
+    A question is listed among the checks only where it made a finding or broke.
+    """
+    judging, disabled = tailored(rules().values(), clauses)
+    judgement = judge(run, judging)
+    answered = judge_answers(run, (*run.findings, *judgement.findings), clauses)
+    findings = ranked((*run.findings, *judgement.findings, *answered.findings), run)
+    checks = sorted((*judgement.checks, *disabled, *answered.checks), key=lambda check: check.code)
+    settled = settle(findings, checks, today=gate.today, clauses=clauses, baseline=gate.baseline)
+    listed = [
+        check
+        for check in settled.checks
+        if check.code not in BAD or check.findings or check.suppressed or check.outcome == "error"
+    ]
+    return replace(settled, checks=listed)
+
+
+def broken_plugins() -> list[Check]:
+    """Return a check that broke for each plugin that did not load: without its rules the audit is not complete."""
+    kind_ = BROKEN_PLUGIN
+    return [
+        Check(code=kind_.code, name=kind_.name, title=kind_.title, severity=kind_.severity, outcome="error", detail=str(error))
+        for error in plugin_errors()
+    ]
+
+
+def unwatched(run: Run, clauses: Clauses) -> list[str]:
+    """Return a sentence on the slices that the policy watches and the run does not record."""
+    recorded = slice_val_loss(run)
+    known = {label.rpartition("/")[2] for label in recorded.labels} if recorded else set()
+    missing = [name for name in clauses.slices or () if name not in known]
+    return [f"the policy watches {', '.join(missing)}, of which no slice_val_loss is recorded"] if missing else []
+
+
+def verdict(
+    checks: Sequence[Check],
+    diagnoses: list[Diagnosis],
+    findings: list[Finding],
+    run: Run,
+    *,
+    vital: Sequence[VitalCheck] = (),
+    hidden: int = 0,
+    sure: float = 0.5,
+) -> str:
+    """Say in one sentence what the audit comes to.
+
+    Args:
+        checks: What became of each rule.
+        diagnoses: Causes, likeliest first.
+        findings: All findings, gravest first.
+        run: The run, cut at the step judged at.
+        vital: The vital checks; where one could not judge, a run without findings is not called well.
+        hidden: How many findings do not count.
+        sure: A cause less likely than not is named as a guess only.
+    """
+    ill = [finding for finding in findings if finding.severity != "note"]
+    if not ill:
+        bad = [finding for finding in findings if finding.code in BAD]
+        return _all_clear(checks, run.last_step, vital, hidden, bad)
+    if not diagnoses:
+        worst_of_training = next((finding for finding in ill if not of_record(finding)), None)
+        if worst_of_training is None and (broken := ill[0].file):
+            return f"The record is broken in {Path(broken).name}: {ill[0].message}"
+        return f"No known cause explains this: {(worst_of_training or ill[0]).message}"
+    first = diagnoses[0]
+    title = first.title.rstrip(".")
+    if first.confidence < sure:
+        return f"No cause stands out for this: {first.symptom} (the best guess: {title[0].lower()}{title[1:]})"
+    since = ""
+    if first.first_step is not None:
+        is_older = first.first_step > 1 and from_the_start(run, first.first_step)
+        since = f", since step {first.first_step}" + (" or before" if is_older else "")
+    return f"{title}{since}{_place(first)}"
+
+
+def _place(diagnosis: Diagnosis) -> str:
+    """Return where in the model, a whole group by its name; a scalar such as the loss is no place."""
+    if diagnosis.group:
+        return f", in {diagnosis.group}"
+    return f", in {diagnosis.where}" if diagnosis.where and "." in diagnosis.where else ""
+
+
+def _all_clear(
+    checks: Sequence[Check], last: int | None, vital: Sequence[VitalCheck], hidden: int, bad: Sequence[Finding]
+) -> str:
+    """Say that nothing is ill, how much was judged, and which questions are answered bad for all that."""
+    rules = [check for check in checks if check.code not in BAD]
+    count = sum(check.outcome in ("passed", "failed") for check in rules)
+    if not count:
+        return "Nothing could be judged: no rule found what it needs"
+    until = "" if last is None else f" up to step {last}"
+    known = f", and {plural(hidden, 'finding')} {'is' if hidden == 1 else 'are'} accepted" if hidden else ""
+    answers = "".join(f"; {finding.code}: {BAD[finding.code].says}" for finding in bad)
+    if judged(vital, checks) == "limited":
+        return f"No {'new ' if hidden else ''}illness seen{until}, but {limits(vital)}{known}{answers}"
+    nothing = f"No {'new ' if hidden else ''}illness" if bad else f"Nothing {'new' if hidden else 'wrong'}"
+    return f"{nothing}{until}: {count} of {len(rules)} rules could judge{known}{answers}"

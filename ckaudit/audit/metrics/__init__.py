@@ -1,1 +1,0 @@
-"""Metrics and scalars of whatever the user named, as tables."""

@@ -1,1 +1,0 @@
-"""`ckaudit probe`: what a model's generations give away, and passages reserved to ask it about."""
