@@ -170,8 +170,8 @@ def _compared(subjects: list[Operand], **asked: Any) -> "Comparison":
 
 
 def _checkpoints(subjects: list[Operand]) -> "Comparison":
+    from ckaudit.diff.checkpoint_diff import compare_documents
     from ckaudit.diff.combine import whole
-    from ckaudit.diff.documents import compare_documents
 
     names = [each.name for each in subjects]
     pairs = [compare_documents(subjects[0].path, each.path) for each in subjects[1:]]

@@ -1,18 +1,29 @@
-"""What is not alike in two runs before a single step is compared, what invalidates most first."""
+"""What differs between two runs before a single step is compared: run.json, parameters, batches; what invalidates most first."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from msgspec import UNSET, to_builtins
 
 from ckaudit.contract.schema.diff import Kind, Unlike
-from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.diff.batches import unlike_batches, unlike_updates
-from ckaudit.diff.parameters import unlike_parameters
-from ckaudit.diff.question_ids import EXACT, LOSSES, MACHINE, TENSORS, TRAINING
+from ckaudit.contract.schema.manifest import Manifest, TensorFacts
 from ckaudit.material.counts import plural
+from ckaudit.metrics.progress import tokens_per_update
+from ckaudit.run.medians import median
 from ckaudit.run.run import Run
+
+PER_STEP = ("final_loss", "smoothed_loss", "steps_to_loss")
+
+TRAINING = (*PER_STEP, "loss_at_equal_tokens", "loss_at_equal_time")
+
+LOSSES = (*TRAINING, "validation_loss")
+
+MACHINE = ("speed", "memory")
+
+TENSORS = ("tensors",)
+
+EXACT = ("exact",)
 
 FACTS: tuple[tuple[str, Kind, tuple[str, ...], str], ...] = (
     ("vocabulary", "tokenizer", LOSSES, "a loss per token of another vocabulary is another quantity"),
@@ -47,9 +58,26 @@ _UNIMPORTANT = re.compile(
     r"|log|logs|logger|logging|comment|change|seed|verbose|workers|num_workers|resume|resume_from\w*)$",
     re.IGNORECASE,
 )
+
 _PLACE = re.compile(r"^(/|~|\\.{1,2}/|[A-Za-z]:\\\\|[a-z0-9]+://)")
+
 _KINDS: tuple[str, ...] = get_args(Kind)
+
 _HASH = re.compile(r"([0-9a-f]{12})[0-9a-f]{8,}")
+
+TENSOR_SECTIONS = ("weights", "gradients", "weight_deltas")
+
+TENSOR_FACTS: tuple[tuple[str, Kind, tuple[str, ...], str], ...] = (
+    ("shape", "model", (*TENSORS, *EXACT), "of another shape"),
+    ("dtype", "precision", (*MACHINE, *EXACT), "of another element type"),
+    ("device", "environment", (*MACHINE, *EXACT), "on another kind of device"),
+    ("trainable", "model", (), "trained in one run and not in the other"),
+    ("tied_to", "model", (), "sharing their storage in one run and not in the other"),
+)
+
+_NAMED = 3
+
+BATCH_NAMES = ("batch_hash", "batch_id")
 
 
 def unlike(left: Run, right: Run) -> list[Unlike]:
@@ -211,3 +239,149 @@ def _steps(left: Run, right: Run) -> Iterator[Unlike]:
 
 def _range(steps: set[int]) -> str:
     return f"{plural(len(steps), 'checkpoint')}, {min(steps)} to {max(steps)}"
+
+
+# Whether two runs train the same parameters: names, shapes, element types, devices, what is trained and what is shared.
+def unlike_parameters(left: Run, right: Run) -> Iterator[Unlike]:
+    """Yield what is not alike in the parameter tensors of two runs, and whether one scales its loss."""
+    mine, theirs = tensor_names(left), tensor_names(right)
+    if mine and theirs and set(mine) != set(theirs):
+        yield _other_names(mine, theirs)
+    for field, kind, invalidates, words in TENSOR_FACTS:
+        facts = left.tensors.facts, right.tensors.facts
+        values = [
+            (name, _tensor_fact(facts[0][name], field), _tensor_fact(facts[1][name], field))
+            for name in facts[0]
+            if name in facts[1]
+        ]
+        apart = [value for value in values if value[1] != value[2] and (field == "tied_to" or None not in value[1:])]
+        if apart:
+            name, one, other = apart[0]
+            message = f"{_some([each[0] for each in apart])} {'is' if len(apart) == 1 else 'are'} {words}: {one} and {other}"
+            yield Unlike(
+                name=f"tensors.{field}",
+                kind=kind,
+                left=f"{name}: {one}",
+                right=f"{name}: {other}",
+                invalidates=[*invalidates],
+                message=message,
+            )
+    yield from _loss_scale(left, right)
+
+
+def tensor_names(run: Run) -> tuple[str, ...]:
+    """Return the parameter tensors of a run: those of run.json, else those of its checkpoints."""
+    found = (series.labels for path, series in run.sections.items() if path.partition(".")[0] in TENSOR_SECTIONS)
+    return tuple(run.tensors.facts) or max(found, key=len, default=())
+
+
+def _other_names(left: Sequence[str], right: Sequence[str]) -> Unlike:
+    gone, new = [name for name in left if name not in set(right)], [name for name in right if name not in set(left)]
+    parts = [f"{_some(names)} only in the {which}" for names, which in ((gone, "first"), (new, "second")) if names]
+    message = f"the models are not the same: {', '.join(parts)}; what they share is compared"
+    count = plural(len(left), "tensor"), plural(len(right), "tensor")
+    return Unlike(name="tensors", kind="model", left=count[0], right=count[1], invalidates=[*TENSORS, *EXACT], message=message)
+
+
+def _tensor_fact(fact: TensorFacts, field: str) -> Any:
+    value = getattr(fact, field)
+    if value is UNSET:
+        return None
+    return value.partition(":")[0] if field == "device" else value
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{plural(len(names), 'tensor')} ({', '.join(names[:_NAMED])}{more})"
+
+
+def _loss_scale(left: Run, right: Run) -> Iterator[Unlike]:
+    scaled = [bool(run.scalar("loss_scale") or run.value("optimizer.loss_scale")) for run in (left, right)]
+    if scaled[0] != scaled[1]:
+        which = "first" if scaled[0] else "second"
+        values = ["scaled" if each else None for each in scaled]
+        message = f"only the {which} records a scale of its loss, as mixed precision in float16 needs"
+        yield Unlike(name="loss_scale", kind="precision", left=values[0], right=values[1], invalidates=[*EXACT], message=message)
+
+
+# Whether two runs saw the same data, in the same order, in updates of the same size.
+def batches(run: Run) -> dict[int, str]:
+    """Return what names the batch of each step: the hash of its inputs, else the loader's own name."""
+    for name in BATCH_NAMES:
+        for labels in run.words(name).values():
+            return dict(zip(labels.steps, labels.values, strict=True))
+        numbers = run.scalar(name)
+        if numbers:
+            known = numbers.finite[:, 0]
+            return dict(zip(numbers.steps[known].tolist(), map(str, numbers.values[known, 0].tolist()), strict=True))
+    return {}
+
+
+def unlike_batches(left: Run, right: Run, *, same: float = 0.9) -> Iterator[Unlike]:
+    """Yield where two runs saw other batches.
+
+    Args:
+        left: The reference.
+        right: The subject.
+        same: Share of the batches of one run that are among the other's, from which on it is the same data in another order;
+            the ends of two records need not meet.
+    """
+    mine, theirs = batches(left), batches(right)
+    shared = sorted(mine.keys() & theirs.keys())
+    if not shared:
+        if bool(mine) != bool(theirs):
+            message = (
+                f"only the {'first' if mine else 'second'} says which batches it saw: whether both saw the same is not known"
+            )
+            yield _data(f"{len(mine)} batches" if mine else None, f"{len(theirs)} batches" if theirs else None, message, [])
+        return
+    apart = [step for step in shared if mine[step] != theirs[step]]
+    if not apart:
+        return
+    first, agree = apart[0], 1 - len(apart) / len(shared)
+    common = _common(mine, theirs, shared)
+    what = (
+        "the same batches in another order"
+        if common >= same
+        else "other batches"
+        if common == 0
+        else f"batches of which {common:.0%} are among those of the first"
+    )
+    message = f"from step {first} on the second saw {what}: {agree:.1%} of {len(shared):,} steps have the same batch"
+    yield _data(mine[first], theirs[first], message, ["exact"])
+
+
+def _common(mine: Mapping[int, str], theirs: Mapping[int, str], shared: list[int]) -> float:
+    """Return the share of the second run's different batches that the first saw at any time."""
+    seen = {mine[step] for step in shared}
+    batches = {theirs[step] for step in shared}
+    return len(batches & seen) / len(batches)
+
+
+def _data(left: str | None, right: str | None, message: str, invalidates: list[str]) -> Unlike:
+    return Unlike(name="data_order", kind="data", left=left, right=right, invalidates=invalidates, message=message)
+
+
+def unlike_updates(left: Run, right: Run, *, share: float = 0.01) -> Iterator[Unlike]:
+    """Yield that an update is made of more or fewer tokens in one run, medians `share` apart: padding alone makes them wander."""
+    mine, theirs = _median(left), _median(right)
+    if mine is None or theirs is None or abs(theirs - mine) <= share * max(mine, theirs):
+        return
+    message = (
+        f"an update has {theirs:,.0f} tokens in the second and {mine:,.0f} in the first: losses compare by tokens "
+        "(--align tokens), not by steps"
+    )
+    yield Unlike(
+        name="tokens_per_update",
+        kind="tokens",
+        left=f"{mine:.6g}",
+        right=f"{theirs:.6g}",
+        invalidates=[*PER_STEP],
+        message=message,
+    )
+
+
+def _median(run: Run) -> float | None:
+    sizes = tokens_per_update(run)
+    known = sizes.values[sizes.finite & (sizes.values > 0)]
+    return median(known) if known.size else None

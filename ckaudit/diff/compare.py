@@ -18,13 +18,10 @@ from ckaudit.contract.schema.report import Report
 from ckaudit.diff.align import Axes, axes
 from ckaudit.diff.combine import whole
 from ckaudit.diff.comparability import unlike
-from ckaudit.diff.compared_series import reads
 from ckaudit.diff.distribution_drift import drifts
-from ckaudit.diff.divergence import Parting, parting
-from ckaudit.diff.findings_diff import gained_and_lost
-from ckaudit.diff.questions import questions
-from ckaudit.diff.questions.question import Weighs
-from ckaudit.diff.run_pair import Both, Side
+from ckaudit.diff.divergence import Parting, parting, reads
+from ckaudit.diff.questions import Weighs, questions
+from ckaudit.diff.run_pair import Both, Side, gained_and_lost
 from ckaudit.errors import UsageError
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.policy.gate import OPEN, Gate

@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from ckaudit.contract.schema.diff import Drift
 from ckaudit.contract.schema.numbers import to_word
+from ckaudit.diff.checkpoint_values import checkpoints_of, read_document
 from ckaudit.diff.distances import chance_index, distribution, rank_correlation, relative_distance, stability_index, wasserstein
-from ckaudit.diff.files import checkpoints_of, read_document
 
 Document = Mapping[str, Any]
 SPREAD = ("weights", "gradients", "activations")

@@ -1,6 +1,6 @@
-"""Where two runs part: the first step at which they differ in any bit, or by more than noise explains."""
+"""Where two runs diverge: the first step at which they differ in any bit, or by more than noise explains."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 from msgspec import Struct
@@ -9,21 +9,83 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.diff import Departure
 from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.diff.align import Paired, pair
-from ckaudit.diff.compared_series import EXACT, NAMES, WHOLE, is_of_machine, place_in_step
+from ckaudit.diff.checkpoint_values import RANK_FACTS, SECTIONS, tells_time
 from ckaudit.diff.noise import Stretches, quantile
-from ckaudit.diff.outlier_tensors import far_places
 from ckaudit.diff.run_pair import Both
 from ckaudit.metrics import Metric
-from ckaudit.metrics.loss import train_loss_raw
-from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.activations import activation_rms
+from ckaudit.metrics.attention import attn_entropy
+from ckaudit.metrics.gradients import grad_global_norm, gradient_norm
+from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss
+from ckaudit.metrics.medians import row_medians
+from ckaudit.metrics.optimizer import grad_clip_rate, learning_rate
+from ckaudit.metrics.progress import tokens_per_update, tokens_seen
+from ckaudit.metrics.speed import step_time, tokens_per_sec
+from ckaudit.metrics.weights import update_norm, update_to_weight, update_to_weight_global, weight_norm
 from ckaudit.run.medians import median
 from ckaudit.run.resolution import resolution
+from ckaudit.run.robust import MAD_TO_SIGMA
 from ckaudit.run.run import Run
-from ckaudit.run.series import Mask, Series
+from ckaudit.run.series import Floats, Mask, Series
+
+EXACT: tuple[Metric, ...] = (learning_rate, tokens_per_update)
+"""Decided by the configuration, not by chance."""
+
+WHOLE: Mapping[Metric, float] = {train_loss_raw: 0.2, grad_global_norm: 0.4, update_to_weight_global: 0.4, val_loss: 0.4}
+"""One number of the whole run; where it leaves the band, the runs part. With each what a seed does to its level, over the
+noise of one point: see docs/diff-calibration.md."""
+
+PLACES: tuple[Metric, ...] = (activation_rms, attn_entropy, gradient_norm, update_norm, update_to_weight, weight_norm)
+"""A number of each tensor, layer or head, in the order in which a step computes them."""
+
+ASKED: tuple[Metric, ...] = (slice_val_loss, grad_clip_rate, tokens_seen, step_time, tokens_per_sec)
+"""What the questions look at besides."""
+
+NAMES: Mapping[str, str] = {
+    "activations.*.rms": "activation_rms",
+    "attention.*.entropy_per_head": "attn_entropy",
+    "gradients.*.norm": "gradient_norm",
+    "weights.*.frobenius_norm": "weight_norm",
+    "weight_deltas.*.relative": "update_to_weight",
+}
+"""Paths that are a metric as they stand, one of each section: what follows the parting is told by these alone."""
+
+ORDER = (
+    "data",
+    "learning_rate",
+    "activations",
+    "attention",
+    "train_loss_raw",
+    "gradients",
+    "grad_global_norm",
+    "weight_deltas",
+    "weights",
+    "optimizer",
+)
+"""How a step comes about: what stands first can be the reason of what stands behind."""
 
 MOST = 20
+
 DECIDED = "the configuration decides it"
+
 _Ranked = tuple[int, int, int, Departure]
+
+
+def reads() -> frozenset[str]:
+    """Return the checkpoint paths that a comparison looks at."""
+    return frozenset[str]().union(*(metric.paths for metric in (*EXACT, *WHOLE, *PLACES, *ASKED)))
+
+
+def is_of_machine(path: str) -> bool:
+    """Tell whether a scalar or a path into the checkpoints tells of the machine and not of the training."""
+    section, _, rest = path.partition(".")
+    return tells_time(path) or section in SECTIONS or (section == "rank_facts" and rest in RANK_FACTS)
+
+
+def place_in_step(path: str) -> int:
+    """Return how early in a step a quantity comes about."""
+    section = path.partition(".")[0]
+    return ORDER.index(section) if section in ORDER else len(ORDER)
 
 
 class Parting(Struct, frozen=True, kw_only=True):
@@ -236,4 +298,71 @@ def _left_band(name: str, unit: str, stretches: Stretches, row: int, limit: floa
         band=band,
         unit=unit,
         message=f"from step {step} on {name} is {left:.4g} in the first and {right:.4g} in the second; noise explains {band:.2g}",
+    )
+
+
+# Tensors, layers and heads that have come further apart than others of their kind, where runs with different noise diverge.
+def far_places(both: Both, *, of_each: int = 4, share: float = 0.01, min_deviation: float = 0.05) -> list[Departure]:
+    """Return where each quantity first leaves its band for good, `of_each` places of it at most.
+
+    The band of log ratios holds what a tensor's own ratio does from checkpoint to checkpoint, and how far all tensors
+    lay apart at the first one, where only seeds tell them.
+
+    Args:
+        both: The runs.
+        of_each: Places of a quantity.
+        share: Of places outside by chance, all checkpoints together.
+        min_deviation: Smallest standard deviation of a log ratio that is believed.
+    """
+    departures: list[Departure] = []
+    for metric in PLACES:
+        paired = both.paired(metric)
+        if len(paired.steps) < 3 or not len(paired.labels):
+            continue
+        with np.errstate(all="ignore"):
+            ratio = np.log(np.abs(paired.right) / np.abs(paired.left))  # (T, P)
+        ratio = np.where(paired.finite & np.isfinite(ratio), ratio, np.nan)
+        limit = quantile(share / max(1, ratio.size))
+        band = limit * np.sqrt(_own(ratio) ** 2 + max(min_deviation, _at_first(ratio)) ** 2)  # (P,)
+        cells = sorted(_first_lasting(np.abs(ratio) > band), key=lambda cell: (cell[0], cell[1]))
+        departures += [_place_departure(metric.name, paired, row, column, float(band[column])) for row, column in cells[:of_each]]
+    return departures
+
+
+def _own(ratio: Floats) -> Floats:
+    """Return how far each column goes from one row to the next, as a standard deviation, shape (P,)."""
+    moves = row_medians(np.ascontiguousarray(np.abs(np.diff(ratio, axis=0)).T))
+    return np.asarray(MAD_TO_SIGMA * np.nan_to_num(moves) / np.sqrt(2))
+
+
+def _at_first(ratio: Floats) -> float:
+    """Return how far apart the columns lie in the first row that has any."""
+    rows = np.flatnonzero(np.isfinite(ratio).any(axis=1))
+    return float(MAD_TO_SIGMA * np.nanmedian(np.abs(ratio[rows[0]]))) if len(rows) else 0.0
+
+
+def _first_lasting(outside: Mask, *, lasting: int = 3) -> Iterator[tuple[int, int]]:
+    """Yield the row and column of the first of `lasting` rows outside in a row, or of all that are left."""
+    rows = len(outside)
+    for column in np.flatnonzero(outside.any(axis=0)):
+        held = outside[:, column]
+        for row in np.flatnonzero(held):
+            if held[row : min(rows, row + lasting)].all() and rows - row >= min(lasting, 2):
+                yield int(row), int(column)
+                break
+
+
+def _place_departure(name: str, paired: Paired, row: int, column: int, band: float) -> Departure:
+    left, right, step = float(paired.left[row, column]), float(paired.right[row, column]), int(paired.steps[row])
+    where = paired.labels[column]
+    return Departure(
+        statistic=name,
+        where=where,
+        step=step,
+        left=left,
+        right=right,
+        band=abs(left) * float(np.expm1(band)),
+        unit=paired.unit,
+        message=f"from step {step} on {name} of {where} is {left:.4g} in the first and {right:.4g} in the second, "
+        f"a factor of {right / left:.3g}; noise explains {np.exp(band):.3g}",
     )

@@ -7,7 +7,7 @@ from statistics import median
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.diff import Answer, Comparison, Gated, Outcome, Pair, Unlike, Word
-from ckaudit.diff.findings_diff import GRAVE
+from ckaudit.diff.run_pair import GRAVE
 from ckaudit.policy.gate_settings import Terms, share
 
 OPEN = ("incomparable", "not_recorded")

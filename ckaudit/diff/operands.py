@@ -88,7 +88,7 @@ def _checkpoint_of(run: Path, step: str) -> Path:
     """Return the file of one step of a run."""
     if not run.is_dir():
         raise UnreadableError(f"{run} is no run folder, so it has no checkpoint @{step}", hint="name the file alone")
-    from ckaudit.diff.files import checkpoints_of  # every command of the program loads this file
+    from ckaudit.diff.checkpoint_values import checkpoints_of  # every command of the program loads this file
 
     files = checkpoints_of(run)
     if not files:

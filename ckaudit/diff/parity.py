@@ -13,11 +13,10 @@ from ckaudit.contract.float_overflow import takes_any_numbers
 from ckaudit.contract.io.folder import list_folder
 from ckaudit.contract.schema.diff import Answer, Departure, Noise, Pair, Word
 from ckaudit.contract.schema.numbers import to_word
+from ckaudit.diff.checkpoint_values import checkpoints_of, is_number, read_document
 from ckaudit.diff.comparability import unlike
-from ckaudit.diff.diff_stats import is_number
 from ckaudit.diff.distances import relative_distance
 from ckaudit.diff.distribution_drift import cells, shared
-from ckaudit.diff.files import checkpoints_of, read_document
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.parity import parity_loss_diff, parity_param_diff
 from ckaudit.rules.resume.parity_broken import LOSS, PARAMETERS

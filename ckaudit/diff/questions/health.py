@@ -1,9 +1,8 @@
 """What an audit finds in one run and not in the other."""
 
 from ckaudit.contract.schema.diff import Word
-from ckaudit.diff.findings_diff import GRAVE, gained_and_lost
-from ckaudit.diff.questions.question import PairAnswer, question
-from ckaudit.diff.run_pair import Both
+from ckaudit.diff.questions import PairAnswer, question
+from ckaudit.diff.run_pair import GRAVE, Both, gained_and_lost
 from ckaudit.material.counts import plural
 
 

@@ -1,10 +1,94 @@
-"""Two numbers that are not the same, to the last bit: how they are written in hex, and how many floats lie between them."""
+"""The values of two checkpoints compared bit by bit; two numbers that differ in hex, and how many floats lie between them."""
 
 import math
 import struct
+from collections.abc import Mapping
 from typing import Any
 
+from msgspec import Struct
 
+from ckaudit.diff.checkpoint_values import values
+
+
+class Leaf(Struct, frozen=True):
+    """One value that is not the same.
+
+    Attributes:
+        statistic: Section and field, such as weights.mean; the place in a list behind it.
+        where: Tensor, module, layer or probe; None: the checkpoint as a whole.
+        left: The first's value.
+        right: The second's.
+    """
+
+    statistic: str
+    where: str | None
+    left: Any
+    right: Any
+
+
+class Leaves(Struct):
+    """What comparing two checkpoints gave.
+
+    Attributes:
+        unequal: Values that differ, in the order in which a step computes them, a tensor's hash before its statistics.
+        lacking: What only one of them has, by its name.
+        equal: How many values are equal.
+        hashed: How many hashes of tensor bytes were compared.
+    """
+
+    unequal: list[Leaf]
+    lacking: list[str]
+    equal: int = 0
+    hashed: int = 0
+
+
+# Every value of two checkpoints, one against the other, exactly: which differ, and what only one of them has.
+def unequal_leaves(left: Mapping[str, Any], right: Mapping[str, Any]) -> Leaves:
+    """Compare two checkpoints as plain objects."""
+    leaves = Leaves([], [])
+    for section, place, one, other in values(left, right):
+        if place is not None and isinstance(one, dict) and isinstance(other, dict):
+            _members(leaves, section, place, one, other)
+        else:
+            _walk(leaves, section, place, one, other)
+    return leaves
+
+
+def _members(leaves: Leaves, section: str, place: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
+    for key in sorted(dict.fromkeys((*left, *right)), key=lambda key: key != "hash"):
+        leaves.hashed += key == "hash" and key in left and key in right
+        _walk(leaves, f"{section}.{key}", place, left.get(key), right.get(key))
+
+
+def _is_lacking(leaves: Leaves, name: str, left: Any, right: Any) -> bool:
+    if left is None or right is None:
+        leaves.lacking.append(name)
+        return True
+    return False
+
+
+def _walk(leaves: Leaves, path: str, where: str | None, left: Any, right: Any) -> None:
+    if _is_lacking(leaves, f"{path} of {where}" if where else path, left, right):
+        return
+    if isinstance(left, dict) and isinstance(right, dict):
+        for key in dict.fromkeys((*left, *right)):
+            _walk(leaves, f"{path}.{key}", where, left.get(key), right.get(key))
+    elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        for index, (one, other) in enumerate(zip(left, right, strict=True)):
+            _walk(leaves, f"{path}[{index}]", where, one, other)
+    elif _same(left, right):
+        leaves.equal += 1
+    else:
+        leaves.unequal.append(Leaf(path, where, left, right))
+
+
+def _same(left: Any, right: Any) -> bool:
+    if isinstance(left, float) or isinstance(right, float):
+        return isinstance(left, int | float) and isinstance(right, int | float) and identical(left, right)
+    return bool(left == right)
+
+
+# Two numbers that are not the same, to the last bit.
 def identical(left: float, right: float) -> bool:
     """Tell whether two numbers are the same: every NaN is, and -0 is not 0.
 
