@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.diff import Answer, Comparison, Gated, Outcome, Pair, Unlike, Word
 from ckaudit.diff.run_pair import GRAVE
-from ckaudit.policy.gate_settings import Terms, share
+from ckaudit.policy.policy_schema import Terms, allowed_share
 
 OPEN = ("incomparable", "not_recorded")
 BAD = ("worse", "different")
@@ -39,7 +39,7 @@ def gated(comparisons: Sequence[Comparison], terms: Terms, *, policy: str | None
         reasons=reasons,
         counts=terms.counts(),
         policy=policy,
-        allowed={word: part for word, said in terms.allow.items() if (part := share(said)) is not None},
+        allowed={word: part for word, said in terms.allow.items() if (part := allowed_share(said)) is not None},
         expected=_expected(pairs, terms),
     )
     words: dict[Outcome, Word] = {"passed": "within_noise", "failed": "worse", "incomparable": "incomparable"}
@@ -105,13 +105,13 @@ def _lost(answer: Answer, allowed: float | str) -> float | None:
     left, right = answer.left, answer.right
     if not isinstance(left, int | float) or not isinstance(right, int | float):
         return None
-    if share(allowed) is None:
+    if allowed_share(allowed) is None:
         return abs(right - left)
     return abs(right - left) / abs(left) if left else None
 
 
 def _limit(allowed: float | str) -> float:
-    part = share(allowed)
+    part = allowed_share(allowed)
     return float(allowed) if part is None else part
 
 

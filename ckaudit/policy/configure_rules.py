@@ -1,9 +1,10 @@
-"""The rules as a policy wants them: which of them judge, and with which thresholds."""
+"""The rules as a policy wants them: which of them judge, and with which thresholds, by their present names."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -11,13 +12,14 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.report import Check
 from ckaudit.contract.violations import Kind
 from ckaudit.errors import UsageError
-from ckaudit.policy.policy_schema import Clauses, Policy, means
-from ckaudit.policy.suggest import refuse
+from ckaudit.policy.policy_schema import Clauses, Policy, means, refuse
 from ckaudit.rules.rule import Rule
 
 T = TypeVar("T")
 
 WORDS: dict[type, str] = {float: "a number", int: "a whole number", bool: "true or false", str: "a text", tuple: "a list"}
+
+RENAMED_THRESHOLDS = Path(__file__).with_name("renamed_thresholds.toml")
 
 
 def tailored(rules: Iterable[Rule], clauses: Clauses) -> tuple[list[Rule], list[Check]]:
@@ -139,3 +141,45 @@ def _fits(value: Any, default: Any) -> bool:
         case tuple():
             return isinstance(value, list) and all(_fits(each, default[0]) for each in value if default)
     return isinstance(value, type(default))
+
+
+# Old names of thresholds: a policy that was written for an earlier version holds, and is told the new names.
+def with_present_names(policy: Policy, rules: Collection[Rule]) -> tuple[Policy, list[str]]:
+    """Return a policy with the thresholds' names of today, and a hint for each name that was an old one.
+
+    A number that is no threshold any more is left out, and the hint says so. Names that nobody knows stay as they are.
+
+    Raises:
+        UsageError: Where one threshold is set by its old and by its new name.
+    """
+    by_word = {word: rule for rule in rules for word in (rule.code, rule.name)}
+    hints: list[str] = []
+    base, *profiles = (_renamed(f"{policy.file}: {place}", clauses, by_word, hints) for place, clauses in policy.everywhere())
+    return replace(policy, base=base, profiles=dict(zip(policy.profiles, profiles, strict=True))), hints
+
+
+def _renamed(where: str, clauses: Clauses, by_word: Mapping[str, Rule], hints: list[str]) -> Clauses:
+    found = {}
+    for word, values in clauses.thresholds.items():
+        rule = by_word.get(word)
+        unknown = rule is not None and values.keys() - rule.thresholds.keys()
+        found[word] = _renamed_values(f"{where}thresholds.{word}", values, rule, hints) if rule and unknown else values
+    return replace(clauses, thresholds=found)
+
+
+def _renamed_values(place: str, values: Mapping[str, Any], rule: Rule, hints: list[str]) -> dict[str, Any]:
+    import tomllib
+
+    old = tomllib.loads(RENAMED_THRESHOLDS.read_text(encoding="utf-8")).get(rule.name, {})
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        name = key if key in rule.thresholds else old.get(key, key)
+        if name in found or (name != key and name in values):
+            raise UsageError(f"{place}.{name} is set twice, by its old and its new name", hint=f"leave {key} out")
+        if name != key:
+            hints.append(
+                f"hint: {place}.{key} " + (f"is called {name} now" if name else "is no threshold any more, and left out")
+            )
+        if name:
+            found[name] = value
+    return found

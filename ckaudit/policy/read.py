@@ -7,9 +7,19 @@ from typing import Any, TypeVar
 import msgspec
 
 from ckaudit.errors import UsageError
-from ckaudit.policy.gate_settings import Terms, is_allowance, known_words
-from ckaudit.policy.policy_schema import PROFILES, Clauses, Grade, Ignore, Policy, Scale, Stage
-from ckaudit.policy.suggest import refuse
+from ckaudit.policy.policy_schema import (
+    PROFILES,
+    Clauses,
+    Grade,
+    Ignore,
+    Policy,
+    Scale,
+    Stage,
+    Terms,
+    is_allowance,
+    question_words,
+    refuse,
+)
 
 HEAD = ("scale", "stage", "profile", "gate")
 
@@ -149,8 +159,8 @@ def _terms(document: object, source: PolicyFile) -> Terms:
     terms = source.struct(table, Terms, "gate")
     for place, words in (("gate.questions", terms.questions), ("gate.allow", terms.allow)):
         for word in words:
-            if word not in known_words():
-                raise refuse(f"{source.file}: {source.prefix}{place}: no question is called {word!r}", word, known_words())
+            if word not in question_words():
+                raise refuse(f"{source.file}: {source.prefix}{place}: no question is called {word!r}", word, question_words())
     for word, said in terms.allow.items():
         if not is_allowance(said):
             raise source.error(f"gate.allow.{word}", f': expected a share such as "10%" or a number from 0 on, got {said!r}')

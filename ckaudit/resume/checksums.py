@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ckaudit.errors import UnreadableError
-from ckaudit.resume.source import OpenFile
+from ckaudit.resume.open_file import OpenFile
 
 MAX_LIST = 64 * 2**20
 _LINE = re.compile(r"(?P<escaped>\\?)(?P<digest>[0-9a-fA-F]{64})(?: [ *](?P<name>.+))?")

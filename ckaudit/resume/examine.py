@@ -32,12 +32,11 @@ from ckaudit.resume.checksums import digest, look_up
 from ckaudit.resume.content import Content
 from ckaudit.resume.distributed import missing_pieces, read_metadata, read_pieces
 from ckaudit.resume.find import DATA, Found
+from ckaudit.resume.open_file import OpenFile, Trouble, Unjudged, is_there, stays_inside
 from ckaudit.resume.roles import PARTS, Inventory
 from ckaudit.resume.safetensors_file import read_safetensors
 from ckaudit.resume.scan import scan
-from ckaudit.resume.source import OpenFile, is_there, stays_inside
 from ckaudit.resume.torch_file import read_torch
-from ckaudit.resume.trouble import Trouble, Unjudged
 
 MAX_JSON = 64 * 2**20
 

@@ -1,22 +1,29 @@
-"""One pass over the bytes of a file: elements that are no numbers, and sums that do not agree."""
+"""One pass over the bytes of a file: elements that are no finite numbers, and checksums that do not agree."""
 
 import zlib
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ckaudit.contract.schema.report import Finding
 from ckaudit.material.counts import plural
 from ckaudit.resume.catalogue import BAD_OPTIMIZER, BAD_WEIGHTS, DAMAGED
-from ckaudit.resume.content import Content, Range, Tensor
-from ckaudit.resume.elements import ELEMENTS, Counter
-from ckaudit.resume.source import OpenFile
+from ckaudit.resume.content import ELEMENTS, Content, Element, Range, Tensor
+from ckaudit.resume.open_file import OpenFile
 from ckaudit.resume.torch_file import storages
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
 MAX_TOLD = 5
+
 KINDS = {"weights": BAD_WEIGHTS, "optimizer": BAD_OPTIMIZER}
 
 Tick = Callable[[int], None]
+
+SCRATCH = 2**18  # bytes: the words and the answers stay in the cache, which is three times as fast
 
 
 class Bad(Struct, frozen=True):
@@ -96,3 +103,33 @@ def _bad(bad: list[Bad], file: str) -> list[Finding]:
             message = f"{plural(len(rest), 'other tensor')} with NaN or infinite elements, {rest[0].tensor.name} first"
             found.append(kind.at(file, message, where=rest[0].tensor.name, also=[bad.tensor.name for bad in rest[1:50]]))
     return found
+
+
+# NaN and infinities are told by the bits of an element: no format is converted.
+class Counter:
+    """Counts elements that are no finite numbers, block by block, in scratch memory of its own."""
+
+    def __init__(self, element: Element, *, big_endian: bool = False) -> None:
+        import numpy as np
+
+        self.element = element
+        order = ">" if big_endian else "<"
+        self._type = np.dtype(f"{order}u{element.word}")
+        self._mask, self._pattern = (np.array(value, self._type)[()] for value in (element.mask, element.pattern))
+        self._words = np.empty(SCRATCH // element.word, self._type)
+        self._hits = np.empty(SCRATCH // element.word, bool)
+
+    def count(self, block: "memoryview | bytes") -> int:
+        """Return how many words of a block, a whole number of elements, are NaN or infinite."""
+        import numpy as np
+
+        if not self.element.mask:
+            return 0
+        words: NDArray[np.uint64] = np.frombuffer(block, self._type)
+        found = 0
+        for start in range(0, len(words), len(self._words)):
+            part = words[start : start + len(self._words)]
+            np.bitwise_and(part, self._mask, out=self._words[: len(part)])
+            np.equal(self._words[: len(part)], self._pattern, out=self._hits[: len(part)])
+            found += int(np.count_nonzero(self._hits[: len(part)]))
+        return found

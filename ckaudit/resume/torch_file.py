@@ -9,12 +9,9 @@ from typing import Any
 from msgspec import Struct
 
 from ckaudit.resume.catalogue import COMPRESSED, CUT_OFF, DAMAGED
-from ckaudit.resume.content import Content, Range, Tensor
-from ckaudit.resume.elements import ELEMENTS, STORAGES
+from ckaudit.resume.content import ELEMENTS, STORAGES, BadPickle, Call, Content, Name, Range, Stored, Tensor, parts
+from ckaudit.resume.open_file import OpenFile, Trouble, Unjudged
 from ckaudit.resume.pickled import MAX_BYTES, read_pickle
-from ckaudit.resume.records import BadPickle, Call, Name, Stored, parts
-from ckaudit.resume.source import OpenFile
-from ckaudit.resume.trouble import Trouble, Unjudged
 
 # What torch wrote before version 1.6: a pickle of this number comes first.
 LEGACY = bytes.fromhex("80028a0a6cfc9c46f9206aa85019")

@@ -37,9 +37,8 @@ from ckaudit.validate.catalogue import (
     UNLISTED_TENSOR,
     WRITE_ERRORS,
 )
-from ckaudit.validate.derived_value_checks import says_derived
 from ckaudit.validate.file_facts import RunFacts
-from ckaudit.validate.manifest_completeness import CANARY_STEPS, is_worth_repeating
+from ckaudit.validate.run_checks import CANARY_STEPS, is_worth_repeating, says_derived
 
 Skip = tuple[SkipReason, str]
 

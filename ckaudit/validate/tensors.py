@@ -9,8 +9,7 @@ from msgspec import UNSET
 from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.violations import Kind
 from ckaudit.validate.catalogue import TABLE_SHAPE, TENSOR_DTYPE, TENSOR_SET, TENSOR_SHAPE, UNLISTED_TENSOR
-from ckaudit.validate.file_facts import CheckpointFacts, RunFacts
-from ckaudit.validate.tensor_layout import Layout
+from ckaudit.validate.file_facts import CheckpointFacts, Layout, RunFacts
 
 SHOWN = 3
 

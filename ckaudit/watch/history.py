@@ -15,7 +15,7 @@ from ckaudit.run.run import Run
 from ckaudit.run.scalars import ScalarLog, SessionLogs
 from ckaudit.run.series import Floats, Mask, Steps
 from ckaudit.run.units import in_catalogue_units
-from ckaudit.watch.logs import AppendedLines
+from ckaudit.watch.tail import AppendedLines
 
 MANY_LINES = 2**16  # bytes from which lines are read by columns
 

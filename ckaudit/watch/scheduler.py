@@ -17,7 +17,7 @@ from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.run.run import Run
 from ckaudit.watch.announcer import Look, Teller, Vital
-from ckaudit.watch.file_stat import GONE, Stamp, stamp_of
+from ckaudit.watch.tail import GONE, Stamp, stamp_of
 from ckaudit.watch.watcher import Watcher
 
 EVERY = 0.5  # seconds between two looks

@@ -22,10 +22,9 @@ from ckaudit.contract.schema.watch import RANK_LOST, WatchEvent
 from ckaudit.errors import UnreadableError
 from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.watch.announcer import Look, Teller
-from ckaudit.watch.file_stat import GONE, Stamp, stamp_of
 from ckaudit.watch.history import History
-from ckaudit.watch.logs import AppendedLines, Logs, ShrunkError
 from ckaudit.watch.silence import Ranks
+from ckaudit.watch.tail import GONE, AppendedLines, Logs, ShrunkError, Stamp, stamp_of
 
 # When to judge next: as often as its cost allows, and at once where something asks for it, out of a purse that refills.
 SHARE = 0.004  # of one core, for judging as a matter of routine

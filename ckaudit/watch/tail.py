@@ -3,25 +3,46 @@
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from msgspec import Struct
 
 from ckaudit.contract import violations
 from ckaudit.contract.io.files import BLOCK_BYTES, MAX_BYTES, MAX_RATIO, MAX_WINDOW, PACKED
 from ckaudit.contract.schema.report import Finding
-from ckaudit.watch.file_stat import GONE, Stamp, stamp_of
 
 PACKED_BYTES = 2**18  # read at once: ten times as many when they are unpacked
 
 HEAD = 128  # bytes that a log is known again by: its first line names the step and the time
 
-# Packed logs that grow: what was added is unpacked as it comes, frame after frame, and a cut-off end is waited for.
-AT_ONCE = 4096  # packed bytes: whatever they hold, it fits into memory
+AT_ONCE = 4096  # packed bytes that are unpacked together: whatever they hold, it fits into memory
+
+
+class Stamp(NamedTuple):
+    """Device and inode, size in bytes, and when it was last written, in ns."""
+
+    file: tuple[int, int]
+    size: int
+    time: int
+
+
+GONE = Stamp((0, 0), -1, -1)
+"""The stamp of what is not there, or may not be looked at."""
+
+
+def stamp_of(path: Path | None) -> Stamp:
+    """Return the stamp of a file or a folder."""
+    if path is None:
+        return GONE
+    try:
+        found = path.stat()
+    except OSError:
+        return GONE
+    return Stamp((found.st_dev, found.st_ino), found.st_size, found.st_mtime_ns)
 
 
 class Unpacker:
-    """Unpacks one file, from its beginning, as far as it was written.
+    """Unpacks one file as it grows, frame after frame from its beginning; a cut-off end is waited for.
 
     Attributes:
         broken: Why nothing more can be had of it; empty: more can.
