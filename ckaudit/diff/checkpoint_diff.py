@@ -49,7 +49,7 @@ SCALED = SHARES | {"mean"}
 
 
 class Tally(Struct):
-    """What was found of one statistic.
+    """The differences of one statistic.
 
     Attributes:
         same: Places with equal values.
@@ -102,17 +102,17 @@ def compare_documents(left: Path, right: Path, *, max_places: int = 3) -> Pair:
     """
     names = [shown_name(str(path)) for path in (left, right)]
     data = [document_bytes(path, shown) for path, shown in zip((left, right), names, strict=True)]
-    one, other = (decoded(each, shown) for each, shown in zip(data, names, strict=True))
+    one, other = (decoded(bytes_of_file, shown) for bytes_of_file, shown in zip(data, names, strict=True))
     if data[0] == data[1]:
         return _pair(names[0], names[1], "same", "the same, byte by byte")
     notes = [f"step {one['step']} against step {other['step']}"] if one["step"] != other["step"] else []
-    found = differences(one, other, signed_zeros=any(map(_SIGNED_ZERO.search, data)))
+    counted = differences(one, other, signed_zeros=any(map(_SIGNED_ZERO.search, data)))
     drifts = drifts_of(one, other, int(other["step"]), max_places=max_places)
-    told = departures(found, int(other["step"]))
-    unlike = [*_unlike(found.gone, "first"), *_unlike(found.new, "second")]
-    word, verdict = _word(found, told, unlike)
+    changed = departures(counted, int(other["step"]))
+    unlike = [*_unlike(counted.gone, "first"), *_unlike(counted.new, "second")]
+    word, verdict = _word(counted, changed, unlike)
     return _pair(
-        names[0], names[1], word, verdict, propagation=told, unlike=unlike, drifts=drifts, notes=[*notes, *_notes(found)]
+        names[0], names[1], word, verdict, propagation=changed, unlike=unlike, drifts=drifts, notes=[*notes, *_notes(counted)]
     )
 
 
@@ -121,10 +121,10 @@ def _pair(left: str, right: str, word: Word, verdict: str, **rest: Any) -> Pair:
     return Pair(left=left, right=right, word=word, verdict=verdict, noise=ALONE, answers=[answer], **rest)
 
 
-def departures(found: Differences, step: int) -> list[Departure]:
+def departures(counted: Differences, step: int) -> list[Departure]:
     """Return each statistic that differs, the largest change first, words last."""
-    apart = [(name, tally) for name, tally in found.tallies.items() if tally.apart]
-    return [_departure(name, tally, step) for name, tally in sorted(apart, key=lambda each: -each[1].far)]
+    apart = [(name, tally) for name, tally in counted.tallies.items() if tally.apart]
+    return [_departure(name, tally, step) for name, tally in sorted(apart, key=lambda item: -item[1].far)]
 
 
 def _departure(name: str, tally: Tally, step: int) -> Departure:
@@ -170,31 +170,31 @@ def _unlike(places: Mapping[str, list[str]], which: str) -> Iterator[Unlike]:
         yield Unlike(name=section, kind="model", left=left, right=right, invalidates=["tensors"], message=message)
 
 
-def _word(found: Differences, told: list[Departure], unlike: list[Unlike]) -> tuple[Word, str]:
+def _word(counted: Differences, changed: list[Departure], unlike: list[Unlike]) -> tuple[Word, str]:
     """Return the verdict as a word and as a sentence."""
-    values = sum(tally.places for tally in found.tallies.values())
-    lacking = sum(tally.only_left + tally.only_right for tally in found.tallies.values())
-    if not any(tally.places for name, tally in found.tallies.items() if "." in name):
+    values = sum(tally.places for tally in counted.tallies.values())
+    lacking = sum(tally.only_left + tally.only_right for tally in counted.tallies.values())
+    if not any(tally.places for name, tally in counted.tallies.items() if "." in name):
         return "incomparable", "incomparable: the two checkpoints have no statistic in common"
-    if not told and not lacking and not unlike:
+    if not changed and not lacking and not unlike:
         return "same", f"the same: all {values:,} values are equal to the last bit, what tells the time aside"
-    if not told and unlike:
+    if not changed and unlike:
         return "different", f"different: all {values:,} values that both have are equal to the last bit, but {unlike[0].message}"
-    if not told:
+    if not changed:
         return "not_recorded", f"all {values:,} values that both have are equal to the last bit, {lacking:,} have no counterpart"
-    apart = sum(tally.apart for tally in found.tallies.values())
-    return "different", f"different: {apart:,} of {plural(values, 'value')}; {told[0].message}"
+    apart = sum(tally.apart for tally in counted.tallies.values())
+    return "different", f"different: {apart:,} of {plural(values, 'value')}; {changed[0].message}"
 
 
-def _notes(found: Differences) -> list[str]:
+def _notes(counted: Differences) -> list[str]:
     """Say what only one of them recorded."""
     notes = []
     for which, lacking in (("first", "only_left"), ("second", "only_right")):
-        names = {name: getattr(tally, lacking) for name, tally in found.tallies.items() if getattr(tally, lacking)}
+        names = {name: getattr(tally, lacking) for name, tally in counted.tallies.items() if getattr(tally, lacking)}
         if names:
-            said = ", ".join(f"{name} ({plural(count, 'place')})" for name, count in list(names.items())[:_NAMED])
+            statistics = ", ".join(f"{name} ({plural(count, 'place')})" for name, count in list(names.items())[:_NAMED])
             more = f" and {plural(len(names) - _NAMED, 'other statistic')}" if len(names) > _NAMED else ""
-            notes.append(f"only the {which} has {said}{more}")
+            notes.append(f"only the {which} has {statistics}{more}")
     return notes
 
 
@@ -207,17 +207,17 @@ def differences(left: Mapping[str, Any], right: Mapping[str, Any], *, signed_zer
         right: The other.
         signed_zeros: Whether a -0 can be among the values, which compares equal to 0 and is not the same.
     """
-    found = Differences()
+    counted = Differences()
     members: dict[str, dict[str, Tally]] = {}
     for section, place, one, other in values(left, right, without=HEADER):
         if place is not None and isinstance(one, dict) and isinstance(other, dict):
             _members(members.setdefault(section, {}), section, place, one, other, signed_zeros)
         elif place is not None and (one is None) != (other is None):
-            (found.gone if other is None else found.new).setdefault(section, []).append(place)
+            (counted.gone if other is None else counted.new).setdefault(section, []).append(place)
         else:
-            _count(found.tallies.setdefault(section, Tally()), section, place, one, other, signed_zeros)
-    found.tallies |= {f"{section}.{key}": tally for section, each in members.items() for key, tally in each.items()}
-    return found
+            _count(counted.tallies.setdefault(section, Tally()), section, place, one, other, signed_zeros)
+    counted.tallies |= {f"{section}.{key}": tally for section, fields in members.items() for key, tally in fields.items()}
+    return counted
 
 
 def _members(

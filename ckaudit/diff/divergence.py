@@ -119,12 +119,12 @@ def parting(both: Both, *, without: Collection[Metric] = (), one_plan: bool = Fa
     """
     if both.axes.axis == "step" and _begin_alike(both, first_points):
         return _in_bits(both)
-    departures = sorted((*_exact(both), *_whole(both, without)), key=lambda each: each.step)
+    departures = sorted((*_exact(both), *_whole(both, without)), key=lambda departure: departure.step)
     if one_plan:
         departures = [_not_decided(departure) if _follows_loss(both, departure) else departure for departure in departures]
     if one_plan and len(departures) == 1 and _follows_loss(both, departures[0]):
-        said = f"from step {departures[0].step} on the learning rates differ, and the losses did before: under the same settings"
-        return Parting(aside=f"{said} that is a schedule which follows the loss, and no change")
+        where = f"from step {departures[0].step} on the learning rates differ, and the losses did before: under the same settings"
+        return Parting(aside=f"{where} that is a schedule which follows the loss, and no change")
     if departures:
         departures += far_places(both)
     return Parting(departures=tuple(sorted(departures, key=lambda departure: departure.step)[:MOST]))
@@ -149,16 +149,16 @@ def _in_bits(both: Both) -> Parting:
 
     What follows is told of the scalars and of one quantity of each section; of another one only where it differs before.
     """
-    told: list[_Ranked] = []
-    other: list[_Ranked] = []
+    shown: list[_Ranked] = []
+    hidden: list[_Ranked] = []
     for path, left, right in _channels(both.left.run, both.right.run):
         is_told = path in NAMES or ".*" not in path
-        (told if is_told else other).extend(_first_of(path, left, right, both))
-    start = min((each[0] for each in told), default=None)
-    found = sorted(told + [each for each in other if start is None or each[0] < start], key=lambda each: each[:3])
+        (shown if is_told else hidden).extend(_first_of(path, left, right, both))
+    start = min((entry[0] for entry in shown), default=None)
+    first = sorted(shown + [entry for entry in hidden if start is None or entry[0] < start], key=lambda entry: entry[:3])
     last = min(int(both.left.run.last_step or 0), int(both.right.run.last_step or 0))
-    until = found[0][0] - 1 if found else last
-    return Parting(departures=tuple(each[3] for each in found[:MOST]), shared_until=until, is_same=not found)
+    until = first[0][0] - 1 if first else last
+    return Parting(departures=tuple(entry[3] for entry in first[:MOST]), shared_until=until, is_same=not first)
 
 
 def _first_of(path: str, left: Series, right: Series, both: Both, *, max_places: int = 5) -> Iterator[_Ranked]:
@@ -237,12 +237,12 @@ def _not_decided(departure: Departure) -> Departure:
 
 def _is_steady(paired: Paired, *, share: float = 0.9) -> Mask:
     """Return the cells in which both are at their usual value, if they mostly are: batches with pads are of chance."""
-    made = np.isfinite(paired.left)
+    steady = np.isfinite(paired.left)
     for values in (paired.left, paired.right):
         known = values[np.isfinite(values)]
-        usual = values == (median(known) if len(known) else np.nan)
-        made &= usual & (usual.sum() >= share * len(known))
-    return np.asarray(made)
+        at_median = values == (median(known) if len(known) else np.nan)
+        steady &= at_median & (at_median.sum() >= share * len(known))
+    return np.asarray(steady)
 
 
 def _exactly(name: str, paired: Paired, row: int, column: int) -> Departure:

@@ -1,4 +1,4 @@
-"""Where two runs of one seed first differ, bit by bit, or that they do not, and what most likely makes it so (D1.6)."""
+"""Whether two runs of one seed agree in every bit, where they first differ, and what most likely makes them differ (D1.6)."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -62,8 +62,8 @@ RECORDED: tuple[tuple[str, str], ...] = (
 _GPU = "torch.use_deterministic_algorithms(True) and CUBLAS_WORKSPACE_CONFIG=:4096:8"
 
 
-class Found(Struct):
-    """What comparing two runs gave.
+class ExactResult(Struct):
+    """The result of comparing two runs.
 
     Attributes:
         first: What differs at the first step at which anything does, in the order in which a step computes it.
@@ -86,7 +86,7 @@ class Found(Struct):
 def exact(left: Path, right: Path, *, runs: tuple[Run, Run] | None = None, max_values: int = 20) -> Pair:
     """Compare two runs bit by bit: every line, then every value of every checkpoint and rank file that both have, by step.
 
-    What only tells the time is left out (`clocks`). Hashes of tensor bytes are compared where both recorded them; without
+    What only tells the time is left out (`tells_time`). Hashes of tensor bytes are compared where both recorded them; without
     them two tensors of equal statistics are taken for equal. A checkpoint that cannot be read is named, and what a resume
     replaced is not compared.
 
@@ -99,38 +99,41 @@ def exact(left: Path, right: Path, *, runs: tuple[Run, Run] | None = None, max_v
     Raises:
         UnreadableError: Where one of them is no run.
     """
-    mine, theirs = runs or (open_run(left, reads=()), open_run(right, reads=()))
-    found = Found([])
-    lines = _scalars(mine, theirs, found)
-    seen = _checkpoints(left, right, found, lines[0].step if lines else None)
-    together = sorted([*lines, *seen], key=_order)
-    told = {
-        (departure.statistic, departure.where): departure
-        for departure in reversed(together)
-        if departure.step == together[0].step
-    }
-    found.first = [*reversed(told.values())]
-    alike = unlike(mine, theirs)
-    word, verdict = _verdict(found)
+    left_run, right_run = runs or (open_run(left, reads=()), open_run(right, reads=()))
+    result = ExactResult([])
+    lines = _scalars(left_run, right_run, result)
+    seen = _checkpoints(left, right, result, lines[0].step if lines else None)
+    result.first = _first_step([*lines, *seen])
+    mismatches = unlike(left_run, right_run)
+    word, verdict = _verdict(result)
     return Pair(
         left=str(left),
         right=str(right),
         word=word,
         verdict=verdict,
         noise=BITS,
-        unlike=alike,
+        unlike=mismatches,
         answers=[Answer(question="exact", title=TITLE, word=word, message=verdict)],
-        parting=found.first[0] if found.first else None,
-        propagation=found.first[:max_values],
+        parting=result.first[0] if result.first else None,
+        propagation=result.first[:max_values],
         notes=[
-            *_first_few(found.unreadable),
-            *_first_few(found.lacking),
-            *_hashes(found),
+            *_first_few(result.unreadable),
+            *_first_few(result.lacking),
+            *_hashes(result),
             *_replaced(left, "first"),
             *_replaced(right, "second"),
-            *(sources(alike, found.first, mine, theirs) if found.first else []),
+            *(sources(mismatches, result.first, left_run, right_run) if result.first else []),
         ],
     )
+
+
+def _first_step(departures: list[Departure]) -> list[Departure]:
+    """Return what differs at the first step, each place once, in the order in which a step computes them."""
+    ordered = sorted(departures, key=_order)
+    by_place = {
+        (departure.statistic, departure.where): departure for departure in reversed(ordered) if departure.step == ordered[0].step
+    }
+    return [*reversed(by_place.values())]
 
 
 def _order(departure: Departure) -> tuple[int, int, int]:
@@ -141,13 +144,13 @@ def _order(departure: Departure) -> tuple[int, int, int]:
     return departure.step, rank, _FIRST.index(name) if name in _FIRST else len(_FIRST)
 
 
-def _verdict(found: Found) -> tuple[Word, str]:
-    if found.first:
-        return "different", f"different: {found.first[0].message}"
-    if not found.equal:
+def _verdict(result: ExactResult) -> tuple[Word, str]:
+    if result.first:
+        return "different", f"different: {result.first[0].message}"
+    if not result.equal:
         return "not_recorded", "nothing was recorded by both runs that could be compared"
-    both = f"{plural(found.equal, 'value')} of both are equal to the last bit"
-    if left_out := [*found.unreadable, *found.lacking]:
+    both = f"{plural(result.equal, 'value')} of both are equal to the last bit"
+    if left_out := [*result.unreadable, *result.lacking]:
         return "not_recorded", f"all {both}, but {left_out[0]}"
     return "same", f"the same: all {both}, what tells the time aside"
 
@@ -157,24 +160,24 @@ def _first_few(sentences: list[str], max_sentences: int = 5) -> list[str]:
     return [*sentences[:max_sentences], f"{plural(rest, 'more difference')} of this kind"] if rest > 0 else sentences
 
 
-def _hashes(found: Found) -> Iterator[str]:
-    if found.hashed:
-        yield f"{plural(found.hashed, 'hash')} of tensor bytes compared"
-    elif found.checkpoints:
+def _hashes(result: ExactResult) -> Iterator[str]:
+    if result.hashed:
+        yield f"{plural(result.hashed, 'hash')} of tensor bytes compared"
+    elif result.checkpoints:
         yield "no hash of tensor bytes is in both runs (Recorder(exact=True) writes them): only statistics were compared"
 
 
-def _scalars(left: Run, right: Run, found: Found) -> list[Departure]:
+def _scalars(left: Run, right: Run, result: ExactResult) -> list[Departure]:
     """Return what differs at the first step whose lines differ, and count what is equal before it."""
     found_at: list[tuple[int, str, Any, Any]] = []
     for name in dict.fromkeys((*left.scalars, *right.scalars)):
         if not tells_time(name):
-            found_at += _columns(left.scalar(name), right.scalar(name), found)
+            found_at += _columns(left.scalar(name), right.scalar(name), result)
     for name in dict.fromkeys((*left.texts, *right.texts)):
         if not tells_time(name):
-            found_at += _words(left, right, name, found)
+            found_at += _words(left, right, name, result)
     first = min((step for step, *_ in found_at), default=None)
-    return [_line(*each) for each in found_at if each[0] == first]
+    return [_line(*difference) for difference in found_at if difference[0] == first]
 
 
 def _line(step: int, name: str, left: Any, right: Any) -> Departure:
@@ -182,16 +185,16 @@ def _line(step: int, name: str, left: Any, right: Any) -> Departure:
     return Departure(statistic=name, step=step, left=_told(left), right=_told(right), message=message)
 
 
-def _columns(left: Series, right: Series, found: Found) -> Iterator[tuple[int, str, Any, Any]]:
+def _columns(left: Series, right: Series, result: ExactResult) -> Iterator[tuple[int, str, Any, Any]]:
     """Yield the first difference of each label of a scalar."""
     for label in dict.fromkeys((*left.labels, *right.labels)):
         name = label if label in (left.name, right.name) else f"{left.name}/{label}"
-        mine, theirs = _column(left, label), _column(right, label)
-        shared, here, there = np.intersect1d(mine[0], theirs[0], assume_unique=True, return_indices=True)
-        _lack(found, name, len(mine[0]) - len(shared), len(theirs[0]) - len(shared))
-        one, other = np.ascontiguousarray(mine[1][here]), np.ascontiguousarray(theirs[1][there])
+        of_first, of_second = _column(left, label), _column(right, label)
+        shared, here, there = np.intersect1d(of_first[0], of_second[0], assume_unique=True, return_indices=True)
+        _lack(result, name, len(of_first[0]) - len(shared), len(of_second[0]) - len(shared))
+        one, other = np.ascontiguousarray(of_first[1][here]), np.ascontiguousarray(of_second[1][there])
         unequal = np.flatnonzero((one.view(np.int64) != other.view(np.int64)) & ~(np.isnan(one) & np.isnan(other)))
-        found.equal += len(shared) - len(unequal)
+        result.equal += len(shared) - len(unequal)
         if len(unequal):
             row = int(unequal[0])
             yield int(shared[row]), name, float(one[row]), float(other[row])
@@ -205,64 +208,64 @@ def _column(series: Series, label: str) -> tuple[Any, Any]:
     return series.steps[known], series.values[known, column]
 
 
-def _words(left: Run, right: Run, name: str, found: Found) -> Iterator[tuple[int, str, Any, Any]]:
-    mine, theirs = (
+def _words(left: Run, right: Run, name: str, result: ExactResult) -> Iterator[tuple[int, str, Any, Any]]:
+    of_first, of_second = (
         dict(zip(run.texts[name].steps, run.texts[name].values, strict=True)) if name in run.texts else {}
         for run in (left, right)
     )
-    shared = sorted(mine.keys() & theirs.keys())
-    _lack(found, name, len(mine) - len(shared), len(theirs) - len(shared))
-    unequal = [step for step in shared if mine[step] != theirs[step]]
-    found.equal += len(shared) - len(unequal)
+    shared = sorted(of_first.keys() & of_second.keys())
+    _lack(result, name, len(of_first) - len(shared), len(of_second) - len(shared))
+    unequal = [step for step in shared if of_first[step] != of_second[step]]
+    result.equal += len(shared) - len(unequal)
     if unequal:
-        yield unequal[0], name, mine[unequal[0]], theirs[unequal[0]]
+        yield unequal[0], name, of_first[unequal[0]], of_second[unequal[0]]
 
 
-def _lack(found: Found, name: str, left: int, right: int) -> None:
+def _lack(result: ExactResult, name: str, left: int, right: int) -> None:
     for which, count in (("first", left), ("second", right)):
         if count:
-            found.lacking.append(f"only the {which} has {name} at {plural(count, 'step')}")
+            result.lacking.append(f"only the {which} has {name} at {plural(count, 'step')}")
 
 
-def _checkpoints(left: Path, right: Path, found: Found, until: int | None) -> list[Departure]:
+def _checkpoints(left: Path, right: Path, result: ExactResult, until: int | None) -> list[Departure]:
     """Return what differs in the first checkpoint that is not the same, and in those of its ranks.
 
     None after the step at which the lines differ is read. What cannot be read is said, and passed over.
     """
-    mine, theirs = _files(left), _files(right)
-    for which, only in (("first", mine.keys() - theirs.keys()), ("second", theirs.keys() - mine.keys())):
+    of_first, of_second = _files(left), _files(right)
+    for which, only in (("first", of_first.keys() - of_second.keys()), ("second", of_second.keys() - of_first.keys())):
         for noun, some in (
             ("checkpoint", [key for key in only if key[1] < 0]),
             ("rank file", [key for key in only if key[1] >= 0]),
         ):
             if some:
-                found.lacking.append(f"only the {which} has {plural(len(some), noun)}, the earliest at step {min(some)[0]}")
+                result.lacking.append(f"only the {which} has {plural(len(some), noun)}, the earliest at step {min(some)[0]}")
     departures: list[Departure] = []
-    for step, rank in sorted(mine.keys() & theirs.keys()):
+    for step, rank in sorted(of_first.keys() & of_second.keys()):
         if (until is not None and step > until) or (departures and step > departures[0].step):
             break
-        departures += _of_files(mine[step, rank], theirs[step, rank], step, found)
+        departures += _of_files(of_first[step, rank], of_second[step, rank], step, result)
     return departures
 
 
-def _of_files(left: CheckpointFile, right: CheckpointFile, step: int, found: Found) -> list[Departure]:
-    one, other = _document(left, "first", found), _document(right, "second", found)
+def _of_files(left: CheckpointFile, right: CheckpointFile, step: int, result: ExactResult) -> list[Departure]:
+    one, other = _document(left, "first", result), _document(right, "second", result)
     if one is None or other is None:
         return []
     leaves = unequal_leaves(one, other)
-    found.checkpoints += left.rank is None
-    found.equal += leaves.equal
-    found.hashed += leaves.hashed
+    result.checkpoints += left.rank is None
+    result.equal += leaves.equal
+    result.hashed += leaves.hashed
     if leaves.lacking:
-        found.lacking.append(f"at step {step} only one run has {', '.join(leaves.lacking[:3])}")
+        result.lacking.append(f"at step {step} only one run has {', '.join(leaves.lacking[:3])}")
     return [_departure(leaf, step, right) for leaf in leaves.unequal]
 
 
-def _document(file: CheckpointFile, which: str, found: Found) -> Document | None:
+def _document(file: CheckpointFile, which: str, result: ExactResult) -> Document | None:
     try:
         return read_document(file.path, file.shown)
     except UnreadableError as error:
-        found.unreadable.append(f"in the {which} {error}: it was not compared")
+        result.unreadable.append(f"in the {which} {error}: it was not compared")
         return None
 
 
@@ -299,17 +302,17 @@ def _told(value: Any) -> Number | None:
 
 
 # What most likely makes two runs of one seed differ, from what is recorded and where they first do; each with what to set.
-def sources(alike: Sequence[Unlike], first: Sequence[Departure], left: Run, right: Run) -> list[str]:
+def sources(mismatches: Sequence[Unlike], first: Sequence[Departure], left: Run, right: Run) -> list[str]:
     """Return likely reasons, likeliest first, a sentence each: what the record shows, then what the place suggests.
 
     Args:
-        alike: What is not alike in both runs.
+        mismatches: What is not alike in both runs.
         first: What differs at the first step that does, in the order in which a step computes it.
         left: The reference.
         right: The subject.
     """
-    found = [f"{unlike.message}: {advice}" for name, advice in RECORDED for unlike in alike if _is_meant(unlike, name)]
-    return [*dict.fromkeys((*found, *_resumes(first, left, right), *_of_place(first, left, right)))]
+    recorded = [f"{unlike.message}: {advice}" for name, advice in RECORDED for unlike in mismatches if _is_meant(unlike, name)]
+    return [*dict.fromkeys((*recorded, *_resumes(first, left, right), *_of_place(first, left, right)))]
 
 
 def _is_meant(unlike: Unlike, name: str) -> bool:

@@ -27,7 +27,7 @@ class Leaf(Struct, frozen=True):
 
 
 class Leaves(Struct):
-    """What comparing two checkpoints gave.
+    """The result of comparing two checkpoints.
 
     Attributes:
         unequal: Values that differ, in the order in which a step computes them, a tensor's hash before its statistics.
@@ -150,13 +150,13 @@ def apart(left: Any, right: Any) -> str:
     one, other = _number(left), _number(right)
     if one is None or other is None:
         return f"{_brief(left)} and {_brief(right)}"
-    said = f"{left} ({one.hex()}) and {right} ({other.hex()})"
+    numbers = f"{left} ({one.hex()}) and {right} ({other.hex()})"
     if not (math.isfinite(one) and math.isfinite(other)):
-        return said
+        return numbers
     count, single = ulps(one, other), ulps_of_single(one, other)
     if single is not None:
-        return f"{said}, {single:,} ulp{'s' if single != 1 else ''} apart in float32, {count:,} in float64"
-    return f"{said}, {count:,} ulp{'s' if count != 1 else ''} apart in float64"
+        return f"{numbers}, {single:,} ulp{'s' if single != 1 else ''} apart in float32, {count:,} in float64"
+    return f"{numbers}, {count:,} ulp{'s' if count != 1 else ''} apart in float64"
 
 
 def _brief(value: Any, max_characters: int = 80) -> str:

@@ -61,7 +61,7 @@ def _with_thresholds(rule: Rule, clauses: Clauses) -> Rule:
     return replace(rule, function=partial(rule.function, **values)) if values else rule
 
 
-# A policy held against the catalogues: every name in it means something, every threshold is one of its rule's own.
+# A policy is checked against the catalogues: every name in it is known, and every threshold belongs to its rule.
 def check(policy: Policy, rules: Collection[Rule], kinds: Collection[Kind]) -> Policy:
     """Return a policy whose names are all known; thresholds stand by the name of their rule, severities by code.
 
@@ -95,20 +95,20 @@ def _checked(where: str, clauses: Clauses, rules: Collection[Rule], kinds: Colle
 
 
 def _known(place: str, word: str, known: Mapping[str, str], what: str) -> None:
-    if not any(fnmatchcase(each, word) for each in known):
+    if not any(fnmatchcase(name, word) for name in known):
         raise refuse(f"{place}: no {what} is called {word!r}", word, known)
 
 
 def _by_one_name(place: str, settings: Mapping[str, T], known: Mapping[str, str], what: str) -> dict[str, T]:
     """Return settings by the one name of each thing that is set."""
-    found: dict[str, T] = {}
+    by_name: dict[str, T] = {}
     for word, value in settings.items():
         if word not in known:
             raise refuse(f"{place}: no {what} is called {word!r}", word, known)
-        if known[word] in found:
+        if known[word] in by_name:
             raise UsageError(f"{place}: {known[word]} is set twice, by code and by name", hint="leave one of them out")
-        found[known[word]] = value
-    return found
+        by_name[known[word]] = value
+    return by_name
 
 
 def thresholds_of(clauses: Clauses, rule: Rule) -> dict[str, Any]:
@@ -139,11 +139,11 @@ def _fits(value: Any, default: Any) -> bool:
         case float():
             return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
         case tuple():
-            return isinstance(value, list) and all(_fits(each, default[0]) for each in value if default)
+            return isinstance(value, list) and all(_fits(element, default[0]) for element in value if default)
     return isinstance(value, type(default))
 
 
-# Old names of thresholds: a policy that was written for an earlier version holds, and is told the new names.
+# Old names of thresholds: a policy that was written for an earlier version still works, and its user is told the new names.
 def with_present_names(policy: Policy, rules: Collection[Rule]) -> tuple[Policy, list[str]]:
     """Return a policy with the thresholds' names of today, and a hint for each name that was an old one.
 
@@ -159,27 +159,27 @@ def with_present_names(policy: Policy, rules: Collection[Rule]) -> tuple[Policy,
 
 
 def _renamed(where: str, clauses: Clauses, by_word: Mapping[str, Rule], hints: list[str]) -> Clauses:
-    found = {}
+    thresholds = {}
     for word, values in clauses.thresholds.items():
         rule = by_word.get(word)
         unknown = rule is not None and values.keys() - rule.thresholds.keys()
-        found[word] = _renamed_values(f"{where}thresholds.{word}", values, rule, hints) if rule and unknown else values
-    return replace(clauses, thresholds=found)
+        thresholds[word] = _renamed_values(f"{where}thresholds.{word}", values, rule, hints) if rule and unknown else values
+    return replace(clauses, thresholds=thresholds)
 
 
 def _renamed_values(place: str, values: Mapping[str, Any], rule: Rule, hints: list[str]) -> dict[str, Any]:
     import tomllib
 
     old = tomllib.loads(RENAMED_THRESHOLDS.read_text(encoding="utf-8")).get(rule.name, {})
-    found: dict[str, Any] = {}
+    renamed: dict[str, Any] = {}
     for key, value in values.items():
         name = key if key in rule.thresholds else old.get(key, key)
-        if name in found or (name != key and name in values):
+        if name in renamed or (name != key and name in values):
             raise UsageError(f"{place}.{name} is set twice, by its old and its new name", hint=f"leave {key} out")
         if name != key:
             hints.append(
                 f"hint: {place}.{key} " + (f"is called {name} now" if name else "is no threshold any more, and left out")
             )
         if name:
-            found[name] = value
-    return found
+            renamed[name] = value
+    return renamed

@@ -1,4 +1,4 @@
-"""Could the training go on from what it saved: every resume checkpoint of a folder, as a report."""
+"""Whether a training could go on from what it saved: every resume checkpoint of a folder, as a report."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -136,15 +136,15 @@ def resume_check(
     findings = [finding for examined in seen for finding in examined.findings]
     findings += [finding for trend in TRENDS for finding in trend(seen)]
     findings += [*_left_over(window, root), *_unfound(expected, seen, root)]
-    digests = {file: found for examined in seen for file, found in examined.digests.items()}
+    digests = {file: digest for examined in seen for file, digest in examined.digests.items()}
     return Checked(make_report(shown_name(str(path)), seen, findings, _notes(window, seen, root)), digests)
 
 
 def _expected(window: Window, sums: Path | None) -> dict[Path, str]:
-    found: dict[Path, str] = {}
+    digests: dict[Path, str] = {}
     for path in [*window.sums, *([] if sums is None else [sums])]:
-        found |= read_list(path)
-    return found
+        digests |= read_list(path)
+    return digests
 
 
 def _size(path: Path) -> int:
@@ -248,7 +248,7 @@ def _checks(seen: Seen, findings: Sequence[Finding]) -> list[Check]:
 
 
 def _sentence(seen: Seen, findings: Sequence[Finding]) -> str:
-    """Say how many are whole, and from which one to go on."""
+    """Say how many checkpoints are whole, and from which one to go on."""
     if not seen:
         return "no resume checkpoint, only what interrupted saves left"
     good = [examined for examined in seen if examined.entry.ok]
@@ -264,10 +264,10 @@ def _sentence(seen: Seen, findings: Sequence[Finding]) -> str:
         return f"{counts}; none is known to be good"
     newest = max(good, key=_newness)
     step = "" if newest.entry.step is None else f" of step {newest.entry.step:,}"
-    grave = any(
+    has_remarks = any(
         finding.file and finding.file.startswith(newest.found.name) and finding.severity in SEVERITIES[:3] for finding in findings
     )
-    return f"{counts}; the newest whole one is {newest.found.name}{step}" + (", with remarks" if grave else "")
+    return f"{counts}; the newest whole one is {newest.found.name}{step}" + (", with remarks" if has_remarks else "")
 
 
 def _newness(examined: Examined) -> tuple[int, bool, float]:
@@ -283,14 +283,14 @@ def facts_by_step(report: Report) -> dict[int, Mapping[str, float]]:
     Of two checkpoints of one step a broken one speaks, for somebody may resume from it; the larger size and the longer time
     count. What could not be judged is left out.
     """
-    found: dict[int, dict[str, float]] = {}
+    by_step: dict[int, dict[str, float]] = {}
     for checkpoint in report.resume_checkpoints or () if report.resume_checkpoints is not UNSET else ():
         if checkpoint.step is None:
             continue
-        values = found.setdefault(checkpoint.step, {})
+        values = by_step.setdefault(checkpoint.step, {})
         if checkpoint.ok is not None:
             values["checkpoint_ok"] = min(float(checkpoint.ok), values.get("checkpoint_ok", 1.0))
         values["checkpoint_size"] = max(float(checkpoint.size), values.get("checkpoint_size", 0.0))
         if checkpoint.seconds is not None:
             values["checkpoint_time"] = max(checkpoint.seconds, values.get("checkpoint_time", 0.0))
-    return {step: dict(values) for step, values in sorted(found.items())}
+    return {step: dict(values) for step, values in sorted(by_step.items())}

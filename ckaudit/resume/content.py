@@ -212,13 +212,13 @@ class Stored(Struct, frozen=True, eq=False):
 
 
 class Pairs(Struct, eq=False):
-    """A dictionary as the pairs it was made of: a hostile key is never hashed."""
+    """A dictionary as its pairs, so that a hostile key is never hashed."""
 
     items: list[tuple[Any, Any]]
 
     def get(self, key: str) -> Any:
         """Return the last value of a key that is text; None where there is none."""
-        return next((value for own, value in reversed(self.items) if isinstance(own, str) and own == key), None)
+        return next((value for name, value in reversed(self.items) if isinstance(name, str) and name == key), None)
 
     def names(self) -> list[str]:
         """Return the keys that are text."""
@@ -265,7 +265,7 @@ def _below(way: tuple[str, ...], part: Any) -> Iterator[tuple[tuple[str, ...], A
         yield from (((*way, str(index)), value) for index, value in enumerate(part) if few or _holds_more(value))
     elif isinstance(part, Call):
         given = part.given if isinstance(part.given, tuple) else (part.given,)
-        yield from ((way if isinstance(each, Call) else (*way, str(index)), each) for index, each in enumerate(given))
+        yield from ((way if isinstance(argument, Call) else (*way, str(index)), argument) for index, argument in enumerate(given))
         if part.state is not None:
             yield way, part.state
         for key, value in part.items or ():
@@ -273,7 +273,7 @@ def _below(way: tuple[str, ...], part: Any) -> Iterator[tuple[tuple[str, ...], A
 
 
 def _holds_more(value: Any) -> bool:
-    """Tell whether a part has parts of its own: of long lists of numbers nobody asks for the single one."""
+    """Tell whether a part has parts of its own; single numbers of long lists are not yielded."""
     if isinstance(value, (list, tuple)):
         return len(value) > 0
     return len(value.items) > 0 if isinstance(value, Pairs) else isinstance(value, (Call, Stored))

@@ -57,8 +57,8 @@ class _Machine:
     def named(self, module: Any, name: Any) -> Name:
         if not (isinstance(module, str) and isinstance(name, str)):
             raise BadPickle("something is imported by what is no name")
-        found = Name(module, name)
-        return self.names.setdefault(str(found), found)
+        imported = Name(module, name)
+        return self.names.setdefault(str(imported), imported)
 
     def call(self, maker: Any, given: Any, *, by_class: bool = False) -> Call:
         if not by_class:

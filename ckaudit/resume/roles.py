@@ -1,4 +1,4 @@
-"""What in a checkpoint is what: weights, optimizer, schedule, random state, step, and the position in the data."""
+"""The parts of a checkpoint: weights, optimizer, schedule, random state, step, and the position in the data."""
 
 import re
 from typing import Any

@@ -56,9 +56,9 @@ def scan(source: OpenFile, content: Content, roles: dict[int, str], tick: Tick) 
             broken.append(tensors[0])
         judged = [tensor for tensor in tensors if role_of[id(tensor)] in KINDS] if count else []
         for tensor in judged:
-            own = count if tensor.size == place.size else _count(source, place, tensor)
-            if own:
-                bad.append(Bad(tensor, role_of[id(tensor)], own))
+            words = count if tensor.size == place.size else _count(source, place, tensor)
+            if words:
+                bad.append(Bad(tensor, role_of[id(tensor)], words))
     return [*_broken(broken, source.shown), *_bad(bad, source.shown)]
 
 
@@ -91,21 +91,23 @@ def _broken(tensors: list[Tensor], file: str) -> list[Finding]:
 
 def _bad(bad: list[Bad], file: str) -> list[Finding]:
     """Return a finding for each of the first tensors of a role, and one for the rest."""
-    found = []
+    findings = []
     for role, kind in KINDS.items():
-        own = [each for each in bad if each.role == role]
-        for each in own[:MAX_TOLD]:
-            total = each.tensor.needs // ELEMENTS[each.tensor.dtype].size
-            message = f"{min(each.count, total):,} of {plural(total, 'element')} of {each.tensor.name} are NaN or infinite"
-            found.append(kind.at(file, message, where=each.tensor.name, value=min(each.count, total), limit=0, unit="elements"))
-        if len(own) > MAX_TOLD:
-            rest = own[MAX_TOLD:]
+        of_role = [entry for entry in bad if entry.role == role]
+        for entry in of_role[:MAX_TOLD]:
+            total = entry.tensor.needs // ELEMENTS[entry.tensor.dtype].size
+            message = f"{min(entry.count, total):,} of {plural(total, 'element')} of {entry.tensor.name} are NaN or infinite"
+            findings.append(
+                kind.at(file, message, where=entry.tensor.name, value=min(entry.count, total), limit=0, unit="elements")
+            )
+        if len(of_role) > MAX_TOLD:
+            rest = of_role[MAX_TOLD:]
             message = f"{plural(len(rest), 'other tensor')} with NaN or infinite elements, {rest[0].tensor.name} first"
-            found.append(kind.at(file, message, where=rest[0].tensor.name, also=[bad.tensor.name for bad in rest[1:50]]))
-    return found
+            findings.append(kind.at(file, message, where=rest[0].tensor.name, also=[bad.tensor.name for bad in rest[1:50]]))
+    return findings
 
 
-# NaN and infinities are told by the bits of an element: no format is converted.
+# NaN and infinities are recognized by the bits of an element: no format is converted.
 class Counter:
     """Counts elements that are no finite numbers, block by block, in scratch memory of its own."""
 
@@ -126,10 +128,10 @@ class Counter:
         if not self.element.mask:
             return 0
         words: NDArray[np.uint64] = np.frombuffer(block, self._type)
-        found = 0
+        count = 0
         for start in range(0, len(words), len(self._words)):
             part = words[start : start + len(self._words)]
             np.bitwise_and(part, self._mask, out=self._words[: len(part)])
             np.equal(self._words[: len(part)], self._pattern, out=self._hits[: len(part)])
-            found += int(np.count_nonzero(self._hits[: len(part)]))
-        return found
+            count += int(np.count_nonzero(self._hits[: len(part)]))
+        return count

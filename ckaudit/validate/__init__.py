@@ -113,7 +113,7 @@ def _count(folder: RunFolder) -> int:
     return len(folder.checkpoints) + len(folder.history) + len(folder.scalars) + (folder.manifest is not None)
 
 
-# What the user named: folders, each a run, and files, together with those of the same folder.
+# The arguments of the user: each folder is a run, and files are judged together with those of the same folder.
 def sort_arguments(paths: Sequence[Path]) -> tuple[list[tuple[RunFolder, str]], list[Finding]]:
     """Return the runs that the user named, each with what stands before its file names, and a finding per bad argument.
 
@@ -181,15 +181,16 @@ def make_report(
 ) -> Report:
     """Put the report of a validation together; of the policy's profiles only those count whose scale or stage it says itself."""
     clauses, used = gate.at()
-    found = sorted((_writable(finding) for finding in findings), key=_gravity)
-    settled = settle(found, outcomes(found, runs), today=gate.today, clauses=clauses, baseline=gate.baseline, notes_fail=True)
+    graded = sorted((_writable(finding) for finding in findings), key=_gravity)
+    settled = settle(graded, outcomes(graded, runs), today=gate.today, clauses=clauses, baseline=gate.baseline, notes_fail=True)
     ordered = sorted(across_files(settled.findings, same_place), key=_gravity)
+    broken = len({finding.file for finding in settled.findings if finding.severity != "note"})
     return Report(
         schema_version=VERSION,
         tool=f"ckaudit {__version__}",
         command="validate",
         subject=subject,
-        verdict=_sentence(ordered, runs, files, broken=_broken(settled.findings), hidden=len(settled.suppressed)),
+        verdict=_sentence(ordered, runs, files, broken=broken, hidden=len(settled.suppressed)),
         severity=worst(ordered),
         findings=ordered,
         checks=settled.checks,
@@ -209,18 +210,13 @@ def _gravity(finding: Finding) -> tuple[int, str, int, str, str, str]:
 
 def _sentence(findings: Sequence[Finding], runs: Sequence[RunFacts], files: int, *, broken: int, hidden: int) -> str:
     counts = Counter(finding.severity for finding in findings)
-    told = ", ".join(f"{counts[severity]} {severity}" for severity in SEVERITIES[:3] if counts[severity])
+    severities = ", ".join(f"{counts[severity]} {severity}" for severity in SEVERITIES[:3] if counts[severity])
     all_files = "1 file" if files == 1 else f"{files:,} files"
-    if not told and hidden:
+    if not severities and hidden:
         return f"nothing new in {all_files}; {plural(hidden, 'finding')} {'is' if hidden == 1 else 'are'} accepted"
-    if not told:
+    if not severities:
         return f"{all_files} {'follows' if files == 1 else 'follow'} {_contracts(runs)}"
-    return f"{broken:,} of {all_files} {'breaks' if broken == 1 else 'break'} the contract: {told}"
-
-
-def _broken(findings: Sequence[Finding]) -> int:
-    """Count the files in which anything is wrong."""
-    return len({finding.file for finding in findings if finding.severity != "note"})
+    return f"{broken:,} of {all_files} {'breaks' if broken == 1 else 'break'} the contract: {severities}"
 
 
 def _contracts(runs: Sequence[RunFacts]) -> str:

@@ -53,7 +53,7 @@ EVALUATED = ("val_loss", "val_ppl", "slice_val_loss", "microbench_score", "rtp_t
 
 GENERATED = ("microbench_score", "rtp_toxicity_prob", "memorization_rate")
 
-# Each fact with what brings it, said as one would write it.
+# Each fact with the keyword that records it, as one would write it.
 ALWAYS_ASKED = {
     "commit": ("the code's commit", 'commit="..."'),
     "lock_hash": ("the packages", 'lock_hash="sha256:..."'),
@@ -196,10 +196,10 @@ def unlisted_sessions(run: RunFacts) -> Iterator[Finding]:
     listed = len(run.manifest.sessions)
     wrote = [(checkpoint.session, checkpoint.shown) for checkpoint in run.checkpoints if checkpoint.session is not None]
     wrote += [(session, log.shown) for log in run.logs for session in sorted(log.sessions)]
-    said: set[int] = set()
+    reported: set[int] = set()
     for session, shown in wrote:
-        if session >= listed and session not in said:
-            said.add(session)
+        if session >= listed and session not in reported:
+            reported.add(session)
             message = f"session {session} wrote {shown}, but run.json lists {listed} sessions, from 0"
             yield UNLISTED_SESSION.at(run.manifest_file, message, pointer="/sessions", found=str(session))
 
@@ -226,10 +226,10 @@ def _disagreement(
 ) -> Iterator[Finding]:
     line = line_of(run, facts, name)
     if line is not None and not agree(value, line[0], tolerance=tolerance):
-        said, number, log = line
-        message = f"{name} of step {facts.step} is {value} here, but {said} in line {number} of {log}"
+        logged, number, log = line
+        message = f"{name} of step {facts.step} is {value} here, but {logged} in line {number} of {log}"
         pointer = "/loss" if name == "train_loss_raw" else f"/scalars/{name}"
-        yield kind.at(facts.shown, message, first_step=facts.step, pointer=pointer, expected=str(said), found=str(value))
+        yield kind.at(facts.shown, message, first_step=facts.step, pointer=pointer, expected=str(logged), found=str(value))
 
 
 def line_of(run: RunFacts, facts: CheckpointFacts, name: str) -> tuple[Number, int, str] | None:
@@ -239,8 +239,8 @@ def line_of(run: RunFacts, facts: CheckpointFacts, name: str) -> tuple[Number, i
     )
     for session in sessions:
         for log in reversed(run.logs):
-            if found := log.values.get((facts.step, session, name)):
-                return *found, log.shown
+            if value_and_line := log.values.get((facts.step, session, name)):
+                return *value_and_line, log.shown
     return None
 
 
@@ -265,7 +265,7 @@ def _decimals(value: float) -> int:
     return -exponent if isinstance(exponent, int) else 0
 
 
-# What the scalar log says twice: numbers that can be recomputed from others in it, against these.
+# Numbers of the scalar log that can be recomputed from others in it are compared with these.
 def says_derived(run: RunFacts) -> bool:
     """Tell whether a log of the run holds a number that can be recomputed."""
     names = {name.partition("/")[0] for log in run.logs for name in log.names}
@@ -306,7 +306,7 @@ def contradicted_claims(run: RunFacts, units: Mapping[str, str] = MappingProxyTy
             )
 
 
-# What `run.json` lacks that it takes to repeat a run, or to trust a comparison with it (MAN-1 to MAN-5).
+# What it takes to repeat a run, or to trust a comparison with it, and `run.json` lacks (MAN-1 to MAN-5).
 def is_worth_repeating(run: RunFacts) -> bool:
     """Tell whether a recorder of ours started the run, and it takes longer than a trial.
 
@@ -346,4 +346,4 @@ def _asked(run: RunFacts) -> dict[str, tuple[str, str]]:
 
 def _is_recorded(run: RunFacts, name: str) -> bool:
     path = f"scalars.{name}"
-    return any(each == path or each.startswith(f"{path}/") for each in run.recorded)
+    return any(recorded == path or recorded.startswith(f"{path}/") for recorded in run.recorded)

@@ -78,7 +78,9 @@ class Survey(Struct):
         )
         self.run.history = self._read_all(folder.history)
         if folder.history:
-            self.notes.append(f"{_files(len(folder.history))} of replaced sessions, each judged by itself")
+            count = len(folder.history)
+            files = "1 history file" if count == 1 else f"{count} history files"
+            self.notes.append(f"{files} of replaced sessions, each judged by itself")
         if folder.manifest is not None:
             self._read_manifest(folder.manifest)
         self._read_logs(folder.scalars)
@@ -167,10 +169,6 @@ def _bulk() -> "Bulk":
     from ckaudit.contract.bulk import Bulk
 
     return Bulk()
-
-
-def _files(count: int) -> str:
-    return "1 history file" if count == 1 else f"{count} history files"
 
 
 # A file that somebody may be writing: a broken young one is looked at again before it is called broken.

@@ -16,7 +16,7 @@ Weighs = Literal["loss", "stability", "health", "cost"]
 
 
 class PairAnswer(Struct, frozen=True, kw_only=True):
-    """What both runs say to a question.
+    """The answer to a question to two runs.
 
     Attributes:
         word: The verdict on the second run.
@@ -61,7 +61,7 @@ class Question(Struct, frozen=True, eq=False):
 
     def __call__(self, both: Both, unlike: list[Unlike]) -> tuple[Answer, bool]:
         """Return the answer, and whether it counts for the pair as a whole."""
-        against = next((each.message for each in unlike if {self.name, *self.falls_with} & {*each.invalidates}), "")
+        against = next((mismatch.message for mismatch in unlike if {self.name, *self.falls_with} & {*mismatch.invalidates}), "")
         answer = PairAnswer(word="incomparable", sentence=f"not comparable: {against}") if against else self.function(both)
         return Answer(
             question=self.name,

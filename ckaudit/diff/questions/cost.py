@@ -54,7 +54,7 @@ def speed(
         grave: Share from which the pair as a whole is better or worse. The project's choice: within it lie most of the same
             trainings on one shared machine (docs/diff-calibration.md).
     """
-    metric = next((metric for metric in (step_time, tokens_per_sec) if _is_told(both, metric)), None)
+    metric = next((metric for metric in (step_time, tokens_per_sec) if all(map(len, _values(both, metric)))), None)
     if metric is None:
         return missing(both, "step_time", "tokens_per_sec")
     left, right = (median(value) for value in _values(both, metric))
@@ -81,10 +81,6 @@ def _values(both: Both, metric: Metric) -> list[Floats]:
     """Return the values of both runs; a speed of 0 or less is none."""
     serieses = (metric(side.run) for side in (both.left, both.right))
     return [series.values[series.finite & (series.values > 0)] for series in serieses]
-
-
-def _is_told(both: Both, metric: Metric) -> bool:
-    return all(len(values) for values in _values(both, metric))
 
 
 def _wobble(values: Floats, parts: int) -> float:

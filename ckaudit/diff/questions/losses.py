@@ -67,11 +67,9 @@ def validation_loss(both: Both) -> PairAnswer:
     stretches = fair.evaluation(val_loss)
     if stretches is None:
         return missing(both, "val_loss")
-    return judged(stretches, f"held-out loss at {_place(fair, int(stretches.last[-1]))}")
-
-
-def _place(both: Both, step: int) -> str:
-    return f"as many tokens, step {step} of the second" if both.axes.axis == "tokens" else f"step {step}"
+    step = int(stretches.last[-1])
+    place = f"as many tokens, step {step} of the second" if fair.axes.axis == "tokens" else f"step {step}"
+    return judged(stretches, f"held-out loss at {place}")
 
 
 @question(place=7, weighs="loss", falls_with=("validation_loss",))
@@ -82,13 +80,11 @@ def validation_slices(both: Both) -> PairAnswer:
     """
     fair = both.fair
     labels = fair.paired(slice_val_loss).labels
-    found = [
-        (label, each) for column, label in enumerate(labels) if (each := fair.evaluation(slice_val_loss, column)) is not None
-    ]
-    if not found:
+    slices = [(label, one) for column, label in enumerate(labels) if (one := fair.evaluation(slice_val_loss, column)) is not None]
+    if not slices:
         return missing(both, "slice_val_loss")
-    label, most = max(found, key=lambda each: abs(np.nan_to_num(each[1].excess[-1])))
-    return judged(most, f"held-out loss of {label} at step {int(most.last[-1])}", share=SURE / len(found))
+    label, most = max(slices, key=lambda one: abs(np.nan_to_num(one[1].excess[-1])))
+    return judged(most, f"held-out loss of {label} at step {int(most.last[-1])}", share=SURE / len(slices))
 
 
 @question(place=5, weighs="loss")
