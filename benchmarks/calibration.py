@@ -25,7 +25,7 @@ from ckaudit.audit.engine import triage_reads, triage_run  # noqa: E402
 from ckaudit.audit.load_run import open_run  # noqa: E402
 from ckaudit.contract.schema.diff import Pair  # noqa: E402
 from ckaudit.diff.compare import JudgedRun, compare_pair  # noqa: E402
-from ckaudit.diff.compared_series import WHOLE, reads  # noqa: E402
+from ckaudit.diff.divergence import WHOLE, reads  # noqa: E402
 from ckaudit.diff.noise import Stretches  # noqa: E402
 from ckaudit.diff.run_pair import Both, Side  # noqa: E402
 from ckaudit.lab.score.wilson import share  # noqa: E402

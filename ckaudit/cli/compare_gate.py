@@ -81,7 +81,7 @@ def _judged(canary: str, good: list[Path], gate: "Gate", *, align: "Axis", choic
     """Compare the canary with each good run; of two or more their spread is the noise."""
     from ckaudit.diff.compare import compare_canary
     from ckaudit.diff.gate import gated
-    from ckaudit.policy.gate_settings import Terms
+    from ckaudit.policy.policy_schema import Terms
 
     terms = (gate.policy and gate.policy.gate) or Terms()
     with progress("reading") as tick:

@@ -169,8 +169,8 @@ def _compared(subjects: list[Operand], **asked: Any) -> "Comparison":
 
 
 def _checkpoints(subjects: list[Operand]) -> "Comparison":
+    from ckaudit.diff.checkpoint_diff import compare_documents
     from ckaudit.diff.combine import whole
-    from ckaudit.diff.documents import compare_documents
 
     names = [operand.name for operand in subjects]
     pairs = [compare_documents(subjects[0].path, operand.path) for operand in subjects[1:]]

@@ -86,9 +86,8 @@ def _policy(config: str) -> "Policy | None":
         return None
     from ckaudit.audit.judge import kinds_of_questions
     from ckaudit.explain.names import kinds
-    from ckaudit.policy.configure_rules import check
+    from ckaudit.policy.configure_rules import check, with_present_names
     from ckaudit.policy.read import read_policy
-    from ckaudit.policy.renamed_thresholds import with_present_names
     from ckaudit.rules import rules
 
     policy, hints = with_present_names(read_policy(path, config or os.path.relpath(path)), rules().values())

@@ -99,7 +99,7 @@ def command(
 def _add(checked: "Checked", run: Path) -> None:
     """Add what was found to the scalars of a run, at the steps of the checkpoints."""
     from ckaudit.contract.io.add_line import add_lines
-    from ckaudit.resume.facts import LOG, facts_by_step
+    from ckaudit.resume.check import LOG, facts_by_step
 
     facts = facts_by_step(checked.report)
     added, left = add_lines(run, LOG, facts)

@@ -119,9 +119,9 @@ def axes(left: Run, right: Run, axis: Axis) -> Axes:
 def _see_equal_tokens(left: Run, right: Run, *, few: float = 0.5) -> bool:
     """Tell whether both have seen as many tokens at each of their common steps, of which there are more than `few`."""
     (first, there), (second, here) = (_column(tokens_seen(run)) for run in (left, right))
-    shared, mine, theirs = np.intersect1d(first, second, assume_unique=True, return_indices=True)
+    shared, rows_of_first, rows_of_second = np.intersect1d(first, second, assume_unique=True, return_indices=True)
     enough = len(shared) > few * min(len(first), len(second))
-    return enough and bool((there[mine] == here[theirs]).all())
+    return enough and bool((there[rows_of_first] == here[rows_of_second]).all())
 
 
 def pair(left: Series, right: Series, how: Axes, *, few: float = 0.5) -> Paired:
@@ -150,8 +150,8 @@ def pair(left: Series, right: Series, how: Axes, *, few: float = 0.5) -> Paired:
 def _nearest(one: Series, steps: Steps, values: Floats, recorded: Mask, right: Series, how: Axes) -> Paired:
     wanted = how.of_left(steps)
     aligned = at(one, wanted)
-    usual = median(np.diff(one.steps)) if len(one.steps) > 1 else 0.0
-    near = (aligned.age >= 0) & (aligned.age <= 2 * usual) & (wanted >= 0)[:, None]
+    spacing = median(np.diff(one.steps)) if len(one.steps) > 1 else 0.0
+    near = (aligned.age >= 0) & (aligned.age <= 2 * spacing) & (wanted >= 0)[:, None]
     rows = near.any(axis=1)
     apart = int(aligned.age[rows].max(initial=0)) if rows.any() else 0
     both = recorded & near

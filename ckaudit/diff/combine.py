@@ -1,4 +1,4 @@
-"""Pairs made one comparison: its word is the gravest, its verdict that of the one pair or a count of words."""
+"""Several pairs combined into one comparison: its word is the gravest, its verdict that of the one pair or a count of words."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from ckaudit.contract.schema.diff import VERSION, Comparison, Pair, Word
 from ckaudit.material.counts import plural
 
 GRAVEST: tuple[Word, ...] = ("worse", "different", "incomparable", "not_recorded", "better", "within_noise", "same")
-"""Words for a pair, the one to look at first in front: what was found goes before what nobody can tell."""
+"""Words for a pair, the one to look at first in front: findings go before what nobody can tell."""
 
 
 def whole(subjects: Sequence[str], pairs: Sequence[Pair], *, files: int = 0, notes: Sequence[str] = ()) -> Comparison:
@@ -40,5 +40,5 @@ def _verdict(pairs: Sequence[Pair]) -> str:
     if len(pairs) == 1:
         return pairs[0].verdict
     counts = Counter(pair.word for pair in pairs)
-    told = ", ".join(f"{counts[word]} {word.replace('_', ' ')}" for word in GRAVEST if counts[word])
-    return f"{plural(len(pairs), 'subject')} against {pairs[0].left}: {told}"
+    word_counts = ", ".join(f"{counts[word]} {word.replace('_', ' ')}" for word in GRAVEST if counts[word])
+    return f"{plural(len(pairs), 'subject')} against {pairs[0].left}: {word_counts}"

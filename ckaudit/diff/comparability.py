@@ -1,18 +1,29 @@
-"""What is not alike in two runs before a single step is compared, what invalidates most first."""
+"""What differs between two runs before a single step is compared: run.json, parameters, batches; what invalidates most first."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from msgspec import UNSET, to_builtins
 
 from ckaudit.contract.schema.diff import Kind, Unlike
-from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.diff.batches import unlike_batches, unlike_updates
-from ckaudit.diff.parameters import unlike_parameters
-from ckaudit.diff.question_ids import EXACT, LOSSES, MACHINE, TENSORS, TRAINING
+from ckaudit.contract.schema.manifest import Manifest, TensorFacts
 from ckaudit.material.counts import plural
+from ckaudit.metrics.progress import tokens_per_update
+from ckaudit.run.medians import median
 from ckaudit.run.run import Run
+
+PER_STEP = ("final_loss", "smoothed_loss", "steps_to_loss")
+
+TRAINING = (*PER_STEP, "loss_at_equal_tokens", "loss_at_equal_time")
+
+LOSSES = (*TRAINING, "validation_loss")
+
+MACHINE = ("speed", "memory")
+
+TENSORS = ("tensors",)
+
+EXACT = ("exact",)
 
 FACTS: tuple[tuple[str, Kind, tuple[str, ...], str], ...] = (
     ("vocabulary", "tokenizer", LOSSES, "a loss per token of another vocabulary is another quantity"),
@@ -47,9 +58,26 @@ _UNIMPORTANT = re.compile(
     r"|log|logs|logger|logging|comment|change|seed|verbose|workers|num_workers|resume|resume_from\w*)$",
     re.IGNORECASE,
 )
+
 _PLACE = re.compile(r"^(/|~|\\.{1,2}/|[A-Za-z]:\\\\|[a-z0-9]+://)")
+
 _KINDS: tuple[str, ...] = get_args(Kind)
+
 _HASH = re.compile(r"([0-9a-f]{12})[0-9a-f]{8,}")
+
+TENSOR_SECTIONS = ("weights", "gradients", "weight_deltas")
+
+TENSOR_FACTS: tuple[tuple[str, Kind, tuple[str, ...], str], ...] = (
+    ("shape", "model", (*TENSORS, *EXACT), "of another shape"),
+    ("dtype", "precision", (*MACHINE, *EXACT), "of another element type"),
+    ("device", "environment", (*MACHINE, *EXACT), "on another kind of device"),
+    ("trainable", "model", (), "trained in one run and not in the other"),
+    ("tied_to", "model", (), "sharing their storage in one run and not in the other"),
+)
+
+_NAMED = 3
+
+BATCH_NAMES = ("batch_hash", "batch_id")
 
 
 def unlike(left: Run, right: Run) -> list[Unlike]:
@@ -60,23 +88,22 @@ def unlike(left: Run, right: Run) -> list[Unlike]:
     """
     unlikes = [*unlike_parameters(left, right), *unlike_batches(left, right), *unlike_updates(left, right)]
     unlikes += [*_facts(left.manifest, right.manifest), *_evaluations(left, right), *_steps(left, right)]
-    return sorted(unlikes, key=lambda each: (-len(each.invalidates), _KINDS.index(each.kind), each.name))
+    return sorted(unlikes, key=lambda mismatch: (-len(mismatch.invalidates), _KINDS.index(mismatch.kind), mismatch.name))
 
 
 def _facts(left: Manifest | None, right: Manifest | None) -> Iterator[Unlike]:
     for name, kind, invalidates, why in FACTS:
-        mine, theirs = _flat(left, name), _flat(right, name)
-        if mine and theirs:
-            keys = [key for key in dict.fromkeys((*mine, *theirs)) if mine.get(key) != theirs.get(key)]
-            yield from _members(name, kind, invalidates, why, mine, theirs, keys)
-        elif (mine or theirs) and name in MATTERS:
-            yield _one_sided(name, kind, mine, theirs)
-        elif (mine or theirs) and name == "config":
-            which, said = ("first", mine) if mine else ("second", theirs)
-            message = (
-                f"only the {which} records its configuration, of {plural(len(said), 'setting')}: what was changed is not known"
-            )
-            yield Unlike(name=name, kind=kind, left=_count(mine), right=_count(theirs), message=message)
+        of_first, of_second = _flat(left, name), _flat(right, name)
+        if of_first and of_second:
+            keys = [key for key in dict.fromkeys((*of_first, *of_second)) if of_first.get(key) != of_second.get(key)]
+            yield from _members(name, kind, invalidates, why, of_first, of_second, keys)
+        elif (of_first or of_second) and name in MATTERS:
+            yield _one_sided(name, kind, of_first, of_second)
+        elif (of_first or of_second) and name == "config":
+            which, values = ("first", of_first) if of_first else ("second", of_second)
+            count = plural(len(values), "setting")
+            message = f"only the {which} records its configuration, of {count}: what was changed is not known"
+            yield Unlike(name=name, kind=kind, left=_count(of_first), right=_count(of_second), message=message)
 
 
 def _members(
@@ -105,14 +132,14 @@ def _brief(key: str, value: Any) -> str:
     if key == "planned_learning_rate":
         return f"a plan with a peak of {max(float(rate) for _, rate in value):.3g}"
     if key == "cadence":
-        return ", ".join(f"every {each['every']}" + (f" to {each['until']}" if each["until"] else "") for each in value)
+        return ", ".join(f"every {part['every']}" + (f" to {part['until']}" if part["until"] else "") for part in value)
     return _HASH.sub(r"\1...", _cut(str(value)))
 
 
 def _one_sided(name: str, kind: Kind, left: Mapping[str, Any], right: Mapping[str, Any]) -> Unlike:
     which = "first" if left else "second"
-    said = ", ".join(f"{key} {_shown(value)}" for key, value in (left or right).items())
-    message = f"only the {which} says its {name.replace('_', ' ')} ({_cut(said)}): whether both are alike is not recorded"
+    values = ", ".join(f"{key} {_shown(value)}" for key, value in (left or right).items())
+    message = f"only the {which} says its {name.replace('_', ' ')} ({_cut(values)}): whether both are alike is not recorded"
     return Unlike(name=name, kind=kind, left=_shown_all(left), right=_shown_all(right), message=message)
 
 
@@ -166,9 +193,9 @@ def _count(values: Mapping[str, Any]) -> str | None:
 
 def _evaluations(left: Run, right: Run) -> Iterator[Unlike]:
     """Yield each evaluation artifact that is not the same, by its last hash."""
-    mine, theirs = artifacts(left), artifacts(right)
-    for name in dict.fromkeys((*mine, *theirs)):
-        one, other = mine.get(name), theirs.get(name)
+    hashes_of_first, hashes_of_second = artifacts(left), artifacts(right)
+    for name in dict.fromkeys((*hashes_of_first, *hashes_of_second)):
+        one, other = hashes_of_first.get(name), hashes_of_second.get(name)
         if one == other:
             continue
         if one and other:
@@ -192,14 +219,14 @@ def artifacts(run: Run) -> dict[str, str]:
 
 def _steps(left: Run, right: Run) -> Iterator[Unlike]:
     """Yield that two runs with checkpoints have none at the same step, or a record of other length."""
-    mine, theirs = (set(run.checkpoint_steps.tolist()) for run in (left, right))
-    if mine and theirs and not mine & theirs:
+    steps_of_first, steps_of_second = (set(run.checkpoint_steps.tolist()) for run in (left, right))
+    if steps_of_first and steps_of_second and not steps_of_first & steps_of_second:
         message = "no step has a checkpoint of both runs: tensors cannot be compared"
         yield Unlike(
             name="checkpoint_steps",
             kind="cadence",
-            left=_range(mine),
-            right=_range(theirs),
+            left=_range(steps_of_first),
+            right=_range(steps_of_second),
             invalidates=[*TENSORS],
             message=message,
         )
@@ -211,3 +238,149 @@ def _steps(left: Run, right: Run) -> Iterator[Unlike]:
 
 def _range(steps: set[int]) -> str:
     return f"{plural(len(steps), 'checkpoint')}, {min(steps)} to {max(steps)}"
+
+
+# Whether two runs train the same parameters: names, shapes, element types, devices, what is trained and what is shared.
+def unlike_parameters(left: Run, right: Run) -> Iterator[Unlike]:
+    """Yield what is not alike in the parameter tensors of two runs, and whether one scales its loss."""
+    names = tensor_names(left), tensor_names(right)
+    if names[0] and names[1] and set(names[0]) != set(names[1]):
+        yield _other_names(*names)
+    for field, kind, invalidates, words in TENSOR_FACTS:
+        facts = left.tensors.facts, right.tensors.facts
+        values = [
+            (name, _tensor_fact(facts[0][name], field), _tensor_fact(facts[1][name], field))
+            for name in facts[0]
+            if name in facts[1]
+        ]
+        apart = [value for value in values if value[1] != value[2] and (field == "tied_to" or None not in value[1:])]
+        if apart:
+            name, one, other = apart[0]
+            message = f"{_some([value[0] for value in apart])} {'is' if len(apart) == 1 else 'are'} {words}: {one} and {other}"
+            yield Unlike(
+                name=f"tensors.{field}",
+                kind=kind,
+                left=f"{name}: {one}",
+                right=f"{name}: {other}",
+                invalidates=[*invalidates],
+                message=message,
+            )
+    yield from _loss_scale(left, right)
+
+
+def tensor_names(run: Run) -> tuple[str, ...]:
+    """Return the parameter tensors of a run: those of run.json, else those of its checkpoints."""
+    labels = (series.labels for path, series in run.sections.items() if path.partition(".")[0] in TENSOR_SECTIONS)
+    return tuple(run.tensors.facts) or max(labels, key=len, default=())
+
+
+def _other_names(left: Sequence[str], right: Sequence[str]) -> Unlike:
+    gone, new = [name for name in left if name not in set(right)], [name for name in right if name not in set(left)]
+    parts = [f"{_some(names)} only in the {which}" for names, which in ((gone, "first"), (new, "second")) if names]
+    message = f"the models are not the same: {', '.join(parts)}; what they share is compared"
+    count = plural(len(left), "tensor"), plural(len(right), "tensor")
+    return Unlike(name="tensors", kind="model", left=count[0], right=count[1], invalidates=[*TENSORS, *EXACT], message=message)
+
+
+def _tensor_fact(fact: TensorFacts, field: str) -> Any:
+    value = getattr(fact, field)
+    if value is UNSET:
+        return None
+    return value.partition(":")[0] if field == "device" else value
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{plural(len(names), 'tensor')} ({', '.join(names[:_NAMED])}{more})"
+
+
+def _loss_scale(left: Run, right: Run) -> Iterator[Unlike]:
+    scaled = [bool(run.scalar("loss_scale") or run.value("optimizer.loss_scale")) for run in (left, right)]
+    if scaled[0] != scaled[1]:
+        which = "first" if scaled[0] else "second"
+        values = ["scaled" if is_scaled else None for is_scaled in scaled]
+        message = f"only the {which} records a scale of its loss, as mixed precision in float16 needs"
+        yield Unlike(name="loss_scale", kind="precision", left=values[0], right=values[1], invalidates=[*EXACT], message=message)
+
+
+# Whether two runs saw the same data, in the same order, in updates of the same size.
+def batches(run: Run) -> dict[int, str]:
+    """Return what names the batch of each step: the hash of its inputs, else the loader's own name."""
+    for name in BATCH_NAMES:
+        for labels in run.words(name).values():
+            return dict(zip(labels.steps, labels.values, strict=True))
+        numbers = run.scalar(name)
+        if numbers:
+            known = numbers.finite[:, 0]
+            return dict(zip(numbers.steps[known].tolist(), map(str, numbers.values[known, 0].tolist()), strict=True))
+    return {}
+
+
+def unlike_batches(left: Run, right: Run, *, same: float = 0.9) -> Iterator[Unlike]:
+    """Yield where two runs saw other batches.
+
+    Args:
+        left: The reference.
+        right: The subject.
+        same: Share of the batches of one run that are among the other's, from which on it is the same data in another order;
+            the ends of two records need not meet.
+    """
+    of_first, of_second = batches(left), batches(right)
+    shared = sorted(of_first.keys() & of_second.keys())
+    if not shared:
+        if bool(of_first) != bool(of_second):
+            which = "first" if of_first else "second"
+            message = f"only the {which} says which batches it saw: whether both saw the same is not known"
+            counts = [f"{len(named)} batches" if named else None for named in (of_first, of_second)]
+            yield _data(counts[0], counts[1], message, [])
+        return
+    apart = [step for step in shared if of_first[step] != of_second[step]]
+    if not apart:
+        return
+    first, agree = apart[0], 1 - len(apart) / len(shared)
+    common = _common(of_first, of_second, shared)
+    what = (
+        "the same batches in another order"
+        if common >= same
+        else "other batches"
+        if common == 0
+        else f"batches of which {common:.0%} are among those of the first"
+    )
+    message = f"from step {first} on the second saw {what}: {agree:.1%} of {len(shared):,} steps have the same batch"
+    yield _data(of_first[first], of_second[first], message, ["exact"])
+
+
+def _common(of_first: Mapping[int, str], of_second: Mapping[int, str], shared: list[int]) -> float:
+    """Return the share of the second run's different batches that the first saw at any time."""
+    seen = {of_first[step] for step in shared}
+    batches = {of_second[step] for step in shared}
+    return len(batches & seen) / len(batches)
+
+
+def _data(left: str | None, right: str | None, message: str, invalidates: list[str]) -> Unlike:
+    return Unlike(name="data_order", kind="data", left=left, right=right, invalidates=invalidates, message=message)
+
+
+def unlike_updates(left: Run, right: Run, *, share: float = 0.01) -> Iterator[Unlike]:
+    """Yield that an update is made of more or fewer tokens in one run, medians `share` apart: padding alone makes them wander."""
+    of_first, of_second = _median(left), _median(right)
+    if of_first is None or of_second is None or abs(of_second - of_first) <= share * max(of_first, of_second):
+        return
+    message = (
+        f"an update has {of_second:,.0f} tokens in the second and {of_first:,.0f} in the first: losses compare by tokens "
+        "(--align tokens), not by steps"
+    )
+    yield Unlike(
+        name="tokens_per_update",
+        kind="tokens",
+        left=f"{of_first:.6g}",
+        right=f"{of_second:.6g}",
+        invalidates=[*PER_STEP],
+        message=message,
+    )
+
+
+def _median(run: Run) -> float | None:
+    sizes = tokens_per_update(run)
+    known = sizes.values[sizes.finite & (sizes.values > 0)]
+    return median(known) if known.size else None

@@ -1,6 +1,6 @@
-"""`diff` from end to end: runs are opened, audited, put side by side, and become a comparison."""
+"""`ckaudit diff` of runs from end to end: they are opened, audited, put side by side, and become a comparison."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +17,10 @@ from ckaudit.contract.schema.report import Report
 from ckaudit.diff.align import Axes, axes
 from ckaudit.diff.combine import whole
 from ckaudit.diff.comparability import unlike
-from ckaudit.diff.compared_series import reads
 from ckaudit.diff.distribution_drift import drifts
-from ckaudit.diff.divergence import Parting, parting
-from ckaudit.diff.findings_diff import gained_and_lost
-from ckaudit.diff.questions import questions
-from ckaudit.diff.questions.question import Weighs
-from ckaudit.diff.run_pair import Both, Side
+from ckaudit.diff.divergence import Parting, parting, reads
+from ckaudit.diff.questions import Weighs, questions
+from ckaudit.diff.run_pair import Both, Side, gained_and_lost
 from ckaudit.errors import UsageError
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.policy.gate import OPEN, Gate
@@ -139,25 +136,24 @@ def compare_canary(
 @takes_any_numbers
 def compare_pair(left: JudgedRun, right: JudgedRun, *, axis: Axis = "step", replicas: Sequence[JudgedRun] = ()) -> Pair:
     """Compare two runs that are in memory."""
-    how = axes(left.side.run, right.side.run, axis)
-    notes = [f"{how.missing} is not recorded by both, so that the runs are aligned by step"] if how.missing else []
-    both = Both(left.side, right.side, Axes() if how.missing else how, tuple(replica.side for replica in replicas))
-    alike = unlike(left.side.run, right.side.run)
-    invalid = {name for each in alike for name in each.invalidates}
+    wanted = axes(left.side.run, right.side.run, axis)
+    both = Both(left.side, right.side, Axes() if wanted.missing else wanted, tuple(replica.side for replica in replicas))
+    mismatches = unlike(left.side.run, right.side.run)
+    invalid = {name for mismatch in mismatches for name in mismatch.invalidates}
     without = [metric for name, metric in OF_QUESTIONS.items() if name in invalid]
-    parted = parting(both, without=without, one_plan=_have_one_plan(left.side.run, right.side.run, alike))
-    answers = [(question, *question(both, alike)) for question in questions().values()]
-    weighed = [Weighed(answer, each.weighs, counts) for each, answer, counts in answers]
+    parted = parting(both, without=without, one_plan=_have_one_plan(left.side.run, right.side.run, mismatches))
+    answers = [(question, *question(both, mismatches)) for question in questions().values()]
+    weighed = [Weighed(answer, question.weighs, counts) for question, answer, counts in answers]
     word = settle(weighed, parted)
     gained, lost = gained_and_lost(both)
     return Pair(
         left=str(left.path),
         right=str(right.path),
         word=word,
-        verdict=verdict(word, weighed, parted.departures, alike),
+        verdict=verdict(word, weighed, parted.departures, mismatches),
         noise=_noise(both, parted, replicas),
-        unlike=alike,
-        answers=[each.answer for each in weighed],
+        unlike=mismatches,
+        answers=[answer.answer for answer in weighed],
         parting=parted.departures[0] if parted.departures else None,
         propagation=list(parted.departures),
         drifts=_drifts(left, right, parted),
@@ -166,23 +162,26 @@ def compare_pair(left: JudgedRun, right: JudgedRun, *, axis: Axis = "step", repl
         lost=lost,
         left_limits=left.side.limits or UNSET,
         right_limits=right.side.limits or UNSET,
-        notes=[
-            *notes,
-            *_limits(both),
-            *([parted.aside] if parted.aside else []),
-            *right.side.run.notes,
-            *_seams(both),
-            *_short(both, replicas),
-        ],
+        notes=list(_notes(both, wanted, parted, replicas)),
     )
 
 
-def _have_one_plan(left: Run, right: Run, alike: Sequence[Unlike]) -> bool:
+def _notes(both: Both, wanted: Axes, parted: Parting, replicas: Sequence[JudgedRun]) -> Iterator[str]:
+    """Yield what is to be known of a pair besides its answers."""
+    if wanted.missing:
+        yield f"{wanted.missing} is not recorded by both, so that the runs are aligned by step"
+    yield from _limits(both)
+    if parted.aside:
+        yield parted.aside
+    yield from (*both.right.run.notes, *_seams(both), *_short(both, replicas))
+
+
+def _have_one_plan(left: Run, right: Run, mismatches: Sequence[Unlike]) -> bool:
     """Tell whether both record the same settings but for the seed, and neither how the learning rate was to go."""
     facts = [run.manifest for run in (left, right)]
     if any(fact is None or not fact.config or fact.planned_learning_rate is not UNSET for fact in facts):
         return False
-    return all(each.kind != "config" or each.name.rpartition(".")[2] == "seed" for each in alike)
+    return all(mismatch.kind != "config" or mismatch.name.rpartition(".")[2] == "seed" for mismatch in mismatches)
 
 
 def _opened(path: Path, choice: Choice, step: int | None, progress: Progress | None, gate: Gate) -> JudgedRun:
@@ -293,7 +292,7 @@ def _middle(values: Floats) -> Number:
     return to_word(float(broken[0] if len(broken) else median(values)))
 
 
-# What all answers come to: one word for a pair, and one sentence.
+# The verdict on a pair: one word and one sentence from all answers.
 def settle(weighed: Sequence[Weighed], parting: Parting) -> Word:
     """Return the word that a pair comes to.
 
@@ -301,10 +300,10 @@ def settle(weighed: Sequence[Weighed], parting: Parting) -> Word:
     counts is; better where one is and none worse; same where everything agrees in every bit; different where the runs
     part and no question tells better from worse.
     """
-    losses = {each.answer.word for each in weighed if each.weighs == "loss"}
+    losses = {answer.answer.word for answer in weighed if answer.weighs == "loss"}
     if "incomparable" in losses and losses <= {"incomparable", "not_recorded"}:
         return "incomparable"
-    words = {each.answer.word for each in weighed if each.counts}
+    words = {answer.answer.word for answer in weighed if answer.counts}
     for word in ("worse", "better"):
         if word in words:
             return word
@@ -338,8 +337,8 @@ def verdict(word: Word, weighed: Sequence[Weighed], departures: Sequence[Departu
 
 
 def _told(weighed: Sequence[Weighed]) -> str:
-    """Return what is worse or better and decides nothing; cost, which always wobbles, left out."""
-    aside = [each for each in weighed if not each.counts and each.weighs != "cost"]
+    """Return the first answer that is worse or better and decides nothing; cost, which always wobbles, is left out."""
+    aside = [answer for answer in weighed if not answer.counts and answer.weighs != "cost"]
     return next((weighed.answer.message for weighed in aside if weighed.answer.word in ("worse", "better")), "")
 
 

@@ -28,20 +28,20 @@ class Distribution(Struct, frozen=True):
     def along(self, values: Sequence[float]) -> list[float]:
         """Return the share of the values below each of some rising ones."""
         edges, below, last = self.edges, self.below, len(self.edges) - 1
-        found, index = [], 0
+        shares, index = [], 0
         for value in values:
             while index < last and edges[index + 1] <= value:
                 index += 1
             if index == last or value <= edges[0]:
-                found.append(below[index])
+                shares.append(below[index])
             else:
                 low, share = edges[index], below[index]
-                found.append(share + (below[index + 1] - share) * (value - low) / (edges[index + 1] - low))
-        return found
+                shares.append(share + (below[index + 1] - share) * (value - low) / (edges[index + 1] - low))
+        return shares
 
     def quantiles(self, shares: Sequence[float]) -> list[float]:
         """Return the values that rising shares of all lie below, each once."""
-        found: list[float] = []
+        values: list[float] = []
         index = 1
         for share in shares:
             while self.below[index] < share and index < len(self.below) - 1:
@@ -49,9 +49,9 @@ class Distribution(Struct, frozen=True):
             low, high = self.below[index - 1], self.below[index]
             part = (share - low) / (high - low) if high > low else 1.0
             value = self.edges[index - 1] + part * (self.edges[index] - self.edges[index - 1])
-            if not found or value > found[-1]:
-                found.append(value)
-        return found
+            if not values or value > values[-1]:
+                values.append(value)
+        return values
 
     def spread(self) -> float:
         """Return the standard deviation."""
@@ -82,13 +82,13 @@ def distribution(histogram: Mapping[str, Any]) -> Distribution | None:
     if high <= low:
         reach = max(abs(low), 1e-300) * 1e-12
         return Distribution((low - reach, low + reach), (0.0, 1.0), total)
-    shares = [0.0, *[each / total for each in accumulate(counts)]]
+    shares = [0.0, *[below / total for below in accumulate(counts)]]
     if all(map(lt, edges, edges[1:])):
         return Distribution(edges, shares, total)
     if any(map(gt, edges, edges[1:])):
         return None
-    kept = [i for i in range(len(edges)) if i == 0 or edges[i] > edges[i - 1]]
-    return Distribution([edges[i] for i in kept], [shares[i] for i in kept], total)
+    rising = [i for i in range(len(edges)) if i == 0 or edges[i] > edges[i - 1]]
+    return Distribution([edges[i] for i in rising], [shares[i] for i in rising], total)
 
 
 def _edges(bins: Any, count: int) -> list[float]:
@@ -133,7 +133,7 @@ def stability_index(left: Distribution, right: Distribution, *, bins: int = DECI
     is no shift, above 0.25 a large one (Siddiqi 2006, Credit Risk Scorecards).
     """
     inner = left.quantiles([i / bins for i in range(1, bins)])
-    p, q = ([0.0, *each.along(inner), 1.0] for each in (left, right))
+    p, q = ([0.0, *density.along(inner), 1.0] for density in (left, right))
     shares = zip(pairwise(p), pairwise(q), strict=True)
     floored = [(max(b - a, floor), max(d - c, floor)) for (a, b), (c, d) in shares]
     return math.fsum((there - here) * math.log(there / here) for here, there in floored)
@@ -170,7 +170,7 @@ def rank_correlation(left: Sequence[float], right: Sequence[float]) -> float | N
     count = len(left)
     if count < 3:
         return None
-    x, y = ([rank - (count - 1) / 2 for rank in _ranks(each)] for each in (left, right))
+    x, y = ([rank - (count - 1) / 2 for rank in _ranks(values)] for values in (left, right))
     size = math.sqrt(math.fsum(a * a for a in x) * math.fsum(b * b for b in y))
     return math.fsum(a * b for a, b in zip(x, y, strict=True)) / size if size else None
 

@@ -1,4 +1,4 @@
-"""How far the same parts of two models have come apart: their distributions, grids, norms, heads, and what moves most."""
+"""Drift between the same parts of two models: distributions, grids of weights, norms, attention heads, and what moves most."""
 
 import math
 from base64 import b64decode
@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from ckaudit.contract.schema.diff import Drift
 from ckaudit.contract.schema.numbers import to_word
+from ckaudit.diff.checkpoint_values import checkpoints_of, read_document
 from ckaudit.diff.distances import chance_index, distribution, rank_correlation, relative_distance, stability_index, wasserstein
-from ckaudit.diff.files import checkpoints_of, read_document
 
 Document = Mapping[str, Any]
 SPREAD = ("weights", "gradients", "activations")
@@ -40,14 +40,14 @@ def drifts(left: Path, right: Path, steps: Sequence[int], *, max_places: int = 3
         steps: Steps that both have a checkpoint of; others are passed over.
         max_places: How many places of each measure and step are told, the farthest first.
     """
-    found: list[Drift] = []
+    drifts: list[Drift] = []
     files = [checkpoints_of(folder) for folder in (left, right)]
     for step in steps:
         one, other = (file.get(step) for file in files)
         if one is not None and other is not None:
             documents = read_document(one.path, one.shown), read_document(other.path, other.shown)
-            found += drifts_of(*documents, step, max_places=max_places)
-    return found
+            drifts += drifts_of(*documents, step, max_places=max_places)
+    return drifts
 
 
 class Far(Struct, frozen=True, gc=False):
@@ -74,23 +74,23 @@ class Far(Struct, frozen=True, gc=False):
 
 def drifts_of(left: Document, right: Document, step: int, *, max_places: int = 3) -> list[Drift]:
     """Return how far two checkpoints have come apart, the farthest places of each measure; parts that are equal have no drift."""
-    found: dict[str, list[Far]] = {name: [] for name in FARTHEST}
+    by_measure: dict[str, list[Far]] = {name: [] for name in FARTHEST}
     for measure in (_spreads, _grids, _norms, _heads, _movement):
         for far in measure(left, right):
-            found[far.measure].append(far)
-    kept: list[Far] = []
+            by_measure[far.measure].append(far)
+    farthest: list[Far] = []
     for name, size in FARTHEST.items():
-        kept += nsmallest(max_places, found[name], key=lambda far, size=size: -size(far.value))  # type: ignore[misc]
-    return [_drift(far, step) for far in kept]
+        farthest += nsmallest(max_places, by_measure[name], key=lambda far, size=size: -size(far.value))  # type: ignore[misc]
+    return [_drift(far, step) for far in farthest]
 
 
 def shared(left: Document, right: Document, section: str) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
     """Yield name and both members of what both checkpoints have in a section."""
-    mine, theirs = (document.get(section) for document in (left, right))
-    if not isinstance(mine, dict) or not isinstance(theirs, dict):
+    of_first, of_second = (document.get(section) for document in (left, right))
+    if not isinstance(of_first, dict) or not isinstance(of_second, dict):
         return
-    for name, one in mine.items():
-        other = theirs.get(name)
+    for name, one in of_first.items():
+        other = of_second.get(name)
         if isinstance(one, dict) and isinstance(other, dict):
             yield name, one, other
 
@@ -110,14 +110,14 @@ def _spreads(left: Document, right: Document, *, shift: float = SHIFT) -> Iterat
     """Yield the two distances of each pair of histograms; no index of so few values that chance alone makes a shift of it."""
     for section in SPREAD:
         for name, one, other in shared(left, right, section):
-            mine, theirs = one.get("histogram"), other.get("histogram")
-            if mine is None or theirs is None or mine == theirs:
+            of_first, of_second = one.get("histogram"), other.get("histogram")
+            if of_first is None or of_second is None or of_first == of_second:
                 continue
-            p, q = distribution(mine), distribution(theirs)
+            p, q = distribution(of_first), distribution(of_second)
             if p is None or q is None:
                 continue
-            said = _both(one, other, "std")
-            unit = said[0] if said and said[0] > 0 else p.spread()
+            spreads = _both(one, other, "std")
+            unit = spreads[0] if spreads and spreads[0] > 0 else p.spread()
             if unit > 0:
                 yield Far("wasserstein", section, name, wasserstein(p, q) / unit)
             if chance_index(p, q) <= shift:
@@ -161,10 +161,10 @@ def _norms(left: Document, right: Document) -> Iterator[Far]:
 
 def _heads(left: Document, right: Document) -> Iterator[Far]:
     for layer, one, other in shared(left, right, "attention"):
-        mine, theirs = (each.get("entropy_per_head") or [] for each in (one, other))
-        if len(mine) != len(theirs):
+        of_first, of_second = (layer_values.get("entropy_per_head") or [] for layer_values in (one, other))
+        if len(of_first) != len(of_second):
             continue
-        for head, (here, there) in enumerate(zip(mine, theirs, strict=True)):
+        for head, (here, there) in enumerate(zip(of_first, of_second, strict=True)):
             if here != there and isinstance(here, (int, float)) and isinstance(there, (int, float)):
                 yield Far("head_entropy", "attention", f"{layer}/head.{head}", there - here, float(here), float(there))
 

@@ -1,6 +1,6 @@
-"""Where two runs part: the first step at which they differ in any bit, or by more than noise explains."""
+"""Where two runs diverge: the first step at which they differ in any bit, or by more than noise explains."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 from msgspec import Struct
@@ -9,21 +9,82 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.diff import Departure
 from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.diff.align import Paired, pair
-from ckaudit.diff.compared_series import EXACT, NAMES, WHOLE, is_of_machine, place_in_step
+from ckaudit.diff.checkpoint_values import RANK_FACTS, SECTIONS, tells_time
 from ckaudit.diff.noise import Stretches, quantile
-from ckaudit.diff.outlier_tensors import far_places
 from ckaudit.diff.run_pair import Both
 from ckaudit.metrics import Metric
-from ckaudit.metrics.loss import train_loss_raw
-from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.activations import activation_rms
+from ckaudit.metrics.attention import attn_entropy
+from ckaudit.metrics.gradients import grad_global_norm, gradient_norm
+from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss
+from ckaudit.metrics.optimizer import grad_clip_rate, learning_rate
+from ckaudit.metrics.progress import tokens_per_update, tokens_seen
+from ckaudit.metrics.reductions import row_medians
+from ckaudit.metrics.speed import step_time, tokens_per_sec
+from ckaudit.metrics.weights import update_norm, update_to_weight, update_to_weight_global, weight_norm
 from ckaudit.run.medians import median
-from ckaudit.run.robust import resolution
+from ckaudit.run.robust import MAD_TO_SIGMA, resolution
 from ckaudit.run.run import Run
-from ckaudit.run.series import Mask, Series
+from ckaudit.run.series import Floats, Mask, Series
+
+EXACT: tuple[Metric, ...] = (learning_rate, tokens_per_update)
+"""Decided by the configuration, not by chance."""
+
+WHOLE: Mapping[Metric, float] = {train_loss_raw: 0.2, grad_global_norm: 0.4, update_to_weight_global: 0.4, val_loss: 0.4}
+"""One number of the whole run; where it leaves the band, the runs part. With each what a seed does to its level, over the
+noise of one point: see docs/diff-calibration.md."""
+
+PLACES: tuple[Metric, ...] = (activation_rms, attn_entropy, gradient_norm, update_norm, update_to_weight, weight_norm)
+"""A number of each tensor, layer or head, in the order in which a step computes them."""
+
+ASKED: tuple[Metric, ...] = (slice_val_loss, grad_clip_rate, tokens_seen, step_time, tokens_per_sec)
+"""What the questions look at besides."""
+
+NAMES: Mapping[str, str] = {
+    "activations.*.rms": "activation_rms",
+    "attention.*.entropy_per_head": "attn_entropy",
+    "gradients.*.norm": "gradient_norm",
+    "weights.*.frobenius_norm": "weight_norm",
+    "weight_deltas.*.relative": "update_to_weight",
+}
+"""Paths that are a metric as they stand, one of each section: what follows the parting is told by these alone."""
+
+ORDER = (
+    "data",
+    "learning_rate",
+    "activations",
+    "attention",
+    "train_loss_raw",
+    "gradients",
+    "grad_global_norm",
+    "weight_deltas",
+    "weights",
+    "optimizer",
+)
+"""How a step comes about: what stands first can be the reason of what stands behind."""
 
 MOST = 20
+
 DECIDED = "the configuration decides it"
+
 _Ranked = tuple[int, int, int, Departure]
+
+
+def reads() -> frozenset[str]:
+    """Return the checkpoint paths that a comparison looks at."""
+    return frozenset[str]().union(*(metric.paths for metric in (*EXACT, *WHOLE, *PLACES, *ASKED)))
+
+
+def is_of_machine(path: str) -> bool:
+    """Tell whether a scalar or a path into the checkpoints tells of the machine and not of the training."""
+    section, _, rest = path.partition(".")
+    return tells_time(path) or section in SECTIONS or (section == "rank_facts" and rest in RANK_FACTS)
+
+
+def place_in_step(path: str) -> int:
+    """Return how early in a step a quantity comes about."""
+    section = path.partition(".")[0]
+    return ORDER.index(section) if section in ORDER else len(ORDER)
 
 
 class Parting(Struct, frozen=True, kw_only=True):
@@ -57,12 +118,12 @@ def parting(both: Both, *, without: Collection[Metric] = (), one_plan: bool = Fa
     """
     if both.axes.axis == "step" and _begin_alike(both, first_points):
         return _in_bits(both)
-    departures = sorted((*_exact(both), *_whole(both, without)), key=lambda each: each.step)
+    departures = sorted((*_exact(both), *_whole(both, without)), key=lambda departure: departure.step)
     if one_plan:
         departures = [_not_decided(departure) if _follows_loss(both, departure) else departure for departure in departures]
     if one_plan and len(departures) == 1 and _follows_loss(both, departures[0]):
-        said = f"from step {departures[0].step} on the learning rates differ, and the losses did before: under the same settings"
-        return Parting(aside=f"{said} that is a schedule which follows the loss, and no change")
+        where = f"from step {departures[0].step} on the learning rates differ, and the losses did before: under the same settings"
+        return Parting(aside=f"{where} that is a schedule which follows the loss, and no change")
     if departures:
         departures += far_places(both)
     return Parting(departures=tuple(sorted(departures, key=lambda departure: departure.step)[:MOST]))
@@ -87,16 +148,16 @@ def _in_bits(both: Both) -> Parting:
 
     What follows is told of the scalars and of one quantity of each section; of another one only where it differs before.
     """
-    told: list[_Ranked] = []
-    other: list[_Ranked] = []
+    shown: list[_Ranked] = []
+    hidden: list[_Ranked] = []
     for path, left, right in _channels(both.left.run, both.right.run):
         is_told = path in NAMES or ".*" not in path
-        (told if is_told else other).extend(_first_of(path, left, right, both))
-    start = min((each[0] for each in told), default=None)
-    found = sorted(told + [each for each in other if start is None or each[0] < start], key=lambda each: each[:3])
+        (shown if is_told else hidden).extend(_first_of(path, left, right, both))
+    start = min((entry[0] for entry in shown), default=None)
+    first = sorted(shown + [entry for entry in hidden if start is None or entry[0] < start], key=lambda entry: entry[:3])
     last = min(int(both.left.run.last_step or 0), int(both.right.run.last_step or 0))
-    until = found[0][0] - 1 if found else last
-    return Parting(departures=tuple(each[3] for each in found[:MOST]), shared_until=until, is_same=not found)
+    until = first[0][0] - 1 if first else last
+    return Parting(departures=tuple(entry[3] for entry in first[:MOST]), shared_until=until, is_same=not first)
 
 
 def _first_of(path: str, left: Series, right: Series, both: Both, *, max_places: int = 5) -> Iterator[_Ranked]:
@@ -175,12 +236,12 @@ def _not_decided(departure: Departure) -> Departure:
 
 def _is_steady(paired: Paired, *, share: float = 0.9) -> Mask:
     """Return the cells in which both are at their usual value, if they mostly are: batches with pads are of chance."""
-    made = np.isfinite(paired.left)
+    steady = np.isfinite(paired.left)
     for values in (paired.left, paired.right):
         known = values[np.isfinite(values)]
-        usual = values == (median(known) if len(known) else np.nan)
-        made &= usual & (usual.sum() >= share * len(known))
-    return np.asarray(made)
+        at_median = values == (median(known) if len(known) else np.nan)
+        steady &= at_median & (at_median.sum() >= share * len(known))
+    return np.asarray(steady)
 
 
 def _exactly(name: str, paired: Paired, row: int, column: int) -> Departure:
@@ -236,4 +297,71 @@ def _left_band(name: str, unit: str, stretches: Stretches, row: int, limit: floa
         band=band,
         unit=unit,
         message=f"from step {step} on {name} is {left:.4g} in the first and {right:.4g} in the second; noise explains {band:.2g}",
+    )
+
+
+# Tensors, layers and heads that have come further apart than others of their kind, where runs with different noise diverge.
+def far_places(both: Both, *, of_each: int = 4, share: float = 0.01, min_deviation: float = 0.05) -> list[Departure]:
+    """Return where each quantity first leaves its band for good, `of_each` places of it at most.
+
+    The band of log ratios holds what a tensor's own ratio does from checkpoint to checkpoint, and how far all tensors
+    lay apart at the first one, where only seeds tell them.
+
+    Args:
+        both: The runs.
+        of_each: Places of a quantity.
+        share: Of places outside by chance, all checkpoints together.
+        min_deviation: Smallest standard deviation of a log ratio that is believed.
+    """
+    departures: list[Departure] = []
+    for metric in PLACES:
+        paired = both.paired(metric)
+        if len(paired.steps) < 3 or not len(paired.labels):
+            continue
+        with np.errstate(all="ignore"):
+            ratio = np.log(np.abs(paired.right) / np.abs(paired.left))  # (T, P)
+        ratio = np.where(paired.finite & np.isfinite(ratio), ratio, np.nan)
+        limit = quantile(share / max(1, ratio.size))
+        band = limit * np.sqrt(_own(ratio) ** 2 + max(min_deviation, _at_first(ratio)) ** 2)  # (P,)
+        cells = sorted(_first_lasting(np.abs(ratio) > band), key=lambda cell: (cell[0], cell[1]))
+        departures += [_place_departure(metric.name, paired, row, column, float(band[column])) for row, column in cells[:of_each]]
+    return departures
+
+
+def _own(ratio: Floats) -> Floats:
+    """Return how far each column goes from one row to the next, as a standard deviation, shape (P,)."""
+    moves = row_medians(np.ascontiguousarray(np.abs(np.diff(ratio, axis=0)).T))
+    return np.asarray(MAD_TO_SIGMA * np.nan_to_num(moves) / np.sqrt(2))
+
+
+def _at_first(ratio: Floats) -> float:
+    """Return how far apart the columns lie in the first row that has any."""
+    rows = np.flatnonzero(np.isfinite(ratio).any(axis=1))
+    return float(MAD_TO_SIGMA * np.nanmedian(np.abs(ratio[rows[0]]))) if len(rows) else 0.0
+
+
+def _first_lasting(outside: Mask, *, lasting: int = 3) -> Iterator[tuple[int, int]]:
+    """Yield the row and column of the first of `lasting` rows outside in a row, or of all that are left."""
+    rows = len(outside)
+    for column in np.flatnonzero(outside.any(axis=0)):
+        held = outside[:, column]
+        for row in np.flatnonzero(held):
+            if held[row : min(rows, row + lasting)].all() and rows - row >= min(lasting, 2):
+                yield int(row), int(column)
+                break
+
+
+def _place_departure(name: str, paired: Paired, row: int, column: int, band: float) -> Departure:
+    left, right, step = float(paired.left[row, column]), float(paired.right[row, column]), int(paired.steps[row])
+    where = paired.labels[column]
+    return Departure(
+        statistic=name,
+        where=where,
+        step=step,
+        left=left,
+        right=right,
+        band=abs(left) * float(np.expm1(band)),
+        unit=paired.unit,
+        message=f"from step {step} on {name} of {where} is {left:.4g} in the first and {right:.4g} in the second, "
+        f"a factor of {right / left:.3g}; noise explains {np.exp(band):.3g}",
     )

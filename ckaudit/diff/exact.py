@@ -1,22 +1,19 @@
-"""Whether two runs are the same to the last bit, where they first are not, and what most likely makes it so (D1.6)."""
+"""Whether two runs of one seed agree in every bit, where they first differ, and what most likely makes them differ (D1.6)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from ckaudit.audit.load_run import is_ours, open_run
 from ckaudit.contract.io.folder import CheckpointFile, list_folder
-from ckaudit.contract.schema.diff import Answer, Departure, Noise, Pair, Word
+from ckaudit.contract.schema.diff import Answer, Departure, Noise, Pair, Unlike, Word
 from ckaudit.contract.schema.numbers import Number, takes_any_numbers, to_word
+from ckaudit.diff.checkpoint_values import Document, read_document, tells_time
 from ckaudit.diff.comparability import unlike
-from ckaudit.diff.files import Document, read_document
-from ckaudit.diff.nondeterminism import sources
-from ckaudit.diff.timing_fields import tells_time
-from ckaudit.diff.ulp import apart, identical
-from ckaudit.diff.values import values
+from ckaudit.diff.exact_values import Leaf, apart, unequal_leaves
 from ckaudit.errors import UnreadableError
 from ckaudit.material.counts import plural
 from ckaudit.run.run import Run
@@ -43,41 +40,29 @@ _RANKS = (
 )
 """What a step computes, in its order: where several things differ at one step, the earliest is the first."""
 
+RECORDED: tuple[tuple[str, str], ...] = (
+    ("seed", "seed Python, NumPy, torch and every loader worker with the same number"),
+    ("data_order", "seed the sampler by epoch or step, and save its position with the weights"),
+    ("tokens_per_update", "use the same batch size, accumulation and packing"),
+    ("config.", "use the same settings"),
+    ("planned_learning_rate", "use the same schedule"),
+    ("vocabulary", "use the same tokenizer"),
+    ("tokenizer_hash", "use the same tokenizer"),
+    ("data_manifest", "use the same data"),
+    ("tensors", "build the same model"),
+    ("loss_scale", "scale the loss in both or in none"),
+    ("commit", "run the same commit"),
+    ("lock_hash", "install from one lock file"),
+    ("environment", "use the same versions of framework, driver and libraries"),
+    ("world_size", "use as many ranks: their number sets the order in which gradients are summed"),
+)
+"""What is recorded as not alike, likeliest first; a name ends with a dot where all below it count."""
 
-class Leaf(Struct, frozen=True):
-    """One value that is not the same.
-
-    Attributes:
-        statistic: Section and field, such as weights.mean; the place in a list behind it.
-        where: Tensor, module, layer or probe; None: the checkpoint as a whole.
-        left: The first's value.
-        right: The second's.
-    """
-
-    statistic: str
-    where: str | None
-    left: Any
-    right: Any
-
-
-class Leaves(Struct):
-    """What comparing two checkpoints gave.
-
-    Attributes:
-        unequal: Values that differ, in the order in which a step computes them, a tensor's hash before its statistics.
-        lacking: What only one of them has, by its name.
-        equal: How many values are equal.
-        hashed: How many hashes of tensor bytes were compared.
-    """
-
-    unequal: list[Leaf]
-    lacking: list[str]
-    equal: int = 0
-    hashed: int = 0
+_GPU = "torch.use_deterministic_algorithms(True) and CUBLAS_WORKSPACE_CONFIG=:4096:8"
 
 
-class Found(Struct):
-    """What comparing two runs gave.
+class ExactResult(Struct):
+    """The result of comparing two runs.
 
     Attributes:
         first: What differs at the first step at which anything does, in the order in which a step computes it.
@@ -100,7 +85,7 @@ class Found(Struct):
 def exact(left: Path, right: Path, *, runs: tuple[Run, Run] | None = None, max_values: int = 20) -> Pair:
     """Compare two runs bit by bit: every line, then every value of every checkpoint and rank file that both have, by step.
 
-    What only tells the time is left out (`clocks`). Hashes of tensor bytes are compared where both recorded them; without
+    What only tells the time is left out (`tells_time`). Hashes of tensor bytes are compared where both recorded them; without
     them two tensors of equal statistics are taken for equal. A checkpoint that cannot be read is named, and what a resume
     replaced is not compared.
 
@@ -113,38 +98,41 @@ def exact(left: Path, right: Path, *, runs: tuple[Run, Run] | None = None, max_v
     Raises:
         UnreadableError: Where one of them is no run.
     """
-    mine, theirs = runs or (open_run(left, reads=()), open_run(right, reads=()))
-    found = Found([])
-    lines = _scalars(mine, theirs, found)
-    seen = _checkpoints(left, right, found, lines[0].step if lines else None)
-    together = sorted([*lines, *seen], key=_order)
-    told = {
-        (departure.statistic, departure.where): departure
-        for departure in reversed(together)
-        if departure.step == together[0].step
-    }
-    found.first = [*reversed(told.values())]
-    alike = unlike(mine, theirs)
-    word, verdict = _verdict(found)
+    left_run, right_run = runs or (open_run(left, reads=()), open_run(right, reads=()))
+    result = ExactResult([])
+    lines = _scalars(left_run, right_run, result)
+    seen = _checkpoints(left, right, result, lines[0].step if lines else None)
+    result.first = _first_step([*lines, *seen])
+    mismatches = unlike(left_run, right_run)
+    word, verdict = _verdict(result)
     return Pair(
         left=str(left),
         right=str(right),
         word=word,
         verdict=verdict,
         noise=BITS,
-        unlike=alike,
+        unlike=mismatches,
         answers=[Answer(question="exact", title=TITLE, word=word, message=verdict)],
-        parting=found.first[0] if found.first else None,
-        propagation=found.first[:max_values],
+        parting=result.first[0] if result.first else None,
+        propagation=result.first[:max_values],
         notes=[
-            *_first_few(found.unreadable),
-            *_first_few(found.lacking),
-            *_hashes(found),
+            *_first_few(result.unreadable),
+            *_first_few(result.lacking),
+            *_hashes(result),
             *_replaced(left, "first"),
             *_replaced(right, "second"),
-            *(sources(alike, found.first, mine, theirs) if found.first else []),
+            *(sources(mismatches, result.first, left_run, right_run) if result.first else []),
         ],
     )
+
+
+def _first_step(departures: list[Departure]) -> list[Departure]:
+    """Return what differs at the first step, each place once, in the order in which a step computes them."""
+    ordered = sorted(departures, key=_order)
+    by_place = {
+        (departure.statistic, departure.where): departure for departure in reversed(ordered) if departure.step == ordered[0].step
+    }
+    return [*reversed(by_place.values())]
 
 
 def _order(departure: Departure) -> tuple[int, int, int]:
@@ -155,13 +143,13 @@ def _order(departure: Departure) -> tuple[int, int, int]:
     return departure.step, rank, _FIRST.index(name) if name in _FIRST else len(_FIRST)
 
 
-def _verdict(found: Found) -> tuple[Word, str]:
-    if found.first:
-        return "different", f"different: {found.first[0].message}"
-    if not found.equal:
+def _verdict(result: ExactResult) -> tuple[Word, str]:
+    if result.first:
+        return "different", f"different: {result.first[0].message}"
+    if not result.equal:
         return "not_recorded", "nothing was recorded by both runs that could be compared"
-    both = f"{plural(found.equal, 'value')} of both are equal to the last bit"
-    if left_out := [*found.unreadable, *found.lacking]:
+    both = f"{plural(result.equal, 'value')} of both are equal to the last bit"
+    if left_out := [*result.unreadable, *result.lacking]:
         return "not_recorded", f"all {both}, but {left_out[0]}"
     return "same", f"the same: all {both}, what tells the time aside"
 
@@ -171,24 +159,24 @@ def _first_few(sentences: list[str], max_sentences: int = 5) -> list[str]:
     return [*sentences[:max_sentences], f"{plural(rest, 'more difference')} of this kind"] if rest > 0 else sentences
 
 
-def _hashes(found: Found) -> Iterator[str]:
-    if found.hashed:
-        yield f"{plural(found.hashed, 'hash')} of tensor bytes compared"
-    elif found.checkpoints:
+def _hashes(result: ExactResult) -> Iterator[str]:
+    if result.hashed:
+        yield f"{plural(result.hashed, 'hash')} of tensor bytes compared"
+    elif result.checkpoints:
         yield "no hash of tensor bytes is in both runs (Recorder(exact=True) writes them): only statistics were compared"
 
 
-def _scalars(left: Run, right: Run, found: Found) -> list[Departure]:
+def _scalars(left: Run, right: Run, result: ExactResult) -> list[Departure]:
     """Return what differs at the first step whose lines differ, and count what is equal before it."""
     found_at: list[tuple[int, str, Any, Any]] = []
     for name in dict.fromkeys((*left.scalars, *right.scalars)):
         if not tells_time(name):
-            found_at += _columns(left.scalar(name), right.scalar(name), found)
+            found_at += _columns(left.scalar(name), right.scalar(name), result)
     for name in dict.fromkeys((*left.texts, *right.texts)):
         if not tells_time(name):
-            found_at += _words(left, right, name, found)
+            found_at += _words(left, right, name, result)
     first = min((step for step, *_ in found_at), default=None)
-    return [_line(*each) for each in found_at if each[0] == first]
+    return [_line(*difference) for difference in found_at if difference[0] == first]
 
 
 def _line(step: int, name: str, left: Any, right: Any) -> Departure:
@@ -196,16 +184,16 @@ def _line(step: int, name: str, left: Any, right: Any) -> Departure:
     return Departure(statistic=name, step=step, left=_told(left), right=_told(right), message=message)
 
 
-def _columns(left: Series, right: Series, found: Found) -> Iterator[tuple[int, str, Any, Any]]:
+def _columns(left: Series, right: Series, result: ExactResult) -> Iterator[tuple[int, str, Any, Any]]:
     """Yield the first difference of each label of a scalar."""
     for label in dict.fromkeys((*left.labels, *right.labels)):
         name = label if label in (left.name, right.name) else f"{left.name}/{label}"
-        mine, theirs = _column(left, label), _column(right, label)
-        shared, here, there = np.intersect1d(mine[0], theirs[0], assume_unique=True, return_indices=True)
-        _lack(found, name, len(mine[0]) - len(shared), len(theirs[0]) - len(shared))
-        one, other = np.ascontiguousarray(mine[1][here]), np.ascontiguousarray(theirs[1][there])
+        of_first, of_second = _column(left, label), _column(right, label)
+        shared, here, there = np.intersect1d(of_first[0], of_second[0], assume_unique=True, return_indices=True)
+        _lack(result, name, len(of_first[0]) - len(shared), len(of_second[0]) - len(shared))
+        one, other = np.ascontiguousarray(of_first[1][here]), np.ascontiguousarray(of_second[1][there])
         unequal = np.flatnonzero((one.view(np.int64) != other.view(np.int64)) & ~(np.isnan(one) & np.isnan(other)))
-        found.equal += len(shared) - len(unequal)
+        result.equal += len(shared) - len(unequal)
         if len(unequal):
             row = int(unequal[0])
             yield int(shared[row]), name, float(one[row]), float(other[row])
@@ -219,64 +207,64 @@ def _column(series: Series, label: str) -> tuple[Any, Any]:
     return series.steps[known], series.values[known, column]
 
 
-def _words(left: Run, right: Run, name: str, found: Found) -> Iterator[tuple[int, str, Any, Any]]:
-    mine, theirs = (
+def _words(left: Run, right: Run, name: str, result: ExactResult) -> Iterator[tuple[int, str, Any, Any]]:
+    of_first, of_second = (
         dict(zip(run.texts[name].steps, run.texts[name].values, strict=True)) if name in run.texts else {}
         for run in (left, right)
     )
-    shared = sorted(mine.keys() & theirs.keys())
-    _lack(found, name, len(mine) - len(shared), len(theirs) - len(shared))
-    unequal = [step for step in shared if mine[step] != theirs[step]]
-    found.equal += len(shared) - len(unequal)
+    shared = sorted(of_first.keys() & of_second.keys())
+    _lack(result, name, len(of_first) - len(shared), len(of_second) - len(shared))
+    unequal = [step for step in shared if of_first[step] != of_second[step]]
+    result.equal += len(shared) - len(unequal)
     if unequal:
-        yield unequal[0], name, mine[unequal[0]], theirs[unequal[0]]
+        yield unequal[0], name, of_first[unequal[0]], of_second[unequal[0]]
 
 
-def _lack(found: Found, name: str, left: int, right: int) -> None:
+def _lack(result: ExactResult, name: str, left: int, right: int) -> None:
     for which, count in (("first", left), ("second", right)):
         if count:
-            found.lacking.append(f"only the {which} has {name} at {plural(count, 'step')}")
+            result.lacking.append(f"only the {which} has {name} at {plural(count, 'step')}")
 
 
-def _checkpoints(left: Path, right: Path, found: Found, until: int | None) -> list[Departure]:
+def _checkpoints(left: Path, right: Path, result: ExactResult, until: int | None) -> list[Departure]:
     """Return what differs in the first checkpoint that is not the same, and in those of its ranks.
 
     None after the step at which the lines differ is read. What cannot be read is said, and passed over.
     """
-    mine, theirs = _files(left), _files(right)
-    for which, only in (("first", mine.keys() - theirs.keys()), ("second", theirs.keys() - mine.keys())):
+    of_first, of_second = _files(left), _files(right)
+    for which, only in (("first", of_first.keys() - of_second.keys()), ("second", of_second.keys() - of_first.keys())):
         for noun, some in (
             ("checkpoint", [key for key in only if key[1] < 0]),
             ("rank file", [key for key in only if key[1] >= 0]),
         ):
             if some:
-                found.lacking.append(f"only the {which} has {plural(len(some), noun)}, the earliest at step {min(some)[0]}")
+                result.lacking.append(f"only the {which} has {plural(len(some), noun)}, the earliest at step {min(some)[0]}")
     departures: list[Departure] = []
-    for step, rank in sorted(mine.keys() & theirs.keys()):
+    for step, rank in sorted(of_first.keys() & of_second.keys()):
         if (until is not None and step > until) or (departures and step > departures[0].step):
             break
-        departures += _of_files(mine[step, rank], theirs[step, rank], step, found)
+        departures += _of_files(of_first[step, rank], of_second[step, rank], step, result)
     return departures
 
 
-def _of_files(left: CheckpointFile, right: CheckpointFile, step: int, found: Found) -> list[Departure]:
-    one, other = _document(left, "first", found), _document(right, "second", found)
+def _of_files(left: CheckpointFile, right: CheckpointFile, step: int, result: ExactResult) -> list[Departure]:
+    one, other = _document(left, "first", result), _document(right, "second", result)
     if one is None or other is None:
         return []
     leaves = unequal_leaves(one, other)
-    found.checkpoints += left.rank is None
-    found.equal += leaves.equal
-    found.hashed += leaves.hashed
+    result.checkpoints += left.rank is None
+    result.equal += leaves.equal
+    result.hashed += leaves.hashed
     if leaves.lacking:
-        found.lacking.append(f"at step {step} only one run has {', '.join(leaves.lacking[:3])}")
+        result.lacking.append(f"at step {step} only one run has {', '.join(leaves.lacking[:3])}")
     return [_departure(leaf, step, right) for leaf in leaves.unequal]
 
 
-def _document(file: CheckpointFile, which: str, found: Found) -> Document | None:
+def _document(file: CheckpointFile, which: str, result: ExactResult) -> Document | None:
     try:
         return read_document(file.path, file.shown)
     except UnreadableError as error:
-        found.unreadable.append(f"in the {which} {error}: it was not compared")
+        result.unreadable.append(f"in the {which} {error}: it was not compared")
         return None
 
 
@@ -312,47 +300,89 @@ def _told(value: Any) -> Number | None:
     return to_word(float(value)) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-# Every value of two checkpoints, one against the other, exactly: which differ, and what only one of them has.
-def unequal_leaves(left: Mapping[str, Any], right: Mapping[str, Any]) -> Leaves:
-    """Compare two checkpoints as plain objects."""
-    leaves = Leaves([], [])
-    for section, place, one, other in values(left, right):
-        if place is not None and isinstance(one, dict) and isinstance(other, dict):
-            _members(leaves, section, place, one, other)
-        else:
-            _walk(leaves, section, place, one, other)
-    return leaves
+# What most likely makes two runs of one seed differ, from what is recorded and where they first do; each with what to set.
+def sources(mismatches: Sequence[Unlike], first: Sequence[Departure], left: Run, right: Run) -> list[str]:
+    """Return likely reasons, likeliest first, a sentence each: what the record shows, then what the place suggests.
+
+    Args:
+        mismatches: What is not alike in both runs.
+        first: What differs at the first step that does, in the order in which a step computes it.
+        left: The reference.
+        right: The subject.
+    """
+    recorded = [f"{unlike.message}: {advice}" for name, advice in RECORDED for unlike in mismatches if _is_meant(unlike, name)]
+    return [*dict.fromkeys((*recorded, *_resumes(first, left, right), *_of_place(first, left, right)))]
 
 
-def _members(leaves: Leaves, section: str, place: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
-    for key in sorted(dict.fromkeys((*left, *right)), key=lambda key: key != "hash"):
-        leaves.hashed += key == "hash" and key in left and key in right
-        _walk(leaves, f"{section}.{key}", place, left.get(key), right.get(key))
+def _is_meant(unlike: Unlike, name: str) -> bool:
+    """Tell whether a difference is the one named, or below it, and no one-sided remark."""
+    is_below = unlike.name.startswith(name if name.endswith(".") else f"{name}.")
+    return (unlike.name == name or is_below) and (bool(unlike.invalidates) or unlike.kind == "config")
 
 
-def _is_lacking(leaves: Leaves, name: str, left: Any, right: Any) -> bool:
-    if left is None or right is None:
-        leaves.lacking.append(name)
-        return True
-    return False
+def _resumes(first: Sequence[Departure], left: Run, right: Run) -> Iterator[str]:
+    for which, run in (("first", left), ("second", right)):
+        sessions = run.manifest.sessions if run.manifest else UNSET
+        for session in (sessions or [])[1:]:
+            start = session.resumed_from
+            if start is not UNSET and first[0].step > start:
+                what = f"the {which} was taken up again after step {start}, before they part at step {first[0].step}"
+                yield f"{what}: restore the optimizer, the loss scale, the data position and every random state"
 
 
-def _walk(leaves: Leaves, path: str, where: str | None, left: Any, right: Any) -> None:
-    if _is_lacking(leaves, f"{path} of {where}" if where else path, left, right):
+def _of_place(first: Sequence[Departure], left: Run, right: Run) -> Iterator[str]:
+    """Yield what the stage of the step and the first tensor suggest."""
+    stage, tensor = first[0].statistic.partition(".")[0], next((departure.where for departure in first if departure.where), None)
+    if stage in ("batch_hash", "batch_id", "data"):
+        yield "the batches differ before anything is computed: seed the sampler and its workers, and sort the files that are read"
         return
-    if isinstance(left, dict) and isinstance(right, dict):
-        for key in dict.fromkeys((*left, *right)):
-            _walk(leaves, f"{path}.{key}", where, left.get(key), right.get(key))
-    elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
-        for index, (one, other) in enumerate(zip(left, right, strict=True)):
-            _walk(leaves, f"{path}[{index}]", where, one, other)
-    elif _same(left, right):
-        leaves.equal += 1
-    else:
-        leaves.unequal.append(Leaf(path, where, left, right))
+    if stage == "learning_rate":
+        yield "the learning rate differs before anything else does: compare the schedules and what a resume restores of them"
+        return
+    if first[0].step == 0:
+        yield "the weights differ before the first update: seed before the model is built, and build its parts in one order"
+        return
+    yield from _dropout(left, right)
+    if not _on_processor(left, right):
+        yield from _of_kernels(stage, left.tensors.kind(tensor) if tensor else "", tensor or "")
+    if _ranks(left) > 1 or _ranks(right) > 1:
+        yield "ranks sum gradients in an order that may change: fix the algorithm (NCCL_ALGO=Ring) and the size of its buckets"
+    if stage in ("weights", "weight_deltas", "optimizer"):
+        yield "gradients agree and weights do not: compare the optimizer's settings, its state and its fused or foreach variant"
+    if _on_processor(left, right):
+        yield "sums on a processor depend on the number of threads: set OMP_NUM_THREADS and torch.set_num_threads to the same"
 
 
-def _same(left: Any, right: Any) -> bool:
-    if isinstance(left, float) or isinstance(right, float):
-        return isinstance(left, int | float) and isinstance(right, int | float) and identical(left, right)
-    return bool(left == right)
+def _of_kernels(stage: str, kind: str, tensor: str) -> Iterator[str]:
+    if kind == "embedding":
+        yield f"the gradient of the embedding {tensor} is summed by atomics: {_GPU}"
+    if stage == "attention" or kind == "attention":
+        yield (
+            "the backward pass of fused attention adds in no fixed order: deterministic=True in FlashAttention, or "
+            "torch.nn.attention.sdpa_kernel(SDPBackend.MATH)"
+        )
+    if kind == "router" or stage == "moe":
+        yield f"routing scatters tokens by index_add and breaks ties by chance: {_GPU}"
+    if kind == "conv":
+        yield "cuDNN chooses its kernels by timing them: torch.backends.cudnn.benchmark = False and .deterministic = True"
+    yield f"index_add, scatter_add and split sums of matrix products add in no fixed order: {_GPU}"
+    yield "TF32 and other precisions of products may be set differently: torch.backends.cuda.matmul.allow_tf32 in both"
+
+
+def _dropout(left: Run, right: Run) -> Iterator[str]:
+    rates = [run.manifest.dropout for run in (left, right) if run.manifest and run.manifest.dropout is not UNSET]
+    if any(isinstance(rate, float) and rate > 0 for rate in rates):
+        yield "dropout draws from the random state of its device: seed it in both, and let nothing else draw from it between"
+
+
+def _ranks(run: Run) -> int:
+    size = run.manifest.world_size if run.manifest else UNSET
+    sessions = (run.manifest.sessions if run.manifest else UNSET) or []
+    sizes = [session.world_size for session in sessions if session.world_size is not UNSET]
+    return max([*sizes, 1 if size is UNSET else size])
+
+
+def _on_processor(left: Run, right: Run) -> bool:
+    """Tell whether all tensors are known to live in the memory of the processor."""
+    devices = [fact.device for run in (left, right) for fact in run.tensors.facts.values()]
+    return bool(devices) and all(device == "cpu" for device in devices)

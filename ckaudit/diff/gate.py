@@ -1,4 +1,4 @@
-"""A canary held against runs that are known to be good: passed, failed, or nobody can tell."""
+"""The gate of a canary: it is compared with runs that are known to be good, and passes, fails, or cannot be judged."""
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -7,8 +7,8 @@ from statistics import median
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.diff import Answer, Comparison, Gated, Outcome, Pair, Unlike, Word
-from ckaudit.diff.findings_diff import GRAVE
-from ckaudit.policy.gate_settings import Terms, share
+from ckaudit.diff.run_pair import GRAVE
+from ckaudit.policy.policy_schema import Terms, allowed_share
 
 OPEN = ("incomparable", "not_recorded")
 BAD = ("worse", "different")
@@ -39,7 +39,7 @@ def gated(comparisons: Sequence[Comparison], terms: Terms, *, policy: str | None
         reasons=reasons,
         counts=terms.counts(),
         policy=policy,
-        allowed={word: part for word, said in terms.allow.items() if (part := share(said)) is not None},
+        allowed={word: part for word, allowance in terms.allow.items() if (part := allowed_share(allowance)) is not None},
         expected=_expected(pairs, terms),
     )
     words: dict[Outcome, Word] = {"passed": "within_noise", "failed": "worse", "incomparable": "incomparable"}
@@ -105,13 +105,13 @@ def _lost(answer: Answer, allowed: float | str) -> float | None:
     left, right = answer.left, answer.right
     if not isinstance(left, int | float) or not isinstance(right, int | float):
         return None
-    if share(allowed) is None:
+    if allowed_share(allowed) is None:
         return abs(right - left)
     return abs(right - left) / abs(left) if left else None
 
 
 def _limit(allowed: float | str) -> float:
-    part = share(allowed)
+    part = allowed_share(allowed)
     return float(allowed) if part is None else part
 
 
@@ -140,10 +140,10 @@ def _worse(pairs: Sequence[Pair], question: str) -> str:
     bad = [answer for answer in answers if answer.word in BAD and not answer.excused]
     if not bad:
         return ""
-    told = min(bad, key=lambda each: abs(_value(each.left) - median(_value(answer.left) for answer in bad)))
-    since = next((pair.parting.step for pair in pairs if told in pair.answers and pair.parting), None)
+    middle = min(bad, key=lambda candidate: abs(_value(candidate.left) - median(_value(answer.left) for answer in bad)))
+    since = next((pair.parting.step for pair in pairs if middle in pair.answers and pair.parting), None)
     of = f" (against {len(bad)} of {len(answers)} good runs)" if len(pairs) > 1 else ""
-    return f"{_spoken(question)}: {told.message}" + of + ("" if since is None else f"; the runs part at step {since}")
+    return f"{_spoken(question)}: {middle.message}" + of + ("" if since is None else f"; the runs part at step {since}")
 
 
 def _value(number: object) -> float:
@@ -166,8 +166,8 @@ def _is_answered(pairs: Sequence[Pair], question: str) -> bool:
 def _notes(comparisons: Sequence[Comparison], pairs: Sequence[Pair], terms: Terms) -> list[str]:
     """Return the notes of all comparisons, and which questions count that no good run lets anybody ask."""
     open_ones = [_spoken(question) for question in terms.counts() if not _is_answered(pairs, question)]
-    told = [f"these count and could not be asked: {', '.join(open_ones)}"] if open_ones else []
-    return [*told, *dict.fromkeys(note for comparison in comparisons for note in comparison.notes)]
+    unasked = [f"these count and could not be asked: {', '.join(open_ones)}"] if open_ones else []
+    return [*unasked, *dict.fromkeys(note for comparison in comparisons for note in comparison.notes)]
 
 
 def _limits(pairs: Sequence[Pair]) -> str:
@@ -183,8 +183,8 @@ def _unforeseen(pairs: Sequence[Pair], terms: Terms) -> list[str]:
     """Return a sentence for each difference that the terms should name and do not."""
     if terms.expect is None:
         return []
-    found = {unlike.name: unlike for pair in pairs for unlike in pair.unlike if unlike.kind not in SURROUNDINGS}
-    return [f"{name} was not expected to differ: {_sides(each)}" for name, each in found.items() if not _meant(name, terms)]
+    by_name = {unlike.name: unlike for pair in pairs for unlike in pair.unlike if unlike.kind not in SURROUNDINGS}
+    return [f"{name} was not expected to differ: {_sides(unlike)}" for name, unlike in by_name.items() if not _meant(name, terms)]
 
 
 def _sides(unlike: Unlike) -> str:
@@ -207,9 +207,9 @@ def _verdict(canary: str, pairs: Sequence[Pair], gate: Gated) -> str:
     more = f" And {len(gate.reasons) - 1} more." if len(gate.reasons) > 1 else ""
     if gate.outcome == "passed":
         short = f" Of the canary {_limits(pairs)}." if _limits(pairs) else ""
-        told = f"; open: {gate.reasons[0]}." + more + short if gate.reasons else "." + short
+        more_words = f"; open: {gate.reasons[0]}." + more + short if gate.reasons else "." + short
         asked = [_spoken(question) for question in gate.counts if _is_answered(pairs, question)]
-        return f"{canary} is no worse than {against} in {', '.join(asked) or 'anything that could be asked'}" + told
+        return f"{canary} is no worse than {against} in {', '.join(asked) or 'anything that could be asked'}" + more_words
     if gate.outcome == "failed":
         return f"{canary} does not pass against {against}: {gate.reasons[0]}." + more
     return f"{canary} cannot be compared with {against}: {gate.reasons[0]}." + more

@@ -1,4 +1,4 @@
-"""What tells a difference from chance: how far two runs of the same training come apart, at each stretch of a series."""
+"""Noise of a comparison: how far two runs of the same training come apart by chance, at each stretch of a series."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -102,8 +102,8 @@ def stretches(
     variance = np.maximum(variance, floor)
     freedom = math.inf if size > 1 else max(3.0, len(steps) / 2)
     if replicas:
-        said, degrees = _between([_medians(column, cut, ends) for column in (left, *replicas)])
-        variance, freedom = (trust * variance + degrees * said) / (trust + degrees), trust + degrees
+        between, degrees = _between([_medians(column, cut, ends) for column in (left, *replicas)])
+        variance, freedom = (trust * variance + degrees * between) / (trust + degrees), trust + degrees
     return Stretches(steps[cut], steps[ends - 1], one, two, np.sqrt(variance), freedom, float(alone[-1]))
 
 

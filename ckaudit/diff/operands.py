@@ -1,4 +1,4 @@
-"""What a comparison is of, as words name it: a run, a checkpoint file, or one checkpoint of a run as in runs/nano@500."""
+"""The operands of a comparison as written: a run, a checkpoint file, or one checkpoint of a run as in runs/nano@500."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -50,10 +50,10 @@ def checked(subjects: list[Operand]) -> bool:
     """
     if len(subjects) > MOST:
         raise UsageError(f"{len(subjects)} subjects are too many to compare at once", hint=f"name at most {MOST}")
-    kinds = {each.is_checkpoint for each in subjects}
+    kinds = {operand.is_checkpoint for operand in subjects}
     if len(kinds) > 1:
-        one = next(each for each in subjects if each.is_checkpoint)
-        run = next(each for each in subjects if not each.is_checkpoint)
+        one = next(operand for operand in subjects if operand.is_checkpoint)
+        run = next(operand for operand in subjects if not operand.is_checkpoint)
         raise UsageError(
             f"{one.name} is one checkpoint and {run.name} a run", hint=f"name a checkpoint of it too: {run.name}@last"
         )
@@ -63,8 +63,8 @@ def checked(subjects: list[Operand]) -> bool:
 def twice(subjects: list[Operand]) -> list[str]:
     """Return a sentence for each run or file that was named more than once, whatever it was called."""
     named: dict[Path, list[str]] = {}
-    for each in subjects:
-        named.setdefault(each.path.resolve(), []).append(each.name)
+    for operand in subjects:
+        named.setdefault(operand.path.resolve(), []).append(operand.name)
     return [f"{names[0]} was named twice: it is compared with itself" for names in named.values() if len(names) > 1]
 
 
@@ -88,7 +88,7 @@ def _checkpoint_of(run: Path, step: str) -> Path:
     """Return the file of one step of a run."""
     if not run.is_dir():
         raise UnreadableError(f"{run} is no run folder, so it has no checkpoint @{step}", hint="name the file alone")
-    from ckaudit.diff.files import checkpoints_of  # every command of the program loads this file
+    from ckaudit.diff.checkpoint_values import checkpoints_of  # every command of the program loads this file
 
     files = checkpoints_of(run)
     if not files:

@@ -12,11 +12,10 @@ from ckaudit.audit.load_run import is_ours, open_run
 from ckaudit.contract.io.folder import list_folder
 from ckaudit.contract.schema.diff import Answer, Departure, Noise, Pair, Word
 from ckaudit.contract.schema.numbers import takes_any_numbers, to_word
+from ckaudit.diff.checkpoint_values import checkpoints_of, is_number, read_document
 from ckaudit.diff.comparability import unlike
-from ckaudit.diff.diff_stats import is_number
 from ckaudit.diff.distances import relative_distance
 from ckaudit.diff.distribution_drift import cells, shared
-from ckaudit.diff.files import checkpoints_of, read_document
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.parity import parity_loss_diff, parity_param_diff
 from ckaudit.rules.resume.parity_broken import LOSS, PARAMETERS
@@ -51,16 +50,16 @@ def parity(left: Path, right: Path, *, loss: float | None = None, parameters: fl
         UnreadableError: Where one of them cannot be read.
     """
     reads = parity_loss_diff.paths | parity_param_diff.paths
-    mine, theirs = open_run(left, reads=reads), open_run(right, reads=reads)
-    weights, coarsest = _weights(left, right, mine, theirs, parameters)
-    losses = _losses(mine, theirs, LOSS[coarsest] if loss is None else loss)
+    left_run, right_run = open_run(left, reads=reads), open_run(right, reads=reads)
+    weights, coarsest = _weights(left, right, left_run, right_run, parameters)
+    losses = _losses(left_run, right_run, LOSS[coarsest] if loss is None else loss)
     answers = [
         _answer("parity_loss", "Do the losses agree?", losses, "nats/token", f"in {coarsest}"),
         _answer("parity_parameters", "Do the weights agree?", weights, "1", "relative"),
-        *_recorded(mine),
-        *(_recorded(theirs) if right != left else ()),
+        *_recorded(left_run),
+        *(_recorded(right_run) if right != left else ()),
     ]
-    over = sorted((each.first for each in (losses, weights) if each.first), key=lambda each: each.step)
+    over = sorted((worst.first for worst in (losses, weights) if worst.first), key=lambda worst: worst.step)
     both = [answer.word for answer in answers[:2]]
     word = _whole([answer.word for answer in answers] if set(both) == {"not_recorded"} else both)
     verdict = over[0].message if over else next((answer.message for answer in answers if answer.word == word), answers[0].message)
@@ -74,7 +73,7 @@ def parity(left: Path, right: Path, *, loss: float | None = None, parameters: fl
         word=word,
         verdict=verdict,
         noise=noise,
-        unlike=unlike(mine, theirs),
+        unlike=unlike(left_run, right_run),
         answers=answers,
         parting=over[0] if over else None,
         propagation=over,
@@ -87,11 +86,13 @@ def _whole(words: list[Word]) -> Word:
 
 
 def _losses(left: Run, right: Run, limit: float) -> Worst:
-    worst, mine, theirs = Worst(limit=limit), train_loss_raw(left), train_loss_raw(right)
-    if not (mine.labels and theirs.labels):
+    worst, left_loss, right_loss = Worst(limit=limit), train_loss_raw(left), train_loss_raw(right)
+    if not (left_loss.labels and right_loss.labels):
         return worst
-    steps, here, there = np.intersect1d(mine.steps, theirs.steps, return_indices=True)
-    for step, one, other in zip(steps.tolist(), mine.values[here, 0].tolist(), theirs.values[there, 0].tolist(), strict=True):
+    steps, here, there = np.intersect1d(left_loss.steps, right_loss.steps, return_indices=True)
+    for step, one, other in zip(
+        steps.tolist(), left_loss.values[here, 0].tolist(), right_loss.values[there, 0].tolist(), strict=True
+    ):
         _take(worst, "train_loss_raw", None, step, (one, other), abs(one - other), limit)
     return worst
 
@@ -102,16 +103,16 @@ def _weights(left: Path, right: Path, one: Run, other: Run, limit: float | None)
     known = [checkpoints_of(folder) if _both_ours(left, right) else {} for folder in (left, right)]
     read = {*one.checkpoint_steps.tolist()} & {*other.checkpoint_steps.tolist()}
     for step in sorted(read & known[0].keys() & known[1].keys()):
-        documents = [read_document(each[step].path, each[step].shown) for each in known]
+        documents = [read_document(files[step].path, files[step].shown) for files in known]
         types |= {
             _type(member)
             for document in documents
             for section in ("weights", "activations")
             for member in _members(document, section)
         }
-        for name, mine, theirs in shared(documents[0], documents[1], "weights"):
-            allowed = PARAMETERS[max(_type(mine), _type(theirs), key=_COARSE.index)] if limit is None else limit
-            for field, values, far in _distances(mine, theirs):
+        for name, of_first, of_second in shared(documents[0], documents[1], "weights"):
+            allowed = PARAMETERS[max(_type(of_first), _type(of_second), key=_COARSE.index)] if limit is None else limit
+            for field, values, far in _distances(of_first, of_second):
                 _take(worst, f"weights.{field}", name, step, values, far, allowed)
     return worst, max(types, key=_COARSE.index)
 

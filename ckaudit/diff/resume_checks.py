@@ -1,4 +1,4 @@
-"""What is looked at on the two sides of one resume, a function each that gives an answer, or None where it makes no sense."""
+"""The checks of one resume, a function each: what is before it is compared with what is after; None where that makes no sense."""
 
 from collections.abc import Callable, Collection, Mapping
 
@@ -10,7 +10,7 @@ from ckaudit.contract.schema.diff import Answer, Word
 from ckaudit.contract.schema.manifest import Session
 from ckaudit.contract.schema.numbers import to_word
 from ckaudit.contract.schema.report import Finding
-from ckaudit.diff.batches import batches
+from ckaudit.diff.comparability import batches
 from ckaudit.material.counts import plural
 from ckaudit.run.medians import median
 from ckaudit.run.run import Run
@@ -42,12 +42,12 @@ class Seam(Struct, frozen=True, eq=False):
 
     def knowing(self, findings: Collection[Finding]) -> "Seam":
         """Return the seam with the findings that begin right after it."""
-        own = tuple(
+        at_seam = tuple(
             finding
             for finding in findings
             if finding.first_step is not None and self.step < finding.first_step <= self.step + NEAR
         )
-        return replace(self, findings=own)
+        return replace(self, findings=at_seam)
 
     def sides(self, name: str) -> tuple[float | None, float | None]:
         """Return the last value of a scalar before the resume and the first after it."""
@@ -98,11 +98,11 @@ def steps(seam: Seam) -> Answer:
             "steps", title, "not_recorded", f"no line on {'both sides' if not len(logged) else 'one side'} of the resume"
         )
     last, first = int(before[-1]), int(after[0])
-    usual = int(median(np.diff(before[-20:]))) if len(before) > 1 else 1
-    gap = first - last > max(usual, 1)
+    spacing = int(median(np.diff(before[-20:]))) if len(before) > 1 else 1
+    gap = first - last > max(spacing, 1)
     message = f"the last line before the resume is of step {last}, the first after it of {first}"
     if gap:
-        message += f": lines are {plural(usual, 'step')} apart elsewhere, so that {first - last - usual} are missing"
+        message += f": lines are {plural(spacing, 'step')} apart elsewhere, so that {first - last - spacing} are missing"
     return _answer("steps", title, "different" if gap else "same", message, last, first, "steps")
 
 
@@ -207,18 +207,8 @@ def data(seam: Seam) -> Answer:
     after = [step for step in sorted(named) if step > seam.step][:NEAR]
     if not after or not any(step <= seam.step for step in named):
         return _answer("data", title, "not_recorded", "the batches on both sides of the resume are not recorded")
-    if seam.before is not None:
-        old = batches(seam.before)
-        shared = [step for step in sorted(named) if step > seam.step and step in old]
-        apart = [step for step in shared if old[step] != named[step]]
-        if apart:
-            return _answer(
-                "data", title, "worse", f"the batch of step {apart[0]} is not that of the run that was taken up", None, apart[0]
-            )
-        if shared:
-            return _answer(
-                "data", title, "same", f"all {len(shared)} batches after the resume are those of the run that was taken up"
-            )
+    if seam.before is not None and (answer := _data_of_before(title, seam, named, batches(seam.before))):
+        return answer
     last = {named[step]: step for step in sorted(named) if step <= seam.step}
     again = [(step, last[named[step]]) for step in after if named[step] in last]
     known = {step - last_of for last_of, step in _repeats(named, seam.step)}
@@ -236,15 +226,29 @@ def data(seam: Seam) -> Answer:
     return _answer("data", title, "same", message)
 
 
+def _data_of_before(title: str, seam: Seam, named: Mapping[int, str], before: Mapping[int, str]) -> Answer | None:
+    """Return whether the batches are those that the run that was taken up saw at the same steps; None: it saw none of them."""
+    shared = [step for step in sorted(named) if step > seam.step and step in before]
+    apart = [step for step in shared if before[step] != named[step]]
+    if apart:
+        message = f"the batch of step {apart[0]} is not that of the run that was taken up"
+        return _answer("data", title, "worse", message, None, apart[0])
+    if shared:
+        return _answer(
+            "data", title, "same", f"all {len(shared)} batches after the resume are those of the run that was taken up"
+        )
+    return None
+
+
 def _repeats(named: Mapping[int, str], until: int) -> list[tuple[int, int]]:
     """Return the steps of each batch that came again before the resume, as every epoch brings it."""
     last: dict[str, int] = {}
-    found = []
+    repeats = []
     for step in sorted(step for step in named if step <= until):
         if named[step] in last:
-            found.append((last[named[step]], step))
+            repeats.append((last[named[step]], step))
         last[named[step]] = step
-    return found
+    return repeats
 
 
 def loss(seam: Seam) -> Answer:
@@ -257,7 +261,7 @@ def loss(seam: Seam) -> Answer:
     if finding:
         return _answer("loss", title, "worse", finding.message, before, after, "nats/token")
     again = seam.overlap("train_loss_raw")
-    apart = [each for each in again if each[1] != each[2]]
+    apart = [pair for pair in again if pair[1] != pair[2]]
     if apart:
         step, old, new = apart[0]
         message = (
@@ -269,4 +273,4 @@ def loss(seam: Seam) -> Answer:
 
 
 AROUND: tuple[Callable[[Seam], Answer | None], ...] = (weights, optimizer, rate, scale, data, tokens, steps, loss)
-"""What is looked at, what the rest follows from first."""
+"""All checks, causes before what follows from them."""

@@ -99,8 +99,8 @@ def _answers(seam: Seam, several: bool) -> Iterator[Answer]:
 
 
 def _made(left: str, right: str, word: Word, verdict: str, answers: list[Answer], one: Run | None, other: Run | None) -> Pair:
-    alike = unlike(one, other) if one is not None and other is not None else []
-    return Pair(left=left, right=right, word=word, verdict=verdict, noise=NOISE, answers=answers, unlike=alike)
+    unlikes = unlike(one, other) if one is not None and other is not None else []
+    return Pair(left=left, right=right, word=word, verdict=verdict, noise=NOISE, answers=answers, unlike=unlikes)
 
 
 # One run made of two: the first up to a step, and the second, which took it up, from there on.
@@ -123,11 +123,11 @@ def joined(left: Run, right: Run, seam: int) -> Run:
 
 
 def _manifest(left: Manifest | None, right: Manifest | None, seam: int) -> Manifest:
-    own = right or Manifest(schema_version="ck.run.v1")
+    manifest = right or Manifest(schema_version="ck.run.v1")
     first = (left.sessions or []) if left else []
-    second = own.sessions or [Session()]
+    second = manifest.sessions or [Session()]
     sessions = [*(first[-1:] or [Session()]), replace(second[0], resumed_from=seam), *second[1:]]
-    return replace(own, sessions=sessions)
+    return replace(manifest, sessions=sessions)
 
 
 def _series(before: Series | None, after: Series, seam: int) -> Series:

@@ -1,9 +1,11 @@
-"""Two runs side by side, as questions see them: their series on one axis, their findings, and what is noise."""
+"""Two runs side by side, as questions see them: their series on one axis, what is noise, and findings gained and lost."""
+
+from collections.abc import Iterable
 
 import numpy as np
 from msgspec import Struct, field
 
-from ckaudit.contract.schema.report import Finding
+from ckaudit.contract.schema.report import SEVERITIES, Finding
 from ckaudit.diff.align import Axes, Axis, Paired, axes, pair
 from ckaudit.diff.noise import AHEAD, SEED, Stretches, quantile, stretches
 from ckaudit.metrics import Metric
@@ -16,6 +18,12 @@ from ckaudit.run.series import Floats, Series, Steps, at
 SURE = 0.01
 """Share of replicas that a question may call better or worse by chance: with a dozen questions, and those on the loss
 hardly independent, less than one pair in twenty comes out different."""
+
+WORTH = SEVERITIES[:3]
+"""Severities that count; a note is no illness."""
+
+GRAVE = SEVERITIES[:2]
+"""Severities that make a pair worse or better by themselves: what is only to be investigated comes and goes with the seed."""
 
 
 class Side(Struct, frozen=True, eq=False):
@@ -61,8 +69,8 @@ class Both(Struct, frozen=True, eq=False):
 
     def along(self, axis: Axis) -> "Both | None":
         """Return the same runs on another axis, None where it is not recorded."""
-        made = axes(self.left.run, self.right.run, axis)
-        return None if made.missing else Both(self.left, self.right, made, self.replicas)
+        other_axes = axes(self.left.run, self.right.run, axis)
+        return None if other_axes.missing else Both(self.left, self.right, other_axes, self.replicas)
 
     @property
     def in_training(self) -> "Both":
@@ -141,21 +149,48 @@ class Both(Struct, frozen=True, eq=False):
     def _of_replicas(self, metric: Metric, steps: Steps, label: str) -> list[Floats]:
         """Return what each replica had in a column at steps of the second run, where it has all of them."""
         there = self.axes.of_left(steps)
-        found = [_looked_up(metric(side.run), there, label) for side in self.replicas]
-        return [column for column in found if column is not None]
+        columns = [_looked_up(metric(side.run), there, label) for side in self.replicas]
+        return [column for column in columns if column is not None]
 
 
-def level(found: Stretches, *, share: float = SURE) -> tuple[float, float, float]:
+def level(stretches: Stretches, *, share: float = SURE) -> tuple[float, float, float]:
     """Return the last level of both runs, and the largest difference that noise explains."""
-    return float(found.left[-1]), float(found.right[-1]), quantile(share, found.freedom) * float(found.spread[-1])
+    return float(stretches.left[-1]), float(stretches.right[-1]), quantile(share, stretches.freedom) * float(stretches.spread[-1])
 
 
 def _looked_up(series: Series, steps: Steps, label: str) -> Floats | None:
     """Return a column at some steps; None where it is not there, or had ended before."""
     if label not in series.labels:
         return None
-    own = series.only(label.__eq__)
-    aligned = at(own, steps)
-    usual = median(np.diff(own.steps)) if len(own.steps) > 1 else 0.0
-    near = (aligned.age >= 0) & (aligned.age <= 2 * usual)
+    column = series.only(label.__eq__)
+    aligned = at(column, steps)
+    spacing = median(np.diff(column.steps)) if len(column.steps) > 1 else 0.0
+    near = (aligned.age >= 0) & (aligned.age <= 2 * spacing)
     return aligned.values[:, 0] if len(steps) and near.all() else None
+
+
+# Findings gained and lost: those that only one of two runs has, or has graver.
+def gained_and_lost(both: Both) -> tuple[list[Finding], list[Finding]]:
+    """Return the gravest finding of each illness that only the second run has, and of those that only the first has.
+
+    Illnesses are told by their code: in which tensor an illness shows first differs from seed to seed. What a replica of
+    the first run has too is chance, and no loss where a replica does without it.
+    """
+    left, right = _worst(both.left.findings), _worst(both.right.findings)
+    replicas = [_worst(side.findings) for side in both.replicas]
+    gained = [one for code, one in right.items() if all(_graver(one, known.get(code)) for known in (left, *replicas))]
+    lost = [one for code, one in left.items() if _graver(one, right.get(code)) and all(code in known for known in replicas)]
+    return gained, lost
+
+
+def _worst(findings: Iterable[Finding]) -> dict[str, Finding]:
+    """Return the gravest finding of each code, notes left out."""
+    worst: dict[str, Finding] = {}
+    for finding in findings:
+        if finding.severity in WORTH and _graver(finding, worst.get(finding.code)):
+            worst[finding.code] = finding
+    return worst
+
+
+def _graver(one: Finding, other: Finding | None) -> bool:
+    return other is None or SEVERITIES.index(one.severity) < SEVERITIES.index(other.severity)

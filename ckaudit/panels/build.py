@@ -11,7 +11,7 @@ from ckaudit.contract.schema.diff import Comparison
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.contract.schema.panels import VERSION, Chart, Link, Panels, Tab
 from ckaudit.contract.schema.report import Finding, Report
-from ckaudit.diff.compared_series import reads as comparison_reads
+from ckaudit.diff.divergence import reads as comparison_reads
 from ckaudit.metrics import metrics
 from ckaudit.panels.context import Scene, metrics_of
 from ckaudit.panels.draw import curves

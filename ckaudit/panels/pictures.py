@@ -13,8 +13,8 @@ from ckaudit.contract.io.folder import CheckpointFile
 from ckaudit.contract.io.grids import encode_grid, unpack
 from ckaudit.contract.schema.checkpoint import Grid
 from ckaudit.contract.schema.panels import Chart, Frame, Ridge
+from ckaudit.diff.checkpoint_values import read_document
 from ckaudit.diff.distances import distribution
-from ckaudit.diff.files import read_document
 from ckaudit.errors import UnreadableError
 from ckaudit.panels.context import Scene
 from ckaudit.panels.marks import marks

@@ -51,15 +51,16 @@ def settle(
     """
     clauses, ended = without_end(clauses, today)
     tops = {check.code: check.severity for check in checks}
-    graded = [_graded(finding, tops.get(finding.code), clauses) for finding in findings if not _is_off(finding, clauses)]
+    switched_on = [finding for finding in findings if clauses.severities.get(finding.code) != "off"]
+    graded = [_graded(finding, tops.get(finding.code), clauses) for finding in switched_on]
     ignores = [_ignore_of(finding, clauses.ignore) for finding in graded]
     matched = baseline.matched(graded) if baseline else {}
     counted: list[Finding] = []
     suppressed: list[Suppressed] = []
     for index, (finding, ignore) in enumerate(zip(graded, ignores, strict=True)):
-        told = _by_policy(finding, ignore) or _by_baseline(finding, matched.get(index), baseline)
-        if told:
-            suppressed.append(told)
+        accepted = _by_policy(finding, ignore) or _by_baseline(finding, matched.get(index), baseline)
+        if accepted:
+            suppressed.append(accepted)
         else:
             counted.append(finding)
     left = [_recounted(check, counted, suppressed, clauses, notes_fail=notes_fail) for check in checks]
@@ -73,10 +74,6 @@ def regraded(severity: Severity, top: Severity, wanted: Severity) -> Severity:
     ('sev0', 'note', 'sev2')
     """
     return wanted if severity == top or SEVERITIES.index(severity) < SEVERITIES.index(wanted) else severity
-
-
-def _is_off(finding: Finding, clauses: Clauses) -> bool:
-    return clauses.severities.get(finding.code) == "off"
 
 
 def _graded(finding: Finding, top: Severity | None, clauses: Clauses) -> Finding:
@@ -107,7 +104,7 @@ def _by_policy(finding: Finding, ignore: Ignore | None) -> Suppressed | None:
 
 
 def _by_baseline(finding: Finding, entry: Accepted | None, baseline: Baseline | None) -> Suppressed | None:
-    """Return the word of the baseline; it does not speak for what has become graver, unless all is accepted anew."""
+    """Return what the baseline accepts; a finding that has become graver is not accepted, unless all are accepted anew."""
     if baseline is None or not (baseline.adopts or (entry and not is_graver(finding, entry))):
         return None
     reason = entry.reason if entry and entry.reason else f"accepted in {baseline.file}"
@@ -121,12 +118,12 @@ def _recounted(
     if grade == "off":
         return replace(check, outcome="skipped", reason="disabled", detail="severity off", findings=0)
     severity = check.severity if grade is None else grade
-    own = [finding for finding in counted if finding.code == check.code]
-    hidden = sum(each.finding.code == check.code for each in suppressed)
-    check = replace(check, severity=severity, findings=len(own), suppressed=hidden)
+    of_check = [finding for finding in counted if finding.code == check.code]
+    hidden = sum(entry.finding.code == check.code for entry in suppressed)
+    check = replace(check, severity=severity, findings=len(of_check), suppressed=hidden)
     if check.outcome not in ("passed", "failed"):
         return check
-    failed = any(notes_fail or finding.severity != "note" for finding in own)
+    failed = any(notes_fail or finding.severity != "note" for finding in of_check)
     return replace(check, outcome="failed" if failed else "passed")
 
 

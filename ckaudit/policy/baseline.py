@@ -52,13 +52,13 @@ class Baseline(Struct, frozen=True, kw_only=True):
             for number in candidates.get(_spot(finding), ())
             if is_same(entry := self.entries[number], finding)
         )
-        found: dict[int, Accepted] = {}
+        entries: dict[int, Accepted] = {}
         used: set[int] = set()
         for _, index, number in pairs:
-            if index not in found and number not in used:
-                found[index] = self.entries[number]
+            if index not in entries and number not in used:
+                entries[index] = self.entries[number]
                 used.add(number)
-        return found
+        return entries
 
     def gone(self, findings: Sequence[Finding]) -> list[Accepted]:
         """Return the entries of which nothing is left, not even something worse."""
@@ -98,13 +98,13 @@ def is_graver(finding: Finding, entry: Accepted) -> bool:
     return SEVERITIES.index(finding.severity) < SEVERITIES.index(entry.severity)
 
 
-def _spot(each: Accepted | Finding) -> Spot:
-    """Return what must be equal, letter by letter."""
-    return each.code, each.file, each.pointer
+def _spot(entry: Accepted | Finding) -> Spot:
+    """Return what must be equal for an entry to match a finding."""
+    return entry.code, entry.file, entry.pointer
 
 
-def _places(each: Accepted | Finding) -> set[str | None]:
-    return {each.where, *each.also}
+def _places(entry: Accepted | Finding) -> set[str | None]:
+    return {entry.where, *entry.also}
 
 
 def _distance(entry: Accepted, finding: Finding) -> int:

@@ -1,9 +1,10 @@
-"""The rules as a policy wants them: which of them judge, and with which thresholds."""
+"""The rules as a policy wants them: which of them judge, and with which thresholds, by their present names."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -11,13 +12,14 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.report import Check
 from ckaudit.contract.violations import Kind
 from ckaudit.errors import UsageError
-from ckaudit.policy.policy_schema import Clauses, Policy, means
-from ckaudit.policy.suggest import refuse
+from ckaudit.policy.policy_schema import Clauses, Policy, means, refuse
 from ckaudit.rules.rule import Rule
 
 T = TypeVar("T")
 
 WORDS: dict[type, str] = {float: "a number", int: "a whole number", bool: "true or false", str: "a text", tuple: "a list"}
+
+RENAMED_THRESHOLDS = Path(__file__).with_name("renamed_thresholds.toml")
 
 
 def tailored(rules: Iterable[Rule], clauses: Clauses) -> tuple[list[Rule], list[Check]]:
@@ -59,7 +61,7 @@ def _with_thresholds(rule: Rule, clauses: Clauses) -> Rule:
     return replace(rule, function=partial(rule.function, **values)) if values else rule
 
 
-# A policy held against the catalogues: every name in it means something, every threshold is one of its rule's own.
+# A policy is checked against the catalogues: every name in it is known, and every threshold belongs to its rule.
 def check(policy: Policy, rules: Collection[Rule], kinds: Collection[Kind]) -> Policy:
     """Return a policy whose names are all known; thresholds stand by the name of their rule, severities by code.
 
@@ -93,20 +95,20 @@ def _checked(where: str, clauses: Clauses, rules: Collection[Rule], kinds: Colle
 
 
 def _known(place: str, word: str, known: Mapping[str, str], what: str) -> None:
-    if not any(fnmatchcase(each, word) for each in known):
+    if not any(fnmatchcase(name, word) for name in known):
         raise refuse(f"{place}: no {what} is called {word!r}", word, known)
 
 
 def _by_one_name(place: str, settings: Mapping[str, T], known: Mapping[str, str], what: str) -> dict[str, T]:
     """Return settings by the one name of each thing that is set."""
-    found: dict[str, T] = {}
+    by_name: dict[str, T] = {}
     for word, value in settings.items():
         if word not in known:
             raise refuse(f"{place}: no {what} is called {word!r}", word, known)
-        if known[word] in found:
+        if known[word] in by_name:
             raise UsageError(f"{place}: {known[word]} is set twice, by code and by name", hint="leave one of them out")
-        found[known[word]] = value
-    return found
+        by_name[known[word]] = value
+    return by_name
 
 
 def thresholds_of(clauses: Clauses, rule: Rule) -> dict[str, Any]:
@@ -137,5 +139,47 @@ def _fits(value: Any, default: Any) -> bool:
         case float():
             return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
         case tuple():
-            return isinstance(value, list) and all(_fits(each, default[0]) for each in value if default)
+            return isinstance(value, list) and all(_fits(element, default[0]) for element in value if default)
     return isinstance(value, type(default))
+
+
+# Old names of thresholds: a policy that was written for an earlier version still works, and its user is told the new names.
+def with_present_names(policy: Policy, rules: Collection[Rule]) -> tuple[Policy, list[str]]:
+    """Return a policy with the thresholds' names of today, and a hint for each name that was an old one.
+
+    A number that is no threshold any more is left out, and the hint says so. Names that nobody knows stay as they are.
+
+    Raises:
+        UsageError: Where one threshold is set by its old and by its new name.
+    """
+    by_word = {word: rule for rule in rules for word in (rule.code, rule.name)}
+    hints: list[str] = []
+    base, *profiles = (_renamed(f"{policy.file}: {place}", clauses, by_word, hints) for place, clauses in policy.everywhere())
+    return replace(policy, base=base, profiles=dict(zip(policy.profiles, profiles, strict=True))), hints
+
+
+def _renamed(where: str, clauses: Clauses, by_word: Mapping[str, Rule], hints: list[str]) -> Clauses:
+    thresholds = {}
+    for word, values in clauses.thresholds.items():
+        rule = by_word.get(word)
+        unknown = rule is not None and values.keys() - rule.thresholds.keys()
+        thresholds[word] = _renamed_values(f"{where}thresholds.{word}", values, rule, hints) if rule and unknown else values
+    return replace(clauses, thresholds=thresholds)
+
+
+def _renamed_values(place: str, values: Mapping[str, Any], rule: Rule, hints: list[str]) -> dict[str, Any]:
+    import tomllib
+
+    old = tomllib.loads(RENAMED_THRESHOLDS.read_text(encoding="utf-8")).get(rule.name, {})
+    renamed: dict[str, Any] = {}
+    for key, value in values.items():
+        name = key if key in rule.thresholds else old.get(key, key)
+        if name in renamed or (name != key and name in values):
+            raise UsageError(f"{place}.{name} is set twice, by its old and its new name", hint=f"leave {key} out")
+        if name != key:
+            hints.append(
+                f"hint: {place}.{key} " + (f"is called {name} now" if name else "is no threshold any more, and left out")
+            )
+        if name:
+            renamed[name] = value
+    return renamed

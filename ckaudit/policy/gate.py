@@ -66,8 +66,8 @@ def over(ended: Iterable[Ignore], gate: Gate) -> list[str]:
     """Return a sentence for each ignore that has ended."""
     file = gate.policy.file if gate.policy else ""
     return [
-        f"{file}: the ignore of {each.code} ended on {each.until} and hides nothing any more; it was for: {each.reason}"
-        for each in ended
+        f"{file}: the ignore of {ignore.code} ended on {ignore.until} and hides nothing any more; it was for: {ignore.reason}"
+        for ignore in ended
     ]
 
 
@@ -80,9 +80,9 @@ def adopted(report: Report, baseline: Baseline) -> list[Accepted]:
     """
     plain = f"accepted in {baseline.file}"
     unjudged = {check.code for check in report.checks if check.outcome not in ("passed", "failed")}
-    kept = [entry for entry in baseline.entries if entry.code in unjudged]
+    unchanged = [entry for entry in baseline.entries if entry.code in unjudged]
     taken = [suppressed for suppressed in report.suppressed if suppressed.by == "baseline"]
-    return kept + [
+    return unchanged + [
         accepted(suppressed.finding, report.command, None if suppressed.reason == plain else suppressed.reason)
         for suppressed in taken
     ]

@@ -1,5 +1,6 @@
-"""What a policy may say: the keys of `ckaudit.toml`, their types, and how one clause is laid over another."""
+"""What a policy may say: the keys of `ckaudit.toml` and their types, the terms of the gate, and how profiles are laid over."""
 
+from collections.abc import Collection
 from datetime import date
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
@@ -8,7 +9,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.report import Severity
-from ckaudit.policy.gate_settings import Terms
+from ckaudit.errors import UsageError
 
 Scale = Literal["nano", "medium", "large"]
 
@@ -16,9 +17,63 @@ Stage = Literal["early", "steady", "late"]
 
 Grade = Severity | Literal["off"]
 
+PROFILES: tuple[str, ...] = ("nano", "medium", "large", "early", "steady", "late")
+
+Unanswered = Literal["error", "fail", "pass"]
+
 Words = Annotated[str, Meta(min_length=1)]
 
-PROFILES: tuple[str, ...] = ("nano", "medium", "large", "early", "steady", "late")
+GATE_QUESTIONS: tuple[str, ...] = (
+    "final_loss",
+    "smoothed_loss",
+    "loss_at_equal_tokens",
+    "loss_at_equal_time",
+    "steps_to_loss",
+    "validation_loss",
+    "validation_slices",
+    "stability",
+    "clip_rate",
+    "speed",
+    "memory",
+    "health",
+)
+
+QUESTION_GROUPS: dict[str, tuple[str, ...]] = {
+    "loss": ("final_loss", "smoothed_loss", "loss_at_equal_tokens"),
+    "validation": ("validation_loss", "validation_slices"),
+}
+"""Words that stand for several questions."""
+
+DEFAULT_QUESTIONS = ("loss", "validation", "stability", "health")
+
+
+class Terms(Struct, frozen=True, kw_only=True):
+    """What a canary is held to.
+
+    Attributes:
+        questions: Questions that count, or groups of them.
+        allow: By question, the loss that is accepted: a share as "10%", or a number of the question's unit.
+        incomparable: What becomes of a canary that cannot be compared: "error" leaves with 2, "fail" with 1, "pass" with 0.
+        expect: Differences that are meant, by name or pattern; where given, any other makes the comparison void.
+    """
+
+    questions: tuple[Words, ...] = DEFAULT_QUESTIONS
+    allow: dict[str, float | str] = {}
+    incomparable: Unanswered = "error"
+    expect: list[Words] | None = None
+
+    def counts(self) -> list[str]:
+        """Return the questions that count, each once, in the order of the catalogue."""
+        named = {question for word in self.questions for question in questions_named(word)}
+        return [question for question in GATE_QUESTIONS if question in named]
+
+    def allowance(self, question: str) -> float | str | None:
+        """Return what a question may lose, None where nothing is said; its own word goes before that of its group."""
+        if question in self.allow:
+            return self.allow[question]
+        return next(
+            (self.allow[word] for word, group in QUESTION_GROUPS.items() if question in group and word in self.allow), None
+        )
 
 
 class Ignore(Struct, frozen=True, kw_only=True):
@@ -124,3 +179,55 @@ def means(word: str, code: str, name: str) -> bool:
     (True, True)
     """
     return fnmatchcase(code, word) or fnmatchcase(name, word)
+
+
+def questions_named(word: str) -> tuple[str, ...]:
+    """Return the questions that a word means.
+
+    >>> questions_named("validation"), questions_named("speed")
+    (('validation_loss', 'validation_slices'), ('speed',))
+    """
+    return QUESTION_GROUPS.get(word, (word,))
+
+
+def question_words() -> tuple[str, ...]:
+    """Return every word that may name questions."""
+    return (*QUESTION_GROUPS, *GATE_QUESTIONS)
+
+
+def allowed_share(allowance: float | str) -> float | None:
+    """Return an allowance that is a share of the reference as a number, None for one that is not.
+
+    >>> allowed_share("10%"), allowed_share("2.5 %"), allowed_share(0.05)
+    (0.1, 0.025, None)
+    """
+    return float(allowance.rstrip("% ")) / 100 if isinstance(allowance, str) else None
+
+
+def is_allowance(value: Any) -> bool:
+    """Tell whether a value is a number from 0 on, or one in per cent."""
+    if isinstance(value, str):
+        number, mark, rest = value.partition("%")
+        return bool(mark) and not rest and number.strip().replace(".", "", 1).isdecimal()
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
+
+
+# The error for a word that is not known, with the words that may have been meant.
+def refuse(message: str, word: str, known: Collection[str], *, listed: int = 12) -> UsageError:
+    """Return the error for an unknown word; the hint has the nearest known ones, or all where they are few.
+
+    Args:
+        message: What is wrong, and where.
+        word: What was written.
+        known: What may be written.
+        listed: So many words can still be read in a line.
+    """
+    from difflib import get_close_matches
+
+    by_key = {name.lower().replace("-", "_"): name for name in known}
+    near = [by_key[key] for key in get_close_matches(word.lower().replace("-", "_"), by_key, n=3, cutoff=0.6)]
+    if near:
+        return UsageError(message, hint=f"did you mean {' or '.join(near)}?")
+    if len(known) <= listed:
+        return UsageError(message, hint=f"known are {', '.join(sorted(known))}" if known else "there is nothing to set here")
+    return UsageError(message, hint="ckaudit explain lists every name")

@@ -7,9 +7,19 @@ from typing import Any, TypeVar
 import msgspec
 
 from ckaudit.errors import UsageError
-from ckaudit.policy.gate_settings import Terms, is_allowance, known_words
-from ckaudit.policy.policy_schema import PROFILES, Clauses, Grade, Ignore, Policy, Scale, Stage
-from ckaudit.policy.suggest import refuse
+from ckaudit.policy.policy_schema import (
+    PROFILES,
+    Clauses,
+    Grade,
+    Ignore,
+    Policy,
+    Scale,
+    Stage,
+    Terms,
+    is_allowance,
+    question_words,
+    refuse,
+)
 
 HEAD = ("scale", "stage", "profile", "gate")
 
@@ -99,7 +109,7 @@ def read_policy(path: Path, shown: str = "") -> Policy:
     return Policy(
         file=source.file,
         base=_clauses({key: value for key, value in table.items() if key not in HEAD}, "", source),
-        profiles={name: _clauses(each, f"profile.{name}", source) for name, each in profiles.items()},
+        profiles={name: _clauses(profile, f"profile.{name}", source) for name, profile in profiles.items()},
         scale=source.value(table.get("scale"), Scale | None, "scale", WANTED["scale"]),
         stage=source.value(table.get("stage"), Stage | None, "stage", WANTED["stage"]),
         gate=_terms(table["gate"], source) if "gate" in table else None,
@@ -127,7 +137,7 @@ def _clauses(document: object, place: str, source: PolicyFile) -> Clauses:
     """Return the clauses of one table; what is nested is read first, so that an error names its own key."""
     table = dict(source.table(document, place, Clauses.__struct_fields__))
     if isinstance(ignores := table.get("ignore"), list):
-        table["ignore"] = [_ignore(each, f"{inside(place, 'ignore')}[{index}]", source) for index, each in enumerate(ignores)]
+        table["ignore"] = [_ignore(ignore, f"{inside(place, 'ignore')}[{index}]", source) for index, ignore in enumerate(ignores)]
     for name, grade in _items(table, "severities"):
         source.value(grade, Grade, inside(place, f"severities.{name}"), "sev0, sev1, sev2, note or off")
     for name, values in _items(table, "thresholds"):
@@ -149,17 +159,16 @@ def _terms(document: object, source: PolicyFile) -> Terms:
     terms = source.struct(table, Terms, "gate")
     for place, words in (("gate.questions", terms.questions), ("gate.allow", terms.allow)):
         for word in words:
-            if word not in known_words():
-                raise refuse(f"{source.file}: {source.prefix}{place}: no question is called {word!r}", word, known_words())
-    for word, said in terms.allow.items():
-        if not is_allowance(said):
-            raise source.error(f"gate.allow.{word}", f': expected a share such as "10%" or a number from 0 on, got {said!r}')
+            if word not in question_words():
+                raise refuse(f"{source.file}: {source.prefix}{place}: no question is called {word!r}", word, question_words())
+    for word, allowance in terms.allow.items():
+        if not is_allowance(allowance):
+            raise source.error(f"gate.allow.{word}", f': expected a share such as "10%" or a number from 0 on, got {allowance!r}')
     return terms
 
 
-# A table of a policy file: its keys are known, its values are what they should be, and its errors name file and place.
 def inside(place: str, key: str) -> str:
-    """Return where a key of a table stands."""
+    """Return the path of a key of a table."""
     return f"{place}.{key}" if place else key
 
 

@@ -1,10 +1,10 @@
-"""Could the training go on from what it saved: every resume checkpoint of a folder, as a report."""
+"""Whether a training could go on from what it saved: every resume checkpoint of a folder, as a report."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, field
 
 from ckaudit import __version__
 from ckaudit.contract.io.folder import shown_name
@@ -17,22 +17,23 @@ from ckaudit.resume.catalogue import COMMAND, LEFT_OVER, SHARD_MISSING
 from ckaudit.resume.checksums import read_list
 from ckaudit.resume.examine import Examined, examine
 from ckaudit.resume.find import Window, find
-from ckaudit.resume.source import is_there
+from ckaudit.resume.open_file import is_there
 from ckaudit.resume.trends import alike
 
 TRENDS = (trends.size_jumps, trends.time_jumps, trends.missing_files, trends.wrong_steps, trends.missing_parts)
 
-# From what was seen of the checkpoints to the report: one sentence, every check, and the window.
 Seen = Sequence[Examined]
 
 Need = tuple[Callable[[Seen], bool], SkipReason, str]
 
-
-def _read(seen: Seen) -> bool:
-    return any(examined.forms for examined in seen)
+LOG = "scalars-resume.jsonl"
 
 
-_READ: Need = (_read, "not_applicable", "no file that can be read without unpickling")
+_READ: Need = (
+    lambda seen: any(examined.forms for examined in seen),
+    "not_applicable",
+    "no file that can be read without unpickling",
+)
 
 _PICKLED: Need = (lambda seen: any(examined.pickled for examined in seen), "not_applicable", "no pickle that could be read")
 
@@ -95,76 +96,6 @@ NEEDS: dict[str, Need] = {
 }
 
 
-def make_report(subject: str, seen: Seen, findings: Sequence[Finding], notes: list[str]) -> Report:
-    """Put the report together: findings gravest first, a check for each kind, the checkpoints by step."""
-    ordered = sorted(
-        findings, key=lambda finding: (SEVERITIES.index(finding.severity), finding.file or "", finding.code, finding.where or "")
-    )
-    return Report(
-        schema_version=VERSION,
-        tool=f"ckaudit {__version__}",
-        command=COMMAND,
-        subject=subject,
-        verdict=_sentence(seen, ordered),
-        severity=worst(ordered),
-        findings=ordered,
-        checks=_checks(seen, ordered),
-        notes=notes,
-        files=sum(len(examined.found.files) for examined in seen),
-        resume_checkpoints=[examined.entry for examined in seen],
-    )
-
-
-def _checks(seen: Seen, findings: Sequence[Finding]) -> list[Check]:
-    counts = Counter(finding.code for finding in findings)
-    checks = []
-    for code, kind in kinds_of(COMMAND).items():
-        there, reason, detail = NEEDS.get(code, _READ)
-        judged = counts[code] > 0 or there(seen)
-        checks.append(
-            Check(
-                code=code,
-                name=kind.name,
-                title=kind.title,
-                severity=kind.severity,
-                outcome="failed" if counts[code] else "passed" if judged else "skipped",
-                reason=None if judged else reason,
-                detail=None if judged else detail,
-                findings=counts[code],
-            )
-        )
-    return checks
-
-
-def _sentence(seen: Seen, findings: Sequence[Finding]) -> str:
-    """Say how many are whole, and from which one to go on."""
-    if not seen:
-        return "no resume checkpoint, only what interrupted saves left"
-    good = [examined for examined in seen if examined.entry.ok]
-    broken = [examined for examined in seen if examined.entry.ok is False]
-    unknown = len(seen) - len(good) - len(broken)
-    total = plural(len(seen), "resume checkpoint")
-    counts = (
-        f"{len(broken):,} of {total} {'is' if len(broken) == 1 else 'are'} broken" if broken else f"{total}: {len(good):,} whole"
-    )
-    if unknown:
-        counts += f", {unknown:,} could not be judged"
-    if not good:
-        return f"{counts}; none is known to be good"
-    newest = max(good, key=_newness)
-    step = "" if newest.entry.step is None else f" of step {newest.entry.step:,}"
-    grave = any(
-        finding.file and finding.file.startswith(newest.found.name) and finding.severity in SEVERITIES[:3] for finding in findings
-    )
-    return f"{counts}; the newest whole one is {newest.found.name}{step}" + (", with remarks" if grave else "")
-
-
-def _newness(examined: Examined) -> tuple[int, bool, float]:
-    """Return what orders checkpoints: their step, then whether a training can go on from them, then their time."""
-    step = -1 if examined.entry.step is None else examined.entry.step
-    return step, "optimizer" in examined.entry.present, examined.entry.written or 0.0
-
-
 class Checked(Struct):
     """A report, and what else was learned on the way.
 
@@ -205,15 +136,15 @@ def resume_check(
     findings = [finding for examined in seen for finding in examined.findings]
     findings += [finding for trend in TRENDS for finding in trend(seen)]
     findings += [*_left_over(window, root), *_unfound(expected, seen, root)]
-    digests = {file: found for examined in seen for file, found in examined.digests.items()}
+    digests = {file: digest for examined in seen for file, digest in examined.digests.items()}
     return Checked(make_report(shown_name(str(path)), seen, findings, _notes(window, seen, root)), digests)
 
 
 def _expected(window: Window, sums: Path | None) -> dict[Path, str]:
-    found: dict[Path, str] = {}
+    digests: dict[Path, str] = {}
     for path in [*window.sums, *([] if sums is None else [sums])]:
-        found |= read_list(path)
-    return found
+        digests |= read_list(path)
+    return digests
 
 
 def _size(path: Path) -> int:
@@ -272,3 +203,94 @@ def _notes(window: Window, seen: Sequence[Examined], root: Path) -> list[str]:
     if not any(examined.compared for examined in seen):
         notes.append("no checksums to compare with: --write-checksums FILE keeps them, --checksums FILE compares")
     return notes
+
+
+# From what was seen of the checkpoints to the report: one sentence, every check, and the checkpoints by step.
+def make_report(subject: str, seen: Seen, findings: Sequence[Finding], notes: list[str]) -> Report:
+    """Put the report together: findings gravest first, a check for each kind, the checkpoints by step."""
+    ordered = sorted(
+        findings, key=lambda finding: (SEVERITIES.index(finding.severity), finding.file or "", finding.code, finding.where or "")
+    )
+    return Report(
+        schema_version=VERSION,
+        tool=f"ckaudit {__version__}",
+        command=COMMAND,
+        subject=subject,
+        verdict=_sentence(seen, ordered),
+        severity=worst(ordered),
+        findings=ordered,
+        checks=_checks(seen, ordered),
+        notes=notes,
+        files=sum(len(examined.found.files) for examined in seen),
+        resume_checkpoints=[examined.entry for examined in seen],
+    )
+
+
+def _checks(seen: Seen, findings: Sequence[Finding]) -> list[Check]:
+    counts = Counter(finding.code for finding in findings)
+    checks = []
+    for code, kind in kinds_of(COMMAND).items():
+        there, reason, detail = NEEDS.get(code, _READ)
+        judged = counts[code] > 0 or there(seen)
+        checks.append(
+            Check(
+                code=code,
+                name=kind.name,
+                title=kind.title,
+                severity=kind.severity,
+                outcome="failed" if counts[code] else "passed" if judged else "skipped",
+                reason=None if judged else reason,
+                detail=None if judged else detail,
+                findings=counts[code],
+            )
+        )
+    return checks
+
+
+def _sentence(seen: Seen, findings: Sequence[Finding]) -> str:
+    """Say how many checkpoints are whole, and from which one to go on."""
+    if not seen:
+        return "no resume checkpoint, only what interrupted saves left"
+    good = [examined for examined in seen if examined.entry.ok]
+    broken = [examined for examined in seen if examined.entry.ok is False]
+    unknown = len(seen) - len(good) - len(broken)
+    total = plural(len(seen), "resume checkpoint")
+    counts = (
+        f"{len(broken):,} of {total} {'is' if len(broken) == 1 else 'are'} broken" if broken else f"{total}: {len(good):,} whole"
+    )
+    if unknown:
+        counts += f", {unknown:,} could not be judged"
+    if not good:
+        return f"{counts}; none is known to be good"
+    newest = max(good, key=_newness)
+    step = "" if newest.entry.step is None else f" of step {newest.entry.step:,}"
+    has_remarks = any(
+        finding.file and finding.file.startswith(newest.found.name) and finding.severity in SEVERITIES[:3] for finding in findings
+    )
+    return f"{counts}; the newest whole one is {newest.found.name}{step}" + (", with remarks" if has_remarks else "")
+
+
+def _newness(examined: Examined) -> tuple[int, bool, float]:
+    """Return what orders checkpoints: their step, then whether a training can go on from them, then their time."""
+    step = -1 if examined.entry.step is None else examined.entry.step
+    return step, "optimizer" in examined.entry.present, examined.entry.written or 0.0
+
+
+# What a run should know of its resume checkpoints: checkpoint_ok, checkpoint_size and checkpoint_time by step.
+def facts_by_step(report: Report) -> dict[int, Mapping[str, float]]:
+    """Return the values that are known, by step (M61 to M63).
+
+    Of two checkpoints of one step a broken one speaks, for somebody may resume from it; the larger size and the longer time
+    count. What could not be judged is left out.
+    """
+    by_step: dict[int, dict[str, float]] = {}
+    for checkpoint in report.resume_checkpoints or () if report.resume_checkpoints is not UNSET else ():
+        if checkpoint.step is None:
+            continue
+        values = by_step.setdefault(checkpoint.step, {})
+        if checkpoint.ok is not None:
+            values["checkpoint_ok"] = min(float(checkpoint.ok), values.get("checkpoint_ok", 1.0))
+        values["checkpoint_size"] = max(float(checkpoint.size), values.get("checkpoint_size", 0.0))
+        if checkpoint.seconds is not None:
+            values["checkpoint_time"] = max(checkpoint.seconds, values.get("checkpoint_time", 0.0))
+    return {step: dict(values) for step, values in sorted(by_step.items())}

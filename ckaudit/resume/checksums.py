@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ckaudit.errors import UnreadableError
-from ckaudit.resume.source import OpenFile
+from ckaudit.resume.open_file import OpenFile
 
 MAX_LIST = 64 * 2**20
 _LINE = re.compile(r"(?P<escaped>\\?)(?P<digest>[0-9a-fA-F]{64})(?: [ *](?P<name>.+))?")
@@ -19,11 +19,11 @@ def digest(source: OpenFile, tick: Callable[[int], None]) -> str:
     Raises:
         Trouble: Where it cannot be read to its end.
     """
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for block in source.blocks(0, source.size):
-        found.update(block)
+        sha256.update(block)
         tick(len(block))
-    return found.hexdigest()
+    return sha256.hexdigest()
 
 
 def read_list(path: Path) -> dict[Path, str]:
@@ -41,7 +41,7 @@ def read_list(path: Path) -> dict[Path, str]:
         raise UnreadableError(f"cannot read {path}: {error.strerror or error}") from None
     if len(data) > MAX_LIST:
         raise UnreadableError(f"{path} is larger than {MAX_LIST:,} bytes")
-    found: dict[Path, str] = {}
+    digests: dict[Path, str] = {}
     for number, line in enumerate(os.fsdecode(data).split("\n"), 1):
         match = _LINE.fullmatch(line.rstrip("\r"))
         if match is None and line.strip() and not line.startswith("#"):
@@ -50,13 +50,13 @@ def read_list(path: Path) -> dict[Path, str]:
             )
         if match:
             name = _unescaped(match["name"]) if match["escaped"] else match["name"]
-            found[_absolute(path.parent / (name or path.stem))] = match["digest"].lower()
-    return found
+            digests[_absolute(path.parent / (name or path.stem))] = match["digest"].lower()
+    return digests
 
 
-def write_list(digests: Mapping[Path, str], beside: Path) -> str:
+def write_list(digests: Mapping[Path, str], list_file: Path) -> str:
     """Return the lines of `sha256sum` for files, named relative to the folder of the list."""
-    folder = _absolute(beside.parent)
+    folder = _absolute(list_file.parent)
     return "".join(_line(os.path.relpath(_absolute(path), folder), digests[path]) for path in sorted(digests))
 
 
@@ -65,10 +65,10 @@ def look_up(path: Path, expected: Mapping[Path, str]) -> str | None:
     return expected.get(_absolute(path))
 
 
-def _line(name: str, found: str) -> str:
+def _line(name: str, hex_digest: str) -> str:
     escaped = name.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
     mark = "\\" if escaped != name else ""
-    return f"{mark}{found}  {escaped}\n"
+    return f"{mark}{hex_digest}  {escaped}\n"
 
 
 def _unescaped(name: str) -> str:

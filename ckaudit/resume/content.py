@@ -1,8 +1,105 @@
-"""What a file of a checkpoint holds: its tensors, where their bytes stand, and everything else as plain records."""
+"""What a checkpoint file holds: tensors, their element types, where their bytes stand, and the plain records of a pickle."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct, field
+
+FEW = 64  # elements of a list that are looked at even where they are plain numbers
+
+
+class Element(Struct, frozen=True):
+    """An element type.
+
+    Attributes:
+        size: Bytes of one element.
+        word: Bytes of the words that are looked at: a complex number is two of them.
+        mask: The bits that tell; 0: every element is a number.
+        pattern: What these bits are where an element is none.
+    """
+
+    size: int
+    word: int = 1
+    mask: int = 0
+    pattern: int = 0
+
+
+def _float(size: int, mask: int, *, word: int | None = None) -> Element:
+    return Element(size, word or size, mask, mask)
+
+
+# IEEE 754: all bits of the exponent are set in an infinity and in NaN. The formats of 8 bits: OCP 8-bit Floating Point
+# Specification, revision 1.0 (E4M3 has no infinity, its NaN is S.1111.111); those that end in FNUZ have one NaN, 0x80.
+ELEMENTS: dict[str, Element] = {
+    "float64": _float(8, 0x7FF0_0000_0000_0000),
+    "float32": _float(4, 0x7F80_0000),
+    "float16": _float(2, 0x7C00),
+    "bfloat16": _float(2, 0x7F80),
+    "float8_e5m2": _float(1, 0x7C),
+    "float8_e4m3fn": _float(1, 0x7F),
+    "float8_e8m0fnu": _float(1, 0xFF),
+    "float8_e4m3fnuz": Element(1, 1, 0xFF, 0x80),
+    "float8_e5m2fnuz": Element(1, 1, 0xFF, 0x80),
+    "complex64": _float(8, 0x7F80_0000, word=4),
+    "complex128": _float(16, 0x7FF0_0000_0000_0000, word=8),
+    "complex32": _float(4, 0x7C00, word=2),
+} | {
+    name: Element(size)
+    for name, size in (
+        ("int64", 8),
+        ("int32", 4),
+        ("int16", 2),
+        ("int8", 1),
+        ("uint64", 8),
+        ("uint32", 4),
+        ("uint16", 2),
+        ("uint8", 1),
+        ("bool", 1),
+        ("qint32", 4),
+        ("qint8", 1),
+        ("quint8", 1),
+        ("quint4x2", 1),
+        ("quint2x4", 1),
+        ("float4_e2m1fn_x2", 1),
+    )
+}
+
+_LETTERS = {"float": "F", "bfloat": "BF", "complex": "C", "int": "I", "uint": "U"}
+
+SAFETENSORS = {
+    f"{letter}{bits}": f"{kind}{bits}"
+    for kind, letter in _LETTERS.items()
+    for bits in (8, 16, 32, 64)
+    if f"{kind}{bits}" in ELEMENTS
+} | {
+    "F8_E5M2": "float8_e5m2",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E8M0": "float8_e8m0fnu",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "BOOL": "bool",
+}
+
+STORAGES = {
+    "DoubleStorage": "float64",
+    "FloatStorage": "float32",
+    "HalfStorage": "float16",
+    "BFloat16Storage": "bfloat16",
+    "LongStorage": "int64",
+    "IntStorage": "int32",
+    "ShortStorage": "int16",
+    "CharStorage": "int8",
+    "ByteStorage": "uint8",
+    "BoolStorage": "bool",
+    "ComplexFloatStorage": "complex64",
+    "ComplexDoubleStorage": "complex128",
+    "QInt8Storage": "qint8",
+    "QUInt8Storage": "quint8",
+    "QInt32Storage": "qint32",
+    "QUInt4x2Storage": "quint4x2",
+    "QUInt2x4Storage": "quint2x4",
+    "UntypedStorage": "uint8",
+}
 
 
 class Range(Struct, frozen=True, kw_only=True):
@@ -68,3 +165,122 @@ class Content(Struct, kw_only=True):
     value: Any = None
     names: tuple[str, ...] = ()
     called: frozenset[str] = frozenset()
+
+
+# The plain records that a pickle becomes, and the walk over them.
+class BadPickle(Exception):  # noqa: N818  never seen by a user: it becomes a finding
+    """Bytes that are no pickle, or one that ends in the middle."""
+
+
+class Name(Struct, frozen=True, eq=False):
+    """Something that unpickling would import: a class or a function."""
+
+    module: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.module}.{self.name}"
+
+
+class Call(Struct, eq=False):
+    """Something that unpickling would make: `maker` called with `given`, and then the state that is set on it.
+
+    Attributes:
+        maker: What would be called; None: bytes that are no name.
+        given: The arguments.
+        state: What is set on the object afterwards.
+        by_class: Whether only an empty object of a class is made, by its `__new__`.
+        items: Pairs and elements that are added afterwards.
+    """
+
+    maker: Any
+    given: Any
+    state: Any = None
+    by_class: bool = False
+    items: list[tuple[Any, Any]] | None = None
+
+    @property
+    def made_by(self) -> str:
+        """The full name of what would make it; empty where that is no name."""
+        return str(self.maker) if isinstance(self.maker, Name) else ""
+
+
+class Stored(Struct, frozen=True, eq=False):
+    """A persistent identity: what stands elsewhere, such as the bytes of a tensor."""
+
+    identity: Any
+
+
+class Pairs(Struct, eq=False):
+    """A dictionary as its pairs, so that a hostile key is never hashed."""
+
+    items: list[tuple[Any, Any]]
+
+    def get(self, key: str) -> Any:
+        """Return the last value of a key that is text; None where there is none."""
+        return next((value for name, value in reversed(self.items) if isinstance(name, str) and name == key), None)
+
+    def names(self) -> list[str]:
+        """Return the keys that are text."""
+        return [key for key, _ in self.items if isinstance(key, str)]
+
+
+class PickleFacts(Struct, frozen=True):
+    """What a pickle says.
+
+    Attributes:
+        value: The object, as plain records.
+        names: Everything that would be imported, by its full name, each once.
+        called: The names among them that would be called, not only made empty by their class.
+    """
+
+    value: Any
+    names: tuple[str, ...]
+    called: frozenset[str]
+
+
+def parts(value: Any, *, max_depth: int = 64) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield every part of what a pickle says with the way to it, each container once, none deeper than `max_depth`.
+
+    Names of keys make the way, numbers of elements too. What a call was given for it to wrap, and its state, stand where the
+    call does.
+    """
+    seen: set[int] = set()
+    waiting: list[tuple[tuple[str, ...], Any]] = [((), value)]
+    while waiting:
+        way, part = waiting.pop()
+        if isinstance(part, (list, tuple, Pairs, Call)):
+            if id(part) in seen or len(way) > max_depth:
+                continue
+            seen.add(id(part))
+        yield way, part
+        waiting += reversed(list(_below(way, part)))
+
+
+def _below(way: tuple[str, ...], part: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if isinstance(part, Pairs):
+        yield from (((*way, _word(key)), value) for key, value in part.items)
+    elif isinstance(part, (list, tuple)):
+        few = len(part) <= FEW
+        yield from (((*way, str(index)), value) for index, value in enumerate(part) if few or _holds_more(value))
+    elif isinstance(part, Call):
+        given = part.given if isinstance(part.given, tuple) else (part.given,)
+        yield from ((way if isinstance(argument, Call) else (*way, str(index)), argument) for index, argument in enumerate(given))
+        if part.state is not None:
+            yield way, part.state
+        for key, value in part.items or ():
+            yield (*way, _word(key)), value
+
+
+def _holds_more(value: Any) -> bool:
+    """Tell whether a part has parts of its own; single numbers of long lists are not yielded."""
+    if isinstance(value, (list, tuple)):
+        return len(value) > 0
+    return len(value.items) > 0 if isinstance(value, Pairs) else isinstance(value, (Call, Stored))
+
+
+def _word(key: Any) -> str:
+    """Return a key as a word of a way; one that is neither text nor a number of common size is a question mark."""
+    if isinstance(key, str):
+        return key
+    return str(key) if isinstance(key, int) and -(2**63) <= key < 2**63 else "?"

@@ -10,12 +10,10 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.report import Finding
 from ckaudit.resume.catalogue import CUT_OFF, DAMAGED, INDEX, SHARD_MISSING
-from ckaudit.resume.content import Content
+from ckaudit.resume.content import BadPickle, Call, Content, Pairs
+from ckaudit.resume.open_file import OpenFile, Trouble, Unjudged, is_there, stays_inside
 from ckaudit.resume.pickled import MAX_BYTES, read_pickle
-from ckaudit.resume.records import BadPickle, Call, Pairs
-from ckaudit.resume.source import OpenFile, is_there, stays_inside
 from ckaudit.resume.torch_file import read_torch
-from ckaudit.resume.trouble import Trouble, Unjudged
 
 
 class ShardEntry(Struct, frozen=True):

@@ -31,13 +31,12 @@ from ckaudit.resume.catalogue import (
 from ckaudit.resume.checksums import digest, look_up
 from ckaudit.resume.content import Content
 from ckaudit.resume.distributed import missing_pieces, read_metadata, read_pieces
-from ckaudit.resume.find import DATA, Found
+from ckaudit.resume.find import DATA, FoundCheckpoint
+from ckaudit.resume.open_file import OpenFile, Trouble, Unjudged, is_there, stays_inside
 from ckaudit.resume.roles import PARTS, Inventory
 from ckaudit.resume.safetensors_file import read_safetensors
 from ckaudit.resume.scan import scan
-from ckaudit.resume.source import OpenFile, is_there, stays_inside
 from ckaudit.resume.torch_file import read_torch
-from ckaudit.resume.trouble import Trouble, Unjudged
 
 MAX_JSON = 64 * 2**20
 
@@ -87,7 +86,7 @@ class Examined(Struct):
         pickled: Whether a pickle was read.
     """
 
-    found: Found
+    found: FoundCheckpoint
     entry: ResumeCheckpoint
     findings: list[Finding] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
@@ -99,7 +98,7 @@ class Examined(Struct):
     pickled: bool = False
 
 
-def examine(found: Found, root: Path, sums: Mapping[Path, str], tick: Tick, *, hashed: bool) -> Examined:
+def examine(found: FoundCheckpoint, root: Path, sums: Mapping[Path, str], tick: Tick, *, hashed: bool) -> Examined:
     """Read every file of a checkpoint.
 
     Args:
@@ -113,7 +112,7 @@ def examine(found: Found, root: Path, sums: Mapping[Path, str], tick: Tick, *, h
 
 
 class _Examiner:
-    def __init__(self, found: Found, root: Path, sums: Mapping[Path, str], tick: Tick, *, hashed: bool) -> None:
+    def __init__(self, found: FoundCheckpoint, root: Path, sums: Mapping[Path, str], tick: Tick, *, hashed: bool) -> None:
         self.root, self.sums, self.tick, self.hashed = root, sums, tick, hashed
         self.inventory = Inventory()
         self.seen = Examined(found, ResumeCheckpoint(name=found.name))
@@ -172,13 +171,13 @@ class _Examiner:
         expected = look_up(source.path, self.sums)
         if expected is None and not self.hashed:
             return
-        found = digest(source, self.tick)
-        self.seen.digests[source.path] = found
+        sha256 = digest(source, self.tick)
+        self.seen.digests[source.path] = sha256
         if expected is not None:
             self.seen.compared += 1
-        if expected not in (None, found):
+        if expected not in (None, sha256):
             message = "has another SHA-256 than its checksum says"
-            self.seen.findings.append(CHECKSUM.at(source.shown, message, expected=expected, found=found))
+            self.seen.findings.append(CHECKSUM.at(source.shown, message, expected=expected, found=sha256))
 
     def content(self, source: OpenFile) -> None:
         name = source.path.name
@@ -243,15 +242,15 @@ class _Examiner:
 
     def close(self) -> None:
         """Put together what the report says of the checkpoint."""
-        found, inventory = self.seen.found, self.inventory
+        checkpoint, inventory = self.seen.found, self.inventory
         broken = any(finding.code in BREAKING for finding in self.seen.findings)
         unknown = bool(self.seen.skipped) or any(finding.code == UNREADABLE.code for finding in self.seen.findings)
         forms = self.seen.forms - {"torch"} if "distributed" in self.seen.forms else self.seen.forms
         self.seen.entry = ResumeCheckpoint(
-            name=found.name,
-            step=found.step if inventory.step is None else inventory.step,
+            name=checkpoint.name,
+            step=checkpoint.step if inventory.step is None else inventory.step,
             form=", ".join(sorted(forms)),
-            files=len(found.files),
+            files=len(checkpoint.files),
             size=self.size,
             written=round(max(self.times), 3) if self.times else None,
             seconds=round(max(self.times) - min(self.times), 3) if len(self.times) > 1 else None,
@@ -343,19 +342,19 @@ def read_index(document: Any, path: Path, shown: str, names: Mapping[Path, set[s
     by_file: dict[str, list[str]] = {}
     for tensor, file in chart.items():
         by_file.setdefault(file, []).append(tensor)
-    found = []
+    findings = []
     for file, tensors in sorted(by_file.items()):
         place = path.parent / file
         if not stays_inside(file):
-            found.append(DAMAGED.at(shown, f"names a file outside of its folder: {file!r}", found=repr(file)))
+            findings.append(DAMAGED.at(shown, f"names a file outside of its folder: {file!r}", found=repr(file)))
         elif not is_there(place):
             message = f"names {file}, which is missing, for {plural(len(tensors), 'tensor')}"
-            found.append(SHARD_MISSING.at(shown, message, where=tensors[0], also=tensors[1:50]))
+            findings.append(SHARD_MISSING.at(shown, message, where=tensors[0], also=tensors[1:50]))
         elif place in names and (lost := [name for name in tensors if name not in names[place]]):
             message = f"says that {file} holds {lost[0]}, which it does not"
             more = f"; nor {plural(len(lost) - 1, 'other tensor')}" if len(lost) > 1 else ""
-            found.append(INDEX.at(shown, message + more, where=lost[0], also=lost[1:50]))
-    return found
+            findings.append(INDEX.at(shown, message + more, where=lost[0], also=lost[1:50]))
+    return findings
 
 
 def missing_shards(files: list[Path], shown: str | None) -> list[Finding]:
@@ -364,11 +363,11 @@ def missing_shards(files: list[Path], shown: str | None) -> list[Finding]:
     for path in files:
         if match := SHARD.fullmatch(path.name):
             there.setdefault((match["stem"], int(match["count"]), match["end"]), set()).add(int(match["number"]))
-    found = []
+    findings = []
     for (stem, count, end), numbers in sorted(there.items()):
         first = 0 if 0 in numbers else 1
         lost = [number for number in range(first, min(count, 100_000) + first) if number not in numbers]
         if lost:
             message = f"{plural(len(lost), 'shard')} of {count:,} missing, number {lost[0]} first: {stem}-...{end}"
-            found.append(SHARD_MISSING.at(shown, message, value=len(numbers), limit=count, unit="files"))
-    return found
+            findings.append(SHARD_MISSING.at(shown, message, value=len(numbers), limit=count, unit="files"))
+    return findings

@@ -30,7 +30,7 @@ WHOLE_MODEL = re.compile(
 )
 
 
-class Found(Struct, frozen=True):
+class FoundCheckpoint(Struct, frozen=True):
     """One checkpoint.
 
     Attributes:
@@ -64,7 +64,7 @@ class Window(Struct):
         cut: Whether there were more files than are looked at.
     """
 
-    checkpoints: list[Found] = field(default_factory=list)
+    checkpoints: list[FoundCheckpoint] = field(default_factory=list)
     left_over: list[Path] = field(default_factory=list)
     links: list[tuple[Path, str]] = field(default_factory=list)
     sums: list[Path] = field(default_factory=list)
@@ -79,9 +79,9 @@ def find(root: Path) -> Window:
     """
     window = Window()
     if root.is_file():
-        window.checkpoints.append(Found(shown_name(root.name), [root], step_of(root.name), is_folder=False))
-        beside = root.with_name(root.name + ".sha256")
-        window.sums += [beside] if beside.is_file() else []
+        window.checkpoints.append(FoundCheckpoint(shown_name(root.name), [root], step_of(root.name), is_folder=False))
+        checksums = root.with_name(root.name + ".sha256")
+        window.sums += [checksums] if checksums.is_file() else []
         return window
     if not root.is_dir():
         raise UnreadableError(f"there is no {root}", hint="Name the folder that the training saves to.")
@@ -119,8 +119,8 @@ class _Search:
         else:
             for group in _groups(files, data):
                 self._add(group[0], group, is_folder=False)
-        for each in folders if depth < MAX_DEPTH else ():
-            self.folder(each, depth + 1)
+        for subfolder in folders if depth < MAX_DEPTH else ():
+            self.folder(subfolder, depth + 1)
 
     def _is_one(self, folder: Path, names: set[str], data: list[Path]) -> bool:
         """Tell whether a folder with all below it is one checkpoint."""
@@ -146,15 +146,15 @@ class _Search:
         is_root = path == self.root
         name = self.root.resolve().name if is_root else path.relative_to(self.root).as_posix()
         step = step_of(name if is_root else path.name)
-        self.window.checkpoints.append(Found(shown_name(name), files, step, is_folder, is_root))
+        self.window.checkpoints.append(FoundCheckpoint(shown_name(name), files, step, is_folder, is_root))
 
     def _list(self, folder: Path) -> tuple[list[Path], list[Path]]:
         """Return files and folders in the order of names, without what is temporary, hidden or a link inside the root."""
         files: list[Path] = []
         folders: list[Path] = []
         try:
-            with os.scandir(folder) as found:
-                entries = sorted(islice(found, MAX_FILES), key=lambda entry: entry.name)
+            with os.scandir(folder) as scanned:
+                entries = sorted(islice(scanned, MAX_FILES), key=lambda entry: entry.name)
         except OSError as error:
             raise UnreadableError(f"cannot list {folder}: {error.strerror or error}") from None
         for entry in entries:

@@ -4,7 +4,7 @@ import pickletools
 from collections.abc import Callable
 from typing import Any
 
-from ckaudit.resume.records import BadPickle, Call, Name, Pairs, PickleFacts, Stored
+from ckaudit.resume.content import BadPickle, Call, Name, Pairs, PickleFacts, Stored
 
 MAX_BYTES = 64 * 2**20  # the pickle of 50,000 tensors has 8 MB
 MAX_OPCODES = 3_000_000  # 30 for each of 100,000 tensors
@@ -57,8 +57,8 @@ class _Machine:
     def named(self, module: Any, name: Any) -> Name:
         if not (isinstance(module, str) and isinstance(name, str)):
             raise BadPickle("something is imported by what is no name")
-        found = Name(module, name)
-        return self.names.setdefault(str(found), found)
+        imported = Name(module, name)
+        return self.names.setdefault(str(imported), imported)
 
     def call(self, maker: Any, given: Any, *, by_class: bool = False) -> Call:
         if not by_class:

@@ -1,13 +1,11 @@
-"""What in a checkpoint is what: weights, optimizer, schedule, random state, step, and the position in the data."""
+"""The parts of a checkpoint: weights, optimizer, schedule, random state, step, and the position in the data."""
 
 import re
 from typing import Any
 
 from msgspec import Struct, field
 
-from ckaudit.resume.content import Content, Tensor
-from ckaudit.resume.elements import ELEMENTS
-from ckaudit.resume.records import Pairs, parts
+from ckaudit.resume.content import ELEMENTS, Content, Pairs, Tensor, parts
 
 PARTS = ("weights", "optimizer", "schedule", "scaler", "random_state", "step", "data_position")
 WEIGHTS = frozenset(

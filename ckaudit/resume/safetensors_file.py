@@ -7,10 +7,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from ckaudit.resume.catalogue import CUT_OFF, DAMAGED
-from ckaudit.resume.content import Content, Range, Tensor
-from ckaudit.resume.elements import ELEMENTS, SAFETENSORS
-from ckaudit.resume.source import OpenFile
-from ckaudit.resume.trouble import Trouble, Unjudged
+from ckaudit.resume.content import ELEMENTS, SAFETENSORS, Content, Range, Tensor
+from ckaudit.resume.open_file import OpenFile, Trouble, Unjudged
 
 MAX_HEADER = 100_000_000  # the limit of the format itself
 MAX_READ = 32 * 2**20  # that of 200,000 tensors; a hostile header takes thirty times its size in memory

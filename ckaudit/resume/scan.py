@@ -1,22 +1,29 @@
-"""One pass over the bytes of a file: elements that are no numbers, and sums that do not agree."""
+"""One pass over the bytes of a file: elements that are no finite numbers, and checksums that do not agree."""
 
 import zlib
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ckaudit.contract.schema.report import Finding
 from ckaudit.material.counts import plural
 from ckaudit.resume.catalogue import BAD_OPTIMIZER, BAD_WEIGHTS, DAMAGED
-from ckaudit.resume.content import Content, Range, Tensor
-from ckaudit.resume.elements import ELEMENTS, Counter
-from ckaudit.resume.source import OpenFile
+from ckaudit.resume.content import ELEMENTS, Content, Element, Range, Tensor
+from ckaudit.resume.open_file import OpenFile
 from ckaudit.resume.torch_file import storages
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
 MAX_TOLD = 5
+
 KINDS = {"weights": BAD_WEIGHTS, "optimizer": BAD_OPTIMIZER}
 
 Tick = Callable[[int], None]
+
+SCRATCH = 2**18  # bytes: the words and the answers stay in the cache, which is three times as fast
 
 
 class Bad(Struct, frozen=True):
@@ -49,9 +56,9 @@ def scan(source: OpenFile, content: Content, roles: dict[int, str], tick: Tick) 
             broken.append(tensors[0])
         judged = [tensor for tensor in tensors if role_of[id(tensor)] in KINDS] if count else []
         for tensor in judged:
-            own = count if tensor.size == place.size else _count(source, place, tensor)
-            if own:
-                bad.append(Bad(tensor, role_of[id(tensor)], own))
+            words = count if tensor.size == place.size else _count(source, place, tensor)
+            if words:
+                bad.append(Bad(tensor, role_of[id(tensor)], words))
     return [*_broken(broken, source.shown), *_bad(bad, source.shown)]
 
 
@@ -84,15 +91,47 @@ def _broken(tensors: list[Tensor], file: str) -> list[Finding]:
 
 def _bad(bad: list[Bad], file: str) -> list[Finding]:
     """Return a finding for each of the first tensors of a role, and one for the rest."""
-    found = []
+    findings = []
     for role, kind in KINDS.items():
-        own = [each for each in bad if each.role == role]
-        for each in own[:MAX_TOLD]:
-            total = each.tensor.needs // ELEMENTS[each.tensor.dtype].size
-            message = f"{min(each.count, total):,} of {plural(total, 'element')} of {each.tensor.name} are NaN or infinite"
-            found.append(kind.at(file, message, where=each.tensor.name, value=min(each.count, total), limit=0, unit="elements"))
-        if len(own) > MAX_TOLD:
-            rest = own[MAX_TOLD:]
+        of_role = [entry for entry in bad if entry.role == role]
+        for entry in of_role[:MAX_TOLD]:
+            total = entry.tensor.needs // ELEMENTS[entry.tensor.dtype].size
+            message = f"{min(entry.count, total):,} of {plural(total, 'element')} of {entry.tensor.name} are NaN or infinite"
+            findings.append(
+                kind.at(file, message, where=entry.tensor.name, value=min(entry.count, total), limit=0, unit="elements")
+            )
+        if len(of_role) > MAX_TOLD:
+            rest = of_role[MAX_TOLD:]
             message = f"{plural(len(rest), 'other tensor')} with NaN or infinite elements, {rest[0].tensor.name} first"
-            found.append(kind.at(file, message, where=rest[0].tensor.name, also=[bad.tensor.name for bad in rest[1:50]]))
-    return found
+            findings.append(kind.at(file, message, where=rest[0].tensor.name, also=[bad.tensor.name for bad in rest[1:50]]))
+    return findings
+
+
+# NaN and infinities are recognized by the bits of an element: no format is converted.
+class Counter:
+    """Counts elements that are no finite numbers, block by block, in scratch memory of its own."""
+
+    def __init__(self, element: Element, *, big_endian: bool = False) -> None:
+        import numpy as np
+
+        self.element = element
+        order = ">" if big_endian else "<"
+        self._type = np.dtype(f"{order}u{element.word}")
+        self._mask, self._pattern = (np.array(value, self._type)[()] for value in (element.mask, element.pattern))
+        self._words = np.empty(SCRATCH // element.word, self._type)
+        self._hits = np.empty(SCRATCH // element.word, bool)
+
+    def count(self, block: "memoryview | bytes") -> int:
+        """Return how many words of a block, a whole number of elements, are NaN or infinite."""
+        import numpy as np
+
+        if not self.element.mask:
+            return 0
+        words: NDArray[np.uint64] = np.frombuffer(block, self._type)
+        count = 0
+        for start in range(0, len(words), len(self._words)):
+            part = words[start : start + len(self._words)]
+            np.bitwise_and(part, self._mask, out=self._words[: len(part)])
+            np.equal(self._words[: len(part)], self._pattern, out=self._hits[: len(part)])
+            count += int(np.count_nonzero(self._hits[: len(part)]))
+        return count

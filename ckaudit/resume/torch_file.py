@@ -9,12 +9,9 @@ from typing import Any
 from msgspec import Struct
 
 from ckaudit.resume.catalogue import COMPRESSED, CUT_OFF, DAMAGED
-from ckaudit.resume.content import Content, Range, Tensor
-from ckaudit.resume.elements import ELEMENTS, STORAGES
+from ckaudit.resume.content import ELEMENTS, STORAGES, BadPickle, Call, Content, Name, Range, Stored, Tensor, parts
+from ckaudit.resume.open_file import OpenFile, Trouble, Unjudged
 from ckaudit.resume.pickled import MAX_BYTES, read_pickle
-from ckaudit.resume.records import BadPickle, Call, Name, Stored, parts
-from ckaudit.resume.source import OpenFile
-from ckaudit.resume.trouble import Trouble, Unjudged
 
 # What torch wrote before version 1.6: a pickle of this number comes first.
 LEGACY = bytes.fromhex("80028a0a6cfc9c46f9206aa85019")
@@ -92,13 +89,13 @@ def _not_a_zip(head: bytes) -> Exception:
 
 
 def _pickle_of(members: dict[str, Member]) -> tuple[str, Member]:
-    found = [name for name in members if name.rpartition("/")[2] == "data.pkl" and name.count("/") <= 1]
-    if len(found) != 1:
-        raise Trouble(DAMAGED, f"holds {len(found)} times data.pkl, where there must be one")
-    member = members[found[0]]
+    pickles = [name for name in members if name.rpartition("/")[2] == "data.pkl" and name.count("/") <= 1]
+    if len(pickles) != 1:
+        raise Trouble(DAMAGED, f"holds {len(pickles)} times data.pkl, where there must be one")
+    member = members[pickles[0]]
     if member.size > MAX_BYTES:
         raise Trouble(DAMAGED, f"holds a pickle of {member.size:,} bytes; the limit is {MAX_BYTES:,}")
-    return found[0].removesuffix("data.pkl"), member
+    return pickles[0].removesuffix("data.pkl"), member
 
 
 class _Builder:
@@ -159,7 +156,7 @@ def _whole(value: Any) -> tuple[int, ...]:
     given = value.given if isinstance(value, Call) else value
     if isinstance(given, tuple) and len(given) == 1 and isinstance(given[0], tuple):
         given = given[0]  # torch.Size((2, 3))
-    if not isinstance(given, (tuple, list)) or not all(type(each) is int and 0 <= each < 2**63 for each in given):
+    if not isinstance(given, (tuple, list)) or not all(type(size) is int and 0 <= size < 2**63 for size in given):
         raise Trouble(DAMAGED, "holds a tensor whose shape is no list of whole numbers")
     return tuple(given)
 
@@ -175,7 +172,7 @@ def storages(content: Content) -> Iterator[tuple[int, list[Tensor]]]:
     by_range: dict[int, list[Tensor]] = {}
     for tensor in content.tensors:
         by_range.setdefault(tensor.at, []).append(tensor)
-    for index in sorted(by_range, key=lambda each: content.ranges[each].offset):
+    for index in sorted(by_range, key=lambda place: content.ranges[place].offset):
         yield index, by_range[index]
 
 

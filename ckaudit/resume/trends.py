@@ -19,12 +19,9 @@ def alike(seen: Sequence[Examined]) -> list[list[Examined]]:
     """Return the checkpoints of one form, each form that has enough of them to be compared."""
     groups: dict[tuple[bool, str], list[Examined]] = {}
     for examined in seen:
-        groups.setdefault((examined.found.is_folder, _kind_of_name(examined)), []).append(examined)
+        form = re.sub(r"\d+", "#", Path(examined.found.name).name)
+        groups.setdefault((examined.found.is_folder, form), []).append(examined)
     return [group for group in groups.values() if len(group) >= ENOUGH]
-
-
-def _kind_of_name(examined: Examined) -> str:
-    return re.sub(r"\d+", "#", Path(examined.found.name).name)
 
 
 def size_jumps(seen: Sequence[Examined], *, relative: float = 0.1, min_bytes: int = 10**6) -> Iterator[Finding]:
@@ -38,18 +35,18 @@ def size_jumps(seen: Sequence[Examined], *, relative: float = 0.1, min_bytes: in
     """
     for group in alike(seen):
         for examined in group:
-            usual = median(other.entry.size for other in group if other is not examined)
-            away = examined.entry.size - usual
-            if abs(away) > max(relative * usual, min_bytes):
+            typical = median(other.entry.size for other in group if other is not examined)
+            away = examined.entry.size - typical
+            if abs(away) > max(relative * typical, min_bytes):
                 word = "larger" if away > 0 else "smaller"
                 message = (
-                    f"has {examined.entry.size:,} bytes, {abs(away) / max(usual, 1):.0%} {word} than the median of the others"
+                    f"has {examined.entry.size:,} bytes, {abs(away) / max(typical, 1):.0%} {word} than the median of the others"
                 )
                 yield SIZE_JUMP.at(
                     examined.found.file,
                     message,
                     value=examined.entry.size,
-                    limit=int(usual),
+                    limit=int(typical),
                     unit="bytes",
                     first_step=examined.entry.step,
                     last_step=examined.entry.step,
@@ -67,15 +64,15 @@ def time_jumps(seen: Sequence[Examined], *, relative: float = 1.0, min_seconds: 
     for group in alike([examined for examined in seen if examined.entry.seconds is not None]):
         times = {examined.found.name: examined.entry.seconds or 0.0 for examined in group}
         for examined in group:
-            own = times[examined.found.name]
-            usual = median(value for name, value in times.items() if name != examined.found.name)
-            if own - usual > max(relative * usual, min_seconds):
-                message = f"took at least {own:,.0f} s to write, the median of the others {usual:,.0f} s"
+            seconds = times[examined.found.name]
+            typical = median(value for name, value in times.items() if name != examined.found.name)
+            if seconds - typical > max(relative * typical, min_seconds):
+                message = f"took at least {seconds:,.0f} s to write, the median of the others {typical:,.0f} s"
                 yield TIME_JUMP.at(
                     examined.found.file,
                     message,
-                    value=own,
-                    limit=usual + max(relative * usual, min_seconds),
+                    value=seconds,
+                    limit=typical + max(relative * typical, min_seconds),
                     unit="s",
                     first_step=examined.entry.step,
                     last_step=examined.entry.step,

@@ -3,147 +3,39 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import groupby
-from math import isclose
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from types import MappingProxyType
 
 import msgspec
-from msgspec import UNSET
 
 from ckaudit import __version__
 from ckaudit.contract import violations
 from ckaudit.contract.contradictions import is_of_other_unit
 from ckaudit.contract.io.folder import RunFolder, holds_run, list_files, list_folder, shown_name
-from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import SEVERITIES, VERSION, Finding, Report, worst
 from ckaudit.contract.summaries import across_files, same_place
-from ckaudit.contract.violations import Kind
 from ckaudit.errors import UnreadableError
 from ckaudit.material.counts import plural
 from ckaudit.policy.apply_policy import settle
 from ckaudit.policy.gate import OPEN, Gate, over
-from ckaudit.validate.catalogue import GRAD_NORM_MISMATCH, LONELY_RANK, LOSS_MISMATCH, RANK_RANGE, UNLISTED_SESSION
-from ckaudit.validate.derived_value_checks import contradicted_claims
-from ckaudit.validate.file_facts import CheckpointFacts, RunFacts
-from ckaudit.validate.manifest_completeness import manifest_gaps
+from ckaudit.validate.file_facts import RunFacts
 from ckaudit.validate.outcomes import outcomes
-from ckaudit.validate.retry_unfinished import Patience
-from ckaudit.validate.run_reader import Survey
-from ckaudit.validate.sequence_checks import cadence_gaps, clock_back, duplicate_steps, mixed_versions, sessions_back
+from ckaudit.validate.run_checks import (
+    cadence_gaps,
+    clock_back,
+    contradicted_claims,
+    disagreements,
+    duplicate_steps,
+    lonely_ranks,
+    manifest_gaps,
+    mixed_versions,
+    ranks_out_of_range,
+    sessions_back,
+    unlisted_sessions,
+)
+from ckaudit.validate.run_reader import Patience, Survey
 from ckaudit.validate.tensors import layout_changes, table_contradictions
-
-
-# Sessions and ranks of files against each other, and against run.json.
-def lonely_ranks(run: RunFacts) -> Iterator[Finding]:
-    """Rank facts of a step without a merged checkpoint, one finding per step."""
-    merged = run.written_steps()
-    facts = [
-        checkpoint
-        for checkpoint in run.checkpoints
-        if checkpoint.rank is not None and checkpoint.only_rank_facts and checkpoint.step not in merged
-    ]
-    for step, files in groupby(facts, key=lambda fact: fact.step):
-        first, *others = files
-        message = f"step {step} has facts of {1 + len(others)} ranks, but no merged checkpoint"
-        yield LONELY_RANK.at(first.shown, message, first_step=step, also=[other.shown for other in others])
-
-
-def ranks_out_of_range(run: RunFacts) -> Iterator[Finding]:
-    """A rank that is not below the world size of its session."""
-    for checkpoint in run.checkpoints:
-        size = world_size(run, checkpoint)
-        if checkpoint.rank is not None and size is not None and checkpoint.rank >= size:
-            message = f"rank {checkpoint.rank} of a world of {size}"
-            place = {"expected": f"at most {size - 1}", "found": str(checkpoint.rank), "first_step": checkpoint.step}
-            yield RANK_RANGE.at(checkpoint.shown, message, pointer="/rank", **place)
-
-
-def world_size(run: RunFacts, facts: CheckpointFacts) -> int | None:
-    """Return how many ranks trained together in the session of a checkpoint; None: run.json does not say."""
-    if run.manifest is None:
-        return None
-    sessions = run.manifest.sessions or []
-    session = facts.session or 0
-    sizes = [sessions[session].world_size] if session < len(sessions) else []
-    sizes.append(run.manifest.world_size)
-    return next((size for size in sizes if size is not UNSET), None)
-
-
-def unlisted_sessions(run: RunFacts) -> Iterator[Finding]:
-    """A session that wrote a checkpoint or a line, but has no entry in run.json."""
-    if run.manifest is None or run.manifest.sessions is UNSET:
-        return
-    listed = len(run.manifest.sessions)
-    wrote = [(checkpoint.session, checkpoint.shown) for checkpoint in run.checkpoints if checkpoint.session is not None]
-    wrote += [(session, log.shown) for log in run.logs for session in sorted(log.sessions)]
-    said: set[int] = set()
-    for session, shown in wrote:
-        if session >= listed and session not in said:
-            said.add(session)
-            message = f"session {session} wrote {shown}, but run.json lists {listed} sessions, from 0"
-            yield UNLISTED_SESSION.at(run.manifest_file, message, pointer="/sessions", found=str(session))
-
-
-# One number written twice: a checkpoint's loss and gradient norm against the line of the same step in the scalar log.
-def disagreements(run: RunFacts, *, tolerance: float = 1e-3) -> Iterator[Finding]:
-    """Yield checkpoints that contradict their line.
-
-    Args:
-        run: The run.
-        tolerance: Relative difference that is still rounding: four digits in either file.
-    """
-    for facts in run.merged():
-        for kind, name, value in (
-            (LOSS_MISMATCH, "train_loss_raw", facts.loss),
-            (GRAD_NORM_MISMATCH, "grad_global_norm", facts.grad_norm),
-        ):
-            if value is not None:
-                yield from _compare(kind, name, value, facts, run, tolerance)
-
-
-def _compare(kind: Kind, name: str, value: Number, facts: CheckpointFacts, run: RunFacts, tolerance: float) -> Iterator[Finding]:
-    line = line_of(run, facts, name)
-    if line is not None and not agree(value, line[0], tolerance=tolerance):
-        said, number, log = line
-        message = f"{name} of step {facts.step} is {value} here, but {said} in line {number} of {log}"
-        pointer = "/loss" if name == "train_loss_raw" else f"/scalars/{name}"
-        yield kind.at(facts.shown, message, first_step=facts.step, pointer=pointer, expected=str(said), found=str(value))
-
-
-def line_of(run: RunFacts, facts: CheckpointFacts, name: str) -> tuple[Number, int, str] | None:
-    """Return value, line and log of a name at a checkpoint's step: of its session, or of the last one where it names none."""
-    sessions = (
-        [facts.session] if facts.session is not None else sorted({s for log in run.logs for s in log.sessions}, reverse=True)
-    )
-    for session in sessions:
-        for log in reversed(run.logs):
-            if found := log.values.get((facts.step, session, name)):
-                return *found, log.shown
-    return None
-
-
-def agree(one: Number, other: Number, *, tolerance: float) -> bool:
-    """Tell whether two numbers can be one number, rounded twice.
-
-    >>> agree(2.3478, 2.3, tolerance=1e-3), agree(2.3478, 2.4, tolerance=1e-3), agree("NaN", "NaN", tolerance=1e-3)
-    (True, False, True)
-    """
-    if isinstance(one, str) or isinstance(other, str):
-        return one == other
-    if isclose(one, other, rel_tol=tolerance):
-        return True
-    digits = max(0, min(_decimals(one), _decimals(other)))
-    return abs(one - other) <= 0.5000001 * 10.0**-digits
-
-
-def _decimals(value: float) -> int:
-    from decimal import Decimal
-
-    exponent = Decimal(repr(float(value))).as_tuple().exponent
-    return -exponent if isinstance(exponent, int) else 0
-
 
 ALWAYS = (
     mixed_versions,
@@ -221,7 +113,7 @@ def _count(folder: RunFolder) -> int:
     return len(folder.checkpoints) + len(folder.history) + len(folder.scalars) + (folder.manifest is not None)
 
 
-# What the user named: folders, each a run, and files, together with those of the same folder.
+# The arguments of the user: each folder is a run, and files are judged together with those of the same folder.
 def sort_arguments(paths: Sequence[Path]) -> tuple[list[tuple[RunFolder, str]], list[Finding]]:
     """Return the runs that the user named, each with what stands before its file names, and a finding per bad argument.
 
@@ -289,15 +181,16 @@ def make_report(
 ) -> Report:
     """Put the report of a validation together; of the policy's profiles only those count whose scale or stage it says itself."""
     clauses, used = gate.at()
-    found = sorted((_writable(finding) for finding in findings), key=_gravity)
-    settled = settle(found, outcomes(found, runs), today=gate.today, clauses=clauses, baseline=gate.baseline, notes_fail=True)
+    graded = sorted((_writable(finding) for finding in findings), key=_gravity)
+    settled = settle(graded, outcomes(graded, runs), today=gate.today, clauses=clauses, baseline=gate.baseline, notes_fail=True)
     ordered = sorted(across_files(settled.findings, same_place), key=_gravity)
+    broken = len({finding.file for finding in settled.findings if finding.severity != "note"})
     return Report(
         schema_version=VERSION,
         tool=f"ckaudit {__version__}",
         command="validate",
         subject=subject,
-        verdict=_sentence(ordered, runs, files, broken=_broken(settled.findings), hidden=len(settled.suppressed)),
+        verdict=_sentence(ordered, runs, files, broken=broken, hidden=len(settled.suppressed)),
         severity=worst(ordered),
         findings=ordered,
         checks=settled.checks,
@@ -317,18 +210,13 @@ def _gravity(finding: Finding) -> tuple[int, str, int, str, str, str]:
 
 def _sentence(findings: Sequence[Finding], runs: Sequence[RunFacts], files: int, *, broken: int, hidden: int) -> str:
     counts = Counter(finding.severity for finding in findings)
-    told = ", ".join(f"{counts[severity]} {severity}" for severity in SEVERITIES[:3] if counts[severity])
+    severities = ", ".join(f"{counts[severity]} {severity}" for severity in SEVERITIES[:3] if counts[severity])
     all_files = "1 file" if files == 1 else f"{files:,} files"
-    if not told and hidden:
+    if not severities and hidden:
         return f"nothing new in {all_files}; {plural(hidden, 'finding')} {'is' if hidden == 1 else 'are'} accepted"
-    if not told:
+    if not severities:
         return f"{all_files} {'follows' if files == 1 else 'follow'} {_contracts(runs)}"
-    return f"{broken:,} of {all_files} {'breaks' if broken == 1 else 'break'} the contract: {told}"
-
-
-def _broken(findings: Sequence[Finding]) -> int:
-    """Count the files in which anything is wrong."""
-    return len({finding.file for finding in findings if finding.severity != "note"})
+    return f"{broken:,} of {all_files} {'breaks' if broken == 1 else 'break'} the contract: {severities}"
 
 
 def _contracts(runs: Sequence[RunFacts]) -> str:

@@ -15,7 +15,6 @@ from ckaudit.contract.violations import Kind
 from ckaudit.validate.catalogue import CLOCK_BACK, CONFLICT, SESSION_BACK, STEPS_BACK
 from ckaudit.validate.file_facts import LogFacts, RunFacts
 
-# A second pass over the scalar logs, only where a step may hold one name twice: the lines apart that contradict each other.
 Ranges = dict[int, list[tuple[int, int]]]
 
 NO_VALUE = frozenset({"schema_version", "step", "time", "session"})
@@ -23,9 +22,8 @@ NO_VALUE = frozenset({"schema_version", "step", "time", "session"})
 COMPARED = ("train_loss_raw", "grad_global_norm")
 
 
-# A list of findings that a broken file cannot make endless.
 class Bounded(Struct):
-    """Findings of one file: the first `limit` of each kind, then one that counts the others.
+    """Findings of one file: the first `limit` of each kind, then one that counts the others, so that they have an end.
 
     Attributes:
         file: Name of the file in findings.
@@ -70,7 +68,7 @@ class Stretch(Struct):
 
 
 class Walk(Struct):
-    """The state of the pass: the line before, and what is known of each session so far.
+    """One pass over a scalar log, line by line: steps, clock and sessions must not go back, and values not contradict each other.
 
     Attributes:
         found: Collects what is wrong with the file.
@@ -157,7 +155,8 @@ class Walk(Struct):
     def _merge(self, row: Row, number: int, step: int) -> Row:
         for name in contradicted(self._row, row):
             message = f"{name} of step {step} is {row[name]} in line {number}, {self._row[name]} before"
-            self.found.add(CONFLICT, message, where=name, line=number, first_step=step, **_both(self._row[name], row[name]))
+            values = {"expected": str(self._row[name]), "found": str(row[name])}
+            self.found.add(CONFLICT, message, where=name, line=number, first_step=step, **values)
         return self._row | row
 
     def _keep_wanted(self, rows: list[Row], numbers: list[int], steps: list[Any]) -> None:
@@ -168,6 +167,7 @@ class Walk(Struct):
                     self._values[steps[index], _session_of(rows[index]), name] = value, numbers[index]  # type: ignore[assignment]
 
 
+# A second pass, only where a step may hold one name twice.
 def conflicts(logs: Iterable[tuple[Path, str]], ranges: Ranges, *, root: Path | None, limit: int = 200_000) -> list[Finding]:
     """Return the values that contradict an earlier line of the same step and session.
 
@@ -248,7 +248,6 @@ def read_logs(files: Sequence[tuple[Path, str]], run: RunFacts, tick: Callable[[
     return read
 
 
-# One pass over a scalar log in the order of its lines: steps, clock and sessions must not go back, values not contradict.
 def contradicted(older: Row, newer: Row) -> Iterator[str]:
     """Yield the names that have a different value in two lines of one step and session; null is no value.
 
@@ -262,23 +261,19 @@ def contradicted(older: Row, newer: Row) -> Iterator[str]:
 
 def repeated_stretches(walks: list[Walk]) -> dict[int, list[tuple[int, int]]]:
     """Return, by session, the ranges of steps that may hold one name twice: a session went back, or two files share names."""
-    found: dict[int, list[tuple[int, int]]] = {}
+    ranges: dict[int, list[tuple[int, int]]] = {}
     for walk in walks:
         for session, stretch in walk.stretches.items():
             if stretch.back is not None:
-                found.setdefault(session, []).append((stretch.back, stretch.last))
+                ranges.setdefault(session, []).append((stretch.back, stretch.last))
     for one, other in ((one, other) for index, one in enumerate(walks) for other in walks[:index]):
         for session in one.stretches.keys() & other.stretches.keys():
             a, b = one.stretches[session], other.stretches[session]
             first, last = max(a.first, b.first), min(a.last, b.last)
             if first <= last and a.names & b.names - NO_VALUE:
-                found.setdefault(session, []).append((first, last))
-    return found
+                ranges.setdefault(session, []).append((first, last))
+    return ranges
 
 
 def _session_of(row: Row) -> int:
     return row.get("session") or 0  # type: ignore[return-value]
-
-
-def _both(older: Any, newer: Any) -> dict[str, str]:
-    return {"expected": str(older), "found": str(newer)}

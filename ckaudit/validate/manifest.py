@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 from ckaudit.contract import violations
 from ckaudit.contract.io.codec import decode
 from ckaudit.contract.io.json_locations import escape, with_lines
-from ckaudit.contract.schema.manifest import VERSION, Manifest, Session, TensorFacts
+from ckaudit.contract.schema.manifest import VERSION, Manifest, TensorFacts
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.unknown_names import duplicate_findings, unknown_fields, unknown_findings
@@ -99,9 +99,8 @@ def _session_order(manifest: Manifest, file: str) -> Iterator[Finding]:
     sessions = manifest.sessions or []
     for index, session in enumerate(sessions):
         if _before(session.end, session.start):
-            yield SESSION_ORDER.at(
-                file, f"session {index} ends before it starts", pointer=f"/sessions/{index}/end", **_times(session)
-            )
+            message, expected, found = f"session {index} ends before it starts", f"at least {session.start}", str(session.end)
+            yield SESSION_ORDER.at(file, message, pointer=f"/sessions/{index}/end", expected=expected, found=found)
     for index, (older, newer) in enumerate(pairwise(sessions), 1):
         if _before(newer.start, older.start):
             message = f"session {index} starts before session {index - 1}"
@@ -110,10 +109,6 @@ def _session_order(manifest: Manifest, file: str) -> Iterator[Finding]:
 
 def _before(one: Number | UnsetType, other: Number | UnsetType) -> bool:
     return isinstance(one, (int, float)) and isinstance(other, (int, float)) and one < other
-
-
-def _times(session: Session) -> dict[str, str]:
-    return {"expected": f"at least {session.start}", "found": str(session.end)}
 
 
 def _session_ends(manifest: Manifest, file: str) -> Iterator[Finding]:

@@ -37,9 +37,8 @@ from ckaudit.validate.catalogue import (
     UNLISTED_TENSOR,
     WRITE_ERRORS,
 )
-from ckaudit.validate.derived_value_checks import says_derived
 from ckaudit.validate.file_facts import RunFacts
-from ckaudit.validate.manifest_completeness import CANARY_STEPS, is_worth_repeating
+from ckaudit.validate.run_checks import CANARY_STEPS, is_worth_repeating, says_derived
 
 Skip = tuple[SkipReason, str]
 
@@ -136,17 +135,17 @@ def outcomes(findings: Sequence[Finding], runs: Sequence[RunFacts]) -> list[Chec
     return [_check(kind, counts[code], _skip(kind, runs, reads, recorded)) for code, kind in kinds.items()]
 
 
-def _check(kind: Kind, found: int, skip: Skip | None) -> Check:
-    reason, detail = skip if skip and not found else (None, None)
+def _check(kind: Kind, findings: int, skip: Skip | None) -> Check:
+    reason, detail = skip if skip and not findings else (None, None)
     return Check(
         code=kind.code,
         name=kind.name,
         title=kind.title,
         severity=kind.severity,
-        outcome="failed" if found else "skipped" if skip else "passed",
+        outcome="failed" if findings else "skipped" if skip else "passed",
         reason=reason,
         detail=detail,
-        findings=found,
+        findings=findings,
     )
 
 
@@ -177,22 +176,22 @@ def is_recorded(path: str, recorded: set[str]) -> bool:
     if any(".".join(parts[:depth]) in recorded for depth in range(1, len(parts) + 1)):
         return True
     stem = path.replace("[]", "").removesuffix(".*") + "."
-    return any(each.startswith(stem) for each in recorded)
+    return any(name.startswith(stem) for name in recorded)
 
 
 def recorded_paths(document: object, but: Collection[str]) -> set[str]:
     """Return the paths of all fields that a document holds, a level below its sections; `but` are sections to leave out."""
-    found: set[str] = set()
+    paths: set[str] = set()
     for name in document.__struct_fields__:  # type: ignore[attr-defined]
         value = getattr(document, name)
         if value is not UNSET and name not in but:
-            found |= _below(name, value)
-    return found
+            paths |= _below(name, value)
+    return paths
 
 
 def _below(name: str, value: object) -> set[str]:
     if isinstance(value, dict):
-        inside = [f"{name}.*.{field}" for each in value.values() for field in _fields(each)]
+        inside = [f"{name}.*.{field}" for member in value.values() for field in _fields(member)]
         return {*inside, *(f"{name}.{key}" for key in value)} or {name}
     return {f"{name}.{field}" for field in _fields(value)} or {name}
 

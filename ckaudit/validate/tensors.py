@@ -9,8 +9,7 @@ from msgspec import UNSET
 from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.violations import Kind
 from ckaudit.validate.catalogue import TABLE_SHAPE, TENSOR_DTYPE, TENSOR_SET, TENSOR_SHAPE, UNLISTED_TENSOR
-from ckaudit.validate.file_facts import CheckpointFacts, RunFacts
-from ckaudit.validate.tensor_layout import Layout
+from ckaudit.validate.file_facts import CheckpointFacts, Layout, RunFacts
 
 SHOWN = 3
 
@@ -79,16 +78,16 @@ def table_contradictions(run: RunFacts) -> Iterator[Finding]:
     if not table:
         return
     shapes = {name: tuple(tensor.shape) for name, tensor in table.items() if tensor.shape is not UNSET}
-    said: set[str] = set()
-    for each, layout in _layouts(run):
-        unlisted = [name for name in layout.names if name not in table and name not in said]
-        yield from _fold(UNLISTED_TENSOR, each, unlisted, f"of step {each.step} not in run.json")
-        wrong = [change for change in _changed(shapes, layout.shape_of()) if change[0] not in said]
-        for name, listed, found in wrong:
-            message = f"{name} has shape {found} at step {each.step}, {listed} in run.json"
-            place = {"expected": f"shape {listed}", "found": f"shape {found}"}
-            yield TABLE_SHAPE.at(each.shown, message, where=name, first_step=each.step, **place)
-        said.update(unlisted, (name for name, *_ in wrong))
+    reported: set[str] = set()
+    for checkpoint, layout in _layouts(run):
+        unlisted = [name for name in layout.names if name not in table and name not in reported]
+        yield from _fold(UNLISTED_TENSOR, checkpoint, unlisted, f"of step {checkpoint.step} not in run.json")
+        wrong = [change for change in _changed(shapes, layout.shape_of()) if change[0] not in reported]
+        for name, listed, shape in wrong:
+            message = f"{name} has shape {shape} at step {checkpoint.step}, {listed} in run.json"
+            place = {"expected": f"shape {listed}", "found": f"shape {shape}"}
+            yield TABLE_SHAPE.at(checkpoint.shown, message, where=name, first_step=checkpoint.step, **place)
+        reported.update(unlisted, (name for name, *_ in wrong))
 
 
 def _layouts(run: RunFacts) -> Iterator[tuple[CheckpointFacts, Layout]]:

@@ -1,4 +1,4 @@
-"""What a watch does with what it has to say beyond printing it: a command is run, a web address is told; neither holds it up."""
+"""Actions of a watch on an event: a command is run, a webhook is called; neither holds the watch up."""
 
 import json
 import os
@@ -108,7 +108,7 @@ def command(line: str, *, seconds: float = COMMAND_SECONDS) -> Act:
 def variables(event: WatchEvent) -> dict[str, str]:
     """Return what a command finds in its environment; a zero byte ends a variable, so there is none."""
     finding = event.finding
-    found = {
+    texts = {
         "CKAUDIT_EVENT": event.event,
         "CKAUDIT_RUN": event.run,
         "CKAUDIT_MESSAGE": event.message[:MESSAGE],
@@ -119,7 +119,7 @@ def variables(event: WatchEvent) -> dict[str, str]:
         "CKAUDIT_FIRST_STEP": "" if finding is None or finding.first_step is None else str(finding.first_step),
         "CKAUDIT_CAUSE": event.likely.cause if event.likely else "",
     }
-    return {name: value.encode(errors="backslashreplace").decode().replace("\0", "") for name, value in found.items()}
+    return {name: value.encode(errors="backslashreplace").decode().replace("\0", "") for name, value in texts.items()}
 
 
 def webhook(url: str, *, seconds: float = REQUEST_SECONDS, tries: int = TRIES, pause: float = PAUSE) -> Act:

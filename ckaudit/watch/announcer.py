@@ -1,4 +1,4 @@
-"""What every watch has, whatever it reads: verdicts told once, the silence between lines, and the gauges of the panel."""
+"""The base of every watch: findings announced once, the silence between lines, and the gauges of the panel."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -102,7 +102,8 @@ class Known:
             if place is not None and _goes_on(self._told[place], finding):
                 entry = self._told[place].entry
                 worse = is_graver(finding, entry)
-                self._told[place] = _told(finding if worse else _as_grave(finding, entry))
+                # As grave as it was told to be: what became milder and grave again is told once.
+                self._told[place] = _told(finding if worse else replace(finding, severity=entry.severity))
                 if worse:
                     yield finding, True
             elif finding.last_step is None or finding.last_step >= in_full:
@@ -111,15 +112,15 @@ class Known:
 
     def _places_of(self, findings: Sequence[Finding]) -> dict[int, int]:
         """Return by index of a finding the place of what was told of it; one that spread far is known by its first place."""
-        entries = [told.entry for told in self._told]
+        entries = [known.entry for known in self._told]
         places = {id(entry): place for place, entry in enumerate(entries)}
-        found = {index: places[id(entry)] for index, entry in Baseline(file="", entries=entries).matched(findings).items()}
-        left = set(range(len(entries))) - set(found.values())
+        by_index = {index: places[id(entry)] for index, entry in Baseline(file="", entries=entries).matched(findings).items()}
+        left = set(range(len(entries))) - set(by_index.values())
         for index, finding in enumerate(findings):
-            if index not in found and (spread := [place for place in sorted(left) if _is_spread(entries[place], finding)]):
-                found[index] = spread[0]
+            if index not in by_index and (spread := [place for place in sorted(left) if _is_spread(entries[place], finding)]):
+                by_index[index] = spread[0]
                 left.remove(spread[0])
-        return found
+        return by_index
 
 
 class Look(Struct, frozen=True):
@@ -262,29 +263,24 @@ def _vital(run: Run, settled: Settled) -> Vital:
     """Return how much could be judged of a run."""
     checks = vital_checks(run, settled.checks)
     word = judged(checks, settled.checks)
-    told = "" if word == "all" else limits(checks) if word == "limited" else "nothing could be judged"
-    return Vital(word, told, to_judge_more(run, checks), any(finding.severity != "note" for finding in settled.findings))
+    in_words = "" if word == "all" else limits(checks) if word == "limited" else "nothing could be judged"
+    return Vital(word, in_words, to_judge_more(run, checks), any(finding.severity != "note" for finding in settled.findings))
 
 
 def _likely(run: Run, findings: list[Finding]) -> dict[str, Likely]:
     """Return by code of a finding the likeliest cause that explains it."""
-    found: dict[str, Likely] = {}
+    by_code: dict[str, Likely] = {}
     for diagnosis in diagnose(run, findings, causes().values()):
         likely = Likely(cause=diagnosis.cause, title=diagnosis.title, knob=diagnosis.knob, confidence=diagnosis.confidence)
         for code in diagnosis.explains:
-            found.setdefault(code, likely)
-    return found
+            by_code.setdefault(code, likely)
+    return by_code
 
 
 # Which findings are new: each is told once, and once more where it became graver.
 def _is_spread(entry: Accepted, finding: Finding) -> bool:
     """Tell whether a finding is what was told, with so many more places that a baseline would take it for another."""
     return entry.first_step == finding.first_step and is_near(entry, finding)
-
-
-def _as_grave(finding: Finding, entry: Accepted) -> Finding:
-    """Return a finding as grave as what was told of it: one that became milder and grave again is told once."""
-    return replace(finding, severity=entry.severity)
 
 
 def _told(finding: Finding) -> _Told:

@@ -1,4 +1,4 @@
-"""What is known of one growing run: every new line and file is taken once, and a run for the rules is made of it."""
+"""The history of one growing run: every new line and file is read once, and a run for the rules is made of them."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -14,7 +14,7 @@ from ckaudit.run.run import Run
 from ckaudit.run.scalars import Joiner, ScalarLog, SessionLogs
 from ckaudit.run.series import Floats, Mask, Steps
 from ckaudit.run.units import in_catalogue_units
-from ckaudit.watch.logs import AppendedLines
+from ckaudit.watch.tail import AppendedLines
 
 MANY_LINES = 2**16  # bytes from which lines are read by columns
 
@@ -95,8 +95,8 @@ class History:
 
     def _thin(self) -> None:
         sessions = self.reader.log.sessions
-        found = [thin(log) for log in sessions.values()]
-        self.in_full = max([self.in_full, *(each for each in found if each is not None)])
+        first_steps = [thin(log) for log in sessions.values()]
+        self.in_full = max([self.in_full, *(step for step in first_steps if step is not None)])
         self._due = self.lines + max(MOST // 4, MOST - max(map(size, sessions.values()), default=0))
 
     def _table(self, body: bytes) -> LineTable | None:
@@ -118,8 +118,8 @@ def thin(log: ScalarLog) -> int | None:
     for column in log.numbers.values():
         joined = joiner.join(column)
         if len(joined.steps) >= MOST:
-            kept = _kept(joined.steps, joined.values)
-            column.parts = [(joined.steps[kept], joined.values[kept])]
+            rows = _kept(joined.steps, joined.values)
+            column.parts = [(joined.steps[rows], joined.values[rows])]
             firsts.append(int(joined.steps[-NEAR]))
         elif len(column.parts) > 1:
             column.parts = [(joined.steps, joined.values)]
@@ -141,14 +141,14 @@ def stretches(log: ScalarLog) -> int:
 
 def _kept(steps: Steps, values: Floats) -> Mask:
     older = len(values) - NEAR
-    kept = ~np.isfinite(values)
-    if kept.sum() > FAR:  # a name that is not a number for most of the run
-        kept[:] = False
+    rows = ~np.isfinite(values)
+    if rows.sum() > FAR:  # a name that is not a number for most of the run
+        rows[:] = False
     # By steps, not by rows: what was thinned before must not be thinned again and again until the beginning is gone.
     turn = (steps[:older] - steps[0]) * FAR // max(1, int(steps[older] - steps[0]))
-    kept[:older] |= np.diff(turn, prepend=-1) != 0
-    kept[older:] = True
-    return kept
+    rows[:older] |= np.diff(turn, prepend=-1) != 0
+    rows[older:] = True
+    return rows
 
 
 def _thinned_words(words: dict[int, str]) -> dict[int, str]:

@@ -1,4 +1,4 @@
-"""Several runs in one process: each is looked at in turn, again and again, until there is a reason to stop."""
+"""Several runs watched in one process: each is looked at in turn until there is a reason to stop."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +17,7 @@ from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.run.run import Run
 from ckaudit.watch.announcer import Look, Teller, Vital
-from ckaudit.watch.file_stat import GONE, Stamp, stamp_of
+from ckaudit.watch.tail import GONE, Stamp, stamp_of
 from ckaudit.watch.watcher import Watcher
 
 EVERY = 0.5  # seconds between two looks
@@ -38,7 +38,10 @@ MOST_FILES = 1_000
 
 
 class ForeignWatcher(Teller):
-    """Follows one log, or the folder of another program; what is read of it is what `triage` would read."""
+    """Follows one log or the folder of another program, and reads of it what `triage` would read.
+
+    When it grew it is read again as a whole, as often as that may cost.
+    """
 
     def __init__(
         self,
@@ -220,7 +223,7 @@ class Rounds:
 
 
 def watching(name: str) -> WatchEvent:
-    """Return the word that a run is watched from now on."""
+    """Return the event that says that a run is watched from now on."""
     return WatchEvent(
         schema_version=VERSION, event="watching", time=round(time(), 3), run=name, message="the run is watched from now on"
     )
@@ -243,10 +246,9 @@ def wait_for(paths: Sequence[Path], seconds: float, *, every: float = EVERY) -> 
             raise UnreadableError(f"{path} is one file of a run", hint=f"name the folder: ckaudit watch {whole}")
 
 
-# A log of another program under watch: when it grew it is read again as a whole, as often as that may cost.
 def _files(path: Path) -> list[Path]:
     """Return the files whose growth is looked for, at most so many of a folder."""
     if not path.is_dir():
         return [path]
-    paths = sorted(each for each in path.rglob("*") if each.is_file())
+    paths = sorted(file for file in path.rglob("*") if file.is_file())
     return paths[-MOST_FILES:]

@@ -1,4 +1,4 @@
-"""One run under watch: what grew is read, judged when that is due, and what is new is said."""
+"""One run folder under watch: new lines and files are read, judged when that is due, and new findings are announced."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -21,12 +21,11 @@ from ckaudit.contract.schema.watch import RANK_LOST, WatchEvent
 from ckaudit.errors import UnreadableError
 from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.watch.announcer import Look, Teller
-from ckaudit.watch.file_stat import GONE, Stamp, stamp_of
 from ckaudit.watch.history import History
-from ckaudit.watch.logs import AppendedLines, Logs, ShrunkError
 from ckaudit.watch.silence import Ranks
+from ckaudit.watch.tail import GONE, AppendedLines, Logs, ShrunkError, Stamp, stamp_of
 
-# When to judge next: as often as its cost allows, and at once where something asks for it, out of a purse that refills.
+# When to judge next: as often as the cost allows, and at once where something asks for it, out of a purse that refills.
 SHARE = 0.004  # of one core, for judging as a matter of routine
 
 REFILL = 0.002  # of one core, for what cannot wait
@@ -135,7 +134,7 @@ class Follower:
 
     def _at_rest(self, old: int) -> list[CheckpointFile]:
         """Return new checkpoints that did not change for one look, or since `old`, so that a slow writer is waited for."""
-        found = []
+        at_rest = []
         for file in self.folder.checkpoints:
             if file.path in self._taken:
                 continue
@@ -143,14 +142,17 @@ class Follower:
             if stamp != GONE and (stamp.time < old or self._waiting.get(file.path) == stamp):
                 self._taken[file.path] = stamp
                 self._waiting.pop(file.path, None)
-                found.append(file)
+                at_rest.append(file)
             else:
                 self._waiting[file.path] = stamp
-        return sorted(found, key=lambda file: -1 if file.step is None else file.step)
+        return sorted(at_rest, key=lambda file: -1 if file.step is None else file.step)
 
 
 class Alarm:
-    """Looks at each new line; it judges nothing itself, so that it may be wrong."""
+    """Looks at each new line for what asks for a judgement at once: a new NaN or infinity, or a leap of the loss or the gradient.
+
+    It judges nothing itself, so that it may be wrong.
+    """
 
     def __init__(self) -> None:
         """Begin without any line."""
@@ -241,7 +243,8 @@ class Watcher(Teller):
         why = growth.anew or self._take(growth, moment)
         if why:
             yield self._say("anew", f"{why}: the folder is read again", moment)
-            self._again()
+            self._begin()  # what was read is forgotten; what was told stays told
+            self._pace.urgent = True
             return
         ending = self._has_ended() and not self.ended
         if self._new and (self._pace.is_due(moment.now) or ending):
@@ -265,11 +268,6 @@ class Watcher(Teller):
     def manifest(self) -> Manifest | None:
         """What `run.json` says; None: it is not there."""
         return self._history.reader.manifest
-
-    def _again(self) -> None:
-        """Forget what was read; what was told stays told, unless the run began anew."""
-        self._begin()
-        self._pace.urgent = True
 
     def _take(self, growth: Growth, moment: Look) -> str:
         """Read what grew; return why the folder is to be read again, empty: it is not."""
@@ -323,7 +321,6 @@ class Watcher(Teller):
         self._pace.judged(moment.now, process_time() - began)
 
 
-# What in a new line asks for a judgement at once: a number that is none any more, or a leap of the loss or the gradient.
 def _is_nonfinite(value: Any) -> bool:
     if type(value) is float:
         return value - value != 0

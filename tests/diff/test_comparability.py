@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from ckaudit.contract.schema.diff import Unlike
-from ckaudit.diff.comparability import unlike
-from ckaudit.diff.question_ids import LOSSES
+from ckaudit.diff.comparability import LOSSES, unlike
 from ckaudit.run.read import read_run
 from tests.diff.pairs import PAIRS, copied, manifest, relog
 

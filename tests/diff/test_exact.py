@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ckaudit.diff.exact import exact
-from ckaudit.diff.ulp import apart, identical, ulps, ulps_of_single
+from ckaudit.diff.exact_values import apart, identical, ulps, ulps_of_single
 from tests.diff.pairs import CHECKPOINT, PAIRS, copied, document, lines, manifest, relog, rewrite
 
 BASE = PAIRS / "base"

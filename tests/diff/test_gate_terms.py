@@ -8,7 +8,7 @@ from ckaudit.contract.schema.report import Finding
 from ckaudit.diff.catalogue import kind_of
 from ckaudit.diff.gate import gated
 from ckaudit.diff.questions import questions
-from ckaudit.policy.gate_settings import GROUPS, QUESTIONS, Terms
+from ckaudit.policy.policy_schema import GATE_QUESTIONS, QUESTION_GROUPS, Terms
 from tests.reports.diff.sample import answer, comparison, pair
 
 WORSE = answer("final_loss", "worse", 2.0, 2.2, 0.05, "nats")
@@ -27,9 +27,9 @@ def against(*answers, unlike=(), terms=None):
 
 
 def test_every_question_of_a_comparison_has_its_word_in_the_terms_and_its_code():
-    assert set(QUESTIONS) == set(questions())
-    assert {question for group in GROUPS.values() for question in group} <= set(QUESTIONS)
-    assert len({kind_of(question).code for question in QUESTIONS}) == len(QUESTIONS)
+    assert set(GATE_QUESTIONS) == set(questions())
+    assert {question for group in QUESTION_GROUPS.values() for question in group} <= set(GATE_QUESTIONS)
+    assert len({kind_of(question).code for question in GATE_QUESTIONS}) == len(GATE_QUESTIONS)
 
 
 def test_a_canary_that_is_no_worse_passes():

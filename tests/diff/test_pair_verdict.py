@@ -6,9 +6,8 @@ from ckaudit.contract.schema.diff import Answer, Departure
 from ckaudit.contract.schema.report import Finding
 from ckaudit.diff.compare import Weighed, settle, verdict
 from ckaudit.diff.divergence import Parting
-from ckaudit.diff.findings_diff import gained_and_lost
 from ckaudit.diff.questions import questions
-from ckaudit.diff.run_pair import Side
+from ckaudit.diff.run_pair import Side, gained_and_lost
 from tests.diff.made import both, run
 
 PARTED = Parting(departures=(Departure(statistic="train_loss_raw", step=300, message="..."),))

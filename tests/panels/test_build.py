@@ -14,8 +14,8 @@ from ckaudit.contract.io.grids import unpack
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.panels import Chart, Panels, Tab, Trace
 from ckaudit.contract.schema.report import Report
+from ckaudit.diff.checkpoint_values import checkpoints_of, read_document
 from ckaudit.diff.compare import compare
-from ckaudit.diff.files import checkpoints_of, read_document
 from ckaudit.metrics import metrics
 from ckaudit.panels.build import panel_reads, panels
 from ckaudit.panels.tab import tabs

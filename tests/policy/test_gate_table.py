@@ -3,7 +3,7 @@
 import pytest
 
 from ckaudit.errors import UsageError
-from ckaudit.policy.gate_settings import Terms
+from ckaudit.policy.policy_schema import Terms
 from ckaudit.policy.read import read_policy
 
 

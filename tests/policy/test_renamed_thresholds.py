@@ -5,8 +5,8 @@ import tomllib
 import pytest
 
 from ckaudit.errors import UsageError
+from ckaudit.policy.configure_rules import RENAMED_THRESHOLDS, with_present_names
 from ckaudit.policy.policy_schema import Clauses, Policy
-from ckaudit.policy.renamed_thresholds import FILE, with_present_names
 from ckaudit.rules import rules
 
 
@@ -16,7 +16,7 @@ def policy_of(thresholds, **profiles):
 
 
 def test_every_new_name_is_a_threshold_and_no_old_name_is_one():
-    for name, table in tomllib.loads(FILE.read_text()).items():
+    for name, table in tomllib.loads(RENAMED_THRESHOLDS.read_text()).items():
         known = next(rule.thresholds for rule in rules().values() if rule.name == name)
         assert set(table.values()) - {""} <= set(known)
         assert not set(table) & set(known)

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from ckaudit.resume.elements import ELEMENTS, SCRATCH, Counter
+from ckaudit.resume.content import ELEMENTS
+from ckaudit.resume.scan import SCRATCH, Counter
 
 FLOATS = [name for name, element in ELEMENTS.items() if element.mask and not name.startswith("complex")]
 

@@ -12,8 +12,8 @@ import pytest
 from ckaudit.resume.catalogue import BAD_OPTIMIZER, BAD_WEIGHTS
 from ckaudit.resume.check import resume_check
 from ckaudit.resume.content import Content
+from ckaudit.resume.open_file import OpenFile
 from ckaudit.resume.safetensors_file import read_safetensors
-from ckaudit.resume.source import OpenFile
 from ckaudit.resume.torch_file import read_torch
 
 ROOT = Path(__file__).parents[2]

@@ -8,9 +8,9 @@ import random
 
 import pytest
 
+from ckaudit.resume.content import BadPickle, Call, Pairs, parts
 from ckaudit.resume.examine import is_allowed
 from ckaudit.resume.pickled import read_pickle
-from ckaudit.resume.records import BadPickle, Call, Pairs, parts
 
 
 class Runs:

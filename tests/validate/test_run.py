@@ -8,7 +8,7 @@ import pytest
 
 from ckaudit.contract.schema.report import Finding
 from ckaudit.validate import validate
-from ckaudit.validate.derived_value_checks import DERIVED
+from ckaudit.validate.run_checks import DERIVED
 from tests.validate.material import NAMES, STEPS, checkpoint, healthy_run, line, manifest, name_of, write, write_lines
 
 

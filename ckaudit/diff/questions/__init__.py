@@ -1,5 +1,133 @@
-"""The questions put to two runs, one in each file."""
+"""The questions put to two runs: pure functions from both to a verdict on the second, with its numbers."""
 
-from ckaudit.diff.questions.question import PairAnswer, Question, question, questions
+import inspect
+from collections.abc import Callable
+from functools import cache
+from typing import Literal
 
-__all__ = ["PairAnswer", "Question", "question", "questions"]
+from msgspec import Struct
+
+from ckaudit.catalogue import Catalogue
+from ckaudit.contract.schema.diff import Answer, Unlike, Word
+from ckaudit.contract.schema.numbers import Number, to_word
+from ckaudit.diff.run_pair import Both
+
+Weighs = Literal["loss", "stability", "health", "cost"]
+
+
+class PairAnswer(Struct, frozen=True, kw_only=True):
+    """The answer to a question to two runs.
+
+    Attributes:
+        word: The verdict on the second run.
+        sentence: The numbers, or what is missing.
+        left: Value of the first run.
+        right: Value of the second run.
+        band: Largest difference that noise explains.
+        unit: Of all three.
+        grave: Whether the word counts for the pair as a whole.
+    """
+
+    word: Word
+    sentence: str
+    left: float | None = None
+    right: float | None = None
+    band: float | None = None
+    unit: str = "1"
+    grave: bool = True
+
+
+QuestionFunction = Callable[[Both], PairAnswer]
+
+
+class Question(Struct, frozen=True, eq=False):
+    """One catalogued question.
+
+    Attributes:
+        name: The function's name.
+        title: The question, the docstring's first line.
+        place: Where it stands in the catalogue.
+        weighs: What a verdict on it is a verdict on.
+        function: What answers.
+        falls_with: Names of questions that it cannot be answered without.
+    """
+
+    name: str
+    title: str
+    place: int
+    weighs: Weighs
+    function: QuestionFunction
+    falls_with: tuple[str, ...] = ()
+
+    def __call__(self, both: Both, unlike: list[Unlike]) -> tuple[Answer, bool]:
+        """Return the answer, and whether it counts for the pair as a whole."""
+        against = next((mismatch.message for mismatch in unlike if {self.name, *self.falls_with} & {*mismatch.invalidates}), "")
+        answer = PairAnswer(word="incomparable", sentence=f"not comparable: {against}") if against else self.function(both)
+        return Answer(
+            question=self.name,
+            title=self.title,
+            word=answer.word,
+            left=_number(answer.left),
+            right=_number(answer.right),
+            band=_number(answer.band),
+            unit=answer.unit,
+            message=answer.sentence,
+        ), answer.grave
+
+
+_QUESTIONS: Catalogue[Question] = Catalogue("question", "ckaudit.diff.questions")
+
+
+def question(*, place: int, weighs: Weighs, falls_with: tuple[str, ...] = ()) -> Callable[[QuestionFunction], Question]:
+    """Enter a function into the catalogue of questions to two runs.
+
+    Args:
+        place: Where it stands in the catalogue.
+        weighs: What a verdict on it is a verdict on.
+        falls_with: Names of questions that it cannot be answered without.
+    """
+
+    def enter(function: QuestionFunction) -> Question:
+        title = inspect.cleandoc(function.__doc__ or "").partition("\n")[0]
+        entry = Question(function.__name__, title, place, weighs, function, falls_with)
+        return _QUESTIONS.add(entry.name, entry)
+
+    return enter
+
+
+@cache
+def questions() -> dict[str, Question]:
+    """Return every question by its name, in the order of the catalogue."""
+    return dict(sorted(_QUESTIONS.units().items(), key=lambda item: item[1].place))
+
+
+def lower_is_better(left: float, right: float, band: float) -> Word:
+    """Return the word for a number that is the better the lower it is.
+
+    >>> lower_is_better(2.0, 2.1, 0.05), lower_is_better(2.0, 1.99, 0.05), lower_is_better(2.0, 2.0, 0.05)
+    ('worse', 'within_noise', 'same')
+    """
+    if left == right:
+        return "same"
+    if abs(right - left) <= band:
+        return "within_noise"
+    return "worse" if right > left else "better"
+
+
+def missing(both: Both, *names: str) -> PairAnswer:
+    """Say that nothing can be said, and what would have to be recorded; by both, unless one of them has it."""
+    return PairAnswer(word="not_recorded", sentence=f"not recorded: {' or '.join(names)}, by {_by_whom(both, names)}")
+
+
+def _by_whom(both: Both, names: tuple[str, ...]) -> str:
+    from ckaudit.metrics import metrics
+
+    known = metrics()
+    has = [any(name in known and bool(known[name](side.run)) for name in names) for side in (both.left, both.right)]
+    if has[0] != has[1]:
+        return "the second run" if has[0] else "the first run"
+    return "both at common steps" if has[0] else "either run"
+
+
+def _number(value: float | None) -> Number | None:
+    return None if value is None else to_word(float(value))  # a number of numpy has no place in a document

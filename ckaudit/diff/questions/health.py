@@ -1,9 +1,8 @@
 """What an audit finds in one run and not in the other."""
 
 from ckaudit.contract.schema.diff import Word
-from ckaudit.diff.findings_diff import GRAVE, gained_and_lost
-from ckaudit.diff.questions.question import PairAnswer, question
-from ckaudit.diff.run_pair import Both
+from ckaudit.diff.questions import PairAnswer, question
+from ckaudit.diff.run_pair import GRAVE, Both, gained_and_lost
 from ckaudit.material.counts import plural
 
 
@@ -20,13 +19,19 @@ def health(both: Both) -> PairAnswer:
     far = f", as far as could be judged: not every vital check could, of the {' and the '.join(limited)}" if limited else ""
     if not gained and not lost:
         return PairAnswer(word="same", sentence=f"the same illnesses in both{far}", left=0, right=0, band=0.0, unit="findings")
-    grave = [any(finding.severity in GRAVE for finding in findings) for findings in (gained, lost)]
-    word: Word = "worse" if grave[0] or (gained and not grave[1]) else "better"
+    severe = [any(finding.severity in GRAVE for finding in findings) for findings in (gained, lost)]
+    word: Word = "worse" if severe[0] or (gained and not severe[1]) else "better"
     parts = [
         f"{plural(len(findings), 'finding')} {verb}: {', '.join(dict.fromkeys(finding.name for finding in findings))}"
         for findings, verb in ((gained, "gained"), (lost, "lost"))
         if findings
     ]
     return PairAnswer(
-        word=word, sentence="; ".join(parts) + far, left=len(lost), right=len(gained), band=0.0, unit="findings", grave=any(grave)
+        word=word,
+        sentence="; ".join(parts) + far,
+        left=len(lost),
+        right=len(gained),
+        band=0.0,
+        unit="findings",
+        grave=any(severe),
     )

@@ -1,12 +1,15 @@
-"""Losses of two runs: of the last step, of the last steps, after as many tokens, of the last evaluation and of each slice."""
+"""What a loss costs: at the last step, smoothed, after equal tokens, on held-out text, and how many steps it takes."""
 
 import numpy as np
+from msgspec.structs import replace
 
-from ckaudit.diff.questions.levels import broken, judged
-from ckaudit.diff.questions.question import PairAnswer, missing, question
-from ckaudit.diff.run_pair import SURE, Both
+from ckaudit.diff.noise import Stretches, quantile
+from ckaudit.diff.questions import PairAnswer, lower_is_better, missing, question
+from ckaudit.diff.run_pair import SURE, Both, level
+from ckaudit.metrics import Metric
 from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss
 from ckaudit.metrics.progress import tokens_seen
+from ckaudit.run.series import Floats
 
 
 @question(place=1, weighs="loss")
@@ -64,11 +67,9 @@ def validation_loss(both: Both) -> PairAnswer:
     stretches = fair.evaluation(val_loss)
     if stretches is None:
         return missing(both, "val_loss")
-    return judged(stretches, f"held-out loss at {_place(fair, int(stretches.last[-1]))}")
-
-
-def _place(both: Both, step: int) -> str:
-    return f"as many tokens, step {step} of the second" if both.axes.axis == "tokens" else f"step {step}"
+    step = int(stretches.last[-1])
+    place = f"as many tokens, step {step} of the second" if fair.axes.axis == "tokens" else f"step {step}"
+    return judged(stretches, f"held-out loss at {place}")
 
 
 @question(place=7, weighs="loss", falls_with=("validation_loss",))
@@ -79,10 +80,84 @@ def validation_slices(both: Both) -> PairAnswer:
     """
     fair = both.fair
     labels = fair.paired(slice_val_loss).labels
-    found = [
-        (label, each) for column, label in enumerate(labels) if (each := fair.evaluation(slice_val_loss, column)) is not None
-    ]
-    if not found:
+    slices = [(label, one) for column, label in enumerate(labels) if (one := fair.evaluation(slice_val_loss, column)) is not None]
+    if not slices:
         return missing(both, "slice_val_loss")
-    label, most = max(found, key=lambda each: abs(np.nan_to_num(each[1].excess[-1])))
-    return judged(most, f"held-out loss of {label} at step {int(most.last[-1])}", share=SURE / len(found))
+    label, most = max(slices, key=lambda one: abs(np.nan_to_num(one[1].excess[-1])))
+    return judged(most, f"held-out loss of {label} at step {int(most.last[-1])}", share=SURE / len(slices))
+
+
+@question(place=5, weighs="loss")
+def steps_to_loss(both: Both) -> PairAnswer:
+    """How many steps does it take to the same loss?
+
+    The loss is the higher of the lowest levels that both reached. The noise of the level, over how fast the loss fell
+    there, is that of the steps. A loss that ended as no number is at no level.
+    """
+    if answer := broken(both.in_training, train_loss_raw):
+        return replace(answer, left=None, right=None, unit="steps")
+    stretches = both.in_training.stretches(train_loss_raw)
+    if stretches is None or len(stretches.first) < 4:
+        return missing(both, "train_loss_raw")
+    down = [np.minimum.accumulate(column) for column in (stretches.left, stretches.right)]
+    aim = max(float(column[-1]) for column in down)
+    middle = (stretches.first + stretches.last) / 2
+    left, right = (_reached(middle, column, aim) for column in down)
+    rows = np.searchsorted(middle, [min(left, right), max(left, right)])
+    row = int(min(rows[1], len(middle) - 1))
+    before = max(0, min(int(rows[0]), row) - 1)
+    fall = (down[0][before] - down[0][row] + down[1][before] - down[1][row]) / 2
+    pace = fall / max(1.0, middle[row] - middle[before])
+    _, _, noise = level(stretches)
+    here = noise / stretches.spread[-1] * float(stretches.spread[row])
+    whole = float(middle[-1] - middle[0])
+    band = min(whole, here / pace) if pace > 0 else whole
+    word = lower_is_better(left, right, band)
+    sentence = f"a loss of {aim:.4g} is reached at step {left:.0f} and at step {right:.0f}; noise explains {band:.0f} steps"
+    return PairAnswer(word=word, sentence=sentence, left=round(left), right=round(right), band=band, unit="steps")
+
+
+def _reached(steps: Floats, down: Floats, aim: float) -> float:
+    """Return where a falling curve comes down to `aim`, between its points on a straight line."""
+    row = int(np.argmax(down <= aim))
+    if row == 0 or down[row - 1] == down[row]:
+        return float(steps[row])
+    above, goal, below = (value / 2 for value in (down[row - 1], aim, down[row]))  # halves: no difference overflows
+    share = (above - goal) / (above - below)
+    return float(steps[row - 1] + share * (steps[row] - steps[row - 1]))
+
+
+# How two levels of a loss are told apart, and the sentence on it.
+def judged(stretches: Stretches, what: str, *, share: float = SURE, unit: str = "nats/token") -> PairAnswer:
+    """Return the word for the last level of a loss, with a sentence that begins with `what`."""
+    left, right, band = level(stretches, share=share)
+    word = lower_is_better(left, right, band)
+    how = {"same": "equal", "within_noise": "within noise", "worse": "higher", "better": "lower"}[word]
+    since = _since(stretches, share) if word in ("worse", "better") else ""
+    sentence = f"{what}: {left:.4g} and {right:.4g}, {how}{since}; noise explains {band:.2g}"
+    return PairAnswer(word=word, sentence=sentence, left=left, right=right, band=band, unit=unit)
+
+
+def _since(stretches: Stretches, share: float) -> str:
+    """Say since which step the level has been on this side of its band; nothing where that began before the first stretch."""
+    side = stretches.excess * np.sign(stretches.excess[-1])
+    inside = np.flatnonzero(side <= quantile(share, stretches.freedom))
+    row = int(inside[-1]) + 1 if len(inside) else 0
+    return f" since step {int(stretches.first[row])}" if 0 < row < len(side) - 1 else ""
+
+
+def broken(both: Both, metric: Metric, unit: str = "nats/token") -> PairAnswer | None:
+    """Return the answer where the last value that both recorded is no number in one of them, else None.
+
+    Levels are of finite values; without this a loss that ended as NaN would be judged by what it was before.
+    """
+    paired = both.paired(metric)
+    rows = np.flatnonzero(paired.recorded[:, :1])
+    if not len(rows):
+        return None
+    left, right = float(paired.left[rows[-1], 0]), float(paired.right[rows[-1], 0])
+    if np.isfinite(left) == np.isfinite(right):
+        return None
+    which = "first" if np.isfinite(right) else "second"
+    sentence = f"{metric.name} at step {int(paired.steps[rows[-1]])} is no number in the {which}"
+    return PairAnswer(word="better" if which == "first" else "worse", sentence=sentence, left=left, right=right, unit=unit)

@@ -1,4 +1,4 @@
-"""The level of the loss after as much time on the clock."""
+"""What a training costs: the loss after as much time on the clock, the time of a step, and memory."""
 
 from math import hypot
 
@@ -6,10 +6,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.diff.noise import AHEAD, quantile
-from ckaudit.diff.questions.levels import judged
-from ckaudit.diff.questions.question import PairAnswer, lower_is_better, missing, question
+from ckaudit.diff.questions import PairAnswer, lower_is_better, missing, question
+from ckaudit.diff.questions.losses import judged
 from ckaudit.diff.run_pair import Both
 from ckaudit.metrics import Metric
+from ckaudit.metrics.hardware import gpu_mem_used
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.speed import step_time, tokens_per_sec
 from ckaudit.run.medians import median
@@ -36,7 +37,6 @@ def loss_at_equal_time(both: Both, *, min_speed_noise: float = 0.02) -> PairAnsw
     return replace(judged(stretches, f"median loss after the time that step {int(stretches.last[-1])} took"), grave=False)
 
 
-# How long a step takes.
 @question(place=10, weighs="cost")
 def speed(
     both: Both, *, share: float = 0.01, parts: int = 10, min_speed_difference: float = 0.05, grave: float = 0.2
@@ -54,7 +54,7 @@ def speed(
         grave: Share from which the pair as a whole is better or worse. The project's choice: within it lie most of the same
             trainings on one shared machine (docs/diff-calibration.md).
     """
-    metric = next((metric for metric in (step_time, tokens_per_sec) if _is_told(both, metric)), None)
+    metric = next((metric for metric in (step_time, tokens_per_sec) if all(map(len, _values(both, metric)))), None)
     if metric is None:
         return missing(both, "step_time", "tokens_per_sec")
     left, right = (median(value) for value in _values(both, metric))
@@ -83,13 +83,36 @@ def _values(both: Both, metric: Metric) -> list[Floats]:
     return [series.values[series.finite & (series.values > 0)] for series in serieses]
 
 
-def _is_told(both: Both, metric: Metric) -> bool:
-    return all(len(values) for values in _values(both, metric))
-
-
 def _wobble(values: Floats, parts: int) -> float:
     """Return the robust standard deviation of the medians of parts of a run, over the median of all; without a value, 0."""
     if not len(values):
         return 0.0
     medians = np.array([median(part) for part in np.array_split(values, min(parts, len(values)))])
     return float(np.divide(MAD_TO_SIGMA * median(np.abs(medians - median(medians))), median(values)))
+
+
+@question(place=11, weighs="cost")
+def memory(both: Both, *, noise: float = 0.02, grave: float = 0.2) -> PairAnswer:
+    """How much memory does it take?
+
+    The most that any device had in use.
+
+    Args:
+        both: The runs.
+        noise: Share that an allocator keeps or gives back as it likes.
+        grave: Share from which the pair as a whole is better or worse, as for speed.
+    """
+    used = [gpu_mem_used(side.run) for side in (both.left, both.right)]
+    if not all(series.finite.any() for series in used):
+        return missing(both, "gpu_mem_used")
+    left, right = (float(np.max(series.values[series.finite])) for series in used)
+    change = right / left - 1 if left else np.inf
+    return PairAnswer(
+        word=lower_is_better(left, right, noise * left),
+        left=left,
+        right=right,
+        band=noise * left,
+        unit="bytes",
+        sentence=f"{left / 2**30:.3g} GiB and {right / 2**30:.3g} GiB at most, {change:+.0%}; below {noise:.0%} is noise",
+        grave=abs(change) > grave,
+    )

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ckaudit.contract.schema import checkpoint
-from ckaudit.diff import files
-from ckaudit.diff.documents import compare_documents
+from ckaudit.diff import checkpoint_values
+from ckaudit.diff.checkpoint_diff import compare_documents
 from ckaudit.errors import UnreadableError
 from tests.diff.pairs import CHECKPOINT, PAIRS, copied, document, rewrite
 
@@ -107,7 +107,7 @@ def test_what_is_no_checkpoint_is_said(tmp_path: Path, text: str) -> None:
 
 def test_nothing_heavy_is_loaded() -> None:
     names = ["numpy", "pyarrow", "torch", "rich", "typer", "jsonschema"]
-    code = f"import sys, ckaudit.diff.documents; print(sorted(set({names!r}) & set(sys.modules)))"
+    code = f"import sys, ckaudit.diff.checkpoint_diff; print(sorted(set({names!r}) & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "[]\n"
 
@@ -125,4 +125,4 @@ def test_names_are_carried_as_they_are(tmp_path: Path) -> None:
 
 
 def test_the_version_that_is_read_is_the_contracts() -> None:
-    assert files.VERSION == checkpoint.VERSION
+    assert checkpoint_values.VERSION == checkpoint.VERSION

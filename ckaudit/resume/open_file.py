@@ -1,4 +1,4 @@
-"""The bytes of a checkpoint's file: opened safely, read at a place, a few megabytes at a time."""
+"""The bytes of a checkpoint file: opened safely, read at a place, a few megabytes at a time."""
 
 import os
 from collections.abc import Iterator
@@ -6,10 +6,27 @@ from pathlib import Path, PurePosixPath
 from stat import S_ISREG
 from typing import Self
 
+from ckaudit.contract.violations import Kind
 from ckaudit.resume.catalogue import CUT_OFF, UNREADABLE
-from ckaudit.resume.trouble import Trouble
 
 BLOCK = 4 * 2**20
+
+
+class Trouble(Exception):  # noqa: N818  never seen by a user: it carries the finding that will be
+    """Something is wrong with the file.
+
+    Attributes:
+        kind: What is wrong.
+        message: How it is said, after the name of the file.
+    """
+
+    def __init__(self, kind: Kind, message: str) -> None:
+        super().__init__(message)
+        self.kind, self.message = kind, message
+
+
+class Unjudged(Exception):  # noqa: N818  never seen by a user: it carries the reason of a skip
+    """Nothing is known to be wrong, and nothing can be said: the message tells why."""
 
 
 class OpenFile:

@@ -3,25 +3,46 @@
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from msgspec import Struct
 
 from ckaudit.contract import violations
 from ckaudit.contract.io.files import BLOCK_BYTES, MAX_BYTES, MAX_RATIO, MAX_WINDOW, PACKED
 from ckaudit.contract.schema.report import Finding
-from ckaudit.watch.file_stat import GONE, Stamp, stamp_of
 
 PACKED_BYTES = 2**18  # read at once: ten times as many when they are unpacked
 
 HEAD = 128  # bytes that a log is known again by: its first line names the step and the time
 
-# Packed logs that grow: what was added is unpacked as it comes, frame after frame, and a cut-off end is waited for.
-AT_ONCE = 4096  # packed bytes: whatever they hold, it fits into memory
+AT_ONCE = 4096  # packed bytes that are unpacked together: whatever they hold, it fits into memory
+
+
+class Stamp(NamedTuple):
+    """What tells one state of a file from another unread: device and inode, size in bytes, and time of the last write in ns."""
+
+    file: tuple[int, int]
+    size: int
+    time: int
+
+
+GONE = Stamp((0, 0), -1, -1)
+"""The stamp of what is not there, or may not be looked at."""
+
+
+def stamp_of(path: Path | None) -> Stamp:
+    """Return the stamp of a file or a folder."""
+    if path is None:
+        return GONE
+    try:
+        status = path.stat()
+    except OSError:
+        return GONE
+    return Stamp((status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns)
 
 
 class Unpacker:
-    """Unpacks one file, from its beginning, as far as it was written.
+    """Unpacks one file as it grows, frame after frame from its beginning; a cut-off end is waited for.
 
     Attributes:
         broken: Why nothing more can be had of it; empty: more can.
@@ -36,24 +57,24 @@ class Unpacker:
 
     def more(self, data: bytes) -> bytes:
         """Return what the next bytes of the file hold, empty where that is not known before still further ones."""
-        found: list[bytes] = []
+        unpacked: list[bytes] = []
         for start in range(0, len(data), AT_ONCE):
-            self._piece(data[start : start + AT_ONCE], found)
+            self._piece(data[start : start + AT_ONCE], unpacked)
             if self.broken:
                 break
-        return b"".join(found)
+        return b"".join(unpacked)
 
-    def _piece(self, data: bytes, found: list[bytes]) -> None:
+    def _piece(self, data: bytes, unpacked: list[bytes]) -> None:
         self._taken += len(data)
         while data:
             if self._frame.eof:
                 self._frame = self._begun()
             try:
-                found.append(self._frame.decompress(data))
+                unpacked.append(self._frame.decompress(data))
             except Exception as error:  # noqa: BLE001  each kind of packing has an error of its own
                 self.broken = str(error)
                 return
-            self._given += len(found[-1])
+            self._given += len(unpacked[-1])
             data = self._frame.unused_data
         if self._given > max(MAX_BYTES, MAX_RATIO * self._taken):
             self.broken = f"unpacked, it is more than {MAX_RATIO} times as large"
@@ -159,7 +180,7 @@ class Logs:
         if log is None or log.file != stamp.file:
             if log is not None and is_packed:
                 raise ShrunkError(f"{name} was written anew")
-            former = next((each for each, other in self._logs.items() if other.file == stamp.file), None)
+            former = next((former_name for former_name, other in self._logs.items() if other.file == stamp.file), None)
             log = (
                 _Log(stamp.file, unpacker=Unpacker(path.suffix) if is_packed else None)
                 if former is None

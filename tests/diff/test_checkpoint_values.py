@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from ckaudit.diff.diff_stats import differences
-from ckaudit.diff.exact import unequal_leaves
-from ckaudit.diff.values import values
+from ckaudit.diff.checkpoint_diff import differences
+from ckaudit.diff.checkpoint_values import values
+from ckaudit.diff.exact_values import unequal_leaves
 from tests.diff.pairs import PAIRS, document
 
 

@@ -1,0 +1,149 @@
+"""Checkpoint files as plain objects, and the values of two side by side; nothing heavy is loaded for it."""
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ckaudit.contract.io.codec import decode
+from ckaudit.contract.io.files import BrokenFile, read_bytes
+from ckaudit.contract.io.folder import CheckpointFile, list_folder
+from ckaudit.errors import UnreadableError
+
+Document = dict[str, Any]
+
+VERSION = "ck.analysis.v1"  # the contract's own is among types that take as long to load as two files to compare
+
+SECTIONS = frozenset({"time", "session", "cost", "history"})
+"""Members of a checkpoint; the black box holds what the lines of its steps say, and a resume begins it anew."""
+
+SCALARS = frozenset(
+    {
+        "time",
+        "session",
+        "schema_version",
+        "step_time",
+        "rank_step_time",
+        "step_time_tail",
+        "tokens_per_sec",
+        "mfu",
+        "gpu_util",
+        "gpu_mem_used",
+        "rank_memory",
+        "dataloader_stall_frac",
+        "comm_time_frac",
+        "compute_time_frac",
+        "straggler_ratio",
+        "checkpoint_time",
+        "checkpoint_size",
+        "restart_rate",
+        "error_event_rate",
+        "metrics_ingest_lag",
+        "heartbeat_missing",
+        "file_ok",
+        "file_bytes",
+        "file_time",
+        "recording_share",
+        "recording_seconds",
+        "log_silence",
+    }
+)
+"""Scalars by their catalogue names."""
+
+RANK_FACTS = frozenset({"step_time", "input_time", "compute_time", "comm_time", "heartbeat", "memory_used"})
+"""Members of what only one rank knows."""
+
+BY_PLACE = ("weights", "gradients", "weight_deltas", "activations", "attention", "moe", "probes")
+"""Sections with a member for each tensor, module, layer or probe."""
+
+RECORDING = SECTIONS | {"schema_version", "triggers", "event_step", "left_out"}
+"""Members that say when a file was written, by whom, and why."""
+
+_ORDER = ("data", "activations", "attention", "moe", "loss", "scalars", "gradients", "optimizer", "weight_deltas", "weights")
+
+HUGE = 10**300
+
+
+def checkpoints_of(folder: Path) -> dict[int, CheckpointFile]:
+    """Return a run's merged checkpoint files by step."""
+    files = list_folder(folder).checkpoints if folder.is_dir() else ()
+    return {file.step: file for file in files if file.rank is None and file.step is not None}
+
+
+def read_document(path: Path, shown: str) -> Document:
+    """Return what a checkpoint file says.
+
+    Raises:
+        UnreadableError: Where it cannot be read, is no JSON object, or follows another contract.
+    """
+    return decoded(document_bytes(path, shown), shown)
+
+
+def document_bytes(path: Path, shown: str) -> bytes:
+    """Return the uncompressed bytes of a checkpoint file, or raise `UnreadableError`."""
+    try:
+        return read_bytes(path, shown)
+    except BrokenFile as broken:
+        raise UnreadableError(f"{shown} {broken}", hint="ckaudit validate says what is wrong with it.") from None
+
+
+def decoded(data: bytes, shown: str) -> Document:
+    """Return what the bytes of a checkpoint file say, or raise `UnreadableError`."""
+    try:
+        document = decode(data, msgspec.json.Decoder()).document
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise UnreadableError(f"{shown} is no JSON object", hint="ckaudit validate says what is wrong with it.")
+    if document.get("schema_version") != VERSION or not isinstance(document.get("step"), int):
+        raise UnreadableError(f"{shown} is no checkpoint of {VERSION}", hint="ckaudit validate says what it is.")
+    return document
+
+
+# What only tells when something was written and how fast the machine was: two runs of one arithmetic differ in it.
+def tells_time(name: str) -> bool:
+    """Tell whether a scalar, with its label or without, says nothing of the arithmetic.
+
+    >>> tells_time("step_time/rank.3"), tells_time("train_loss_raw")
+    (True, False)
+    """
+    return name.partition("/")[0] in SCALARS
+
+
+# One walk for those who list what differs and for those who count it.
+def values(
+    left: Mapping[str, Any], right: Mapping[str, Any], *, without: Collection[str] = RECORDING
+) -> Iterator[tuple[str, str | None, Any, Any]]:
+    """Yield what both checkpoints say, None for one that does not, in the order in which a step computes it.
+
+    Of a section with places, each place with all its fields: section, place, both. Of others, each value that is no object:
+    dotted name, None, both. What only tells the time is left out.
+
+    Args:
+        left: One checkpoint as plain objects.
+        right: The other.
+        without: Sections that are left out.
+    """
+    names = [name for name in dict.fromkeys((*left, *right)) if name not in without]
+    for section in sorted(names, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER)):
+        one, other = left.get(section), right.get(section)
+        if section in BY_PLACE and isinstance(one, dict) and isinstance(other, dict):
+            for place in one if one.keys() == other.keys() else dict.fromkeys((*one, *other)):
+                yield section, place, one.get(place), other.get(place)
+        else:
+            yield from _scalar_values(section, one, other)
+
+
+def _scalar_values(path: str, left: Any, right: Any) -> Iterator[tuple[str, None, Any, Any]]:
+    if not isinstance(left, dict) or not isinstance(right, dict):
+        yield path, None, left, right
+        return
+    for key in dict.fromkeys((*left, *right)):
+        if not ((path == "scalars" and tells_time(key)) or (path == "rank_facts" and key in RANK_FACTS)):
+            yield from _scalar_values(f"{path}.{key}", left.get(key), right.get(key))
+
+
+def is_number(value: Any) -> bool:
+    """Tell whether a value is a number that a float can hold; an integer of a thousand digits is a word."""
+    return isinstance(value, float) or (type(value) is int and abs(value) < HUGE)

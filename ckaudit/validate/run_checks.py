@@ -1,0 +1,349 @@
+"""The files of a run against each other: steps, sessions and ranks, numbers written twice, and what `run.json` lacks."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby, pairwise
+from math import isclose
+from types import MappingProxyType
+
+from msgspec import UNSET
+
+from ckaudit.contract.cadence import DEFAULT_CADENCE, is_due, ordinal
+from ckaudit.contract.io.folder import RunFolder
+from ckaudit.contract.schema.manifest import Cadence
+from ckaudit.contract.schema.numbers import Number
+from ckaudit.contract.schema.report import Finding
+from ckaudit.contract.violations import Kind
+from ckaudit.validate.catalogue import (
+    CADENCE_GAP,
+    CLOCK_BACK,
+    CONTRADICTED_CLAIM,
+    DUPLICATE_STEP,
+    GRAD_NORM_MISMATCH,
+    INCOMPLETE,
+    LONELY_RANK,
+    LOSS_MISMATCH,
+    MIXED_VERSIONS,
+    RANK_RANGE,
+    SESSION_BACK,
+    UNLISTED_SESSION,
+)
+from ckaudit.validate.file_facts import CheckpointFacts, RunFacts
+
+DERIVED = {
+    "grad_clip_rate": ("clip_coefficient", "grad_global_norm"),
+    "grad_noise_scale": ("grad_noise_trace", "grad_noise_signal"),
+    "lr_phase": (),
+    "mfu": ("tokens_seen",),
+    "nan_inf_events": ("train_loss_raw", "val_loss", "grad_global_norm"),
+    "overflow_rate": ("skipped_updates", "loss_scale"),
+    "step_time": (),
+    "steps_seen": ("skipped_updates",),
+    "tokens_per_sec": ("tokens_seen",),
+    "tokens_per_update": ("tokens_seen",),
+    "train_loss_ema": ("train_loss_raw",),
+    "train_ppl": ("train_loss_raw", "train_loss_ema"),
+    "train_val_gap": ("val_loss",),
+    "val_ppl": ("val_loss",),
+}
+"""Names that the rest of a log can judge, and the names of which one is needed to. No numpy is loaded for them, so that a
+run without them is not read twice."""
+
+# What a run with evaluations records, and which of them are made of generated text.
+EVALUATED = ("val_loss", "val_ppl", "slice_val_loss", "microbench_score", "rtp_toxicity_prob", "memorization_rate")
+
+GENERATED = ("microbench_score", "rtp_toxicity_prob", "memorization_rate")
+
+# Each fact with the keyword that records it, as one would write it.
+ALWAYS_ASKED = {
+    "commit": ("the code's commit", 'commit="..."'),
+    "lock_hash": ("the packages", 'lock_hash="sha256:..."'),
+    "model": ("the model's configuration", "model={...}"),
+    "data_manifest": ("the data", 'data_manifest="data.json"'),
+}
+
+CANARY_STEPS = 2000  # canary runs take 200 to 2,000 steps (PRB-2): what is shorter is repeated, not described
+
+
+# The checkpoints of a run as a sequence: one file per step, none missing, clock and sessions rising.
+def mixed_versions(run: RunFacts) -> Iterator[Finding]:
+    """Files of a version that this tool does not know, among files that it knows."""
+    readable = len(run.checkpoints)
+    for version, files in sorted(run.versions.items()):
+        if readable or len(run.versions) > 1:
+            message = f"{len(files)} files say {version}, {readable} say ck.analysis.v1"
+            yield MIXED_VERSIONS.at(files[0], message, pointer="/schema_version", found=version, also=files[1:])
+
+
+def duplicate_steps(run: RunFacts) -> Iterator[Finding]:
+    """Two files of one step, or of one step and rank."""
+    for (step, rank), files in groupby(sorted(run.checkpoints, key=_place), key=_place):
+        first, *others = files
+        of_rank = f" of rank {rank}" if rank >= 0 else ""
+        for other in others:
+            message = f"step {step}{of_rank} stands in {first.shown} too"
+            yield DUPLICATE_STEP.at(other.shown, message, first_step=step, pointer="/step", also=[first.shown])
+
+
+def _place(facts: CheckpointFacts) -> tuple[int, int]:
+    return facts.step, -1 if facts.rank is None else facts.rank
+
+
+def cadence_gaps(run: RunFacts) -> Iterator[Finding]:
+    """Due steps between the first and the last recorded one that have no checkpoint.
+
+    A run that declares no cadence is held to the default one, and hears of it once.
+    """
+    declared = run.manifest is not None and run.manifest.cadence is not UNSET
+    cadence = run.manifest.cadence if declared and run.manifest else DEFAULT_CADENCE
+    assert cadence is not UNSET
+    gaps = [
+        _gap(older, newer, shown, missing, cadence)
+        for (older, _), (newer, shown) in pairwise(run.written_steps().items())
+        if (missing := ordinal(newer - 1, cadence) - ordinal(older, cadence)) > 0
+    ]
+    yield from gaps if declared else _undeclared(gaps)
+
+
+def _gap(older: int, newer: int, shown: str, missing: int, cadence: Sequence[Cadence]) -> Finding:
+    due = _next_due(older, cadence)
+    what = f"{missing} due steps are" if missing > 1 else "1 due step is"
+    message = f"{what} missing between steps {older} and {newer}, the first is {due}"
+    return CADENCE_GAP.at(shown, message, first_step=due, last_step=newer, points=missing)
+
+
+def _next_due(step: int, cadence: Sequence[Cadence]) -> int:
+    """Return the first due step after `step`; each stretch is entered once, however long it is."""
+    for stretch in cadence:
+        if stretch.every and (stretch.until is None or step < stretch.until):
+            due = (step // stretch.every + 1) * stretch.every
+            if is_due(due, cadence) and (stretch.until is None or due <= stretch.until):
+                return due
+            step = max(step, stretch.until or step)
+    return step
+
+
+def _undeclared(gaps: list[Finding]) -> Iterator[Finding]:
+    if not gaps:
+        return
+    missing = sum(gap.points or 0 for gap in gaps)
+    message = f"{missing} steps of the default cadence are missing, the first is {gaps[0].first_step}; run.json declares no other"
+    yield CADENCE_GAP.at(gaps[0].file, message, first_step=gaps[0].first_step, last_step=gaps[-1].last_step, points=missing)
+
+
+def sessions_back(run: RunFacts) -> Iterator[Finding]:
+    """A checkpoint of a lower session at a higher step: history that was not renamed."""
+    for older, newer in pairwise(facts for facts in run.merged() if facts.session is not None):
+        if older.session is not None and newer.session is not None and newer.session < older.session:
+            message = f"step {newer.step} is of session {newer.session}, but step {older.step} of session {older.session}"
+            yield SESSION_BACK.at(newer.shown, message, first_step=newer.step, pointer="/session")
+
+
+def clock_back(run: RunFacts, *, tolerance: float = 1.0) -> Iterator[Finding]:
+    """A later step with an earlier time, in one session.
+
+    Args:
+        run: The run.
+        tolerance: Seconds that a clock may go back by when it is set right; NTP slews smaller errors instead of jumping.
+    """
+    for older, newer in pairwise(run.merged()):
+        if older.session != newer.session or isinstance(older.time, str) or isinstance(newer.time, str):
+            continue
+        if older.time is not None and newer.time is not None and newer.time < older.time - tolerance:
+            message = f"the clock goes back by {older.time - newer.time:,.3g} s from step {older.step} to step {newer.step}"
+            yield CLOCK_BACK.at(newer.shown, message, first_step=newer.step, pointer="/time")
+
+
+# Sessions and ranks of files against each other, and against run.json.
+def lonely_ranks(run: RunFacts) -> Iterator[Finding]:
+    """Rank facts of a step without a merged checkpoint, one finding per step."""
+    merged = run.written_steps()
+    facts = [
+        checkpoint
+        for checkpoint in run.checkpoints
+        if checkpoint.rank is not None and checkpoint.only_rank_facts and checkpoint.step not in merged
+    ]
+    for step, files in groupby(facts, key=lambda fact: fact.step):
+        first, *others = files
+        message = f"step {step} has facts of {1 + len(others)} ranks, but no merged checkpoint"
+        yield LONELY_RANK.at(first.shown, message, first_step=step, also=[other.shown for other in others])
+
+
+def ranks_out_of_range(run: RunFacts) -> Iterator[Finding]:
+    """A rank that is not below the world size of its session."""
+    for checkpoint in run.checkpoints:
+        size = world_size(run, checkpoint)
+        if checkpoint.rank is not None and size is not None and checkpoint.rank >= size:
+            message = f"rank {checkpoint.rank} of a world of {size}"
+            place = {"expected": f"at most {size - 1}", "found": str(checkpoint.rank), "first_step": checkpoint.step}
+            yield RANK_RANGE.at(checkpoint.shown, message, pointer="/rank", **place)
+
+
+def world_size(run: RunFacts, facts: CheckpointFacts) -> int | None:
+    """Return how many ranks trained together in the session of a checkpoint; None: run.json does not say."""
+    if run.manifest is None:
+        return None
+    sessions = run.manifest.sessions or []
+    session = facts.session or 0
+    sizes = [sessions[session].world_size] if session < len(sessions) else []
+    sizes.append(run.manifest.world_size)
+    return next((size for size in sizes if size is not UNSET), None)
+
+
+def unlisted_sessions(run: RunFacts) -> Iterator[Finding]:
+    """A session that wrote a checkpoint or a line, but has no entry in run.json."""
+    if run.manifest is None or run.manifest.sessions is UNSET:
+        return
+    listed = len(run.manifest.sessions)
+    wrote = [(checkpoint.session, checkpoint.shown) for checkpoint in run.checkpoints if checkpoint.session is not None]
+    wrote += [(session, log.shown) for log in run.logs for session in sorted(log.sessions)]
+    reported: set[int] = set()
+    for session, shown in wrote:
+        if session >= listed and session not in reported:
+            reported.add(session)
+            message = f"session {session} wrote {shown}, but run.json lists {listed} sessions, from 0"
+            yield UNLISTED_SESSION.at(run.manifest_file, message, pointer="/sessions", found=str(session))
+
+
+# One number written twice: a checkpoint's loss and gradient norm against the line of the same step in the scalar log.
+def disagreements(run: RunFacts, *, tolerance: float = 1e-3) -> Iterator[Finding]:
+    """Yield checkpoints that contradict their line.
+
+    Args:
+        run: The run.
+        tolerance: Relative difference that is still rounding: four digits in either file.
+    """
+    for facts in run.merged():
+        for kind, name, value in (
+            (LOSS_MISMATCH, "train_loss_raw", facts.loss),
+            (GRAD_NORM_MISMATCH, "grad_global_norm", facts.grad_norm),
+        ):
+            if value is not None:
+                yield from _disagreement(kind, name, value, facts, run, tolerance)
+
+
+def _disagreement(
+    kind: Kind, name: str, value: Number, facts: CheckpointFacts, run: RunFacts, tolerance: float
+) -> Iterator[Finding]:
+    line = line_of(run, facts, name)
+    if line is not None and not agree(value, line[0], tolerance=tolerance):
+        logged, number, log = line
+        message = f"{name} of step {facts.step} is {value} here, but {logged} in line {number} of {log}"
+        pointer = "/loss" if name == "train_loss_raw" else f"/scalars/{name}"
+        yield kind.at(facts.shown, message, first_step=facts.step, pointer=pointer, expected=str(logged), found=str(value))
+
+
+def line_of(run: RunFacts, facts: CheckpointFacts, name: str) -> tuple[Number, int, str] | None:
+    """Return value, line and log of a name at a checkpoint's step: of its session, or of the last one where it names none."""
+    sessions = (
+        [facts.session] if facts.session is not None else sorted({s for log in run.logs for s in log.sessions}, reverse=True)
+    )
+    for session in sessions:
+        for log in reversed(run.logs):
+            if value_and_line := log.values.get((facts.step, session, name)):
+                return *value_and_line, log.shown
+    return None
+
+
+def agree(one: Number, other: Number, *, tolerance: float) -> bool:
+    """Tell whether two numbers can be one number, rounded twice.
+
+    >>> agree(2.3478, 2.3, tolerance=1e-3), agree(2.3478, 2.4, tolerance=1e-3), agree("NaN", "NaN", tolerance=1e-3)
+    (True, False, True)
+    """
+    if isinstance(one, str) or isinstance(other, str):
+        return one == other
+    if isclose(one, other, rel_tol=tolerance):
+        return True
+    digits = max(0, min(_decimals(one), _decimals(other)))
+    return abs(one - other) <= 0.5000001 * 10.0**-digits
+
+
+def _decimals(value: float) -> int:
+    from decimal import Decimal
+
+    exponent = Decimal(repr(float(value))).as_tuple().exponent
+    return -exponent if isinstance(exponent, int) else 0
+
+
+# Numbers of the scalar log that can be recomputed from others in it are compared with these.
+def says_derived(run: RunFacts) -> bool:
+    """Tell whether a log of the run holds a number that can be recomputed."""
+    names = {name.partition("/")[0] for log in run.logs for name in log.names}
+    return any(name in names and (not inputs or names.intersection(inputs)) for name, inputs in DERIVED.items())
+
+
+def contradicted_claims(run: RunFacts, units: Mapping[str, str] = MappingProxyType({})) -> Iterator[Finding]:
+    """Yield the logged numbers that lie outside what the log's own raw numbers allow; checkpoints are not read again.
+
+    Args:
+        run: What was read of the run.
+        units: The unit of a share by name, where the user said it.
+    """
+    if not says_derived(run):
+        return
+    from ckaudit.metrics.contradictions import claimed_value, nearest_allowed_value
+    from ckaudit.rules.files.contradicted_claim import contradicted_claim
+    from ckaudit.rules.rule import Hit
+    from ckaudit.run.read import read_run
+    from ckaudit.run.units import in_catalogue_units
+
+    folder = RunFolder(run.folder.root, scalars=run.folder.scalars, manifest=run.folder.manifest)
+    log = in_catalogue_units(read_run(folder, reads=()), units)
+    shown = run.logs[0].shown
+    for hit in contradicted_claim.function(claimed_value(log), nearest_allowed_value(log)):
+        if isinstance(hit, Hit):
+            message = hit.message.format(where=hit.where, value=hit.value, limit=hit.limit)
+            yield CONTRADICTED_CLAIM.at(
+                shown,
+                message,
+                where=hit.where,
+                first_step=hit.first,
+                last_step=hit.last,
+                worst_step=hit.worst,
+                value=hit.value,
+                limit=hit.limit,
+                points=hit.points,
+            )
+
+
+# What it takes to repeat a run, or to trust a comparison with it, and `run.json` lacks (MAN-1 to MAN-5).
+def is_worth_repeating(run: RunFacts) -> bool:
+    """Tell whether a recorder of ours started the run, and it takes longer than a trial.
+
+    What an importer could not know is no gap of the run. A planned length counts: at the start there is still time.
+    """
+    manifest = run.manifest
+    if not (run.whole and manifest and manifest.sessions and manifest.source and manifest.source.startswith("ckaudit ")):
+        return False
+    steps = [checkpoint.step for checkpoint in run.checkpoints]
+    return max([*steps, manifest.planned_steps or 0]) > CANARY_STEPS
+
+
+def manifest_gaps(run: RunFacts) -> Iterator[Finding]:
+    """Facts that are missing, each with the keyword of the recorder that brings it.
+
+    A tokenizer is asked for where there is a vocabulary, evaluation artifacts where something was evaluated, and how it
+    decodes where text was generated.
+    """
+    if not is_worth_repeating(run):
+        return
+    missing = [f"{what} ({call})" for name, (what, call) in _asked(run).items() if getattr(run.manifest, name) is UNSET]
+    if missing:
+        message = f"run.json lacks {', '.join(missing)}; the keywords are those of Recorder and Writer"
+        yield INCOMPLETE.at(run.manifest_file, message)
+
+
+def _asked(run: RunFacts) -> dict[str, tuple[str, str]]:
+    asked = dict(ALWAYS_ASKED)
+    if run.manifest is not None and run.manifest.vocabulary is not UNSET:
+        asked["tokenizer_hash"] = ("the tokenizer", "tokenizer=...")
+    if any(_is_recorded(run, name) for name in EVALUATED):
+        asked["eval_artifact_hashes"] = ("the evaluation artifacts", "eval_artifacts={...}")
+    if any(_is_recorded(run, name) for name in GENERATED):
+        asked["decoding"] = ("how evaluations decode", "decoding={...}")
+    return asked
+
+
+def _is_recorded(run: RunFacts, name: str) -> bool:
+    path = f"scalars.{name}"
+    return any(recorded == path or recorded.startswith(f"{path}/") for recorded in run.recorded)
