@@ -20,7 +20,7 @@ from ckaudit.contract.size.budget_trim import keep
 from ckaudit.contract.size.sizes import SIZES, SizedPart, beyond, tensor_part
 from ckaudit.recorder.loop.flight_recorder import fitted
 from ckaudit.recorder.stats.float32_rounding import shortest
-from ckaudit.recorder.stats.weight_stats import weight_stats
+from ckaudit.recorder.stats.tensor_stats import weight_stats
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "fixtures"))
 

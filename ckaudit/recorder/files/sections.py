@@ -27,11 +27,9 @@ from ckaudit.recorder.stats.arrays import dtype_name
 from ckaudit.recorder.stats.attention_stats import attention_stats, max_logits
 from ckaudit.recorder.stats.batched_stats import measure
 from ckaudit.recorder.stats.float32_rounding import shorten, shortest
-from ckaudit.recorder.stats.gradient_stats import gradient_stats
 from ckaudit.recorder.stats.movement import movement
 from ckaudit.recorder.stats.quantiles import stride_of
-from ckaudit.recorder.stats.spectral import SpectralNorms
-from ckaudit.recorder.stats.weight_stats import weight_stats
+from ckaudit.recorder.stats.tensor_stats import SpectralNorms, gradient_stats, weight_stats
 
 Arrays: TypeAlias = Mapping[str, ArrayLike]
 Held: TypeAlias = dict[str, NDArray[Any]]

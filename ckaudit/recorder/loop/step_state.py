@@ -12,7 +12,7 @@ from ckaudit.contract.schema.tensors import DeltaStats, GradientStats
 from ckaudit.recorder.loop.flight_recorder import HistoryStep
 from ckaudit.recorder.stats.arrays import Array
 from ckaudit.recorder.stats.float32_rounding import in_seven, shorten
-from ckaudit.recorder.stats.gradient_stats import top_share, total_norm
+from ckaudit.recorder.stats.tensor_stats import top_share, total_norm
 
 if TYPE_CHECKING:  # it needs torch, and the writer needs attempts
     from ckaudit.recorder.loop.pending_stats import PendingStats

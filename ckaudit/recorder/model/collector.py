@@ -46,10 +46,8 @@ from ckaudit.recorder.setup import Setup
 from ckaudit.recorder.stats.arrays import Array, is_sharded
 from ckaudit.recorder.stats.batched_stats import Measured
 from ckaudit.recorder.stats.float32_rounding import shorten, shortest
-from ckaudit.recorder.stats.gradient_stats import gradient_stats, total_norm
 from ckaudit.recorder.stats.moe import moe_scalars
-from ckaudit.recorder.stats.spectral import SpectralNorms
-from ckaudit.recorder.stats.weight_stats import weight_stats
+from ckaudit.recorder.stats.tensor_stats import SpectralNorms, gradient_stats, total_norm, weight_stats
 
 
 class ResumeState:

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from ckaudit.contract.io.grids import encode_grids, sample_indices
 from ckaudit.contract.schema.model_sections import AttentionStats, HeadKind
 from ckaudit.recorder.stats.arrays import Array, at_hand, double, library, local, to_numpy
-from ckaudit.recorder.stats.float32_rounding import shortest
-from ckaudit.recorder.stats.grids import short_ends
+from ckaudit.recorder.stats.float32_rounding import short_ends, shortest
 
 CHUNK = 2**22  # probabilities turned into float64 at a time: 32 MiB
 FEW = 2**18  # probabilities of which calls cost more than what they do

@@ -11,8 +11,7 @@ from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.tensors import PERCENTILE_LEVELS, Histogram
 from ckaudit.recorder.stats.arrays import Array, dense_at_hand, double, ends, is_away, library, square_sum, to_numpy, widened
 from ckaudit.recorder.stats.float32_rounding import shortest_of, significant_all
-from ckaudit.recorder.stats.quantile_select import NOTHING, Values
-from ckaudit.recorder.stats.quantiles import EXACT_UP_TO, spread_of, strided
+from ckaudit.recorder.stats.quantiles import EXACT_UP_TO, NOTHING, Values, spread_of, strided
 
 STRETCH = 2**16  # elements that are looked at together: as float64 they fit a processor's second cache
 CANCELLED = 0.01  # of the squares: where less is left of them without the mean, it is summed again, to keep its digits

@@ -1,11 +1,15 @@
 """Numbers as they are written: in few digits that name the same float32."""
 
 from struct import Struct
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ckaudit.contract.schema.numbers import Number, to_word
+from ckaudit.contract.schema.tensors import PackedGrid
+
+T = TypeVar("T")
 
 DIGITS = np.array([[7], [8], [9]])  # nine name every float32; few statistics need less than seven
 FLOAT32 = Struct("f")
@@ -100,3 +104,18 @@ def shortest_of(values: ArrayLike) -> list[Number]:
 def shortest(value: float) -> Number:
     """Return `shortest_of` one value."""
     return to_word(shorten(value))
+
+
+def short_ends(grid: T, *, tolerance: float = 0.01) -> T:
+    """Write the ends of a packed grid as the shortest decimals of the same float32.
+
+    Args:
+        grid: A packed grid, changed in place, or another, left alone.
+        tolerance: Most that both may change by, as a share of half a step, by which the cells are off anyway.
+    """
+    if isinstance(grid, PackedGrid):
+        low, high = float(grid.min), float(grid.max)
+        short = shorten(low), shorten(high)
+        if abs(short[0] - low) + abs(short[1] - high) <= tolerance * (high - low) / 510:
+            grid.min, grid.max = short
+    return grid
