@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ckaudit.recorder.checks.curvature import Curvature
 from ckaudit.recorder.checks.gradient_check import GradientCheck
-from ckaudit.recorder.checks.probe_loss import changed
+from ckaudit.recorder.checks.side_effect_free import changed
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.recorder import Recorder
 

@@ -13,8 +13,8 @@ with needed("The callback of the Trainer", "transformers"):
     from torch import Tensor, nn
     from transformers import TrainerCallback
 
+from ckaudit.recorder.batches import IGNORED
 from ckaudit.recorder.callback_base import CallbackBase
-from ckaudit.recorder.data.batch_stats import IGNORED
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.pass_watch import Pass, PassWatch
 from ckaudit.recorder.recorder import Recorder, check_options

@@ -17,8 +17,7 @@ from ckaudit.contract.cadence import DEFAULT_CADENCE
 from ckaudit.contract.io.grids import GridEncoding
 from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder.distributed.ranks import Start, start
-from ckaudit.recorder.files.manifest import check_call
-from ckaudit.recorder.files.provenance import model_config
+from ckaudit.recorder.files.manifest import check_call, model_config
 from ckaudit.recorder.files.scalar_log import number
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.loop.triggers import Limits

@@ -18,7 +18,7 @@ from ckaudit.contract.io.grids import GridEncoding
 from ckaudit.contract.schema.analysis import Checkpoint, GradientsSource, Trigger
 from ckaudit.contract.schema.manifest import Cadence, Triggers
 from ckaudit.contract.schema.run_sections import Cost
-from ckaudit.recorder.data.batch_stats import batch_facts, batch_hash
+from ckaudit.recorder.batches import batch_facts, batch_hash
 from ckaudit.recorder.files.manifest import check_call
 from ckaudit.recorder.files.run_folder import RunFolder
 from ckaudit.recorder.files.scalar_log import number, taken

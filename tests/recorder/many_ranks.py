@@ -27,7 +27,6 @@ from torch.nn.parallel import DistributedDataParallel
 from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.distributed import ranks, shards
-from ckaudit.recorder.distributed import sharded_access as sharded
 from ckaudit.recorder.model import collector
 from tests.recorder.conftest import LENGTH, VOCABULARY, TinyGPT
 
@@ -83,7 +82,7 @@ def break_recorder(rank, broken, where):
         place, name = {
             "start": (ranks, "RunSession" if rank == 0 else "WorkerSession"),
             "read": (collector, "learning_rates"),
-            "look": (sharded, "measure"),
+            "look": (shards, "measure"),
         }[where]
 
         def fail(*_args, **_kwargs):

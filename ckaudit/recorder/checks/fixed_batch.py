@@ -9,9 +9,8 @@ from msgspec import UNSET, Struct, field
 from torch import Tensor, nn
 
 from ckaudit.contract.schema.model_sections import ProbeStats
-from ckaudit.recorder.checks.probe_loss import LossOf, OutputCapture, changed, logits_of
-from ckaudit.recorder.checks.side_effect_free import undisturbed
-from ckaudit.recorder.data.batch_stats import IGNORED, batch_hash, pair
+from ckaudit.recorder.batches import IGNORED, batch_hash, pair
+from ckaudit.recorder.checks.side_effect_free import LossOf, OutputCapture, changed, logits_of, undisturbed
 from ckaudit.recorder.stats.float32_rounding import shorten, shortest
 
 TOP = 10

@@ -11,8 +11,7 @@ from msgspec import Struct
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from ckaudit.recorder.checks.probe_loss import LossOf, changed
-from ckaudit.recorder.checks.side_effect_free import undisturbed
+from ckaudit.recorder.checks.side_effect_free import LossOf, changed, undisturbed
 
 EPSILON = torch.finfo(torch.float64).eps
 

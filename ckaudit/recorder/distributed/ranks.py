@@ -12,12 +12,12 @@ from ckaudit.contract.io.encode import encode
 from ckaudit.contract.io.files import checkpoint_file_name
 from ckaudit.contract.io.write import write_atomic
 from ckaudit.contract.schema.analysis import Checkpoint, GradientsSource
-from ckaudit.recorder.data.batch_stats import batch_hash
+from ckaudit.recorder.batches import batch_hash
 from ckaudit.recorder.distributed.allreduce_wait import ExchangeWait
 from ckaudit.recorder.distributed.rank_stats import RankNotes
 from ckaudit.recorder.distributed.shards import Shards
-from ckaudit.recorder.files.background_writer import Background
 from ckaudit.recorder.files.manifest import load
+from ckaudit.recorder.files.run_folder import Background
 from ckaudit.recorder.loop.session import RunSession
 from ckaudit.recorder.loop.step_clock import StepClock
 from ckaudit.recorder.model.gradient_norms import present

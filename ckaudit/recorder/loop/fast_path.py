@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ckaudit.contract.schema.analysis import GradientsSource
-from ckaudit.recorder.data.batch_stats import pair
-from ckaudit.recorder.data.fingerprint import name_of_tokens
+from ckaudit.recorder.batches import name_of_tokens, pair
 from ckaudit.recorder.files.run_folder import RunFolder
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.loop.event_log import EventLog

@@ -8,9 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from torch import Tensor
 
-from ckaudit.recorder.data.batch_history import BatchesSeen
-from ckaudit.recorder.data.batch_stats import pair
-from ckaudit.recorder.data.fingerprint import fingerprint, name_of
+from ckaudit.recorder.batches import BatchesSeen, fingerprint, name_of, pair
 from ckaudit.recorder.files.scalar_log import number
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.loop.step_state import StepState

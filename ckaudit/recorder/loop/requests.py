@@ -13,14 +13,12 @@ from ckaudit.contract.schema.analysis import Checkpoint
 from ckaudit.contract.schema.manifest import TensorFacts
 from ckaudit.contract.schema.model_sections import ProbeStats
 from ckaudit.contract.schema.run_sections import Parity
+from ckaudit.recorder.batches import TOKEN_TYPES, pair, row_fingerprints
 from ckaudit.recorder.checks.curvature import Curvature, trace_of
 from ckaudit.recorder.checks.fixed_batch import FixedBatch
 from ckaudit.recorder.checks.gradient_check import GradientCheck, check_gradients
-from ckaudit.recorder.checks.noise_scale import Noise, NoiseScale
-from ckaudit.recorder.checks.probe_loss import LossOf
-from ckaudit.recorder.data.batch_stats import TOKEN_TYPES, pair
-from ckaudit.recorder.data.fingerprint import row_fingerprints
-from ckaudit.recorder.distributed.rank_gradient_noise import RankNoise
+from ckaudit.recorder.checks.noise_scale import Noise, NoiseScale, RankNoise
+from ckaudit.recorder.checks.side_effect_free import LossOf
 from ckaudit.recorder.files.run_folder import RunFolder
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.hooks.autograd_trace import PathTrace, Reader, operator_of

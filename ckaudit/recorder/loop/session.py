@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from ckaudit.contract.cadence import next_due
 from ckaudit.contract.schema.analysis import Checkpoint, GradientsSource
 from ckaudit.contract.schema.run_sections import Cost
-from ckaudit.recorder.data.batch_stats import batch_facts
+from ckaudit.recorder.batches import batch_facts
 from ckaudit.recorder.distributed.rank_stats import RankNotes
 from ckaudit.recorder.distributed.shards import Shards
 from ckaudit.recorder.files.run_folder import RunFolder

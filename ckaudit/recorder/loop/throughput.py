@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from ckaudit.recorder.data.batch_stats import token_count
+from ckaudit.recorder.batches import token_count
 from ckaudit.recorder.loop.step_clock import StepClock, StepTime
 from ckaudit.recorder.loop.step_state import StepState
 from ckaudit.recorder.stats.accelerator_stats import DeviceGauge

@@ -17,8 +17,7 @@ from ckaudit.contract.schema.tensors import GradientStats, WeightStats
 from ckaudit.contract.size.budget import BudgetPlan
 from ckaudit.contract.size.budget_trim import keep
 from ckaudit.contract.size.sizes import tensor_part
-from ckaudit.recorder.distributed.sharded_access import ShardedTensors
-from ckaudit.recorder.distributed.shards import Shards
+from ckaudit.recorder.distributed.shards import ShardedTensors, Shards
 from ckaudit.recorder.distributed.tensor_access import LocalTensors, TensorAccess
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.hooks.forward_hooks import ForwardHooks
