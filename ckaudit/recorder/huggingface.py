@@ -14,9 +14,8 @@ with needed("The callback of the Trainer", "transformers"):
     from transformers import TrainerCallback
 
 from ckaudit.recorder.batches import IGNORED
-from ckaudit.recorder.callback_base import CallbackBase
+from ckaudit.recorder.callback_base import CallbackBase, Pass, PassWatch
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.pass_watch import Pass, PassWatch
 from ckaudit.recorder.recorder import Recorder, check_options
 
 SET_LOSS = re.compile(r"eval_(.+)_loss")

@@ -16,15 +16,15 @@ from torch.optim import Optimizer
 from ckaudit.contract.cadence import DEFAULT_CADENCE
 from ckaudit.contract.io.grids import GridEncoding
 from ckaudit.contract.schema.manifest import Cadence
-from ckaudit.recorder.distributed.ranks import Start, start
 from ckaudit.recorder.files.manifest import check_call, model_config
 from ckaudit.recorder.files.scalar_log import number
 from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.loop.session import Start, start
 from ckaudit.recorder.loop.triggers import Limits
 from ckaudit.recorder.model.gradient_norms import clip
 from ckaudit.recorder.model.tensor_table import hooked, inner
 from ckaudit.recorder.on_demand import OnDemand
-from ckaudit.recorder.setup import Options, Setup
+from ckaudit.recorder.setup import HookOptions, Options, Setup
 
 
 class Recorder(OnDemand):
@@ -165,17 +165,17 @@ class Recorder(OnDemand):
                 suffix=suffix,
                 grad_of=grad_of,
             )
-            observe = {
-                "modules": modules,
-                "probabilities": attention_probabilities,
-                "logits": attention_logits,
-                "queries": attention_queries,
-                "causal": causal,
-                "kv_heads": kv_heads,
-                "routers": moe_routers,
-                "experts_per_token": experts_per_token,
-                "hookable": hooked(model, compiled=compiled),
-            }
+            hooks = HookOptions(
+                modules=modules,
+                probabilities=attention_probabilities,
+                logits=attention_logits,
+                queries=attention_queries,
+                causal=causal,
+                kv_heads=kv_heads,
+                routers=moe_routers,
+                experts_per_token=experts_per_token,
+                hookable=hooked(model, compiled=compiled),
+            )
             self._session = start(
                 Setup(
                     model=inner(model),
@@ -186,7 +186,7 @@ class Recorder(OnDemand):
                     start_step=start_step,
                     limits=limits,
                     options=options,
-                    observe=observe,
+                    hooks=hooks,
                     facts=facts,
                 )
             )

@@ -18,7 +18,7 @@ from ckaudit.contract.schema.model_sections import ActivationStats, AttentionSta
 from ckaudit.contract.size.budget import due, landmarks, plan, room, suffix_for
 from ckaudit.contract.size.budget_trim import keep
 from ckaudit.contract.size.sizes import SIZES, SizedPart, beyond, tensor_part
-from ckaudit.recorder.loop.flight_recorder import fitted
+from ckaudit.recorder.model.budget_planner import fitted
 from ckaudit.recorder.stats.float32_rounding import shortest
 from ckaudit.recorder.stats.tensor_stats import weight_stats
 

@@ -17,9 +17,8 @@ from ckaudit.contract.schema.model_sections import MoeStats
 from ckaudit.contract.size.budget import plan, room
 from ckaudit.contract.size.budget_trim import keep
 from ckaudit.contract.size.sizes import SizedPart, Sizes
-from ckaudit.recorder.loop.flight_recorder import fitted
 from ckaudit.recorder.loop.step_state import StepState
-from ckaudit.recorder.model.budget_planner import Planner
+from ckaudit.recorder.model.budget_planner import Planner, fitted
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "fixtures"))
 

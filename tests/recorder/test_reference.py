@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from ckaudit.recorder.model.initial_weights import Reference
-from ckaudit.recorder.stats.movement import copies, movement
+from ckaudit.recorder.model.weight_movement import Reference, copies, movement
 from ckaudit.recorder.stats.tensor_stats import SpectralNorms, spectral_norm
 
 SOURCE = torch.Generator().manual_seed(4)

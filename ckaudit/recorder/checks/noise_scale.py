@@ -9,7 +9,7 @@ from msgspec import Struct
 from torch import Tensor, nn
 
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.pass_watch import after_backward
+from ckaudit.recorder.hooks.hook import after_backward
 from ckaudit.recorder.stats.arrays import flat
 from ckaudit.recorder.stats.float32_rounding import shorten
 

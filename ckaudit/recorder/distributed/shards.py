@@ -15,14 +15,13 @@ from torch.optim import Optimizer
 from ckaudit.contract.schema.tensors import DeltaStats
 from ckaudit.recorder.distributed.tensor_access import Duty, Look
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.loop.vital_signs import WeightSample
+from ckaudit.recorder.hooks.vital_signs import WeightSample
 from ckaudit.recorder.model.gradient_norms import Norms, norms_of
-from ckaudit.recorder.model.initial_weights import InitialTensor, Reference
 from ckaudit.recorder.model.optimizers import state_finite
 from ckaudit.recorder.model.tensor_table import distinct, parameters
+from ckaudit.recorder.model.weight_movement import InitialTensor, Reference, copies, described, distances
 from ckaudit.recorder.stats.arrays import Array, is_sharded, local
 from ckaudit.recorder.stats.batched_stats import measure
-from ckaudit.recorder.stats.movement import copies, described, distances
 
 T = TypeVar("T")
 PATIENCE = timedelta(minutes=2)

@@ -18,7 +18,7 @@ from ckaudit.recorder.batches import BatchesSeen
 from ckaudit.recorder.files.manifest import begin, load, save, set_aside
 from ckaudit.recorder.files.scalar_log import SCALARS_NAME, ScalarLog, cut_torn_tail, last_value
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.model.initial_weights import REFERENCE_NAME, Reference
+from ckaudit.recorder.model.weight_movement import REFERENCE_NAME, Reference
 from ckaudit.recorder.stats.arrays import Array
 
 HELD = 100_000  # lines kept while the disk does not take them: 30 MB

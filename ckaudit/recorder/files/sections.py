@@ -21,13 +21,12 @@ from ckaudit.contract.size.sizes import SizedPart, tensor_part
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.loop.step_state import StepState, lowest
 from ckaudit.recorder.model.budget_planner import Planner, layer_parts, module_parts
-from ckaudit.recorder.model.initial_weights import Reference
+from ckaudit.recorder.model.weight_movement import Reference, movement
 from ckaudit.recorder.stats.activation_stats import activation_stats, note
 from ckaudit.recorder.stats.arrays import dtype_name
 from ckaudit.recorder.stats.attention_stats import attention_stats, max_logits
 from ckaudit.recorder.stats.batched_stats import measure
 from ckaudit.recorder.stats.float32_rounding import shorten, shortest
-from ckaudit.recorder.stats.movement import movement
 from ckaudit.recorder.stats.quantiles import stride_of
 from ckaudit.recorder.stats.tensor_stats import SpectralNorms, gradient_stats, weight_stats
 

@@ -22,13 +22,11 @@ from ckaudit.recorder.distributed.tensor_access import LocalTensors, TensorAcces
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.hooks.forward_hooks import ForwardHooks
 from ckaudit.recorder.hooks.forward_stats import ForwardStats
-from ckaudit.recorder.loop.fast_path import PlainGradients
-from ckaudit.recorder.loop.pending_stats import PendingStats
+from ckaudit.recorder.hooks.vital_signs import DEAD_EVERY, values_of
+from ckaudit.recorder.loop.step_numbers import PendingStats, PlainGradients
 from ckaudit.recorder.loop.step_state import StepState, lowest
-from ckaudit.recorder.loop.vital_signs import DEAD_EVERY, values_of
 from ckaudit.recorder.model.budget_planner import Planner, layer_parts, module_parts
 from ckaudit.recorder.model.gradient_norms import LONG, VERY_LONG, loss_scale_left, present, versions
-from ckaudit.recorder.model.initial_weights import Reference
 from ckaudit.recorder.model.optimizers import (
     Clipping,
     as_sequence,
@@ -41,6 +39,7 @@ from ckaudit.recorder.model.optimizers import (
 )
 from ckaudit.recorder.model.stale_gradients import StaleGradients
 from ckaudit.recorder.model.tensor_table import distinct, is_spread, parameters
+from ckaudit.recorder.model.weight_movement import Reference
 from ckaudit.recorder.setup import Setup
 from ckaudit.recorder.stats.arrays import Array, is_sharded
 from ckaudit.recorder.stats.batched_stats import Measured

@@ -14,8 +14,8 @@ from ckaudit.contract.schema.tensor_names import block_of, depth_of, kind_by_nam
 from ckaudit.recorder.guard import logger
 from ckaudit.recorder.hooks.autograd_trace import PathTrace
 from ckaudit.recorder.hooks.hook import Hook
+from ckaudit.recorder.hooks.train_mode import dropout_facts
 from ckaudit.recorder.stats.arrays import dense, dtype_name, is_sharded, local
-from ckaudit.recorder.stats.dropout import dropout_facts
 from ckaudit.recorder.stats.quantiles import stride_of
 
 T = TypeVar("T", bound=Tensor)
