@@ -230,8 +230,8 @@ class BatchesSeen:
 
     def recall(self, lines: Path, *, until: int) -> None:
         """Remember the batches of the steps up to a resume, as the log tells them; what was replaced does not count."""
-        found = values_backwards(lines, "batch_hash", until=until, max_values=self._most)
-        for step, value in sorted(found.items()):
+        hashes = values_backwards(lines, "batch_hash", until=until, max_values=self._most)
+        for step, value in sorted(hashes.items()):
             self.see(step, str(value))
 
     def see(self, step: int, name: str | None) -> int | None:

@@ -192,8 +192,8 @@ class PassWatch:
 
 def _loss_and_logits(output: Any) -> tuple[Tensor | None, Tensor | None]:
     if hasattr(output, "get"):
-        found = output.get("loss"), output.get("logits")
+        pair = output.get("loss"), output.get("logits")
     else:
-        found = (*output, None, None)[:2] if isinstance(output, tuple | list) else (output, None)
-    loss, logits = (value if isinstance(value, Tensor) else None for value in found)
+        pair = (*output, None, None)[:2] if isinstance(output, tuple | list) else (output, None)
+    loss, logits = (value if isinstance(value, Tensor) else None for value in pair)
     return (loss, logits) if loss is not None and loss.ndim == 0 else (None, logits if loss is None else loss)

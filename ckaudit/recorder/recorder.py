@@ -221,15 +221,15 @@ class Recorder(OnDemand):
         norms are taken only once, except for half precision and, on a CPU, gradients of more than 33 million elements.
         Parameters that the model gets later are clipped too, once an optimizer holds them.
         """
-        found = None
+        gradients_and_norms = None
         if self._session:
             try:
-                found = self._session.read_for_clipping(max_norm)
+                gradients_and_norms = self._session.read_for_clipping(max_norm)
             except Exception as error:  # noqa: BLE001
                 self._guard.failed("reading gradients", error)
-        if found is None:
+        if gradients_and_norms is None:
             return torch.nn.utils.clip_grad_norm_(self._model.parameters(), max_norm)
-        return clip(*found, max_norm)
+        return clip(*gradients_and_norms, max_norm)
 
     def log(self, **values: Any) -> None:
         """Add values to the line of the step that is under way, by their catalogue names."""
@@ -283,8 +283,8 @@ class Recorder(OnDemand):
 
 def check_options(options: Mapping[str, Any]) -> None:
     """Raise as `Recorder` does where these keywords of it cannot be meant."""
-    own = signature(Recorder).parameters.keys() - {"grids", "suffix"}
-    check_call(**{name: value for name, value in options.items() if name not in own})
+    arguments = signature(Recorder).parameters.keys() - {"grids", "suffix"}
+    check_call(**{name: value for name, value in options.items() if name not in arguments})
 
 
 def _config(model: nn.Module, guard: Guard) -> dict[str, Any]:

@@ -206,8 +206,8 @@ def twin(batch: Any, shift: int, model: nn.Module) -> tuple[Any, Way]:
     """
     if hasattr(batch, "get") and "position_ids" in signature(model.forward).parameters:
         inputs = _tokens(batch)
-        own = batch.get("position_ids")
-        places = torch.arange(inputs.shape[1], device=inputs.device).expand(inputs.shape) if own is None else own
+        positions = batch.get("position_ids")
+        places = torch.arange(inputs.shape[1], device=inputs.device).expand(inputs.shape) if positions is None else positions
         return dict(batch) | {"position_ids": places + shift}, "position_ids"
     return changed(batch, lambda part, place: _prepended(part, place, shift) if _follows(part, batch) else part), "prepended"
 

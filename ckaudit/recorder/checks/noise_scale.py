@@ -227,5 +227,5 @@ class RankNoise:
 
 
 def _sum(squares: Iterable[Tensor]) -> float | None:
-    found = [*squares]
-    return float(torch.stack([tensor.to(found[0].device) for tensor in found]).sum()) if found else None
+    tensors = [*squares]
+    return float(torch.stack([tensor.to(tensors[0].device) for tensor in tensors]).sum()) if tensors else None

@@ -40,14 +40,14 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _same_random_numbers(model: nn.Module) -> Iterator[None]:
-    own, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002  it is the training's generator
+    state, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002  it is the training's generator
     devices = {parameter.device for parameter in model.parameters()} - {torch.device("cpu"), torch.device("meta")}
     kind = next((device.type for device in devices), "cuda")
     try:
         with torch.random.fork_rng([device.index or 0 for device in devices], device_type=kind):
             yield
     finally:
-        random.setstate(own)
+        random.setstate(state)
         np.random.set_state(numbers)  # noqa: NPY002
 
 
@@ -61,11 +61,11 @@ def _same_buffers(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        for buffers, name, buffer, kept in held:
+        for buffers, name, buffer, version_and_copy in held:
             buffers[name] = buffer
-            if buffer is not None and kept is not None and buffer._version != kept[0]:  # noqa: SLF001
+            if buffer is not None and version_and_copy is not None and buffer._version != version_and_copy[0]:  # noqa: SLF001
                 with torch.no_grad():
-                    buffer.copy_(kept[1])
+                    buffer.copy_(version_and_copy[1])
 
 
 # The loss of a model on a batch that it is shown outside the training.
@@ -82,9 +82,9 @@ class OutputCapture:
 
     def __call__(self, *values: Any, **named: Any) -> Any:
         """Run the model."""
-        found = self._model(*values, **named)
-        self._see(found)
-        return found
+        output = self._model(*values, **named)
+        self._see(output)
+        return output
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)

@@ -51,8 +51,8 @@ class RankNotes:
             parameter_hash=UNSET if digest is None else digest, data_hash=UNSET if data_hash is None else data_hash, heartbeat=now
         )
         if step:
-            own, waiting = self._clock.take()
-            facts.step_time = round(max(own, 0.0), 6)
+            step_time, waiting = self._clock.take()
+            facts.step_time = round(max(step_time, 0.0), 6)
             facts.input_time = UNSET if waiting is None else round(max(waiting, 0.0), 6)
         if self._is_cuda:
             facts.memory_used = torch.cuda.memory_allocated()
@@ -118,9 +118,9 @@ class WorkerSession:
         self._has_read = True
         if self._options.grad_of is None and self._shards is None:
             return
-        found = present(self._parameters, self._options.grad_of)
+        gradients = present(self._parameters, self._options.grad_of)
         if self._shards is not None:
-            self._shards.norms(found)
+            self._shards.norms(gradients)
             self._shards.each("gradients")
             self._shards.keep()
 

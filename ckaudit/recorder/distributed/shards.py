@@ -98,13 +98,14 @@ class Shards:
         names = [name for name, tensor in self._parameters.items() if tensor.requires_grad]
         self._gradients = {name: self._summed(gradients[name]) for name in names if name in gradients}
         parts = {name: local(tensor) for name, tensor in self._gradients.items()}
-        own, _ = norms_of([*parts.values()])
+        part_norms, _ = norms_of([*parts.values()])
         squares = {
-            name: norm * norm if self._counts(self._gradients[name]) else 0.0 for name, norm in zip(parts, own, strict=True)
+            name: norm * norm if self._counts(self._gradients[name]) else 0.0
+            for name, norm in zip(parts, part_norms, strict=True)
         }
         missing = [float(name not in parts) for name in names]
-        *found, wanted = self._reduce([*(squares.get(name, 0.0) for name in names), *missing, float(due)])
-        whole = {name: square for name, square, lacks in zip(names, found, found[len(names) :], strict=False) if not lacks}
+        *reduced, wanted = self._reduce([*(squares.get(name, 0.0) for name in names), *missing, float(due)])
+        whole = {name: square for name, square, lacks in zip(names, reduced, reduced[len(names) :], strict=False) if not lacks}
         self._gradients = {name: self._gradients[name] for name in whole}
         if wanted and self._reduce([float(self._has_room())], dist.ReduceOp.MIN)[0]:
             self._owed += ["gradients", "weights", "movement"]
@@ -127,7 +128,7 @@ class Shards:
     def keep(self) -> None:
         """Copy this rank's parts of the weights before the update, where their movement is owed and they were not copied yet."""
         if self._takes_part and "movement" in self._owed and not self._before:
-            self._before = copies({name: local(each) for name, each in self._weights.items() if each.requires_grad})
+            self._before = copies({name: local(weight) for name, weight in self._weights.items() if weight.requires_grad})
 
     def movement(self, *, finite: bool | None) -> tuple[dict[str, tuple[float, float]], bool | None]:
         """Return how far the update moved each weight and its norm, and whether the optimizers' state is finite on all ranks.
@@ -141,8 +142,8 @@ class Shards:
         self._owed.popleft()
         names = [name for name in before if self._counts(self._weights[name])]
         with torch.no_grad():
-            found = distances([local(self._weights[name]) for name in names], [before[name] for name in names])
-        pairs = dict(zip(names, found, strict=True))
+            norms = distances([local(self._weights[name]) for name in names], [before[name] for name in names])
+        pairs = dict(zip(names, norms, strict=True))
         squares = [number * number for name in self._weights for number in pairs.get(name, (0.0, 0.0))]
         *sums, lacking, broken, known = self._reduce([*squares, not before, finite is False, finite is not None])
         both = np.sqrt(np.reshape(sums, (-1, 2))).tolist()
@@ -216,7 +217,7 @@ def _adds(mesh: Any, placements: Sequence[Any]) -> bool:
     ours, first = mesh.get_coordinate(), (mesh.mesh == 0).nonzero().tolist()
     if ours is None or not first:
         return False
-    return all(ours[dim] == first[0][dim] for dim, each in enumerate(placements) if each.is_replicate())
+    return all(ours[dim] == first[0][dim] for dim, placement in enumerate(placements) if placement.is_replicate())
 
 
 class _Leaving:
@@ -267,15 +268,15 @@ class ShardedTensors:
         self, duty: Duty, tensors: Mapping[str, Tensor], look: Look[T], *, scale: float = 1.0, reference: Reference | None = None
     ) -> dict[str, T]:
         """Look at each tensor while it is whole."""
-        found: dict[str, T] = {}
+        looks: dict[str, T] = {}
 
         def look_at_whole(name: str, whole: Tensor) -> None:
             if reference is not None and tensors[name].requires_grad:
                 self._moved |= reference.moved({name: whole})
-            found[name] = look(name, whole, measure([whole], scale=scale)[0])
+            looks[name] = look(name, whole, measure([whole], scale=scale)[0])
 
         self._shards.each(duty, look_at_whole)
-        return found
+        return looks
 
     def finish(self, duty: Duty) -> None:
         """Bring the tensors together without looking, where that is still owed."""

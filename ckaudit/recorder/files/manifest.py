@@ -92,10 +92,10 @@ def set_aside(folder: Path, start_step: int, session: int) -> list[str]:
     """
     renamed = []
     for path in sorted(folder.iterdir()):
-        found = CHECKPOINT_NAME.match(path.name)
-        if not found or not found["step"] or found["session"]:
+        match = CHECKPOINT_NAME.match(path.name)
+        if not match or not match["step"] or match["session"]:
             continue
-        step, place = int(found["step"]), found.end("label")
+        step, place = int(match["step"]), match.end("label")
         if step < start_step or step == start_step > 0:
             continue
         target = path.with_name(f"{path.name[:place]}.session{_writer(path, session - 1):03d}{path.name[place:]}")
@@ -110,10 +110,10 @@ class _Writer(msgspec.Struct):
 
 def _writer(path: Path, fallback: int) -> int:
     try:
-        found = msgspec.json.decode(read_bytes(path, path.name), type=_Writer).session
+        session = msgspec.json.decode(read_bytes(path, path.name), type=_Writer).session
     except Exception:  # noqa: BLE001  whatever is wrong with the file, it still has to go
-        found = None
-    return fallback if found is None else found
+        session = None
+    return fallback if session is None else session
 
 
 # What it takes to repeat a run, as far as the process can tell by itself: code, packages, tokenizer, data, evaluation.
@@ -131,13 +131,13 @@ def resolved(facts: Mapping[str, Any], guard: Guard) -> dict[str, Any]:
         "eval_artifact_hashes": lambda: _of(facts, "eval_artifacts", artifact_hashes),
         "data_manifest": lambda: _of(facts, "data_manifest", data_manifest),
     }
-    found: dict[str, Any] = {}
+    computed: dict[str, Any] = {}
     for name, make in makers.items():
         if name not in given:
             with guard(f"the fact {name}"):
                 if (value := make()) is not None:
-                    found[name] = value
-    return {**found, **given}
+                    computed[name] = value
+    return {**computed, **given}
 
 
 def _of(facts: Mapping[str, Any], name: str, make: Callable[[Any], Any]) -> Any:
@@ -170,8 +170,8 @@ def _head(git: Path) -> str | None:
     name = head.removeprefix("ref: ")
     for folder in (git, shared):
         if (folder / name).is_file():
-            found = (folder / name).read_text().strip()
-            return found if _COMMIT.fullmatch(found) else None
+            commit_hash = (folder / name).read_text().strip()
+            return commit_hash if _COMMIT.fullmatch(commit_hash) else None
     packed = (shared / "packed-refs").read_text().splitlines() if (shared / "packed-refs").is_file() else []
     return next((line.split()[0] for line in packed if line.endswith(f" {name}")), None)
 
@@ -193,13 +193,13 @@ def packages_hash() -> str:
 
 def environment() -> dict[str, str]:
     """Return the versions that the run stands on: of Python, of this package, and of the libraries that are loaded."""
-    found = {"python": platform.python_version(), "ckaudit": __version__}
+    versions = {"python": platform.python_version(), "ckaudit": __version__}
     for name in ("torch", "jax", "numpy", "transformers", "lightning"):
         if version := getattr(sys.modules.get(name), "__version__", None):
-            found[name] = str(version)
+            versions[name] = str(version)
     if cuda := getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", None):
-        found["cuda"] = str(cuda)
-    return found
+        versions["cuda"] = str(cuda)
+    return versions
 
 
 def artifact_hashes(artifacts: Mapping[str, str | os.PathLike[str]]) -> dict[str, str]:
@@ -252,7 +252,7 @@ def _of_path(path: Path) -> str:
         path /= "tokenizer.json"
     if path.is_file():
         return _without_state(path.read_text(encoding="utf-8")) if path.name == "tokenizer.json" else artifact_hash(path)
-    files = sorted({each for pattern in _TOKENIZER_FILES for each in path.glob(pattern) if each.is_file()})
+    files = sorted({file for pattern in _TOKENIZER_FILES for file in path.glob(pattern) if file.is_file()})
     if not files:
         return artifact_hash(path)  # it says what is wrong, or is a folder of something else
     return text_hash("".join(f"{artifact_hash(file)}  {file.name}\n" for file in files))
@@ -267,7 +267,7 @@ def _without_state(text: str) -> str:
 
 def model_config(model: Any) -> dict[str, Any]:
     """Return the fact `model` where a model carries its configuration: as an object, a dataclass or a mapping."""
-    return next(({"model": found} for found in _configs(getattr(model, "config", None)) if found), {})
+    return next(({"model": config} for config in _configs(getattr(model, "config", None)) if config), {})
 
 
 def _configs(config: Any) -> Iterator[dict[str, Any]]:

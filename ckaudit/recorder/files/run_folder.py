@@ -153,14 +153,14 @@ class RunFolder:
     def write(self, checkpoint: Checkpoint, notes: Checkpoint | None = None) -> None:
         """Turn one checkpoint to bytes, and have them written while the training goes on; `notes` are the rank's own."""
         start = perf_counter()
-        beside = None if notes is None else (checkpoint_file_name(notes.step, rank=notes.rank or 0), encode(notes))
+        notes_file = None if notes is None else (checkpoint_file_name(notes.step, rank=notes.rank or 0), encode(notes))
         path = self.path / checkpoint_file_name(checkpoint.step, self.suffix)
         data = encode(checkpoint, self.suffix)
 
         def put_down() -> None:
             write_atomic(path, data)
-            if beside is not None:
-                write_atomic(self.path / beside[0], beside[1])
+            if notes_file is not None:
+                write_atomic(self.path / notes_file[0], notes_file[1])
 
         self._background.submit("writing a checkpoint", put_down)
         self.write_seconds = perf_counter() - start

@@ -136,14 +136,14 @@ class Sections:
         return dict(zip(activations, activation_stats(outputs), strict=True))
 
     def _attention(self, given: Given, depths: frozenset[int | None]) -> tuple[dict[str, AttentionStats], list[float]]:
-        found, entropies = {}, []
+        stats, entropies = {}, []
         for layer, (probabilities, logits) in given.attention.items():
             grid = self._grid(depth_of(layer) in depths)
-            found[layer], least = attention_stats(probabilities, causal=self._options.causal, grid=grid)
+            stats[layer], least = attention_stats(probabilities, causal=self._options.causal, grid=grid)
             if logits is not None:
-                found[layer].max_logit_per_head = [shortest(value) for value in max_logits(logits)]
+                stats[layer].max_logit_per_head = [shortest(value) for value in max_logits(logits)]
             entropies += [] if least is None else [least]
-        return found, entropies
+        return stats, entropies
 
 
 def held(arrays: Arrays | None) -> Held:
@@ -159,11 +159,11 @@ def attention_held(attention: Mapping[str, Any] | None) -> dict[str, tuple[NDArr
 
 def given_facts(tensors: Mapping[str, Mapping[str, Any]], guard: Guard) -> dict[str, TensorFacts]:
     """Return the facts of tensors that the caller knows; those that are no facts are left out, and counted."""
-    found = {}
+    known = {}
     for name, facts in tensors.items():
         with guard(f"the facts of {name}"):
-            found[name] = msgspec.convert(dict(facts), TensorFacts)
-    return found
+            known[name] = msgspec.convert(dict(facts), TensorFacts)
+    return known
 
 
 def tensor_table(weights: Held, facts: Mapping[str, TensorFacts]) -> dict[str, TensorFacts]:

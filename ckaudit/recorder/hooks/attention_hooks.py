@@ -175,7 +175,7 @@ class _Mode(TorchFunctionMode):
 def _told_inside(called: Callable[[Any, Sequence[Any], Mapping[str, Any]], None]) -> Iterator[None]:
     """Tell of the calls inside a function of `torch.nn.functional`, which to a mode is one piece."""
     names = ("scaled_dot_product_attention", "softmax")
-    kept = {name: getattr(functional, name) for name in names}
+    originals = {name: getattr(functional, name) for name in names}
 
     def telling(function: Any) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -186,23 +186,23 @@ def _told_inside(called: Callable[[Any, Sequence[Any], Mapping[str, Any]], None]
         return call
 
     try:
-        for name, function in kept.items():
+        for name, function in originals.items():
             setattr(functional, name, telling(function))
         yield
     finally:
-        for name, function in kept.items():
+        for name, function in originals.items():
             setattr(functional, name, function)
 
 
 def _innermost_mode() -> TorchFunctionMode | None:
-    found: TorchFunctionMode | None = torch.overrides._get_current_function_mode()  # type: ignore[no-untyped-call]  # noqa: SLF001
-    return found
+    mode: TorchFunctionMode | None = torch.overrides._get_current_function_mode()  # type: ignore[no-untyped-call]  # noqa: SLF001
+    return mode
 
 
 def heads_of(module: nn.Module) -> int:
     """Return the query heads of an attention module, as it or its configuration says; 1 where neither does."""
-    found = (getattr(owner, name, None) for owner in (module, getattr(module, "config", None)) for name in HEADS)
-    return next((count for count in found if isinstance(count, int) and count > 0), 1)
+    counts = (getattr(owner, name, None) for owner in (module, getattr(module, "config", None)) for name in HEADS)
+    return next((count for count in counts if isinstance(count, int) and count > 0), 1)
 
 
 def _may_attend(name: str, module: nn.Module) -> bool:
@@ -241,7 +241,7 @@ def stated_direction(name: str, module: nn.Module) -> AttentionDirection | None:
     crosses = _flag(module, "is_cross_attention")
     if crosses or (crosses is None and (direction_by_name(name) == "cross" or CROSS.search(kind))):
         return "cross"
-    causal = next((flag for each in IS_CAUSAL if (flag := _flag(module, each)) is not None), None)
+    causal = next((flag for attribute in IS_CAUSAL if (flag := _flag(module, attribute)) is not None), None)
     decodes = _flag(module, "is_decoder")
     if causal or (causal is None and (decodes or CAUSAL_CLASS.search(kind))):
         return "causal"
@@ -313,5 +313,5 @@ def has_prefix(seen: NDArray[np.bool_], own: NDArray[np.intp]) -> bool:
 
 
 def _flag(module: nn.Module, name: str) -> bool | None:
-    found = getattr(module, name, None)
-    return found if isinstance(found, bool) else None
+    value = getattr(module, name, None)
+    return value if isinstance(value, bool) else None

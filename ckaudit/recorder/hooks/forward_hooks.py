@@ -181,8 +181,8 @@ class ForwardHooks:
             known.add(name)
 
             def look_at() -> None:
-                if (made := call()) is not None:
-                    look(name, module, made)
+                if (computed := call()) is not None:
+                    look(name, module, computed)
 
             self._looking(f"the attention of {name}", look_at)
 
@@ -221,8 +221,8 @@ class ForwardHooks:
         self, layer: str, probabilities: Tensor, grid: Literal["nested", "q8"] | None, stated: AttentionDirection | None
     ) -> None:
         count, keys = probabilities.shape[2:]
-        own = np.arange(count) + (keys - count)
-        direction = seen_direction(stated, probabilities, own, queries=count, is_certain=self._options.causal is not None)
+        own_keys = np.arange(count) + (keys - count)
+        direction = seen_direction(stated, probabilities, own_keys, queries=count, is_certain=self._options.causal is not None)
         if direction is not None:
             self._seen.directions[layer] = direction
         self._seen.attention[layer], lowest = attention_stats(probabilities, causal=self._options.causal, grid=grid)
@@ -255,15 +255,15 @@ class ForwardHooks:
         elif isinstance(groups, int) and groups > 1:
             # The keys may have been repeated before the call.
             sample = replace(sample, kv_heads=call.shape[1] // groups)
-        found = sample_stats(sample, causal=self._options.causal, grid=grid)
-        if found is None:
+        stats_and_lowest = sample_stats(sample, causal=self._options.causal, grid=grid)
+        if stats_and_lowest is None:
             return
-        stats, lowest = found
+        stats, lowest = stats_and_lowest
         stats.max_logit_per_head = [shortest(value) for value in top]
         self._seen.computed[name or "model"] = stats
-        stated, own = self._stated(name, module), sample.queries.own
+        stated, own_keys = self._stated(name, module), sample.queries.own
         is_certain = self._options.causal is not None
-        direction = seen_direction(stated, sample.probabilities, own, queries=call.shape[2], is_certain=is_certain)
+        direction = seen_direction(stated, sample.probabilities, own_keys, queries=call.shape[2], is_certain=is_certain)
         if direction is not None:
             self._seen.looks[name or "model"] = direction
         _without_prefix(stats, direction)
@@ -333,9 +333,9 @@ def matches(name: str, patterns: Sequence[str]) -> bool:
 
 
 def _is_of_interest(name: str, module: nn.Module) -> bool:
-    own = type(module).__name__.lower()
+    kind = type(module).__name__.lower()
     is_block = name.rpartition(".")[2].isdecimal() and bool(list(module.children()))
-    if is_block or is_function(module) or isinstance(module, (nn.Embedding, *CONVOLUTION)) or "norm" in own:
+    if is_block or is_function(module) or isinstance(module, (nn.Embedding, *CONVOLUTION)) or "norm" in kind:
         return True
     weight = getattr(module, "weight", None)
     if not isinstance(weight, Tensor) or weight.ndim != 2 or list(module.children()):

@@ -10,7 +10,6 @@ from msgspec import Struct, field
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ckaudit.contract.schema.model_sections import AttentionStats
 from ckaudit.contract.schema.tensor_names import depth_of
 from ckaudit.recorder.hooks.forward_stats import ForwardStats
 from ckaudit.recorder.hooks.sdpa_sample import Call, sampled, take
@@ -108,10 +107,10 @@ class Readings(Struct):
         """Note the entropies of one layer, from its probabilities (B, H, Q, K); see `attention_stats` for `causal`."""
         queries, keys = probabilities.shape[2:]
         rows = sampled(queries, QUERIES)
-        own, some = rows + (keys - queries), _rows(probabilities, rows)
+        own_keys, some = rows + (keys - queries), _rows(probabilities, rows)
         if causal is None:
-            causal = queries > 1 and not bool(later_sum(some, own).any())
-        seen = torch.as_tensor(own + 1 if causal else own * 0 + keys, device=some.device)
+            causal = queries > 1 and not bool(later_sum(some, own_keys).any())
+        seen = torch.as_tensor(own_keys + 1 if causal else own_keys * 0 + keys, device=some.device)
         self._see_entropies(some, seen.clamp(0, keys).double())
 
     def see_logits(self, logits: Tensor) -> None:
@@ -207,20 +206,16 @@ def values_of(vitals: Vitals) -> dict[str, Any]:
     }
     values |= {f"residual_rms_p50/{name}": value for name, value in vitals.residual_rms_p50.items()}
     values |= {f"residual_rms_p99/{name}": value for name, value in vitals.residual_rms_p99.items()}
-    values |= {f"dead_unit_fraction/{name}": shorten(found.dead / found.units) for name, found in vitals.dead_units.items()}
+    values |= {f"dead_unit_fraction/{name}": shorten(units.dead / units.units) for name, units in vitals.dead_units.items()}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def values_seen(seen: ForwardStats) -> dict[str, Any]:
     """Return the same two numbers of attention from what a checkpoint's hooks saw, which say the rest by module."""
     logits = [float(value) for layer in seen.attention.values() for value in layer.max_logit_per_head or ()]
-    shares = [float(value) for layer in seen.attention.values() for value in _shares(layer)]
+    shares = [float(value) for layer in seen.attention.values() for value in layer.normalized_entropy_per_head or ()]
     values = {"max_attn_logit": _extreme(max, logits), "min_normalized_entropy": _extreme(min, shares)}
     return {name: shorten(value) for name, value in values.items() if value is not None}
-
-
-def _shares(layer: AttentionStats) -> list[Any]:
-    return layer.normalized_entropy_per_head or []
 
 
 def _extreme(choose: Any, values: list[float]) -> float | None:

@@ -78,8 +78,8 @@ class KernelWatch:
         numbered: dict[int, list[Any]] = {}
         for event in self._profiler.events() or ():  # type: ignore[no-untyped-call]
             numbered.setdefault(event.sequence_nr, []).append(event)
-        found = {name: kernels_for(self._paths.readers_of(name), numbered) for name in table}
-        return {name: replace(facts, kernels=found[name]) if found[name] else facts for name, facts in table.items()}
+        kernels = {name: kernels_for(self._paths.readers_of(name), numbered) for name in table}
+        return {name: replace(facts, kernels=kernels[name]) if kernels[name] else facts for name, facts in table.items()}
 
 
 class HeldOut:
@@ -294,16 +294,11 @@ def kernels_for(readers: Iterable[Reader], numbered: Mapping[int, list[Any]]) ->
         forward = [event for event in events if event.name.removeprefix("aten::").lstrip("_") == operator]
         backward = [event for event in events if event.name == reader.node]
         for event in (*forward, *backward):
-            kernels |= dict.fromkeys(_device_kernels(event) or _working(event))
+            inside = [*_all(event)]
+            on_device = [kernel.name for inner in inside for kernel in inner.kernels]
+            working = [inner.name for inner in inside if inner.name.startswith("aten::") and inner.name not in FREE]
+            kernels |= dict.fromkeys(on_device or working)
     return list(kernels)
-
-
-def _device_kernels(event: Any) -> list[str]:
-    return [kernel.name for each in _all(event) for kernel in each.kernels]
-
-
-def _working(event: Any) -> list[str]:
-    return [each.name for each in _all(event) if each.name.startswith("aten::") and each.name not in FREE]
 
 
 def _all(event: Any) -> Iterator[Any]:

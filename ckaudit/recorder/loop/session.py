@@ -126,9 +126,9 @@ class RunSession:
         """Return the gradients and their norms, read again where any has changed since; None where torch must take them."""
         self._attempt.clip_norm = max_norm
         self._clock.gradients_ready()
-        found = self._collector.read_for_clipping(self._attempt)
+        gradients_and_norms = self._collector.read_for_clipping(self._attempt)
         self._collector.keep_weights(self._attempt)
-        return found
+        return gradients_and_norms
 
     def ask(self) -> None:
         """Ask for a checkpoint of the step under way."""
@@ -209,8 +209,8 @@ class RunSession:
             self._folder.direct(seen.directions)
             checkpoint = self._checkpoint(attempt, seen)
             with self._guard("looking at the batch"):
-                told: dict[str, Any] = {"batch_id": batch_id, "source": source, "vocabulary": self._facts.get("vocabulary")}
-                checkpoint.data = batch_facts(batch, input_hash=attempt.input_hash, **told) or UNSET
+                facts: dict[str, Any] = {"batch_id": batch_id, "source": source, "vocabulary": self._facts.get("vocabulary")}
+                checkpoint.data = batch_facts(batch, input_hash=attempt.input_hash, **facts) or UNSET
             # The file cannot hold the time of its own writing, so it holds that of the file before.
             checkpoint.cost = self._overhead.cost(attempt.seconds + perf_counter() - start + self._folder.write_seconds)
             # The other ranks know of no event: a first rank that wrote alone would have them look dead.

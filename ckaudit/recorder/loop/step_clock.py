@@ -40,7 +40,7 @@ class ExchangeWait:
         self._is_shared = self._is_waiting = self._has_learnt = False
         trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
         on_host = all(parameter.device.type == "cpu" for parameter in trainable)
-        self._handles = {id(each): each.register_post_accumulate_grad_hook(self._note) for each in trainable if on_host}  # type: ignore[no-untyped-call]
+        self._handles = {id(p): p.register_post_accumulate_grad_hook(self._note) for p in trainable if on_host}  # type: ignore[no-untyped-call]
 
     def entered(self) -> None:
         """Note that a forward pass begins, and who runs it."""
@@ -186,10 +186,10 @@ class StepClock:
 
         Of many it is the last 64; steps that hooks looked at are left out, unless there are no others.
         """
-        own, inputs = [*self._own] or [self._latest_own], [*self._inputs]
+        durations, inputs = [*self._own] or [self._latest_own], [*self._inputs]
         self._own.clear()
         self._inputs.clear()
-        return median(own), median(inputs) if inputs else self._latest_input
+        return median(durations), median(inputs) if inputs else self._latest_input
 
     def take_times(self) -> list[StepTime]:
         """Return the steps since the last call that nothing looked into, at most the last 64."""

@@ -83,12 +83,12 @@ class DeviceGauge:
         if not self._tells_utilization:
             return {}
         try:
-            found = [device.utilization() for device in self._devices]
+            shares = [device.utilization() for device in self._devices]
         except Exception as error:  # noqa: BLE001  as above
             self._tells_utilization = False
             logger.warning("the utilization of the device cannot be read and is not recorded: %s", error)
             return {}
-        return {"gpu_util": sum(found) / len(found)}
+        return {"gpu_util": sum(shares) / len(shares)}
 
 
 def devices_of(tensors: Iterable[Tensor]) -> list[Device]:
@@ -140,10 +140,10 @@ class Pace:
         waits = [time.exchange / time.whole for time in times if time.exchange is not None]
         rests = [rest for time in times if (rest := self._rest(time)) is not None]
         shares = {"dataloader_stall_frac": inputs, "comm_time_frac": waits, "compute_time_frac": rests}
-        found = {"step_time": whole} | {name: median(share) for name, share in shares.items() if share}
+        values = {"step_time": whole} | {name: median(share) for name, share in shares.items() if share}
         if tokens is not None:
-            found["tokens_per_sec"] = tokens / whole
-        return state | {name: shorten(value) for name, value in found.items()}
+            values["tokens_per_sec"] = tokens / whole
+        return state | {name: shorten(value) for name, value in values.items()}
 
     def _rest(self, time: StepTime) -> float | None:
         if time.input is None or (time.exchange is None and not self._alone):
@@ -154,8 +154,8 @@ class Pace:
         """Return the tokens of one step; None where they are not known."""
         before, seen = self._seen, attempt.values.get("tokens_seen")
         self._seen = (attempt.step, float(seen)) if isinstance(seen, int | float) else None
-        if isinstance(told := attempt.values.get("tokens_per_update"), int | float):
-            return float(told)
+        if isinstance(logged := attempt.values.get("tokens_per_update"), int | float):
+            return float(logged)
         if self._seen is not None:
             return None if before is None else (self._seen[1] - before[1]) / (attempt.step - before[0])
         passes = {time.passes for time in times if time.input is not None}

@@ -113,6 +113,7 @@ class CheckpointSchedule:
     def ask(self, step: int) -> None:
         """Have a step that has not begun answer the latest events: who writes it learns of that from `is_due`."""
         self._asked = {asked: events for asked, events in self._asked.items() if asked >= step - 1}
+        # Unlike in `begin`, the last planned step counts against the patience.
         if self._may_answer(step, has_checkpoint=is_due(step, self._cadence)):
             self._asked[step] = self.latest
 

@@ -339,16 +339,16 @@ class Collector:
 # What a training that was taken up again began with: the norms of its weights, and whether its optimizer remembers anything.
 def _remembers(optimizer: Optimizer) -> bool:
     """Return whether an optimizer has any number of any parameter from an earlier update."""
-    return any(_is_number(value) for state in optimizer.state.values() for value in state.values())
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Tensor | int | float)
+    return any(isinstance(value, Tensor | int | float) for state in optimizer.state.values() for value in state.values())
 
 
 @torch.no_grad()
 def _norms(weights: Mapping[str, Array]) -> dict[str, Number]:
-    whole = {name: each for name, each in weights.items() if isinstance(each, Tensor) and not is_sharded(each) and each.numel()}
-    found = [torch.linalg.vector_norm(tensor.detach(), dtype=torch.float32) for tensor in whole.values()]
-    values = torch.stack([each.cpu() for each in found]).tolist() if found else []
+    whole = {
+        name: tensor
+        for name, tensor in weights.items()
+        if isinstance(tensor, Tensor) and not is_sharded(tensor) and tensor.numel()
+    }
+    norms = [torch.linalg.vector_norm(tensor.detach(), dtype=torch.float32) for tensor in whole.values()]
+    values = torch.stack([tensor.cpu() for tensor in norms]).tolist() if norms else []
     return {name: to_word(shorten(value)) for name, value in zip(whole, values, strict=True)}

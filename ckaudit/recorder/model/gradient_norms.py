@@ -29,16 +29,16 @@ def present(
         parameters: The parameters; those that take no gradient now are left out.
         grad_of: Where their gradients are; None: where PyTorch keeps them.
     """
-    found = {}
+    gradients = {}
     if grad_of is None:
         for name, parameter in parameters.items():
             if parameter.requires_grad and (gradient := parameter.grad) is not None:
-                found[name] = gradient
-        return found
+                gradients[name] = gradient
+        return gradients
     for name, parameter in parameters.items():
         if parameter.requires_grad and (gradient := grad_of(parameter)) is not None:
-            found[name] = gradient
-    return found
+            gradients[name] = gradient
+    return gradients
 
 
 class Norms(Struct, frozen=True):
@@ -110,9 +110,9 @@ def take_norms(gradients: Sequence[Tensor], *, piece: int = PIECE, long: int = L
     for place, gradient in enumerate(gradients):
         dense = gradient.coalesce().values() if gradient.layout == torch.sparse_coo else gradient
         most = 4 * piece if dense.dtype in FULL else piece
-        own = torch.split(dense.reshape(-1), most) if dense.is_cpu and dense.numel() > most else (dense,)
-        parts.extend(own)
-        owners.extend([place] * len(own))
+        split = torch.split(dense.reshape(-1), most) if dense.is_cpu and dense.numel() > most else (dense,)
+        parts.extend(split)
+        owners.extend([place] * len(split))
     fused = _fused(parts)
     return Norms([norm.item() for norm in fused] if are_here(fused) else _together(fused), owners, len(gradients))
 
@@ -216,10 +216,10 @@ def difference_norms(ones: Sequence[Tensor], others: Sequence[Tensor], *, tiny: 
     if not all(map(_is_dense, ones)):
         return None
     torch._foreach_sub_([*others], [*ones])
-    found, _ = norms_of(others)
+    norms, _ = norms_of(others)
     return [
         far if tiny <= far < math.inf or (not far and not bool(apart.any())) else norm(flat(apart))
-        for far, apart in zip(found, others, strict=True)
+        for far, apart in zip(norms, others, strict=True)
     ]
 
 

@@ -47,7 +47,12 @@ class Reference:
     @classmethod
     def take(cls, tensors: Mapping[str, Array]) -> "Reference":
         """Return the reference of these weights: each norm, and every `stride_of`-th value, at most 4,096."""
-        return cls({name: _entry(tensor) for name, tensor in tensors.items()})
+        return cls(
+            {
+                name: InitialTensor(norm(flat(tensor)), tuple(tensor.shape), _strided(tensor).copy())
+                for name, tensor in tensors.items()
+            }
+        )
 
     @classmethod
     def load(cls, path: Path) -> "Reference":
@@ -62,8 +67,8 @@ class Reference:
             names, norms, shapes = file["names"].tolist(), file["norms"].tolist(), file["shapes"].tolist()
             pieces = np.split(file["values"], np.cumsum(file["counts"]))[:-1]
         sizes = [tuple(int(size) for size in shape.split("x") if size) for shape in shapes]
-        found = zip(names, norms, sizes, pieces, strict=True)
-        return cls({name: InitialTensor(norm, shape, values) for name, norm, shape, values in found})
+        rows = zip(names, norms, sizes, pieces, strict=True)
+        return cls({name: InitialTensor(norm, shape, values) for name, norm, shape, values in rows})
 
     def save(self, path: Path) -> None:
         """Write the file, whole or not at all."""
@@ -96,10 +101,6 @@ class Reference:
             whole = np.array([math.prod(known[name].shape) for name in names])
             shares = np.sqrt(squares * whole) / [known[name].norm for name in names]
         return dict(zip(names, shares.tolist(), strict=True))
-
-
-def _entry(tensor: Array) -> InitialTensor:
-    return InitialTensor(norm(flat(tensor)), tuple(tensor.shape), _strided(tensor).copy())
 
 
 def _strided(tensor: Array) -> NDArray[np.floating]:
@@ -179,8 +180,8 @@ def movement(
     """
     both = [name for name in tensors if name in before]
     known = None if sizes is None else [sizes[name] for name in both]
-    found = distances([tensors[name] for name in both], [before[name] for name in both], sizes=known)
-    return described(dict(zip(both, found, strict=True)), reference.moved(tensors) if reference else {})
+    norms = distances([tensors[name] for name in both], [before[name] for name in both], sizes=known)
+    return described(dict(zip(both, norms, strict=True)), reference.moved(tensors) if reference else {})
 
 
 def described(pairs: Mapping[str, tuple[float, float]], moved: Mapping[str, float]) -> tuple[dict[str, DeltaStats], float | None]:
@@ -188,9 +189,9 @@ def described(pairs: Mapping[str, tuple[float, float]], moved: Mapping[str, floa
     deltas = {name: delta for name, (delta, _) in pairs.items()}
     relative = {name: delta / size for name, (delta, size) in pairs.items() if size}
     fields = {"norm": deltas, "relative": relative, "moved": moved}
-    found: dict[str, DeltaStats] = {name: DeltaStats() for name in {**moved, **pairs}}
-    numbers = [(name, field, each) for field, by_name in fields.items() for name, each in by_name.items()]
-    for (name, field, _), number in zip(numbers, shortest_of([each for _, _, each in numbers]), strict=True):
-        setattr(found[name], field, number)
+    stats: dict[str, DeltaStats] = {name: DeltaStats() for name in {**moved, **pairs}}
+    numbers = [(name, field, value) for field, by_name in fields.items() for name, value in by_name.items()]
+    for (name, field, _), number in zip(numbers, shortest_of([value for _, _, value in numbers]), strict=True):
+        setattr(stats[name], field, number)
     whole = math.sqrt(sum(size * size for _, size in pairs.values()))
-    return found, math.sqrt(sum(delta * delta for delta in deltas.values())) / whole if whole else None
+    return stats, math.sqrt(sum(delta * delta for delta in deltas.values())) / whole if whole else None

@@ -103,9 +103,9 @@ def measure(
 def _written(swept: Sequence[Swept]) -> Iterator[list[Number]]:
     """Yield each tensor's numbers as they are written."""
     momentses = [one.moments for one in swept]
-    each = [(one.norm, one.mean, one.std, one.min, one.max, one.zeros / max(one.numel, 1)) for one in momentses]
-    written = iter(shortest_of([number for numbers in each for number in numbers]))
-    return ([next(written) for _ in numbers] for numbers in each)
+    unwritten = [(one.norm, one.mean, one.std, one.min, one.max, one.zeros / max(one.numel, 1)) for one in momentses]
+    written = iter(shortest_of([number for numbers in unwritten for number in numbers]))
+    return ([next(written) for _ in numbers] for numbers in unwritten)
 
 
 def sweep(
@@ -136,8 +136,8 @@ def sweep(
             # A view of a few elements would keep all of their stretch.
             samples[owner].append(finite.copy() if strides[owner] > 1 else finite)
     return [
-        Swept(_merged(each), _whole(parts), -(-values.shape[0] // stride) if stride > 1 else None)
-        for each, parts, values, stride in zip(rows, samples, flats, strides, strict=True)
+        Swept(_merged(sums), _whole(parts), -(-values.shape[0] // stride) if stride > 1 else None)
+        for sums, parts, values, stride in zip(rows, samples, flats, strides, strict=True)
     ]
 
 
@@ -219,11 +219,11 @@ def _rows_here(pieces: Sequence[Array], scale: float, *, magnitudes: bool) -> tu
         rows = _sums_of_many(values, sizes, starts, magnitudes=magnitudes)
     apart = [values[start:end] for start, end in zip(starts, ends, strict=True)]
     # Where the mean is far from 0, the difference of two large numbers says nothing of the spread.
-    kept = [
+    corrected = [
         row if row.m2 > CANCELLED * row.squares else _by_itself(stretch, row.squares)
         for row, stretch in zip(rows, apart, strict=True)
     ]
-    return kept, apart
+    return corrected, apart
 
 
 def _sums_of_one(values: Values, *, magnitudes: bool) -> Sums:

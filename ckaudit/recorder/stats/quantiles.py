@@ -69,7 +69,7 @@ def spread_of(
     written = iter(shortest_of(np.array([low, high]).T.reshape(-1)))
     counts = (marks[:, 1:] - marks[:, :-1]).tolist()
     counted = (
-        Histogram(BinRange([*of], bins), each) for of, each in zip(zip(written, written, strict=True), counts, strict=True)
+        Histogram(BinRange([*of], bins), in_bins) for of, in_bins in zip(zip(written, written, strict=True), counts, strict=True)
     )
     return _of_each(samples, _between(at, share), [math.nan] * len(levels)), _of_each(samples, counted, None)
 
@@ -94,14 +94,14 @@ def _between(at: Values, share: NDArray[np.float64]) -> list[list[float]]:
     """Return the quantiles of each sample from the elements around each level."""
     levels = share.shape[1]
     low, high = at[:, :levels], at[:, levels:]
-    found: list[list[float]] = (low * (1 - share) + high * share).tolist()
-    return found
+    quantiles: list[list[float]] = (low * (1 - share) + high * share).tolist()
+    return quantiles
 
 
 def _of_each(samples: Sequence[Values], found: Iterable[T], nothing: T) -> list[T]:
     """Return what was found of the samples that are not empty, and `nothing` of the others."""
-    each = iter(found)
-    return [next(each) if sample.size else nothing for sample in samples]
+    results = iter(found)
+    return [next(results) if sample.size else nothing for sample in samples]
 
 
 # Elements of many samples by their rank, and how many lie below edges, without sorting the samples: the elements of each are
@@ -195,9 +195,9 @@ def _dealt(values: Values, base: Values, scale: Values) -> NDArray[np.uint16]:
 
     Neither subtracting nor multiplying turns the order of two elements round, however the results are rounded.
     """
-    found = values - base
-    found *= scale
-    return found.astype(np.uint16)
+    buckets = values - base
+    buckets *= scale
+    return buckets.astype(np.uint16)
 
 
 def select(laid: Laid, ranks: Whole, edges: NDArray[np.float64]) -> tuple[Values, Whole]:
@@ -218,12 +218,12 @@ def select(laid: Laid, ranks: Whole, edges: NDArray[np.float64]) -> tuple[Values
     of_ranks, of_edges = counts.cumsum().searchsorted(places, "right"), buckets.of(narrow, laid)
     is_wanted = np.zeros(counts.size, bool)
     is_wanted[of_ranks] = is_wanted[of_edges] = True
-    kept = np.concatenate([one.values.compress(is_wanted[one.stretch].take(one.buckets)) for one in dealt])
+    candidates = np.concatenate([one.values.compress(is_wanted[one.stretch].take(one.buckets)) for one in dealt])
     held = counts * is_wanted
     left_out = (counts - held).cumsum()  # up to each bucket
     sizes = np.add.reduceat(held, buckets.first)
-    below = left_out[of_edges] + _order(kept, sizes.cumsum() - sizes, narrow)
-    return kept[places - left_out[of_ranks]], below - laid.starts[:, None]
+    below = left_out[of_edges] + _order(candidates, sizes.cumsum() - sizes, narrow)
+    return candidates[places - left_out[of_ranks]], below - laid.starts[:, None]
 
 
 def _order(values: Values, starts: Whole, edges: Values) -> Whole:
@@ -236,9 +236,9 @@ def _order(values: Values, starts: Whole, edges: Values) -> Whole:
     """
     below = np.empty(edges.shape, np.intp)
     for row, (start, end) in enumerate(pairwise([*starts.tolist(), values.size])):
-        own = values[start:end]
-        own.sort()
-        below[row] = own.searchsorted(edges[row]) + start
+        stretch = values[start:end]
+        stretch.sort()
+        below[row] = stretch.searchsorted(edges[row]) + start
     return below
 
 

@@ -143,11 +143,11 @@ class SpectralNorms:
 
     def measure(self, tensors: Mapping[str, Array]) -> dict[str, float]:
         """Return the largest singular value of every chosen matrix, NaN of one that is not finite."""
-        found = {}
+        norms = {}
         for name, tensor in tensors.items():
             if tensor.ndim >= 2 and math.prod(tensor.shape) and any(fnmatchcase(name, pattern) for pattern in self._patterns):
-                found[name], self._directions[name] = spectral_norm(tensor, start=self._directions.get(name))
-        return found
+                norms[name], self._directions[name] = spectral_norm(tensor, start=self._directions.get(name))
+        return norms
 
 
 def spectral_norm(
