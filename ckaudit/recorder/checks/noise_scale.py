@@ -44,6 +44,9 @@ class NoiseScale:
     Or call `compare` once an update, where the part is the batch of one rank.
 
     Of a large model every k-th element is looked at, the same k everywhere, and counts k times.
+
+    Attributes:
+        sizes: Examples in each micro-batch of the update under way; empty: nothing waits to be settled.
     """
 
     def __init__(self, *, max_elements: int = MOST, smoothing: float = SMOOTHING, fewest: int = FEWEST) -> None:
@@ -51,13 +54,8 @@ class NoiseScale:
         self._stride = 0
         self._before: dict[str, Tensor] = {}
         self._squares: list[float] = []
-        self._sizes: list[float] = []
+        self.sizes: list[float] = []
         self._noise, self._signal, self._updates = 0.0, 0.0, 0
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether there are micro-batches of an update that is not finished."""
-        return bool(self._sizes)
 
     def add(self, gradients: Mapping[str, Tensor], examples: float, *, scale: float = 1.0) -> None:
         """Look at the gradients as one more micro-batch left them.
@@ -71,13 +69,13 @@ class NoiseScale:
         now = {name: flat(gradient)[:: self._stride] / scale for name, gradient in gradients.items()}
         grown = [part - self._before[name] if name in self._before else part for name, part in now.items()]
         self._squares.append(self._stride * square(grown))
-        self._sizes.append(examples)
+        self.sizes.append(examples)
         self._before = now
 
     def settle(self) -> Noise | None:
         """Finish an update, and return what is known of the noise so far; None before enough updates."""
-        squares, sizes, total = self._squares, self._sizes, self._stride * square(list(self._before.values()))
-        self._squares, self._sizes, self._before = [], [], {}
+        squares, sizes, total = self._squares, self.sizes, self._stride * square(list(self._before.values()))
+        self._squares, self.sizes, self._before = [], [], {}
         if len(squares) > 1 and math.isfinite(total) and all(map(math.isfinite, squares)):
             self._smooth(*noise_and_signal(squares, sizes, total))
         return None if len(squares) < 2 else self._known()

@@ -197,7 +197,7 @@ class Requests:
     @property
     def is_idle(self) -> bool:
         """Whether nothing was asked for that a step has to settle."""
-        return self._watch is None and self._ranks is None and not self._noise.is_waiting
+        return self._watch is None and self._ranks is None and not self._noise.sizes
 
     def settle(self, attempt: StepState, batch: Any = None) -> None:
         """Write down what a profile saw, and put what micro-batches and held-out rows say into the step's values.
@@ -215,7 +215,7 @@ class Requests:
             watch, self._watch = self._watch, None
             with self._guard("profiling a step"):
                 self._folder.describe(later=True, tensors=watch.stop(self._folder.tensors))
-        if self._noise.is_waiting:
+        if self._noise.sizes:
             with self._guard("the gradient noise scale"):
                 _say(self._noise.settle(), attempt)
         if self._ranks is not None:
