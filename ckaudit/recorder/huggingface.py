@@ -13,10 +13,9 @@ with needed("The callback of the Trainer", "transformers"):
     from torch import Tensor, nn
     from transformers import TrainerCallback
 
-from ckaudit.recorder.callback_base import CallbackBase
-from ckaudit.recorder.data.batch_stats import IGNORED
+from ckaudit.recorder.batches import IGNORED
+from ckaudit.recorder.callback_base import CallbackBase, Pass, PassWatch
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.pass_watch import Pass, PassWatch
 from ckaudit.recorder.recorder import Recorder, check_options
 
 SET_LOSS = re.compile(r"eval_(.+)_loss")
@@ -89,9 +88,14 @@ class RecorderCallback(CallbackBase, TrainerCallback):  # type: ignore[misc]  # 
         with self._guard("starting the recorder"):
             self._scaler = getattr(optimizer, "scaler", None)
             chosen = choices(args, state, model, lr_scheduler, self._guard)
-            own = {"trainer": "huggingface", "optimizer": optimizer, "scaler": self._scaler, "start_step": state.global_step}
-            own["tokenizer"] = processing_class if hasattr(processing_class, "get_vocab") else None
-            wanted = own | chosen | self._options
+            from_trainer = {
+                "trainer": "huggingface",
+                "optimizer": optimizer,
+                "scaler": self._scaler,
+                "start_step": state.global_step,
+            }
+            from_trainer["tokenizer"] = processing_class if hasattr(processing_class, "get_vocab") else None
+            wanted = from_trainer | chosen | self._options
             self._recorder, self._has_read = Recorder(model, self._folder, **wanted), False
             self._watch = PassWatch(model, self._guard, self._read, hooks=not wanted["compiled"] and args.n_gpu <= 1)
         self._take_up(model)
@@ -141,9 +145,9 @@ class RecorderCallback(CallbackBase, TrainerCallback):  # type: ignore[misc]  # 
         if self._recorder is None or not metrics:
             return
         with self._guard("reading an evaluation"):
-            found = {f"slice_val_loss/{name[1]}": metrics[key] for key in metrics if (name := SET_LOSS.fullmatch(key))}
+            losses = {f"slice_val_loss/{name[1]}": metrics[key] for key in metrics if (name := SET_LOSS.fullmatch(key))}
             whole = next((metrics[key] for key in WHOLE if key in metrics), None)
-            self._recorder.log_after(**(found if whole is None else {"val_loss": whole}))
+            self._recorder.log_after(**(losses if whole is None else {"val_loss": whole}))
 
     def on_train_end(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
         """Close the recorder."""
@@ -187,12 +191,12 @@ def choices(args: Any, state: Any, model: nn.Module, scheduler: Any, guard: Guar
         "loss_kind": lambda: loss_kind(model, args),
         "kv_heads": lambda: getattr(text, "num_key_value_heads", None),
     }
-    found: dict[str, Any] = {"compiled": bool(getattr(args, "torch_compile", False))}
+    facts: dict[str, Any] = {"compiled": bool(getattr(args, "torch_compile", False))}
     for name, make in makers.items():
         with guard(f"the fact {name}"):
             if (value := make()) is not None:
-                found[name] = value
-    return found
+                facts[name] = value
+    return facts
 
 
 def loss_kind(model: nn.Module, args: Any = None) -> str | None:
@@ -257,8 +261,8 @@ def batch_of(passes: Sequence[Pass], model: nn.Module) -> tuple[Tensor, Tensor |
 
 
 def _tensor(inputs: Mapping[str, Any], name: str) -> Tensor | None:
-    found = inputs.get(name)
-    return found if isinstance(found, Tensor) else None
+    value = inputs.get(name)
+    return value if isinstance(value, Tensor) else None
 
 
 def _targets(inputs: Mapping[str, Any], model: nn.Module) -> Tensor | None:

@@ -108,10 +108,10 @@ class RecorderCallback(CallbackBase, Callback):  # type: ignore[misc]  # lightni
         if not self._has_read:
             return
         losses, self._losses, self._has_read = self._losses, [], False
-        found = None
+        pair = None
         with self._guard("taking inputs and targets from the batch"):
-            found = self._batch_of(batch)
-        self._recorder.step(sum(losses) / len(losses) if losses else None, batch=found, epoch=trainer.current_epoch)
+            pair = self._batch_of(batch)
+        self._recorder.step(sum(losses) / len(losses) if losses else None, batch=pair, epoch=trainer.current_epoch)
         self._step = (self._step or 0) + 1
 
     def on_validation_batch_start(self, trainer: Any, _module: nn.Module, batch: Any, _index: int, _dataloader: int = 0) -> None:
@@ -154,7 +154,7 @@ class RecorderCallback(CallbackBase, Callback):  # type: ignore[misc]  # lightni
 def _choices(trainer: Any, module: Any) -> dict[str, Any]:
     clips_norm = trainer.gradient_clip_val and str(trainer.gradient_clip_algorithm or "norm").endswith("norm")
     steps = trainer.estimated_stepping_batches
-    found = {
+    facts = {
         "trainer": "lightning",
         "optimizer": list(trainer.optimizers),
         "scaler": getattr(trainer.precision_plugin, "scaler", None),
@@ -163,4 +163,4 @@ def _choices(trainer: Any, module: Any) -> dict[str, Any]:
         "planned_steps": int(steps) if math.isfinite(steps) else None,
         "config": dict(module.hparams) if getattr(module, "hparams", None) else None,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in facts.items() if value is not None}

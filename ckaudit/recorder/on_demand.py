@@ -7,11 +7,10 @@ from torch import Tensor, nn
 
 from ckaudit.recorder.checks.curvature import Curvature
 from ckaudit.recorder.checks.gradient_check import PER_TENSOR, GradientCheck
-from ckaudit.recorder.checks.probe_loss import own_loss
-from ckaudit.recorder.distributed.ranks import Start
+from ckaudit.recorder.checks.side_effect_free import own_loss
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.loop.requests import FIRST
-from ckaudit.recorder.loop.session import RunSession
+from ckaudit.recorder.loop.session import RunSession, Start
 
 
 class OnDemand:

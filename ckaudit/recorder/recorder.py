@@ -16,16 +16,15 @@ from torch.optim import Optimizer
 from ckaudit.contract.cadence import DEFAULT_CADENCE
 from ckaudit.contract.io.grids import GridEncoding
 from ckaudit.contract.schema.manifest import Cadence
-from ckaudit.recorder.distributed.ranks import Start, start
-from ckaudit.recorder.files.manifest import check_call
-from ckaudit.recorder.files.provenance import model_config
+from ckaudit.recorder.files.manifest import check_call, model_config
 from ckaudit.recorder.files.scalar_log import number
 from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.loop.session import Start, start
 from ckaudit.recorder.loop.triggers import Limits
 from ckaudit.recorder.model.gradient_norms import clip
 from ckaudit.recorder.model.tensor_table import hooked, inner
 from ckaudit.recorder.on_demand import OnDemand
-from ckaudit.recorder.setup import Options, Setup
+from ckaudit.recorder.setup import HookOptions, Options, Setup
 
 
 class Recorder(OnDemand):
@@ -166,17 +165,17 @@ class Recorder(OnDemand):
                 suffix=suffix,
                 grad_of=grad_of,
             )
-            observe = {
-                "modules": modules,
-                "probabilities": attention_probabilities,
-                "logits": attention_logits,
-                "queries": attention_queries,
-                "causal": causal,
-                "kv_heads": kv_heads,
-                "routers": moe_routers,
-                "experts_per_token": experts_per_token,
-                "hookable": hooked(model, compiled=compiled),
-            }
+            hooks = HookOptions(
+                modules=modules,
+                probabilities=attention_probabilities,
+                logits=attention_logits,
+                queries=attention_queries,
+                causal=causal,
+                kv_heads=kv_heads,
+                routers=moe_routers,
+                experts_per_token=experts_per_token,
+                hookable=hooked(model, compiled=compiled),
+            )
             self._session = start(
                 Setup(
                     model=inner(model),
@@ -187,7 +186,7 @@ class Recorder(OnDemand):
                     start_step=start_step,
                     limits=limits,
                     options=options,
-                    observe=observe,
+                    hooks=hooks,
                     facts=facts,
                 )
             )
@@ -222,15 +221,15 @@ class Recorder(OnDemand):
         norms are taken only once, except for half precision and, on a CPU, gradients of more than 33 million elements.
         Parameters that the model gets later are clipped too, once an optimizer holds them.
         """
-        found = None
+        gradients_and_norms = None
         if self._session:
             try:
-                found = self._session.read_for_clipping(max_norm)
+                gradients_and_norms = self._session.read_for_clipping(max_norm)
             except Exception as error:  # noqa: BLE001
                 self._guard.failed("reading gradients", error)
-        if found is None:
+        if gradients_and_norms is None:
             return torch.nn.utils.clip_grad_norm_(self._model.parameters(), max_norm)
-        return clip(*found, max_norm)
+        return clip(*gradients_and_norms, max_norm)
 
     def log(self, **values: Any) -> None:
         """Add values to the line of the step that is under way, by their catalogue names."""
@@ -284,8 +283,8 @@ class Recorder(OnDemand):
 
 def check_options(options: Mapping[str, Any]) -> None:
     """Raise as `Recorder` does where these keywords of it cannot be meant."""
-    own = signature(Recorder).parameters.keys() - {"grids", "suffix"}
-    check_call(**{name: value for name, value in options.items() if name not in own})
+    arguments = signature(Recorder).parameters.keys() - {"grids", "suffix"}
+    check_call(**{name: value for name, value in options.items() if name not in arguments})
 
 
 def _config(model: nn.Module, guard: Guard) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What a recorder is started with."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,32 @@ class Options(Struct, frozen=True, kw_only=True):
     grad_of: Callable[[nn.Parameter], Tensor | None] | None = None
 
 
+class HookOptions(Struct, frozen=True, kw_only=True):
+    """What the hooks of the forward pass look at.
+
+    Attributes:
+        modules: Glob patterns of modules whose outputs are measured; None: the default choice.
+        probabilities: Glob patterns of modules that put out attention probabilities (B, H, Q, K).
+        logits: The same for the logits before softmax.
+        queries: Queries of each sequence at which other attention is computed again; 0: it is not looked at.
+        causal: Whether a query must not see later keys; None: look.
+        kv_heads: Key and value heads of each layer, where queries share them.
+        routers: Glob patterns of modules that put out the logits of experts.
+        experts_per_token: Experts of each token; None: ask router and model.
+        hookable: Names of the modules that may be hooked.
+    """
+
+    modules: Sequence[str] | None
+    probabilities: Sequence[str]
+    logits: Sequence[str]
+    queries: int
+    causal: bool | None
+    kv_heads: int | None
+    routers: Sequence[str]
+    experts_per_token: int | None
+    hookable: Container[str]
+
+
 class Setup(Struct, frozen=True, kw_only=True):
     """The same on every rank; see `Recorder` for what is not said here.
 
@@ -38,7 +64,7 @@ class Setup(Struct, frozen=True, kw_only=True):
         start_step: Update attempts already finished.
         limits: When an event asks for a checkpoint.
         options: How much is written.
-        observe: What the forward hooks look at: the keyword arguments of `Observer`.
+        hooks: What the forward hooks look at.
         facts: Facts of `run.json`.
     """
 
@@ -50,10 +76,10 @@ class Setup(Struct, frozen=True, kw_only=True):
     start_step: int
     limits: Limits
     options: Options
-    observe: Mapping[str, Any]
+    hooks: HookOptions
     facts: Mapping[str, Any]
 
     @property
     def is_hookable(self) -> bool:
         """Whether the model itself may be hooked."""
-        return "" in self.observe["hookable"]
+        return "" in self.hooks.hookable

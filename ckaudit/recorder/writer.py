@@ -13,11 +13,11 @@ from typing import Any, Self
 from msgspec import UNSET
 
 from ckaudit import __version__
-from ckaudit.contract.cadence import DEFAULT_CADENCE, is_due
+from ckaudit.contract.cadence import DEFAULT_CADENCE
 from ckaudit.contract.io.grids import GridEncoding
-from ckaudit.contract.schema.checkpoint import Checkpoint, Cost, GradientsSource, Trigger
+from ckaudit.contract.schema.checkpoint import Checkpoint, Cost, GradientsSource
 from ckaudit.contract.schema.manifest import Cadence, Triggers
-from ckaudit.recorder.data.batch_stats import batch_facts, batch_hash
+from ckaudit.recorder.batches import batch_facts, batch_hash
 from ckaudit.recorder.files.manifest import check_call
 from ckaudit.recorder.files.run_folder import RunFolder
 from ckaudit.recorder.files.scalar_log import number, taken
@@ -33,46 +33,9 @@ from ckaudit.recorder.files.sections import (
     tensor_table,
 )
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.loop.flight_recorder import BlackBox, HistoryStep
 from ckaudit.recorder.loop.step_state import StepState
-from ckaudit.recorder.loop.triggers import Events, Limits, Patience
+from ckaudit.recorder.loop.triggers import CheckpointSchedule, HistoryStep, Limits
 from ckaudit.recorder.model.budget_planner import Planner
-
-
-# Which steps have a checkpoint: by the cadence, as the last planned one, and after an event.
-class CheckpointSchedule:
-    """Sees each step's loss and gradient norm, and knows which steps are due.
-
-    Attributes:
-        latest: Events of the step seen last.
-    """
-
-    def __init__(self, cadence: Sequence[Cadence], limits: Limits, planned_steps: int | None) -> None:
-        self.latest: list[Trigger] = []
-        self._cadence, self._planned = cadence, planned_steps
-        self._events, self._patience = Events(limits), Patience(limits)
-        self._asked: dict[int, list[Trigger]] = {}
-
-    def see(self, step: int, loss: float | None, norm: float | None) -> None:
-        """Look for events; one asks for a checkpoint at the step that follows."""
-        self.latest = self._events.see(loss, norm, {})
-        self._asked = {each: events for each, events in self._asked.items() if each >= step}
-        if self.latest and (is_due(step + 1, self._cadence) or self._patience.allows(step + 1)):
-            self._asked[step + 1] = self.latest
-
-    def is_due(self, step: int) -> bool:
-        """Return whether a step has a checkpoint."""
-        return is_due(step, self._cadence) or step == self._planned or step in self._asked
-
-    def follows_event(self, step: int) -> bool:
-        """Return whether the step before held an event that asked for this one's checkpoint."""
-        return step in self._asked
-
-    def triggers(self, step: int) -> list[Trigger]:
-        """Return why a step has a checkpoint; "manual" where nothing but the caller asked for it."""
-        first: list[Trigger] = ["first"] if step == 0 else ["cadence"] if is_due(step, self._cadence) else []
-        last: list[Trigger] = ["last"] if step == self._planned else []
-        return [*first, *last, *self._asked.get(step, [])] or ["manual"]
 
 
 class Writer:
@@ -140,7 +103,7 @@ class Writer:
         check_call(grids=grids, suffix=suffix, **facts)
         self._guard, self._process, self._facts, self._cadence = Guard(), os.getpid(), facts, tuple(cadence)
         self._folder = RunFolder(Path(folder), self._guard, suffix=suffix or ".json", start_step=start_step)
-        self._wanted, self._history = CheckpointSchedule(self._cadence, limits, facts.get("planned_steps")), BlackBox()
+        self._schedule = CheckpointSchedule(self._cadence, limits, facts.get("planned_steps"), start_step=start_step)
         self._durations: deque[float] = deque(maxlen=64)
         self._attempt = StepState(step=start_step)
         self._finished: tuple[StepState, Checkpoint | None] | None = None
@@ -172,7 +135,7 @@ class Writer:
 
     def is_due(self, step: int) -> bool:
         """Return whether a checkpoint is due at `step`: by the cadence, as the last planned one, or after an event."""
-        return self._wanted.is_due(step)
+        return self._schedule.is_due(step)
 
     def step(
         self,
@@ -224,8 +187,10 @@ class Writer:
     def _look_back(self, attempt: StepState) -> None:
         """Keep the step in the black box, and see whether it holds an event."""
         norm, rate = (number(attempt.values.get(name)) for name in ("grad_global_norm", "learning_rate"))
-        self._history.add(HistoryStep(attempt.step, attempt.loss, rate, self._batch.get("input_hash"), {}))
-        self._wanted.see(attempt.step, attempt.loss, norm)
+        moment = HistoryStep(attempt.step, attempt.loss, rate, self._batch.get("input_hash"), {})
+        self._schedule.latest = []
+        self._schedule.see(moment, norm, {})
+        self._schedule.ask(attempt.step + 1)
 
     def checkpoint(
         self,
@@ -255,8 +220,8 @@ class Writer:
         with self._guard("building a checkpoint"):
             attempt = self._attempt if step == self._attempt.step else StepState(step=step)
             attempt.time = attempt.time or time()
-            attempt.triggers = self._wanted.triggers(step)
-            attempt.event_step = step - 1 if self._wanted.follows_event(step) else None
+            attempt.triggers = self._schedule.triggers(step)
+            attempt.event_step = step - 1 if self._schedule.follows_event(step) else None
             attempt.source = gradients_source if gradients else None
             given = Given(
                 weights=held(weights),
@@ -302,7 +267,7 @@ class Writer:
             with self._guard("data"):
                 checkpoint.data = batch_facts(**self._batch, vocabulary=self._facts.get("vocabulary")) or UNSET
         if attempt.event_step is not None:
-            checkpoint.history = self._history.dump(before=attempt.step) or UNSET
+            checkpoint.history = self._schedule.history(before=attempt.step) or UNSET
         if attempt.step and new:
             with self._guard("writing scalars.jsonl"):  # a second line of one step and session is merged with the first
                 self._folder.append(attempt.step, attempt.time, new)
@@ -326,10 +291,10 @@ class Writer:
 
     def _last(self, attempt: StepState, written: Checkpoint | None) -> Checkpoint:
         last = written or attempt.checkpoint(self._folder.session)
-        last.triggers = [*dict.fromkeys([*attempt.triggers, "last", *self._wanted.latest])]
-        last.event_step = attempt.step if self._wanted.latest else last.event_step
+        last.triggers = [*dict.fromkeys([*attempt.triggers, "last", *self._schedule.latest])]
+        last.event_step = attempt.step if self._schedule.latest else last.event_step
         last.scalars = attempt.scalars() if written is None else last.scalars
-        last.history = self._history.dump(before=attempt.step) or UNSET
+        last.history = self._schedule.history(before=attempt.step) or UNSET
         return last
 
     def __enter__(self) -> Self:

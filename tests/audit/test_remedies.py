@@ -18,8 +18,7 @@ from ckaudit.contract.schema.import_options import Choice
 from ckaudit.contract.schema.manifest import Manifest, TensorFacts
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import RANKS, actions, entries
-from ckaudit.recorder.files.manifest import FACTS
-from ckaudit.recorder.files.provenance import SOURCES
+from ckaudit.recorder.files.manifest import FACTS, SOURCES
 from ckaudit.reports import render
 from ckaudit.reports.view import PLAIN, View
 from ckaudit.run.read import read_run

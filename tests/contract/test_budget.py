@@ -16,9 +16,9 @@ from ckaudit.contract.io.codec import encode
 from ckaudit.contract.io.grids import encode_grid, encode_grids, unpack
 from ckaudit.contract.schema.checkpoint import ActivationStats, AttentionStats, Checkpoint
 from ckaudit.contract.sizes import SIZES, SizedPart, beyond, tensor_part
-from ckaudit.recorder.loop.flight_recorder import fitted
+from ckaudit.recorder.model.budget_planner import fitted
 from ckaudit.recorder.stats.float32_rounding import shortest
-from ckaudit.recorder.stats.weight_stats import weight_stats
+from ckaudit.recorder.stats.tensor_stats import weight_stats
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "fixtures"))
 

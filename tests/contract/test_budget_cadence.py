@@ -15,9 +15,8 @@ from ckaudit.contract.io.codec import encode, significant
 from ckaudit.contract.schema.checkpoint import Checkpoint, MoeStats
 from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.contract.sizes import SizedPart, Sizes
-from ckaudit.recorder.loop.flight_recorder import fitted
 from ckaudit.recorder.loop.step_state import StepState
-from ckaudit.recorder.model.budget_planner import Planner
+from ckaudit.recorder.model.budget_planner import Planner, fitted
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "fixtures"))
 

@@ -26,8 +26,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.distributed import ranks, shards
-from ckaudit.recorder.distributed import sharded_access as sharded
+from ckaudit.recorder.distributed import shards
+from ckaudit.recorder.loop import session
 from ckaudit.recorder.model import collector
 from tests.recorder.conftest import LENGTH, VOCABULARY, TinyGPT
 
@@ -81,9 +81,9 @@ def break_recorder(rank, broken, where):
     """Have the recorder of a rank fail: while it starts, or while it looks at tensors."""
     if rank == broken:
         place, name = {
-            "start": (ranks, "RunSession" if rank == 0 else "WorkerSession"),
+            "start": (session, "RunSession" if rank == 0 else "WorkerSession"),
             "read": (collector, "learning_rates"),
-            "look": (sharded, "measure"),
+            "look": (shards, "measure"),
         }[where]
 
         def fail(*_args, **_kwargs):

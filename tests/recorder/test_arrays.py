@@ -4,13 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from ckaudit.recorder.data.batch_stats import batch_facts, batch_hash
+from ckaudit.recorder.batches import batch_facts, batch_hash
 from ckaudit.recorder.stats.activation_stats import activation_stats, note
 from ckaudit.recorder.stats.arrays import bytes_hash, dtype_name, flat, norm
 from ckaudit.recorder.stats.attention_stats import attention_stats, max_logits
-from ckaudit.recorder.stats.gradient_stats import gradient_stats
-from ckaudit.recorder.stats.spectral import SpectralNorms, spectral_norm
-from ckaudit.recorder.stats.weight_stats import weight_stats
+from ckaudit.recorder.stats.tensor_stats import SpectralNorms, gradient_stats, spectral_norm, weight_stats
 from tests.recorder.test_writer import assert_close
 
 SOURCE = np.random.default_rng(4)

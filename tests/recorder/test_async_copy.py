@@ -1,6 +1,6 @@
 import torch
 
-from ckaudit.recorder.loop.pending_stats import AsyncCopy
+from ckaudit.recorder.loop.step_numbers import AsyncCopy
 
 
 def test_what_is_sent_arrives_to_the_bit():

@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from ckaudit.recorder.data.batch_stats import batch_facts, batch_hash, match, pair, shift_match, token_histogram
+from ckaudit.recorder.batches import batch_facts, batch_hash, match, pair, shift_match, token_histogram
 
 
 def facts(batch, **given):

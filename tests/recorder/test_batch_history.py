@@ -6,8 +6,7 @@ import torch
 
 from ckaudit.metrics.data import batch_duplicate_share, batch_repeat_distance
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.data.batch_history import BatchesSeen
-from ckaudit.recorder.data.batch_stats import duplicate_share
+from ckaudit.recorder.batches import BatchesSeen, duplicate_share
 from ckaudit.recorder.files.scalar_log import values_backwards
 from ckaudit.run.read import read_run
 from ckaudit.validate import validate

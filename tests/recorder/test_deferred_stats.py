@@ -1,6 +1,6 @@
 import pytest
 
-from ckaudit.recorder.hooks.deferred_stats import DeferredStats
+from ckaudit.recorder.hooks.forward_stats import DeferredStats
 
 
 @pytest.fixture

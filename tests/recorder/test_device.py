@@ -5,7 +5,7 @@ import torch
 
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.loop import session
-from ckaudit.recorder.stats.accelerator_stats import CudaDevice, DeviceGauge, devices_of
+from ckaudit.recorder.loop.throughput import CudaDevice, DeviceGauge, devices_of
 from ckaudit.validate import validate
 
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from ckaudit.recorder.loop.session import OverheadMeter
+from ckaudit.recorder.model.gradient_norms import difference_norms
+from ckaudit.recorder.model.weight_movement import distances
 from ckaudit.recorder.stats.arrays import ROW, square_sum
-from ckaudit.recorder.stats.differences import difference_norms
-from ckaudit.recorder.stats.movement import distances
 
 SOURCE = torch.Generator().manual_seed(11)
 

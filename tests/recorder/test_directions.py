@@ -8,7 +8,7 @@ from transformers import BertConfig, BertLMHeadModel, GPT2Config, GPT2LMHeadMode
 
 from ckaudit.contract.schema.manifest import Cadence, Manifest
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.checks.directions import has_prefix, keeps_order, stated_direction
+from ckaudit.recorder.hooks.attention_hooks import has_prefix, keeps_order, stated_direction
 from ckaudit.run.read import read_run
 from tests.recorder.test_attention_of_models import MODELS, SIZES, VOCABULARY
 

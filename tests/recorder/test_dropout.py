@@ -6,7 +6,7 @@ from msgspec import UNSET
 from torch import nn
 
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.stats.dropout import dropout_facts, rate_of
+from ckaudit.recorder.hooks.train_mode import dropout_facts, rate_of
 
 
 class Attention(nn.Module):

@@ -12,7 +12,7 @@ from ckaudit.contract.check import check_checkpoint
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.distributed import tensor_access
 from ckaudit.recorder.files import run_folder as folder
-from ckaudit.recorder.files.background_writer import Background
+from ckaudit.recorder.files.run_folder import Background
 from ckaudit.recorder.model import collector
 
 

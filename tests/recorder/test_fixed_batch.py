@@ -10,8 +10,7 @@ from torch import nn
 
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.checks.fixed_batch import FixedBatch, cut, divergence, outlook, twin
-from ckaudit.recorder.checks.probe_loss import own_loss
-from ckaudit.recorder.checks.side_effect_free import undisturbed
+from ckaudit.recorder.checks.side_effect_free import own_loss, undisturbed
 from ckaudit.validate import validate
 
 

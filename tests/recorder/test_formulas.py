@@ -14,8 +14,7 @@ from ckaudit.recorder.model.gradient_norms import norms_of
 from ckaudit.recorder.stats.activation_stats import activation_stats, dead_units, note
 from ckaudit.recorder.stats.attention_stats import attention_stats
 from ckaudit.recorder.stats.batched_stats import STRETCH, moments
-from ckaudit.recorder.stats.gradient_stats import total_norm
-from ckaudit.recorder.stats.spectral import spectral_norm
+from ckaudit.recorder.stats.tensor_stats import spectral_norm, total_norm
 
 WRITTEN = 1e-7
 SIZES = [1, 2, 17, 1_000, 65_537, 1_000_000]

@@ -18,6 +18,7 @@ from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.hooks import attention_hooks, forward_hooks, sdpa_sample
 from ckaudit.recorder.hooks.forward_hooks import ForwardHooks
 from ckaudit.recorder.hooks.sdpa_sample import fused_call, largest_logits, sample_stats, sampled, softmax_call, take
+from ckaudit.recorder.setup import HookOptions
 from ckaudit.validate import validate
 from tests.loops import for_each
 from tests.recorder.conftest import Attention, TinyGPT
@@ -339,7 +340,7 @@ def observe(model, guard=None, **options):
     usual = {"modules": (), "probabilities": ("*.probabilities",), "logits": ("*.logits",), "queries": 64, "causal": None}
     rest = {"kv_heads": None, "routers": (), "experts_per_token": None}
     names = frozenset(name for name, _ in model.named_modules())
-    return ForwardHooks(model, guard or Guard(), **usual | rest | {"hookable": names} | options)
+    return ForwardHooks(model, guard or Guard(), HookOptions(**usual | rest | {"hookable": names} | options))
 
 
 def attention_of(model, *inputs, **options):

@@ -7,7 +7,7 @@ from torch import nn
 
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.checks.gradient_check import _furthest, check_gradients
-from ckaudit.recorder.checks.probe_loss import own_loss
+from ckaudit.recorder.checks.side_effect_free import own_loss
 from ckaudit.validate import validate
 
 

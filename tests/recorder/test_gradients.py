@@ -5,7 +5,7 @@ from torch import nn
 
 from ckaudit.recorder.model import gradient_norms as gradients
 from ckaudit.recorder.model.optimizers import clip_coefficient
-from ckaudit.recorder.stats import gradient_stats
+from ckaudit.recorder.stats import tensor_stats
 
 
 def some(dtypes=(torch.float32,), count=6, scale=1.0):
@@ -21,7 +21,7 @@ def test_norms_agree_with_numpy(dtypes):
     norms, _ = gradients.norms_of(tensors)
     expected = [np.linalg.norm(tensor.double().numpy()) for tensor in tensors]
     np.testing.assert_allclose(norms, expected, rtol=3e-7)
-    np.testing.assert_allclose(gradient_stats.total_norm(expected), np.linalg.norm(expected), rtol=1e-12)
+    np.testing.assert_allclose(tensor_stats.total_norm(expected), np.linalg.norm(expected), rtol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -44,15 +44,15 @@ def test_the_norm_of_a_sparse_gradient_counts_repeated_rows_together():
 
 
 def test_one_bad_norm_decides_the_total():
-    assert np.isnan(gradient_stats.total_norm([1.0, float("nan"), float("inf")]))
-    assert gradient_stats.total_norm([1.0, float("inf")]) == float("inf")
+    assert np.isnan(tensor_stats.total_norm([1.0, float("nan"), float("inf")]))
+    assert tensor_stats.total_norm([1.0, float("inf")]) == float("inf")
 
 
 def test_the_top_share_is_the_largest_square_over_all():
-    assert gradient_stats.top_share([1.0, 3.0, 2.0]) == 9 / 14
-    assert gradient_stats.top_share([0.0, 0.0]) is None
-    assert gradient_stats.top_share([1.0, float("nan")]) is None
-    assert gradient_stats.top_share([]) is None
+    assert tensor_stats.top_share([1.0, 3.0, 2.0]) == 9 / 14
+    assert tensor_stats.top_share([0.0, 0.0]) is None
+    assert tensor_stats.top_share([1.0, float("nan")]) is None
+    assert tensor_stats.top_share([]) is None
 
 
 def test_missing_and_frozen_gradients_are_not_there():
@@ -96,7 +96,7 @@ def test_half_precision_and_nothing_are_left_to_torch():
 
 def test_statistics_are_those_of_the_unscaled_gradient():
     tensor = some()[0]
-    scaled, plain = gradient_stats.gradient_stats(tensor * 1024, scale=1024.0), gradient_stats.gradient_stats(tensor)
+    scaled, plain = tensor_stats.gradient_stats(tensor * 1024, scale=1024.0), tensor_stats.gradient_stats(tensor)
     assert scaled == plain
 
 

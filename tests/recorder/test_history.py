@@ -1,4 +1,4 @@
-from ckaudit.recorder.loop.flight_recorder import BlackBox, HistoryStep
+from ckaudit.recorder.loop.triggers import BlackBox, HistoryStep
 
 
 def moment(step, **norms):

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.data.fingerprint import fingerprint, row_fingerprints
+from ckaudit.recorder.batches import fingerprint, row_fingerprints
 from ckaudit.recorder.loop.requests import LEAST, HeldOut
 
 NAME = "held_out_rows_trained_on"

@@ -4,14 +4,14 @@ import torch
 
 from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.loop import pending_stats, session
+from ckaudit.recorder.loop import session, step_numbers
 from ckaudit.recorder.model import gradient_norms as gradients
 
 OWN = {"time", "cost"}  # what no two runs have in common
 PACE = {"step_time", "dataloader_stall_frac", "compute_time_frac", "tokens_per_sec"}
 
 
-class Late(pending_stats.AsyncCopy):
+class Late(step_numbers.AsyncCopy):
     """A parcel that counts who opens it: the CPU stands in for the accelerator."""
 
     sent, opened = 0, 0
@@ -32,9 +32,9 @@ def far_away(monkeypatch):
     monkeypatch.setattr(Late, "opened", 0)
 
     def switch():
-        monkeypatch.setattr(pending_stats, "is_away", lambda _tensor: True)
+        monkeypatch.setattr(step_numbers, "is_away", lambda _tensor: True)
         monkeypatch.setattr(gradients, "are_here", lambda _tensors: False)
-        monkeypatch.setattr(pending_stats, "AsyncCopy", Late)
+        monkeypatch.setattr(step_numbers, "AsyncCopy", Late)
         monkeypatch.setattr(session, "finish_plain", lambda *_: False)
 
     return switch
@@ -106,9 +106,9 @@ def test_an_event_of_the_last_step_is_in_the_last_checkpoint(tiny, batches, loss
 
 
 def test_only_what_is_away_is_sent_for(far_away, monkeypatch):
-    waiting = pending_stats.PendingStats(loss=torch.tensor(2.5), batch=None)
+    waiting = step_numbers.PendingStats(loss=torch.tensor(2.5), batch=None)
     assert not waiting.send()
-    monkeypatch.setattr(pending_stats, "is_away", lambda tensor: tensor.dtype == torch.int64)
+    monkeypatch.setattr(step_numbers, "is_away", lambda tensor: tensor.dtype == torch.int64)
     waiting.look((torch.arange(6).reshape(2, 3), None))
     name = waiting.hash_of()
     assert waiting.send()
@@ -126,6 +126,6 @@ class Part(torch.Tensor):
 
 
 def test_a_loss_that_ranks_hold_in_parts_is_not_sent_for(monkeypatch):
-    monkeypatch.setattr(pending_stats, "is_away", lambda _tensor: True)
-    assert pending_stats.PendingStats(loss=torch.tensor(2.0)).send()
-    assert not pending_stats.PendingStats(loss=torch.tensor(2.0).as_subclass(Part)).send()
+    monkeypatch.setattr(step_numbers, "is_away", lambda _tensor: True)
+    assert step_numbers.PendingStats(loss=torch.tensor(2.0)).send()
+    assert not step_numbers.PendingStats(loss=torch.tensor(2.0).as_subclass(Part)).send()

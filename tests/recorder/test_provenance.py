@@ -12,7 +12,7 @@ from torch import nn
 
 from ckaudit import Recorder, Writer, __version__
 from ckaudit.contract.io.artifact_hash import artifact_hash, text_hash
-from ckaudit.recorder.files.provenance import commit, packages_hash, resolved, tokenizer_hash
+from ckaudit.recorder.files.manifest import commit, packages_hash, resolved, tokenizer_hash
 from ckaudit.recorder.guard import Guard
 from ckaudit.validate import validate
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from ckaudit.recorder.stats.quantile_select import Laid, select
-from ckaudit.recorder.stats.quantiles import spread_of
+from ckaudit.recorder.stats.quantiles import Laid, select, spread_of
 
 LEVELS = (0, 1, 5, 25, 50, 75, 95, 99, 100)
 

@@ -14,7 +14,7 @@ from ckaudit.audit import triage
 from ckaudit.contract.schema.checkpoint import Checkpoint
 from ckaudit.metrics.observability import heartbeat_missing
 from ckaudit.metrics.ranks import straggler_ratio
-from ckaudit.recorder.distributed.rank_stats import parameter_hash
+from ckaudit.recorder.distributed.ranks import parameter_hash
 from ckaudit.run.read import read_run
 from ckaudit.validate import validate
 from tests.recorder.alike import differences, merged

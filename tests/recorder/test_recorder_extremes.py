@@ -4,8 +4,8 @@ import tracemalloc
 
 import numpy as np
 
+from ckaudit.recorder.model.weight_movement import distances
 from ckaudit.recorder.stats.batched_stats import measure
-from ckaudit.recorder.stats.movement import distances
 
 
 def test_a_value_that_cannot_be_written_costs_its_own_line_and_no_other(tiny, train, tmp_path, lines):

@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from ckaudit.recorder.model.initial_weights import Reference
-from ckaudit.recorder.stats.movement import copies, movement
-from ckaudit.recorder.stats.spectral import SpectralNorms, spectral_norm
+from ckaudit.recorder.model.weight_movement import Reference, copies, movement
+from ckaudit.recorder.stats.tensor_stats import SpectralNorms, spectral_norm
 
 SOURCE = torch.Generator().manual_seed(4)
 

@@ -9,9 +9,8 @@ from ckaudit.contract.io.grids import unpack
 from ckaudit.recorder.stats.arrays import dense
 from ckaudit.recorder.stats.batched_stats import measure, moments, sweep
 from ckaudit.recorder.stats.float32_rounding import shorten, shorten_all, significant_all
-from ckaudit.recorder.stats.gradient_stats import gradient_stats
 from ckaudit.recorder.stats.quantiles import quantiles_of, spread_of, stride_of
-from ckaudit.recorder.stats.weight_stats import weight_stats
+from ckaudit.recorder.stats.tensor_stats import gradient_stats, weight_stats
 from tests.loops import for_each
 
 LEVELS = (1, 5, 25, 50, 75, 95, 99)

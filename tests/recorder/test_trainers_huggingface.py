@@ -7,7 +7,7 @@ import torch
 from transformers import TrainerCallback
 
 from ckaudit.contract.schema.manifest import Cadence
-from ckaudit.recorder import pass_watch
+from ckaudit.recorder import callback_base
 from ckaudit.recorder.hooks.hook import Hook
 from ckaudit.recorder.huggingface import RecorderCallback, loss_kind
 from tests.recorder.llama import LENGTH, VOCABULARY, llama, rows, trainer
@@ -291,7 +291,7 @@ def test_where_autograd_does_not_tell_the_end_gradients_are_read_after_clipping(
     def fail(_call):
         raise RuntimeError("no such thing")
 
-    monkeypatch.setattr(pass_watch, "after_backward", fail)
+    monkeypatch.setattr(callback_base, "after_backward", fail)
     made = run(max_grad_norm=max_norm)
     checkpoint, norms = read(tmp_path / "run", 10), made.seen[10]["norms"]
     assert checkpoint.gradients_source == source

@@ -9,9 +9,9 @@ import torch.distributed as dist
 import transformers
 from torch import nn
 
+from ckaudit.recorder.callback_base import Pass, PassWatch
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.huggingface import batch_of, step_loss
-from ckaudit.recorder.pass_watch import Pass, PassWatch
 
 
 class Model(nn.Module):

@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
 
-from ckaudit.recorder.loop.triggers import Events, Limits, Patience
+from ckaudit.contract.schema.manifest import Cadence
+from ckaudit.recorder.loop.step_state import StepState
+from ckaudit.recorder.loop.triggers import CheckpointSchedule, Events, HistoryStep, Limits, Patience
 
 
 def events_of(losses=(), norms=(), **limits):
@@ -74,3 +76,22 @@ def test_non_finite_values_do_not_enter_the_averages():
 def test_patience_spaces_event_checkpoints_and_ends():
     patience = Patience(Limits(cooldown=10, at_most=3))
     assert [step for step in range(100) if patience.allows(step)] == [0, 10, 20]
+
+
+def test_who_is_asked_ahead_has_the_checkpoints_of_who_goes_step_by_step():
+    limits, cadence = Limits(loss_after=5, cooldown=3, at_most=2), (Cadence(until=20, every=5), Cadence(until=None, every=8))
+    recorders, writers = (CheckpointSchedule(cadence, limits, 41) for _ in range(2))
+    events = []
+    for step in range(1, 44):
+        attempt = StepState(step=step)
+        if step in (recorders.next_due, recorders.planned_steps) or recorders.latest:
+            recorders.begin(attempt)
+        assert attempt.triggers == (writers.triggers(step) if writers.is_due(step) else [])
+        assert attempt.event_step == (step - 1 if writers.follows_event(step) else None)
+        events += [step] if attempt.event_step else []
+        moment = HistoryStep(step, 99.0 if step in (7, 8, 9, 13, 15, 24, 31, 39) else 1.0, None, None, {})
+        for schedule in (recorders, writers):
+            schedule.latest = []
+            schedule.see(moment, None, {})
+        writers.ask(step + 1)
+    assert events == [8, 10, 14, 32, 40]  # two of their own, and those that the cadence asks for anyway

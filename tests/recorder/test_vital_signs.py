@@ -6,7 +6,7 @@ from ckaudit.metrics.activations import dead_unit_fraction, residual_rms_p50, re
 from ckaudit.metrics.attention import dead_head_fraction, max_attn_logit, min_normalized_entropy
 from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.loop.vital_signs import WeightSample
+from ckaudit.recorder.hooks.vital_signs import WeightSample
 from ckaudit.run.read import read_run
 
 

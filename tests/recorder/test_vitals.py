@@ -8,7 +8,8 @@ from torch import nn
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.hooks.forward_hooks import ForwardHooks
 from ckaudit.recorder.hooks.sdpa_sample import fused_call, softmax_call, take
-from ckaudit.recorder.loop.vitals import DeadUnits, Readings, Vitals, blocks
+from ckaudit.recorder.hooks.vital_signs import DeadUnits, Readings, Vitals, blocks
+from ckaudit.recorder.setup import HookOptions
 from ckaudit.recorder.stats.attention_stats import attention_stats
 from tests.recorder.llama import llama
 
@@ -17,7 +18,7 @@ def observe(model, guard=None, **options):
     usual = {"modules": None, "probabilities": ("*.probabilities",), "logits": ("*.logits",), "queries": 64, "causal": None}
     rest = {"kv_heads": None, "routers": (), "experts_per_token": None}
     names = frozenset(name for name, _ in model.named_modules())
-    return ForwardHooks(model, guard or Guard(), **usual | rest | {"hookable": names} | options)
+    return ForwardHooks(model, guard or Guard(), HookOptions(**usual | rest | {"hookable": names} | options))
 
 
 def vitals_of(model, *inputs, dead=False, **keywords):

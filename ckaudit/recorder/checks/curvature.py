@@ -56,9 +56,9 @@ def hessian_trace(loss: Tensor, parameters: Sequence[Tensor], *, samples: int, s
     source = torch.Generator().manual_seed(seed)
     slopes: Sequence[Tensor | None] = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True)
     bent = [(p, slope) for p, slope in zip(parameters, slopes, strict=True) if slope is not None and slope.requires_grad]
-    found = [_sample([p for p, _ in bent], [slope for _, slope in bent], source) for _ in range(samples)]
-    error = stdev(found) / math.sqrt(samples) if samples > 1 else math.nan
-    return Curvature(trace=fmean(found), standard_error=error, samples=samples)
+    traces = [_sample([p for p, _ in bent], [slope for _, slope in bent], source) for _ in range(samples)]
+    error = stdev(traces) / math.sqrt(samples) if samples > 1 else math.nan
+    return Curvature(trace=fmean(traces), standard_error=error, samples=samples)
 
 
 def trace_of(

@@ -9,9 +9,8 @@ from msgspec import UNSET, Struct, field
 from torch import Tensor, nn
 
 from ckaudit.contract.schema.checkpoint import ProbeStats
-from ckaudit.recorder.checks.probe_loss import LossOf, OutputCapture, changed, logits_of
-from ckaudit.recorder.checks.side_effect_free import undisturbed
-from ckaudit.recorder.data.batch_stats import IGNORED, batch_hash, pair
+from ckaudit.recorder.batches import IGNORED, batch_hash, pair
+from ckaudit.recorder.checks.side_effect_free import LossOf, OutputCapture, changed, logits_of, undisturbed
 from ckaudit.recorder.stats.float32_rounding import shorten, shortest
 
 TOP = 10
@@ -207,8 +206,8 @@ def twin(batch: Any, shift: int, model: nn.Module) -> tuple[Any, Way]:
     """
     if hasattr(batch, "get") and "position_ids" in signature(model.forward).parameters:
         inputs = _tokens(batch)
-        own = batch.get("position_ids")
-        places = torch.arange(inputs.shape[1], device=inputs.device).expand(inputs.shape) if own is None else own
+        positions = batch.get("position_ids")
+        places = torch.arange(inputs.shape[1], device=inputs.device).expand(inputs.shape) if positions is None else positions
         return dict(batch) | {"position_ids": places + shift}, "position_ids"
     return changed(batch, lambda part, place: _prepended(part, place, shift) if _follows(part, batch) else part), "prepended"
 

@@ -11,8 +11,7 @@ from msgspec import Struct
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from ckaudit.recorder.checks.probe_loss import LossOf, changed
-from ckaudit.recorder.checks.side_effect_free import undisturbed
+from ckaudit.recorder.checks.side_effect_free import LossOf, changed, undisturbed
 
 EPSILON = torch.finfo(torch.float64).eps
 
@@ -119,8 +118,8 @@ def _compare(
     with torch.no_grad():
         for (name, parameter), gradient in zip(named.items(), gradients, strict=True):
             slopes = torch.zeros_like(parameter) if gradient is None else gradient.to_dense()
-            found = [_error(parameter, slopes, place, loss, limit) for place in _places(slopes, per_tensor, source)]
-            errors[name], elements = _worst(found), elements + len(found)
+            sampled = [_error(parameter, slopes, place, loss, limit) for place in _places(slopes, per_tensor, source)]
+            errors[name], elements = _worst(sampled), elements + len(sampled)
     worst_tensor = _furthest(errors)
     worst_error = errors[worst_tensor] if worst_tensor else 0.0
     return GradientCheck(errors=errors, worst_tensor=worst_tensor, worst_error=worst_error, limit=limit, elements=elements)
@@ -136,19 +135,19 @@ def _furthest(errors: Mapping[str, float], *, alike: float = 0.99) -> str | None
 
 def _error(parameter: Tensor, slopes: Tensor, place: int, loss: Callable[[], Tensor], limit: float) -> float:
     """Return the relative error of one element, the smaller of two where the first does not pass."""
-    index = tuple(int(each) for each in np.unravel_index(place, parameter.shape))
+    index = tuple(int(place_in_dim) for place_in_dim in np.unravel_index(place, parameter.shape))
     first = _error_at(parameter, index, float(slopes[index]), loss, STEP)
     return min(first, _error_at(parameter, index, float(slopes[index]), loss, STEP / 8)) if first > limit else first
 
 
 def _error_at(parameter: Tensor, index: tuple[int, ...], slope: float, loss: Callable[[], Tensor], step: float) -> float:
-    own = float(parameter[index])
-    width = step * max(1.0, abs(own))
+    value = float(parameter[index])
+    width = step * max(1.0, abs(value))
     ends = []
-    for end in (own + width, own - width):
+    for end in (value + width, value - width):
         parameter[index] = end
         ends.append(float(loss()))
-    parameter[index] = own
+    parameter[index] = value
     difference = (ends[0] - ends[1]) / (2 * width)
     # Ten times the spacing of doubles: a loss is a sum of many terms.
     rounding = 10 * EPSILON * max(map(abs, ends)) / width

@@ -1,14 +1,18 @@
-"""A place where a model may be run without the training noticing: modes, random numbers and buffers come back as they were."""
+"""A model run beside the training, which does not notice: modes, random numbers and buffers come back as they were."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from ckaudit.recorder.batches import pair
 from ckaudit.recorder.hooks.hook import looking_away
+
+LossOf = Callable[[nn.Module, Any], Tensor]
 
 
 @contextmanager
@@ -36,14 +40,14 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _same_random_numbers(model: nn.Module) -> Iterator[None]:
-    own, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002  it is the training's generator
+    state, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002  it is the training's generator
     devices = {parameter.device for parameter in model.parameters()} - {torch.device("cpu"), torch.device("meta")}
     kind = next((device.type for device in devices), "cuda")
     try:
         with torch.random.fork_rng([device.index or 0 for device in devices], device_type=kind):
             yield
     finally:
-        random.setstate(own)
+        random.setstate(state)
         np.random.set_state(numbers)  # noqa: NPY002
 
 
@@ -57,8 +61,72 @@ def _same_buffers(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        for buffers, name, buffer, kept in held:
+        for buffers, name, buffer, version_and_copy in held:
             buffers[name] = buffer
-            if buffer is not None and kept is not None and buffer._version != kept[0]:  # noqa: SLF001
+            if buffer is not None and version_and_copy is not None and buffer._version != version_and_copy[0]:  # noqa: SLF001
                 with torch.no_grad():
-                    buffer.copy_(kept[1])
+                    buffer.copy_(version_and_copy[1])
+
+
+# The loss of a model on a batch that it is shown outside the training.
+class OutputCapture:
+    """Stands for a model that cannot be hooked, and hands over what it puts out.
+
+    Args:
+        model: The model.
+        see: Called with each output.
+    """
+
+    def __init__(self, model: nn.Module, see: Callable[[Any], None]) -> None:
+        self._model, self._see = model, see
+
+    def __call__(self, *values: Any, **named: Any) -> Any:
+        """Run the model."""
+        output = self._model(*values, **named)
+        self._see(output)
+        return output
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+
+def own_loss(model: nn.Module, batch: Any) -> Tensor:
+    """Return the loss that a model puts out itself, or the cross entropy of its logits.
+
+    Args:
+        model: Takes the keywords of a mapping and puts out its `loss`; or takes inputs and puts out logits (..., V).
+        batch: A mapping, or a pair of inputs and targets (...).
+
+    Raises:
+        TypeError: If neither gives a loss.
+    """
+    if hasattr(batch, "get"):
+        output = model(**batch)
+        loss: Tensor | None = output.get("loss") if hasattr(output, "get") else getattr(output, "loss", None)
+        if loss is None:
+            raise TypeError(f"{type(model).__name__} puts out no loss: give the function that computes it")
+        return loss
+    inputs, targets = pair(batch)
+    if targets is None:
+        raise TypeError("a batch without targets has no loss: give the function that computes it")
+    logits: Tensor = model(inputs)
+    return nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
+
+
+def changed(batch: Any, change: Callable[[Tensor, str | int], Tensor]) -> Any:
+    """Return a batch of the same form with every tensor replaced by `change(tensor, name or place)`."""
+    if isinstance(batch, Tensor):
+        return change(batch, 0)
+    if isinstance(batch, tuple | list):
+        return tuple(change(part, place) if isinstance(part, Tensor) else part for place, part in enumerate(batch))
+    if hasattr(batch, "get"):
+        return {name: change(part, name) if isinstance(part, Tensor) else part for name, part in batch.items()}
+    return batch
+
+
+def logits_of(output: Any) -> Tensor | None:
+    """Return the logits among what a model puts out, shape (..., V); None where there are none."""
+    if hasattr(output, "get"):
+        output = output.get("logits")
+    parts = output if isinstance(output, tuple | list) else (output,)
+    return next((part for part in parts if isinstance(part, Tensor) and part.is_floating_point() and part.ndim >= 2), None)

@@ -1,32 +1,90 @@
-"""Which part of the recorder runs in this process: all of it on the first rank, the little that others can tell on them."""
+"""The recorder on every rank but the first, which tells what only that rank knows: its own time, hashes of batch and weights."""
 
 import os
-from collections.abc import Mapping
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping
+from time import time
+from typing import Any
 
 import torch
+from msgspec import UNSET
+from torch import Tensor
 from torch.optim import Optimizer
 
-from ckaudit.contract.cadence import is_due
 from ckaudit.contract.io.codec import encode
 from ckaudit.contract.io.files import checkpoint_file_name, write_atomic
-from ckaudit.contract.schema.checkpoint import Checkpoint, GradientsSource
-from ckaudit.recorder.data.batch_stats import batch_hash
-from ckaudit.recorder.distributed.allreduce_wait import ExchangeWait
-from ckaudit.recorder.distributed.rank_stats import RankNotes
+from ckaudit.contract.schema.checkpoint import Checkpoint, GradientsSource, RankFacts
+from ckaudit.recorder.batches import batch_hash
 from ckaudit.recorder.distributed.shards import Shards
-from ckaudit.recorder.files.background_writer import Background
 from ckaudit.recorder.files.manifest import load
-from ckaudit.recorder.loop.session import RunSession
+from ckaudit.recorder.files.run_folder import Background
 from ckaudit.recorder.loop.step_clock import StepClock
+from ckaudit.recorder.loop.triggers import regular_triggers
 from ckaudit.recorder.model.gradient_norms import present
 from ckaudit.recorder.model.optimizers import as_sequence, state_finite
 from ckaudit.recorder.model.tensor_table import parameters
 from ckaudit.recorder.setup import Setup
-from ckaudit.recorder.stats.arrays import is_sharded
+from ckaudit.recorder.stats.arrays import Array, bytes_hash, is_sharded, local
+
+INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-# The recorder on every rank but the first: it tells what only this rank knows, and measures nothing.
+class RankNotes:
+    """Writes the facts of one rank.
+
+    Args:
+        rank: Its number.
+        parameters: The parameters of its replica; those that it holds a part of are left out of the hash.
+        clock: What measures its steps.
+    """
+
+    def __init__(self, rank: int, parameters: Mapping[str, Tensor], clock: StepClock) -> None:
+        self._rank, self._clock = rank, clock
+        self._is_cuda = any(tensor.is_cuda for tensor in parameters.values())
+        self._parameters = [local(tensor) for tensor in parameters.values() if _is_held_whole(tensor)]
+
+    def checkpoint(self, step: int, session: int | None, data_hash: str | None) -> Checkpoint:
+        """Return the rank's own file of a step."""
+        now, digest = round(time(), 3), parameter_hash(self._parameters)
+        facts = RankFacts(
+            parameter_hash=UNSET if digest is None else digest, data_hash=UNSET if data_hash is None else data_hash, heartbeat=now
+        )
+        if step:
+            step_time, waiting = self._clock.take()
+            facts.step_time = round(max(step_time, 0.0), 6)
+            facts.input_time = UNSET if waiting is None else round(max(waiting, 0.0), 6)
+        if self._is_cuda:
+            facts.memory_used = torch.cuda.memory_allocated()
+        return Checkpoint(
+            schema_version="ck.analysis.v1",
+            step=step,
+            time=now,
+            session=UNSET if session is None else session,
+            rank=self._rank,
+            rank_facts=facts,
+        )
+
+
+def parameter_hash(parameters: Iterable[Tensor]) -> str | None:
+    """Return a hash of the sum of each tensor's bits, read as integers; None of no tensor.
+
+    Integers add up to the same in every order, so that ranks with equal weights have equal hashes, and a tensor is read
+    once, where it is. Two changes in one tensor that cancel each other are not seen.
+    """
+    sums = [_sum_of_bits(tensor) for tensor in parameters if not tensor.is_meta]
+    return bytes_hash(torch.stack([sum_.to(sums[0].device) for sum_ in sums])) if sums else None
+
+
+def _is_held_whole(tensor: Array) -> bool:
+    return not is_sharded(tensor) or all(placement.is_replicate() for placement in tensor.placements)
+
+
+def _sum_of_bits(tensor: Tensor) -> Tensor:
+    values = tensor.detach()
+    values = torch.view_as_real(values) if values.is_complex() else values
+    return values.view(INTEGERS[values.element_size()]).sum(dtype=torch.int64)
+
+
+# The facts of a rank as files: it measures nothing else.
 class WorkerSession:
     """What `RunSession` is on the first rank, with the same methods.
 
@@ -58,9 +116,9 @@ class WorkerSession:
         self._has_read = True
         if self._options.grad_of is None and self._shards is None:
             return
-        found = present(self._parameters, self._options.grad_of)
+        gradients = present(self._parameters, self._options.grad_of)
         if self._shards is not None:
-            self._shards.norms(found)
+            self._shards.norms(gradients)
             self._shards.each("gradients")
             self._shards.keep()
 
@@ -81,7 +139,7 @@ class WorkerSession:
     def finish_step(self, _loss: Any, start: float, *, batch: Any, batch_id: Any = None, source: Any = None) -> None:  # noqa: ARG002
         """Write the facts of this rank where a checkpoint is due."""
         self._step += 1
-        due = is_due(self._step, self._options.cadence) or self._step == self._planned_steps
+        due = bool(regular_triggers(self._step, self._options.cadence, self._planned_steps))
         due = due or (self._shards is not None and self._shards.owes("weights"))
         self._clock.finish(start, 0.0, watched=due)
         try:
@@ -140,32 +198,3 @@ class WorkerSession:
         manifest = load(self._path)
         self._session = None if manifest is None else len(manifest.sessions or []) - 1
         self._is_open = True
-
-
-Start: TypeAlias = RunSession | WorkerSession
-
-
-def start(setup: Setup) -> Start:
-    """Return this rank's part."""
-    rank, world_size = place()
-    shards = Shards(setup.model, setup.guard) if any(map(is_sharded, setup.model.parameters())) else None
-    hooked = setup.model if setup.is_hookable else None
-    # Other ranks write no lines.
-    exchange = ExchangeWait(hooked, setup.guard) if hooked and world_size > 1 and not rank and shards is None else None
-    clock = StepClock(hooked, alone=world_size == 1, waits_in_forward=shards is not None, exchange=exchange)
-    try:
-        if rank:
-            return WorkerSession(setup, rank=rank, clock=clock, shards=shards)
-        return RunSession(setup, world_size=world_size, clock=clock, shards=shards)
-    except Exception:
-        if shards is not None:
-            shards.refuse()
-        raise
-
-
-def place() -> tuple[int, int]:
-    """Return this process's rank and how many train together."""
-    distributed = torch.distributed
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return 0, 1
-    return distributed.get_rank(), distributed.get_world_size()

@@ -4,23 +4,29 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from hashlib import blake2b
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 from torch import distributed as dist
-from torch import nn
+from torch.optim import Optimizer
 
-from ckaudit.recorder.distributed.tensor_access import Duty
+from ckaudit.contract.schema.checkpoint import DeltaStats
+from ckaudit.recorder.distributed.tensor_access import Duty, Look
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.model.gradient_norms import norms_of
+from ckaudit.recorder.hooks.vital_signs import WeightSample
+from ckaudit.recorder.model.gradient_norms import Norms, norms_of
+from ckaudit.recorder.model.optimizers import state_finite
 from ckaudit.recorder.model.tensor_table import distinct, parameters
+from ckaudit.recorder.model.weight_movement import InitialTensor, Reference, copies, described, distances
 from ckaudit.recorder.stats.arrays import Array, is_sharded, local
-from ckaudit.recorder.stats.movement import copies, distances
+from ckaudit.recorder.stats.batched_stats import measure
 
+T = TypeVar("T")
 PATIENCE = timedelta(minutes=2)
 
-Look: TypeAlias = Callable[[str, Array], None]
+LookAt: TypeAlias = Callable[[str, Array], None]
 
 
 class Shards:
@@ -92,19 +98,20 @@ class Shards:
         names = [name for name, tensor in self._parameters.items() if tensor.requires_grad]
         self._gradients = {name: self._summed(gradients[name]) for name in names if name in gradients}
         parts = {name: local(tensor) for name, tensor in self._gradients.items()}
-        own, _ = norms_of([*parts.values()])
+        part_norms, _ = norms_of([*parts.values()])
         squares = {
-            name: norm * norm if self._counts(self._gradients[name]) else 0.0 for name, norm in zip(parts, own, strict=True)
+            name: norm * norm if self._counts(self._gradients[name]) else 0.0
+            for name, norm in zip(parts, part_norms, strict=True)
         }
         missing = [float(name not in parts) for name in names]
-        *found, wanted = self._reduce([*(squares.get(name, 0.0) for name in names), *missing, float(due)])
-        whole = {name: square for name, square, lacks in zip(names, found, found[len(names) :], strict=False) if not lacks}
+        *reduced, wanted = self._reduce([*(squares.get(name, 0.0) for name in names), *missing, float(due)])
+        whole = {name: square for name, square, lacks in zip(names, reduced, reduced[len(names) :], strict=False) if not lacks}
         self._gradients = {name: self._gradients[name] for name in whole}
         if wanted and self._reduce([float(self._has_room())], dist.ReduceOp.MIN)[0]:
             self._owed += ["gradients", "weights", "movement"]
         return {name: float(np.sqrt(square)) for name, square in whole.items()}
 
-    def each(self, duty: Duty, look: Look | None = None) -> None:
+    def each(self, duty: Duty, look: LookAt | None = None) -> None:
         """Bring every tensor together, one after the other, and look at it; nothing where this is not owed."""
         if not self.owes(duty):
             return
@@ -121,7 +128,7 @@ class Shards:
     def keep(self) -> None:
         """Copy this rank's parts of the weights before the update, where their movement is owed and they were not copied yet."""
         if self._takes_part and "movement" in self._owed and not self._before:
-            self._before = copies({name: local(each) for name, each in self._weights.items() if each.requires_grad})
+            self._before = copies({name: local(weight) for name, weight in self._weights.items() if weight.requires_grad})
 
     def movement(self, *, finite: bool | None) -> tuple[dict[str, tuple[float, float]], bool | None]:
         """Return how far the update moved each weight and its norm, and whether the optimizers' state is finite on all ranks.
@@ -135,8 +142,8 @@ class Shards:
         self._owed.popleft()
         names = [name for name in before if self._counts(self._weights[name])]
         with torch.no_grad():
-            found = distances([local(self._weights[name]) for name in names], [before[name] for name in names])
-        pairs = dict(zip(names, found, strict=True))
+            norms = distances([local(self._weights[name]) for name in names], [before[name] for name in names])
+        pairs = dict(zip(names, norms, strict=True))
         squares = [number * number for name in self._weights for number in pairs.get(name, (0.0, 0.0))]
         *sums, lacking, broken, known = self._reduce([*squares, not before, finite is False, finite is not None])
         both = np.sqrt(np.reshape(sums, (-1, 2))).tolist()
@@ -210,7 +217,7 @@ def _adds(mesh: Any, placements: Sequence[Any]) -> bool:
     ours, first = mesh.get_coordinate(), (mesh.mesh == 0).nonzero().tolist()
     if ours is None or not first:
         return False
-    return all(ours[dim] == first[0][dim] for dim, each in enumerate(placements) if each.is_replicate())
+    return all(ours[dim] == first[0][dim] for dim, placement in enumerate(placements) if placement.is_replicate())
 
 
 class _Leaving:
@@ -225,3 +232,88 @@ class _Leaving:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             self._shards.leave()
+
+
+# How the first rank reaches whole tensors of which every rank holds a part: with the help of all, one after the other.
+class ShardedTensors:
+    """See `TensorAccess` for the methods, and `Shards` for what ranks owe each other."""
+
+    def __init__(self, shards: Shards, guard: Guard) -> None:
+        self.sample: WeightSample | None = None
+        self._shards, self._guard = shards, guard
+        self._moved: dict[str, float] = {}
+        self._is_finite: bool | None = None
+
+    def join(self, start_step: int) -> None:
+        """Agree with the other ranks."""
+        self._shards.join(start_step)
+
+    def norms(
+        self,
+        gradients: Mapping[str, Tensor],
+        *,
+        due: bool,
+        long: int,  # noqa: ARG002
+    ) -> tuple[Mapping[str, Tensor], Norms | None]:
+        """Return the norms that all ranks have together; torch clips by its own."""
+        whole = self._shards.norms(gradients, due=due)
+        norms = Norms(torch.tensor([*whole.values()], dtype=torch.float64), range(len(whole)), len(whole))
+        return {name: gradients[name] for name in whole}, norms
+
+    def changed(self, then: Sequence[tuple[int, int]], gradients: Mapping[str, Tensor]) -> bool:  # noqa: ARG002
+        """Say no, because the other ranks would not read again."""
+        return False
+
+    def look(
+        self, duty: Duty, tensors: Mapping[str, Tensor], look: Look[T], *, scale: float = 1.0, reference: Reference | None = None
+    ) -> dict[str, T]:
+        """Look at each tensor while it is whole."""
+        looks: dict[str, T] = {}
+
+        def look_at_whole(name: str, whole: Tensor) -> None:
+            if reference is not None and tensors[name].requires_grad:
+                self._moved |= reference.moved({name: whole})
+            looks[name] = look(name, whole, measure([whole], scale=scale)[0])
+
+        self._shards.each(duty, look_at_whole)
+        return looks
+
+    def finish(self, duty: Duty) -> None:
+        """Bring the tensors together without looking, where that is still owed."""
+        self._shards.each(duty)
+
+    def reference(self, weights: Mapping[str, Tensor]) -> Reference:  # noqa: ARG002
+        """Take the reference of each tensor while it is whole."""
+        entries: dict[str, InitialTensor] = {}
+        self._shards.each("reference", lambda name, whole: entries.update(Reference.take({name: whole}).entries))
+        return Reference(entries)
+
+    def keep(self, weights: Mapping[str, Tensor]) -> dict[str, Array]:  # noqa: ARG002
+        """Have this rank's parts copied, where their movement is owed."""
+        self._shards.keep()
+        return {}
+
+    def movement(
+        self,
+        weights: Mapping[str, Tensor],  # noqa: ARG002
+        before: Mapping[str, Array],  # noqa: ARG002
+        reference: Reference | None,  # noqa: ARG002
+        optimizers: Sequence[Optimizer],
+    ) -> tuple[dict[str, DeltaStats], float | None]:
+        """Sum the movement of all parts; the way since step 0 is known from looking at the weights."""
+        moved, self._moved, self._is_finite = self._moved, {}, None
+        pairs, self._is_finite = self._shards.movement(finite=state_finite(optimizers))
+        return described(pairs, moved)
+
+    def state_finite(self, optimizers: Sequence[Optimizer]) -> bool | None:  # noqa: ARG002
+        """Return what the ranks told each other with the movement."""
+        return self._is_finite
+
+    def settle(self) -> None:
+        """Do without looking what is still owed."""
+        with self._guard("helping the other ranks"):
+            self._shards.settle()
+
+    def leave(self) -> None:
+        """Issue no more collectives."""
+        self._shards.leave()

@@ -7,13 +7,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ckaudit.contract.schema.checkpoint import DeltaStats
-from ckaudit.recorder.loop.vital_signs import WeightSample
+from ckaudit.recorder.hooks.vital_signs import WeightSample
 from ckaudit.recorder.model.gradient_norms import Norms, alike, take_norms, versions
-from ckaudit.recorder.model.initial_weights import Reference
 from ckaudit.recorder.model.optimizers import state_finite
+from ckaudit.recorder.model.weight_movement import Reference, copies, movement
 from ckaudit.recorder.stats.arrays import Array
 from ckaudit.recorder.stats.batched_stats import Measured, measure
-from ckaudit.recorder.stats.movement import copies, movement
 
 T = TypeVar("T")
 

@@ -88,13 +88,13 @@ def plain(value: Any) -> float | str | bool | None:
 
 def taken(values: Mapping[str, Any], guard: Guard) -> dict[str, float | str | bool | None]:
     """Return logged values as `plain` does; one that is no scalar, or has a reserved name, is left out and counted."""
-    found: dict[str, float | str | bool | None] = {}
+    scalars: dict[str, float | str | bool | None] = {}
     for name, value in values.items():
         with guard(f"logging {name}"):
             if name in RESERVED:
                 raise ValueError("every line has its own")
-            found[name] = plain(value)
-    return found
+            scalars[name] = plain(value)
+    return scalars
 
 
 def number(value: Any) -> float | None:
@@ -104,8 +104,8 @@ def number(value: Any) -> float | None:
         TypeError: If it is no scalar.
         ValueError: If it is a text that is no number.
     """
-    found = plain(value)
-    return None if found is None else float(found)
+    scalar = plain(value)
+    return None if scalar is None else float(scalar)
 
 
 def cut_torn_tail(path: Path) -> int:
@@ -145,7 +145,7 @@ def values_backwards(path: Path, name: str, *, until: int, max_values: int) -> d
 
     A step that was taken again after a resume has the value of its last session.
     """
-    found: dict[int, Any] = {}
+    latest: dict[int, Any] = {}
     earliest = until
     for line in _lines_backwards(path):
         try:
@@ -157,10 +157,10 @@ def values_backwards(path: Path, name: str, *, until: int, max_values: int) -> d
         # Lines of a replaced stretch come later, going backwards, and repeat steps that are known by then.
         earliest = step
         if values.get(name) is not None:
-            found.setdefault(step, values[name])
-        if len(found) >= max_values:
+            latest.setdefault(step, values[name])
+        if len(latest) >= max_values:
             break
-    return found
+    return latest
 
 
 def _lines_backwards(path: Path) -> Iterator[bytes]:

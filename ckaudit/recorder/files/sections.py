@@ -18,17 +18,14 @@ from ckaudit.contract.sizes import SizedPart, tensor_part
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.loop.step_state import StepState, lowest
 from ckaudit.recorder.model.budget_planner import Planner, layer_parts, module_parts
-from ckaudit.recorder.model.initial_weights import Reference
+from ckaudit.recorder.model.weight_movement import Reference, movement
 from ckaudit.recorder.stats.activation_stats import activation_stats, note
 from ckaudit.recorder.stats.arrays import dtype_name
 from ckaudit.recorder.stats.attention_stats import attention_stats, max_logits
 from ckaudit.recorder.stats.batched_stats import measure
 from ckaudit.recorder.stats.float32_rounding import shorten, shortest
-from ckaudit.recorder.stats.gradient_stats import gradient_stats
-from ckaudit.recorder.stats.movement import movement
 from ckaudit.recorder.stats.quantiles import stride_of
-from ckaudit.recorder.stats.spectral import SpectralNorms
-from ckaudit.recorder.stats.weight_stats import weight_stats
+from ckaudit.recorder.stats.tensor_stats import SpectralNorms, gradient_stats, weight_stats
 
 Arrays: TypeAlias = Mapping[str, ArrayLike]
 Held: TypeAlias = dict[str, NDArray[Any]]
@@ -136,14 +133,14 @@ class Sections:
         return dict(zip(activations, activation_stats(outputs), strict=True))
 
     def _attention(self, given: Given, depths: frozenset[int | None]) -> tuple[dict[str, AttentionStats], list[float]]:
-        found, entropies = {}, []
+        stats, entropies = {}, []
         for layer, (probabilities, logits) in given.attention.items():
             grid = self._grid(depth_of(layer) in depths)
-            found[layer], least = attention_stats(probabilities, causal=self._options.causal, grid=grid)
+            stats[layer], least = attention_stats(probabilities, causal=self._options.causal, grid=grid)
             if logits is not None:
-                found[layer].max_logit_per_head = [shortest(value) for value in max_logits(logits)]
+                stats[layer].max_logit_per_head = [shortest(value) for value in max_logits(logits)]
             entropies += [] if least is None else [least]
-        return found, entropies
+        return stats, entropies
 
 
 def held(arrays: Arrays | None) -> Held:
@@ -159,11 +156,11 @@ def attention_held(attention: Mapping[str, Any] | None) -> dict[str, tuple[NDArr
 
 def given_facts(tensors: Mapping[str, Mapping[str, Any]], guard: Guard) -> dict[str, TensorFacts]:
     """Return the facts of tensors that the caller knows; those that are no facts are left out, and counted."""
-    found = {}
+    known = {}
     for name, facts in tensors.items():
         with guard(f"the facts of {name}"):
-            found[name] = msgspec.convert(dict(facts), TensorFacts)
-    return found
+            known[name] = msgspec.convert(dict(facts), TensorFacts)
+    return known
 
 
 def tensor_table(weights: Held, facts: Mapping[str, TensorFacts]) -> dict[str, TensorFacts]:

@@ -81,7 +81,7 @@ class PathTrace:
         nodes = graph_of(tensors_in(output))
         self._readers = readers(nodes)
         owners = {name.rpartition(".")[0] for name, tensor in self._named.items() if id(tensor) in self._readers}
-        self.aside = frozenset(name for name, found in taken.items() if name not in owners and _reaches(found, nodes))
+        self.aside = frozenset(name for name, sources in taken.items() if name not in owners and _reaches(sources, nodes))
 
 
 def _told(facts: TensorFacts, found: list[Reader]) -> TensorFacts:
@@ -131,7 +131,7 @@ def _reaches(nodes: Iterable[Any], graph: Mapping[Any, list[Any]]) -> bool:
 
 def _above(leaf: Any, parents: Mapping[Any, list[Any]]) -> list[Reader]:
     """Return the nodes that a leaf's gradient comes from, in the order of the forward pass; a relay only at the very top."""
-    found: set[Any] = set()
+    sources: set[Any] = set()
     waiting, seen = list(parents.get(leaf, [])), set()
     while waiting:
         node = waiting.pop()
@@ -142,8 +142,8 @@ def _above(leaf: Any, parents: Mapping[Any, list[Any]]) -> list[Reader]:
         if above:
             waiting += above
         else:
-            found.add(node)
-    ordered = sorted(found, key=lambda node: node._sequence_nr())  # noqa: SLF001
+            sources.add(node)
+    ordered = sorted(sources, key=lambda node: node._sequence_nr())  # noqa: SLF001
     is_small = leaf.variable.ndim < 2
     return [
         Reader(node.name(), node._sequence_nr(), is_small and _is_taken_out(node, leaf.variable.numel(), parents))  # noqa: SLF001
@@ -161,7 +161,7 @@ def _is_taken_out(node: Any, elements: int, parents: Mapping[Any, list[Any]]) ->
     if not is_scale and not LAYERS.fullmatch(node.name()):
         return False
     waiting, seen = list(parents.get(node, [])), set[Any]()
-    found = False
+    has_norm = False
     while waiting:
         above = waiting.pop()
         if above in seen:
@@ -170,10 +170,10 @@ def _is_taken_out(node: Any, elements: int, parents: Mapping[Any, list[Any]]) ->
         if RELAYS.fullmatch(above.name()):
             waiting += parents.get(above, [])
         elif _takes_out(above, elements) or (is_scale and elements == 1 and NORMS.fullmatch(above.name())):
-            found = True
+            has_norm = True
         else:
             return False
-    return found
+    return has_norm
 
 
 def _takes_out(norm: Any, channels: int) -> bool:

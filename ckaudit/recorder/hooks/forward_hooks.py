@@ -1,6 +1,6 @@
 """Looks at one forward pass: hooks that are there only while a checkpoint is due."""
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from time import perf_counter
@@ -17,15 +17,14 @@ from ckaudit.contract.schema.checkpoint import AttentionStats
 from ckaudit.contract.schema.manifest import AttentionDirection
 from ckaudit.contract.schema.tensor_names import depth_of, layer_names
 from ckaudit.contract.sizes import SizedPart
-from ckaudit.recorder.checks.directions import seen_direction, stated_direction
 from ckaudit.recorder.guard import Guard, logger
-from ckaudit.recorder.hooks.attention_hooks import AttentionWatch
-from ckaudit.recorder.hooks.deferred_stats import DeferredStats
-from ckaudit.recorder.hooks.forward_stats import ForwardStats
+from ckaudit.recorder.hooks.attention_hooks import AttentionWatch, seen_direction, stated_direction
+from ckaudit.recorder.hooks.forward_stats import DeferredStats, ForwardStats
 from ckaudit.recorder.hooks.hook import Hook
 from ckaudit.recorder.hooks.sdpa_sample import SEQUENCES, Call, largest_logits, sample_stats, take
-from ckaudit.recorder.loop.vitals import Readings, Vitals, blocks
+from ckaudit.recorder.hooks.vital_signs import Readings, Vitals, blocks
 from ckaudit.recorder.model.tensor_table import CONVOLUTION, kind_of
+from ckaudit.recorder.setup import HookOptions
 from ckaudit.recorder.stats.activation_stats import Output, activation_stats, note
 from ckaudit.recorder.stats.arrays import local
 from ckaudit.recorder.stats.attention_stats import attention_stats, four_dimensional, max_logits
@@ -41,54 +40,34 @@ class ForwardHooks:
     Args:
         model: The model.
         guard: Keeps a failing hook away from the forward pass.
-        modules: Glob patterns of modules whose outputs are measured; None: the default choice.
-        probabilities: Glob patterns of modules that put out attention probabilities (B, H, Q, K).
-        logits: The same for the logits before softmax.
-        queries: Queries of each sequence at which other attention is computed again; 0: it is not looked at.
-        causal: Whether a query must not see later keys; None: look.
-        kv_heads: Key and value heads of each layer, where queries share them.
-        routers: Glob patterns of modules that put out the logits of experts.
-        experts_per_token: Experts of each token; None: ask router and model.
-        hookable: Names of the modules that may be hooked.
+        options: What to look at.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        guard: Guard,
-        *,
-        modules: Sequence[str] | None,
-        probabilities: Sequence[str],
-        logits: Sequence[str],
-        queries: int,
-        causal: bool | None,
-        kv_heads: int | None,
-        routers: Sequence[str],
-        experts_per_token: int | None,
-        hookable: Container[str],
-    ) -> None:
+    def __init__(self, model: nn.Module, guard: Guard, options: HookOptions) -> None:
+        self._model, self._guard, self._options = model, guard, options
         named = dict(model.named_modules())
-        mine = {name: module for name, module in named.items() if name in hookable}
-        self._model, self._guard, self._causal, self._kv_heads = model, guard, causal, kv_heads
-        self._queries, self._experts_per_token = queries, experts_per_token
-        chosen = chosen_modules(model, modules, without=(*probabilities, *logits))
-        self._modules = {name: module for name, module in chosen.items() if name in mine}
-        self._probabilities = {name: module for name, module in mine.items() if matches(name, probabilities)}
-        self._logits = {name: module for name, module in mine.items() if matches(name, logits)}
-        self._routers = {name: mine[name] for name in mine if matches(name, routers) and may_route(model, name)}
-        self._blocks = blocks(mine)
+        usable = {name: module for name, module in named.items() if name in options.hookable}
+        chosen = chosen_modules(model, options.modules, without=(*options.probabilities, *options.logits))
+        self._modules = {name: module for name, module in chosen.items() if name in usable}
+        self._probabilities = {name: module for name, module in usable.items() if matches(name, options.probabilities)}
+        self._logits = {name: module for name, module in usable.items() if matches(name, options.logits)}
+        self._routers = {name: usable[name] for name in usable if matches(name, options.routers) and may_route(model, name)}
+        self._blocks = blocks(usable)
         self._layers = layer_names([*self._probabilities]) | layer_names([*self._logits])
-        shown = [each for name in self._probabilities for each in (name, name.rpartition(".")[0])]
         # Under a mode that sees calls, a part inside `torch.compile` would be compiled again.
-        eager = all(name in mine or isinstance(module, torch.jit.ScriptModule) for name, module in named.items())
-        watch = AttentionWatch(mine, guard, without=shown)
-        is_needed = bool(watch.expected) or not self._probabilities  # a model that shows all of its attention need not be watched
-        self._watch = watch if queries and eager and is_needed else None
+        eager = all(name in usable or isinstance(module, torch.jit.ScriptModule) for name, module in named.items())
+        self._watch = self._attention_watch(usable) if options.queries and eager else None
         self._handles: list[RemovableHandle] = []
         self._expects, self._has_said_unseen = frozenset[str](), False
         self._outputs: dict[str, Output] = {}
         self._put_off = DeferredStats(self._looking)
         self._seen, self._readings, self._counts_dead = ForwardStats(), Readings(), False
+
+    def _attention_watch(self, modules: Mapping[str, nn.Module]) -> AttentionWatch | None:
+        """Return what sees the calls that compute attention; a model that shows all of its attention need not be watched."""
+        shown = [shower for name in self._probabilities for shower in (name, name.rpartition(".")[0])]
+        watch = AttentionWatch(modules, self._guard, without=shown)
+        return watch if watch.expected or not self._probabilities else None
 
     @property
     def seconds(self) -> float:
@@ -139,7 +118,7 @@ class ForwardHooks:
         for name, module in self._blocks.items():
             self._hook(module, name, _with_tensor(partial(readings.see_block, name)))
         for name, module in self._probabilities.items():
-            self._hook(module, name, _with_attention(partial(readings.see_probabilities, causal=self._causal)))
+            self._hook(module, name, _with_attention(partial(readings.see_probabilities, causal=self._options.causal)))
         for name, module in self._logits.items():
             self._hook(module, name, _with_attention(readings.see_logits))
         for name, module in self._modules.items() if dead else ():
@@ -202,8 +181,8 @@ class ForwardHooks:
             known.add(name)
 
             def look_at() -> None:
-                if (made := call()) is not None:
-                    look(name, module, made)
+                if (computed := call()) is not None:
+                    look(name, module, computed)
 
             self._looking(f"the attention of {name}", look_at)
 
@@ -236,20 +215,20 @@ class ForwardHooks:
 
     def _stated(self, name: str, module: nn.Module) -> AttentionDirection | None:
         by_user: dict[bool | None, AttentionDirection] = {True: "causal", False: "bidirectional"}
-        return stated_direction(name, module) or by_user.get(self._causal)
+        return stated_direction(name, module) or by_user.get(self._options.causal)
 
     def _shown(
         self, layer: str, probabilities: Tensor, grid: Literal["nested", "q8"] | None, stated: AttentionDirection | None
     ) -> None:
         count, keys = probabilities.shape[2:]
-        own = np.arange(count) + (keys - count)
-        direction = seen_direction(stated, probabilities, own, queries=count, is_certain=self._causal is not None)
+        own_keys = np.arange(count) + (keys - count)
+        direction = seen_direction(stated, probabilities, own_keys, queries=count, is_certain=self._options.causal is not None)
         if direction is not None:
             self._seen.directions[layer] = direction
-        self._seen.attention[layer], lowest = attention_stats(probabilities, causal=self._causal, grid=grid)
+        self._seen.attention[layer], lowest = attention_stats(probabilities, causal=self._options.causal, grid=grid)
         _without_prefix(self._seen.attention[layer], direction)
-        if self._kv_heads is not None:
-            self._seen.attention[layer].kv_heads = self._kv_heads
+        if self._options.kv_heads is not None:
+            self._seen.attention[layer].kv_heads = self._options.kv_heads
         self._seen.entropies += [] if lowest is None else [lowest]
 
     def _logit(self, layer: str) -> Callable[[Any], None]:
@@ -267,24 +246,24 @@ class ForwardHooks:
             self._sampled(name, module, some, grid, top)
 
     def _sampled(self, name: str, module: nn.Module, call: Call, grid: Literal["nested", "q8"] | None, top: list[float]) -> None:
-        sample = take(call, queries=self._queries, with_cells=grid is not None)
+        sample = take(call, queries=self._options.queries, with_cells=grid is not None)
         if sample is None:
             return
         groups = getattr(module, "num_key_value_groups", 1)
-        if self._kv_heads is not None:
-            sample = replace(sample, kv_heads=self._kv_heads)
+        if self._options.kv_heads is not None:
+            sample = replace(sample, kv_heads=self._options.kv_heads)
         elif isinstance(groups, int) and groups > 1:
             # The keys may have been repeated before the call.
             sample = replace(sample, kv_heads=call.shape[1] // groups)
-        found = sample_stats(sample, causal=self._causal, grid=grid)
-        if found is None:
+        stats_and_lowest = sample_stats(sample, causal=self._options.causal, grid=grid)
+        if stats_and_lowest is None:
             return
-        stats, lowest = found
+        stats, lowest = stats_and_lowest
         stats.max_logit_per_head = [shortest(value) for value in top]
         self._seen.computed[name or "model"] = stats
-        stated, own = self._stated(name, module), sample.queries.own
-        is_certain = self._causal is not None
-        direction = seen_direction(stated, sample.probabilities, own, queries=call.shape[2], is_certain=is_certain)
+        stated, own_keys = self._stated(name, module), sample.queries.own
+        is_certain = self._options.causal is not None
+        direction = seen_direction(stated, sample.probabilities, own_keys, queries=call.shape[2], is_certain=is_certain)
         if direction is not None:
             self._seen.looks[name or "model"] = direction
         _without_prefix(stats, direction)
@@ -293,7 +272,7 @@ class ForwardHooks:
     def _routing(self, name: str) -> Callable[[Any], None]:
         def look(output: Any) -> None:
             capacity = told(self._model, name, (CAPACITY,))
-            choices = self._experts_per_token or told(self._model, name, CHOICES) or (1 if capacity else None)
+            choices = self._options.experts_per_token or told(self._model, name, CHOICES) or (1 if capacity else None)
             if (stats := moe_stats(output, choices=choices, capacity=capacity)) is not None:
                 self._seen.routers[name] = stats
 
@@ -354,9 +333,9 @@ def matches(name: str, patterns: Sequence[str]) -> bool:
 
 
 def _is_of_interest(name: str, module: nn.Module) -> bool:
-    own = type(module).__name__.lower()
+    kind = type(module).__name__.lower()
     is_block = name.rpartition(".")[2].isdecimal() and bool(list(module.children()))
-    if is_block or is_function(module) or isinstance(module, (nn.Embedding, *CONVOLUTION)) or "norm" in own:
+    if is_block or is_function(module) or isinstance(module, (nn.Embedding, *CONVOLUTION)) or "norm" in kind:
         return True
     weight = getattr(module, "weight", None)
     if not isinstance(weight, Tensor) or weight.ndim != 2 or list(module.children()):

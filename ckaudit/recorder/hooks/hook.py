@@ -1,9 +1,11 @@
-"""Hooks on modules that stay behind when a model is copied or pickled."""
+"""Hooks on modules, which stay behind when a model is copied or pickled, and a call at the end of a backward pass."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import local
 from typing import Any
+
+import torch
 
 _thread = local()
 
@@ -44,3 +46,11 @@ def ignore(*_values: Any) -> None:
 
 def _ignoring() -> Callable[..., None]:
     return ignore
+
+
+def after_backward(call: Callable[[], None]) -> None:
+    """Have `call` called once the backward pass under way has ended, after what a data-parallel wrapper does then."""
+    # PyTorch's own data-parallel wrappers use this; there is no public name. They have asked to be called at the end too, to
+    # average and to wait: what is queued from there comes after them.
+    queue = torch.autograd.Variable._execution_engine.queue_callback  # noqa: SLF001
+    queue(lambda: queue(call))

@@ -126,8 +126,8 @@ def softmax_call(logits: Tensor, heads: int | None = None) -> Call | None:
         return None
 
     def part(given: Sequence[Tensor], sequences: int, rows: Tensor) -> tuple[Tensor, Tensor]:
-        found = given[0][:sequences, :, rows]
-        return found.float(), ~(found <= FORBIDDEN)
+        rows_of_logits = given[0][:sequences, :, rows]
+        return rows_of_logits.float(), ~(rows_of_logits <= FORBIDDEN)
 
     return Call((batch, count, queries, keys), logits.device, keys - queries, None, (logits.detach(),), part)
 

@@ -1,19 +1,23 @@
-"""Whether evaluations run in training mode: passes without gradients, while a part to which the mode matters is set to train."""
+"""Training mode and dropout: whether evaluations run in training mode, where that matters, and how much a model drops."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from msgspec import UNSET
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.dropout import _DropoutNd
 
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.hooks.hook import Hook
 from ckaudit.recorder.loop.step_state import StepState
-from ckaudit.recorder.stats.dropout import rate_of
 from ckaudit.recorder.stats.float32_rounding import shorten
 
 NAME = "eval_in_training_mode"
+# What modules without a dropout module of their own call it: `attention_dropout`, `dropout_p`, `attn_pdrop`, `drop_path_rate`.
+RATE = re.compile(r"(\w*_)?p?(layer)?drop(out|_?path)?(_(p|prob|rate|probability))?")
 
 
 def differs_in_training(module: nn.Module) -> bool:
@@ -63,3 +67,21 @@ class ModeWatch:
             # Once more, for a rate may have been set to 0 where the mode was not changed.
             self._wrong += any(part.training and differs_in_training(part) for part in self._parts)
             attempt.values[NAME] = shorten(self._wrong / self._passes)
+
+
+# How much a model drops while it trains: the largest probability of its dropout modules, and whose it is.
+def rate_of(module: nn.Module) -> float:
+    """Return the probability with which a module itself drops values in training mode, its parts aside; 0: it drops none."""
+    held = vars(module)
+    if isinstance(module, _DropoutNd):
+        rates = [held.get("p", 0.0)]
+    else:
+        rates = [value for name, value in held.items() if type(value) is float and RATE.fullmatch(name)]
+    return max((float(rate) for rate in rates if 0 < rate <= 1), default=0.0)
+
+
+def dropout_facts(model: nn.Module) -> dict[str, Any]:
+    """Return the largest rate of all modules, and the first module that has it, as facts of `run.json`."""
+    rates = {name: rate_of(module) for name, module in model.named_modules()}
+    largest = max(rates, key=rates.__getitem__)
+    return {"dropout": rates[largest], "dropout_module": (largest or "model") if rates[largest] else UNSET}

@@ -11,14 +11,12 @@ from torch.profiler import ProfilerActivity, profile
 
 from ckaudit.contract.schema.checkpoint import Checkpoint, Parity, ProbeStats
 from ckaudit.contract.schema.manifest import TensorFacts
+from ckaudit.recorder.batches import TOKEN_TYPES, pair, row_fingerprints
 from ckaudit.recorder.checks.curvature import Curvature, trace_of
 from ckaudit.recorder.checks.fixed_batch import FixedBatch
 from ckaudit.recorder.checks.gradient_check import GradientCheck, check_gradients
-from ckaudit.recorder.checks.noise_scale import Noise, NoiseScale
-from ckaudit.recorder.checks.probe_loss import LossOf
-from ckaudit.recorder.data.batch_stats import TOKEN_TYPES, pair
-from ckaudit.recorder.data.fingerprint import row_fingerprints
-from ckaudit.recorder.distributed.rank_gradient_noise import RankNoise
+from ckaudit.recorder.checks.noise_scale import Noise, NoiseScale, RankNoise
+from ckaudit.recorder.checks.side_effect_free import LossOf
 from ckaudit.recorder.files.run_folder import RunFolder
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.hooks.autograd_trace import PathTrace, Reader, operator_of
@@ -78,8 +76,8 @@ class KernelWatch:
         numbered: dict[int, list[Any]] = {}
         for event in self._profiler.events() or ():  # type: ignore[no-untyped-call]
             numbered.setdefault(event.sequence_nr, []).append(event)
-        found = {name: kernels_for(self._paths.readers_of(name), numbered) for name in table}
-        return {name: replace(facts, kernels=found[name]) if found[name] else facts for name, facts in table.items()}
+        kernels = {name: kernels_for(self._paths.readers_of(name), numbered) for name in table}
+        return {name: replace(facts, kernels=kernels[name]) if kernels[name] else facts for name, facts in table.items()}
 
 
 class HeldOut:
@@ -197,7 +195,7 @@ class Requests:
     @property
     def is_idle(self) -> bool:
         """Whether nothing was asked for that a step has to settle."""
-        return self._watch is None and self._ranks is None and not self._noise.is_waiting
+        return self._watch is None and self._ranks is None and not self._noise.sizes
 
     def settle(self, attempt: StepState, batch: Any = None) -> None:
         """Write down what a profile saw, and put what micro-batches and held-out rows say into the step's values.
@@ -215,7 +213,7 @@ class Requests:
             watch, self._watch = self._watch, None
             with self._guard("profiling a step"):
                 self._folder.describe(later=True, tensors=watch.stop(self._folder.tensors))
-        if self._noise.is_waiting:
+        if self._noise.sizes:
             with self._guard("the gradient noise scale"):
                 _say(self._noise.settle(), attempt)
         if self._ranks is not None:
@@ -294,16 +292,11 @@ def kernels_for(readers: Iterable[Reader], numbered: Mapping[int, list[Any]]) ->
         forward = [event for event in events if event.name.removeprefix("aten::").lstrip("_") == operator]
         backward = [event for event in events if event.name == reader.node]
         for event in (*forward, *backward):
-            kernels |= dict.fromkeys(_device_kernels(event) or _working(event))
+            inside = [*_all(event)]
+            on_device = [kernel.name for inner in inside for kernel in inner.kernels]
+            working = [inner.name for inner in inside if inner.name.startswith("aten::") and inner.name not in FREE]
+            kernels |= dict.fromkeys(on_device or working)
     return list(kernels)
-
-
-def _device_kernels(event: Any) -> list[str]:
-    return [kernel.name for each in _all(event) for kernel in each.kernels]
-
-
-def _working(event: Any) -> list[str]:
-    return [each.name for each in _all(event) if each.name.startswith("aten::") and each.name not in FREE]
 
 
 def _all(event: Any) -> Iterator[Any]:

@@ -5,35 +5,34 @@ from collections import deque
 from collections.abc import Mapping
 from statistics import median
 from time import perf_counter, time
-from typing import Any
+from typing import Any, TypeAlias
 
+import torch
 from msgspec import UNSET
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ckaudit.contract.cadence import next_due
 from ckaudit.contract.schema.checkpoint import Checkpoint, Cost, GradientsSource
-from ckaudit.recorder.data.batch_stats import batch_facts
-from ckaudit.recorder.distributed.rank_stats import RankNotes
+from ckaudit.recorder.batches import batch_facts
+from ckaudit.recorder.distributed.ranks import RankNotes, WorkerSession
 from ckaudit.recorder.distributed.shards import Shards
 from ckaudit.recorder.files.run_folder import RunFolder
 from ckaudit.recorder.files.scalar_log import RESERVED, plain, taken
 from ckaudit.recorder.hooks.forward_hooks import ForwardHooks
 from ckaudit.recorder.hooks.forward_stats import ForwardStats
 from ckaudit.recorder.hooks.train_mode import ModeWatch
-from ckaudit.recorder.loop.event_log import EventLog
-from ckaudit.recorder.loop.fast_path import finish_plain
-from ckaudit.recorder.loop.pending_stats import PendingStats, fetch
+from ckaudit.recorder.hooks.vital_signs import EVERY, values_seen
 from ckaudit.recorder.loop.requests import Requests
-from ckaudit.recorder.loop.step_clock import StepClock
+from ckaudit.recorder.loop.step_clock import ExchangeWait, StepClock
+from ckaudit.recorder.loop.step_numbers import PendingStats, fetch, finish_plain
 from ckaudit.recorder.loop.step_state import StepState
-from ckaudit.recorder.loop.throughput import Pace
-from ckaudit.recorder.loop.vital_signs import EVERY, values_seen
+from ckaudit.recorder.loop.throughput import DeviceGauge, Pace, devices_of
+from ckaudit.recorder.loop.triggers import CheckpointSchedule
 from ckaudit.recorder.model.collector import Collector
 from ckaudit.recorder.model.optimizers import Clipping, learning_rates, listen, overflowed
 from ckaudit.recorder.model.tensor_table import ForwardOrder, described
 from ckaudit.recorder.setup import Setup
-from ckaudit.recorder.stats.accelerator_stats import DeviceGauge, devices_of
+from ckaudit.recorder.stats.arrays import is_sharded
 
 
 # What recording costs: time taken inside steps, against the time that the training takes.
@@ -72,18 +71,18 @@ class RunSession:
         model, guard, start_step = setup.model, setup.guard, setup.start_step
         self._guard, self._options, self._process = guard, setup.options, os.getpid()
         self._facts = {"world_size": world_size, **setup.facts}
-        self._due, self._planned = next_due(start_step, setup.options.cadence), setup.facts.get("planned_steps")
-        self._hooks = ForwardHooks(model, guard, **setup.observe)
+        planned_steps = setup.facts.get("planned_steps")
+        self._schedule = CheckpointSchedule(setup.options.cadence, setup.limits, planned_steps, start_step=start_step)
+        self._hooks = ForwardHooks(model, guard, setup.hooks)
         self._collector, self._is_sharded = Collector(setup, self._hooks, shards), shards is not None
         self._folder = RunFolder(setup.path, guard, suffix=self._collector.suffix, start_step=start_step)
         self.requests = Requests(model, self._collector, self._folder, guard, hookable=setup.is_hookable, world_size=world_size)
-        self._events = EventLog(setup.limits)
         self._sent: StepState | None = None
         self._clock, self._notes = clock, RankNotes(0, self._collector.parameters, clock) if world_size > 1 else None
         self._throughput = Pace(clock, alone=world_size == 1, gauge=DeviceGauge(devices_of(self._collector.weights.values())))
         self._finished: tuple[StepState, Checkpoint | None] | None = None
         self._latest_line: tuple[int, dict[str, Any]] = (start_step, {})
-        self._order: ForwardOrder | None = ForwardOrder(model, setup.observe["hookable"])
+        self._order: ForwardOrder | None = ForwardOrder(model, setup.hooks.hookable)
         self._collector.join(start_step, self._folder.tell)
         stated = {"cadence": [*setup.options.cadence], "triggers": setup.limits.stated(), **described(model)}
         self._folder.begin(self._facts, self._collector.weights, self._collector.reference, **stated)
@@ -126,9 +125,9 @@ class RunSession:
         """Return the gradients and their norms, read again where any has changed since; None where torch must take them."""
         self._attempt.clip_norm = max_norm
         self._clock.gradients_ready()
-        found = self._collector.read_for_clipping(self._attempt)
+        gradients_and_norms = self._collector.read_for_clipping(self._attempt)
         self._collector.keep_weights(self._attempt)
-        return found
+        return gradients_and_norms
 
     def ask(self) -> None:
         """Ask for a checkpoint of the step under way."""
@@ -161,12 +160,12 @@ class RunSession:
             attempt.seconds += self._hooks.seconds
             duration -= self._hooks.seconds
         self._overhead.durations.append(duration)
-        self._events.latest, attempt.time = [], time()
+        self._schedule.latest, attempt.time = [], time()
         try:
             if self._sent is not None:
                 self._finish_pending()
             if watched or not (
-                self._is_plain() and finish_plain(attempt, loss, batch, batch_id, self._folder, self._events, self._guard)
+                self._is_plain() and finish_plain(attempt, loss, batch, batch_id, self._folder, self._schedule, self._guard)
             ):
                 checkpoint = self._finish_at_length(attempt, loss, start, batch, batch_id, source)
         finally:
@@ -209,8 +208,8 @@ class RunSession:
             self._folder.direct(seen.directions)
             checkpoint = self._checkpoint(attempt, seen)
             with self._guard("looking at the batch"):
-                told: dict[str, Any] = {"batch_id": batch_id, "source": source, "vocabulary": self._facts.get("vocabulary")}
-                checkpoint.data = batch_facts(batch, input_hash=attempt.input_hash, **told) or UNSET
+                facts: dict[str, Any] = {"batch_id": batch_id, "source": source, "vocabulary": self._facts.get("vocabulary")}
+                checkpoint.data = batch_facts(batch, input_hash=attempt.input_hash, **facts) or UNSET
             # The file cannot hold the time of its own writing, so it holds that of the file before.
             checkpoint.cost = self._overhead.cost(attempt.seconds + perf_counter() - start + self._folder.write_seconds)
             # The other ranks know of no event: a first rank that wrote alone would have them look dead.
@@ -236,7 +235,8 @@ class RunSession:
             self._folder.append(attempt.step, attempt.time, attempt.values)
         with self._guard("looking for events"):
             deltas = (checkpoint and checkpoint.weight_deltas) or {}
-            self._events.see(attempt, deltas, forgive_norm=self._collector.is_skipped(attempt))
+            skipped = self._collector.is_skipped(attempt)
+            self._schedule.see(attempt.moment(deltas), attempt.global_norm, attempt.norms, forgive_norm=skipped)
         self._sort_table()
 
     def close(self) -> None:
@@ -255,21 +255,16 @@ class RunSession:
         if self._finished:
             attempt, written = self._finished
             with self._guard("the last checkpoint"):
-                last = self._events.conclude(attempt, written or self._checkpoint(attempt, ForwardStats()))
+                last = self._schedule.conclude(attempt, written or self._checkpoint(attempt, ForwardStats()))
                 self._collector.trim(last, attempt)
                 self._write(last, with_notes=False)
         self._folder.close()
 
     def _advance(self) -> None:
-        before, step = self._attempt, self._attempt.step + 1
+        before, step, schedule = self._attempt, self._attempt.step + 1, self._schedule
         attempt = self._attempt = StepState(step=step)
-        if step == self._due:
-            attempt.triggers.append("cadence")
-            self._due = next_due(step, self._options.cadence)
-        if step == self._planned:
-            attempt.triggers.append("last")
-        if self._events.latest:
-            self._events.ask(attempt)
+        if step in (schedule.next_due, schedule.planned_steps) or schedule.latest:
+            schedule.begin(attempt)
         attempt.has_vitals = step % EVERY == 0 and not attempt.is_due
         if attempt.is_watched:
             with self._guard("hooking the modules"):
@@ -300,7 +295,7 @@ class RunSession:
         self.requests.fill(checkpoint, attempt)
         checkpoint.model_scale_hint = self._facts.get("model_scale_hint", UNSET)
         if attempt.event_step is not None:
-            checkpoint.history = self._events.history(before=attempt.step) or UNSET
+            checkpoint.history = self._schedule.history(before=attempt.step) or UNSET
         derived = self._collector.fill(checkpoint, attempt, seen, self._folder.reference)
         attempt.note(values_seen(seen) | {"update_to_weight": derived["update_to_weight"]})
         checkpoint.scalars = attempt.scalars(**derived) or UNSET
@@ -327,3 +322,33 @@ class RunSession:
                 notes = self._notes.checkpoint(checkpoint.step, self._folder.session, data_hash)
         with self._guard("writing a checkpoint"):
             self._folder.write(checkpoint, notes)
+
+
+# Which part of the recorder runs in this process: all of it on the first rank, the little that others can tell on them.
+Start: TypeAlias = RunSession | WorkerSession
+
+
+def start(setup: Setup) -> Start:
+    """Return this rank's part."""
+    rank, world_size = place()
+    shards = Shards(setup.model, setup.guard) if any(map(is_sharded, setup.model.parameters())) else None
+    hooked = setup.model if setup.is_hookable else None
+    # Other ranks write no lines.
+    exchange = ExchangeWait(hooked, setup.guard) if hooked and world_size > 1 and not rank and shards is None else None
+    clock = StepClock(hooked, alone=world_size == 1, waits_in_forward=shards is not None, exchange=exchange)
+    try:
+        if rank:
+            return WorkerSession(setup, rank=rank, clock=clock, shards=shards)
+        return RunSession(setup, world_size=world_size, clock=clock, shards=shards)
+    except Exception:
+        if shards is not None:
+            shards.refuse()
+        raise
+
+
+def place() -> tuple[int, int]:
+    """Return this process's rank and how many train together."""
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return 0, 1
+    return distributed.get_rank(), distributed.get_world_size()

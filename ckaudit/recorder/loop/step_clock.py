@@ -8,13 +8,75 @@ from typing import Any
 import torch
 from msgspec import Struct
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
-from ckaudit.recorder.distributed.allreduce_wait import ExchangeWait
-from ckaudit.recorder.hooks.hook import Hook
-from ckaudit.recorder.loop.vital_signs import EVERY
+from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.hooks.hook import Hook, after_backward
+from ckaudit.recorder.hooks.vital_signs import EVERY
 
 WINDOW = 64  # steps
 SAMPLED = 8  # steps before each with vital signs whose forward pass is looked for: a hook at every step would cost 1.6 us
+
+
+class ExchangeWait:
+    """Measures the end of every backward pass of `DistributedDataParallel`: from the last gradient of this rank to the end.
+
+    While a backward pass computes, gradients that are finished are exchanged already; what is left of the exchange, and the
+    wait for slower ranks, comes after the last of them. Which one is last is learnt from the first backward pass; the hooks on
+    all others are then taken away.
+
+    Only the host's clock is read. An accelerator exchanges gradients while the host goes on, so that nothing is known there;
+    nor where no `DistributedDataParallel` runs the model, as with sharded tensors, whose exchanges are spread over the step.
+
+    Args:
+        model: The model inside its wrappers.
+        guard: Keeps failures away from the backward pass.
+    """
+
+    def __init__(self, model: nn.Module, guard: Guard) -> None:
+        self._guard = guard
+        self._waited, self._latest_at = 0.0, 0.0
+        self._latest: Any = None
+        self._is_shared = self._is_waiting = self._has_learnt = False
+        trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        on_host = all(parameter.device.type == "cpu" for parameter in trainable)
+        self._handles = {id(p): p.register_post_accumulate_grad_hook(self._note) for p in trainable if on_host}  # type: ignore[no-untyped-call]
+
+    def entered(self) -> None:
+        """Note that a forward pass begins, and who runs it."""
+        # PyTorch keeps this for its compiler; the wrapped module does not know its wrapper.
+        self._is_shared = bool(self._handles) and DistributedDataParallel._get_active_ddp_module() is not None  # type: ignore[no-untyped-call]  # noqa: SLF001
+
+    def ended(self) -> None:
+        """Note that the backward pass under way has ended; a second time says nothing."""
+        if not self._is_waiting:
+            return
+        self._is_waiting = False
+        self._waited += perf_counter() - self._latest_at
+        if self._has_learnt:
+            return
+        self._has_learnt = True
+        for key in [key for key in self._handles if key != id(self._latest)]:
+            self._handles.pop(key).remove()
+
+    def take(self) -> float | None:
+        """Return the seconds waited since the last call; None where they are not known."""
+        waited, self._waited, self._is_waiting = self._waited, 0.0, False
+        return waited if self._is_shared else None
+
+    def close(self) -> None:
+        """Take the hooks away."""
+        for handle in self._handles.values():
+            handle.remove()
+        self._handles.clear()
+
+    def _note(self, parameter: Any) -> None:
+        self._latest, self._latest_at = parameter, perf_counter()
+        if self._is_waiting:
+            return
+        with self._guard("waiting for the backward pass"):
+            after_backward(self.ended)
+            self._is_waiting = True
 
 
 class StepTime(Struct, frozen=True):
@@ -124,10 +186,10 @@ class StepClock:
 
         Of many it is the last 64; steps that hooks looked at are left out, unless there are no others.
         """
-        own, inputs = [*self._own] or [self._latest_own], [*self._inputs]
+        durations, inputs = [*self._own] or [self._latest_own], [*self._inputs]
         self._own.clear()
         self._inputs.clear()
-        return median(own), median(inputs) if inputs else self._latest_input
+        return median(durations), median(inputs) if inputs else self._latest_input
 
     def take_times(self) -> list[StepTime]:
         """Return the steps since the last call that nothing looked into, at most the last 64."""

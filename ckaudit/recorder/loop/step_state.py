@@ -8,13 +8,13 @@ from msgspec import UNSET, Struct, field
 
 from ckaudit.contract.schema.checkpoint import Checkpoint, DeltaStats, GradientsSource, GradientStats, Trigger
 from ckaudit.contract.schema.numbers import Number, to_word
-from ckaudit.recorder.loop.flight_recorder import HistoryStep
+from ckaudit.recorder.loop.triggers import HistoryStep
 from ckaudit.recorder.stats.arrays import Array
 from ckaudit.recorder.stats.float32_rounding import in_seven, shorten
-from ckaudit.recorder.stats.gradient_stats import top_share, total_norm
+from ckaudit.recorder.stats.tensor_stats import top_share, total_norm
 
 if TYPE_CHECKING:  # it needs torch, and the writer needs attempts
-    from ckaudit.recorder.loop.pending_stats import PendingStats
+    from ckaudit.recorder.loop.step_numbers import PendingStats
 
 
 class StepState(Struct):

@@ -1,16 +1,102 @@
-"""How fast a training goes, as values of a line: the duration of a step, what it is spent on, and tokens per second."""
+"""How fast a training goes and how busy its accelerators are, as values of a line: step time and its parts, tokens per second."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
-from ckaudit.recorder.data.batch_stats import token_count
+import torch
+from torch import Tensor
+
+from ckaudit.recorder.batches import token_count
+from ckaudit.recorder.guard import logger
 from ckaudit.recorder.loop.step_clock import StepClock, StepTime
 from ckaudit.recorder.loop.step_state import StepState
-from ckaudit.recorder.stats.accelerator_stats import DeviceGauge
 from ckaudit.recorder.stats.float32_rounding import shorten
 
 
+class Device(Protocol):
+    """What is asked of one accelerator."""
+
+    def memory(self) -> tuple[int, int, int]:
+        """Return the bytes in use by all programs, held by PyTorch, and taken by its tensors."""
+
+    def utilization(self) -> float:
+        """Return the percentage of the last moments, 1/6 to 1 s, in which it ran anything."""
+
+
+class CudaDevice:
+    """A device of CUDA or ROCm.
+
+    Memory is asked of the driver and of PyTorch's allocator, utilization of NVML or its like, for which PyTorch needs the
+    package nvidia-ml-py or amdsmi. Nothing waits for what the device has to do.
+
+    Args:
+        index: Its number among those that the process sees.
+    """
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+
+    def memory(self) -> tuple[int, int, int]:
+        """Return the bytes in use by all programs, held by PyTorch, and taken by its tensors."""
+        free, total = torch.cuda.mem_get_info(self._index)
+        return total - free, torch.cuda.memory_reserved(self._index), torch.cuda.memory_allocated(self._index)
+
+    def utilization(self) -> float:
+        """Return the percentage of the last moments in which it ran anything."""
+        return float(torch.cuda.utilization(self._index))
+
+
+class DeviceGauge:
+    """Reads the devices of this process every 25 steps.
+
+    `gpu_mem_used` (M43, bytes) is what all programs use of the fullest device, and with the labels "reserved" and "allocated"
+    what PyTorch holds of it and what its tensors take. `gpu_util` (M42, %) is the mean over devices. What cannot be read is
+    said once and not tried again.
+
+    Args:
+        devices: The devices; of none there are no values.
+    """
+
+    def __init__(self, devices: Sequence[Device]) -> None:
+        self._devices = devices
+        self._tells_memory = self._tells_utilization = True
+
+    def values(self) -> dict[str, float]:
+        """Return the values of a line, without those that cannot be read."""
+        if not self._devices:
+            return {}
+        return self._memory() | self._utilization()
+
+    def _memory(self) -> dict[str, float]:
+        if not self._tells_memory:
+            return {}
+        try:
+            used, reserved, allocated = max(device.memory() for device in self._devices)
+        except Exception as error:  # noqa: BLE001  a driver may fail in any way
+            self._tells_memory = False
+            logger.warning("the memory of the device cannot be read and is not recorded: %s", error)
+            return {}
+        return {"gpu_mem_used": used, "gpu_mem_used/reserved": reserved, "gpu_mem_used/allocated": allocated}
+
+    def _utilization(self) -> dict[str, float]:
+        if not self._tells_utilization:
+            return {}
+        try:
+            shares = [device.utilization() for device in self._devices]
+        except Exception as error:  # noqa: BLE001  as above
+            self._tells_utilization = False
+            logger.warning("the utilization of the device cannot be read and is not recorded: %s", error)
+            return {}
+        return {"gpu_util": sum(shares) / len(shares)}
+
+
+def devices_of(tensors: Iterable[Tensor]) -> list[Device]:
+    """Return the CUDA devices on which any of these tensors is."""
+    return [CudaDevice(index) for index in sorted({tensor.device.index or 0 for tensor in tensors if tensor.is_cuda})]
+
+
+# How fast a training goes: the duration of a step, what it is spent on, and tokens per second.
 class Pace:
     """Says every 25 steps how the steps since then went: medians over those that no hook of a checkpoint looked into.
 
@@ -54,10 +140,10 @@ class Pace:
         waits = [time.exchange / time.whole for time in times if time.exchange is not None]
         rests = [rest for time in times if (rest := self._rest(time)) is not None]
         shares = {"dataloader_stall_frac": inputs, "comm_time_frac": waits, "compute_time_frac": rests}
-        found = {"step_time": whole} | {name: median(share) for name, share in shares.items() if share}
+        values = {"step_time": whole} | {name: median(share) for name, share in shares.items() if share}
         if tokens is not None:
-            found["tokens_per_sec"] = tokens / whole
-        return state | {name: shorten(value) for name, value in found.items()}
+            values["tokens_per_sec"] = tokens / whole
+        return state | {name: shorten(value) for name, value in values.items()}
 
     def _rest(self, time: StepTime) -> float | None:
         if time.input is None or (time.exchange is None and not self._alone):
@@ -68,8 +154,8 @@ class Pace:
         """Return the tokens of one step; None where they are not known."""
         before, seen = self._seen, attempt.values.get("tokens_seen")
         self._seen = (attempt.step, float(seen)) if isinstance(seen, int | float) else None
-        if isinstance(told := attempt.values.get("tokens_per_update"), int | float):
-            return float(told)
+        if isinstance(logged := attempt.values.get("tokens_per_update"), int | float):
+            return float(logged)
         if self._seen is not None:
             return None if before is None else (self._seen[1] - before[1]) / (attempt.step - before[0])
         passes = {time.passes for time in times if time.input is not None}

@@ -1,14 +1,26 @@
-"""The events that ask for a checkpoint outside the cadence, and the patience that keeps a storm off the disk."""
+"""Which steps have a checkpoint, and why: the cadence asks for it, it is the last planned one, or the step before held an event.
+
+The black box of the last steps, which the checkpoint after an event holds, is kept here too.
+"""
 
 import math
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, field
 
-from ckaudit.contract.schema.checkpoint import Trigger
-from ckaudit.contract.schema.manifest import Triggers
+from ckaudit.contract.cadence import is_due, next_due
+from ckaudit.contract.io.codec import significant
+from ckaudit.contract.schema.checkpoint import Checkpoint, History, Trigger
+from ckaudit.contract.schema.manifest import Cadence, Triggers
+from ckaudit.contract.schema.numbers import Number, to_word
+
+if TYPE_CHECKING:  # it takes the statistics of tensors along
+    from ckaudit.recorder.loop.step_state import StepState
+
+LENGTH = 64  # steps of the black box
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -45,6 +57,92 @@ class Limits(Struct, frozen=True, kw_only=True):
             grad_norm_factor=self.grad_norm_factor,
             dead_gradient_norm=self.dead_gradient_norm,
         )
+
+
+def regular_triggers(step: int, cadence: Sequence[Cadence], planned_steps: int | None) -> list[Trigger]:
+    """Return why a step has a checkpoint whatever happens; nothing where it has none."""
+    regular: list[Trigger] = ["first"] if step == 0 else ["cadence"] if is_due(step, cadence) else []
+    return [*regular, "last"] if step == planned_steps else regular
+
+
+class CheckpointSchedule:
+    """Decides which steps of one session have a checkpoint, for `Recorder` and for `Writer`; both tell it of every step.
+
+    Attributes:
+        next_due: The step at which the cadence asks for a checkpoint next; None: it never does again.
+        planned_steps: The last planned step, where known.
+        latest: Events of the steps that were seen last.
+    """
+
+    def __init__(self, cadence: Sequence[Cadence], limits: Limits, planned_steps: int | None, *, start_step: int = 0) -> None:
+        self.next_due, self.planned_steps = next_due(start_step, cadence), planned_steps
+        self.latest: list[Trigger] = []
+        self._event_step = 0
+        self._cadence, self._events, self._patience, self._box = cadence, Events(limits), Patience(limits), BlackBox()
+        self._asked: dict[int, list[Trigger]] = {}
+
+    def see(self, moment: "HistoryStep", norm: float | None, norms: Mapping[str, float], *, forgive_norm: bool = False) -> None:
+        """Keep a finished step, and see whether it holds an event; see `Events.see`."""
+        self._box.add(moment)
+        if events := self._events.see(moment.loss, norm, norms, forgive_norm=forgive_norm):
+            self.latest, self._event_step = events, moment.step
+
+    def pass_by(self, moment: "HistoryStep", norm: float, lowest: float) -> bool:
+        """Keep a step of finite numbers and tell so, if it holds no event; otherwise nothing is kept, and `see` has to.
+
+        Args:
+            moment: The step, with its loss.
+            norm: Global gradient norm.
+            lowest: Smallest gradient norm of a tensor.
+        """
+        if not self._events.pass_by(moment.loss, norm, lowest):  # type: ignore[arg-type]
+            return False
+        self._box.add(moment)
+        return True
+
+    def begin(self, attempt: "StepState") -> None:
+        """Put into a step that begins why it has a checkpoint: `next_due`, `planned_steps` or `latest` say that it may."""
+        attempt.triggers += regular_triggers(attempt.step, self._cadence, self.planned_steps)
+        if attempt.step == self.next_due:
+            self.next_due = next_due(attempt.step, self._cadence)
+        if self._may_answer(attempt.step, has_checkpoint=attempt.is_due):
+            attempt.triggers += self.latest
+            attempt.event_step = self._event_step
+
+    def ask(self, step: int) -> None:
+        """Have a step that has not begun answer the latest events: who writes it learns of that from `is_due`."""
+        self._asked = {asked: events for asked, events in self._asked.items() if asked >= step - 1}
+        # Unlike in `begin`, the last planned step counts against the patience.
+        if self._may_answer(step, has_checkpoint=is_due(step, self._cadence)):
+            self._asked[step] = self.latest
+
+    def _may_answer(self, step: int, *, has_checkpoint: bool) -> bool:
+        return bool(self.latest) and (has_checkpoint or self._patience.allows(step))
+
+    def is_due(self, step: int) -> bool:
+        """Return whether a step has a checkpoint."""
+        return bool(regular_triggers(step, self._cadence, self.planned_steps)) or step in self._asked
+
+    def follows_event(self, step: int) -> bool:
+        """Return whether the step before held an event that asked for this one's checkpoint."""
+        return step in self._asked
+
+    def triggers(self, step: int) -> list[Trigger]:
+        """Return why a step has a checkpoint; "manual" where nothing but the caller asked for it."""
+        regular = regular_triggers(step, self._cadence, self.planned_steps)
+        return [*regular, *self._asked.get(step, [])] or ["manual"]
+
+    def conclude(self, attempt: "StepState", checkpoint: Checkpoint) -> Checkpoint:
+        """Make the last step's checkpoint a last one, which answers what has not been answered, with the black box."""
+        attempt.triggers = checkpoint.triggers = [*dict.fromkeys([*attempt.triggers, "last", *self.latest])]
+        attempt.event_step = self._event_step if self.latest else attempt.event_step
+        checkpoint.event_step = UNSET if attempt.event_step is None else attempt.event_step
+        checkpoint.history = self.history(before=attempt.step) or UNSET
+        return checkpoint
+
+    def history(self, *, before: int) -> History | None:
+        """Return the black box of the steps before this one."""
+        return self._box.dump(before=before)
 
 
 class Events:
@@ -148,3 +246,51 @@ class Patience:
             return False
         self._taken, self._last = self._taken + 1, step
         return True
+
+
+# The black box: loss, learning rate, batch and norms of every tensor of the last steps.
+class HistoryStep(Struct, frozen=True):
+    """One step of the black box; what is None or missing was not recorded."""
+
+    step: int
+    loss: float | None
+    learning_rate: float | None
+    batch_hash: str | None
+    gradient_norms: Mapping[str, float]
+    update_norms: Mapping[str, float] = field(default_factory=dict)
+
+
+class BlackBox:
+    """Keeps the last steps.
+
+    Attributes:
+        add: Keeps one more step, and forgets the oldest where there are too many.
+    """
+
+    def __init__(self, length: int = LENGTH) -> None:
+        self._moments: deque[HistoryStep] = deque(maxlen=length)
+        self.add = self._moments.append
+
+    def dump(self, *, before: int) -> History | None:
+        """Return the steps before this one as columns, norms with 4 digits; None where there are none."""
+        moments = [moment for moment in self._moments if moment.step < before]
+        if not moments:
+            return None
+        hashes = [moment.batch_hash for moment in moments]
+        return History(
+            steps=[moment.step for moment in moments],
+            loss=[_or_none(moment.loss) for moment in moments],
+            learning_rate=[_or_none(moment.learning_rate) for moment in moments],
+            batch_hash=hashes if any(hashes) else UNSET,
+            gradient_norms=_columns([moment.gradient_norms for moment in moments]) or UNSET,
+            update_norms=_columns([moment.update_norms for moment in moments]) or UNSET,
+        )
+
+
+def _or_none(value: float | None) -> Number | None:
+    return None if value is None else to_word(value)
+
+
+def _columns(rows: list[Mapping[str, float]]) -> dict[str, list[Number | None]]:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return {name: [significant([row[name]])[0] if name in row else None for row in rows] for name in names}

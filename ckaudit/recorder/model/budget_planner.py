@@ -1,6 +1,7 @@
 """Asks the budget what the checkpoint of an attempt may hold."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
@@ -9,11 +10,10 @@ from ckaudit.contract.budget import BudgetPlan, due, plan, room, suffix_for
 from ckaudit.contract.cadence import ordinal
 from ckaudit.contract.io.codec import encode
 from ckaudit.contract.io.grids import GridEncoding
-from ckaudit.contract.schema.checkpoint import AttentionStats, Checkpoint
+from ckaudit.contract.schema.checkpoint import AttentionStats, Checkpoint, History
 from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.contract.schema.tensor_names import depth_of
 from ckaudit.contract.sizes import SIZES, WEIGHTS_ONLY, SizedPart, Sizes, beyond
-from ckaudit.recorder.loop.flight_recorder import fitted
 from ckaudit.recorder.loop.step_state import StepState
 
 
@@ -112,3 +112,30 @@ def layer_parts(attention: dict[str, AttentionStats]) -> list[SizedPart]:
 def module_parts(activations: Iterable[str]) -> list[SizedPart]:
     """Return the measured modules as parts."""
     return [SizedPart(name, depth_of(name)) for name in activations]
+
+
+def fitted(history: History, room: float, *, at_least: int = 8) -> History:
+    """Return the newest steps of a black box that fit into so many bytes of JSON.
+
+    Args:
+        history: All steps.
+        room: Bytes.
+        at_least: Steps that are kept in any case, enough to see what an event grew from.
+    """
+    size, names, steps = len(encode(history)), len(encode(_newest(history, 0))), len(history.steps)
+    if size <= room:
+        return history
+    return _newest(history, min(steps, max(at_least, int(steps * (room - names) / (size - names)))))
+
+
+def _newest(history: History, count: int) -> History:
+    """Return the last steps; a tensor of which they hold nothing has no column."""
+    start = len(history.steps) - count
+
+    def cut(column: Any) -> Any:
+        if not isinstance(column, dict):
+            return column if column is UNSET else column[start:]
+        shorter = {name: values[start:] for name, values in column.items()}
+        return {name: values for name, values in shorter.items() if set(values) != {None}} or UNSET
+
+    return History(**{name: cut(getattr(history, name)) for name in History.__struct_fields__})

@@ -14,19 +14,16 @@ from ckaudit.contract.schema.checkpoint import Checkpoint, GradientsSource, Grad
 from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.contract.schema.tensor_names import depth_of
 from ckaudit.contract.sizes import tensor_part
-from ckaudit.recorder.distributed.sharded_access import ShardedTensors
-from ckaudit.recorder.distributed.shards import Shards
+from ckaudit.recorder.distributed.shards import ShardedTensors, Shards
 from ckaudit.recorder.distributed.tensor_access import LocalTensors, TensorAccess
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.hooks.forward_hooks import ForwardHooks
 from ckaudit.recorder.hooks.forward_stats import ForwardStats
-from ckaudit.recorder.loop.fast_path import PlainGradients
-from ckaudit.recorder.loop.pending_stats import PendingStats
+from ckaudit.recorder.hooks.vital_signs import DEAD_EVERY, values_of
+from ckaudit.recorder.loop.step_numbers import PendingStats, PlainGradients
 from ckaudit.recorder.loop.step_state import StepState, lowest
-from ckaudit.recorder.loop.vital_signs import DEAD_EVERY, values_of
 from ckaudit.recorder.model.budget_planner import Planner, layer_parts, module_parts
 from ckaudit.recorder.model.gradient_norms import LONG, VERY_LONG, loss_scale_left, present, versions
-from ckaudit.recorder.model.initial_weights import Reference
 from ckaudit.recorder.model.optimizers import (
     Clipping,
     as_sequence,
@@ -39,14 +36,13 @@ from ckaudit.recorder.model.optimizers import (
 )
 from ckaudit.recorder.model.stale_gradients import StaleGradients
 from ckaudit.recorder.model.tensor_table import distinct, is_spread, parameters
+from ckaudit.recorder.model.weight_movement import Reference
 from ckaudit.recorder.setup import Setup
 from ckaudit.recorder.stats.arrays import Array, is_sharded
 from ckaudit.recorder.stats.batched_stats import Measured
 from ckaudit.recorder.stats.float32_rounding import shorten, shortest
-from ckaudit.recorder.stats.gradient_stats import gradient_stats, total_norm
 from ckaudit.recorder.stats.moe import moe_scalars
-from ckaudit.recorder.stats.spectral import SpectralNorms
-from ckaudit.recorder.stats.weight_stats import weight_stats
+from ckaudit.recorder.stats.tensor_stats import SpectralNorms, gradient_stats, total_norm, weight_stats
 
 
 class ResumeState:
@@ -340,16 +336,16 @@ class Collector:
 # What a training that was taken up again began with: the norms of its weights, and whether its optimizer remembers anything.
 def _remembers(optimizer: Optimizer) -> bool:
     """Return whether an optimizer has any number of any parameter from an earlier update."""
-    return any(_is_number(value) for state in optimizer.state.values() for value in state.values())
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Tensor | int | float)
+    return any(isinstance(value, Tensor | int | float) for state in optimizer.state.values() for value in state.values())
 
 
 @torch.no_grad()
 def _norms(weights: Mapping[str, Array]) -> dict[str, Number]:
-    whole = {name: each for name, each in weights.items() if isinstance(each, Tensor) and not is_sharded(each) and each.numel()}
-    found = [torch.linalg.vector_norm(tensor.detach(), dtype=torch.float32) for tensor in whole.values()]
-    values = torch.stack([each.cpu() for each in found]).tolist() if found else []
+    whole = {
+        name: tensor
+        for name, tensor in weights.items()
+        if isinstance(tensor, Tensor) and not is_sharded(tensor) and tensor.numel()
+    }
+    norms = [torch.linalg.vector_norm(tensor.detach(), dtype=torch.float32) for tensor in whole.values()]
+    values = torch.stack([tensor.cpu() for tensor in norms]).tolist() if norms else []
     return {name: to_word(shorten(value)) for name, value in zip(whole, values, strict=True)}

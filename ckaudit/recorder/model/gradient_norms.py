@@ -9,11 +9,14 @@ import torch
 from msgspec import Struct
 from torch import Tensor, nn
 
+from ckaudit.recorder.stats.arrays import flat, norm
+
 PIECE = 2**16  # elements
 LONG = 2**20  # elements, of which torch's own norm is still right to 1e-5
 VERY_LONG = 2**25  # and to 1e-3
 FULL = (torch.float32, torch.float64)
 EPSILON = 1e-6  # what torch adds to the total norm when it clips
+TINY = 1e-15  # norm of float32: the squares of smaller elements, or some of them, would not be told from 0
 MARGIN = 0.999  # of the largest norm: below it the coefficient of clipping is 1 however it is rounded
 
 
@@ -26,16 +29,16 @@ def present(
         parameters: The parameters; those that take no gradient now are left out.
         grad_of: Where their gradients are; None: where PyTorch keeps them.
     """
-    found = {}
+    gradients = {}
     if grad_of is None:
         for name, parameter in parameters.items():
             if parameter.requires_grad and (gradient := parameter.grad) is not None:
-                found[name] = gradient
-        return found
+                gradients[name] = gradient
+        return gradients
     for name, parameter in parameters.items():
         if parameter.requires_grad and (gradient := grad_of(parameter)) is not None:
-            found[name] = gradient
-    return found
+            gradients[name] = gradient
+    return gradients
 
 
 class Norms(Struct, frozen=True):
@@ -73,8 +76,8 @@ class Norms(Struct, frozen=True):
         if self.owners is None:
             return numbers
         squares = [0.0] * self.count
-        for owner, norm in zip(self.owners, numbers, strict=True):
-            squares[owner] += norm * norm
+        for owner, piece in zip(self.owners, numbers, strict=True):
+            squares[owner] += piece * piece
         return [math.sqrt(square) if square >= 0 else math.nan for square in squares]
 
 
@@ -107,9 +110,9 @@ def take_norms(gradients: Sequence[Tensor], *, piece: int = PIECE, long: int = L
     for place, gradient in enumerate(gradients):
         dense = gradient.coalesce().values() if gradient.layout == torch.sparse_coo else gradient
         most = 4 * piece if dense.dtype in FULL else piece
-        own = torch.split(dense.reshape(-1), most) if dense.is_cpu and dense.numel() > most else (dense,)
-        parts.extend(own)
-        owners.extend([place] * len(own))
+        split = torch.split(dense.reshape(-1), most) if dense.is_cpu and dense.numel() > most else (dense,)
+        parts.extend(split)
+        owners.extend([place] * len(split))
     fused = _fused(parts)
     return Norms([norm.item() for norm in fused] if are_here(fused) else _together(fused), owners, len(gradients))
 
@@ -198,3 +201,27 @@ def clip(gradients: Sequence[Tensor], norms: Tensor, max_norm: float) -> Tensor:
     coefficient = torch.clamp(max_norm / (total + EPSILON), max=1.0)
     torch._foreach_mul_([*gradients], coefficient)
     return total
+
+
+# How far many tensors lie apart, in two passes over all of them.
+@torch.no_grad()
+def difference_norms(ones: Sequence[Tensor], others: Sequence[Tensor], *, tiny: float = TINY) -> list[float] | None:
+    """Return the L2 norm of each difference; None where the tensors are not all dense and of full precision.
+
+    Args:
+        ones: Tensors.
+        others: As many, of the same shapes, types and devices, that nobody needs any more: the differences are left in them.
+        tiny: Norm below which it is summed again in float64, as one that is not finite is.
+    """
+    if not all(map(_is_dense, ones)):
+        return None
+    torch._foreach_sub_([*others], [*ones])
+    norms, _ = norms_of(others)
+    return [
+        far if tiny <= far < math.inf or (not far and not bool(apart.any())) else norm(flat(apart))
+        for far, apart in zip(norms, others, strict=True)
+    ]
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    return tensor.dtype in FULL and type(tensor) in (Tensor, torch.nn.Parameter) and tensor.layout is torch.strided

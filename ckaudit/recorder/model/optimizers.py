@@ -77,8 +77,8 @@ def held_by(optimizers: Sequence[Optimizer]) -> int:
 
 def overflowed(optimizer: Optimizer) -> bool:
     """Return whether a fused optimizer was told, within its own step, not to apply the update."""
-    found = getattr(optimizer, "found_inf", None)
-    return found is not None and bool(float(found) > 0)
+    found_inf = getattr(optimizer, "found_inf", None)
+    return found_inf is not None and bool(float(found_inf) > 0)
 
 
 def optimizer_state(

@@ -47,8 +47,8 @@ class Standing(Struct):
             self.old, self.new = torch.linalg.vector_norm(standing), fresh.clone()
             return
         # Asking whether it was cleared in between would make an accelerator wait.
-        kept = standing.any()
-        self.old, self.new = torch.where(kept, self.old, 0.0), torch.where(kept, self.new, 0.0) + fresh
+        still_there = standing.any()
+        self.old, self.new = torch.where(still_there, self.old, 0.0), torch.where(still_there, self.new, 0.0) + fresh
 
     def end(self) -> None:
         """Look at no more passes."""
@@ -110,13 +110,13 @@ class StaleGradients:
             standing = Standing(parameter, optimizer, get_gradient_edge(parameter).node)
             self._standing.append(standing)
             standing.handle = standing.node.register_prehook(self._reaching(standing))
-        for optimizer in {id(each): each for _, each in self._chosen}.values():
+        for optimizer in {id(optimizer): optimizer for _, optimizer in self._chosen}.values():
             self._handles.append(optimizer.register_step_pre_hook(self._updating))
 
     def share(self, step: int) -> float | None:
         """Stop looking, and return the largest share among the tensors; None where it is not known of that step."""
         start, standing = perf_counter(), self.stop()
-        shares = [each.share() for each in standing] if step == self._step else []
+        shares = [tensor.share() for tensor in standing] if step == self._step else []
         self.seconds += perf_counter() - start
         return max((share for share in shares if share is not None), default=None)
 
@@ -125,18 +125,18 @@ class StaleGradients:
         for handle in self._handles:
             handle.remove()
         standing, self._standing, self._handles = self._standing, [], []
-        for each in standing:
-            each.end()
+        for tensor in standing:
+            tensor.end()
         return standing
 
     def _choose(self) -> Iterable[tuple[nn.Parameter, Optimizer]]:
         """Yield small trainable tensors of each optimizer, spread over the model."""
-        each = max(1, self._most // max(1, len(self._optimizers)))
+        count = max(1, self._most // max(1, len(self._optimizers)))
         for optimizer in self._optimizers[: self._most]:
             held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-            own = [p for p in self._parameters if id(p) in held and p.requires_grad and p.numel()]
-            small = [p for p in own if p.numel() <= self._largest] or sorted(own, key=Tensor.numel)[:1]
-            places = {round(part * (len(small) - 1) / max(1, each - 1)) for part in range(each)} if small else set()
+            trainable = [p for p in self._parameters if id(p) in held and p.requires_grad and p.numel()]
+            small = [p for p in trainable if p.numel() <= self._largest] or sorted(trainable, key=Tensor.numel)[:1]
+            places = {round(part * (len(small) - 1) / max(1, count - 1)) for part in range(count)} if small else set()
             yield from ((small[place], optimizer) for place in sorted(places))
 
     def _reaching(self, standing: Standing) -> Callable[[tuple[Tensor | None, ...]], None]:

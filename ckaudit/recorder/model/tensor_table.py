@@ -14,8 +14,8 @@ from ckaudit.contract.schema.tensor_names import block_of, depth_of, kind_by_nam
 from ckaudit.recorder.guard import logger
 from ckaudit.recorder.hooks.autograd_trace import PathTrace
 from ckaudit.recorder.hooks.hook import Hook
+from ckaudit.recorder.hooks.train_mode import dropout_facts
 from ckaudit.recorder.stats.arrays import dense, dtype_name, is_sharded, local
-from ckaudit.recorder.stats.dropout import dropout_facts
 from ckaudit.recorder.stats.quantiles import stride_of
 
 T = TypeVar("T", bound=Tensor)
@@ -214,8 +214,10 @@ def unused(table: Mapping[str, TensorFacts], called: Collection[str], hooked: Co
     for name, facts in table.items():
         if facts.module in idle:
             parts.setdefault(_part(str(facts.module), used), []).append(name)
-    found = {part: names for part, names in parts.items() if all(table[name].block is UNSET for name in names)}
-    return frozenset(name for names in found.values() if any(_is_matrix(table[each]) for each in names) for name in names)
+    idle_parts = {part: names for part, names in parts.items() if all(table[name].block is UNSET for name in names)}
+    return frozenset(
+        name for names in idle_parts.values() if any(_is_matrix(table[tensor]) for tensor in names) for name in names
+    )
 
 
 def without_use(
@@ -230,7 +232,7 @@ def _part(module: str, used: Collection[object]) -> str:
     """Return the outermost module around one in which nothing is used."""
     words = module.split(".")
     outer = [".".join(words[:count]) for count in range(1, len(words) + 1)]
-    return next(each for each in outer if not any(str(one) == each or str(one).startswith(f"{each}.") for one in used))
+    return next(part for part in outer if not any(str(one) == part or str(one).startswith(f"{part}.") for one in used))
 
 
 def _is_matrix(facts: TensorFacts) -> bool:

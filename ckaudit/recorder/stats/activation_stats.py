@@ -86,13 +86,13 @@ def activation_stats(outputs: Sequence[Output]) -> list[ActivationStats]:
     if not outputs:
         return []
     swept = sweep([output.tokens for output in outputs], exact_up_to=2 * LOOKED_AT, magnitudes=True)
-    _, bins = spread_of([found.sample for found in swept], ())
+    _, bins = spread_of([measured.sample for measured in swept], ())
     spreads = quantiles_of([_token_rms(output.tokens) for output in outputs], (50, 99))
-    numbers = [_numbers(output, found, spread) for output, found, spread in zip(outputs, swept, spreads, strict=True)]
-    written = iter(shortest_of([number for each in numbers for number in each]))
+    numbers = [_numbers(output, measured, spread) for output, measured, spread in zip(outputs, swept, spreads, strict=True)]
+    written = iter(shortest_of([number for unwritten in numbers for number in unwritten]))
     return [
-        _stats(output, found, histogram, [next(written) for _ in each])
-        for output, found, histogram, each in zip(outputs, swept, bins, numbers, strict=True)
+        _stats(output, measured, histogram, [next(written) for _ in unwritten])
+        for output, measured, histogram, unwritten in zip(outputs, swept, bins, numbers, strict=True)
     ]
 
 

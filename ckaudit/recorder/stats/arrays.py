@@ -78,8 +78,8 @@ def double(array: Array) -> Array:
 
 def to_numpy(array: Array) -> NDArray[Any]:
     """Return the elements in this process's memory, without copying them where they are there."""
-    found: NDArray[Any] = array if isinstance(array, np.ndarray) else array.cpu().numpy()
-    return found
+    elements: NDArray[Any] = array if isinstance(array, np.ndarray) else array.cpu().numpy()
+    return elements
 
 
 def at_hand(array: Array) -> Array:
@@ -133,8 +133,8 @@ def row_norms(rows: Array) -> Array:
         torch = library(rows)
         return torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64)
     wide = double(rows)
-    found: NDArray[np.float64] = np.sqrt(_row_squares(wide))
-    return found
+    norms: NDArray[np.float64] = np.sqrt(_row_squares(wide))
+    return norms
 
 
 def _row_squares(rows: NDArray[Any]) -> NDArray[Any]:

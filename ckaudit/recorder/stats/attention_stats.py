@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from ckaudit.contract.io.grids import encode_grids, sample_indices
 from ckaudit.contract.schema.checkpoint import AttentionStats, HeadKind
 from ckaudit.recorder.stats.arrays import Array, at_hand, double, library, local, to_numpy
-from ckaudit.recorder.stats.float32_rounding import shortest
-from ckaudit.recorder.stats.grids import short_ends
+from ckaudit.recorder.stats.float32_rounding import short_ends, shortest
 
 CHUNK = 2**22  # probabilities turned into float64 at a time: 32 MiB
 FEW = 2**18  # probabilities of which calls cost more than what they do
@@ -156,8 +155,8 @@ def nearest(gram: Array) -> list[float]:
     with np.errstate(invalid="ignore", divide="ignore"):
         cosine = products / (size[:, None] * size)
     np.fill_diagonal(cosine, -math.inf)
-    found: list[float] = cosine.max(1).tolist()
-    return found
+    largest: list[float] = cosine.max(1).tolist()
+    return largest
 
 
 def kinds(
@@ -178,8 +177,8 @@ def kinds(
     average, count = to_numpy(average), int(rows.sum())
     first = (average[:, rows, 0].sum(-1) / count).tolist() if count else [math.nan] * average.shape[0]
     mass_at = _offset_mass(average, rows, own)
-    beside = [*range(FARTHEST_OFFSET), *range(FARTHEST_OFFSET + 1, mass_at.shape[1])]
-    on_diagonal, near = mass_at[:, FARTHEST_OFFSET].tolist(), mass_at[:, beside].max(1).tolist()
+    neighbours = [*range(FARTHEST_OFFSET), *range(FARTHEST_OFFSET + 1, mass_at.shape[1])]
+    on_diagonal, near = mass_at[:, FARTHEST_OFFSET].tolist(), mass_at[:, neighbours].max(1).tolist()
     return [
         "uniform"
         if even > uniform
@@ -204,8 +203,8 @@ def _offset_mass(average: NDArray[Any], rows: NDArray[np.bool_], own: NDArray[np
     keys = own[chosen] + offsets[:, None]  # (offsets, n)
     inside = (keys >= 0) & (keys < average.shape[2])
     shares = np.where(inside, average[:, chosen, np.where(inside, keys, 0)], 0.0)  # (H, offsets, n)
-    found: NDArray[np.float64] = shares.sum(-1) / np.maximum(inside.sum(-1), 1)
-    return found
+    means: NDArray[np.float64] = shares.sum(-1) / np.maximum(inside.sum(-1), 1)
+    return means
 
 
 def later_sum(probabilities: Array, own: NDArray[np.intp]) -> Array:

@@ -11,8 +11,7 @@ from ckaudit.contract.schema.checkpoint import PERCENTILE_LEVELS, Histogram
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.recorder.stats.arrays import Array, dense_at_hand, double, ends, is_away, library, square_sum, to_numpy, widened
 from ckaudit.recorder.stats.float32_rounding import shortest_of, significant_all
-from ckaudit.recorder.stats.quantile_select import NOTHING, Values
-from ckaudit.recorder.stats.quantiles import EXACT_UP_TO, spread_of, strided
+from ckaudit.recorder.stats.quantiles import EXACT_UP_TO, NOTHING, Values, spread_of, strided
 
 STRETCH = 2**16  # elements that are looked at together: as float64 they fit a processor's second cache
 CANCELLED = 0.01  # of the squares: where less is left of them without the mean, it is summed again, to keep its digits
@@ -104,9 +103,9 @@ def measure(
 def _written(swept: Sequence[Swept]) -> Iterator[list[Number]]:
     """Yield each tensor's numbers as they are written."""
     momentses = [one.moments for one in swept]
-    each = [(one.norm, one.mean, one.std, one.min, one.max, one.zeros / max(one.numel, 1)) for one in momentses]
-    written = iter(shortest_of([number for numbers in each for number in numbers]))
-    return ([next(written) for _ in numbers] for numbers in each)
+    unwritten = [(one.norm, one.mean, one.std, one.min, one.max, one.zeros / max(one.numel, 1)) for one in momentses]
+    written = iter(shortest_of([number for numbers in unwritten for number in numbers]))
+    return ([next(written) for _ in numbers] for numbers in unwritten)
 
 
 def sweep(
@@ -137,8 +136,8 @@ def sweep(
             # A view of a few elements would keep all of their stretch.
             samples[owner].append(finite.copy() if strides[owner] > 1 else finite)
     return [
-        Swept(_merged(each), _whole(parts), -(-values.shape[0] // stride) if stride > 1 else None)
-        for each, parts, values, stride in zip(rows, samples, flats, strides, strict=True)
+        Swept(_merged(sums), _whole(parts), -(-values.shape[0] // stride) if stride > 1 else None)
+        for sums, parts, values, stride in zip(rows, samples, flats, strides, strict=True)
     ]
 
 
@@ -220,11 +219,11 @@ def _rows_here(pieces: Sequence[Array], scale: float, *, magnitudes: bool) -> tu
         rows = _sums_of_many(values, sizes, starts, magnitudes=magnitudes)
     apart = [values[start:end] for start, end in zip(starts, ends, strict=True)]
     # Where the mean is far from 0, the difference of two large numbers says nothing of the spread.
-    kept = [
+    corrected = [
         row if row.m2 > CANCELLED * row.squares else _by_itself(stretch, row.squares)
         for row, stretch in zip(rows, apart, strict=True)
     ]
-    return kept, apart
+    return corrected, apart
 
 
 def _sums_of_one(values: Values, *, magnitudes: bool) -> Sums:

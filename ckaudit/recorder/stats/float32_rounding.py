@@ -1,11 +1,15 @@
 """Numbers as they are written: in few digits that name the same float32."""
 
 from struct import Struct
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ckaudit.contract.schema.checkpoint import PackedGrid
 from ckaudit.contract.schema.numbers import Number, to_word
+
+T = TypeVar("T")
 
 DIGITS = np.array([[7], [8], [9]])  # nine name every float32; few statistics need less than seven
 FLOAT32 = Struct("f")
@@ -24,18 +28,18 @@ def shorten_all(values: ArrayLike) -> list[float]:
     [0.1, 1e+300, inf]
     """
     exact = np.asarray(values, dtype=np.float64)
-    found: list[float] = exact.tolist()
+    shortened: list[float] = exact.tolist()
     size = np.abs(exact)
-    usual = ((size > LOWEST) & (size < HIGHEST)).nonzero()[0]
-    narrow = exact[usual].astype(np.float32)
+    ordinary = ((size > LOWEST) & (size < HIGHEST)).nonzero()[0]
+    narrow = exact[ordinary].astype(np.float32)
     candidates = _rounded(narrow.astype(np.float64), DIGITS)  # (3, n)
     first = (candidates.astype(np.float32) == narrow).argmax(0)
-    for index, value in zip(usual.tolist(), candidates[first, np.arange(usual.size)].tolist(), strict=True):
-        found[index] = value
-    if usual.size < size.size:
+    for index, value in zip(ordinary.tolist(), candidates[first, np.arange(ordinary.size)].tolist(), strict=True):
+        shortened[index] = value
+    if ordinary.size < size.size:
         for index in ((size <= LOWEST) | (size >= HIGHEST)).nonzero()[0].tolist():
-            found[index] = shorten(found[index])
-    return found
+            shortened[index] = shorten(shortened[index])
+    return shortened
 
 
 def _rounded(values: NDArray[np.float64], digits: int | NDArray[np.intp]) -> NDArray[np.float64]:
@@ -45,8 +49,8 @@ def _rounded(values: NDArray[np.float64], digits: int | NDArray[np.intp]) -> NDA
     """
     places = digits - 1 - np.floor(np.log10(np.abs(values))).astype(np.intp)
     up, down = TENS[np.maximum(places, 0)], TENS[np.maximum(-places, 0)]
-    found: NDArray[np.float64] = np.rint(values * up / down) / up * down
-    return found
+    rounded: NDArray[np.float64] = np.rint(values * up / down) / up * down
+    return rounded
 
 
 def significant_all(values: NDArray[np.float64], digits: int = 4) -> list[list[Number]]:
@@ -56,14 +60,14 @@ def significant_all(values: NDArray[np.float64], digits: int = 4) -> list[list[N
     [[0.1235, -98770.0], [0.0, 'Infinity']]
     """
     size = np.abs(values)
-    usual = (size > LOWEST) & (size < HIGHEST)
-    if usual.all():
+    ordinary = (size > LOWEST) & (size < HIGHEST)
+    if ordinary.all():
         return _rounded(values, digits).tolist()  # type: ignore[no-any-return]
-    found = values.copy()
-    found[usual] = _rounded(values[usual], digits)
-    rest = ~usual & (size > 0)
-    found[rest] = [float(f"{value:.{digits}g}") for value in values[rest].tolist()]
-    return [[to_word(value) for value in row] for row in found.tolist()]
+    rounded = values.copy()
+    rounded[ordinary] = _rounded(values[ordinary], digits)
+    rest = ~ordinary & (size > 0)
+    rounded[rest] = [float(f"{value:.{digits}g}") for value in values[rest].tolist()]
+    return [[to_word(value) for value in row] for row in rounded.tolist()]
 
 
 def shorten(value: float) -> float:
@@ -100,3 +104,18 @@ def shortest_of(values: ArrayLike) -> list[Number]:
 def shortest(value: float) -> Number:
     """Return `shortest_of` one value."""
     return to_word(shorten(value))
+
+
+def short_ends(grid: T, *, tolerance: float = 0.01) -> T:
+    """Write the ends of a packed grid as the shortest decimals of the same float32.
+
+    Args:
+        grid: A packed grid, changed in place, or another, left alone.
+        tolerance: Most that both may change by, as a share of half a step, by which the cells are off anyway.
+    """
+    if isinstance(grid, PackedGrid):
+        low, high = float(grid.min), float(grid.max)
+        short = shorten(low), shorten(high)
+        if abs(short[0] - low) + abs(short[1] - high) <= tolerance * (high - low) / 510:
+            grid.min, grid.max = short
+    return grid

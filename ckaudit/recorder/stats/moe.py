@@ -40,9 +40,9 @@ def may_route(model: nn.Module, name: str) -> bool:
 
 def told(model: nn.Module, name: str, names: Iterable[str]) -> int | None:
     """Return a whole number that a module, or the one around it, has under one of these names; None where neither has."""
-    owners = [model.get_submodule(each) for each in (name, name.rpartition(".")[0])] if name else [model]
-    found = (getattr(owner, name, None) for owner in owners for name in names)
-    return next((value for value in found if isinstance(value, int) and value > 0), None)
+    owners = [model.get_submodule(place) for place in (name, name.rpartition(".")[0])] if name else [model]
+    values = (getattr(owner, name, None) for owner in owners for name in names)
+    return next((value for value in values if isinstance(value, int) and value > 0), None)
 
 
 def routing_of(output: Any) -> Routing | None:
@@ -58,8 +58,8 @@ def routing_of(output: Any) -> Routing | None:
     whole = [
         x for x in tensors if not x.is_floating_point() and x.numel() // max(x.shape[-1], 1) * logits.shape[-1] == logits.numel()
     ]
-    kept = next((x for x in whole if x.shape == logits.shape), None)
-    return Routing(logits, next((x for x in whole if x is not kept), None), kept)
+    mask = next((x for x in whole if x.shape == logits.shape), None)
+    return Routing(logits, next((x for x in whole if x is not mask), None), mask)
 
 
 def moe_stats(output: Any, *, choices: int | None = None, capacity: int | None = None) -> MoeStats | None:

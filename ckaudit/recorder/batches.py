@@ -1,0 +1,248 @@
+"""What batches look like: their hash, how targets relate to inputs, which tokens they hold, and which were seen before."""
+
+import math
+import sys
+from collections import deque
+from functools import cache, lru_cache
+from math import prod
+from operator import mul
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec import UNSET
+from numpy.typing import NDArray
+
+from ckaudit.contract.schema.checkpoint import BatchFacts
+from ckaudit.contract.schema.numbers import Number
+from ckaudit.recorder.files.scalar_log import values_backwards
+from ckaudit.recorder.stats.arrays import Array, dense, dtype_name, library, to_numpy
+from ckaudit.recorder.stats.float32_rounding import shortest
+
+IGNORED = -100  # the target that torch.nn.functional.cross_entropy leaves out
+BUCKETS = 256
+TOKEN_TYPES = ("int64", "int32", "int16", "uint8")
+HASHED = 2**16  # elements looked at; of more, one in so many
+MASK = 2**64 - 1
+WORDS = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
+REMEMBERED = 2**16  # batches remembered, some 10 MB
+
+
+def pair(batch: Any) -> tuple[Array | None, Array | None]:
+    """Return inputs and targets of a batch: an array, a pair of them, or a mapping as tokenizers make it."""
+    if isinstance(batch, tuple | list):
+        parts = list(batch)
+        inputs, targets, *_ = (*parts, None, None)
+        return inputs if _is_array(inputs) else None, targets if _is_array(targets) else None
+    if _is_array(batch):
+        return batch, None
+    if hasattr(batch, "get"):
+        return batch.get("input_ids"), batch.get("labels")
+    return None, None
+
+
+def batch_hash(batch: Any) -> str | None:
+    """Return a hash of the inputs; None where the batch has none."""
+    inputs = pair(batch)[0]
+    return None if inputs is None else name_of(int(fingerprint(inputs)), inputs.shape)
+
+
+def batch_facts(
+    batch: Any, *, input_hash: str | None, batch_id: str | int | None, source: str | None, vocabulary: int | None
+) -> BatchFacts | None:
+    """Return what is known of a batch, None where that is nothing.
+
+    Args:
+        batch: Inputs and targets in any form that `pair` takes; only of a pair are the targets those that the loss saw.
+        input_hash: What `batch_hash` said of it.
+        batch_id: The loader's own name of it.
+        source: Where it came from.
+        vocabulary: Number of different tokens; without it there is no token histogram.
+    """
+    facts = BatchFacts(
+        input_hash=UNSET if input_hash is None else input_hash,
+        batch_id=UNSET if batch_id is None else batch_id,
+        source=UNSET if source is None else source,
+    )
+    inputs, targets = pair(batch)
+    if hasattr(batch, "get"):
+        targets = None  # whether the model shifts labels itself, only its code knows
+    if inputs is not None and _is_tokens(inputs) and vocabulary:
+        facts.token_histogram = token_histogram(inputs, vocabulary)
+    if inputs is not None and _is_tokens(inputs) and len(inputs.shape) > 1 and inputs.shape[0] > 1:
+        facts.duplicate_share = shortest(duplicate_share(inputs))
+    if inputs is not None and targets is not None and _are_aligned(inputs, targets):
+        shift, same = shift_match(inputs, targets), match(inputs, targets)
+        facts.target_shift_match = UNSET if shift is None else shortest(shift)
+        facts.target_equals_input = UNSET if same is None else shortest(same)
+    return facts if facts != BatchFacts() else None
+
+
+def shift_match(inputs: Array, targets: Array) -> float | None:
+    """Return the share of counted targets equal to the next input, shapes (..., T); None where none is counted."""
+    return match(inputs[..., 1:], targets[..., :-1])
+
+
+def match(inputs: Array, targets: Array, *, ignored: int = IGNORED) -> float | None:
+    """Return the share of counted targets equal to the input at their own place; None where none is counted."""
+    counted = targets != ignored
+    total = int(counted.sum())
+    return int(((inputs == targets) & counted).sum()) / total if total else None
+
+
+def duplicate_share(inputs: Array) -> float:
+    """Return the share of sequences that are equal to an earlier one, shape (B, ...)."""
+    rows = to_numpy(inputs)
+    return 1 - len({row.tobytes() for row in rows}) / len(rows)
+
+
+def token_count(batch: Any, *, ignored: int = IGNORED) -> int | None:
+    """Return how many tokens of a batch the loss counts: its targets, else its inputs; None where it holds no tokens."""
+    inputs, targets = pair(batch)
+    if inputs is None or not _is_tokens(inputs):
+        return None
+    return int((targets != ignored).sum()) if targets is not None and _is_tokens(targets) else math.prod(inputs.shape)
+
+
+def token_histogram(inputs: Array, vocabulary: int, *, buckets: int = BUCKETS) -> list[Number]:
+    """Return how many input tokens fall into each bucket, token * buckets // vocabulary; a bucket a token if they fit."""
+    buckets = min(buckets, vocabulary)
+    places = to_numpy(inputs).reshape(-1).astype(np.int64) * buckets // vocabulary
+    counts: list[Number] = np.bincount(places.clip(0, buckets - 1), minlength=buckets).tolist()
+    return counts
+
+
+def _is_array(part: Any) -> bool:
+    return hasattr(part, "dtype") and hasattr(part, "shape")
+
+
+def _is_tokens(array: Array) -> bool:
+    return math.prod(array.shape) > 0 and dtype_name(array) in TOKEN_TYPES
+
+
+def _are_aligned(inputs: Array, targets: Array) -> bool:
+    return _is_tokens(inputs) and _is_tokens(targets) and inputs.shape == targets.shape and inputs.ndim > 0
+
+
+# A quick hash of a batch, the same on every device: a sum of its elements, each times a random number of its place.
+def fingerprint(array: Array) -> Array | int:
+    r"""Return a hash of an array's bits, an integer of 64 bits; on an accelerator as a tensor that is still there.
+
+    $$\sum_i x_i r_i \bmod 2^{64}$$
+
+    over the elements' bits as integers, with random odd r (multilinear hashing, Carter & Wegman 1979): two different arrays
+    of one shape have the same hash once in 2^63. Of more than `HASHED` elements a sample is taken, evenly spread.
+
+    It costs a fifth of a cryptographic hash, and runs where the batch is, so that nothing has to wait for it.
+    """
+    if isinstance(array, np.ndarray):
+        return _here(dense(array).reshape(-1))
+    torch = library(array)
+    is_plain = array.dtype == torch.int64 and type(array) is torch.Tensor  # tokens, as they mostly come
+    values = (array if is_plain else dense(array)).reshape(-1)
+    if values.shape[0] > HASHED:
+        values = values[:: -(-values.shape[0] // HASHED)]
+    if not is_plain:
+        values = values.view(getattr(torch, WORDS[values.dtype.itemsize])).long()
+    if values.is_cpu:
+        return torch.dot(values, _weights_on("cpu", values.shape[0]))
+    # CUDA has no such product of integers.
+    return (values * _weights_on(values.device, values.shape[0])).sum()
+
+
+def row_fingerprints(array: Array) -> Array:
+    """Return the `fingerprint` of each row of an array (B, ...), where the array is, shape (B,), as integers of 64 bits."""
+    rows = dense(array).reshape(len(array), -1)
+    rows = rows[:, :: -(-rows.shape[1] // HASHED)]
+    if isinstance(rows, np.ndarray):
+        return np.array([_here(row) for row in rows])
+    torch = library(rows)
+    if rows.dtype != torch.int64:
+        rows = rows.contiguous().view(getattr(torch, WORDS[rows.dtype.itemsize])).long()
+    return (rows * _weights_on(rows.device, rows.shape[1])).sum(1)
+
+
+def name_of_tokens(tokens: Array) -> str:
+    """Return `name_of` the `fingerprint` of a torch tensor of tokens, int64 in this process's memory, in few calls."""
+    shape = tokens.shape
+    weights, of_shape = _weights_for(shape)
+    if weights is None:
+        return name_of(int(fingerprint(tokens)), shape)
+    return f"sum64:{tokens.reshape(-1).dot(weights).item() + of_shape & MASK:016x}"
+
+
+def _here(values: NDArray[Any]) -> int:
+    if values.dtype.itemsize not in WORDS:
+        values = np.ascontiguousarray(values).view(np.uint8)
+    values = values[:: max(1, -(-values.shape[0] // HASHED))]
+    words = values.view(WORDS[values.dtype.itemsize]).astype(np.int64, copy=False)
+    return int(np.dot(words, _weights()[: len(words)]))
+
+
+def name_of(number: int, shape: tuple[int, ...]) -> str:
+    """Return the hash as the contract writes it, from `fingerprint` and the shape of what it is of.
+
+    >>> name_of(-1, (2, 3))
+    'sum64:4e68904c31b4d5e4'
+    """
+    return f"sum64:{number + _of_shape(shape) & MASK:016x}"
+
+
+@lru_cache
+def _of_shape(shape: tuple[int, ...]) -> int:
+    return sum(map(mul, shape, map(int, _weights()[HASHED:])))
+
+
+@lru_cache(maxsize=8)
+def _weights_for(shape: tuple[int, ...]) -> tuple[Array | None, int]:
+    """Return what tokens of this shape are multiplied by, None where they are too many, and what is added for the shape."""
+    count = prod(shape)
+    return None if count > HASHED else _weights_on("cpu", count), _of_shape(shape)
+
+
+@lru_cache(maxsize=8)
+def _weights_on(device: Any, count: int) -> Array:
+    return sys.modules["torch"].as_tensor(_weights()[:count], device=device)
+
+
+@cache
+def _weights() -> NDArray[np.int64]:
+    """Return `HASHED` and a few odd numbers without pattern, shape (N,): SplitMix64 of their places (Steele et al. 2014)."""
+    with np.errstate(over="ignore"):
+        mixed = np.arange(1, HASHED + 65, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return (mixed ^ (mixed >> np.uint64(31)) | np.uint64(1)).view(np.int64)
+
+
+# Batches that a run has seen before: a loader that stands still, or that began anew at a resume, shows at once.
+class BatchesSeen:
+    """Remembers the hash of every batch, those of earlier sessions included.
+
+    Args:
+        most: How many are remembered; older ones count as never seen.
+    """
+
+    def __init__(self, *, max_batches: int = REMEMBERED) -> None:
+        self._most = max_batches
+        self._last: dict[str, int] = {}
+        self._order: deque[tuple[int, str]] = deque()
+
+    def recall(self, lines: Path, *, until: int) -> None:
+        """Remember the batches of the steps up to a resume, as the log tells them; what was replaced does not count."""
+        hashes = values_backwards(lines, "batch_hash", until=until, max_values=self._most)
+        for step, value in sorted(hashes.items()):
+            self.see(step, str(value))
+
+    def see(self, step: int, name: str | None) -> int | None:
+        """Remember one batch more by its hash, and return how many steps ago the same inputs were last seen; None: never."""
+        if name is None:
+            return None
+        before = self._last.get(name)
+        self._last[name] = step
+        self._order.append((step, name))
+        if len(self._order) > self._most:
+            old, gone = self._order.popleft()
+            if self._last.get(gone) == old:
+                del self._last[gone]
+        return None if before is None else step - before

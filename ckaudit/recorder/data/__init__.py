@@ -1,1 +1,0 @@
-"""What batches look like, and which of them were seen before."""

@@ -1,0 +1,197 @@
+"""How far weights moved: since step 0, whose weights the file `reference.npz` keeps in brief, and in one update."""
+
+import math
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from ckaudit.contract.io.files import write_atomic
+from ckaudit.contract.schema.checkpoint import DeltaStats
+from ckaudit.recorder.stats.arrays import (
+    Array,
+    dense_at_hand,
+    double,
+    flat,
+    is_away,
+    library,
+    norm,
+    square_sum,
+    to_numpy,
+    widened,
+)
+from ckaudit.recorder.stats.batched_stats import STRETCH, stretches
+from ckaudit.recorder.stats.float32_rounding import shortest_of
+from ckaudit.recorder.stats.quantiles import stride_of
+
+REFERENCE_NAME = "reference.npz"
+
+
+class InitialTensor(Struct, frozen=True):
+    """Step 0 of one tensor: its norm and its strided values."""
+
+    norm: float
+    shape: tuple[int, ...]
+    values: NDArray[np.floating]
+
+
+class Reference:
+    """The weights of step 0 in brief, by tensor name."""
+
+    def __init__(self, entries: Mapping[str, InitialTensor]) -> None:
+        self.entries = dict(entries)
+
+    @classmethod
+    def take(cls, tensors: Mapping[str, Array]) -> "Reference":
+        """Return the reference of these weights: each norm, and every `stride_of`-th value, at most 4,096."""
+        return cls(
+            {
+                name: InitialTensor(norm(flat(tensor)), tuple(tensor.shape), _strided(tensor).copy())
+                for name, tensor in tensors.items()
+            }
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> "Reference":
+        """Read the file back.
+
+        Raises:
+            OSError: If it cannot be opened.
+            ValueError: If it is not such a file.
+            KeyError: If it is not such a file.
+        """
+        with np.load(path, allow_pickle=False) as file:
+            names, norms, shapes = file["names"].tolist(), file["norms"].tolist(), file["shapes"].tolist()
+            pieces = np.split(file["values"], np.cumsum(file["counts"]))[:-1]
+        sizes = [tuple(int(size) for size in shape.split("x") if size) for shape in shapes]
+        rows = zip(names, norms, sizes, pieces, strict=True)
+        return cls({name: InitialTensor(norm, shape, values) for name, norm, shape, values in rows})
+
+    def save(self, path: Path) -> None:
+        """Write the file, whole or not at all."""
+        entries = list(self.entries.values())
+        stream = BytesIO()
+        np.savez(
+            stream,
+            names=np.array(list(self.entries), dtype=np.str_),
+            norms=np.array([entry.norm for entry in entries]),
+            shapes=np.array(["x".join(map(str, entry.shape)) for entry in entries], dtype=np.str_),
+            counts=np.array([entry.values.size for entry in entries], dtype=np.int64),
+            values=np.concatenate([entry.values for entry in entries]) if entries else np.zeros(0),
+        )
+        write_atomic(path, stream.getvalue())
+
+    def moved(self, tensors: Mapping[str, Array]) -> dict[str, float]:
+        r"""Return $\lVert w_t - w_0\rVert / \lVert w_0\rVert$ of each tensor; none of an unknown or reshaped one, or norm zero.
+
+        Where only samples were kept, the squared distance is scaled up by elements over samples.
+        """
+        known = {name: entry for name, entry in self.entries.items() if entry.norm and entry.values.size}
+        names = [name for name, tensor in tensors.items() if name in known and known[name].shape == tuple(tensor.shape)]
+        if not names:
+            return {}
+        now = [_strided(tensors[name]) for name in names]
+        sizes = np.array([values.size for values in now])
+        with np.errstate(invalid="ignore", over="ignore"):
+            apart = np.concatenate(now).astype(np.float64) - np.concatenate([known[name].values for name in names])
+            squares = np.add.reduceat(apart * apart, np.cumsum(sizes) - sizes) / sizes
+            whole = np.array([math.prod(known[name].shape) for name in names])
+            shares = np.sqrt(squares * whole) / [known[name].norm for name in names]
+        return dict(zip(names, shares.tolist(), strict=True))
+
+
+def _strided(tensor: Array) -> NDArray[np.floating]:
+    """Return the elements at the tensor's stride; where they are all, and at hand, they are not a copy."""
+    return to_numpy(widened(dense_at_hand(tensor).reshape(-1)[:: stride_of(tensor.shape)]))
+
+
+# How far an update moved the weights, and how far all updates together did.
+def copies(tensors: Mapping[str, Array]) -> dict[str, Array]:
+    """Return a copy of the weights, to be compared with after the update."""
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+
+def distances(
+    ones: Sequence[Array], others: Sequence[Array], *, sizes: Sequence[float] | None = None, chunk: int = STRETCH
+) -> list[tuple[float, float]]:
+    """Return of each pair of tensors the L2 norm of the difference, and that of the first, summed in float64.
+
+    Args:
+        ones: Tensors.
+        others: As many, of the same shapes and types, that nobody needs any more.
+        sizes: Norms of the first, where they are known.
+        chunk: Elements taken at a time.
+    """
+    if sizes is not None and ones and not isinstance(ones[0], np.ndarray):
+        from ckaudit.recorder.model.gradient_norms import difference_norms
+
+        if (found := difference_norms(ones, others)) is not None:
+            return [*zip(found, sizes, strict=True)]
+    first, second = ([dense_at_hand(each).reshape(-1) for each in side] for side in (ones, others))
+    apart, own = ([0.0] * len(first) for _ in range(2))
+    for group in stretches(first, chunk):
+        now, then = ([widened(side[owner][start:end]) for owner, start, end in group] for side in (first, second))
+        squares = _squares([*_differences(now, then), *(now if sizes is None else ())])
+        for column, found in ((apart, squares[: len(group)]), (own, squares[len(group) :])):
+            for (owner, _, _), square in zip(group, found, strict=False):
+                column[owner] += square
+    return [*zip(map(_root, apart), map(_root, own) if sizes is None else sizes, strict=True)]
+
+
+def _differences(ones: Sequence[Array], others: Sequence[Array]) -> list[Array]:
+    """Return the difference of each pair of stretches: that of neighbours is exact."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return [one - other for one, other in zip(ones, others, strict=True)]
+
+
+def _squares(stretches: Sequence[Array]) -> list[float]:
+    """Return the sum of squares of each stretch."""
+    if is_away(stretches[0]):
+        return [*library(stretches[0]).stack([*map(square_sum, map(double, stretches))]).tolist()]
+    with np.errstate(invalid="ignore", over="ignore"):
+        return [float(square_sum(double(to_numpy(stretch)))) for stretch in stretches]
+
+
+def _root(square: float) -> float:
+    return math.sqrt(square) if square >= 0 else math.nan
+
+
+def movement(
+    tensors: Mapping[str, Array],
+    before: Mapping[str, Array],
+    reference: Reference | None,
+    *,
+    sizes: Mapping[str, float] | None = None,
+) -> tuple[dict[str, DeltaStats], float | None]:
+    r"""Return each tensor's movement, and that of all together, $\lVert\Delta W\rVert / \lVert W\rVert$ (M11).
+
+    Args:
+        tensors: The weights after the update.
+        before: Copies from before it; a tensor without one has no `norm`.
+        reference: Step 0, for `moved`; without it there is none.
+        sizes: The norms of all weights after the update, where they are known.
+
+    Returns:
+        The section by tensor, without tensors of which nothing is known, and the ratio over all copied tensors; a ratio
+        to weights that are all zero is not recorded.
+    """
+    both = [name for name in tensors if name in before]
+    known = None if sizes is None else [sizes[name] for name in both]
+    norms = distances([tensors[name] for name in both], [before[name] for name in both], sizes=known)
+    return described(dict(zip(both, norms, strict=True)), reference.moved(tensors) if reference else {})
+
+
+def described(pairs: Mapping[str, tuple[float, float]], moved: Mapping[str, float]) -> tuple[dict[str, DeltaStats], float | None]:
+    """Return what `movement` does, from how far an update moved each tensor and its norm, and from its way since step 0."""
+    deltas = {name: delta for name, (delta, _) in pairs.items()}
+    relative = {name: delta / size for name, (delta, size) in pairs.items() if size}
+    fields = {"norm": deltas, "relative": relative, "moved": moved}
+    stats: dict[str, DeltaStats] = {name: DeltaStats() for name in {**moved, **pairs}}
+    numbers = [(name, field, value) for field, by_name in fields.items() for name, value in by_name.items()]
+    for (name, field, _), number in zip(numbers, shortest_of([value for _, _, value in numbers]), strict=True):
+        setattr(stats[name], field, number)
+    whole = math.sqrt(sum(size * size for _, size in pairs.values()))
+    return stats, math.sqrt(sum(delta * delta for delta in deltas.values())) / whole if whole else None

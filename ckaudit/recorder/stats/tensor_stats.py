@@ -1,0 +1,183 @@
+"""The statistics of one weight or gradient tensor, its grid and its spectral norm; and of the norms of all gradients together."""
+
+import math
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import Literal
+
+import numpy as np
+from msgspec import UNSET
+from numpy.typing import NDArray
+
+from ckaudit.contract.io.grids import encode_grid, sample_indices
+from ckaudit.contract.schema.checkpoint import GradientStats, Grid, WeightStats
+from ckaudit.recorder.stats.arrays import Array, bytes_hash, dense, dense_at_hand, double, dtype_name, library, to_numpy
+from ckaudit.recorder.stats.batched_stats import Measured, measure
+from ckaudit.recorder.stats.float32_rounding import short_ends, shortest
+
+
+def weight_stats(
+    tensor: Array,
+    *,
+    measured: Measured | None = None,
+    grid: Literal["nested", "q8"] | None = None,
+    spectral: float | None = None,
+    exact: bool = False,
+) -> WeightStats:
+    """Return the statistics of one weight tensor; mean, spread and extremes are those of its finite elements.
+
+    Args:
+        tensor: The weights, of any shape and type.
+        measured: What a sweep over many tensors told of this one; None: it is measured now.
+        grid: How to write its sampled elements; None leaves them out.
+        spectral: Its largest singular value, where that was measured.
+        exact: Whether to hash its bytes.
+    """
+    dtype, tensor = dtype_name(tensor), dense(tensor)
+    measured = measured or measure([tensor])[0]
+    moments = measured.moments
+    facts = WeightStats(shape=list(tensor.shape), dtype=dtype, numel=moments.numel, nonfinite_count=moments.nonfinite)
+    if not moments.numel:
+        return facts
+    facts.frobenius_norm, facts.mean, facts.std, facts.min, facts.max, _ = measured.numbers
+    facts.percentiles = measured.percentiles
+    facts.sampled = UNSET if measured.sampled is None else measured.sampled
+    facts.histogram = measured.histogram or UNSET
+    facts.sampled_grid_32x32 = (matrix_grid(tensor, grid) or UNSET) if grid else UNSET
+    facts.spectral_norm = UNSET if spectral is None else shortest(spectral)
+    facts.hash = bytes_hash(tensor) if exact else UNSET
+    return facts
+
+
+def gradient_stats(
+    gradient: Array,
+    *,
+    measured: Measured | None = None,
+    grid: Literal["nested", "q8"] | None = None,
+    scale: float = 1.0,
+    exact: bool = False,
+) -> GradientStats:
+    """Return the statistics of one gradient divided by `scale`.
+
+    Mean, spread and extremes are those of the finite elements; the norm of a gradient that holds a NaN is NaN.
+
+    Args:
+        gradient: The gradient as it is in memory, dense or sparse.
+        measured: What a sweep over many gradients told of this one; None: it is measured now.
+        grid: How to write its sampled elements; None leaves them out.
+        scale: Loss scale that still lies on it.
+        exact: Whether to hash its bytes, those in memory.
+    """
+    measured = measured or measure([gradient], scale=scale)[0]
+    moments = measured.moments
+    if not moments.numel:
+        return GradientStats(dtype=dtype_name(gradient), numel=0, nonfinite_count=0)
+    norm, mean, std, least, most, zeros = measured.numbers
+    return GradientStats(
+        norm=norm,
+        mean=mean,
+        std=std,
+        min=least,
+        max=most,
+        zero_fraction=zeros,
+        percentiles=measured.percentiles,
+        sampled=UNSET if measured.sampled is None else measured.sampled,
+        histogram=measured.histogram or UNSET,
+        sampled_grid_32x32=(_gradient_grid(gradient, grid, scale) or UNSET) if grid else UNSET,
+        dtype=dtype_name(gradient),
+        numel=moments.numel,
+        nonfinite_count=moments.nonfinite,
+        hash=bytes_hash(gradient) if exact else UNSET,
+    )
+
+
+def _gradient_grid(gradient: Array, encoding: Literal["nested", "q8"], scale: float) -> Grid | None:
+    return matrix_grid(gradient if scale == 1.0 else dense(gradient) / scale, encoding)
+
+
+def total_norm(norms: Sequence[float]) -> float:
+    """Return the norm of all tensors together, sqrt(sum of squares) (M9): NaN where one is NaN."""
+    total = math.hypot(*norms)
+    return total if total < math.inf else sum(norms)
+
+
+def top_share(norms: Sequence[float]) -> float | None:
+    """Return the largest tensor's share of the squared norm, 0 to 1; None where there is none to share."""
+    squares = [norm * norm for norm in norms]
+    total = math.fsum(squares) if all(map(math.isfinite, squares)) else math.nan
+    return max(squares) / total if total > 0 else None
+
+
+# The grid of one tensor: its elements at sampled rows and columns.
+def matrix_grid(array: Array, encoding: Literal["nested", "q8"]) -> Grid | None:
+    """Return the sampled elements of a matrix, 32 by 32 at most.
+
+    An array of more dimensions is seen as a matrix (first, all others); one of fewer has no grid.
+    """
+    if array.ndim < 2 or not math.prod(array.shape):
+        return None
+    matrix = dense_at_hand(array)
+    matrix = matrix.reshape(matrix.shape[0], -1)
+    return short_ends(encode_grid(to_numpy(double(matrix[_places(*matrix.shape)])), encoding))
+
+
+@cache
+def _places(rows: int, columns: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    return sample_indices(rows)[:, None], sample_indices(columns)
+
+
+# The largest singular value of chosen weights, each found from where it was found last.
+class SpectralNorms:
+    """Measures weights whose names fit a pattern, and keeps the direction of each.
+
+    An update turns a direction a little, so that a few rounds find it again where the first time needs dozens.
+
+    Args:
+        patterns: Glob patterns of names.
+    """
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._patterns = patterns
+        self._directions: dict[str, Array] = {}
+
+    def measure(self, tensors: Mapping[str, Array]) -> dict[str, float]:
+        """Return the largest singular value of every chosen matrix, NaN of one that is not finite."""
+        norms = {}
+        for name, tensor in tensors.items():
+            if tensor.ndim >= 2 and math.prod(tensor.shape) and any(fnmatchcase(name, pattern) for pattern in self._patterns):
+                norms[name], self._directions[name] = spectral_norm(tensor, start=self._directions.get(name))
+        return norms
+
+
+def spectral_norm(
+    tensor: Array, *, start: Array | None = None, rounds: int = 100, tolerance: float = 1e-7, mixed: float = 1e-2
+) -> tuple[float, Array]:
+    r"""Return the largest singular value of a matrix and its direction, by power iteration in float64 (F6, F7).
+
+    $$v \leftarrow \frac{W^\top W v}{\lVert W^\top W v\rVert}, \qquad \sigma_1 \approx \lVert W v\rVert$$
+
+    It rises towards the truth, and stops where a round adds less than `tolerance` of it. No random number is drawn. A
+    tensor of more dimensions is seen as (first, all others); one that is not finite has NaN, and no direction.
+
+    Args:
+        tensor: The matrix.
+        start: The direction found before.
+        rounds: Most rounds.
+        tolerance: Relative growth in a round that is worth no further one.
+        mixed: Part of every other direction in the start: the largest one may have become another.
+    """
+    lib, matrix = library(tensor), double(dense(tensor)).reshape(tensor.shape[0], -1)
+    if not bool(lib.isfinite(matrix).all()):
+        return math.nan, start
+    vector = lib.sin(lib.ones_like(matrix[0]).cumsum(0))
+    if start is not None and start.shape == vector.shape:
+        vector = start + mixed * vector / lib.linalg.norm(vector)
+    sigma = 0.0
+    for _ in range(rounds):
+        image = matrix @ (vector / lib.linalg.norm(vector))
+        before, sigma = sigma, float(lib.linalg.norm(image))
+        if sigma - before <= tolerance * sigma:
+            break
+        vector = matrix.T @ image
+    return sigma, vector / lib.linalg.norm(vector)
