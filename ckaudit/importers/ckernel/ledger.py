@@ -12,7 +12,7 @@ from ckaudit.contract.schema.manifest import Manifest, Session, TensorFacts
 from ckaudit.importers.ckernel.parts import Object
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.tables.merge import Entry, merge
-from ckaudit.importers.tables.parse_number import number, step_number
+from ckaudit.importers.tables.numbers import number, step_number
 
 LEDGER = "run_ledger.jsonl"
 _CONFIG = ("dataset_name", "stage_id", "pack_mode", "total_tokens", "optimizer", "epochs", "grad_accum", "backend", "lr")

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from ckaudit.contract.schema.numbers import to_word
-from ckaudit.importers.tables.parse_number import number, step_number
+from ckaudit.importers.tables.numbers import number, step_number
 
 Object = Mapping[str, Any]
 SUMMARY = "train_e2e_summary"

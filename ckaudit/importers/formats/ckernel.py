@@ -34,7 +34,7 @@ from ckaudit.importers.layers.to_checkpoints import Layers
 from ckaudit.importers.name_report import left_out
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.merge import Merged, merge_columns, merge_notes
-from ckaudit.importers.tables.parse_number import number, step_number
+from ckaudit.importers.tables.numbers import number, step_number
 
 NAME = "C-Kernel-Engine training artifacts"
 GENERIC = False

@@ -26,7 +26,7 @@ from ckaudit.importers.names import CATALOGUE, SLICE, catalogue_name, resolved, 
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.jsonrows import sample
 from ckaudit.importers.tables.merge import merge, merge_notes
-from ckaudit.importers.tables.parse_number import number, step_number
+from ckaudit.importers.tables.numbers import number, step_number
 
 NAME = "Hugging Face trainer_state.json"
 GENERIC = False

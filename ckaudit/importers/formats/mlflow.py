@@ -14,7 +14,7 @@ from msgspec import Struct
 from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.source import Source
-from ckaudit.importers.tables.parse_number import number, step_number
+from ckaudit.importers.tables.numbers import number, step_number
 from ckaudit.importers.trackers.mlflow_runs import ENDED, NUMBERED, described, named
 from ckaudit.importers.trackers.points import Points
 from ckaudit.importers.trackers.run_config import tell

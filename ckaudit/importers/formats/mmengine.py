@@ -10,8 +10,7 @@ from collections.abc import Mapping
 
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.source import Source
-from ckaudit.importers.tables.axis import steps_of
-from ckaudit.importers.tables.curves import joined
+from ckaudit.importers.tables.curves import joined, steps_of
 from ckaudit.importers.tables.field_map import SCALARS_ONLY, is_wanted, taken
 from ckaudit.importers.tables.jsonrows import Object, read_rows, sample
 from ckaudit.importers.tables.openmmlab import NAMES, curves_of

@@ -12,7 +12,7 @@ import msgspec
 
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.source import Source
-from ckaudit.importers.tables.parse_number import step_number
+from ckaudit.importers.tables.numbers import step_number
 from ckaudit.importers.trackers.mlflow_runs import named
 from ckaudit.importers.trackers.points import NO_TIME
 from ckaudit.importers.trackers.rows import RowCollector, json_of

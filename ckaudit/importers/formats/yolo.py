@@ -14,10 +14,9 @@ from ckaudit.importers.imported import Imported
 from ckaudit.importers.name_report import left_out
 from ckaudit.importers.names import resolved
 from ckaudit.importers.source import Source
-from ckaudit.importers.tables.axis import steps_of, steps_of_epochs
-from ckaudit.importers.tables.curves import Curves, Parsed, joined, parsed
+from ckaudit.importers.tables.curves import Curves, joined, steps_of, steps_of_epochs
 from ckaudit.importers.tables.numbers import Numbers
-from ckaudit.importers.tables.table import sniffed
+from ckaudit.importers.tables.table import Parsed, parsed, sniffed
 
 NAME = "YOLO results.csv"
 GENERIC = False

@@ -19,7 +19,7 @@ from ckaudit.importers.imported import Document
 from ckaudit.importers.layers.histogram_moments import Bins, Floats, Moments, Whole, bins_of
 from ckaudit.importers.layers.names import NORMS, Place, bare, place_of, place_of_histogram, tensor_facts
 from ckaudit.importers.names import listed
-from ckaudit.importers.tables.parse_number import MAX_STEP
+from ckaudit.importers.tables.numbers import MAX_STEP
 
 _SIGNED = frozenset({"mean", "min", "max", "percentiles", "max_logit_per_head", "entropy_per_head", "aux_loss"})
 

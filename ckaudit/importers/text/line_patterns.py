@@ -10,8 +10,7 @@ import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
-from ckaudit.importers.tables.numbers import Numbers
-from ckaudit.importers.tables.parse_number import number
+from ckaudit.importers.tables.numbers import Numbers, number
 from ckaudit.importers.text.prefix import mark_of, time_span, unix_times
 
 Floats = NDArray[np.float64]

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.importers.tables.numbers import Numbers, nothing
-from ckaudit.importers.tables.parse_number import MAX_STEP
+from ckaudit.importers.tables.numbers import MAX_STEP, Numbers, nothing
 from ckaudit.importers.text.error_lines import MAX_SIGHTINGS, NEEDLES, Sighting, sighting, telling
 from ckaudit.importers.text.line_patterns import Cell, Floats, Form, Ints, Mask, Origin, joined, learnt, unlearnt
 from ckaudit.importers.text.prefix import MAX_LINE, Mark, blocks, mark_of, prefix_end

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ckaudit.contract.io.fast_jsonl import LineTable
 from ckaudit.importers.tables.merge import Merged
-from ckaudit.importers.tables.parse_number import MAX_STEP
+from ckaudit.importers.tables.numbers import MAX_STEP
 
 Whole = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -5,7 +5,7 @@ from typing import Any
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.names import writable
-from ckaudit.importers.tables.parse_number import number, step_number
+from ckaudit.importers.tables.numbers import number, step_number
 
 _OF_A_TRAINER = {"per_device_train_batch_size", "max_grad_norm", "max_steps"}  # only Hugging Face's arguments have all three
 MAX_SETTINGS = 1000
