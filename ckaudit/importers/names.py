@@ -3,7 +3,9 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from shlex import quote
 
+from ckaudit.contract.schema.manifest import LossKind
 from ckaudit.errors import UsageError
 
 CATALOGUE = frozenset(
@@ -25,7 +27,6 @@ CATALOGUE = frozenset(
 )
 SLICE = "slice_val_loss/"
 SHORT = {"loss": "train_loss_raw", "lr": "learning_rate", "grad_norm": "grad_global_norm", "tokens": "tokens_seen"}
-
 _COMPONENT = r"(?:(?:lm|ctc|ce|nll|mlm|total|cross_?entropy|avg|average|mean|batch|minibatch)_)?"
 _TRAIN = "tr|train|training"
 _HELD_OUT = "val|valid|validation|eval|evaluation|dev"
@@ -72,6 +73,16 @@ _UNLIKE_LETTERS = re.compile(r"[\s./\-()\[\]]+")
 _UNIT = re.compile(r"[(\[]\s*nats?(?:\s*(?:/|per)\s*tok(?:en)?)?\s*[)\]]", re.IGNORECASE)
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 MAX_SHOWN = 48
+_REWARDS = re.compile(r"(^|_)(rewards?|advantages?)(_|$)")
+_OTHER_LOSS = re.compile(
+    r"(^|_)(box|bbox|cls|obj|dfl|giou|iou|dice|seg|mask|rpn|mse|mae|rmse|l1|l2|huber|smooth_l1|elbo|kld?|recon(struction)?"
+    r"|contrastive|infonce|nce|clip|triplet|margin|cosine|adv(ersarial)?|gan|d|g|disc(riminator)?|gen(erator)?"
+    r"|actor|critic|policy|value|q|td|vf|pg|dpo|kto|ctc|diffusion|noise|score|physics|pde)_loss(_|$)"
+    r"|^(train_|val_|eval_)?(mse|mae|rmse|elbo)$"
+)
+_OF_PICTURES = re.compile(r"(^|_)(m?ap_?\d*|map50(_95)?|miou|iou|psnr|ssim|fid|dice)(_|$)")
+_OF_TOKENS = re.compile(r"(^|_)(ppl|perplexity|bpb|bpc|lm_loss|mlm_loss|(num_|n_|total_|consumed_)?tokens?(_seen|_per_.*)?)(_|$)")
+_NO_LETTERS = re.compile(r"[^a-z0-9]+")
 
 
 def short(text: str) -> str:
@@ -203,3 +214,56 @@ def resolved(columns: Mapping[str, str], headers: Sequence[str]) -> dict[str, in
 def _nearest(name: str, known: Sequence[str]) -> str:
     near = get_close_matches(name, known, n=3, cutoff=0.5)
     return f"Did you mean {' or '.join(map(short, near))}?" if near else f"There is {listed(known)}."
+
+
+def loss_kind_of_names(names: Iterable[str]) -> LossKind | None:
+    """Return what one unit of a log's loss is by the names of all that was logged; None where they do not tell.
+
+    Rewards, scores of pictures, and parts of the loss that are no cross entropy of tokens are the sign of another loss, whatever
+    else was counted: training by reinforcement counts tokens too. Perplexities and counts of tokens are the sign of text.
+
+    >>> loss_kind_of_names(["step", "loss", "reward", "num_tokens"]), loss_kind_of_names(["train/box_loss", "metrics/mAP50(B)"])
+    ('other', 'other')
+    >>> loss_kind_of_names(["step", "loss", "tokens"]), loss_kind_of_names(["step", "loss", "accuracy"])
+    ('nats_per_token', None)
+    """
+    plain = [_NO_LETTERS.sub("_", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()).strip("_") for name in names]
+    if any(pattern.search(name) for name in plain for pattern in (_REWARDS, _OTHER_LOSS, _OF_PICTURES)):
+        return "other"
+    return "nats_per_token" if any(_OF_TOKENS.search(name) for name in plain) else None
+
+
+def taken(chosen: Mapping[str, str], *, many: str = "series") -> list[str]:
+    """Say which of the log's own names was taken for each catalogue name; nothing where none was.
+
+    Args:
+        chosen: The log's own name by catalogue name.
+        many: What several of them are called.
+
+    >>> taken({"val_loss": "eval", "slice_val_loss/a": "a", "slice_val_loss/b": "b"}, many="columns")
+    ['taken: val_loss from eval, 2 columns of slice_val_loss from a, b']
+    """
+    slices = [own for name, own in chosen.items() if name.startswith(SLICE)]
+    pairs = [f"{name} from {short(own)}" for name, own in chosen.items() if not name.startswith(SLICE)]
+    if slices:
+        pairs.append(f"{len(slices)} {many} of slice_val_loss from {listed(slices, max_names=2)}")
+    return [f"taken: {', '.join(pairs)}"] if pairs else []
+
+
+def could_be(name: str, others: Sequence[str]) -> str:
+    """Say what else could have been taken for a catalogue name."""
+    return f"{name} could also be {listed(others)}, which holds no more values; --map decides otherwise"
+
+
+def left_out(names: Sequence[str]) -> list[str]:
+    """Say what was left out; nothing where nothing was."""
+    if not names:
+        return []
+    offer = offer_of(names)
+    return [f"left out, because no common name says what they are: {listed(names)}{'; ' if offer else ''}{offer}"]
+
+
+def offer_of(names: Sequence[str]) -> str:
+    """Say which option takes the first name that may well be the training loss; empty where none may."""
+    losses = [name for name in names if looks_like_a_loss(name)]
+    return f"--map {quote(f'loss={losses[0]}')} would take {short(losses[0])} for the training loss" if losses else ""

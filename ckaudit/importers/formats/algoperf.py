@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.imported import Imported
-from ckaudit.importers.name_report import taken
-from ckaudit.importers.names import listed, resolved, short
+from ckaudit.importers.names import listed, resolved, short, taken
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.curves import Curves, joined, steps_of
 from ckaudit.importers.tables.numbers import Numbers

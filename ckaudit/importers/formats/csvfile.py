@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.layers.names import place_of
-from ckaudit.importers.name_report import could_be, left_out, offer_of, taken
-from ckaudit.importers.names import factor_of, listed, recognised, resolved, short
+from ckaudit.importers.names import could_be, factor_of, left_out, listed, offer_of, recognised, resolved, short, taken
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.curves import (
     CALLS,

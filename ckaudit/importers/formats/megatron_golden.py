@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from ckaudit.contract.io.decode import decode
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.imported import Imported
-from ckaudit.importers.name_report import left_out, taken
-from ckaudit.importers.names import resolved
+from ckaudit.importers.names import left_out, resolved, taken
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.curves import Curves, joined
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, aligned, numbers, steps_from

@@ -13,21 +13,25 @@ from msgspec import Struct
 
 from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.importers.imported import Imported
+from ckaudit.importers.names import short, writable
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.numbers import number, step_number
-from ckaudit.importers.trackers.mlflow_runs import ENDED, NUMBERED, described, named
-from ckaudit.importers.trackers.points import Points
-from ckaudit.importers.trackers.run_config import tell
-from ckaudit.importers.trackers.tracked import Tracked, runs_of
+from ckaudit.importers.trackers.points import Points, Series
+from ckaudit.importers.trackers.tracked import Tracked, named, runs_of, tell
 
 NAME = "MLflow file store"
 GENERIC = False
 META = "meta.yaml"
 MAX_RUNS = 2000
 MAX_FILES = 20_000
-
 _LINE = re.compile(r"^(\w+):\s+(.*)$")
 _OF_A_RUN = ("run_id", "run_uuid")
+ENDED = {"RUNNING": "is still running, or was cut off", "FAILED": "failed", "KILLED": "was killed"}
+"""How a run ended where it did not finish."""
+NUMBERED = {"1": "RUNNING", "4": "FAILED", "5": "KILLED"}
+"""The same by the number that a file store writes."""
+_SYSTEM = "system/"
+_LONGEST = 200
 
 
 class _Odd(Struct):
@@ -162,3 +166,13 @@ def _notes(meta: Mapping[str, str], odd: _Odd) -> list[str]:
     if odd.faulty:
         notes.append(f"{odd.faulty:,} lines of metrics are no time, value and step and were left out")
     return notes
+
+
+def described(name: str, identity: str, series: Mapping[str, Series]) -> Tracked:
+    """Return a run by what is in its store; the machine's own measurements have a step of their own and are left out."""
+    kept = {each: points for each, points in series.items() if not each.startswith(_SYSTEM)}
+    run = Tracked(writable((name or identity)[:_LONGEST]), kept)
+    if len(kept) < len(series):
+        run.notes.append(f"{len(series) - len(kept):,} series of the machine count samples, no updates, and were left out")
+    run.notes.append(f"its id is {short(identity)}")
+    return run

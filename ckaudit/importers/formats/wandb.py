@@ -7,9 +7,11 @@ id: the folders of one id are one run. The package itself reads such files only 
 read here.
 """
 
+import struct
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
+from zlib import crc32
 
 from msgspec import Struct, field
 
@@ -19,17 +21,13 @@ from ckaudit.importers.imported import Imported
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.numbers import number, step_number
 from ckaudit.importers.trackers.messages import message_classes
-from ckaudit.importers.trackers.mlflow_runs import named
 from ckaudit.importers.trackers.points import NO_TIME
 from ckaudit.importers.trackers.rows import MAX_DEPTH, RowCollector, json_of
-from ckaudit.importers.trackers.run_config import tell
-from ckaudit.importers.trackers.tracked import Tracked, runs_of
-from ckaudit.importers.trackers.wandblog import MARK, Damage, records
+from ckaudit.importers.trackers.tracked import Tracked, named, runs_of, tell
 
 NAME = "Weights & Biases offline run"
 GENERIC = False
 MAX_FILES = 2000
-
 _HISTORY = "wandb-history.jsonl"
 _OWN = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
 _MESSAGES = {
@@ -55,6 +53,13 @@ _MESSAGES = {
     "Time": {1: ("seconds", "int64"), 2: ("nanos", "int32")},
     "Exit": {1: ("exit_code", "int32"), 2: ("runtime", "int32")},
 }
+MARK = b":W&B"
+HEADER = 7
+_BLOCK = 32768
+_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_PIECE = struct.Struct("<IHB")
+_STARTS = {kind: crc32(bytes([kind])) for kind in (_WHOLE, _FIRST, _MIDDLE, _LAST)}
+MAX_RECORD = 64 * 2**20
 
 
 class _Run(Struct):
@@ -267,3 +272,62 @@ def _tracked(found: _Run, columns: Mapping[str, str]) -> Tracked:
     if found.faulty:
         run.notes.append(f"{found.faulty:,} records cannot be read and were left out")
     return run
+
+
+class Damage(Struct):
+    """What of a log cannot be read.
+
+    Attributes:
+        torn: It ends in the middle of a record.
+        blocks: Blocks of which some cannot be trusted.
+    """
+
+    torn: bool = False
+    blocks: int = 0
+
+
+def records(data: bytes, damage: Damage) -> Iterator[bytes]:
+    """Yield the whole records of a log, its header left out, and note in `damage` what is none."""
+    parts: list[bytes] = []
+    size = 0
+    for kind, piece in _pieces(data, damage):
+        if kind == _WHOLE:
+            parts, size = [], 0
+            yield piece
+            continue
+        if kind == _FIRST:
+            parts, size = [], 0
+        elif not parts:
+            continue  # its beginning was in a block that is broken
+        size += len(piece)
+        if size > MAX_RECORD:
+            parts = []
+            continue
+        parts.append(piece)
+        if kind == _LAST:
+            yield b"".join(parts)
+            parts = []
+    damage.torn = damage.torn or bool(parts)
+
+
+def _pieces(data: bytes, damage: Damage) -> Iterator[tuple[int, bytes]]:
+    place, end = HEADER, len(data)
+    while place < end:
+        left = _BLOCK - place % _BLOCK
+        if left < HEADER:
+            place += left
+            continue
+        if place + HEADER > end:
+            damage.torn = True
+            return
+        check, length, kind = _PIECE.unpack_from(data, place)
+        if place + HEADER + length > end and HEADER + length <= left:
+            damage.torn = True
+            return
+        piece = data[place + HEADER : place + HEADER + length]
+        if HEADER + length > left or kind not in _STARTS or crc32(piece, _STARTS[kind]) != check:
+            damage.blocks += 1
+            place += left
+            continue
+        place += HEADER + length
+        yield kind, piece

@@ -11,8 +11,7 @@ import numpy as np
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.formats.csvfile import epoch_of
 from ckaudit.importers.imported import Imported
-from ckaudit.importers.name_report import left_out
-from ckaudit.importers.names import resolved
+from ckaudit.importers.names import left_out, resolved
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.curves import Curves, joined, steps_of, steps_of_epochs
 from ckaudit.importers.tables.numbers import Numbers

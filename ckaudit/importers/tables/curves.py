@@ -10,8 +10,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.layers.to_checkpoints import Layers
-from ckaudit.importers.loss_kinds import loss_kind_of_names
-from ckaudit.importers.names import listed, slices_of
+from ckaudit.importers.names import listed, loss_kind_of_names, slices_of
 from ckaudit.importers.tables.merge import merge_notes, merge_numbers
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, steps_from
 

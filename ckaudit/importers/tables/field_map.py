@@ -4,9 +4,9 @@ from collections.abc import Callable, Collection, Mapping
 
 from msgspec import Struct
 
-from ckaudit.importers import name_report
 from ckaudit.importers.layers.names import place_of
-from ckaudit.importers.names import catalogue_name, factor_of, resolved, short, writable
+from ckaudit.importers.names import catalogue_name, could_be, factor_of, left_out, resolved, short, writable
+from ckaudit.importers.names import taken as taken_note
 from ckaudit.importers.tables.jsonrows import JsonRows
 from ckaudit.importers.tables.numbers import Numbers, fullest, without_placeholders
 
@@ -118,9 +118,9 @@ def _fullest(candidates: list[str], rows: JsonRows) -> str:
 
 
 def _said(rows: JsonRows, keys: Mapping[str, str], choices: Mapping[str, list[str]], known: Collection[str]) -> list[str]:
-    notes = name_report.taken(keys)
+    notes = taken_note(keys)
     for name, candidates in choices.items():
         if len(candidates) > 1:
-            notes.append(name_report.could_be(name, [key for key in candidates if key != keys[name]]))
+            notes.append(could_be(name, [key for key in candidates if key != keys[name]]))
     offered = {key for candidates in choices.values() for key in candidates}
-    return notes + name_report.left_out([key for key in rows.keys if key not in offered and key not in known])
+    return notes + left_out([key for key in rows.keys if key not in offered and key not in known])

@@ -8,9 +8,7 @@ from msgspec import UNSET, Struct, field
 from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.imported import Imported
-from ckaudit.importers.loss_kinds import loss_kind_of_names
-from ckaudit.importers.name_report import left_out
-from ckaudit.importers.names import resolved, slices_of
+from ckaudit.importers.names import left_out, loss_kind_of_names, resolved, slices_of
 from ckaudit.importers.source import Source
 from ckaudit.importers.tables.numbers import Numbers
 from ckaudit.importers.tables.table import UTF16_MARKS, is_table

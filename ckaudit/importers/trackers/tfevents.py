@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 
-from ckaudit.importers.trackers.crc32c import masked
 from ckaudit.importers.trackers.messages import message_classes
 from ckaudit.importers.trackers.points import Floats
 
 MARK = b"brain.Event:"
 START = 1  # SessionLog.SessionStatus
-
 _HEAD, _TAIL = 12, 4
 _MESSAGES = {
     "Event": {1: ("wall_time", "double"), 2: ("step", "int64"), 5: ("summary", "Summary"), 7: ("session_log", "SessionLog")},
@@ -77,6 +77,14 @@ _SCALARS = {
 }
 STRING, _BFLOAT16, _HALF = 7, 14, 19
 _MAX_CELLS = 2**20
+Words = NDArray[np.uint32]
+Whole = NDArray[np.int64]
+_POLYNOMIAL = 0x82F63B78
+_WIDTHS = (8, 48, 64, 96, 128, 256, 512)
+_ROW = _WIDTHS[-1]
+_ROWS_AT_ONCE = 8192
+_FIRST = 4
+_MASK = 0xA282EAD8  # what a file adds, so that a checksum of checksums does not vanish
 
 
 class Records(Struct, frozen=True):
@@ -177,3 +185,111 @@ def _flat(tensor: Any) -> "np.ndarray[Any, Any] | None":
 
 def _halves(tensor: Any) -> "np.ndarray[Any, Any]":
     return (np.array(tensor.half_val, np.int64) & 0xFFFF).astype(np.uint16)
+
+
+def masked(data: NDArray[np.uint8], starts: Whole, lengths: Whole) -> Words:
+    """Return the checksum of each record as an event file stores it.
+
+    Args:
+        data: The whole file.
+        starts: Shape (N,); where each record begins.
+        lengths: Shape (N,); at least 4 bytes each.
+
+    Returns:
+        Shape (N,).
+
+    >>> hex(int(masked(np.frombuffer(b"123456789", np.uint8), np.array([0]), np.array([9]))[0]))
+    '0xc78ab0e5'
+    """
+    padded = np.concatenate([np.zeros(_ROW, np.uint8), data])
+    sums = np.zeros(len(starts), np.uint32)
+    least = 0
+    for width in _WIDTHS:
+        own = np.flatnonzero((lengths > least) & (lengths <= width))
+        for part in np.array_split(own, -(-len(own) // _ROWS_AT_ONCE) or 1):
+            sums[part] = _rows(padded, starts[part] + lengths[part] + _ROW, lengths[part], width, lengths[part] - _FIRST)
+        least = width
+    for index in np.flatnonzero(lengths > _ROW):
+        sums[index] = _long(padded, int(starts[index]) + _ROW, int(lengths[index]))
+    plain = ~sums
+    return ((plain >> np.uint32(15)) | (plain << np.uint32(17))) + np.uint32(_MASK)
+
+
+def _rows(padded: NDArray[np.uint8], ends: Whole, lengths: Whole, width: int, turned: Whole) -> Words:
+    """Return the state after each row; `turned` is how far before its end the four bytes lie that take the start value."""
+    rows = sliding_window_view(padded, width)[ends - width]
+    rows = rows * (np.arange(width) >= (width - lengths)[:, None])
+    has_start = np.flatnonzero(turned >= 0)
+    for offset in range(_FIRST):
+        rows[has_start, width - _FIRST - turned[has_start] + offset] ^= 0xFF
+    return _states(np.ascontiguousarray(rows).view("<u4"))
+
+
+def _states(words: Words) -> Words:
+    near, next_, far, farthest = _tables()
+    state = np.zeros(len(words), np.uint32)
+    for column in words.T:
+        state = state ^ column
+        state = (
+            farthest[state & np.uint32(0xFF)]
+            ^ far[(state >> np.uint32(8)) & np.uint32(0xFF)]
+            ^ next_[(state >> np.uint32(16)) & np.uint32(0xFF)]
+            ^ near[state >> np.uint32(24)]
+        )
+    return state
+
+
+def _long(padded: NDArray[np.uint8], start: int, length: int) -> int:
+    """Return the state after one long record: that of its rows, each moved past those after it."""
+    ends = np.arange(start + length, start, -_ROW)[::-1]
+    lengths = np.minimum(_ROW, ends - start)
+    turned = np.full(len(ends), -1)
+    turned[0] = lengths[0] - _FIRST
+    if lengths[0] < _FIRST:  # the start value reaches into the second row: one by one instead
+        return _plain(padded[start : start + length])
+    states = _rows(padded, ends, lengths, _ROW, turned).tolist()
+    shifts = _past_a_row()
+    state = 0
+    for each in states:
+        state = (
+            shifts[0][state & 0xFF]
+            ^ shifts[1][(state >> 8) & 0xFF]
+            ^ shifts[2][(state >> 16) & 0xFF]
+            ^ shifts[3][state >> 24]
+            ^ each
+        )
+    return state
+
+
+def _plain(record: NDArray[np.uint8]) -> int:
+    near = _tables()[0].tolist()
+    state = 0xFFFFFFFF
+    for byte in record.tolist():
+        state = near[(state ^ byte) & 0xFF] ^ (state >> 8)
+    return state
+
+
+@cache
+def _tables() -> tuple[Words, Words, Words, Words]:
+    """Return what a byte does to the state when 0, 1, 2 or 3 more bytes follow it."""
+    near = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        near = np.where(near & np.uint32(1), (near >> np.uint32(1)) ^ np.uint32(_POLYNOMIAL), near >> np.uint32(1))
+    tables = [near]
+    for _ in range(3):
+        last = tables[-1]
+        tables.append(near[last & np.uint32(0xFF)] ^ (last >> np.uint32(8)))
+    return tables[0], tables[1], tables[2], tables[3]
+
+
+@cache
+def _past_a_row() -> list[list[int]]:
+    """Return what a row of zeros does to each byte of the state, the lowest first."""
+    near = _tables()[0]
+    moved = []
+    for shift in (0, 8, 16, 24):
+        state = np.arange(256, dtype=np.uint32) << np.uint32(shift)
+        for _ in range(_ROW):
+            state = near[state & np.uint32(0xFF)] ^ (state >> np.uint32(8))
+        moved.append(state.tolist())
+    return moved

@@ -1,6 +1,8 @@
 """Series of a tracker's store turned to runs: catalogue names, statistics of layers, and what was left out, said aloud."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -8,14 +10,28 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers.imported import Imported
 from ckaudit.importers.layers.to_checkpoints import Layers
-from ckaudit.importers.loss_kinds import loss_kind_of_names
-from ckaudit.importers.name_report import could_be, left_out, taken
-from ckaudit.importers.names import catalogue_name, listed, recognised, resolved, slices_of
+from ckaudit.importers.names import (
+    catalogue_name,
+    could_be,
+    left_out,
+    listed,
+    loss_kind_of_names,
+    recognised,
+    resolved,
+    slices_of,
+    taken,
+    writable,
+)
 from ckaudit.importers.tables.merge import merge_notes
+from ckaudit.importers.tables.numbers import number, step_number
 from ckaudit.importers.trackers.points import Series, joined, renumbered, stands_still
 
 _NO_CURVE = ("step", "time")
 _NO_LAYERS = "no statistics of single tensors were logged: weights, gradients, activations, attention"
+_OF_A_TRAINER = {"per_device_train_batch_size", "max_grad_norm", "max_steps"}  # only Hugging Face's arguments have all three
+MAX_SETTINGS = 1000
+MAX_DEPTH = 8
+MAX_TEXT = 2000
 
 
 class Tracked(Struct):
@@ -159,3 +175,59 @@ def _take_layer(tracked: Tracked, name: str) -> bool:
     """Tell whether a series is a statistic of a layer, and take it then."""
     series = tracked.series[name]
     return bool(len(series.steps)) and tracked.layers.take_series(name, series.steps, series.values)
+
+
+def named(runs: Sequence[Tracked]) -> None:
+    """Give runs of one name a number; a single run needs none."""
+    counts = Counter(run.name for run in runs)
+    seen: Counter[str] = Counter()
+    for run in runs:
+        seen[run.name] += 1
+        if counts[run.name] > 1:
+            run.name = f"{run.name} ({seen[run.name]})"
+
+
+def tell(manifest: Manifest, config: Mapping[str, Any]) -> None:
+    """Put a configuration into a manifest, and what it says of the run as a whole."""
+    kept = kept_settings(config)
+    if not kept:
+        return
+    manifest.config = kept
+    if (seed := step_number(number(config.get("seed")))) is not None:
+        manifest.seed = seed
+    if not set(config) >= _OF_A_TRAINER:
+        return
+    manifest.trainer = "huggingface"
+    if planned := step_number(number(config["max_steps"])):
+        manifest.planned_steps = planned
+    if warmup := step_number(number(config.get("warmup_steps"))):
+        manifest.warmup_steps = warmup
+    if clip := _positive(config["max_grad_norm"]):
+        manifest.clip_norm = clip
+    if vocabulary := step_number(number(config.get("vocab_size"))):
+        manifest.vocabulary = vocabulary
+
+
+def kept_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings that can be written: texts cut, nothing too deep, the first thousand."""
+    first = list(config.items())[:MAX_SETTINGS]
+    return {writable(str(name)): _kept(value, MAX_DEPTH) for name, value in first}
+
+
+def _kept(value: Any, depth: int) -> Any:
+    if isinstance(value, Mapping):
+        return (
+            {writable(str(name)): _kept(each, depth - 1) for name, each in list(value.items())[:MAX_SETTINGS]} if depth else "..."
+        )
+    if isinstance(value, list | tuple):
+        return [_kept(each, depth - 1) for each in value[:MAX_SETTINGS]] if depth else "..."
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else str(value)
+    return writable(str(value))[:MAX_TEXT]
+
+
+def _positive(value: Any) -> float | None:
+    read = number(value)
+    return read if read is not None and 0 < read < float("inf") else None
