@@ -12,9 +12,8 @@ from ckaudit.contract.io.archives import UNPACK, archive_of
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers import formats
-from ckaudit.importers.imported import Imported, Importer
+from ckaudit.importers.importer import Imported, Importer, Source
 from ckaudit.importers.names import listed, short
-from ckaudit.importers.source import Source
 from ckaudit.importers.tables.table import UTF16_MARKS
 from ckaudit.importers.text.error_lines import sightings_of
 from ckaudit.importers.text.errors import summary_of

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from ckaudit.contract.io.decode import decode
 from ckaudit.contract.schema.manifest import Manifest, Session, TensorFacts
 from ckaudit.contract.schema.numbers import to_word
-from ckaudit.importers.imported import Imported
+from ckaudit.importers.importer import Imported
 from ckaudit.importers.tables.merge import Entry, merge
 from ckaudit.importers.tables.numbers import number, step_number
 

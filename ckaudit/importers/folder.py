@@ -17,7 +17,7 @@ from ckaudit.contract.schema.analysis import VERSION as CHECKPOINT
 from ckaudit.contract.schema.numbers import to_word
 from ckaudit.contract.schema.scalars import VERSION as LINES
 from ckaudit.errors import UsageError
-from ckaudit.importers.imported import Imported, Row
+from ckaudit.importers.importer import Imported, Row
 
 _UNSAFE = re.compile(r"[^\w.+=-]+")
 MAX_NAME = 80

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.imported import Imported
+from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import listed, resolved, short, taken
-from ckaudit.importers.source import Source
 from ckaudit.importers.tables.curves import Curves, joined, steps_of
 from ckaudit.importers.tables.numbers import Numbers
 from ckaudit.importers.tables.table import Parsed, parsed, sniffed

@@ -32,10 +32,9 @@ from ckaudit.importers.ckernel_artifacts import (
     stages_of,
     updates_per_row,
 )
-from ckaudit.importers.imported import Document, Imported
+from ckaudit.importers.importer import Document, Imported, Source
 from ckaudit.importers.layers.to_checkpoints import Layers
 from ckaudit.importers.names import left_out
-from ckaudit.importers.source import Source
 from ckaudit.importers.tables.merge import Merged, merge_columns, merge_notes
 from ckaudit.importers.tables.numbers import number, step_number
 

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.imported import Imported
+from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.layers.names import place_of
 from ckaudit.importers.names import could_be, factor_of, left_out, listed, offer_of, recognised, resolved, short, taken
-from ckaudit.importers.source import Source
 from ckaudit.importers.tables.curves import (
     CALLS,
     CARRIED,

@@ -16,8 +16,7 @@ from ckaudit.contract.io.export_marker import FIRST, MARK, WORDS
 from ckaudit.contract.io.fast_jsonl import LineTable
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError, UsageError
-from ckaudit.importers.imported import Imported
-from ckaudit.importers.source import Source
+from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.numbers import MAX_STEP
 from ckaudit.importers.tables.table import HEAD_BYTES, text_of
 

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.imported import Imported
+from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import listed
-from ckaudit.importers.source import Source
 from ckaudit.importers.tables.curves import (
     CALLS,
     CARRIED,

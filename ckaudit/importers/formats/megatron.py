@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.importers.imported import Imported
+from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import catalogue_name
-from ckaudit.importers.source import Source
 from ckaudit.importers.tables.numbers import Numbers, filled, nothing
 from ckaudit.importers.text.assemble_runs import TextRun
 from ckaudit.importers.text.error_lines import shortened

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from ckaudit.contract.io.decode import decode
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.imported import Imported
+from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import left_out, resolved, taken
-from ckaudit.importers.source import Source
 from ckaudit.importers.tables.curves import Curves, joined
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, aligned, numbers, steps_from
 

@@ -12,9 +12,8 @@ from itertools import accumulate
 from msgspec import Struct
 
 from ckaudit.contract.schema.manifest import Manifest, Session
-from ckaudit.importers.imported import Imported
+from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import short, writable
-from ckaudit.importers.source import Source
 from ckaudit.importers.tables.numbers import number, step_number
 from ckaudit.importers.trackers.points import Points, Series
 from ckaudit.importers.trackers.tracked import Tracked, named, runs_of, tell

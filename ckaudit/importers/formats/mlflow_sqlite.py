@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.importers.formats.mlflow import ENDED, described
-from ckaudit.importers.imported import Imported
-from ckaudit.importers.source import Source
+from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.trackers.points import Points
 from ckaudit.importers.trackers.sqlite import databases, opened, tables
 from ckaudit.importers.trackers.tracked import Tracked, named, runs_of, tell

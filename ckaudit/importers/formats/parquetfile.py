@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.formats.csvfile import choices_of, curves_of, wanted_of
-from ckaudit.importers.imported import Imported
+from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import writable
-from ckaudit.importers.source import Source
 from ckaudit.importers.tables.curves import joined
 from ckaudit.importers.tables.numbers import Numbers, from_arrow, nothing, numbers
 from ckaudit.importers.tables.table import Parsed

@@ -11,13 +11,14 @@ import json
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from math import inf, isfinite
 from typing import Any
+
 from msgspec import Struct, field
+
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.imported import Imported
+from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.layers.histogram_moments import Moments
 from ckaudit.importers.layers.to_checkpoints import Layers
 from ckaudit.importers.names import listed
-from ckaudit.importers.source import Source
 from ckaudit.importers.trackers.points import NO_TIME, Points, Series
 from ckaudit.importers.trackers.tfevents import MARK, START, STRING, cells_of, messages, records, scalar_of
 from ckaudit.importers.trackers.tracked import Tracked, kept_settings, runs_of, tell

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ckaudit.importers.imported import Imported
-from ckaudit.importers.source import Source
+from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.numbers import step_number
 from ckaudit.importers.trackers.points import NO_TIME
 from ckaudit.importers.trackers.rows import RowCollector, json_of

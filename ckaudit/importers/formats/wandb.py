@@ -17,8 +17,7 @@ from msgspec import Struct, field
 
 from ckaudit.contract.schema.manifest import Session
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.imported import Imported
-from ckaudit.importers.source import Source
+from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.numbers import number, step_number
 from ckaudit.importers.trackers.messages import message_classes
 from ckaudit.importers.trackers.points import NO_TIME

@@ -10,9 +10,8 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.imported import Imported
+from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import catalogue_name, left_out, listed, resolved, short, writable
-from ckaudit.importers.source import Source
 from ckaudit.importers.tables.curves import Curves, joined, steps_of, steps_of_epochs
 from ckaudit.importers.tables.numbers import Numbers
 from ckaudit.importers.tables.table import Parsed, parsed, sniffed

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ckaudit.contract.schema.manifest import TensorFacts
 from ckaudit.contract.schema.numbers import to_word
-from ckaudit.importers.imported import Document
+from ckaudit.importers.importer import Document
 from ckaudit.importers.layers.histogram_moments import Bins, Floats, Moments, Whole, bins_of
 from ckaudit.importers.layers.names import NORMS, Place, bare, place_of, place_of_histogram, tensor_facts
 from ckaudit.importers.names import listed

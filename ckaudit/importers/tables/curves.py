@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.imported import Imported
+from ckaudit.importers.importer import Imported
 from ckaudit.importers.layers.to_checkpoints import Layers
 from ckaudit.importers.names import listed, loss_kind_of_names, slices_of
 from ckaudit.importers.tables.merge import merge_notes, merge_numbers

@@ -8,7 +8,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from ckaudit.contract.io.fast_jsonl import LineTable
-from ckaudit.importers.imported import Row, rows_of
+from ckaudit.importers.importer import Row, rows_of
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, nothing, numbers
 
 Entry = tuple[int, Mapping[str, float | str]]

@@ -7,9 +7,8 @@ from msgspec import UNSET, Struct, field
 
 from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.imported import Imported
+from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import left_out, loss_kind_of_names, resolved, slices_of
-from ckaudit.importers.source import Source
 from ckaudit.importers.tables.numbers import Numbers
 from ckaudit.importers.tables.table import UTF16_MARKS, is_table
 from ckaudit.importers.text.assemble_runs import HELPER, LogPart, TextRun, runs_of, table_of

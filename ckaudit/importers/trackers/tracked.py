@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError, UsageError
-from ckaudit.importers.imported import Imported
+from ckaudit.importers.importer import Imported
 from ckaudit.importers.layers.to_checkpoints import Layers
 from ckaudit.importers.names import (
     catalogue_name,
