@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_curves import multiple
+from ckaudit.causes.shared.loss_curves import multiple
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw, val_loss
 from ckaudit.metrics.progress import tokens_per_update

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_batches import target_tokens
-from ckaudit.causes.shared.of_loss import has_finite_loss_before
-from ckaudit.causes.shared.of_tokens import shifted
+from ckaudit.causes.shared.batches import shifted, target_tokens
+from ckaudit.causes.shared.loss_curves import has_finite_loss_before
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.material.counts import plural
 from ckaudit.metrics.data import token_kl_drift

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_batches import repeats
+from ckaudit.causes.shared.batches import repeats
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import batch_repeat_distance
 from ckaudit.metrics.loss import train_loss_raw

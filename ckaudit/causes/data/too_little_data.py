@@ -5,9 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_curves import leap, lost_noise
-from ckaudit.causes.shared.of_loss import parted
-from ckaudit.causes.shared.of_tokens import is_same, shifted
+from ckaudit.causes.shared.batches import is_same, shifted
+from ckaudit.causes.shared.loss_curves import leap, lost_noise, parted
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.data import token_kl_drift
 from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_curves import still
+from ckaudit.causes.shared.loss_curves import still
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss

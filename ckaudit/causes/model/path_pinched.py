@@ -5,9 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_activations import bounded
-from ckaudit.causes.shared.places import places_of
+from ckaudit.causes.cause import Advice, Findings, cause, contradicts, places_of, supports
+from ckaudit.causes.shared.activations import bounded
 from ckaudit.causes.shared.update_size import weights_replaced
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence

@@ -4,8 +4,7 @@ from collections.abc import Collection, Iterator
 
 import numpy as np
 
-from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
-from ckaudit.causes.shared.places import named, places_of
+from ckaudit.causes.cause import Advice, Findings, cause, contradicts, named, places_of, supports
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_curves import still
+from ckaudit.causes.shared.loss_curves import still
 from ckaudit.causes.shared.rate_course import known_rate
 from ckaudit.causes.shared.update_size import reach, usual_steps
 from ckaudit.contract.schema.report import Evidence

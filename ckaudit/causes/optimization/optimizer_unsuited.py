@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_curves import still
-from ckaudit.causes.shared.places import named, places_of
+from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
+from ckaudit.causes.shared.loss_curves import still
 from ckaudit.causes.shared.update_size import gain_of_gradient
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_batches import target_tokens
-from ckaudit.causes.shared.of_loss import has_finite_loss_before
+from ckaudit.causes.shared.batches import target_tokens
+from ckaudit.causes.shared.loss_curves import has_finite_loss_before
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.loss import train_loss_raw
