@@ -1,4 +1,4 @@
-"""What the JSON artifacts of C-Kernel-Engine say of steps, without the values that only stand for nothing.
+"""The JSON artifacts of C-Kernel-Engine read: curves, norms, parity and the ledger, without values that stand for nothing.
 
 The engine's own runtime writes 0.0 for a gradient norm and for times that it does not measure, copies its own loss to
 `loss_pt` where no reference ran, and calls a parameter difference 0.0 where none was computed; a summary that lacks a curve
@@ -30,12 +30,12 @@ _DECODER = msgspec.json.Decoder()
 
 
 class Placeholders(Struct):
-    """How many values of each kind stood for nothing.
+    """Counts of values that stood for nothing, by kind.
 
     Attributes:
         norms: Gradient norms of 0.
         losses: Copies of the loss in place of the reference's.
-        checks: Comparisons with a reference that was not asked.
+        checks: Comparisons with a reference that did not run.
         summary: Zeros of a summary.
     """
 
@@ -45,19 +45,19 @@ class Placeholders(Struct):
     summary: int = 0
 
     def notes(self) -> list[str]:
-        """Say what was read as not recorded."""
-        said = {
+        """Return notes on values that were read as not recorded."""
+        counts = {
             "gradient norms of exactly 0 beside no measured time": self.norms,
             "reference losses that only copy the loss": self.losses,
             "comparisons with a reference that was not asked at that step": self.checks,
             "zeros of a summary without a curve": self.summary,
         }
-        return [f"{count:,} {what} were read as not recorded" for what, count in said.items() if count]
+        return [f"{count:,} {what} were read as not recorded" for what, count in counts.items() if count]
 
 
 def objects(value: Any) -> list[Object]:
-    """Return the objects of a list; nothing of anything else."""
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    """Return the objects of a list; empty where the value is no list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def positive(value: Any) -> float | None:
@@ -104,7 +104,7 @@ def curve_of(rows: Sequence[Object], source: str, span: int, empty: Placeholders
         rows: Steps as the artifact has them.
         source: What the artifact says made it.
         span: Rows to one update.
-        empty: Counts what stood for nothing.
+        empty: Counts values that stood for nothing.
     """
     kept = [row for row, step in zip(rows, members(rows, "step"), strict=True) if step_number(step) is not None]
     steps = [-(-int(step) // span) for step in members(kept, "step") if step is not None]
@@ -155,7 +155,7 @@ def _joined(steps: Sequence[int], values: Mapping[str, Sequence[float | None]]) 
 
 
 def _over(name: str, values: Sequence[float | None]) -> float | None:
-    """Return what the micro-steps of an update make together."""
+    """Return the value of an update from those of its micro-steps: a mean, a sum or the last one."""
     known = [value for value in values if value is not None]
     if not known:
         return None
@@ -227,8 +227,9 @@ def _at(values: Any, place: int) -> Any:
     return values[place] if isinstance(values, list) and place < len(values) else None
 
 
+# The ledger: a line whenever a stage of a training starts or ends; the last line of a run counts.
 def read_ledger(data: bytes) -> tuple[list[Object], int]:
-    """Return the last record of each run in their order, and how many lines are no JSON, such as one that was cut off."""
+    """Return the last record of each run, and how many lines are no JSON, such as one that was cut off."""
     records: dict[str, Object] = {}
     torn = 0
     for line in data.splitlines():
@@ -243,7 +244,7 @@ def read_ledger(data: bytes) -> tuple[list[Object], int]:
 
 
 def stages_of(ledger: Sequence[Object], source: str, notes: Sequence[str]) -> list[Imported]:
-    """Return the stages of a ledger without a curve beside it, each with the three losses it tells."""
+    """Return the stages of a ledger that has no curve beside it, each with its first, lowest and last loss."""
     runs = []
     for record in ledger:
         points = {"loss_first": 1, "loss_min": record.get("loss_min_step"), "loss_final": record.get("steps")}
@@ -262,7 +263,7 @@ def stages_of(ledger: Sequence[Object], source: str, notes: Sequence[str]) -> li
 
 
 def manifest_of(source: str, ledger: Sequence[Object], summary: Object, tensors: Mapping[str, TensorFacts]) -> Manifest:
-    """Return what the last record of a ledger and a training summary know of the run."""
+    """Return the manifest of a run from the last record of its ledger and its training summary."""
     manifest = Manifest(schema_version="ck.run.v1", source=source)
     record: Object = ledger[-1] if ledger else {}
     facts = {**record, **summary}

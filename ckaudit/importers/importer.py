@@ -1,4 +1,4 @@
-"""What an importer is: it takes a source, a file or a folder, and hands on the runs that another program logged there."""
+"""What an importer is: it takes a source, a file or a folder, and returns the runs that another program logged there."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,12 +22,12 @@ Document = Mapping[str, Any]
 
 
 class Source:
-    """A file or a folder.
+    """A file, packed or not, or a folder that a user named; its bytes are read once, when they are first asked for.
 
     Attributes:
         path: Where it is.
         shown: Its name in messages.
-        is_folder: Whether it is a folder; it has no bytes of its own then.
+        is_folder: Whether it is a folder; a folder has no bytes of its own.
     """
 
     def __init__(self, path: Path) -> None:
@@ -41,7 +41,7 @@ class Source:
         """All bytes, unpacked; none of a folder.
 
         Raises:
-            UnreadableError: Where they cannot be had.
+            UnreadableError: Where the file cannot be read.
         """
         if self.is_folder:
             return b""
@@ -55,7 +55,7 @@ class Source:
         """All bytes of a file that is one JSON document.
 
         Raises:
-            UnreadableError: Where they cannot be had, or would take a hundred times their memory once they are parsed.
+            UnreadableError: Where the file cannot be read, or would take a hundred times its size in memory once parsed.
         """
         try:
             refuse_crowds(self.data, self.shown)
@@ -91,7 +91,7 @@ class Source:
                 yield source
 
     def first(self, size: int) -> bytes:
-        """Return the first bytes as they lie on the disk, without reading the rest; none where they cannot be had."""
+        """Return the first bytes as they lie on the disk, without reading the rest; empty where the file cannot be read."""
         try:
             if not self.path.is_file():
                 return b""
@@ -103,12 +103,12 @@ class Source:
     def files(self, *, max_files: int, part_of_name: str = "", deep: bool = True) -> Iterator[tuple[str, "Source"]]:
         """Yield the files in this folder and in those inside it, by name; links to folders are not followed.
 
-        The search ends after `MAX_SEEN` files of any name: no store of a run lies deeper in a disk than that.
+        The search ends after `MAX_SEEN` files of any name, so that a whole disk is not walked for a run.
 
         Args:
-            max_files: How many at the most.
+            max_files: The largest number of files.
             part_of_name: What their names must contain.
-            deep: Whether those in folders inside this one are wanted.
+            deep: Whether files in folders inside this one are wanted.
         """
         number = seen = 0
         for folder, inner, names in os.walk(self.path):
@@ -134,16 +134,16 @@ class Source:
 
 
 class Imported(Struct, frozen=True):
-    """One run out of another tracker's log.
+    """One run out of the log of another program.
 
     Attributes:
         table: Lines of `ck.scalars.v1` as columns: values by catalogue name, in the order of sessions, then of steps. A cell
-            that is not recorded was not there; a NaN was recorded as NaN.
-        manifest: What the format knew of the run as a whole.
-        notes: What was recognised, what was left out, what the format cannot tell; one sentence each.
+            that is not recorded was not in the log; a NaN was logged as NaN.
+        manifest: What the format knows of the run as a whole.
+        notes: What was recognised, what was left out, and what the format cannot hold; one sentence each.
         source: Name of the format.
-        name: Which of several runs in one source; empty: there is only this one.
-        documents: Checkpoints of `ck.analysis.v1` that per-layer statistics make, in the order of steps: each has a `step`
+        name: Name among several runs of one source; empty: there is only this one.
+        documents: Checkpoints of `ck.analysis.v1` made of statistics per layer, in the order of steps: each has a `step`
             and sections such as {"gradients": {"layer.0": {"norm": 1.5}}}.
     """
 
@@ -161,7 +161,7 @@ class Imported(Struct, frozen=True):
 
 
 def rows_of(table: LineTable) -> list[Row]:
-    """Return the lines of a table: `step`, `session` where there are several, and what was recorded."""
+    """Return the lines of a table as dictionaries: `step`, `session` where there are several, and the recorded values."""
     several = bool(table.sessions.any())
     rows: list[Row] = [
         {"step": step, "session": session} if several else {"step": step}
@@ -185,7 +185,7 @@ class Importer(Protocol):
 
     Attributes:
         NAME: The format, as a user would call it.
-        GENERIC: The format has no mark of its own, so that every other importer is asked first.
+        GENERIC: Whether the format has no mark of its own, so that every other importer is asked first.
     """
 
     NAME: str

@@ -144,6 +144,7 @@ def _manifest(manifest: Manifest, facts: Sequence[Fact], run: TextRun) -> list[s
     return notes
 
 
+# Meaning of the keys: catalogue names, units, and the step from which a program counts.
 def name_of(key: str) -> str | None:
     """Return what the catalogue calls a key, its unit in brackets left off; None where nothing is known.
 
@@ -157,7 +158,7 @@ def name_of(key: str) -> str | None:
 
 
 def is_wanted(key: str) -> bool:
-    """Tell whether a key gives, or helps to give, something of the catalogue."""
+    """Tell whether a key is, or helps to compute, a metric of the catalogue."""
     return key in _HELPERS or name_of(key) is not None
 
 
@@ -186,7 +187,7 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[Fact]) -
 
 
 def _scaled(key: str, name: str, column: Numbers) -> Numbers | None:
-    """Return a column in the catalogue's unit, None where its own is another kind of quantity."""
+    """Return a column in the catalogue's unit, None where its unit is of another quantity."""
     found = _UNIT.fullmatch(key)
     unit = (found[2] or "").lower() if found else ""
     if name == "step_time":
@@ -199,7 +200,7 @@ def _scaled(key: str, name: str, column: Numbers) -> Numbers | None:
 
 
 def _estimates(columns: Columns, raw: Columns, mapped: Mapping[str, str]) -> list[str]:
-    """Keep a train loss that an evaluation estimated apart from the loss of an update."""
+    """Tell the loss of an update from a train loss that an evaluation estimated, and keep only the first if both are there."""
     key = next((key for key in ("train loss",) if key in raw and key not in mapped), None)
     if key is None or "val_loss" not in columns:
         return []
@@ -219,7 +220,7 @@ def _estimates(columns: Columns, raw: Columns, mapped: Mapping[str, str]) -> lis
 
 
 def _durations(columns: Columns, rows: StepLines) -> list[str]:
-    """Turn the time so far into the duration of a step, the mean of those since the line before."""
+    """Compute the duration of a step from the time so far: the mean over the steps since the line before."""
     if "step_time" in columns:
         return []
     clocks = {key: _SECONDS[unit] for unit in ("ms", "s") if (key := f"train_time [{unit}]") in rows.columns}
@@ -241,7 +242,7 @@ def _durations(columns: Columns, rows: StepLines) -> list[str]:
 
 
 def _tokens(columns: Columns, rows: StepLines, facts: Sequence[Fact]) -> list[str]:
-    """Write the tokens of an update to each line, where the program says how many they are."""
+    """Write the tokens of an update to each line, where the program logs how many there are."""
     sizes = {int(text) for fact in facts if fact.key == "tokens_per_update" and (text := fact.value.replace(",", "")).isdecimal()}
     if len(sizes) != 1 or "tokens_per_update" in columns:
         return []

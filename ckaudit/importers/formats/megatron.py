@@ -118,7 +118,7 @@ def _pairs(line: str, start: int, end: int) -> Iterator[Cell]:
 
 
 def _facts(text: str) -> Iterator[tuple[str, str]]:
-    """Yield what a line tells of the run as a whole; Megatron prints its arguments dotted out."""
+    """Yield what a line tells of the run as a whole; Megatron prints arguments with dots between name and value."""
     for key, pattern in _FACTS:
         if match := pattern.search(text):
             yield key, match[1]
@@ -186,8 +186,9 @@ def _take_final(facts: Sequence[Fact], run: TextRun) -> list[str]:
     return [f"the evaluation at the end of training was taken as that of step {int(rows.steps[-1]):,}"]
 
 
+# Meaning of the keys: catalogue names, units, and what a missing loss says.
 def is_wanted(key: str) -> bool:
-    """Tell whether a key gives, or helps to give, something of the catalogue."""
+    """Tell whether a key is, or helps to compute, a metric of the catalogue."""
     return key in _TAKEN or catalogue_name(key) == "train_loss_raw"
 
 
@@ -214,13 +215,13 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[Fact]) -
 
 
 def _first(raw: Columns, keys: Sequence[str]) -> str:
-    """Return the first of the keys that is there, else one that a loss is commonly called."""
+    """Return the first of the keys that is there, else for training losses one with a common name of a loss."""
     known = next((key for key in keys if key in raw), "")
     return known or next((key for key in raw if catalogue_name(key) == "train_loss_raw" and keys is _TRAIN_LOSSES), "")
 
 
 def _counted(columns: Columns, raw: Columns, facts: Sequence[Fact]) -> list[str]:
-    """Count tokens, where samples are counted and the length of a sequence is known."""
+    """Compute counts of tokens, where samples are counted and the length of a sequence is known."""
     if "total" in raw:
         columns[".planned"] = raw["total"]
     samples, batch = raw.get("consumed samples"), raw.get("global batch size")
@@ -241,7 +242,7 @@ def _counted(columns: Columns, raw: Columns, facts: Sequence[Fact]) -> list[str]
 
 
 def _length(raw: Columns, facts: Sequence[Fact]) -> int:
-    """Return the tokens of a sequence: those of each sample consumed where that is one number, else what the arguments say."""
+    """Return the tokens of a sequence: tokens per consumed sample where they are constant, else the argument; 0: unknown."""
     samples, tokens = raw.get("consumed samples"), raw.get("consumed tokens")
     if samples is not None and tokens is not None:
         known = samples.recorded & tokens.recorded & (samples.values > 0)
@@ -252,7 +253,7 @@ def _length(raw: Columns, facts: Sequence[Fact]) -> int:
 
 
 def _deepspeed(columns: Columns, raw: Columns) -> list[str]:
-    """Fill in what DeepSpeed's own lines say: the learning rate, and updates skipped since the line before."""
+    """Add what DeepSpeed's own lines hold: the learning rate, and updates skipped since the line before."""
     if "lr" in raw:
         own = columns.get("learning_rate")
         columns["learning_rate"] = raw["lr"] if own is None else filled(own, raw["lr"])
@@ -309,7 +310,7 @@ def _fell(scale: Numbers | None, trained: Mask) -> Mask:
 
 
 def _forget_repeated_norm(columns: Columns, skipped: Mask, trained: Mask) -> int:
-    """Forget norms of skipped updates that equal the norm before, and return how many there were."""
+    """Mark norms of skipped updates that equal the norm before as not recorded, and return how many there were."""
     norm = columns.get("grad_global_norm")
     if norm is None:
         return 0

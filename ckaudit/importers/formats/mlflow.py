@@ -137,7 +137,7 @@ def _take(points: Points, name: str, file: Source, odd: _Odd) -> None:
 
 
 def _forward(times: list[float]) -> list[float]:
-    """Return times that never go back: the order of the file is certain, a clock is not."""
+    """Return times that never go back: the order of the file is certain, that of a clock is not."""
     return list(accumulate(times, max))
 
 
@@ -167,9 +167,10 @@ def _notes(meta: Mapping[str, str], odd: _Odd) -> list[str]:
     return notes
 
 
+# For both stores of MLflow, of files and of tables.
 def described(name: str, identity: str, series: Mapping[str, Series]) -> Tracked:
-    """Return a run by what is in its store; the machine's own measurements have a step of their own and are left out."""
-    kept = {each: points for each, points in series.items() if not each.startswith(_SYSTEM)}
+    """Return a run by its name, id and series; measurements of the machine count steps of their own and are left out."""
+    kept = {metric: points for metric, points in series.items() if not metric.startswith(_SYSTEM)}
     run = Tracked(writable((name or identity)[:_LONGEST]), kept)
     if len(kept) < len(series):
         run.notes.append(f"{len(series) - len(kept):,} series of the machine count samples, no updates, and were left out")

@@ -87,6 +87,7 @@ def _read(source: Source, columns: Mapping[str, str], name: str) -> Imported:
     return joined(curves, source.shown, NAME, found=rows.found, notes=rows.notes, last=SCALARS_ONLY, name=name)
 
 
+# MMCV's JSON log has the same names, and its evaluations too belong to the update logged before them.
 def curves_of(rows: JsonRows, taken: Taken, steps: NDArray[np.int64], training: NDArray[np.bool_], notes: list[str]) -> Curves:
     """Return the series of a log, those of training only from its entries of training.
 

@@ -3,7 +3,7 @@
 The step is the number that the program passed; a value is a number or a tensor without dimensions, and NaN is NaN. A program
 that starts again writes a new file into the same folder: files of a folder are one run, read in the order of their times. What
 is logged again from an earlier step on replaces what stood there, and a writer may say so itself (`purge_step`). A folder
-inside is a run of its own, but for those that writers make beside a run (see `tensorboard_runs`). Histograms of the first kind
+inside is a run of its own, but for those that writers make beside a run. Histograms of the first kind
 carry the sums of their values and so exact norms, those of the second only counts.
 """
 
@@ -102,10 +102,10 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     folders: dict[str, list[Source]] = {}
     for name, file in _files(source) if source.is_folder else [(source.path.name, source)]:
         folders.setdefault(name.rpartition("/")[0], []).append(file)
-    tracked = tracked_runs([_part(name, files) for name, files in folders.items()])
+    tracked = _tracked_runs([_part(name, files) for name, files in folders.items()])
     if sum(map(len, folders.values())) == MAX_FILES:
         tracked[0].notes.append(f"only the first {MAX_FILES:,} event files were read: name the folder of a run")
-    if not any(each.series or each.layers for each in tracked):
+    if not any(run.series or run.layers for run in tracked):
         raise UnreadableError(
             f"{source.shown} is of TensorBoard, but no event in it holds a number",
             hint="Look whether the writer was closed or flushed.",
@@ -203,7 +203,7 @@ def _count(reading: _Reading, what: str, number: int) -> None:
 
 
 def _take(reading: _Reading, step: int, value: Any, clock: float) -> None:
-    """Take a value that is no plain number."""
+    """Take a value that is not stored as a plain number."""
     tag, name = value.tag or value.node_name, _name(reading, value)
     if value.HasField("metadata"):
         plugin = value.metadata.plugin_data
@@ -232,14 +232,14 @@ def _take_tensor(reading: _Reading, step: int, name: str, tensor: Any, clock: fl
 
 
 def _take_histogram(layers: Layers, step: int, name: str, histo: Any) -> None:
-    """Take a histogram that says only the right edge of each bin; outside its values nothing lies."""
+    """Take a histogram that has only the right edge of each bin; the outer edges are its smallest and largest value."""
     limits, counts = list(histo.bucket_limit), list(histo.bucket)
     if len(limits) != len(counts):
         limits, counts = [], []
-    held = [index for index, count in enumerate(counts) if count]
+    filled = [index for index, count in enumerate(counts) if count]
     edges: list[float] = []
-    if held:
-        first, last = held[0], held[-1]
+    if filled:
+        first, last = filled[0], filled[-1]
         left = max(histo.min, limits[first - 1]) if first else histo.min
         edges = [min(left, limits[first]), *limits[first : last + 1]]
         edges[-1] = max(min(edges[-1], histo.max), edges[-2])
@@ -253,18 +253,21 @@ def _take_text(reading: _Reading, name: str, tensor: Any) -> None:
 
 
 def _take_hparams(reading: _Reading, content: bytes) -> None:
-    found = _parsed("Hparams", content)
-    for each in found.session_start_info.hparams if found is not None else ():
-        setting = each.value
+    message = _parsed("Hparams", content)
+    for hparam in message.session_start_info.hparams if message is not None else ():
+        setting = hparam.value
         known = [kind for kind in ("number_value", "string_value", "bool_value") if setting.HasField(kind)]
         if known:
             value = getattr(setting, known[0])
             text = value.decode("utf-8", errors="replace") if isinstance(value, bytes) else value
-            reading.part.config[each.key.decode("utf-8", errors="replace")] = text
+            reading.part.config[hparam.key.decode("utf-8", errors="replace")] = text
 
 
-def tracked_runs(parts: Sequence[EventFolder]) -> list[Tracked]:
-    """Return the runs, each with what lies beside it."""
+# What writers put beside a run belongs to it. `add_scalars(main, {key: ...})` makes a folder `<main>_<key>` (PyTorch) or
+# `<main>/<key>` (tensorboardX) for each key, with the points under `main`; Keras makes a folder `train` and one `validation`, an
+# Estimator `eval` inside the run, `add_hparams` a folder named by the time. Every other folder is a run by itself.
+def _tracked_runs(parts: Sequence[EventFolder]) -> list[Tracked]:
+    """Return the runs, each joined with the folders that belong to it."""
     by_folder = {part.folder: part for part in parts}
     series = {part.folder: part.points.series(by_time=True) for part in parts}
     homes = {folder: _home(folder, series) for folder in by_folder}
@@ -278,31 +281,31 @@ def tracked_runs(parts: Sequence[EventFolder]) -> list[Tracked]:
 
 
 def _home(folder: str, series: dict[str, dict[str, Series]]) -> tuple[str, str | None]:
-    """Return the run to which a folder belongs, and what to put before its tags; None: they are only said of the run."""
-    parent, _, own = folder.rpartition("/")
+    """Return the run that a folder belongs to, and the prefix of its tags; None: its tags are no series of the run."""
+    parent, _, name = folder.rpartition("/")
     if not folder:
         return "", ""
     tags = series[folder]
     for above, key in _together(folder, tags, series):
         return above, f"{key}/"
-    if own in _SIDES and (parent in series or any(other != own and _joined(parent, other) in series for other in _SIDES)):
-        return parent, f"{_SIDES[own]}/"
+    if name in _SIDES and (parent in series or any(other != name and _joined(parent, other) in series for other in _SIDES)):
+        return parent, f"{_SIDES[name]}/"
     if parent not in series:
         return folder, ""
-    if own.replace(".", "").isdecimal() and all(len(tag.steps) == 1 for tag in tags.values()):
+    if name.replace(".", "").isdecimal() and all(len(tag.steps) == 1 for tag in tags.values()):
         return parent, None
     return folder, ""
 
 
 def _together(folder: str, tags: Iterable[str], series: Container[str]) -> Iterator[tuple[str, str]]:
-    """Yield the run above whose `add_scalars` made a folder, and the key that it was made for."""
+    """Yield the run whose `add_scalars` made a folder, and the key that the folder is for."""
     names = list(tags)
     parts = folder.split("/")
     for depth in range(len(parts) - 1, -1, -1):
-        above, own = "/".join(parts[:depth]), "/".join(parts[depth:])
+        above, below = "/".join(parts[:depth]), "/".join(parts[depth:])
         for before in (f"{names[0]}/", names[0].replace("/", "_") + "_") if len(names) == 1 and above in series else ():
-            if own.startswith(before) and len(own) > len(before):
-                yield above, own.removeprefix(before)
+            if below.startswith(before) and len(below) > len(before):
+                yield above, below.removeprefix(before)
 
 
 def _joined(parent: str, name: str) -> str:
@@ -313,7 +316,7 @@ def _tracked(home: str, members: Iterable[tuple[EventFolder, str | None, dict[st
     run = Tracked(home, {})
     model: dict[str, Any] = {}
     config: dict[str, Any] = {}
-    beside, last = [], 0
+    beside = []
     for part, before, series in members:
         config |= part.config
         model |= part.model
@@ -325,7 +328,6 @@ def _tracked(home: str, members: Iterable[tuple[EventFolder, str | None, dict[st
         run.layers = part.layers if part.layers or not run.layers else run.layers
         run.starts += part.starts
         run.series |= {before + tag: points for tag, points in series.items()}
-        last += len(part.points)
     if beside:
         run.notes.append(f"folders beside the run were joined to it, their names before those of their series: {listed(beside)}")
     tell(run.manifest, config)
@@ -336,7 +338,7 @@ def _tracked(home: str, members: Iterable[tuple[EventFolder, str | None, dict[st
 
 
 def _know_writers(run: Tracked) -> None:
-    """Take the names of writers whose words mean something else than elsewhere."""
+    """Set the names of writers whose names mean something else than elsewhere."""
     if _OF_ALGOPERF in run.series:
         run.aside = {name for name in run.series if name.startswith(("train/", "test/"))}
         run.notes.append("AlgoPerf's train/ and test/ evaluate a part of another split and were left out")
@@ -345,7 +347,7 @@ def _know_writers(run: Tracked) -> None:
 
 
 def _know_keras(run: Tracked) -> None:
-    """Take Keras's names: by update where it logged so, else by epoch, whose steps are epochs then."""
+    """Set Keras's names: those by update where it logged by update, else those by epoch, whose steps are epochs."""
     before = "train/" if f"train/{_EPOCHS}" in run.series else ""
     by_update = f"{before}batch_loss" in run.series
     if by_update:

@@ -1,8 +1,12 @@
 """Event files of TensorBoard: records of a length, its checksum, an event and the checksum of that.
 
-A reader may be sure of every record whose two checksums are right. A length that is wrong ends the file for it, since nothing
-says where the next record begins; an event that is wrong is one event less. TensorBoard's own loader computes checksums byte by
-byte in Python where TensorFlow is not installed; here all of a file are computed at once.
+A record is sound where its two checksums are right. A wrong length ends the reading, since nothing tells where the next record
+begins; a wrong event is one event less. TensorBoard's own loader computes checksums byte by byte in Python where TensorFlow is
+not installed; here those of a whole file are computed at once.
+
+The checksum is CRC-32C: Castagnoli's polynomial, reflected (RFC 3720, appendix B.4). It is linear in the bytes: once the start
+value is added to the first four of them, zeros before a record change nothing, so that records of many lengths stand
+right-aligned in one matrix.
 """
 
 import struct
@@ -17,8 +21,11 @@ from numpy.typing import NDArray
 from ckaudit.importers.trackers.messages import message_classes
 from ckaudit.importers.trackers.points import Floats
 
+Words = NDArray[np.uint32]
+Whole = NDArray[np.int64]
 MARK = b"brain.Event:"
 START = 1  # SessionLog.SessionStatus
+STRING, _BFLOAT16, _HALF = 7, 14, 19
 _HEAD, _TAIL = 12, 4
 _MESSAGES = {
     "Event": {1: ("wall_time", "double"), 2: ("step", "int64"), 5: ("summary", "Summary"), 7: ("session_log", "SessionLog")},
@@ -75,16 +82,13 @@ _SCALARS = {
     9: struct.Struct("<q"),
     19: struct.Struct("<e"),
 }
-STRING, _BFLOAT16, _HALF = 7, 14, 19
 _MAX_CELLS = 2**20
-Words = NDArray[np.uint32]
-Whole = NDArray[np.int64]
 _POLYNOMIAL = 0x82F63B78
 _WIDTHS = (8, 48, 64, 96, 128, 256, 512)
 _ROW = _WIDTHS[-1]
 _ROWS_AT_ONCE = 8192
 _FIRST = 4
-_MASK = 0xA282EAD8  # what a file adds, so that a checksum of checksums does not vanish
+_MASK = 0xA282EAD8  # added by the format, so that a checksum of checksums does not vanish
 
 
 class Records(Struct, frozen=True):
@@ -119,7 +123,7 @@ def records(data: bytes) -> Records:
 
 
 def _framed(data: bytes) -> tuple[list[int], list[int], int]:
-    """Return where records begin, how long they are, and where the last whole one ends; lengths are still to be checked."""
+    """Return where records begin, how long they are, and where the last whole one ends; lengths are not checked yet."""
     starts, lengths = [], []
     place, end = 0, len(data)
     unpack = struct.Struct("<Q").unpack_from
@@ -149,7 +153,7 @@ def messages() -> dict[str, Any]:
 
 
 def scalar_of(tensor: Any) -> float | None:
-    """Return a tensor's number, None where it is no single number."""
+    """Return the number of a tensor, None where it does not hold exactly one."""
     if tensor.tensor_shape.dim:
         return None
     reader, content = _SCALARS.get(tensor.dtype), tensor.tensor_content
@@ -160,14 +164,14 @@ def scalar_of(tensor: Any) -> float | None:
 
 
 def cells_of(tensor: Any) -> Floats | None:
-    """Return a tensor's numbers in its shape, None where it holds none or not as many as it says."""
-    shape = [each.size for each in tensor.tensor_shape.dim]
+    """Return a tensor's numbers in its shape, None where it holds none or another number than its shape asks for."""
+    shape = [dimension.size for dimension in tensor.tensor_shape.dim]
     if any(size < 0 for size in shape) or (count := int(np.prod(shape, dtype=object)) if shape else 1) > _MAX_CELLS:
         return None
-    found = _flat(tensor)
-    if found is None or not (len(found) == count or (count and len(found) == 1)):
+    cells = _flat(tensor)
+    if cells is None or not (len(cells) == count or (count and len(cells) == 1)):
         return None
-    return np.broadcast_to(found, count).reshape(shape).astype(np.float64)
+    return np.broadcast_to(cells, count).reshape(shape).astype(np.float64)
 
 
 def _flat(tensor: Any) -> "np.ndarray[Any, Any] | None":
@@ -203,12 +207,12 @@ def masked(data: NDArray[np.uint8], starts: Whole, lengths: Whole) -> Words:
     """
     padded = np.concatenate([np.zeros(_ROW, np.uint8), data])
     sums = np.zeros(len(starts), np.uint32)
-    least = 0
+    narrower = 0
     for width in _WIDTHS:
-        own = np.flatnonzero((lengths > least) & (lengths <= width))
-        for part in np.array_split(own, -(-len(own) // _ROWS_AT_ONCE) or 1):
+        members = np.flatnonzero((lengths > narrower) & (lengths <= width))
+        for part in np.array_split(members, -(-len(members) // _ROWS_AT_ONCE) or 1):
             sums[part] = _rows(padded, starts[part] + lengths[part] + _ROW, lengths[part], width, lengths[part] - _FIRST)
-        least = width
+        narrower = width
     for index in np.flatnonzero(lengths > _ROW):
         sums[index] = _long(padded, int(starts[index]) + _ROW, int(lengths[index]))
     plain = ~sums
@@ -240,7 +244,7 @@ def _states(words: Words) -> Words:
 
 
 def _long(padded: NDArray[np.uint8], start: int, length: int) -> int:
-    """Return the state after one long record: that of its rows, each moved past those after it."""
+    """Return the state after one long record, from the states of its rows, each moved past the rows after it."""
     ends = np.arange(start + length, start, -_ROW)[::-1]
     lengths = np.minimum(_ROW, ends - start)
     turned = np.full(len(ends), -1)
@@ -250,13 +254,13 @@ def _long(padded: NDArray[np.uint8], start: int, length: int) -> int:
     states = _rows(padded, ends, lengths, _ROW, turned).tolist()
     shifts = _past_a_row()
     state = 0
-    for each in states:
+    for row_state in states:
         state = (
             shifts[0][state & 0xFF]
             ^ shifts[1][(state >> 8) & 0xFF]
             ^ shifts[2][(state >> 16) & 0xFF]
             ^ shifts[3][state >> 24]
-            ^ each
+            ^ row_state
         )
     return state
 
