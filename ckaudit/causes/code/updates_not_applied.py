@@ -42,8 +42,8 @@ def updates_not_applied(
 ) -> Iterator[Evidence]:
     """Gradients are computed but the optimizer's step is not taken, always or in part of the steps.
 
-    All tensors stand still at once then, and the count of updates falls behind the count of steps. Overflows, gradients that
-    are not finite and a learning rate of zero leave updates out too, and contradict it. Weights follow the scale that all
+    All tensors then stand still at once, and the count of updates falls behind the count of steps. Overflows, gradients that are
+    not finite and a learning rate of zero leave out updates too, and speak against this cause. Weights follow the scale that all
     causes share.
     """
     skipped = findings.first(skipped_updates)

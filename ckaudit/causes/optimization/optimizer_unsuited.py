@@ -50,7 +50,7 @@ def optimizer_unsuited(
 ) -> Iterator[Evidence]:
     """The optimizer does not fit the learning rate and model, as plain SGD with the rate of Adam.
 
-    Updates go by the gradient alone where their ratio to rate times gradient differs by less than `alike` between tensors (the
+    Updates follow the gradient alone where their ratio to rate times gradient differs by less than `alike` between tensors (the
     10th and the 90th percentile) while gradients differ by more than `apart`: one rate cannot suit all of them. Rates below `low`
     are Adam's; SGD's are 0.1 and more in most recipes. Weights are starting values.
     """
