@@ -128,9 +128,9 @@ def table_of(run: TextRun) -> LineTable:
     values = np.array([np.concatenate([part.values for part in parts]) for parts in columns], np.float64).reshape(shape)
     steps = np.concatenate([part.rows.steps for part in run.parts])
     sessions = np.repeat(np.arange(len(run.parts)), [len(part.rows.steps) for part in run.parts])
-    filled = known.any(axis=0)
-    values, known = values[:, filled], known[:, filled]
-    return LineTable(steps[filled], sessions[filled], tuple(names), values, None if known.all() else known, {})
+    logged = known.any(axis=0)
+    values, known = values[:, logged], known[:, logged]
+    return LineTable(steps[logged], sessions[logged], tuple(names), values, None if known.all() else known, {})
 
 
 def _one_rank(rows: StepLines) -> tuple[StepLines, list[str]]:
