@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ckaudit.causes.shared.of_tokens import is_same, shifted
+from ckaudit.causes.shared.batches import is_same, shifted
 from ckaudit.causes.shared.rate_course import Seam, changes_at_seams, fall_of, known_rate, stands_since
 from ckaudit.causes.shared.update_size import gain_of_gradient, reach, usual_steps
 from ckaudit.contract.schema.manifest import Manifest, Session

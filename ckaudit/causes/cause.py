@@ -1,6 +1,6 @@
 """What a cause is: a pure function from findings and series to evidence for and against one hypothesis."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from math import isnan
 
 from msgspec import Struct
@@ -137,3 +137,18 @@ def total(evidence: Iterable[Evidence], *, most_per_source: float = 6.0) -> floa
         bounded = max(-most_per_source, min(most_per_source, each.weight)) if not isnan(each.weight) else 0.0
         sums[source] = sums.get(source, 0.0) + bounded
     return sum(max(-most_per_source, min(most_per_source, weight)) for weight in sums.values())
+
+
+def places_of(findings: Iterable[Finding]) -> set[str]:
+    """Return every place that findings name."""
+    return {place for finding in findings for place in (finding.where, *finding.also) if place}
+
+
+def named(places: Collection[str]) -> str:
+    """Return the first of some places in alphabetical order, and how many others there are, for a sentence.
+
+    >>> named(["b", "a", "c"])
+    'a and 2 more'
+    """
+    first = min(places)
+    return first if len(places) == 1 else f"{first} and {len(places) - 1} more"

@@ -12,9 +12,8 @@ from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers import formats
-from ckaudit.importers.imported import Imported, Importer
+from ckaudit.importers.importer import Imported, Importer, Source
 from ckaudit.importers.names import listed, short
-from ckaudit.importers.source import Source
 from ckaudit.importers.tables.table import UTF16_MARKS
 from ckaudit.importers.text.error_lines import sightings_of
 from ckaudit.importers.text.errors import summary_of
@@ -28,8 +27,9 @@ _PAGE = (b"<!doctype html", b"<html")
 @cache
 def importers() -> tuple[Importer, ...]:
     """Return every importer, those of formats without a mark of their own last."""
-    modules = (import_module(f"{formats.__name__}.{found.name}") for found in iter_modules(formats.__path__))
-    return tuple(sorted((cast("Importer", module) for module in modules), key=lambda each: (each.GENERIC, each.NAME)))
+    modules = (import_module(f"{formats.__name__}.{module.name}") for module in iter_modules(formats.__path__))
+    by_rank = sorted((cast("Importer", module) for module in modules), key=lambda importer: (importer.GENERIC, importer.NAME))
+    return tuple(by_rank)
 
 
 def import_source(path: Path, *, choice: Choice = NOTHING_SAID) -> Imported:
@@ -37,7 +37,7 @@ def import_source(path: Path, *, choice: Choice = NOTHING_SAID) -> Imported:
 
     Args:
         path: A file, packed or not, or a folder that another program wrote.
-        choice: What the source does not say itself.
+        choice: What the user says of the source: its format, its columns, and which run.
 
     Raises:
         UnreadableError: Where no importer knows the source, or the one that does finds it broken or empty.
@@ -70,7 +70,7 @@ def one_of(runs: Sequence[Imported], wanted: str, path: Path) -> Imported:
     """Return the run that is wanted, by its name or its number from 1.
 
     Raises:
-        UsageError: Where there are several and none is named, or none is named so.
+        UsageError: Where there are several runs and none is wanted, or no run has the wanted name.
     """
     shown = Source(path).shown
     if not wanted and len(runs) == 1:
@@ -80,20 +80,20 @@ def one_of(runs: Sequence[Imported], wanted: str, path: Path) -> Imported:
         return runs[names.index(wanted)]
     if wanted.isdecimal() and 1 <= int(wanted) <= len(runs):
         return runs[int(wanted) - 1]
-    known = "; ".join(f"{number}: {summary(each)}" for number, each in enumerate(runs[:20], 1))
+    known = "; ".join(f"{number}: {summary(run)}" for number, run in enumerate(runs[:20], 1))
     what = f"has no run {short(wanted)!r}" if wanted else f"holds {len(runs)} runs"
     raise UsageError(f"{shown} {what}", hint=f"Name one with --run. There is {known}.")
 
 
 def summary(run: Imported) -> str:
-    """Return one run in a few words: its name and its steps."""
+    """Return the name and the steps of a run in a few words."""
     steps = run.table.steps
     span = f"steps {int(steps.min()):,} to {int(steps.max()):,}" if len(steps) else "no scalars"
     return f"{short(run.name)} ({span})" if run.name else span
 
 
 def _named(name: str) -> Importer:
-    """Return the importer whose name, or the module's, is the one given; letters' case does not matter."""
+    """Return the importer with a name, its own or that of its module, in upper or lower case."""
     plain = name.casefold()
     for importer in importers():
         if plain in (importer.NAME.casefold(), key(importer)):
@@ -142,7 +142,7 @@ def _unknown(source: Source) -> UnreadableError:
 
 
 def _is_binary(head: bytes) -> bool:
-    """Tell bytes that are no text: a zero, or more broken characters than a text in an old encoding has."""
+    """Tell bytes that are no text: they hold a zero, or more broken characters than a text in an old encoding."""
     if head.startswith(UTF16_MARKS):
         return False
     return b"\0" in head or head.decode("utf-8", errors="replace").count("\ufffd") > len(head) / 10

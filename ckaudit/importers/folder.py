@@ -17,14 +17,14 @@ from ckaudit.contract.schema.checkpoint import VERSION as CHECKPOINT
 from ckaudit.contract.schema.numbers import to_word
 from ckaudit.contract.schema.scalars import VERSION as LINES
 from ckaudit.errors import UsageError
-from ckaudit.importers.imported import Imported, Row
+from ckaudit.importers.importer import Imported, Row
 
 _UNSAFE = re.compile(r"[^\w.+=-]+")
 MAX_NAME = 80
 
 
 def names_of_folders(runs: Sequence[Imported]) -> list[str]:
-    """Return a name for the folder of each of several runs: its own where it can be one, and no name twice."""
+    """Return a folder name for each of several runs: the name of the run as far as a folder can have it, and no name twice."""
     names: list[str] = []
     for number, run in enumerate(runs, 1):
         name = _UNSAFE.sub("_", run.name)[:MAX_NAME].strip("._ ") or f"run-{number}"
@@ -39,12 +39,12 @@ def write_run(run: Imported, folder: Path, *, force: bool = False) -> None:
 
     Args:
         run: The run.
-        folder: Where; made where it is missing.
-        force: Whether a run that stands there is replaced; any other file in the folder stays.
+        folder: Where to write it; created if it is missing.
+        force: Whether a run in the folder is replaced; other files in the folder stay.
 
     Raises:
-        UsageError: Where a run stands there already and may not be replaced, or something else that is no folder.
-        OSError: Where it could not be written; nothing is left half written then.
+        UsageError: Where the folder holds a run that may not be replaced, or is no folder.
+        OSError: Where the run could not be written; nothing is left half written.
     """
     old = _run_files(folder)
     if old and not force:
@@ -66,8 +66,8 @@ def _run_files(folder: Path) -> list[Path]:
         return []
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder", hint="name another with -o")
-    found = list_folder(folder)
-    files = [*found.scalars, *(file.path for file in (*found.checkpoints, *found.history))]
+    listing = list_folder(folder)
+    files = [*listing.scalars, *(file.path for file in (*listing.checkpoints, *listing.history))]
     return [folder / MANIFEST_NAME, *files] if (folder / MANIFEST_NAME).exists() else files
 
 
@@ -95,5 +95,5 @@ def _lines(run: Imported) -> Iterator[bytes]:
     known = run.table.recorded
     plain = bool(np.isfinite(run.table.values if known is None else run.table.values[known]).all())
     for number, row in enumerate(run.rows):
-        line: Row = row if plain else {name: to_word(each) if isinstance(each, float) else each for name, each in row.items()}
+        line: Row = row if plain else {name: to_word(cell) if isinstance(cell, float) else cell for name, cell in row.items()}
         yield encoder.encode(line if number else {"schema_version": LINES, **line}) + b"\n"

@@ -1,9 +1,14 @@
-"""Names: those of the catalogue, their short forms, and what other programs call the same quantities."""
+"""Names of logged quantities: those of the catalogue, what other programs call them, and notes on which were taken for what.
+
+The names of all that was logged also tell what kind of loss a run has.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from shlex import quote
 
+from ckaudit.contract.schema.manifest import LossKind
 from ckaudit.errors import UsageError
 
 CATALOGUE = frozenset(
@@ -25,7 +30,7 @@ CATALOGUE = frozenset(
 )
 SLICE = "slice_val_loss/"
 SHORT = {"loss": "train_loss_raw", "lr": "learning_rate", "grad_norm": "grad_global_norm", "tokens": "tokens_seen"}
-
+MAX_SHOWN = 48
 _COMPONENT = r"(?:(?:lm|ctc|ce|nll|mlm|total|cross_?entropy|avg|average|mean|batch|minibatch)_)?"
 _TRAIN = "tr|train|training"
 _HELD_OUT = "val|valid|validation|eval|evaluation|dev"
@@ -61,8 +66,8 @@ _PATTERNS = {
     "step_time": r"throughput_duration",
     "mfu": r"throughput_mfu",
 }
-_PERCENT = frozenset({"throughput/mfu"})  # as levanter writes it
 _ALIASES = {name: re.compile(pattern) for name, pattern in _PATTERNS.items()}
+_PERCENT = frozenset({"throughput/mfu"})  # as levanter writes it
 _SLICE = re.compile(r"(?:val|valid|validation|eval|evaluation)/(.+)/(?:(?:lm|cross_?entropy)_?)?loss", re.IGNORECASE)
 _OF_VERBS = re.compile(rf"(?:train(?:ing)?_|{'_|'.join(_HELD_OUT.split('|'))}_)?(?:loss_((?:ir)?regular)|((?:ir)?regular)_loss)")
 _OF_LOSS = frozenset({"loss", "losses", "nll", "entropy", "crossentropy", "objective", "cost", "bpb", "bpc"})
@@ -71,7 +76,16 @@ _OF_LOSS_OR_SCORE = ("train_loss_raw", "train_loss_ema", "val_loss")
 _UNLIKE_LETTERS = re.compile(r"[\s./\-()\[\]]+")
 _UNIT = re.compile(r"[(\[]\s*nats?(?:\s*(?:/|per)\s*tok(?:en)?)?\s*[)\]]", re.IGNORECASE)
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
-MAX_SHOWN = 48
+_REWARDS = re.compile(r"(^|_)(rewards?|advantages?)(_|$)")
+_OTHER_LOSS = re.compile(
+    r"(^|_)(box|bbox|cls|obj|dfl|giou|iou|dice|seg|mask|rpn|mse|mae|rmse|l1|l2|huber|smooth_l1|elbo|kld?|recon(struction)?"
+    r"|contrastive|infonce|nce|clip|triplet|margin|cosine|adv(ersarial)?|gan|d|g|disc(riminator)?|gen(erator)?"
+    r"|actor|critic|policy|value|q|td|vf|pg|dpo|kto|ctc|diffusion|noise|score|physics|pde)_loss(_|$)"
+    r"|^(train_|val_|eval_)?(mse|mae|rmse|elbo)$"
+)
+_OF_PICTURES = re.compile(r"(^|_)(m?ap_?\d*|map50(_95)?|miou|iou|psnr|ssim|fid|dice)(_|$)")
+_OF_TOKENS = re.compile(r"(^|_)(ppl|perplexity|bpb|bpc|lm_loss|mlm_loss|(num_|n_|total_|consumed_)?tokens?(_seen|_per_.*)?)(_|$)")
+_NO_LETTERS = re.compile(r"[^a-z0-9]+")
 
 
 def short(text: str) -> str:
@@ -99,9 +113,9 @@ def listed(names: Sequence[str], *, max_names: int = 6) -> str:
 
 
 def catalogue_name(header: str) -> str | None:
-    """Return what the catalogue calls a column, None where no common name is known.
+    """Return the catalogue's name of a column, None where its name is not known.
 
-    Letters' case, dots, slashes, brackets and blanks do not matter; nor does the name of a run before it, as in
+    Upper and lower case, dots, slashes, brackets and blanks do not matter; nor does the name of a run before it, as in
     "run 3 - loss", nor nats as the unit behind it.
 
     >>> catalogue_name("train/lm_loss"), catalogue_name("eval/books/CrossEntropyLoss"), catalogue_name("score")
@@ -111,22 +125,22 @@ def catalogue_name(header: str) -> str | None:
     >>> catalogue_name("loss/irregular"), catalogue_name("eval_regular_loss")
     ('loss_irregular', 'slice_val_loss/regular')
     """
-    own = header.rsplit(" - ", 1)[-1].strip()
-    family, _, label = own.partition("/")
-    if family in CATALOGUE and (label or "/" not in own):
-        return own
-    if found := _SLICE.fullmatch(own):
-        return f"{SLICE}{found[1]}"
-    bare = _UNIT.sub("", own).strip()
-    forms = [_UNLIKE_LETTERS.sub("_", each.lower()).rstrip("_") for each in (bare, _CAMEL.sub("_", bare))]
-    if found := _OF_VERBS.fullmatch(forms[0]):
+    column = header.rsplit(" - ", 1)[-1].strip()
+    family, _, label = column.partition("/")
+    if family in CATALOGUE and (label or "/" not in column):
+        return column
+    if match := _SLICE.fullmatch(column):
+        return f"{SLICE}{match[1]}"
+    bare = _UNIT.sub("", column).strip()
+    forms = [_UNLIKE_LETTERS.sub("_", form.lower()).rstrip("_") for form in (bare, _CAMEL.sub("_", bare))]
+    if match := _OF_VERBS.fullmatch(forms[0]):
         held_out = forms[0].startswith(tuple(_HELD_OUT.split("|")))
-        return f"{SLICE if held_out else 'loss_'}{found[1] or found[2]}"
+        return f"{SLICE if held_out else 'loss_'}{match[1] or match[2]}"
     return next((name for form in forms for name, alias in _ALIASES.items() if alias.fullmatch(form)), None)
 
 
 def looks_like_a_loss(header: str) -> bool:
-    """Tell whether a name that is not known may well be that of a training loss.
+    """Tell whether an unknown name may be that of a training loss.
 
     >>> looks_like_a_loss("step objective"), looks_like_a_loss("Cost (train)"), looks_like_a_loss("val_cost")
     (True, True, False)
@@ -136,7 +150,7 @@ def looks_like_a_loss(header: str) -> bool:
 
 
 def looks_like_a_score(header: str) -> bool:
-    """Tell whether a name is that of a number of which more is better.
+    """Tell whether a name is that of a score, of which more is better.
 
     >>> looks_like_a_score("val_acc"), looks_like_a_score("mean reward"), looks_like_a_score("reward_loss")
     (True, True, False)
@@ -150,7 +164,7 @@ def _words_of(header: str) -> set[str]:
 
 
 def factor_of(header: str) -> float:
-    """Return what the values of a column are multiplied with to be in the catalogue's unit.
+    """Return the factor that converts the values of a column to the catalogue's unit.
 
     >>> factor_of("throughput/mfu")
     0.01
@@ -169,20 +183,20 @@ def slices_of(names: Iterable[str]) -> list[str]:
 
 def recognised(headers: Iterable[str]) -> dict[str, list[int]]:
     """Return for each catalogue name the positions of the columns that may hold it."""
-    found: dict[str, list[int]] = {}
+    positions: dict[str, list[int]] = {}
     for position, header in enumerate(headers):
         if name := catalogue_name(header):
-            found.setdefault(name, []).append(position)
-    return found
+            positions.setdefault(name, []).append(position)
+    return positions
 
 
 def resolved(columns: Mapping[str, str], headers: Sequence[str]) -> dict[str, int]:
-    """Return the column of each name that the user mapped, by catalogue name.
+    """Return the position of the column that the user mapped to each catalogue name.
 
     Raises:
         UsageError: Where a name is not in the catalogue, or the file has no such column.
     """
-    found = {}
+    positions = {}
     for name, header in columns.items():
         full = SHORT.get(name, name)
         if full.partition("/")[0] not in CATALOGUE | {"step", "time"}:
@@ -196,10 +210,63 @@ def resolved(columns: Mapping[str, str], headers: Sequence[str]) -> dict[str, in
                 f"{short(header)} reads like a score, of which more is better: as {name} its rise would be an illness",
                 hint="Name the column of the loss itself; a score is read as in --map microbench_score/NAME=COLUMN.",
             )
-        found[full] = list(headers).index(header)
-    return found
+        positions[full] = list(headers).index(header)
+    return positions
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:
     near = get_close_matches(name, known, n=3, cutoff=0.5)
     return f"Did you mean {' or '.join(map(short, near))}?" if near else f"There is {listed(known)}."
+
+
+def loss_kind_of_names(names: Iterable[str]) -> LossKind | None:
+    """Return the kind of a log's loss by the names of all that was logged, None where they do not tell.
+
+    Rewards, scores of pictures, and parts of the loss that are no cross entropy of tokens are signs of another loss, even beside
+    counts of tokens: reinforcement learning counts tokens too. Perplexities and counts of tokens are signs of text.
+
+    >>> loss_kind_of_names(["step", "loss", "reward", "num_tokens"]), loss_kind_of_names(["train/box_loss", "metrics/mAP50(B)"])
+    ('other', 'other')
+    >>> loss_kind_of_names(["step", "loss", "tokens"]), loss_kind_of_names(["step", "loss", "accuracy"])
+    ('nats_per_token', None)
+    """
+    plain = [_NO_LETTERS.sub("_", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()).strip("_") for name in names]
+    if any(pattern.search(name) for name in plain for pattern in (_REWARDS, _OTHER_LOSS, _OF_PICTURES)):
+        return "other"
+    return "nats_per_token" if any(_OF_TOKENS.search(name) for name in plain) else None
+
+
+def taken(chosen: Mapping[str, str], *, many: str = "series") -> list[str]:
+    """Return a note on which of the log's own names was taken for each catalogue name; empty where none was.
+
+    Args:
+        chosen: The log's own name by catalogue name.
+        many: The plural of what the log's names stand for.
+
+    >>> taken({"val_loss": "eval", "slice_val_loss/a": "a", "slice_val_loss/b": "b"}, many="columns")
+    ['taken: val_loss from eval, 2 columns of slice_val_loss from a, b']
+    """
+    slices = [logged for name, logged in chosen.items() if name.startswith(SLICE)]
+    pairs = [f"{name} from {short(logged)}" for name, logged in chosen.items() if not name.startswith(SLICE)]
+    if slices:
+        pairs.append(f"{len(slices)} {many} of slice_val_loss from {listed(slices, max_names=2)}")
+    return [f"taken: {', '.join(pairs)}"] if pairs else []
+
+
+def could_be(name: str, others: Sequence[str]) -> str:
+    """Return a note on what else could have been taken for a catalogue name."""
+    return f"{name} could also be {listed(others)}, which holds no more values; --map decides otherwise"
+
+
+def left_out(names: Sequence[str]) -> list[str]:
+    """Return a note on the names that were left out; empty where none was."""
+    if not names:
+        return []
+    offer = offer_of(names)
+    return [f"left out, because no common name says what they are: {listed(names)}{'; ' if offer else ''}{offer}"]
+
+
+def offer_of(names: Sequence[str]) -> str:
+    """Return the option that takes the first name that may be the training loss; empty where none may be."""
+    losses = [name for name in names if looks_like_a_loss(name)]
+    return f"--map {quote(f'loss={losses[0]}')} would take {short(losses[0])} for the training loss" if losses else ""

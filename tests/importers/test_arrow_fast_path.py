@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from ckaudit.importers.tables import curves
-from ckaudit.importers.tables.curves import parsed, plain_columns
+from ckaudit.importers.tables import table
+from ckaudit.importers.tables.table import parsed, plain_columns
 from tests.loops import for_each
 
 HEADER = ["step", "loss", "note", "lr"]
@@ -30,13 +30,13 @@ ODD = ['"2"', "x", " 7 ", "+1", "1_0", "0x1", "nan(1)", "1,5", "1;5", "\x85", "Ã
 
 @pytest.fixture(autouse=True)
 def short_files_too(monkeypatch):
-    monkeypatch.setattr(curves, "LEAST_BYTES", 1)
+    monkeypatch.setattr(table, "LEAST_BYTES", 1)
 
 
 def both_ways(data, monkeypatch, delimiter=","):
     quick = parsed(data, "log.csv", HEADER, {0, 1, 3}, delimiter)
     with monkeypatch.context() as patch:
-        patch.setattr(curves, "plain_columns", lambda *_: None)
+        patch.setattr(table, "plain_columns", lambda *_: None)
         careful = parsed(data, "log.csv", HEADER, {0, 1, 3}, delimiter)
     assert quick.notes == careful.notes
     assert list(quick.lines) == list(careful.lines)
@@ -87,7 +87,7 @@ def test_whatever_is_odd_is_left_to_the_careful_way(body):
 
 
 def test_a_short_file_does_not_load_pyarrow(monkeypatch):
-    monkeypatch.setattr(curves, "LEAST_BYTES", 2**18)
+    monkeypatch.setattr(table, "LEAST_BYTES", 2**18)
     assert plain_columns(b"step,loss\n1,2\n", 2, {0, 1}, ",") is None
 
 

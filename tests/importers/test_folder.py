@@ -14,7 +14,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UsageError
 from ckaudit.importers import import_runs, import_source, one_of
 from ckaudit.importers.folder import names_of_folders, write_run
-from ckaudit.importers.imported import Imported
+from ckaudit.importers.importer import Imported
 from ckaudit.run.builder import run_of_table
 from ckaudit.run.read import read_run
 from ckaudit.validate import validate

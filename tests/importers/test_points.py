@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ckaudit.importers.imported import rows_of
+from ckaudit.importers.importer import rows_of
 from ckaudit.importers.trackers.points import NO_TIME, Points, joined
 
 

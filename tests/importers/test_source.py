@@ -9,7 +9,7 @@ import pytest
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers import import_source, importers
-from ckaudit.importers.source import Source
+from ckaudit.importers.importer import Source
 from ckaudit.validate import validate
 
 
@@ -96,7 +96,7 @@ def test_the_search_for_files_ends(tmp_path, monkeypatch):
     assert [name for name, _ in Source(tmp_path).files(max_files=9)] == ["a/x.log", "b/x.log"]
     assert [name for name, _ in Source(tmp_path).files(max_files=1)] == ["a/x.log"]
     assert [name for name, _ in Source(tmp_path).files(max_files=9, part_of_name="y")] == []
-    monkeypatch.setattr("ckaudit.importers.source.MAX_SEEN", 1)
+    monkeypatch.setattr("ckaudit.importers.importer.MAX_SEEN", 1)
     assert [name for name, _ in Source(tmp_path).files(max_files=9)] == ["a/x.log"]
 
 

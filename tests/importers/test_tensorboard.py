@@ -12,8 +12,7 @@ from ckaudit.audit import triage
 from ckaudit.cli.run import run as command
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.importers import Choice, import_runs, import_source
-from ckaudit.importers.trackers.crc32c import masked
-from ckaudit.importers.trackers.tfevents import messages, records
+from ckaudit.importers.trackers.tfevents import masked, messages, records
 
 pytest.importorskip("tensorboardX")
 FIXTURES = Path(__file__).parents[2] / "fixtures"

@@ -12,8 +12,8 @@ import pytest
 
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.importers import Choice, import_runs, import_source
-from ckaudit.importers.source import Source
-from ckaudit.importers.trackers.wandblog import Damage, records
+from ckaudit.importers.formats.wandb import Damage, records
+from ckaudit.importers.importer import Source
 
 TRACKERS = Path(__file__).parents[2] / "fixtures" / "trackers"
 STORES = {"wandb": TRACKERS / "wandb", "mlflow": TRACKERS / "mlruns", "trackio": TRACKERS / "trackio" / "demo.db.zst"}

@@ -50,10 +50,9 @@ def context_not_used(
 ) -> Iterator[Evidence]:
     """The model predicts from the last token alone: what attention adds does not count.
 
-    Attention that is not used gets a gradient that is `starved` times smaller than that of the MLPs beside it (the playbook
-    calls a block starved from that ratio on). Updates that never reach
-    `usual` of the weights (recipes aim at about 1e-3) leave all of the model unused, for another reason.
-    Weights are starting values, to be fitted on runs of known truth.
+    Attention that is not used gets a gradient `starved` times smaller than that of the MLPs beside it (the playbook calls a block
+    starved from that ratio on). Updates that never reach `usual` of the weights (recipes aim at about 1e-3) mean that the whole
+    model is hardly trained, which is another cause. Weights are starting values, to be fitted on runs of known truth.
     """
     if norm is not None and (ratio := _mlp_over_attention(norm, facts)) is not None:
         if ratio > starved:

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.places import named, places_of
+from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.rules.activations.dead_units import dead_units
@@ -48,10 +47,10 @@ def dead_path(
 ) -> Iterator[Evidence]:
     """A path through the model is cut off from the loss.
 
-    Tensors of such a path have a gradient of zero, or none is made for them any more: where it is taken out on the way, they
-    are no part of the graph. Where more than `few` of all tensors get no gradient, it is not one path. Units that never fire,
-    weights without spread or scale, and routers that send nothing leave tensors without a gradient too, each with a sign of
-    its own. Weights follow the scale that all causes share.
+    Tensors of such a path have a gradient of zero, or no gradient at all where the path is taken out of the graph. Where more
+    than `few` of all tensors get no gradient, the cause is not one path. Units that never fire, weights without spread or scale,
+    and routers that send nothing leave tensors without a gradient too, each with a sign of its own. Weights follow the scale that
+    all causes share.
     """
     dead = findings.of(dead_parameter)
     still = places_of(findings.of(barely_moving))

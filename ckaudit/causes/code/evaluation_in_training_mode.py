@@ -34,9 +34,9 @@ def evaluation_in_training_mode(
 ) -> Iterator[Evidence]:
     """Evaluations run with dropout, so that they are noisy and too high.
 
-    A recorder that saw the mode is decisive either way. Else dropout moves a loss by more than `large` of its value, the order
-    of arithmetic in another order stays far below, and a model without dropout acquits it. Weights follow the scale that
-    all causes share.
+    A recorder that saw the mode is decisive either way. Without such a record, dropout changes a loss by more than `large` of its
+    value, arithmetic in another order by far less, and a model without dropout speaks against this cause. Weights follow the
+    scale that all causes share.
     """
     seen, noise = findings.first(evaluated_in_training_mode), findings.first(validation_noise)
     if noise is not None and noise.value is not None and float(noise.value) > large:

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.places import named, places_of
+from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
@@ -32,8 +31,8 @@ def gradient_path_cut(
 ) -> Iterator[Evidence]:
     """The forward pass goes on but the gradient is detached, so that everything before that place stands still.
 
-    What lies before a cut are all tensors up to one block, and none behind it. Tensors that do not ask for a gradient need no
-    cut. Weights follow the scale that all causes share.
+    A cut stops the gradient of all tensors up to one block, and of none behind it. Tensors that do not ask for a gradient are no
+    sign of a cut. Weights follow the scale that all causes share.
     """
     tensors = table_of(facts)
     still = places_of([finding for finding in findings.of(frozen_parameter, barely_moving) if finding.severity != "sev1"])

@@ -48,11 +48,11 @@ def gradients_not_zeroed(
 ) -> Iterator[Evidence]:
     """Gradients of earlier steps are never cleared and add up.
 
-    Gradients that stand there before a step's own backward passes are decisive; that none do acquits. Where this was not
-    looked at, the norm tells: a sum of gradients differs from the sum before it by one gradient only. Once it has grown to
-    over `grown` times the median of the first `first`, its norm changes by less than `smooth` from step to step, where
-    batches alone change it by tens of percent, and rises with the steps (rank correlation over `steady`). Where clipping
-    cuts the sum down in place nothing of this is seen. Weights follow the scale that all causes share.
+    Gradients that are present before a step's own backward passes are decisive; their absence speaks against this cause. Where
+    they were not recorded, the norm tells: a sum of gradients differs from the sum before it by one gradient only. Once it has
+    grown to over `grown` times the median of the first `first`, its norm changes by less than `smooth` from step to step, where
+    batches alone change it by tens of percent, and rises with the steps (rank correlation over `steady`). Where clipping shortens
+    the sum in place, none of this can be seen. Weights follow the scale that all causes share.
     """
     if left := findings.first(gradients_carried_over):
         yield supports(decisive, left.message, left)

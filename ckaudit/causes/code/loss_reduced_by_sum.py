@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_curves import multiple
+from ckaudit.causes.shared.loss_curves import multiple
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw, val_loss
 from ckaudit.metrics.progress import tokens_per_update
@@ -44,10 +44,10 @@ def loss_reduced_by_sum(
 ) -> Iterator[Evidence]:
     """The loss is a sum over tokens where a mean is meant.
 
-    The training loss is then as many times the held-out loss as an update has tokens, `within` that share of it. Below
-    `min_ratio` times it is no sum. Where tokens were not counted, a multiple that is the same at the first and the last
-    evaluation, `within` that share, is one of units: noise makes a difference, which is small at first. Weights are starting
-    values.
+    The training loss is then as many times the held-out loss as an update has tokens, `within` that share of it. A multiple below
+    `min_ratio` is no sum. Where tokens were not counted, a multiple that is the same at the first and the last evaluation,
+    `within` that share, is one of units; noise makes a difference between the losses, which is small at first. Weights are
+    starting values.
     """
     ratio = _over_held_out(train, val)
     usual = _median(tokens)

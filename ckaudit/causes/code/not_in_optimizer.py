@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.places import named, places_of
+from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.progress import steps_seen

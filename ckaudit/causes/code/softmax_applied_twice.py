@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_curves import still
+from ckaudit.causes.shared.loss_curves import still
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import grad_global_norm
@@ -58,8 +58,8 @@ def softmax_applied_twice(
     With V tokens such a loss is never below log(V - 1 + e) - 1, for even a sure and right answer comes out as 1 against V - 1
     zeros. And its gradient begins about V times smaller than usual: below `small` / V, where the gradients of models at their
     start are of the order of one. The loss must have fallen by `learnt` nats, else nothing is learnt at all, which is another
-    illness. Whatever V is, the loss falls by less than one nat, and what is measured in another way goes elsewhere. Weights
-    follow the scale that all causes share.
+    illness. Whatever V is, the loss falls by less than one nat, and a held-out loss that is computed in another way takes another
+    course. Weights follow the scale that all causes share.
     """
     vocabulary = loss_vocabulary(facts)
     if vocabulary is None or vocabulary < 2 or train is None or not train.finite.any():
@@ -88,13 +88,18 @@ def softmax_applied_twice(
         else:
             yield contradicts(decisive, f"the gradient norm begins at {start:.2g}, as it should", norm.name)
     if val is not None and val.finite.any():
-        values = val.values[val.finite]
-        if values.min() < floor or values.max() > guess + 1:
-            yield supports(
-                medium,
-                f"the held-out loss goes from {values[0]:.3g} to {values[-1]:.3g}: it is not the loss that is trained",
-                val.name,
-            )
+        yield from _held_out_differs(val, floor, guess + 1, medium)
+
+
+def _held_out_differs(val: Series, low: float, high: float, weight: float) -> Iterator[Evidence]:
+    """Yield support where the held-out loss leaves the range of a loss with a second softmax: it is computed in another way."""
+    values = val.values[val.finite]
+    if values.min() < low or values.max() > high:
+        yield supports(
+            weight,
+            f"the held-out loss goes from {values[0]:.3g} to {values[-1]:.3g}: it is not the loss that is trained",
+            val.name,
+        )
 
 
 def _without_vocabulary(
@@ -107,12 +112,12 @@ def _without_vocabulary(
     *,
     weak_gradient: float = 0.1,
 ) -> Iterator[Evidence]:
-    """Judge by the curves alone."""
+    """Judge by the curves alone, where the vocabulary is not known."""
     stands = still(train, val)
     if train is None or val is None or stands is None or stands.kind != "apart":
         yield contradicts(strong, "the training loss is not held up while the held-out loss moves", train_loss_raw.name)
         return
-    losses, held_out = train.values[train.finite], val.values[val.finite]
+    losses = train.values[train.finite]
     fall = stands.limit - float(losses.min())
     if fall >= 1:
         yield contradicts(decisive, f"the loss falls by {fall:.2g} nats; a second softmax leaves it less than one", train.name)
@@ -122,11 +127,6 @@ def _without_vocabulary(
         f"the loss falls by {fall:.2g} nats and no more: a second softmax leaves it less than one, of any number of tokens",
         train.name,
     )
-    if held_out.min() < losses.min() or held_out.max() > stands.limit + 1:
-        yield supports(
-            medium,
-            f"the held-out loss goes from {held_out[0]:.3g} to {held_out[-1]:.3g}: it is not the loss that is trained",
-            val.name,
-        )
+    yield from _held_out_differs(val, float(losses.min()), stands.limit + 1, medium)
     if norm is not None and norm.finite.any() and (start := median(norm.values[norm.finite][:10])) < weak_gradient:
         yield supports(medium, f"the gradient norm begins at {start:.2g}, where 1 is usual", norm.name)

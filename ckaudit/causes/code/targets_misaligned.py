@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.model.capacity_too_small import OTHERS
-from ckaudit.causes.shared.of_curves import still
+from ckaudit.causes.shared.loss_curves import still
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import target_shift_match
 from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss
@@ -56,10 +56,10 @@ def targets_misaligned(
     """Targets do not belong to the inputs beside them: they are shifted twice, or shuffled.
 
     Two unrelated tokens of a text are equal with the probability that its commonest tokens have, at most `chance`. Where more
-    than `max_chance_match` of the targets are right since it began, some are wrong, which is noise and no shift. Where nobody
-    compared them, a loss that falls as it should until it knows how often each target occurs, stands still from there, and is
-    the same on what is held out, within `alike` of it, says that nothing more can be learnt from the inputs. Weights follow the
-    scale that all causes share.
+    than `max_chance_match` of the targets are right since the finding began, only some are wrong: that is noise and no shift.
+    Where targets were not compared, a loss that falls as it should until it knows how often each target occurs, stands still from
+    there, and is the same on what is held out, within `alike` of it, says that nothing more can be learnt from the inputs.
+    Weights follow the scale that all causes share.
     """
     first = findings.first(target_misalignment)
     if first is None:

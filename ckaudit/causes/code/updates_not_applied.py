@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.places import places_of
+from ckaudit.causes.cause import Findings, cause, contradicts, places_of, supports
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.progress import steps_seen
@@ -43,8 +42,8 @@ def updates_not_applied(
 ) -> Iterator[Evidence]:
     """Gradients are computed but the optimizer's step is not taken, always or in part of the steps.
 
-    All tensors stand still at once then, and the count of updates falls behind the count of steps. Overflows, gradients that
-    are not finite and a learning rate of zero leave updates out too, and contradict it. Weights follow the scale that all
+    All tensors then stand still at once, and the count of updates falls behind the count of steps. Overflows, gradients that are
+    not finite and a learning rate of zero leave out updates too, and speak against this cause. Weights follow the scale that all
     causes share.
     """
     skipped = findings.first(skipped_updates)

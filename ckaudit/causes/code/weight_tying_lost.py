@@ -35,8 +35,8 @@ def weight_tying_lost(
 ) -> Iterator[Evidence]:
     """Embedding and head, meant to be one matrix, have become two.
 
-    One more tensor is there then, a head or an embedding, with the shape of the other of the two. Weights follow the scale
-    that all causes share.
+    The model then has one more tensor, a head or an embedding, with the shape of the other one. Weights follow the scale that all
+    causes share.
     """
     changed = findings.first(parameter_count_changed)
     if changed is None or changed.where is None or changed.value is None or changed.limit is None:

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import UNSET
 
-from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.cause import Findings, cause, contradicts, places_of, supports
 from ckaudit.causes.precision.silent_data_corruption import largest_share
-from ckaudit.causes.shared.of_curves import leap
-from ckaudit.causes.shared.places import places_of
+from ckaudit.causes.shared.loss_curves import leap
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.loss import train_loss_raw, val_loss

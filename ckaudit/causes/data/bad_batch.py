@@ -5,9 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_batches import target_tokens
-from ckaudit.causes.shared.of_loss import has_finite_loss_before
-from ckaudit.causes.shared.of_tokens import shifted
+from ckaudit.causes.shared.batches import shifted, target_tokens
+from ckaudit.causes.shared.loss_curves import has_finite_loss_before
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.material.counts import plural
 from ckaudit.metrics.data import token_kl_drift
@@ -80,10 +79,10 @@ def bad_batch(
 ) -> Iterator[Evidence | Advice]:
     """One batch, or a few, hold something unlike the rest, and break the loss out of a healthy state.
 
-    Signs of illness within `lead` steps before the first bad value speak against it. A jump that a batch makes is back within
-    `short` steps, and the gradient jumps at the very same step (`jump` times its median), not before it. Where updates are
-    above `large_update` of the weights the training shakes by itself.
-    Weights are starting values, to be fitted on runs of known truth.
+    Signs of illness within `lead` steps before the first bad value speak against it. A jump that a batch makes is over within
+    `short` steps, and the gradient jumps at the very same step (`jump` times its median), not before it. Where updates are above
+    `large_update` of the weights, the training is unstable without any bad batch. Weights are starting values, to be fitted on
+    runs of known truth.
     """
     broken, spike = findings.first(nonfinite_values), findings.first(loss_spike)
     if broken is not None and broken.first_step is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_batches import repeats
+from ckaudit.causes.shared.batches import repeats
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import batch_repeat_distance
 from ckaudit.metrics.loss import train_loss_raw
@@ -34,9 +34,9 @@ def batches_repeated(
 ) -> Iterator[Evidence]:
     """Loader workers share one seed, so that each batch comes several times.
 
-    With W workers of one seed all but one in W batches are repeats: between `often` and `max_repeat_share` of them. More, and
-    the loader stands still; fewer near ones, and it began anew. Weights are starting values, to be fitted on runs of known
-    truth.
+    With W workers of one seed all but one in W batches are repeats: between `often` and `max_repeat_share` of them. More repeats
+    mean that the loader stands still; fewer near repeats mean that it began anew. Weights are starting values, to be fitted on
+    runs of known truth.
     """
     first = findings.first(repeated_batch)
     if first is None or first.first_step is None or distance is None or loss is None:

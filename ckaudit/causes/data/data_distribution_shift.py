@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_curves import leap
-from ckaudit.causes.shared.of_loss import parted
-from ckaudit.causes.shared.of_tokens import is_same, shifted
+from ckaudit.causes.shared.batches import is_same, shifted
+from ckaudit.causes.shared.loss_curves import leap, parted
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import token_kl_drift
 from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss
@@ -57,11 +56,10 @@ def data_distribution_shift(
 ) -> Iterator[Evidence]:
     """From some step on the data comes from elsewhere, and what was learnt before is forgotten.
 
-    The tokens go away from those of the first batch and stay away; a bad batch comes back, sources one after the other swing.
-    A jump of the loss within `near` steps of the change hangs together with it. Where tokens were not looked at, or are as many
-    of each kind as before: both losses jump, the training loss comes back, for the new data is learnt, and the held-out loss
-    does not, for it is of the old.
-    Weights are starting values, to be fitted on runs of known truth.
+    The tokens go away from those of the first batch and stay away; a bad batch comes back, sources one after the other swing. A
+    jump of the loss within `near` steps of the change belongs to it. Where tokens were not recorded, or the counts of each kind
+    stay the same, the losses tell: both jump, the training loss comes back, for the new data is learnt, and the held-out loss
+    does not, for it is of the old data. Weights are starting values, to be fitted on runs of known truth.
     """
     findings = found.of(source_drift, text_statistics_drift)
     now = shifted(tokens) if tokens is not None else None

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_batches import repeats
-from ckaudit.causes.shared.of_curves import lost_noise
+from ckaudit.causes.shared.batches import repeats
+from ckaudit.causes.shared.loss_curves import lost_noise
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import batch_duplicate_share, batch_repeat_distance
 from ckaudit.metrics.loss import train_loss_raw
@@ -55,8 +55,8 @@ def loader_stuck(
     """The loader gives the same batch again and again.
 
     Nearly all batches, `min_repeat_share` of them, are then equal to one of a few steps before; workers that share a seed repeat
-    some. Where batches were not told apart, their losses do it: those of different samples never agree to the last. Weights are
-    starting values, to be fitted on runs of known truth.
+    only some. Where batches were not compared, their losses tell: those of different samples never agree to the last digit.
+    Weights are starting values, to be fitted on runs of known truth.
     """
     if distance is None and duplicates is not None:
         yield contradicts(decisive, "batches were told apart by what is in them, and none came twice", duplicates.name)

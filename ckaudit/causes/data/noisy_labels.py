@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_curves import multiple
+from ckaudit.causes.shared.loss_curves import multiple
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import target_shift_match
 from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss
@@ -43,10 +43,10 @@ def noisy_labels(
 ) -> Iterator[Evidence]:
     """A share of the targets is random, so that the training loss stays above the held-out one.
 
-    Between `min_match` and `well` of the targets follow their inputs, at each checkpoint about as many (a spread below
-    `steady`); with fewer than half right it is no noise, but a shift. Held-out text with right targets is then cheaper. A guess
-    costs as much with random targets as with right ones: at the first evaluation the two losses are within `max_first_gap`
-    times. Weights are starting values, to be fitted on runs of known truth.
+    Between `min_match` and `well` of the targets follow their inputs, at each checkpoint about as many (a spread below `steady`);
+    where fewer than half are right, the cause is a shift, not noise. Held-out text with right targets is then cheaper. A guess
+    costs as much with random targets as with right ones: at the first evaluation the two losses are within `max_first_gap` times.
+    Weights are starting values, to be fitted on runs of known truth.
     """
     if match is not None and match.finite.any():
         values = match.values[match.finite]

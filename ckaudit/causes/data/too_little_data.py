@@ -5,9 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_curves import leap, lost_noise
-from ckaudit.causes.shared.of_loss import parted
-from ckaudit.causes.shared.of_tokens import is_same, shifted
+from ckaudit.causes.shared.batches import is_same, shifted
+from ckaudit.causes.shared.loss_curves import leap, lost_noise, parted
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.data import token_kl_drift
 from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss
@@ -73,12 +72,11 @@ def too_little_data(
 ) -> Iterator[Evidence | Advice]:
     """The model memorises: it sees too little data for its capacity and its number of steps.
 
-    A slice that gets worse while the whole does not is the first to pay, where the training loss runs away from the whole.
-    Validation is far from training where their gap is more than `wide` of the validation loss. Memory costs every slice of
-    the held-out text, and needs no change of tokens, batches, targets or inputs; it makes the training loss fall below that of
-    a model that knows no order.
-    Slices that part tell of other data where it is not known that the tokens are the same.
-    Weights are starting values, to be fitted on runs of known truth.
+    A slice that gets worse while the whole held-out loss does not is the first sign, where the training loss runs away from the
+    whole. Validation is far from training where their gap is more than `wide` of the validation loss. Memory costs every slice of
+    the held-out text, and needs no change of tokens, batches, targets or inputs; it makes the training loss fall below that of a
+    model that knows no order. Slices whose losses part are a sign of other data, where it is not known that the tokens are the
+    same. Weights are starting values, to be fitted on runs of known truth.
     """
     first = findings.first(overfitting) or findings.first(slice_regression)
     if first is None or train is None or val is None or first.last_step is None:

@@ -59,9 +59,9 @@ def init_too_large(
 ) -> Iterator[Evidence]:
     """The initial weights are too large, so that the model starts with confident wrong guesses.
 
-    A matrix that is too large at step 0 was drawn so: no other cause makes it. A first loss alone may be of a sum, too: a mean
-    comes down below `back` times a uniform guess, a sum over tokens does not.
-    Weights are starting values, to be fitted on runs of known truth.
+    A matrix that is too large at step 0 was drawn too large: there is no other cause. A high first loss alone may also be that of
+    a sum: a mean comes down below `back` times a uniform guess, a sum over tokens does not. Weights are starting values, to be
+    fitted on runs of known truth.
     """
     scale = findings.first(weight_scale_off)
     if scale is not None:

@@ -58,9 +58,9 @@ def init_too_small(
 ) -> Iterator[Evidence]:
     """The initial weights are too small, so that hardly any signal comes through.
 
-    A matrix that is too small at step 0 was drawn so: no other cause makes it. The first updates are then as large as the
-    weights: beyond `own_size` of them, where warmed-up trainings have a hundredth.
-    Weights are starting values, to be fitted on runs of known truth.
+    A matrix that is too small at step 0 was drawn too small: there is no other cause. The first updates are then as large as the
+    weights: beyond `own_size` of them, where warmed-up trainings have a hundredth. Weights are starting values, to be fitted on
+    runs of known truth.
     """
     scale = findings.first(weight_scale_off)
     if scale is None or not isinstance(scale.value, float) or not isinstance(scale.limit, float):

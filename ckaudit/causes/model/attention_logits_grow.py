@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_attention import only_queries_and_keys
+from ckaudit.causes.shared.attention import only_queries_and_keys
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.attention import max_attn_logit
@@ -69,10 +69,9 @@ def attention_logits_grow(
 ) -> Iterator[Evidence]:
     """Query and key weights grow without bound, so that attention saturates while the loss hardly moves.
 
-    The growth is theirs where no matrix of another kind grows. It goes on where the largest logit is `grown` times the first
-    one and has not turned back below nine tenths of its peak at the last checkpoint; beyond `runaway` (M19) it has no bound.
-    Logits over 10 in the first record did not grow.
-    Weights are starting values, to be fitted on runs of known truth.
+    The growth is that of query and key where no matrix of another kind grows. It goes on where the largest logit is `grown` times
+    the first one and has not turned back below nine tenths of its peak at the last checkpoint; beyond `runaway` (M19) it has no
+    bound. Logits over 10 in the first record did not grow. Weights are starting values, to be fitted on runs of known truth.
     """
     growing = findings.of(weights_grow)
     places = [place for finding in growing for place in (finding.where, *finding.also) if place]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_attention import surplus
+from ckaudit.causes.shared.attention import surplus
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.attention import max_attn_logit
@@ -38,8 +38,8 @@ def attention_scaled_down(
     """Attention logits are scaled down so far that softmax cannot choose.
 
     In the first `young` steps the largest logit of a well scaled head is 3.4 to 6 times what query and key give by the size of
-    their weights (lab's healthy runs); below `few` of it something divides what was divided before. Weights that are out of
-    scale themselves say nothing of the logits'. Weights follow the scale that all causes share.
+    their weights (lab's healthy runs); below `few` of it the logits are divided by the scale a second time. Weights that are out
+    of scale tell nothing about the scale of the logits. Weights follow the scale that all causes share.
     """
     if findings.first(uniform_heads) is None or logit is None or std is None or not len(logit.steps):
         return

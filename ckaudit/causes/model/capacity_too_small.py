@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_curves import still
+from ckaudit.causes.shared.loss_curves import still
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss
@@ -67,11 +67,10 @@ def capacity_too_small(
 ) -> Iterator[Evidence]:
     """The model is too small to learn what the data holds.
 
-    It learns as it should, with updates that reach `usual` of the weights (about 1e-3 is what recipes aim at), nothing is ill,
-    and it learns nothing by heart: the two losses are within `alike` of each other. It takes
-    as many channels as a token has bits, the base-2 log of the vocabulary, to tell all tokens apart by signs: with fewer than
-    `room` times that hardly any is left for what came before.
-    Weights are starting values, to be fitted on runs of known truth.
+    The model learns as it should, with updates that reach `usual` of the weights (about 1e-3 is what recipes aim at), nothing
+    else is ill, and it learns nothing by heart: the two losses are within `alike` of each other. As many channels as a token has
+    bits, the base-2 log of the vocabulary, are needed to tell all tokens apart by signs: with fewer than `room` times as many,
+    hardly any are left for the context. Weights are starting values, to be fitted on runs of known truth.
     """
     if ill := findings.first(*OTHERS):
         yield contradicts(strong, f"something keeps it from learning: {ill.message}", ill)
@@ -91,13 +90,7 @@ def capacity_too_small(
         elif width > 4 * bits:
             yield contradicts(strong, f"{width} channels are many for a vocabulary of {vocabulary}", "run.json")
     if update is not None and update.finite.any():
-        largest = float(update.values[update.finite].max())
-        if largest >= usual:
-            yield supports(medium / 2, f"updates reach an ordinary {largest:.2g} of the weights", update.name)
-        else:
-            yield contradicts(
-                strong, f"updates never reach more than {largest:.2g} of the weights: it is not being trained", update.name
-            )
+        yield _by_updates(update, usual, strong, medium / 2)
     if gap is not None and val is not None and (apart := gap.late_median()) is not None and (level := val.late_median()):
         if abs(apart) < alike * level:
             yield supports(medium, f"training and held-out loss are alike, {level:.3g}: nothing is learnt by heart", gap.name)
@@ -105,3 +98,12 @@ def capacity_too_small(
             yield contradicts(
                 strong, f"the training loss lies {apart:.2g} below the held-out one: there is room to memorise", gap.name
             )
+
+
+def _by_updates(update: Series, usual: float, strong: float, weak: float) -> Evidence:
+    """Judge by the largest update over the weights: a model that is hardly trained cannot show that it is too small."""
+    largest = float(update.values[update.finite].max())
+    if largest >= usual:
+        return supports(weak, f"updates reach an ordinary {largest:.2g} of the weights", update.name)
+    what = f"updates never reach more than {largest:.2g} of the weights: it is not being trained"
+    return contradicts(strong, what, update.name)

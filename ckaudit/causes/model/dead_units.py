@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_activations import silent as silent_function
+from ckaudit.causes.shared.activations import silent as silent_function
 from ckaudit.causes.shared.update_size import weights_replaced
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.activations import activation_sparsity

@@ -58,10 +58,10 @@ def normalization_missing(
 ) -> Iterator[Evidence]:
     """Nothing norms the stream, so that activations grow from block to block.
 
-    A block that reads a normed stream adds what does not depend on the stream's size, so that L blocks make it about L times as
-    large, with room: `beyond` times L. Without norms each block multiplies. The stream is looked at around the incident, from
-    `lead` steps before its start to its end.
-    Weights are starting values, to be fitted on runs of known truth.
+    A block that reads a normalized stream adds an amount that does not depend on the stream's size, so that L blocks make the
+    stream about L times as large; `beyond` times L leaves room for that. Without norms each block multiplies. The stream is
+    looked at around the incident, from `lead` steps before its start to its end. Weights are starting values, to be fitted on
+    runs of known truth.
     """
     first = findings.first(exploding_gradient, activation_drift, nonfinite_values)
     if first is None:

@@ -62,10 +62,10 @@ def one_tensor_dominates(
 ) -> Iterator[Evidence]:
     """One tensor makes up most of the gradient norm, so clipping starves the others.
 
-    The embedding carries 95 to 99 % of it in the first steps of every healthy run: the first `warmup` steps do not count.
-    Where clipping would leave less than `out_of_place` of the gradient without the tensor as well, the limit is wrong, not it.
-    From the first finding on, a tensor dominates with more than half of the squared norm: more than all others together.
-    Weights are starting values, to be fitted on runs of known truth.
+    The embedding carries 95 to 99 % of it in the first steps of every healthy run: the first `warmup` steps do not count. Where
+    clipping would leave less than `out_of_place` of the gradient even without the tensor, the limit is to blame, not the tensor.
+    From the first finding on, a tensor dominates with more than half of the squared norm: more than all others together. Weights
+    are starting values, to be fitted on runs of known truth.
     """
     first = findings.first(dominant_tensor, frequent_clipping, exploding_gradient)
     start = max(warmup, (first.first_step or 0) - 1) if first is not None else warmup

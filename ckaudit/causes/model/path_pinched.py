@@ -5,9 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_activations import bounded
-from ckaudit.causes.shared.places import places_of
+from ckaudit.causes.cause import Advice, Findings, cause, contradicts, places_of, supports
+from ckaudit.causes.shared.activations import bounded
 from ckaudit.causes.shared.update_size import weights_replaced
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
@@ -108,8 +107,8 @@ def path_pinched(
     """One block lets little gradient through: the path around it is closed, or its norm is a bottleneck.
 
     The pinch is local where `local` of all that the gradient loses on its way back is lost within a third of the depth; a
-    gradient that falls evenly is a structure without a path around its blocks. Norm parameters below `thin` of their namesakes
-    in other blocks are the bottleneck. Weights follow the scale that all causes share.
+    gradient that falls evenly is the sign of a structure without a path around its blocks. Norm parameters below `thin` of their
+    namesakes in other blocks are the bottleneck. Weights follow the scale that all causes share.
     """
     first = findings.first(vanishing_gradient)
     pinch = _pinch(norm, first.first_step) if norm is not None and first is not None else None

@@ -4,8 +4,7 @@ from collections.abc import Collection, Iterator
 
 import numpy as np
 
-from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
-from ckaudit.causes.shared.places import named, places_of
+from ckaudit.causes.cause import Advice, Findings, cause, contradicts, named, places_of, supports
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
@@ -68,9 +67,9 @@ def path_weakly_coupled(
 ) -> Iterator[Evidence | Advice]:
     """A path through the model hangs on the loss by a thin thread: its gradient is there, and far too small.
 
-    Tensors of such a path have less than `thin` of the gradient of their namesakes in other blocks, or of the median tensor
-    where they have none; with `as_others` of it or more, what holds them back comes after the gradient. Where more than `few`
-    of all tensors are weak, it is not one path. Weights follow the scale that all causes share.
+    Tensors of such a path have less than `thin` of the gradient of their namesakes in other blocks, or of the median tensor where
+    they have none; with `as_others` of it or more, they are held back after the gradient is computed. Where more than `few` of
+    all tensors are weak, the cause is not one path. Weights follow the scale that all causes share.
     """
     still = [
         finding

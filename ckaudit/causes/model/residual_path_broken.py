@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_activations import bounded
+from ckaudit.causes.shared.activations import bounded
 from ckaudit.causes.shared.update_size import weights_replaced
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.activations import activation_max_abs, activation_mean_abs
@@ -69,12 +69,11 @@ def residual_path_broken(
 ) -> Iterator[Evidence]:
     """Blocks pass no signal around themselves, so the gradient decays with depth.
 
-    The decay is steady where its spread from block to block is below `steady` of its mean. A structure that is broken is so
-    from the start: one whose blocks got gradients within a factor `even` of each other in the first 30 steps, or at the
-    first record, is sound, unless the first block comes to get 10,000 times less than the last. Then, however it began,
-    nothing leads around the blocks between: what does brings the last one's gradient along (lab: at most 900 times less in
-    models whose blocks add to the stream).
-    Weights are starting values, to be fitted on runs of known truth.
+    The decay is steady where its spread from block to block is below `steady` of its mean. A structure that is broken is so from
+    the start: one whose blocks got gradients within a factor `even` of each other in the first 30 steps, or at the first record,
+    is sound, unless the first block comes to get 10,000 times less than the last. Then, however the run began, no path leads
+    around the blocks between: such a path would carry the last block's gradient to the first (lab: at most 900 times less in
+    models whose blocks add to the stream). Weights are starting values, to be fitted on runs of known truth.
     """
     first = findings.first(vanishing_gradient)
     if first is None:

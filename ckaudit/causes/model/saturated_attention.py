@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_attention import surplus
+from ckaudit.causes.shared.attention import surplus
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.attention import max_attn_logit
@@ -59,11 +59,11 @@ def saturated_attention(
 ) -> Iterator[Evidence]:
     """Attention logits have outgrown their scale, so softmax saturates.
 
-    A logit of 100 (`cap`) is where Kimi K2 clips, `hot` is where softmax begins to saturate. In the first 20 steps the
-    logits of a well scaled head are about as large as its weights make them, 4 or 5 spreads for the largest of thousands:
-    `untrained` or more, or twenty times that, come of a scale that is missing. Updates above `large_update` of the weights move
-    everything, not the attention alone.
-    Weights are starting values, to be fitted on runs of known truth.
+    A logit of 100 (`cap`) is where Kimi K2 clips, `hot` is where softmax begins to saturate. In the first 20 steps the logits of
+    a well scaled head are about as large as its weights make them, 4 or 5 spreads for the largest of thousands: logits of
+    `untrained` or more, or twenty times as large as the weights make them, mean that the scale is missing. Updates above
+    `large_update` of the weights change the whole model, not attention alone. Weights are starting values, to be fitted on runs
+    of known truth.
     """
     first = findings.first(entropy_collapse, logit_growth)
     if first is None:

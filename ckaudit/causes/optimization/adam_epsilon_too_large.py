@@ -49,8 +49,8 @@ def adam_epsilon_too_large(
     """Adam's epsilon outweighs the second moment, so that updates shrink.
 
     Adam moves an element by a tenth of the rate and more, whatever the gradient; where no matrix moves by `small` of it,
-    something stands beside the second moment in every denominator. A gradient whose elements are no larger than a thousand
-    times `usual_eps` would be too small itself. Weights are starting values.
+    something is added to the second moment in every denominator. A gradient whose elements are no larger than a thousand times
+    `usual_eps` would be too small itself. Weights are starting values.
     """
     if adapts is not None and is_plain_descent(adapts):
         yield contradicts(2 * strong, "the optimizer is plain descent, it has no epsilon", adapts.name)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_curves import still
+from ckaudit.causes.shared.loss_curves import still
 from ckaudit.causes.shared.rate_course import known_rate
 from ckaudit.causes.shared.update_size import reach, usual_steps
 from ckaudit.contract.schema.report import Evidence
@@ -56,8 +56,8 @@ def learning_rate_too_low(
     """The learning rate is too low for anything to be learnt in this time.
 
     Adam moves an element by the rate at most: where all rates together come to less than `short` spreads of the first weights,
-    what is learnt cannot replace what was drawn. Its updates are `ordinary` of the rate and more where nothing else holds them
-    back. A rate that never comes to `smallest` is below the peaks of nearly all recipes; where it is only too low, the
+    training cannot replace the weights that were drawn. Its updates are `ordinary` of the rate and more where nothing else holds
+    them back. A rate that never comes to `smallest` is below the peaks of nearly all recipes; where it is only too low, the
     held-out loss falls from evaluation to evaluation all the same. Weights are starting values.
     """
     if zero := findings.first(learning_rate_zero, schedule_off_plan):
@@ -76,16 +76,8 @@ def learning_rate_too_low(
         yield from _by_curves(rate, train, val, smallest, medium)
     if adapts is not None and (adapts.values[adapts.finite] == 0).any():
         yield contradicts(strong, "plain descent: its rates are not Adam's", adapts.name)
-    elif (each_moves := usual_steps(step, rate)) is not None:
-        moved = median(each_moves)
-        if moved >= ordinary:
-            yield supports(
-                medium, f"an element moves by {moved:.2g} of the rate: the optimizer makes of it what it can", step_over_rate.name
-            )
-        else:
-            yield contradicts(
-                strong, f"an element moves by {moved:.2g} of the rate only: something else holds it back", step_over_rate.name
-            )
+    elif (moves := usual_steps(step, rate)) is not None:
+        yield _by_movement(median(moves), ordinary, strong, medium)
     if any(_below(finding.value, finding.limit) for finding in findings.of(update_out_of_band)):
         yield supports(medium, "updates are small for the weights", "MOVE002")
     elif high := findings.first(update_out_of_band):
@@ -94,6 +86,15 @@ def learning_rate_too_low(
         yield contradicts(strong, "weights are kept in half precision, which loses small updates", types.name)
     if clip is not None and clip.finite.any() and (left := median(clip.values[clip.finite])) < 0.1:
         yield contradicts(medium, f"clipping leaves {left:.2g} of the gradient", clip.name)
+
+
+def _by_movement(moved: float, ordinary: float, strong: float, medium: float) -> Evidence:
+    """Judge by how far an element moves in an update, over the learning rate."""
+    if moved >= ordinary:
+        what = f"an element moves by {moved:.2g} of the rate: the optimizer makes of it what it can"
+        return supports(medium, what, step_over_rate.name)
+    what = f"an element moves by {moved:.2g} of the rate only: something else holds it back"
+    return contradicts(strong, what, step_over_rate.name)
 
 
 def _by_curves(

@@ -41,7 +41,7 @@ def missing_warmup(
 ) -> Iterator[Evidence]:
     """The learning rate starts at its peak, before the optimizer knows the gradient's size.
 
-    A constant rate is what most small models are trained with: it speaks for this only where the trouble begins within the first
+    Most small models are trained with a constant rate, which speaks for this cause only where the trouble begins within the first
     `early` steps, and the first `early_share` of the run; Adam's second moment has a memory of 20 to 1,000 steps, and plain
     descent has none to fill. A gradient that is `shock` times its later median there shows the first updates were too large.
     Weights are starting values, to be fitted on runs of known truth.

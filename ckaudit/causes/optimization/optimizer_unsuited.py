@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_curves import still
-from ckaudit.causes.shared.places import named, places_of
+from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
+from ckaudit.causes.shared.loss_curves import still
 from ckaudit.causes.shared.update_size import gain_of_gradient
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
@@ -51,7 +50,7 @@ def optimizer_unsuited(
 ) -> Iterator[Evidence]:
     """The optimizer does not fit the learning rate and model, as plain SGD with the rate of Adam.
 
-    Updates go by the gradient alone where their ratio to rate times gradient differs by less than `alike` between tensors (the
+    Updates follow the gradient alone where their ratio to rate times gradient differs by less than `alike` between tensors (the
     10th and the 90th percentile) while gradients differ by more than `apart`: one rate cannot suit all of them. Rates below `low`
     are Adam's; SGD's are 0.1 and more in most recipes. Weights are starting values.
     """

@@ -36,7 +36,7 @@ def warmup_never_ends(
 ) -> Iterator[Evidence]:
     """The learning rate keeps rising long after the warm-up should be over.
 
-    It is at its highest in the end, has risen at nearly every step, and goes on beyond `late` times the planned warm-up.
+    The rate is at its highest at the end, has risen at nearly every step, and goes on beyond `late` times the planned warm-up.
     Weights are starting values.
     """
     off = findings.first(schedule_off_plan)

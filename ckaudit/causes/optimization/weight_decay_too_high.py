@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_curves import still
+from ckaudit.causes.shared.loss_curves import still
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw, val_loss
@@ -68,9 +68,10 @@ def weight_decay_too_high(
     """Weight decay pulls the weights down faster than they learn.
 
     Decoupled decay takes rate times decay off every weight at each step: the steepest fall of the median norm over the rate is
-    the decay at work. Recipes give 0 to 0.3; more than `usual` is too much. Where weights were not recorded, the loss
-    climbs back to where it began and rests there, from step to step within `calm` of it, with gradients no larger than before: a
-    model whose weights go to zero says the same of everything, and one that is shaken does not rest. Weights are starting values.
+    the decay at work. Recipes give 0 to 0.3; more than `usual` is too much. Where weights were not recorded, the loss climbs back
+    to where it began and rests there, from step to step within `calm` of it, with gradients no larger than before: a model whose
+    weights go to zero gives the same answer to every input, and the loss of an unstable one does not rest. Weights are starting
+    values.
     """
     if norm is None:
         yield from _forgotten(train, val, gradient, calm, strong, medium)

@@ -65,9 +65,9 @@ def gradient_underflow(
 ) -> Iterator[Evidence]:
     """Gradients are too small for half precision and become zero, element by element.
 
-    It takes the smallest elements of many tensors first: between `part` and all of a gradient is zero in over `many` of the
-    tensors, embeddings left out, at two checkpoints or more. A cut path takes whole tensors, always the same, and a module with
-    over `quiet` of zeros in its output has as many in its gradient. Weights follow the scale that all causes share.
+    Underflow takes the smallest elements of many tensors first: between `part` and all of a gradient is zero in over `many` of
+    the tensors, embeddings left out, at two checkpoints or more. A cut path takes whole tensors, always the same, and a module
+    with over `quiet` of zeros in its output has as many in its gradient. Weights follow the scale that all causes share.
     """
     if zeros is None:
         yield contradicts(strong, "nothing says how many elements of the gradient are zero", gradient_zero_fraction.name)

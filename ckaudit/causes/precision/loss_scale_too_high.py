@@ -41,8 +41,8 @@ def loss_scale_too_high(
     """The loss scale overflows again and again, so that updates are skipped.
 
     A scale that fell more than `falls` times grows faster than the gradients allow; a scaler of the usual kind tries once in
-    2,000 steps. A loss that stays finite says that the gradients themselves are well. Where no scale above 1 is recorded, nothing
-    is known of it. Weights follow the scale that all causes share.
+    2,000 steps. A loss that stays finite says that the gradients themselves are well. Where no scale above 1 is recorded, there
+    is no evidence either way. Weights follow the scale that all causes share.
     """
     if not is_scaled(scale):
         yield contradicts(decisive, "no loss scale is recorded, or it is 1 throughout: the loss is not scaled", loss_scale.name)

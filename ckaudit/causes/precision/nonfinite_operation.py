@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.of_batches import target_tokens
-from ckaudit.causes.shared.of_loss import has_finite_loss_before
+from ckaudit.causes.shared.batches import target_tokens
+from ckaudit.causes.shared.loss_curves import has_finite_loss_before
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.loss import train_loss_raw
@@ -56,9 +56,10 @@ def nonfinite_operation(
 ) -> Iterator[Evidence]:
     """An operation of model or loss is undefined for valid inputs, such as the log of zero.
 
-    It strikes a healthy run: illness within `lead` steps before speaks against it. What comes out of the loss reaches the
-    gradient of every tensor (over `min_tensor_share` of them) in the same step. A loss that is finite again at the next step was
-    one batch's, and so is one of a batch without targets or of odd tokens. Weights follow the scale that all causes share.
+    Such an operation strikes a healthy run: signs of illness within `lead` steps before speak against it. A NaN from the loss
+    reaches the gradient of every tensor (over `min_tensor_share` of them) in the same step. A loss that is finite again at the
+    next step was broken by one batch, and so was that of a batch without targets or of odd tokens. Weights follow the scale that
+    all causes share.
     """
     first = findings.first(nonfinite_values)
     if first is None or first.first_step is None:

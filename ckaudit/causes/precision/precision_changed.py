@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from msgspec import UNSET
 
-from ckaudit.causes.cause import Findings, cause, supports
-from ckaudit.causes.shared.places import places_of
+from ckaudit.causes.cause import Findings, cause, places_of, supports
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.rules.loss.loss_spike import loss_spike

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.places import places_of
+from ckaudit.causes.cause import Findings, cause, contradicts, places_of, supports
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.weights import update_norm, weight_max_abs, weight_norm

@@ -43,8 +43,8 @@ def learning_rate_wrong_after_resume(
 ) -> Iterator[Evidence | Advice]:
     """The training was taken up again with another learning rate.
 
-    The rate differs by more than `change` on the two sides of the seam, the planned change taken off. Without a session that was
-    taken up again there is no resume to blame. Weights are starting values.
+    The rate differs by more than `change` on the two sides of the seam, the planned change taken off. Without a resumed session
+    this cause is ruled out. Weights are starting values.
     """
     steps, values = known_rate(rate)
     if not seams(facts):

@@ -59,29 +59,16 @@ def weights_not_restored(
 ) -> Iterator[Evidence]:
     """The training was taken up again with weights other than those saved.
 
-    The very first loss after the resume is that of the loaded weights, before any update. Where it is more than `far`
-    deviations above the line of those before, and a third as far as any that follows, they are not those that were saved.
-    Norms tell for certain, and which tensors.
-    Weights are starting values.
+    The very first loss after the resume is that of the loaded weights, before any update. Where it is more than `far` deviations
+    above the line of those before, and a third as far as any that follows, they are not those that were saved. Recorded norms of
+    the weights are decisive, and tell which tensors differ. Weights are starting values.
     """
     borders = seams(facts)
     if not borders:
         yield contradicts(decisive, "the run was never taken up again", "run.json")
         return
-    if above is not None and (first := _first_losses(above, borders)):
-        step, value, highest = max(first, key=lambda each: each[2])
-        if value > max(far, highest / 3):
-            yield supports(
-                strong,
-                f"the first loss after the resume, before any update, is {value:.2g} deviations too high (step {step})",
-                above.name,
-            )
-        else:
-            yield contradicts(
-                strong,
-                f"the first loss after the resume is {value:+.2g} deviations off, and later ones {highest:+.2g}",
-                above.name,
-            )
+    if above is not None:
+        yield from _by_first_loss(above, borders, far, strong)
     sides = changes_at_seams(*known_rate(rate), facts)
     if changed := [seam for seam in sides if abs(np.log(seam.change)) > 0.1]:
         yield contradicts(
@@ -105,12 +92,30 @@ def weights_not_restored(
         yield contradicts(medium, f"the data changes too: {drift.message}", drift)
 
 
+def _by_first_loss(above: Series, borders: list[int], far: float, weight: float) -> Iterator[Evidence]:
+    """Judge by the first loss after a resume, which no update has changed yet."""
+    first_losses = _first_losses(above, borders)
+    if not first_losses:
+        return
+    step, value, highest = max(first_losses, key=lambda loss: loss[2])
+    if value > max(far, highest / 3):
+        yield supports(
+            weight,
+            f"the first loss after the resume, before any update, is {value:.2g} deviations too high (step {step})",
+            above.name,
+        )
+    else:
+        yield contradicts(
+            weight, f"the first loss after the resume is {value:+.2g} deviations off, and later ones {highest:+.2g}", above.name
+        )
+
+
 def _first_losses(above: Series, borders: list[int]) -> list[tuple[int, float, float]]:
     """Return the first step after each resume, how far its loss is off, and the furthest of those that follow."""
-    found = []
+    first_losses = []
     for seam, end in zip(borders, [*borders[1:], np.iinfo(np.int64).max], strict=True):
         rows = np.flatnonzero((above.steps > seam) & (above.steps <= end))
         if len(rows):
             values = above.values[rows, 0]
-            found.append((int(above.steps[rows[0]]), float(values[0]), float(values.max())))
-    return found
+            first_losses.append((int(above.steps[rows[0]]), float(values[0]), float(values.max())))
+    return first_losses

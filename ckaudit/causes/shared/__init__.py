@@ -1,1 +1,1 @@
-"""What several causes share: evidence of one kind, places, links between findings."""
+"""What several causes share: measures of one kind of evidence, links between units, and voided numbers."""

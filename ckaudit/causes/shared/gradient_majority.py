@@ -1,4 +1,4 @@
-"""Which tensor holds most of the gradient, the one idea by which clipping is the tensor's fault or the limit's."""
+"""The tensor with the largest share of the gradient: two causes ask whether it or the limit is to blame for clipping."""
 
 import math
 from typing import NamedTuple
@@ -13,7 +13,7 @@ MAJORITY = 0.5
 
 
 class LargestShare(NamedTuple):
-    """The tensor that usually has the largest share in the squared gradient norm, and that share."""
+    """The tensor with the largest median share of the squared gradient norm, and that share."""
 
     tensor: str
     share: float
@@ -27,7 +27,7 @@ class LargestShare(NamedTuple):
 def largest_share(share: Series | None, *, after: int) -> LargestShare | None:
     """Return the tensor with the largest median share at checkpoints later than step `after`.
 
-    Of a run that has no such checkpoint, those of its second half count. None where nothing finite is recorded then.
+    In a run without such a checkpoint, those of its second half count. None where nothing finite is recorded there.
     """
     if share is None or not len(share.steps):
         return None
@@ -43,10 +43,10 @@ def largest_share(share: Series | None, *, after: int) -> LargestShare | None:
 
 
 def coefficient_without(left: Series | None, largest: LargestShare) -> float | None:
-    """Return the share of the gradient that clipping would leave at the median step, were the largest tensor not there.
+    """Return the share of the gradient that clipping would leave at the median step if the largest tensor were not there.
 
-    None where nothing says how much is left. Clipping to a norm leaves c of all; without a tensor that has the share s of the
-    squared norm, it leaves c / sqrt(1 - s) of the rest.
+    None where no clip coefficient is recorded. Clipping to a norm leaves the share c of all gradients; without a tensor that
+    has the share s of the squared norm, it leaves c / sqrt(1 - s) of the rest.
     """
     known = left.values[left.finite] if left is not None else np.empty(0)
     if not known.size:

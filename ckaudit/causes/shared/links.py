@@ -1,4 +1,4 @@
-"""What hangs together: which rules read a metric, and which causes explain a rule. Derived, never written by hand."""
+"""Links between metrics, rules and causes, derived from their declarations: who reads a metric, who explains a rule."""
 
 from collections.abc import Iterable, Iterator
 
@@ -23,19 +23,19 @@ def causes_reading(names: Iterable[str]) -> list[Cause]:
 
 def causes_of(rule: Rule) -> list[Cause]:
     """Return the causes that can account for a rule's finding."""
-    return [cause for cause in causes().values() if rule.code in {each.code for each in cause.explains}]
+    return [cause for cause in causes().values() if rule.code in {sign.code for sign in cause.explains}]
 
 
 def made_of(given: Iterable[Metric]) -> set[str]:
-    """Return the names of metrics, and of all that they are made of."""
-    found: set[str] = set()
-    left = [metric.name for metric in given]
-    while left:
-        name = left.pop()
-        if name not in found:
-            found.add(name)
-            left += metrics()[name].uses
-    return found
+    """Return the names of metrics and of all metrics that they are computed from."""
+    names: set[str] = set()
+    to_visit = [metric.name for metric in given]
+    while to_visit:
+        name = to_visit.pop()
+        if name not in names:
+            names.add(name)
+            to_visit += metrics()[name].uses
+    return names
 
 
 def metric_names(inputs: Iterable[Input]) -> tuple[str, ...]:

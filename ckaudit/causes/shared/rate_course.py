@@ -1,4 +1,4 @@
-"""What a learning rate did over a run: where it stood still, how it fell, what it was on the two sides of a resume."""
+"""The course of the learning rate over a run: since when it is constant, how it fell, and its change at each resume."""
 
 import numpy as np
 from msgspec import UNSET, Struct
@@ -9,7 +9,7 @@ from ckaudit.run.settings import planned_rate, seams
 
 
 class RateFall(Struct, frozen=True):
-    """How a rate came to its lowest: the first step there, the value, the highest before, the largest single drop."""
+    """The fall of a rate from its highest value to its lowest: first step at the lowest, both values, largest single drop."""
 
     step: int
     lowest: float
@@ -23,7 +23,7 @@ class RateFall(Struct, frozen=True):
 
 
 class Seam(Struct, frozen=True):
-    """The rate before and after a resume, and how many times as much of its plan it is after it as before."""
+    """The rate before and after a resume, and the ratio of the two with the planned change taken off."""
 
     step: int
     before: float
@@ -41,7 +41,7 @@ def known_rate(rate: Series | None) -> tuple[Steps, Floats]:
 
 
 def stands_since(steps: Steps, values: Floats, *, within: float = 1e-6) -> int | None:
-    """Return the step since which a rate has not changed to the end, None where it changed in its last twenty points."""
+    """Return the step since which a rate is constant to the end, None where it changed in its last twenty points."""
     if len(values) < 20:
         return None
     moved = np.flatnonzero(np.abs(values - values[-1]) > within * abs(values[-1]))
@@ -50,12 +50,12 @@ def stands_since(steps: Steps, values: Floats, *, within: float = 1e-6) -> int |
 
 
 def fall_of(steps: Steps, values: Floats, *, near: float = 0.01) -> RateFall | None:
-    """Return how a rate came to its lowest after its highest, None where it did not fall.
+    """Return how a rate fell from its highest value to the lowest after it, None where it did not fall.
 
     Args:
         steps: Shape (T,).
         values: Shape (T,).
-        near: The lowest is reached within this share of the highest.
+        near: The lowest value counts as reached within this share of the highest.
     """
     if not len(values) or values.max() <= 0:
         return None
@@ -70,7 +70,7 @@ def fall_of(steps: Steps, values: Floats, *, near: float = 0.01) -> RateFall | N
 
 def changes_at_seams(steps: Steps, values: Floats, facts: Manifest | None) -> list[Seam]:
     """Return the rate on the two sides of each resume; where a plan is known, the change it plans is taken off."""
-    found = []
+    changes = []
     for seam in seams(facts):
         before, after = np.flatnonzero(steps <= seam), np.flatnonzero(steps > seam)
         if not len(before) or not len(after) or values[before[-1]] <= 0 or values[after[0]] <= 0:
@@ -79,15 +79,15 @@ def changes_at_seams(steps: Steps, values: Floats, facts: Manifest | None) -> li
         plan = planned_rate(facts, steps[sides])
         planned = plan[1] / plan[0] if plan is not None and (plan > 0).all() else 1.0
         low, high = values[sides].tolist()
-        found.append(Seam(seam, low, high, high / low / float(planned)))
-    return found
+        changes.append(Seam(seam, low, high, high / low / float(planned)))
+    return changes
 
 
 def planned_end(facts: Manifest | None) -> int | None:
-    """Return how many steps were planned, None where nobody said."""
+    """Return how many steps are planned, None where run.json does not say."""
     return None if facts is None or facts.planned_steps is UNSET else facts.planned_steps
 
 
 def warmup_of(facts: Manifest | None) -> int | None:
-    """Return how many steps of warm-up were planned, None where nobody said."""
+    """Return how many steps of warm-up are planned, None where run.json does not say."""
     return None if facts is None or facts.warmup_steps is UNSET else facts.warmup_steps

@@ -1,4 +1,4 @@
-"""How large updates are, measured by what the optimizer was given: learning rate, gradient and weights."""
+"""The size of updates relative to what the optimizer was given: learning rate, gradient and weights."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ def per_element(norm: Series | None, facts: Manifest | None) -> Series | None:
 
 
 def usual_steps(step: Series | None, rate: Series | None, *, full: float = 0.3) -> Floats | None:
-    """Return how far an element of each matrix moves in one update, over the learning rate; medians over checkpoints, shape (P,).
+    """Return an element's movement in one update over the learning rate, for each matrix: medians over checkpoints, shape (P,).
 
     Only checkpoints at `full` of the highest rate or more count; None where nothing moved.
     """
@@ -43,7 +43,7 @@ def gain_of_gradient(
 ) -> tuple[Floats, Floats] | None:
     """Return each tensor's update over rate times clipped gradient, and its gradient; medians over checkpoints, shape (P,).
 
-    Plain descent gives 1 for every tensor, and 1/(1 - momentum) at most; Adam's depends on the tensor.
+    The first is 1 for every tensor under plain descent, and at most 1/(1 - momentum); under Adam it depends on the tensor.
     """
     if update is None or gradient is None or rate is None:
         return None
@@ -76,7 +76,7 @@ def reach(rate: Series | None, std: Series | None) -> float | None:
 def weights_replaced(
     rate: Series | None, std: Series | None, adapts: Series | None, step: int | None, weight: float
 ) -> Iterator[Evidence]:
-    """Judge whether Adam had replaced the weights before something showed at a step: then it is no part of the structure.
+    """Yield evidence against a fault of the structure where Adam had replaced the weights before it showed at a step.
 
     An element under Adam moves by about the rate in a step; one above the spread of the first weights replaces them at once.
     """

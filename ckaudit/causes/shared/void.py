@@ -1,10 +1,10 @@
-"""What makes losses, or every number of a run, mean nothing: causes, and the findings that prove them, by what they void."""
+"""Reasons for which losses or other numbers of a run mean nothing: the causes and rules that prove them, and what they void."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from ckaudit.causes.shared.places import places_of
+from ckaudit.causes.cause import places_of
 from ckaudit.contract.schema.report import Diagnosis, Finding
 
 TRAINING = ("train_loss_raw", "train_loss_ema")
@@ -13,13 +13,13 @@ PROBES = ("probes.*.loss", "probes.*.perplexity", "probe_perplexity", "fixed_pro
 
 
 class Void(Struct, frozen=True, kw_only=True):
-    """One reason why numbers mean nothing.
+    """One reason for which numbers mean nothing.
 
     Attributes:
         because: The reason, to be read after "while".
         what: What means nothing, in words.
         names: Scalars and checkpoint paths that mean nothing; empty: those that the findings name.
-        cause: Name of the cause that makes them so; empty: the rules alone tell.
+        cause: Name of the cause behind it; empty: only the rules prove it.
         rules: Names of the rules whose findings prove it, diagnosed or not.
     """
 
@@ -106,14 +106,14 @@ def voided(findings: Sequence[Finding], diagnoses: Iterable[Diagnosis]) -> Itera
         findings: All findings, gravest first; notes prove nothing.
         diagnoses: What explains them; a guess voids nothing.
     """
-    grave = [finding for finding in findings if finding.severity != "note"]
+    serious = [finding for finding in findings if finding.severity != "note"]
     stands = {diagnosis.cause: diagnosis for diagnosis in likely(diagnoses)}
     for void in VOIDS:
         diagnosis = stands.get(void.cause)
         explained = set(diagnosis.explains) if diagnosis else set()
-        proofs = [finding for finding in grave if finding.name in void.rules]
-        found = proofs or [finding for finding in grave if finding.code in explained]
-        if not found:
+        proofs = [finding for finding in serious if finding.name in void.rules]
+        proofs = proofs or [finding for finding in serious if finding.code in explained]
+        if not proofs:
             continue
-        named = void.names or tuple(place.partition("/")[0] for place in places_of(found))
-        yield Voided(f"{void.what} mean nothing while {void.because}", frozenset(named), tuple(found))
+        named = void.names or tuple(place.partition("/")[0] for place in places_of(proofs))
+        yield Voided(f"{void.what} mean nothing while {void.because}", frozenset(named), tuple(proofs))

@@ -25,8 +25,8 @@ def checkpoint_cut_off(
 ) -> Iterator[Evidence]:
     """A checkpoint was not written to its end.
 
-    A file that ends in the middle says so itself; an empty one may be a place that was only kept. Where more than `few` of
-    the files cannot be read it is the writer, not an accident. Weights follow the scale that all causes share.
+    A file that ends in the middle is decisive; an empty one may be a place that was only kept. Where more than `few` of the files
+    cannot be read it is the writer, not an accident. Weights follow the scale that all causes share.
     """
     cut, empty = findings.of(TRUNCATED), findings.of(EMPTY)
     if cut:

@@ -24,7 +24,7 @@ def checkpoint_missing(
 ) -> Iterator[Evidence]:
     """Checkpoints that were due are not there, though the training went on.
 
-    The log of these steps tells a writer that failed from a training that stood still. Weights follow the scale that all
+    Logged steps around the gap tell a writer that failed from a training that stood still. Weights follow the scale that all
     causes share.
     """
     gap = findings.first(missing_checkpoint)

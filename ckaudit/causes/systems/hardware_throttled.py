@@ -40,7 +40,7 @@ def hardware_throttled(
 ) -> Iterator[Evidence]:
     """From some step on every step takes longer, for the same work.
 
-    Whatever else makes a step longer shows in its parts: the share of waiting, of communication or of recording rises by
+    Any other reason for longer steps shows in their parts: the share of waiting, of communication or of recording rises by
     `rise`, or an update has more tokens. Weights are starting values.
     """
     first = findings.first(step_time_jump, throughput_drop)

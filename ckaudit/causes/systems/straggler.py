@@ -35,8 +35,8 @@ def straggler(
 ) -> Iterator[Evidence]:
     """One rank is slower than the others, and all wait for it.
 
-    Since it was first seen, the same rank is the slowest at `faithful` of the checkpoints or more, and is so to the last, by
-    the `limit` of the rule; ranks that take turns have unequal work. Weights are starting values.
+    From its first finding on, the same rank is the slowest at `faithful` of the checkpoints or more, and at the last one too, by
+    the `limit` of the rule; where ranks take turns, their work is unequal. Weights are starting values.
     """
     slow = findings.first(slow_rank)
     since = (slow.first_step or 0) if slow else 0

@@ -10,14 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.imported import Imported
-from ckaudit.importers.name_report import taken
-from ckaudit.importers.names import listed, resolved, short
-from ckaudit.importers.source import Source
-from ckaudit.importers.tables.axis import steps_of
-from ckaudit.importers.tables.curves import Curves, Parsed, joined, parsed
+from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.names import listed, resolved, short, taken
+from ckaudit.importers.tables.curves import Curves, joined, steps_of
 from ckaudit.importers.tables.numbers import Numbers
-from ckaudit.importers.tables.table import sniffed
+from ckaudit.importers.tables.table import Parsed, parsed, sniffed
 
 NAME = "AlgoPerf measurements.csv"
 GENERIC = False

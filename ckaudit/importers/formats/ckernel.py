@@ -17,24 +17,26 @@ from ckaudit.contract.io.codec import decode
 from ckaudit.contract.io.files import CHECKPOINT_NAME
 from ckaudit.contract.io.folder import list_folder
 from ckaudit.errors import UnreadableError, UsageError
-from ckaudit.importers.ckernel.ledger import LEDGER, manifest_of, read_ledger, stages_of
-from ckaudit.importers.ckernel.parts import (
+from ckaudit.importers.ckernel_artifacts import (
+    LEDGER,
     Curve,
     Object,
     Placeholders,
     curve_of,
+    manifest_of,
     norm_rows,
     objects,
     parity_sections,
     positive,
+    read_ledger,
+    stages_of,
     updates_per_row,
 )
-from ckaudit.importers.imported import Document, Imported
+from ckaudit.importers.importer import Document, Imported, Source
 from ckaudit.importers.layers.to_checkpoints import Layers
-from ckaudit.importers.name_report import left_out
-from ckaudit.importers.source import Source
+from ckaudit.importers.names import left_out
 from ckaudit.importers.tables.merge import Merged, merge_columns, merge_notes
-from ckaudit.importers.tables.parse_number import number, step_number
+from ckaudit.importers.tables.numbers import number, step_number
 
 NAME = "C-Kernel-Engine training artifacts"
 GENERIC = False

@@ -9,24 +9,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.imported import Imported
+from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.layers.names import place_of
-from ckaudit.importers.name_report import could_be, left_out, offer_of, taken
-from ckaudit.importers.names import factor_of, listed, recognised, resolved, short
-from ckaudit.importers.source import Source
-from ckaudit.importers.tables.axis import (
+from ckaudit.importers.names import could_be, factor_of, left_out, listed, offer_of, recognised, resolved, short, taken
+from ckaudit.importers.tables.curves import (
     CALLS,
     CARRIED,
     ONLY_CALLS,
+    Curves,
     counted_from_zero,
     counter_of_updates,
+    drop_other_clock,
+    joined,
     steps_of,
     steps_of_epochs,
     steps_of_tokens,
 )
-from ckaudit.importers.tables.curves import Curves, Parsed, drop_other_clock, joined, parsed
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, carried, fullest, steps_from, without_placeholders
-from ckaudit.importers.tables.table import holds_numbers, sniffed
+from ckaudit.importers.tables.table import Parsed, holds_numbers, parsed, sniffed
 
 NAME = "CSV"
 GENERIC = True

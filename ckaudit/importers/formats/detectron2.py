@@ -10,10 +10,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from ckaudit.importers.imported import Imported
-from ckaudit.importers.source import Source
-from ckaudit.importers.tables.axis import steps_of
-from ckaudit.importers.tables.curves import Curves, joined
+from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.tables.curves import Curves, joined, steps_of
 from ckaudit.importers.tables.field_map import SCALARS_ONLY, As, Names, is_wanted, taken
 from ckaudit.importers.tables.jsonrows import read_rows, sample
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, ratio

@@ -16,9 +16,8 @@ from ckaudit.contract.io.fast_jsonl import LineTable
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.scalars import EXPORT_KEYS, EXPORT_MARK, EXPORTED_WORDS
 from ckaudit.errors import UnreadableError, UsageError
-from ckaudit.importers.imported import Imported
-from ckaudit.importers.source import Source
-from ckaudit.importers.tables.parse_number import MAX_STEP
+from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.tables.numbers import MAX_STEP
 from ckaudit.importers.tables.table import HEAD_BYTES, text_of
 
 NAME = "a table of ckaudit export"

@@ -16,11 +16,9 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.imported import Imported
+from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import listed
-from ckaudit.importers.source import Source
-from ckaudit.importers.tables.axis import steps_of
-from ckaudit.importers.tables.curves import Curves, joined
+from ckaudit.importers.tables.curves import Curves, joined, steps_of
 from ckaudit.importers.tables.field_map import SCALARS_ONLY, As, Names, is_wanted, taken
 from ckaudit.importers.tables.jsonrows import JsonRows, read_rows
 from ckaudit.importers.tables.numbers import Numbers, filled, whole

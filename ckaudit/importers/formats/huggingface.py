@@ -19,14 +19,11 @@ from ckaudit.contract.io.fast_jsonl import LineTable
 from ckaudit.contract.io.folder import shown_name
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.imported import Imported
-from ckaudit.importers.loss_kinds import loss_kind_of_names
-from ckaudit.importers.name_report import left_out
-from ckaudit.importers.names import CATALOGUE, SLICE, catalogue_name, resolved, slices_of, writable
-from ckaudit.importers.source import Source
+from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.names import CATALOGUE, SLICE, catalogue_name, left_out, loss_kind_of_names, resolved, slices_of, writable
 from ckaudit.importers.tables.jsonrows import sample
 from ckaudit.importers.tables.merge import merge, merge_notes
-from ckaudit.importers.tables.parse_number import number, step_number
+from ckaudit.importers.tables.numbers import number, step_number
 
 NAME = "Hugging Face trainer_state.json"
 GENERIC = False

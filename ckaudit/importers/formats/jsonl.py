@@ -12,19 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.imported import Imported
+from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import listed
-from ckaudit.importers.source import Source
-from ckaudit.importers.tables.axis import (
+from ckaudit.importers.tables.curves import (
     CALLS,
     CARRIED,
     ONLY_CALLS,
+    Curves,
     counted_from_zero,
     counter_of_updates,
+    drop_other_clock,
+    joined,
     steps_of,
     steps_of_epochs,
 )
-from ckaudit.importers.tables.curves import Curves, drop_other_clock, joined
 from ckaudit.importers.tables.field_map import SCALARS_ONLY, As, Names, Taken, is_wanted, name_of, taken
 from ckaudit.importers.tables.jsonrows import JsonRows, Object, read_rows, sample
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, carried

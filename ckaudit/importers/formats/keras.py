@@ -15,9 +15,8 @@ from msgspec import UNSET, UnsetType
 
 from ckaudit.contract.io.codec import decode
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.imported import Imported
+from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import listed
-from ckaudit.importers.source import Source
 from ckaudit.importers.tables.curves import Curves, joined
 from ckaudit.importers.tables.field_map import SCALARS_ONLY, As, Names, name_of, taken
 from ckaudit.importers.tables.jsonrows import JsonRows

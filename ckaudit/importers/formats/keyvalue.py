@@ -11,19 +11,20 @@ another run, one that goes back to anywhere else a resume.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
+
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.importers.imported import Imported
-from ckaudit.importers.source import Source
+from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.names import catalogue_name, short
+from ckaudit.importers.tables.numbers import Numbers, filled
 from ckaudit.importers.text.assemble_runs import TextRun
 from ckaudit.importers.text.error_lines import shortened
-from ckaudit.importers.text.keyvalue_columns import is_derived, is_wanted, meaning, name_of
 from ckaudit.importers.text.line_patterns import Cell
-from ckaudit.importers.text.line_reader import Dialect, Fact
-from ckaudit.importers.text.log import Format, holds_line, read_log
+from ckaudit.importers.text.line_reader import Dialect, Fact, StepLines
+from ckaudit.importers.text.log import Format, Meaning, holds_line, read_log
 
 NAME = "key:value text log"
 GENERIC = True
-
 _STEP = re.compile(
     r"(?<![\w./-])(?:(?:(?:train_|global_|optimizer_)?(?:step|update)s?|iterations?)|(iter))\s*[:=#]?\s*(\d+)(?:\s*/\s*(\d+))?(?![\w.])",
     re.IGNORECASE,
@@ -60,6 +61,20 @@ _NEEDLES = (
     "final",
 )
 _COUNTS = ("parameters", "seed", "world_size", "sequence_length", "vocabulary")
+Columns = dict[str, Numbers]
+_OWN = {
+    "norm": "grad_global_norm",
+    "gradnorm": "grad_global_norm",
+    "mfu": "mfu",
+    "dt": "step_time",
+    "time": "step_time",
+    "step_time": "step_time",
+    "loss_scale": "loss_scale",
+    "tok/s": "tokens_per_sec",
+}
+_UNIT = re.compile(r"(.*?)(?: \[(.+)\])?")
+_SECONDS = {"ms": 1e-3, "s": 1.0, "us": 1e-6, "sec": 1.0}
+_HELPERS = frozenset({"step", "iter", "total", "train_time [ms]", "train_time [s]"})
 
 
 def detects(source: Source) -> bool:
@@ -127,3 +142,127 @@ def _manifest(manifest: Manifest, facts: Sequence[Fact], run: TextRun) -> list[s
     if "final" in told:
         notes.append(f"losses without a step were left out, such as {told['final']}, taken after training")
     return notes
+
+
+# Meaning of the keys: catalogue names, units, and the step from which a program counts.
+def name_of(key: str) -> str | None:
+    """Return what the catalogue calls a key, its unit in brackets left off; None where nothing is known.
+
+    >>> name_of("val loss"), name_of("time [ms]"), name_of("lr_mul")
+    ('val_loss', 'step_time', None)
+    """
+    found = _UNIT.fullmatch(key)
+    bare = found[1] if found else key
+    name = _OWN.get(bare) or catalogue_name(bare)
+    return None if name in ("step", "time") else name
+
+
+def is_wanted(key: str) -> bool:
+    """Tell whether a key is, or helps to compute, a metric of the catalogue."""
+    return key in _HELPERS or name_of(key) is not None
+
+
+def is_derived(key: str) -> bool:
+    """Tell whether a key only repeats others in another form."""
+    return key.startswith(("step_avg", "train_time"))
+
+
+def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[Fact]) -> Meaning:
+    """Give the columns their names and units, and convert steps to finished updates."""
+    raw = rows.columns
+    made: Columns = {}
+    taken = []
+    for key, column in raw.items():
+        name = mapped.get(key) or (own if (own := name_of(key)) not in mapped.values() else None)
+        if name and (scaled := _scaled(key, name, column)) is not None:
+            made[name] = filled(made[name], scaled) if name in made else scaled
+            taken.append(f"{name} from {short(key)}")
+    if "total" in raw:
+        made[".planned"] = raw["total"]
+    notes = _estimates(made, raw, mapped)
+    notes += _durations(made, rows)
+    notes += _tokens(made, rows, facts)
+    steps, said = _steps(rows, made)
+    return Meaning(StepLines(steps, rows.origin, made), [f"taken: {', '.join(taken)}", *said, *notes])
+
+
+def _scaled(key: str, name: str, column: Numbers) -> Numbers | None:
+    """Return a column in the catalogue's unit, None where its unit is of another quantity."""
+    found = _UNIT.fullmatch(key)
+    unit = (found[2] or "").lower() if found else ""
+    if name == "step_time":
+        factor = _SECONDS.get(unit)
+        return None if factor is None else Numbers(column.values * factor, column.recorded & np.isfinite(column.values))
+    if name == "mfu":
+        values = column.values / 100 if unit == "%" else column.values
+        return Numbers(values, column.recorded & (values > 0))
+    return column if unit in ("", "tok") else None
+
+
+def _estimates(columns: Columns, raw: Columns, mapped: Mapping[str, str]) -> list[str]:
+    """Tell the loss of an update from a train loss that an evaluation estimated, and keep only the first if both are there."""
+    key = next((key for key in ("train loss",) if key in raw and key not in mapped), None)
+    if key is None or "val_loss" not in columns:
+        return []
+    estimate = raw[key].recorded & columns["val_loss"].recorded
+    loss = columns["train_loss_raw"]
+    own = loss.recorded & ~estimate
+    if not estimate.any():
+        return []
+    if own.any():
+        columns["train_loss_raw"] = Numbers(np.where(own, loss.values, np.nan), own)
+        return [
+            "the train loss beside each val loss was left out: it is an estimate over many batches, not the loss of an update"
+        ]
+    return [
+        "no line has the loss of an update: the train loss beside each val loss, an estimate over many batches, was taken for it"
+    ]
+
+
+def _durations(columns: Columns, rows: StepLines) -> list[str]:
+    """Compute the duration of a step from the time so far: the mean over the steps since the line before."""
+    if "step_time" in columns:
+        return []
+    clocks = {key: _SECONDS[unit] for unit in ("ms", "s") if (key := f"train_time [{unit}]") in rows.columns}
+    if not clocks:
+        return []
+    key, factor = next(iter(clocks.items()))
+    clock = rows.columns[key]
+    known = clock.recorded & np.isfinite(clock.values)
+    evaluated = columns["val_loss"].recorded if "val_loss" in columns else np.zeros(len(known), bool)
+    if (known & ~evaluated).any():
+        known &= ~evaluated
+    at = np.flatnonzero(known)
+    values = np.full(len(known), np.nan)
+    steps, passed = np.diff(rows.steps[at]), np.diff(clock.values[at]) * factor
+    with np.errstate(divide="ignore", invalid="ignore"):
+        values[at[1:]] = np.where((steps > 0) & (passed > 0), passed / steps, np.nan)
+    columns["step_time"] = Numbers(values, ~np.isnan(values))
+    return [f"step_time was taken from the differences of {key}"]
+
+
+def _tokens(columns: Columns, rows: StepLines, facts: Sequence[Fact]) -> list[str]:
+    """Write the tokens of an update to each line, where the program logs how many there are."""
+    sizes = {int(text) for fact in facts if fact.key == "tokens_per_update" and (text := fact.value.replace(",", "")).isdecimal()}
+    if len(sizes) != 1 or "tokens_per_update" in columns:
+        return []
+    size = float(sizes.pop())
+    columns["tokens_per_update"] = Numbers(np.full(len(rows.steps), size), np.ones(len(rows.steps), bool))
+    if "step_time" in columns and "tokens_per_sec" not in columns:
+        passed = columns["step_time"]
+        columns["tokens_per_sec"] = Numbers(size / np.where(passed.recorded, passed.values, np.nan), passed.recorded)
+    return []
+
+
+def _steps(rows: StepLines, columns: Columns) -> tuple[np.ndarray, list[str]]:
+    """Return update attempts finished: a loss that is printed as that of step 0 is the loss of the first update."""
+    loss = columns.get("train_loss_raw")
+    if loss is None:
+        return rows.steps, []
+    trained = loss.recorded & ~(columns["val_loss"].recorded if "val_loss" in columns else False)
+    counted = rows.columns["iter"].recorded if "iter" in rows.columns else np.zeros(len(trained), bool)
+    if (trained & counted).any():
+        return np.where(trained & counted, rows.steps + 1, rows.steps), ["iter N counts from 0, so it was taken as step N + 1"]
+    if (trained & (rows.steps == 0)).any():
+        return np.where(trained, rows.steps + 1, rows.steps), ["its training lines count from 0: N was taken as step N + 1"]
+    return rows.steps, []

@@ -10,11 +10,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ckaudit.importers.formats.csvfile import table_of
-from ckaudit.importers.imported import Imported
-from ckaudit.importers.source import Source
+from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.curves import Curves, joined
-from ckaudit.importers.tables.numbers import NO_STEP
-from ckaudit.importers.tables.parse_number import number
+from ckaudit.importers.tables.numbers import NO_STEP, number
 from ckaudit.importers.tables.table import sniffed
 
 NAME = "Lightning metrics.csv"

@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.importers.imported import Imported
-from ckaudit.importers.source import Source
+from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.numbers import Numbers, nothing
 from ckaudit.importers.text.assemble_runs import TextRun
 from ckaudit.importers.text.line_patterns import Cell

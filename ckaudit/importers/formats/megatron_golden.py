@@ -16,10 +16,8 @@ from numpy.typing import NDArray
 
 from ckaudit.contract.io.codec import decode
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.imported import Imported
-from ckaudit.importers.name_report import left_out, taken
-from ckaudit.importers.names import resolved
-from ckaudit.importers.source import Source
+from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.names import left_out, resolved, taken
 from ckaudit.importers.tables.curves import Curves, joined
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, aligned, numbers, steps_from
 

@@ -18,13 +18,12 @@ from msgspec import Struct
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError, UsageError
-from ckaudit.importers.imported import Imported
+from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.layers.names import NORMS
 from ckaudit.importers.layers.to_checkpoints import Layers
 from ckaudit.importers.names import listed, writable
-from ckaudit.importers.source import Source
 from ckaudit.importers.tables.merge import merge
-from ckaudit.importers.tables.parse_number import MAX_STEP, number, step_number
+from ckaudit.importers.tables.numbers import MAX_STEP, number, step_number
 
 NAME = "Megatron-LM training statistics"
 GENERIC = False

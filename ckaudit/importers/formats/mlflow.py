@@ -12,22 +12,25 @@ from itertools import accumulate
 from msgspec import Struct
 
 from ckaudit.contract.schema.manifest import Manifest, Session
-from ckaudit.importers.imported import Imported
-from ckaudit.importers.source import Source
-from ckaudit.importers.tables.parse_number import number, step_number
-from ckaudit.importers.trackers.mlflow_runs import ENDED, NUMBERED, described, named
-from ckaudit.importers.trackers.points import Points
-from ckaudit.importers.trackers.run_config import tell
-from ckaudit.importers.trackers.tracked import Tracked, runs_of
+from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.names import short, writable
+from ckaudit.importers.tables.numbers import number, step_number
+from ckaudit.importers.trackers.points import Points, Series
+from ckaudit.importers.trackers.tracked import Tracked, named, runs_of, tell
 
 NAME = "MLflow file store"
 GENERIC = False
 META = "meta.yaml"
 MAX_RUNS = 2000
 MAX_FILES = 20_000
-
 _LINE = re.compile(r"^(\w+):\s+(.*)$")
 _OF_A_RUN = ("run_id", "run_uuid")
+ENDED = {"RUNNING": "is still running, or was cut off", "FAILED": "failed", "KILLED": "was killed"}
+"""How a run ended where it did not finish."""
+NUMBERED = {"1": "RUNNING", "4": "FAILED", "5": "KILLED"}
+"""The same by the number that a file store writes."""
+_SYSTEM = "system/"
+_LONGEST = 200
 
 
 class _Odd(Struct):
@@ -134,7 +137,7 @@ def _take(points: Points, name: str, file: Source, odd: _Odd) -> None:
 
 
 def _forward(times: list[float]) -> list[float]:
-    """Return times that never go back: the order of the file is certain, a clock is not."""
+    """Return times that never go back: the order of the file is certain, that of a clock is not."""
     return list(accumulate(times, max))
 
 
@@ -162,3 +165,14 @@ def _notes(meta: Mapping[str, str], odd: _Odd) -> list[str]:
     if odd.faulty:
         notes.append(f"{odd.faulty:,} lines of metrics are no time, value and step and were left out")
     return notes
+
+
+# For both stores of MLflow, of files and of tables.
+def described(name: str, identity: str, series: Mapping[str, Series]) -> Tracked:
+    """Return a run by its name, id and series; measurements of the machine count steps of their own and are left out."""
+    kept = {metric: points for metric, points in series.items() if not metric.startswith(_SYSTEM)}
+    run = Tracked(writable((name or identity)[:_LONGEST]), kept)
+    if len(kept) < len(series):
+        run.notes.append(f"{len(series) - len(kept):,} series of the machine count samples, no updates, and were left out")
+    run.notes.append(f"its id is {short(identity)}")
+    return run

@@ -12,13 +12,11 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from ckaudit.contract.schema.manifest import Manifest, Session
-from ckaudit.importers.imported import Imported
-from ckaudit.importers.source import Source
-from ckaudit.importers.trackers.mlflow_runs import ENDED, described, named
+from ckaudit.importers.formats.mlflow import ENDED, described
+from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.trackers.points import Points
-from ckaudit.importers.trackers.run_config import tell
 from ckaudit.importers.trackers.sqlite import databases, opened, tables
-from ckaudit.importers.trackers.tracked import Tracked, runs_of
+from ckaudit.importers.trackers.tracked import Tracked, named, runs_of, tell
 
 if TYPE_CHECKING:
     import sqlite3

@@ -8,19 +8,29 @@ training, so that it belongs to the update that was logged before it. `loss` and
 import re
 from collections.abc import Mapping
 
-from ckaudit.importers.imported import Imported
-from ckaudit.importers.source import Source
-from ckaudit.importers.tables.axis import steps_of
-from ckaudit.importers.tables.curves import joined
-from ckaudit.importers.tables.field_map import SCALARS_ONLY, is_wanted, taken
-from ckaudit.importers.tables.jsonrows import Object, read_rows, sample
-from ckaudit.importers.tables.openmmlab import NAMES, curves_of
+import numpy as np
+from numpy.typing import NDArray
+
+from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.tables.curves import Curves, joined, steps_of
+from ckaudit.importers.tables.field_map import SCALARS_ONLY, As, Names, Taken, is_wanted, taken
+from ckaudit.importers.tables.jsonrows import JsonRows, Object, read_rows, sample
+from ckaudit.importers.tables.numbers import carried, ratio
 
 NAME = "MMEngine JSON log"
 GENERIC = False
-
 _WHOLE = ("scalars.json", "vis_data/scalars.json")
 _START = re.compile(r"\d{8}_\d{6}")
+MEGABYTE = 2**20
+OF_TRAINING = ("train_loss_raw", "learning_rate", "grad_global_norm", "gpu_mem_used", "step_time", "dataloader_stall_frac")
+NAMES: Names = {
+    "loss": As("train_loss_raw"),
+    "lr": As("learning_rate"),
+    "grad_norm": As("grad_global_norm"),
+    "time": As("step_time"),
+    "memory": As("gpu_mem_used", MEGABYTE),
+    **dict.fromkeys(("base_lr", "data_time", "epoch", "iter"), As("")),
+}
 
 
 def detects(source: Source) -> bool:
@@ -75,3 +85,25 @@ def _read(source: Source, columns: Mapping[str, str], name: str) -> Imported:
         said.append("losses and times are means over the last iterations, as this logger smooths them")
     curves = curves_of(rows, found, steps, training, said)
     return joined(curves, source.shown, NAME, found=rows.found, notes=rows.notes, last=SCALARS_ONLY, name=name)
+
+
+# MMCV's JSON log has the same names, and its evaluations too belong to the update logged before them.
+def curves_of(rows: JsonRows, taken: Taken, steps: NDArray[np.int64], training: NDArray[np.bool_], notes: list[str]) -> Curves:
+    """Return the series of a log, those of training only from its entries of training.
+
+    Args:
+        rows: What was read.
+        taken: Its series.
+        steps: Of each entry, right for those of training.
+        training: Whether the entry is of training; others evaluate.
+        notes: What to say of the steps.
+    """
+    series = {name: values for name, values in taken.series.items() if name != "step"}
+    if "val_loss" not in series and (loss := series.get("train_loss_raw")) is not None and (loss.recorded & ~training).any():
+        series["val_loss"] = loss.only(~training)
+    if share := ratio(rows.column("data_time"), rows.column("time")):
+        series["dataloader_stall_frac"] = share
+    for name in OF_TRAINING:
+        if name in series:
+            series[name] = series[name].only(training)
+    return Curves(np.where(training, steps, carried(steps, training)), series, [*taken.notes, *notes], taken.layers)

@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.formats.parquetfile import MAGIC, coded, columns_of, numbers_of, opened
-from ckaudit.importers.imported import Imported
-from ckaudit.importers.name_report import left_out, taken
-from ckaudit.importers.names import listed, resolved, writable
-from ckaudit.importers.source import Source
+from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.names import left_out, listed, resolved, taken, writable
 from ckaudit.importers.tables.curves import Curves, joined
 from ckaudit.importers.tables.field_map import Names, name_of
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, aligned, steps_from

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.formats.csvfile import choices_of, curves_of, wanted_of
-from ckaudit.importers.imported import Imported
+from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import writable
-from ckaudit.importers.source import Source
-from ckaudit.importers.tables.arrow import from_floats
-from ckaudit.importers.tables.curves import Parsed, joined
-from ckaudit.importers.tables.numbers import Numbers, nothing, numbers
+from ckaudit.importers.tables.curves import joined
+from ckaudit.importers.tables.numbers import Numbers, from_arrow, nothing, numbers
+from ckaudit.importers.tables.table import Parsed
 
 NAME = "Parquet"
 GENERIC = True
@@ -109,7 +108,7 @@ def numbers_of(column: Any) -> Numbers:
         read = numbers_of(column.cast(pa.int64()))
         return Numbers(read.values / seconds, read.recorded)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return from_floats(column if pa.types.is_float64(kind) else column.cast(pa.float64(), safe=False))
+        return from_arrow(column if pa.types.is_float64(kind) else column.cast(pa.float64(), safe=False))
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind):
         codes, texts = coded(column)
         read = numbers([*texts, None])

@@ -8,10 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ckaudit.errors import UsageError
-from ckaudit.importers.imported import Imported
-from ckaudit.importers.source import Source
-from ckaudit.importers.tables.axis import steps_of
-from ckaudit.importers.tables.curves import Curves, joined
+from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.tables.curves import Curves, joined, steps_of
 from ckaudit.importers.tables.field_map import As, Names, is_wanted, taken
 from ckaudit.importers.tables.jsonrows import read_rows, sample
 from ckaudit.importers.tables.numbers import numbers

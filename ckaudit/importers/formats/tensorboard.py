@@ -3,30 +3,29 @@
 The step is the number that the program passed; a value is a number or a tensor without dimensions, and NaN is NaN. A program
 that starts again writes a new file into the same folder: files of a folder are one run, read in the order of their times. What
 is logged again from an earlier step on replaces what stood there, and a writer may say so itself (`purge_step`). A folder
-inside is a run of its own, but for those that writers make beside a run (see `tensorboard_runs`). Histograms of the first kind
+inside is a run of its own, but for those that writers make beside a run. Histograms of the first kind
 carry the sums of their values and so exact norms, those of the second only counts.
 """
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from math import inf, isfinite
 from typing import Any
 
 from msgspec import Struct, field
 
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.imported import Imported
+from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.layers.histogram_moments import Moments
 from ckaudit.importers.layers.to_checkpoints import Layers
-from ckaudit.importers.source import Source
-from ckaudit.importers.trackers.points import NO_TIME, Points
-from ckaudit.importers.trackers.tensorboard_runs import EventFolder, tracked_runs
+from ckaudit.importers.names import listed
+from ckaudit.importers.trackers.points import NO_TIME, Points, Series
 from ckaudit.importers.trackers.tfevents import MARK, START, STRING, cells_of, messages, records, scalar_of
-from ckaudit.importers.trackers.tracked import runs_of
+from ckaudit.importers.trackers.tracked import Tracked, kept_settings, runs_of, tell
 
 NAME = "TensorBoard event files"
 GENERIC = False
 MAX_FILES = 5000
-
 _MARKED = 64
 _FIRST_BYTES = 1024  # the first event says the version and nothing more
 _PART_OF_NAME = "tfevents"  # by which TensorBoard itself finds its files in a folder
@@ -42,6 +41,40 @@ _NO_CURVES = {
     b"graph_keras_model",
 }
 _SETTINGS = {"args/text_summary": "", "model_config/text_summary": "model"}  # by Hugging Face's trainer
+_SIDES = {"train": "train", "validation": "validation", "val": "validation", "valid": "validation", "eval": "eval"}
+_OF_ALGOPERF = "accumulated_submission_time"
+_EPOCHS = "epoch_loss"
+
+
+class EventFolder(Struct):
+    """What the event files of one folder hold.
+
+    Attributes:
+        folder: Its path below the source; empty: the source itself.
+        points: Points by tag.
+        layers: Histograms.
+        starts: When the writer said that it starts again, and from which step.
+        config: Settings.
+        model: Settings of the model.
+        notes: What could not be read.
+    """
+
+    folder: str
+    points: Points
+    layers: Layers = field(default_factory=Layers)
+    starts: list[tuple[float, int]] = field(default_factory=list)
+    config: dict[str, Any] = field(default_factory=dict)
+    model: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def take_settings(self, where: str, text: bytes) -> None:
+        """Take settings written as one JSON object, those of the model where `where` says so."""
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            return
+        if isinstance(found, dict):
+            (self.model if where else self.config).update(found)
 
 
 class _Reading(Struct):
@@ -69,10 +102,10 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     folders: dict[str, list[Source]] = {}
     for name, file in _files(source) if source.is_folder else [(source.path.name, source)]:
         folders.setdefault(name.rpartition("/")[0], []).append(file)
-    tracked = tracked_runs([_part(name, files) for name, files in folders.items()])
+    tracked = _tracked_runs([_part(name, files) for name, files in folders.items()])
     if sum(map(len, folders.values())) == MAX_FILES:
         tracked[0].notes.append(f"only the first {MAX_FILES:,} event files were read: name the folder of a run")
-    if not any(each.series or each.layers for each in tracked):
+    if not any(run.series or run.layers for run in tracked):
         raise UnreadableError(
             f"{source.shown} is of TensorBoard, but no event in it holds a number",
             hint="Look whether the writer was closed or flushed.",
@@ -170,7 +203,7 @@ def _count(reading: _Reading, what: str, number: int) -> None:
 
 
 def _take(reading: _Reading, step: int, value: Any, clock: float) -> None:
-    """Take a value that is no plain number."""
+    """Take a value that is not stored as a plain number."""
     tag, name = value.tag or value.node_name, _name(reading, value)
     if value.HasField("metadata"):
         plugin = value.metadata.plugin_data
@@ -199,14 +232,14 @@ def _take_tensor(reading: _Reading, step: int, name: str, tensor: Any, clock: fl
 
 
 def _take_histogram(layers: Layers, step: int, name: str, histo: Any) -> None:
-    """Take a histogram that says only the right edge of each bin; outside its values nothing lies."""
+    """Take a histogram that has only the right edge of each bin; the outer edges are its smallest and largest value."""
     limits, counts = list(histo.bucket_limit), list(histo.bucket)
     if len(limits) != len(counts):
         limits, counts = [], []
-    held = [index for index, count in enumerate(counts) if count]
+    filled = [index for index, count in enumerate(counts) if count]
     edges: list[float] = []
-    if held:
-        first, last = held[0], held[-1]
+    if filled:
+        first, last = filled[0], filled[-1]
         left = max(histo.min, limits[first - 1]) if first else histo.min
         edges = [min(left, limits[first]), *limits[first : last + 1]]
         edges[-1] = max(min(edges[-1], histo.max), edges[-2])
@@ -220,11 +253,111 @@ def _take_text(reading: _Reading, name: str, tensor: Any) -> None:
 
 
 def _take_hparams(reading: _Reading, content: bytes) -> None:
-    found = _parsed("Hparams", content)
-    for each in found.session_start_info.hparams if found is not None else ():
-        setting = each.value
+    message = _parsed("Hparams", content)
+    for hparam in message.session_start_info.hparams if message is not None else ():
+        setting = hparam.value
         known = [kind for kind in ("number_value", "string_value", "bool_value") if setting.HasField(kind)]
         if known:
             value = getattr(setting, known[0])
             text = value.decode("utf-8", errors="replace") if isinstance(value, bytes) else value
-            reading.part.config[each.key.decode("utf-8", errors="replace")] = text
+            reading.part.config[hparam.key.decode("utf-8", errors="replace")] = text
+
+
+# What writers put beside a run belongs to it. `add_scalars(main, {key: ...})` makes a folder `<main>_<key>` (PyTorch) or
+# `<main>/<key>` (tensorboardX) for each key, with the points under `main`; Keras makes a folder `train` and one `validation`, an
+# Estimator `eval` inside the run, `add_hparams` a folder named by the time. Every other folder is a run by itself.
+def _tracked_runs(parts: Sequence[EventFolder]) -> list[Tracked]:
+    """Return the runs, each joined with the folders that belong to it."""
+    by_folder = {part.folder: part for part in parts}
+    series = {part.folder: part.points.series(by_time=True) for part in parts}
+    homes = {folder: _home(folder, series) for folder in by_folder}
+    runs: dict[str, list[str]] = {}
+    for folder, (home, _) in homes.items():
+        runs.setdefault(home, []).append(folder)
+    return [
+        _tracked(home, [(by_folder[folder], homes[folder][1], series[folder]) for folder in folders])
+        for home, folders in runs.items()
+    ]
+
+
+def _home(folder: str, series: dict[str, dict[str, Series]]) -> tuple[str, str | None]:
+    """Return the run that a folder belongs to, and the prefix of its tags; None: its tags are no series of the run."""
+    parent, _, name = folder.rpartition("/")
+    if not folder:
+        return "", ""
+    tags = series[folder]
+    for above, key in _together(folder, tags, series):
+        return above, f"{key}/"
+    if name in _SIDES and (parent in series or any(other != name and _joined(parent, other) in series for other in _SIDES)):
+        return parent, f"{_SIDES[name]}/"
+    if parent not in series:
+        return folder, ""
+    if name.replace(".", "").isdecimal() and all(len(tag.steps) == 1 for tag in tags.values()):
+        return parent, None
+    return folder, ""
+
+
+def _together(folder: str, tags: Iterable[str], series: Container[str]) -> Iterator[tuple[str, str]]:
+    """Yield the run whose `add_scalars` made a folder, and the key that the folder is for."""
+    names = list(tags)
+    parts = folder.split("/")
+    for depth in range(len(parts) - 1, -1, -1):
+        above, below = "/".join(parts[:depth]), "/".join(parts[depth:])
+        for before in (f"{names[0]}/", names[0].replace("/", "_") + "_") if len(names) == 1 and above in series else ():
+            if below.startswith(before) and len(below) > len(before):
+                yield above, below.removeprefix(before)
+
+
+def _joined(parent: str, name: str) -> str:
+    return f"{parent}/{name}" if parent else name
+
+
+def _tracked(home: str, members: Iterable[tuple[EventFolder, str | None, dict[str, Series]]]) -> Tracked:
+    run = Tracked(home, {})
+    model: dict[str, Any] = {}
+    config: dict[str, Any] = {}
+    beside = []
+    for part, before, series in members:
+        config |= part.config
+        model |= part.model
+        run.notes += part.notes
+        if before is None:
+            continue
+        if part.folder != home:
+            beside.append(part.folder.rpartition("/")[2])
+        run.layers = part.layers if part.layers or not run.layers else run.layers
+        run.starts += part.starts
+        run.series |= {before + tag: points for tag, points in series.items()}
+    if beside:
+        run.notes.append(f"folders beside the run were joined to it, their names before those of their series: {listed(beside)}")
+    tell(run.manifest, config)
+    if model:
+        run.manifest.model = kept_settings(model)
+    _know_writers(run)
+    return run
+
+
+def _know_writers(run: Tracked) -> None:
+    """Set the names of writers whose names mean something else than elsewhere."""
+    if _OF_ALGOPERF in run.series:
+        run.aside = {name for name in run.series if name.startswith(("train/", "test/"))}
+        run.notes.append("AlgoPerf's train/ and test/ evaluate a part of another split and were left out")
+    if f"train/{_EPOCHS}" in run.series or _EPOCHS in run.series:
+        _know_keras(run)
+
+
+def _know_keras(run: Tracked) -> None:
+    """Set Keras's names: those by update where it logged by update, else those by epoch, whose steps are epochs."""
+    before = "train/" if f"train/{_EPOCHS}" in run.series else ""
+    by_update = f"{before}batch_loss" in run.series
+    if by_update:
+        run.usual = {"train_loss_raw": f"{before}batch_loss", "val_loss": "validation/evaluation_loss_vs_iterations"}
+        run.aside = {name for name in run.series if "epoch_" in name}
+        return
+    run.usual = {
+        "train_loss_raw": f"{before}{_EPOCHS}",
+        "val_loss": f"validation/{_EPOCHS}",
+        "learning_rate": f"{before}epoch_learning_rate",
+    }
+    run.aside = {"validation/evaluation_loss_vs_iterations"}
+    run.notes.append("Keras counted epochs, not updates: a step here is an epoch; update_freq='batch' logs by update")

@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ckaudit.importers.imported import Imported
-from ckaudit.importers.source import Source
-from ckaudit.importers.tables.parse_number import step_number
-from ckaudit.importers.trackers.mlflow_runs import named
+from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.tables.numbers import step_number
 from ckaudit.importers.trackers.points import NO_TIME
 from ckaudit.importers.trackers.rows import RowCollector, json_of
-from ckaudit.importers.trackers.run_config import tell
 from ckaudit.importers.trackers.sqlite import databases, opened, tables
-from ckaudit.importers.trackers.tracked import Tracked, runs_of
+from ckaudit.importers.trackers.tracked import Tracked, named, runs_of, tell
 
 if TYPE_CHECKING:
     import sqlite3

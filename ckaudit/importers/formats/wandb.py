@@ -7,31 +7,35 @@ id: the folders of one id are one run. The package itself reads such files only 
 read here.
 """
 
+import struct
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
+from zlib import crc32
 
 from msgspec import Struct, field
 
 from ckaudit.contract.schema.manifest import Session
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.imported import Imported
-from ckaudit.importers.source import Source
-from ckaudit.importers.tables.parse_number import number, step_number
+from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.tables.numbers import number, step_number
 from ckaudit.importers.trackers.messages import message_classes
-from ckaudit.importers.trackers.mlflow_runs import named
 from ckaudit.importers.trackers.points import NO_TIME
 from ckaudit.importers.trackers.rows import MAX_DEPTH, RowCollector, json_of
-from ckaudit.importers.trackers.run_config import tell
-from ckaudit.importers.trackers.tracked import Tracked, runs_of
-from ckaudit.importers.trackers.wandblog import MARK, Damage, records
+from ckaudit.importers.trackers.tracked import Tracked, named, runs_of, tell
 
 NAME = "Weights & Biases offline run"
 GENERIC = False
 MAX_FILES = 2000
-
+MARK = b":W&B"
+HEADER = 7
+MAX_RECORD = 64 * 2**20
 _HISTORY = "wandb-history.jsonl"
 _OWN = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
+_BLOCK = 32768
+_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_PIECE = struct.Struct("<IHB")
+_STARTS = {kind: crc32(bytes([kind])) for kind in (_WHOLE, _FIRST, _MIDDLE, _LAST)}
 _MESSAGES = {
     "Record": {
         2: ("history", "History"),
@@ -72,6 +76,18 @@ class _Run(Struct):
     notes: list[str] = field(default_factory=list)
 
 
+class Damage(Struct):
+    """The parts of a log that cannot be read.
+
+    Attributes:
+        torn: Whether it ends in the middle of a record.
+        blocks: How many blocks have a wrong checksum.
+    """
+
+    torn: bool = False
+    blocks: int = 0
+
+
 def detects(source: Source) -> bool:
     """Tell by the first bytes of a file, or the members of its rows; in a folder by any such file."""
     return next(_files(source), None) is not None
@@ -94,11 +110,11 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     with_rows = [run for run in runs.values() if len(run.rows)]
     if not with_rows:
         raise UnreadableError(f"{source.shown} is of W&B, but no call of log is in it", hint="Look whether the run got that far.")
-    tracked = [_tracked(row, columns) for row in with_rows]
+    tracked = [_tracked(run, columns) for run in with_rows]
     if len(files) == MAX_FILES:
         tracked[0].notes.append(f"only the first {MAX_FILES:,} logs were read: name the folder of a run")
     named(tracked)
-    return runs_of(tracked, {name: each for name, each in columns.items() if name != "step"}, source.shown, NAME)
+    return runs_of(tracked, {name: column for name, column in columns.items() if name != "step"}, source.shown, NAME)
 
 
 def _files(source: Source) -> Iterator[Source]:
@@ -130,7 +146,7 @@ def _messages() -> dict[str, Any]:
 
 
 def _read_log(runs: dict[str, _Run], file: Source) -> None:
-    """Read a log; its run is known from the record that begins it."""
+    """Read a log; the record of its run stands at its beginning."""
     kind, damage = _messages()["Record"], Damage()
     from google.protobuf.message import DecodeError
 
@@ -184,16 +200,16 @@ def _take_config(run: _Run, config: Any) -> None:
 
 
 def _path(item: Any) -> list[str]:
-    """Return the names that lead to a member: one, or several where it was inside others."""
-    return [_text(each) for each in item.nested_key] or [_text(item.key)]
+    """Return the names that lead to a member: several where it is nested."""
+    return [_text(key) for key in item.nested_key] or [_text(item.key)]
 
 
 def _put(place: dict[str, Any], path: list[str], value: Any) -> None:
-    """Put a member into an object of objects; deeper ones than are read are left out."""
+    """Put a member into nested objects; members deeper than `MAX_DEPTH` are left out."""
     if len(path) > MAX_DEPTH:
         return
-    for each in path[:-1]:
-        inner = place.setdefault(each, {})
+    for name in path[:-1]:
+        inner = place.setdefault(name, {})
         if not isinstance(inner, dict):
             return
         place = inner
@@ -246,24 +262,74 @@ def _read_history(run: _Run, file: Source) -> None:
         run.notes.append(f"{file.shown} ends in the middle of a row, which was left out")
 
 
-def _tracked(found: _Run, columns: Mapping[str, str]) -> Tracked:
-    run = found.rows.tracked(found.name, columns)
-    run.notes += found.notes
-    tell(run.manifest, found.config)
+def _tracked(logged: _Run, columns: Mapping[str, str]) -> Tracked:
+    run = logged.rows.tracked(logged.name, columns)
+    run.notes += logged.notes
+    tell(run.manifest, logged.config)
     run.manifest.name = run.name
-    if found.commit:
-        run.manifest.commit = found.commit
-    if len(found.starts) == 1:
-        session = Session(start=found.starts[0])
-        if found.exit_code is not None and found.runtime >= 0:
-            session.end = found.starts[0] + found.runtime
+    if logged.commit:
+        run.manifest.commit = logged.commit
+    if len(logged.starts) == 1:
+        session = Session(start=logged.starts[0])
+        if logged.exit_code is not None and logged.runtime >= 0:
+            session.end = logged.starts[0] + logged.runtime
         run.manifest.sessions = [session]
-    elif found.starts:
-        run.notes.append(f"{len(found.starts):,} folders of one id: the run was resumed")
-    if found.exit_code:
-        run.notes.append(f"W&B says that the program ended with exit code {found.exit_code}")
-    if found.machine:
-        run.notes.append(f"{found.machine:,} measurements of the machine have no step and were left out")
-    if found.faulty:
-        run.notes.append(f"{found.faulty:,} records cannot be read and were left out")
+    elif logged.starts:
+        run.notes.append(f"{len(logged.starts):,} folders of one id: the run was resumed")
+    if logged.exit_code:
+        run.notes.append(f"W&B says that the program ended with exit code {logged.exit_code}")
+    if logged.machine:
+        run.notes.append(f"{logged.machine:,} measurements of the machine have no step and were left out")
+    if logged.faulty:
+        run.notes.append(f"{logged.faulty:,} records cannot be read and were left out")
     return run
+
+
+# The log of `.wandb` files: blocks of 32 KiB with pieces of records, each piece with its checksum. The layout is that of
+# LevelDB's log (a piece is whole, first, middle or last), the checksum a CRC-32 over the kind and the bytes. Where a checksum is
+# wrong the rest of its block cannot be trusted; the next block begins anew.
+def records(data: bytes, damage: Damage) -> Iterator[bytes]:
+    """Yield the whole records of a log, without the file's header, and note in `damage` what could not be read."""
+    parts: list[bytes] = []
+    size = 0
+    for kind, piece in _pieces(data, damage):
+        if kind == _WHOLE:
+            parts, size = [], 0
+            yield piece
+            continue
+        if kind == _FIRST:
+            parts, size = [], 0
+        elif not parts:
+            continue  # the beginning of the record was in a broken block
+        size += len(piece)
+        if size > MAX_RECORD:
+            parts = []
+            continue
+        parts.append(piece)
+        if kind == _LAST:
+            yield b"".join(parts)
+            parts = []
+    damage.torn = damage.torn or bool(parts)
+
+
+def _pieces(data: bytes, damage: Damage) -> Iterator[tuple[int, bytes]]:
+    place, end = HEADER, len(data)
+    while place < end:
+        left = _BLOCK - place % _BLOCK
+        if left < HEADER:
+            place += left
+            continue
+        if place + HEADER > end:
+            damage.torn = True
+            return
+        check, length, kind = _PIECE.unpack_from(data, place)
+        if place + HEADER + length > end and HEADER + length <= left:
+            damage.torn = True
+            return
+        piece = data[place + HEADER : place + HEADER + length]
+        if HEADER + length > left or kind not in _STARTS or crc32(piece, _STARTS[kind]) != check:
+            damage.blocks += 1
+            place += left
+            continue
+        place += HEADER + length
+        yield kind, piece

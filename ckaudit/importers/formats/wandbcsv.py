@@ -10,14 +10,11 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.imported import Imported
-from ckaudit.importers.name_report import left_out
-from ckaudit.importers.names import catalogue_name, listed, resolved, short, writable
-from ckaudit.importers.source import Source
-from ckaudit.importers.tables.axis import steps_of, steps_of_epochs
-from ckaudit.importers.tables.curves import Curves, Parsed, joined, parsed
+from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.names import catalogue_name, left_out, listed, resolved, short, writable
+from ckaudit.importers.tables.curves import Curves, joined, steps_of, steps_of_epochs
 from ckaudit.importers.tables.numbers import Numbers
-from ckaudit.importers.tables.table import sniffed
+from ckaudit.importers.tables.table import Parsed, parsed, sniffed
 
 NAME = "Weights & Biases CSV"
 GENERIC = False

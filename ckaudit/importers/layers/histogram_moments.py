@@ -1,4 +1,4 @@
-"""What counts in bins say of the values that were counted, and how far off it may be."""
+"""Statistics of values by their sums or by a histogram of them, with the error that bins leave."""
 
 from collections.abc import Sequence
 from math import inf, sqrt
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ckaudit.contract.schema.checkpoint import PERCENTILE_LEVELS
 
 MAX_ERROR = 0.25
-"""Relative error from which on a norm or a deviation is not taken from bins: rules compare norms that differ by ten times."""
+"""Largest relative error of a norm or a deviation taken from bins; rules compare norms that differ tenfold."""
 
 _EQUAL = 1e-4  # edges are often written with 32 bits
 _HUGE = 1e300  # TensorBoard's own outermost limits
@@ -20,7 +20,7 @@ Whole = NDArray[np.int64]
 
 
 class Moments(Struct, frozen=True):
-    """Sums over the values themselves, which leave nothing to estimate.
+    """Sums over the values themselves, which give exact statistics.
 
     Attributes:
         count: How many values.
@@ -37,7 +37,7 @@ class Moments(Struct, frozen=True):
     high: float | None = None
 
     def statistics(self) -> dict[str, float]:
-        r"""Return norm, mean and population deviation, the two ends, and how many values there were.
+        r"""Return norm, mean, population deviation, smallest and largest value, and how many values there are.
 
         $$\lVert x \rVert = \sqrt{\textstyle\sum x^2}, \quad \sigma^2 = \tfrac1n \textstyle\sum x^2 - \mu^2$$
 
@@ -65,11 +65,11 @@ class Bins(Struct, frozen=True):
     counts: Floats
 
     def statistics(self) -> tuple[dict[str, float | list[float]], float]:
-        """Return what can be said, and the largest relative error of the norm and the deviation among it.
+        """Return the statistics that bins tell well enough, and the largest relative error of the norm among them.
 
-        Both are taken for values spread evenly in each bin, and only where no other spread of them within their bins would
-        give anything more than `MAX_ERROR` away. Percentiles are off by a bin's width at most. The ends are exact where the
-        bins are equally wide and both outer ones hold a value, as NumPy makes them; elsewhere they are not said.
+        Norm and deviation assume values spread evenly in each bin; they are left out where another spread within the bins could
+        change them by more than `MAX_ERROR`. Percentiles are off by a bin's width at most. The smallest and the largest value
+        are exact where bins are equally wide and both outer ones hold a value, as NumPy makes them; elsewhere they are left out.
         """
         count = self.counts.sum()
         if not 0 < count < inf:
@@ -91,7 +91,7 @@ class Bins(Struct, frozen=True):
         return known, worst if "norm" in known else 0.0
 
     def is_equal(self) -> bool:
-        """Tell whether all bins are equally wide, and not of no width."""
+        """Tell whether all bins are equally wide, and wider than 0."""
         widths = np.diff(self.edges)
         return bool(widths.min() > 0 and np.ptp(widths) <= _EQUAL * widths.mean())
 
@@ -115,7 +115,7 @@ class Bins(Struct, frozen=True):
 
 
 def bins_of(edges: Sequence[float], counts: Sequence[float]) -> Bins | None:
-    """Return bins, None where these are none: no edge more than counts, not rising, a count below zero, nothing counted.
+    """Return bins, None where edges and counts do not fit, edges fall, a count is negative, or nothing is counted.
 
     Outer bins without a value are cut off, and with them edges that only stand for infinity.
     """

@@ -1,4 +1,4 @@
-"""What other programs call a statistic of one tensor or layer, and where a checkpoint keeps it.
+"""Names that other programs give to statistics of one tensor or layer, and the place of each in a checkpoint.
 
 Composer and llm-foundry write `l2_norm/grad/<tensor>`, OLMo `optim/grad/<tensor>.norm`, OLMo-core `grads/<tensor>/var`,
 levanter `grad/norm/<tensor>`, Lightning `grad_2.0_norm/<tensor>`, wandb.watch the histograms `gradients/<tensor>`; Megatron
@@ -17,7 +17,7 @@ from ckaudit.contract.schema.tensor_names import kind_by_name
 GRADIENTS, WEIGHTS, DELTAS, ACTIVATIONS = "gradients", "weights", "weight_deltas", "activations"
 ATTENTION, MOE = "attention", "moe"
 NORMS = {GRADIENTS: "norm", WEIGHTS: "frobenius_norm", DELTAS: "norm"}
-"""What a section of tensors calls the L2 norm."""
+"""Field of the L2 norm in each section of tensors."""
 
 _WRAPPERS = re.compile(r"(?:^module\.|_fsdp_wrapped_module\.|_orig_mod\.|_forward_module\.|_checkpoint_wrapped_module\.)")
 _TOTALS = frozenset("global total all overall mean avg average max min median std sum norm ratio".split())  # noqa: SIM905
@@ -27,16 +27,16 @@ _NAMED_DEPTH = re.compile(r"(?:^|[./_])(?:layers?|blocks?|h)_?(\d+)(?=[./_]|$)",
 
 
 class Place(Struct, frozen=True):
-    """Where a value belongs.
+    """The place of a value in a checkpoint.
 
     Attributes:
         section: Section of a checkpoint, such as "gradients".
         name: The tensor or layer.
         field: The field; empty: a checkpoint has none for it.
         index: Position in a list such as that of experts; -1: the field holds one number.
-        source: Where in a step gradients were read, as far as the writer is known for it.
-        convert: From the writer's quantity to the field's, such as a square root of a variance.
-        zero_is_absent: The writer puts 0 where there is nothing.
+        source: When in a step gradients were read, such as "pre_clip", where the writer is known for it.
+        convert: Converts the writer's quantity to the field's, such as the square root of a variance.
+        zero_is_absent: Whether the writer puts 0 where there is nothing.
     """
 
     section: str
@@ -71,7 +71,7 @@ _MEANS = {"avg": "mean", "mean": "mean", "average": "mean", "std": "std", "rms":
 
 
 def place_of(name: str) -> Place | None:
-    """Return where a scalar of this name belongs, None where it is no statistic of one tensor or layer.
+    """Return the place of a scalar by its name, None where it is no statistic of one tensor or layer.
 
     >>> place_of("l2_norm/grad/model.blocks.0.ffn.up_proj.weight").field, place_of("l2_norm/grad/global")
     ('norm', None)
@@ -85,7 +85,7 @@ def place_of(name: str) -> Place | None:
 
 
 def place_of_histogram(name: str) -> Place | None:
-    """Return the tensor or layer whose values a histogram of this name counts; the field is empty.
+    """Return the place of a histogram by its name, its field empty; None where it is of no tensor or layer.
 
     >>> place_of_histogram("gradients/fc.weight").section, place_of_histogram("fc.weight").section
     ('gradients', 'weights')
@@ -97,87 +97,87 @@ def place_of_histogram(name: str) -> Place | None:
 
 
 def tensor_facts(names: Iterable[str]) -> dict[str, TensorFacts]:
-    """Return what the names of tensors say of their place in the model and of their part in it, in their order."""
+    """Return depth, kind and module of tensors by their names, in their order."""
     return {name: _facts(name) for name in names}
 
 
 def _facts(name: str) -> TensorFacts:
-    found = _DEPTH.search(name) or _NAMED_DEPTH.search(name)
+    match = _DEPTH.search(name) or _NAMED_DEPTH.search(name)
     plain = name.replace("/", ".")
     return TensorFacts(
-        depth=int(found[1]) if found else UNSET,
+        depth=int(match[1]) if match else UNSET,
         kind=kind_by_name(plain, ()),
         module=name[: plain.rfind(".")] if "." in plain else "",
     )
 
 
 def _is_one(name: str) -> bool:
-    """Tell the name of one tensor or layer from a word for all of them."""
+    """Tell whether a name is that of one tensor or layer, not a word for all of them."""
     return name.lower() not in _TOTALS and _LIKE_A_TENSOR.search(name) is not None
 
 
 def bare(name: str) -> str:
-    """Return a tensor's name without what data-parallel and compiling wrappers put into it."""
+    """Return a tensor's name without the parts that data-parallel and compiling wrappers add."""
     return _WRAPPERS.sub("", name)
 
 
-def _norm(found: re.Match[str], source: str = "") -> Place:
-    section = _TARGETS[found["of"]]
-    return Place(section, bare(found["t"]), NORMS.get(section, ""), source=source if section == GRADIENTS else "")
+def _norm(match: re.Match[str], source: str = "") -> Place:
+    section = _TARGETS[match["of"]]
+    return Place(section, bare(match["t"]), NORMS.get(section, ""), source=source if section == GRADIENTS else "")
 
 
-def _composer(found: re.Match[str]) -> Place:
-    return _norm(found, "post_clip")
+def _composer(match: re.Match[str]) -> Place:
+    return _norm(match, "post_clip")
 
 
-def _before_clip(found: re.Match[str]) -> Place:
-    return _norm(found, "pre_clip")
+def _before_clip(match: re.Match[str]) -> Place:
+    return _norm(match, "pre_clip")
 
 
-def _olmo(found: re.Match[str]) -> Place:
+def _olmo(match: re.Match[str]) -> Place:
     """Return the place of a statistic of OLMo; its min and max are those of magnitudes, for which there is no field."""
-    section = _TARGETS[found["of"]]
-    field = {"norm": NORMS.get(section, ""), "avg": "mean" if section in (GRADIENTS, WEIGHTS) else ""}.get(found["stat"], "")
-    return Place(section, bare(found["t"]), field, source="pre_clip" if section == GRADIENTS else "")
+    section = _TARGETS[match["of"]]
+    field = {"norm": NORMS.get(section, ""), "avg": "mean" if section in (GRADIENTS, WEIGHTS) else ""}.get(match["stat"], "")
+    return Place(section, bare(match["t"]), field, source="pre_clip" if section == GRADIENTS else "")
 
 
-def _moment(found: re.Match[str]) -> Place:
-    """Return the place of a mean, a deviation or a variance; that of a sample is taken for the whole."""
-    section, stat = _TARGETS[found["of"]], found["stat"]
+def _moment(match: re.Match[str]) -> Place:
+    """Return the place of a mean, a deviation or a variance; a sample deviation is taken for the population's."""
+    section, stat = _TARGETS[match["of"]], match["stat"]
     if stat == "var":
-        return Place(section, bare(found["t"]), "std" if section != DELTAS else "", convert=_root)
+        return Place(section, bare(match["t"]), "std" if section != DELTAS else "", convert=_root)
     if stat in ("norm", "l2", "l2_norm"):
-        return Place(section, bare(found["t"]), NORMS.get(section, ""))
+        return Place(section, bare(match["t"]), NORMS.get(section, ""))
     field = _MEANS[stat]
-    return Place(section, bare(found["t"]), field if field in _FIELDS[section] else "")
+    return Place(section, bare(match["t"]), field if field in _FIELDS[section] else "")
 
 
-def _nowhere(found: re.Match[str]) -> Place:
-    return Place("", bare(found["t"]), "")
+def _nowhere(match: re.Match[str]) -> Place:
+    return Place("", bare(match["t"]), "")
 
 
-def _relative(found: re.Match[str]) -> Place:
-    return Place(DELTAS, bare(found["t"]), "relative")
+def _relative(match: re.Match[str]) -> Place:
+    return Place(DELTAS, bare(match["t"]), "relative")
 
 
-def _composer_activation(found: re.Match[str]) -> Place:
-    """Return the place of Composer's mean of an output; the others are means over tokens of what a token's vector has."""
-    is_mean = found["stat"] == "average" and found["way"] == "output" and found["n"] == "0"
-    return Place(ACTIVATIONS, bare(found["t"]), "mean" if is_mean else "")
+def _composer_activation(match: re.Match[str]) -> Place:
+    """Return the place of Composer's mean of an output; its other statistics are means over tokens, which have no field."""
+    is_mean = match["stat"] == "average" and match["way"] == "output" and match["n"] == "0"
+    return Place(ACTIVATIONS, bare(match["t"]), "mean" if is_mean else "")
 
 
-def _expert(found: re.Match[str]) -> Place:
-    return Place(MOE, f"layer.{found['l']}", "counts", index=int(found["e"]))
+def _expert(match: re.Match[str]) -> Place:
+    return Place(MOE, f"layer.{match['l']}", "counts", index=int(match["e"]))
 
 
-def _aux_loss(found: re.Match[str]) -> Place:
+def _aux_loss(match: re.Match[str]) -> Place:
     """Return the place of Megatron's auxiliary loss of a layer; layers without experts get 0."""
-    return Place(MOE, f"layer.{found['l']}", "aux_loss", zero_is_absent=True)
+    return Place(MOE, f"layer.{match['l']}", "aux_loss", zero_is_absent=True)
 
 
-def _head(found: re.Match[str]) -> Place:
-    field = "entropy_per_head" if found["what"] == "entropy" else "max_logit_per_head"
-    return Place(ATTENTION, f"layer.{found['l']}", field, index=int(found["e"]))
+def _head(match: re.Match[str]) -> Place:
+    field = "entropy_per_head" if match["what"] == "entropy" else "max_logit_per_head"
+    return Place(ATTENTION, f"layer.{match['l']}", field, index=int(match["e"]))
 
 
 def _root(variance: float) -> float:
@@ -202,7 +202,7 @@ def _compiled(*pairs: tuple[str, _Maker]) -> tuple[tuple[re.Pattern[str], _Maker
 
 _SCALARS = _compiled(
     (r"l2_norm/(?P<of>grad|param|update)/(?P<t>.+)", _composer),
-    (r"layer_grad_l2_norm/(?P<t>.+)", lambda found: Place(GRADIENTS, bare(found["t"]), "norm", source="post_clip")),
+    (r"layer_grad_l2_norm/(?P<t>.+)", lambda match: Place(GRADIENTS, bare(match["t"]), "norm", source="post_clip")),
     (r"l2_norm_ratio/update_param/(?P<t>.+)", _relative),
     (r"(?:l2_norm|l2_norm_ratio|cosine)/\w+/(?P<t>.+)", _nowhere),
     (
@@ -213,7 +213,7 @@ _SCALARS = _compiled(
     (r"exp_avg(?:_sq)?/(?P<t>.+)\.(?:norm|avg|min|max)", _nowhere),
     (r"(?P<of>grad|params|updates)/norm/(?P<t>.+)", _before_clip),
     (r"opt_state/.*norm/(?P<t>.+)", _nowhere),
-    (r"grad_2(?:\.0)?_norm[/_](?P<t>.+)", lambda found: Place(GRADIENTS, bare(found["t"]), "norm")),
+    (r"grad_2(?:\.0)?_norm[/_](?P<t>.+)", lambda match: Place(GRADIENTS, bare(match["t"]), "norm")),
     (r"grad_(?:[\d.]+|inf)_norm/(?P<t>.+)", _nowhere),
     (rf"(?P<of>{_ANY})/(?P<t>.+)/(?P<stat>mean|avg|average|std|var|rms|mean_abs|norm|l2|l2_norm)", _moment),
     (r"(?P<of>grad|gradient|weight|param|parameter|update)_(?:l2_)?norms?(?:_per_(?:layer|param|tensor))?/(?P<t>.+)", _norm),
@@ -225,8 +225,8 @@ _SCALARS = _compiled(
 )
 _TENSOR = r"(?P<t>(?:.*[./])?\w*(?:weight|bias|kernel|gamma|beta|embeddings?)(?:_\d+|:\d+)?)"
 _HISTOGRAMS = _compiled(
-    (r"(?P<of>grad|params|updates)/hist/(?P<t>.+)", lambda found: Place(_TARGETS[found["of"]], bare(found["t"]), "")),
-    (rf"(?P<of>{_ANY})/(?P<t>.+)", lambda found: Place(_TARGETS[found["of"]], bare(found["t"]), "")),
-    (r"(?P<t>.+)[/._](?P<of>grads?|gradients?|activations?)", lambda found: Place(_TARGETS[found["of"]], bare(found["t"]), "")),
-    (_TENSOR, lambda found: Place(WEIGHTS, bare(found["t"]), "")),
+    (r"(?P<of>grad|params|updates)/hist/(?P<t>.+)", lambda match: Place(_TARGETS[match["of"]], bare(match["t"]), "")),
+    (rf"(?P<of>{_ANY})/(?P<t>.+)", lambda match: Place(_TARGETS[match["of"]], bare(match["t"]), "")),
+    (r"(?P<t>.+)[/._](?P<of>grads?|gradients?|activations?)", lambda match: Place(_TARGETS[match["of"]], bare(match["t"]), "")),
+    (_TENSOR, lambda match: Place(WEIGHTS, bare(match["t"]), "")),
 )

@@ -1,8 +1,8 @@
-"""Statistics of single tensors and layers in a foreign log become checkpoints of `ck.analysis.v1`.
+"""Checkpoints of `ck.analysis.v1` made of a log's statistics of single tensors and layers.
 
-A value that stands twice at one step with different numbers is a run that went back: what the older part said of that
-statistic from there on does not hold any more. Histograms that carry the sums of their values give exact norms; of bins
-alone a norm is taken only where it cannot be far off, and the notes say how far.
+Where a value stands twice at one step with different numbers, the run went back: the older values of that statistic from there
+on are dropped. Histograms with the sums of their values give exact norms; bins alone give a norm only where it cannot be far
+off, and the notes say how far.
 """
 
 from array import array
@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 from ckaudit.contract.schema.manifest import TensorFacts
 from ckaudit.contract.schema.numbers import to_word
-from ckaudit.importers.imported import Document
+from ckaudit.importers.importer import Document
 from ckaudit.importers.layers.histogram_moments import Bins, Floats, Moments, Whole, bins_of
 from ckaudit.importers.layers.names import NORMS, Place, bare, place_of, place_of_histogram, tensor_facts
 from ckaudit.importers.names import listed
-from ckaudit.importers.tables.parse_number import MAX_STEP
+from ckaudit.importers.tables.numbers import MAX_STEP
 
 _SIGNED = frozenset({"mean", "min", "max", "percentiles", "max_logit_per_head", "entropy_per_head", "aux_loss"})
 
-_KEPT = {
+_FIELDS = {
     "gradients": {"norm", "mean", "std", "min", "max", "numel", "percentiles", "histogram"},
     "weights": {"frobenius_norm", "mean", "std", "min", "max", "numel", "percentiles", "histogram"},
     "weight_deltas": {"norm"},
@@ -32,18 +32,17 @@ _KEPT = {
 
 MAX_ENTRIES = 4096  # experts of a layer or heads
 
-# Checkpoints made of single values only when somebody asks for one: so many of them fill far more room than the values.
 _COUNTS = frozenset({"numel"})
 
 
 class Checkpoints(Sequence[Document]):
-    """The checkpoints of a run, in the order of steps.
+    """The checkpoints of a run, in the order of steps, each made when it is asked for: all of them need far more memory.
 
     Args:
-        places: Where each target's values belong.
-        bins: Histograms, which values of a field "histogram" are numbers of.
+        places: The places of values in a checkpoint.
+        bins: Histograms; a value of a field "histogram" is an index into them.
         steps: Shape (N,); rising.
-        owners: Shape (N,); which target each value is of.
+        owners: Shape (N,); index of each value's place.
         values: Shape (N,).
     """
 
@@ -60,17 +59,17 @@ class Checkpoints(Sequence[Document]):
     def __getitem__(self, index: slice) -> Sequence[Document]: ...
     def __getitem__(self, index: int | slice) -> Document | Sequence[Document]:
         if isinstance(index, slice):
-            return [self[each] for each in range(*index.indices(len(self)))]
+            return [self[place] for place in range(*index.indices(len(self)))]
         if not -len(self) <= index < len(self):
             raise IndexError(index)
         index %= len(self)
         end = self._starts[index + 1] if index + 1 < len(self) else len(self._owners)
-        return self._made(int(self._steps[index]), slice(int(self._starts[index]), int(end)))
+        return self._document(int(self._steps[index]), slice(int(self._starts[index]), int(end)))
 
     def __iter__(self) -> Iterator[Document]:
         return (self[index] for index in range(len(self)))
 
-    def _made(self, step: int, part: slice) -> Document:
+    def _document(self, step: int, part: slice) -> Document:
         document: dict[str, Any] = {"step": step}
         lists: dict[tuple[str, str, str], dict[int, Any]] = {}
         for owner, value in zip(self._owners[part].tolist(), self._values[part].tolist(), strict=True):
@@ -84,14 +83,14 @@ class Checkpoints(Sequence[Document]):
                 entry[place.field] = self._bins[int(value)].document()
             else:
                 entry[place.field] = int(value) if place.field in _COUNTS and not isnan(value) else to_word(value)
-        for (section, name, field), found in lists.items():
-            if len(found) == max(found) + 1:
-                document[section][name][field] = [found[index] for index in range(len(found))]
+        for (section, name, field), items in lists.items():
+            if len(items) == max(items) + 1:
+                document[section][name][field] = [items[index] for index in range(len(items))]
         return document
 
 
 class Layers:
-    """Collects them value by value, in the order of the log."""
+    """Collects statistics of tensors and layers value by value, in the order of the log."""
 
     def __init__(self) -> None:
         """Begin with nothing."""
@@ -105,19 +104,19 @@ class Layers:
         self._estimated = self._normless = 0
 
     def __bool__(self) -> bool:
-        """Tell whether anything was taken that a checkpoint holds."""
+        """Tell whether any value was taken that a checkpoint can hold."""
         return bool(self._steps)
 
     def take(self, step: int, name: str, value: float) -> bool:
-        """Take a scalar where its name says a statistic of one tensor or layer.
+        """Take a scalar if its name is that of a statistic of one tensor or layer.
 
         Args:
             step: Update attempts finished.
-            name: As the log has it.
+            name: Its name in the log.
             value: A number; NaN: recorded as NaN.
 
         Returns:
-            Whether it was one, even if a checkpoint has no field for it.
+            Whether it is such a statistic, even if a checkpoint has no field for it.
         """
         if name not in self._places:
             self._places[name] = place_of(name)
@@ -134,12 +133,12 @@ class Layers:
         """Take many scalars of one name in the order of the log, as `take` takes each.
 
         Args:
-            name: As the log has it.
+            name: Their name in the log.
             steps: Shape (N,); update attempts finished.
             values: Shape (N,).
 
         Returns:
-            Whether the name says a statistic of one tensor or layer.
+            Whether the name is that of a statistic of one tensor or layer.
         """
         place = place_of(name)
         if place is None:
@@ -148,8 +147,8 @@ class Layers:
             for step, value in zip(steps.tolist(), values.tolist(), strict=True):
                 self.take(step, name, value)
             return True
-        kept = (steps >= 0) & (steps <= MAX_STEP)
-        self._extend(place, steps[kept], values[kept])
+        valid = (steps >= 0) & (steps <= MAX_STEP)
+        self._extend(place, steps[valid], values[valid])
         return True
 
     def take_histogram(
@@ -159,13 +158,13 @@ class Layers:
 
         Args:
             step: Update attempts finished.
-            name: As the log has it.
+            name: Its name in the log.
             edges: n + 1 edges.
             counts: n counts.
             moments: Sums over the values, where the log has them.
 
         Returns:
-            Whether the name said a tensor or layer.
+            Whether the name is that of a tensor or layer.
         """
         place = place_of_histogram(name)
         if place is None or not 0 <= step <= MAX_STEP:
@@ -186,7 +185,7 @@ class Layers:
         return True
 
     def put(self, step: int, section: str, name: str, field: str, value: float, *, index: int = -1) -> None:
-        """Take a value whose place is known already, such as ("gradients", "fc1.weight", "norm"); of a list with its index."""
+        """Take a value whose place is known, such as ("gradients", "fc1.weight", "norm"); a value of a list has an index."""
         if index < MAX_ENTRIES:
             self._add(step, Place(section, bare(name), field, index), value)
 
@@ -198,25 +197,25 @@ class Layers:
             field: Its field.
             names: Tensors or layers.
             steps: Shape (N,); update attempts finished.
-            owners: Shape (N,); whose value each is, as a place in `names`.
+            owners: Shape (N,); index of each value's name in `names`.
             values: Shape (N,).
         """
         order = np.argsort(owners, kind="stable")
         bounds = np.searchsorted(owners[order], np.arange(len(names) + 1))
         for name, start, end in zip(names, bounds[:-1], bounds[1:], strict=True):
-            own = order[start:end]
-            self._extend(Place(section, bare(name), field), steps[own], values[own])
+            rows = order[start:end]
+            self._extend(Place(section, bare(name), field), steps[rows], values[rows])
 
     def documents(self) -> Sequence[Document]:
         """Return the checkpoints in the order of steps; each is made when it is asked for."""
         return Checkpoints(list(self._targets), self._bins, *self._sorted())
 
     def tensors(self) -> dict[str, TensorFacts]:
-        """Return what the tensors' names say of them, for the tensor table of `run.json`."""
+        """Return depth, kind and module of the tensors by their names, for the tensor table of `run.json`."""
         return tensor_facts(dict.fromkeys(place.name for place in self._targets if place.section in NORMS))
 
     def notes(self) -> list[str]:
-        """Say what became of it."""
+        """Return notes on what the collected statistics became."""
         notes = []
         if self:
             notes.append(f"statistics of single tensors and layers made {len(self.documents()):,} checkpoints: {self._summary()}")
@@ -241,15 +240,15 @@ class Layers:
         return "; ".join(f"{section} of {len(names[section]):,} ({', '.join(fields[section])})" for section in fields)
 
     def _histogram_note(self) -> str:
-        said = f"histograms without the sums of their values: of {self._estimated:,} the norm was taken from the bins"
-        said += f", at most {self._worst:.0%} off" if self._estimated else ""
-        return said + (f"; of {self._normless:,} the bins are too wide for one" if self._normless else "")
+        note = f"histograms without the sums of their values: of {self._estimated:,} the norm was taken from the bins"
+        note += f", at most {self._worst:.0%} off" if self._estimated else ""
+        return note + (f"; of {self._normless:,} the bins are too wide for one" if self._normless else "")
 
     def _extend(self, place: Place, steps: Whole, values: Floats) -> None:
         if place.field not in _SIGNED:
-            kept = ~(values < 0)
-            self._negative += int((~kept).sum())
-            steps, values = steps[kept], values[kept]
+            negative = values < 0
+            self._negative += int(negative.sum())
+            steps, values = steps[~negative], values[~negative]
         target = self._targets.setdefault(place, len(self._targets))
         self._steps.frombytes(np.ascontiguousarray(steps, np.int64).tobytes())
         self._owners.frombytes(np.full(len(steps), target, np.int64).tobytes())
@@ -265,17 +264,17 @@ class Layers:
 
     def _add_bins(self, step: int, place: Place, bins: Bins) -> None:
         self._bins.append(bins)
-        if "histogram" in _KEPT.get(place.section, ()):
+        if "histogram" in _FIELDS.get(place.section, ()):
             self._add(step, _at(place, "histogram"), len(self._bins) - 1)
 
     def _spread(self, step: int, place: Place, known: Mapping[str, Any]) -> None:
-        kept = _KEPT.get(place.section, set())
-        for field, value in known.items():
-            named = NORMS.get(place.section, "") if field == "norm" else field
-            if named not in kept:
+        fields = _FIELDS.get(place.section, set())
+        for statistic, value in known.items():
+            field = NORMS.get(place.section, "") if statistic == "norm" else statistic
+            if field not in fields:
                 continue
-            for index, each in enumerate(value) if isinstance(value, list) else ((-1, value),):
-                self._add(step, _at(place, named, index), each)
+            for index, number in enumerate(value) if isinstance(value, list) else ((-1, value),):
+                self._add(step, _at(place, field, index), number)
 
     def _sorted(self) -> tuple[Whole, Whole, Floats]:
         """Return steps, targets and values in the order of steps, without what a later part of the log replaced."""
@@ -284,20 +283,20 @@ class Layers:
         same = (np.diff(owners[order]) == 0) & (np.diff(steps[order]) == 0)
         older, newer = order[:-1][same], order[1:][same]
         differs = ~((values[older] == values[newer]) | (np.isnan(values[older]) & np.isnan(values[newer])))
-        kept = np.ones(len(steps), bool)
-        kept[older] = False
+        valid = np.ones(len(steps), bool)
+        valid[older] = False
         changed = np.zeros(len(steps), bool)
         changed[newer[differs]] = True
         for owner in np.unique(owners[changed]).tolist():
-            own = np.flatnonzero(owners == owner)
-            kept[own] &= ~_replaced(steps[own], changed[own])
-        chosen = np.flatnonzero(kept)
+            rows = np.flatnonzero(owners == owner)
+            valid[rows] &= ~_replaced(steps[rows], changed[rows])
+        chosen = np.flatnonzero(valid)
         chosen = chosen[np.argsort(steps[chosen], kind="stable")]
         return steps[chosen], owners[chosen], values[chosen]
 
 
 def _replaced(steps: Whole, changed: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Tell which values lie at or above a step at which one that comes later in the log says something new."""
+    """Tell which values of one statistic lie at or above a step whose value changes later in the log."""
     back = np.where(changed, steps, MAX_STEP + 1)
     lowest_after = np.append(np.minimum.accumulate(back[::-1])[::-1][1:], MAX_STEP + 1)
     return np.asarray(lowest_after <= steps)

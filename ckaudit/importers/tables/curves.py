@@ -1,6 +1,6 @@
-"""Columns of a table turned to lines: a step and the values recorded there."""
+"""Series of one file under catalogue names: which update each row belongs to, and how they become an imported run."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from msgspec import UNSET, Struct, field
@@ -8,47 +8,18 @@ from numpy.typing import NDArray
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.imported import Imported
+from ckaudit.importers.importer import Imported
 from ckaudit.importers.layers.to_checkpoints import Layers
-from ckaudit.importers.loss_kinds import loss_kind_of_names
-from ckaudit.importers.names import listed, short, slices_of
-from ckaudit.importers.tables.arrow import from_floats
+from ckaudit.importers.names import listed, loss_kind_of_names, slices_of
 from ckaudit.importers.tables.merge import merge_notes, merge_numbers
-from ckaudit.importers.tables.numbers import NO_STEP, Numbers, numbers
-from ckaudit.importers.tables.parse_number import column
-from ckaudit.importers.tables.table import DELIMITERS, Table, read_table
+from ckaudit.importers.tables.numbers import NO_STEP, Numbers, steps_from
 
-UNIX_TIME = (1e8, 1e11)  # s; 1973 and 5138: a clock of another kind counts from zero, or in milliseconds
-
+CALLS = "_step"  # of Weights & Biases
+CARRIED = "steps are those of {}; an entry without it stands where the last one with it stood"
+ONLY_CALLS = "_step counts calls of log, which may be more or fewer than updates; --map step=NAME decides otherwise"
 SCALARS_ONLY = "a table holds scalars only: weights, gradients, activations and attention of single tensors were not recorded"
-
-LEAST_BYTES = 2**18  # loading pyarrow takes as long as reading this much with the csv module
-
-_ODD = (b'"', b"(", b"\0")  # a quoted cell, the word nan(...), a hole in the file
-
-
-class Parsed(Struct, frozen=True):
-    """The wanted columns of a table as numbers.
-
-    Attributes:
-        header: Every column's name, as written.
-        columns: The wanted columns by their position in the header.
-        lines: Line of the file on which each row ends, from 1.
-        delimiter: What stands between cells; empty: the file is no text.
-        notes: Cells that are no numbers, and rows that could not be read.
-    """
-
-    header: Sequence[str]
-    columns: Mapping[int, Numbers]
-    lines: Sequence[int]
-    delimiter: str
-    notes: list[str]
-
-    @property
-    def found(self) -> str:
-        """What was found, in a few words."""
-        between = f", {DELIMITERS[self.delimiter]} between cells" if self.delimiter else ""
-        return f"{len(self.lines):,} rows{between}"
+UNIX_TIME = (1e8, 1e11)  # s; 1973 and 5138: a clock of another kind counts from zero, or in milliseconds
+_LOSSES = ("train_loss_raw", "val_loss")
 
 
 class Curves(Struct):
@@ -69,55 +40,18 @@ class Curves(Struct):
     names: Sequence[str] = ()
 
 
-def parsed(data: bytes, shown: str, header: Sequence[str], wanted: Collection[int], delimiter: str) -> Parsed:
-    """Read the numbers of the wanted columns, and say which cells were none.
-
-    Raises:
-        UnreadableError: Where no row stands below the header.
-    """
-    if plain := plain_columns(data, len(header), wanted, delimiter):
-        columns, rows = plain
-        return Parsed(header, columns, range(2, rows + 2), delimiter, [])
-    return _with_care(read_table(data, shown, set(wanted), delimiter))
-
-
-def _with_care(table: Table) -> Parsed:
-    columns, notes = {}, []
-    for position, cells in table.cells.items():
-        read = column(cells, decimal_comma=table.delimiter != ",")
-        columns[position] = numbers(read.values)
-        if read.faulty:
-            first = read.faulty[0]
-            notes.append(
-                f"{len(read.faulty):,} cells of {short(table.header[position])} are no numbers and count as not recorded, "
-                f"first {short(cells[first])!r} in line {table.lines[first]:,}"
-            )
-        if read.commas:
-            notes.append(f"{read.commas:,} cells of {short(table.header[position])} were read with a decimal comma")
-    return Parsed(table.header, columns, table.lines, table.delimiter, [*notes, *table.notes])
-
-
-def drop_other_clock(series: dict[str, Numbers]) -> None:
-    """Take out a `time` that does not tell Unix time."""
-    low, high = UNIX_TIME
-    if "time" in series:
-        times = series["time"].values[series["time"].recorded]
-        if not ((times >= low) & (times <= high)).all():
-            del series["time"]
-
-
 def joined(
     curves: Curves, shown: str, source: str, *, found: str, notes: Iterable[str] = (), last: str = SCALARS_ONLY, name: str = ""
 ) -> Imported:
-    """Join the curves to lines, and say what they are.
+    """Join the curves to the lines of a run, and note what was read.
 
     Args:
         curves: Steps and series.
         shown: The file's name in messages.
         source: Name of the format.
-        found: What was found, in a few words.
-        notes: What was said of the file as a whole.
-        last: What the format cannot hold.
+        found: How much the file holds, in a few words.
+        notes: Notes on the file as a whole.
+        last: A note on what the format cannot hold.
         name: Which of several runs.
 
     Raises:
@@ -129,8 +63,8 @@ def joined(
         raise UnreadableError(
             f"{shown} holds no value at any step", hint="Name the columns: --map step=COLUMN --map loss=COLUMN."
         )
-    empty = sorted(each for each, values in curves.series.items() if not values.count)
-    said = [
+    empty = sorted(series for series, values in curves.series.items() if not values.count)
+    all_notes = [
         f"read as {source}: {found}",
         *curves.notes,
         *notes,
@@ -144,58 +78,80 @@ def joined(
         manifest.slices = slices
     if tensors := layers.tensors():
         manifest.tensors = tensors
-    return Imported(merged.table, manifest, tuple(said), source, name, layers.documents())
+    return Imported(merged.table, manifest, tuple(all_notes), source, name, layers.documents())
 
 
 def layers_of(curves: Curves) -> Layers:
     """Return the statistics of single tensors and layers among the columns."""
     layers = Layers()
     for name, statistic in curves.layers.items():
-        kept = statistic.recorded & (curves.steps != NO_STEP)
-        layers.take_series(name, curves.steps[kept], statistic.values[kept])
+        placed = statistic.recorded & (curves.steps != NO_STEP)
+        layers.take_series(name, curves.steps[placed], statistic.values[placed])
     return layers
 
 
-# The quick way through a table: numbers of a file without anything odd, by pyarrow's reader instead of the csv module.
-def plain_columns(data: bytes, width: int, wanted: Collection[int], delimiter: str) -> tuple[Mapping[int, Numbers], int] | None:
-    """Return the wanted columns and the number of rows, None where the file must be read with care.
+def drop_other_clock(series: dict[str, Numbers]) -> None:
+    """Remove a `time` that is not Unix time."""
+    if "time" in series:
+        low, high = UNIX_TIME
+        times = series["time"].values[series["time"].recorded]
+        if not ((times >= low) & (times <= high)).all():
+            del series["time"]
 
-    That is wherever a row is not as wide as the header, the last one has no line end, or a cell is neither empty nor a number
-    as every reader understands it: whatever this function reads, the csv module and Python's float read alike.
+
+def steps_of(values: Numbers, lines: Sequence[int]) -> tuple[NDArray[np.int64], list[str]]:
+    """Return the step of each row, and a note on rows without one."""
+    steps = steps_from(values)
+    without_step = np.flatnonzero(steps == NO_STEP)
+    if not len(without_step):
+        return steps, []
+    first = lines[without_step[0]]
+    return steps, [f"{len(without_step):,} rows have no whole step of 0 or more and were left out, first line {first:,}"]
+
+
+def steps_of_tokens(tokens: Numbers, per_update: Numbers) -> NDArray[np.int64] | None:
+    """Return tokens / tokens_per_update where both are known in every row and the quotient is whole, else None."""
+    if not (tokens.recorded & per_update.recorded & (per_update.values != 0)).all():
+        return None
+    with np.errstate(invalid="ignore"):
+        steps = steps_from(Numbers(tokens.values / per_update.values, tokens.recorded))
+    return None if (steps == NO_STEP).any() else steps
+
+
+def steps_of_epochs(epochs: Numbers) -> tuple[NDArray[np.int64], list[str]] | None:
+    """Return one step for each epoch and a note that says so, None where a row is no whole epoch or two rows are of one epoch.
+
+    Epochs that count from 0 are counted from 1: step N is the end of the N-th.
+    """
+    steps = steps_from(epochs)
+    if not len(steps) or (steps == NO_STEP).any() or (steps[1:] == steps[:-1]).any():
+        return None
+    shift = int(steps.min() == 0)
+    counted = ", which the file counts from 0" if shift else ""
+    note = f"no column holds the step: epochs are the axis, step N here is the end of epoch N{counted}"
+    return steps + shift, [f"{note}; how many updates an epoch took is not recorded"]
+
+
+def counter_of_updates(counters: Mapping[str, Numbers], series: Mapping[str, Numbers]) -> str:
+    """Return the counter of updates to use instead of W&B's `_step`, which counts calls of log: one logged with every loss.
 
     Args:
-        data: The whole file, its header in the first line.
-        width: Number of columns.
-        wanted: Positions of columns.
-        delimiter: What stands between cells.
+        counters: Columns that may hold the step, by their own names.
+        series: Columns by catalogue name.
+
+    Returns:
+        Its name; empty: there is none, or no counter is `_step`.
     """
-    start = data.find(b"\n") + 1
-    if len(data) < LEAST_BYTES or not 0 < start < len(data) or not _is_plain(data, start):
-        return None
-    import pyarrow as pa
-    from pyarrow import csv
-
-    names = [str(position) for position in range(width)]
-    kept = [str(position) for position in sorted(wanted)]
-    try:
-        table = csv.read_csv(
-            pa.BufferReader(pa.py_buffer(memoryview(data)[start:])),
-            csv.ReadOptions(column_names=names),
-            csv.ParseOptions(delimiter=delimiter, quote_char=False),
-            csv.ConvertOptions(include_columns=kept, column_types=dict.fromkeys(kept, pa.float64()), null_values=[""]),
-        )
-    except pa.ArrowInvalid:
-        return None
-    if table.num_rows != data.count(b"\n", start):  # it passes over blank lines, and later ones would be told by a wrong number
-        return None
-    return {int(name): from_floats(table[name]) for name in kept}, table.num_rows
+    losses = [series[name].recorded for name in _LOSSES if name in series]
+    if not losses or CALLS not in counters:
+        return ""
+    there = np.logical_or.reduce(losses)
+    return next((name for name, column in counters.items() if name != CALLS and column.recorded[there].all()), "")
 
 
-def _is_plain(data: bytes, start: int) -> bool:
-    return (
-        data.endswith(b"\n")
-        and b'"' not in data[:start]
-        and bool(data[: start - 1].strip())
-        and (b"\r" not in data or data.count(b"\r") == data.count(b"\r\n"))
-        and not any(data.find(odd, start) >= 0 for odd in _ODD)
-    )
+def counted_from_zero(steps: NDArray[np.int64], series: Mapping[str, Numbers]) -> list[str]:
+    """Return a note that steps count from 0, where the first row holds a training loss at step 0."""
+    loss = series.get("train_loss_raw")
+    if loss is None or not len(steps) or steps[0] != 0 or not loss.recorded[0]:
+        return []
+    return ["its steps count from 0 and were kept: step N here may be update N + 1"]

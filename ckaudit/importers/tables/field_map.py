@@ -1,12 +1,12 @@
-"""Members of JSON objects under catalogue names: those that a writer is known for, and those with a common name."""
+"""Members of JSON objects under catalogue names: a known writer's members by its own table, others by their common names."""
 
 from collections.abc import Callable, Collection, Mapping
 
 from msgspec import Struct
 
-from ckaudit.importers import name_report
 from ckaudit.importers.layers.names import place_of
-from ckaudit.importers.names import catalogue_name, factor_of, resolved, short, writable
+from ckaudit.importers.names import catalogue_name, could_be, factor_of, left_out, resolved, short, writable
+from ckaudit.importers.names import taken as taken_note
 from ckaudit.importers.tables.jsonrows import JsonRows
 from ckaudit.importers.tables.numbers import Numbers, fullest, without_placeholders
 
@@ -15,11 +15,11 @@ SCALARS_ONLY = "the log holds scalars only: weights, gradients, activations and 
 
 
 class As(Struct, frozen=True):
-    """What a writer's member is.
+    """The meaning of a writer's member.
 
     Attributes:
-        name: Its catalogue name; empty: it is none, whatever it is called.
-        factor: What its values are multiplied with to be in the catalogue's unit.
+        name: Its catalogue name; empty: it has none, whatever it is called.
+        factor: Converts its values to the catalogue's unit.
     """
 
     name: str
@@ -33,8 +33,8 @@ class Taken(Struct, frozen=True):
     """The series of a log.
 
     Attributes:
-        series: By catalogue name; `step` among them where a member says it.
-        keys: The member each of them came from.
+        series: By catalogue name; `step` among them where a member holds it.
+        keys: The member that each series came from.
         notes: What was taken, and what was left out.
         layers: Statistics of single tensors and layers, by their own names without a wrapper's.
     """
@@ -46,7 +46,7 @@ class Taken(Struct, frozen=True):
 
 
 def mapped_keys(columns: Mapping[str, str]) -> dict[str, str]:
-    """Return what the user mapped with dots and with slashes between nested names, the slashed one by the one given."""
+    """Return the members that the user mapped, spelt with dots and with slashes, each with the spelling that the user gave."""
     return {spelt: key for key in columns.values() for spelt in (key, key.replace(".", "/"))}
 
 
@@ -66,7 +66,7 @@ def _unwrapped(key: str) -> str:
 
 
 def name_of(key: str, names: Names) -> str:
-    """Return the catalogue name of a member; empty: there is none. A member that only wraps others does not count."""
+    """Return the catalogue name of a member, looked up also without a wrapper such as "metrics/"; empty: there is none."""
     if key in names:
         return names[key].name
     return writable(catalogue_name(key) or catalogue_name(_unwrapped(key)) or "")
@@ -79,7 +79,7 @@ def taken(rows: JsonRows, columns: Mapping[str, str], names: Names, *, silent: C
         rows: What was read.
         columns: Members that the user mapped, by catalogue name.
         names: What the writer's members are.
-        silent: Members that nobody misses.
+        silent: Members that are left out without a note.
 
     Raises:
         UsageError: Where `columns` names what is not there.
@@ -102,7 +102,7 @@ def taken(rows: JsonRows, columns: Mapping[str, str], names: Names, *, silent: C
     offered = {key for candidates in choices.values() for key in candidates}
     layers = {_unwrapped(key): rows.columns[key] for key in rows.columns if key not in offered and is_of_layer(key, names)}
     known = {*silent, *names, *(key for key in rows.keys if is_of_layer(key, names))}
-    return Taken(series, keys, [*_said(rows, keys, choices, known), *notes], layers)
+    return Taken(series, keys, [*_notes(rows, keys, choices, known), *notes], layers)
 
 
 def _resolved(rows: JsonRows, columns: Mapping[str, str]) -> dict[str, str]:
@@ -117,10 +117,10 @@ def _fullest(candidates: list[str], rows: JsonRows) -> str:
     return candidates[fullest(range(len(candidates)), {at: rows.columns[key] for at, key in enumerate(candidates)})]
 
 
-def _said(rows: JsonRows, keys: Mapping[str, str], choices: Mapping[str, list[str]], known: Collection[str]) -> list[str]:
-    notes = name_report.taken(keys)
+def _notes(rows: JsonRows, keys: Mapping[str, str], choices: Mapping[str, list[str]], known: Collection[str]) -> list[str]:
+    notes = taken_note(keys)
     for name, candidates in choices.items():
         if len(candidates) > 1:
-            notes.append(name_report.could_be(name, [key for key in candidates if key != keys[name]]))
+            notes.append(could_be(name, [key for key in candidates if key != keys[name]]))
     offered = {key for candidates in choices.values() for key in candidates}
-    return notes + name_report.left_out([key for key in rows.keys if key not in offered and key not in known])
+    return notes + left_out([key for key in rows.keys if key not in offered and key not in known])

@@ -1,4 +1,4 @@
-"""JSON objects, one to a line, as columns; torn lines, bare NaN and nested members are forgiven."""
+"""JSON objects, one to a line, as columns; torn lines, bare NaN and nested members are accepted."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -41,7 +41,7 @@ class JsonRows(Struct, frozen=True):
 
     @property
     def found(self) -> str:
-        """What was found, in a few words."""
+        """How many entries there are, in a few words."""
         return f"{len(self.lines):,} entries"
 
     def column(self, key: str) -> Numbers:
@@ -74,10 +74,11 @@ class _Odd(Struct):
 
 @lru_cache(maxsize=8)
 def sample(head: bytes) -> list[Object]:
-    """Return the objects that the first bytes of a file hold, one to a line, flat; none where its first line holds none."""
+    """Return the objects in the first bytes of a file, one to a line, flat; none where its first line holds no object."""
     lines = [line for line in head.removeprefix(BOM).split(b"\n")[:SAMPLE_LINES] if line.strip()]
-    found = [] if not lines or not lines[0].lstrip().startswith(b"{") or _object(lines[0]) is None else lines
-    return [flat(row) for line in found if (row := _object(line)) is not None]
+    if not lines or not lines[0].lstrip().startswith(b"{") or _object(lines[0]) is None:
+        return []
+    return [flat(row) for line in lines if (row := _object(line)) is not None]
 
 
 def read_rows(data: bytes, shown: str, wanted: Callable[[str], bool], *, texts: Collection[str] = ()) -> JsonRows:
@@ -86,7 +87,7 @@ def read_rows(data: bytes, shown: str, wanted: Callable[[str], bool], *, texts: 
     Args:
         data: The whole file.
         shown: Its name in messages.
-        wanted: Tells a key whose numbers are wanted.
+        wanted: Tells whether the numbers of a key are wanted.
         texts: Keys whose cells are kept as they stand.
 
     Raises:
@@ -117,6 +118,7 @@ def _blocks(data: bytes) -> Iterator[tuple[bytes, int]]:
 
 
 def _objects(block: bytes, first: int, odd: _Odd) -> tuple[list[Object], Sequence[int]]:
+    """Return the objects of whole lines and the number of each line: all at once where every line is one, else one by one."""
     count = block.count(b"\n") + (not block.endswith(b"\n"))
     for text in (block, None):
         try:
@@ -125,10 +127,10 @@ def _objects(block: bytes, first: int, odd: _Odd) -> tuple[list[Object], Sequenc
             continue
         if len(rows) == count and set(map(type, rows)) == {dict}:
             return rows, range(first, first + count)
-    return _each(block, first, odd)
+    return _objects_one_by_one(block, first, odd)
 
 
-def _each(block: bytes, first: int, odd: _Odd) -> tuple[list[Object], Sequence[int]]:
+def _objects_one_by_one(block: bytes, first: int, odd: _Odd) -> tuple[list[Object], Sequence[int]]:
     rows: list[Object] = []
     places: list[int] = []
     *whole, tail = block.split(b"\n")
@@ -147,8 +149,8 @@ def _each(block: bytes, first: int, odd: _Odd) -> tuple[list[Object], Sequence[i
 
 
 def _object(line: bytes) -> Object | None:
-    """Return the object of a line, None where there is none; Python's reader forgives halves of surrogate pairs."""
-    for decode in (_DECODER.decode, _lenient, _forgiving):
+    """Return the object of a line, None where there is none; Python's reader accepts halves of surrogate pairs."""
+    for decode in (_DECODER.decode, _with_standard_library, _with_words_quoted):
         try:
             row = decode(line)
         except (ValueError, RecursionError):
@@ -157,13 +159,13 @@ def _object(line: bytes) -> Object | None:
     return None
 
 
-def _lenient(line: bytes) -> Any:
+def _with_standard_library(line: bytes) -> Any:
     import json
 
     return json.loads(line)
 
 
-def _forgiving(line: bytes) -> Any:
+def _with_words_quoted(line: bytes) -> Any:
     return _DECODER.decode(quote_bare_words(line)[0])
 
 
@@ -185,6 +187,7 @@ def _members(row: Object, before: str, depth: int) -> Iterator[tuple[str, Any]]:
 
 
 def _cells(rows: list[Object], key: str) -> list[Any]:
+    """Return the values of a key, None where an object has none; `itemgetter` is the faster way where all have it."""
     try:
         return list(map(itemgetter(key), rows))
     except KeyError:
@@ -198,7 +201,7 @@ class _Columns(Struct):
     texts: frozenset[str]
     keys: dict[str, bool] = field(default_factory=dict)  # every key seen, and whether its numbers are wanted
     parts: dict[str, list[tuple[int, Numbers]]] = field(default_factory=dict)
-    said: dict[str, list[tuple[int, list[Any]]]] = field(default_factory=dict)
+    text_parts: dict[str, list[tuple[int, list[Any]]]] = field(default_factory=dict)
     count: int = 0
 
     def add(self, rows: list[Object], *, nested: bool, shown: str) -> None:
@@ -216,7 +219,7 @@ class _Columns(Struct):
             if self.keys[key]:
                 self.parts.setdefault(key, []).append((self.count, numbers(_cells(rows, key))))
             if key in self.texts:
-                self.said.setdefault(key, []).append((self.count, _cells(rows, key)))
+                self.text_parts.setdefault(key, []).append((self.count, _cells(rows, key)))
         self.count += len(rows)
         if len(self.parts) * self.count > MAX_CELLS:
             raise UnreadableError(
@@ -237,17 +240,17 @@ class _Columns(Struct):
     def _joined(self, parts: list[tuple[int, Numbers]]) -> Numbers:
         if len(parts) == 1 and len(parts[0][1].values) == self.count:
             return parts[0][1]
-        made = nothing(self.count)
+        whole = nothing(self.count)
         for start, part in parts:
-            made.values[start : start + len(part.values)] = part.values
-            made.recorded[start : start + len(part.values)] = part.recorded
-        return made
+            whole.values[start : start + len(part.values)] = part.values
+            whole.recorded[start : start + len(part.values)] = part.recorded
+        return whole
 
     def words(self) -> dict[str, list[Any]]:
         """Return each column of text at its full length."""
-        made: dict[str, list[Any]] = {}
-        for key, parts in self.said.items():
-            made[key] = [None] * self.count
+        words: dict[str, list[Any]] = {}
+        for key, parts in self.text_parts.items():
+            words[key] = [None] * self.count
             for start, part in parts:
-                made[key][start : start + len(part)] = part
-        return made
+                words[key][start : start + len(part)] = part
+        return words

@@ -1,4 +1,4 @@
-"""Entries of a foreign log joined to one line per step; a log that goes back and says something else is a resume."""
+"""Entries of a log joined to one line per step; where steps go back and values differ, a resume begins."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import nan
@@ -8,7 +8,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from ckaudit.contract.io.fast_jsonl import LineTable
-from ckaudit.importers.imported import Row, rows_of
+from ckaudit.importers.importer import Row, rows_of
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, nothing, numbers
 
 Entry = tuple[int, Mapping[str, float | str]]
@@ -16,13 +16,13 @@ Values = Sequence[float | None]
 
 
 class Merged(Struct, frozen=True):
-    """Lines in the order of sessions, then of steps, and how they came together.
+    """Lines in the order of sessions, then of steps, and what was met while joining them.
 
     Attributes:
         table: One line per session and step.
         resumes: For each resume the last step before it and the first one after it.
-        replaced: Values that stood twice at one step with different numbers, the later one held.
-        disordered: Entries whose step is below the one before them though nothing was said again.
+        replaced: Values that stood twice at one step with different numbers; the later one was taken.
+        disordered: Entries whose step is below that of the entry before, though no value differs from an earlier one.
     """
 
     table: LineTable
@@ -39,7 +39,7 @@ class Merged(Struct, frozen=True):
 def merge(entries: Iterable[Entry]) -> Merged:
     """Join entries by step.
 
-    Entries of one step fill each other up. Where a step lies below those before it and holds another value than it had,
+    Entries of one step complete each other. Where a step lies below those before it and has another value than before,
     the run went back and a new session begins: by the contract it replaces the older one from its first step on.
 
     Args:
@@ -88,11 +88,11 @@ def merge_numbers(steps: NDArray[np.int64], series: Mapping[str, Numbers]) -> Me
         steps: Shape (N,), of each row; `NO_STEP`: the row is left out.
         series: Columns of N cells by catalogue name.
     """
-    said = np.logical_or.reduce([column.recorded for column in series.values()]) if series else np.zeros(len(steps), bool)
-    kept = (steps != NO_STEP) & said
-    if not kept.all():
-        steps = steps[kept]
-        series = {name: column.at(kept) for name, column in series.items()}
+    filled = np.logical_or.reduce([column.recorded for column in series.values()]) if series else np.zeros(len(steps), bool)
+    placed = (steps != NO_STEP) & filled
+    if not placed.all():
+        steps = steps[placed]
+        series = {name: column.at(placed) for name, column in series.items()}
     rise = np.diff(steps)
     if (rise < 0).any():
         return merge(_entries(steps, series))
@@ -101,23 +101,23 @@ def merge_numbers(steps: NDArray[np.int64], series: Mapping[str, Numbers]) -> Me
     if not rise.all():
         lines = np.concatenate([[0], np.cumsum(rise > 0)])  # (N,) which line a row falls into
         steps = steps[np.concatenate([[True], rise > 0])]
-        fallen = [_fallen(column, lines, len(steps)) for column in columns]
-        columns, replaced = [column for column, _ in fallen], sum(changed for _, changed in fallen)
+        by_line = [_by_line(column, lines, len(steps)) for column in columns]
+        columns, replaced = [column for column, _ in by_line], sum(changed for _, changed in by_line)
     return Merged(_table(steps, names, columns), (), replaced, 0)
 
 
-def _fallen(column: Numbers, lines: NDArray[np.int64], count: int) -> tuple[Numbers, int]:
-    """Return a column by lines, the later of two cells of a line held, and how many cells it replaced."""
+def _by_line(column: Numbers, lines: NDArray[np.int64], count: int) -> tuple[Numbers, int]:
+    """Return a column by lines, of several cells of a line the last, and how many cells were replaced by others."""
     values, places = column.values[column.recorded], lines[column.recorded]
     again = places[1:] == places[:-1]
     before, after = values[:-1][again], values[1:][again]
     replaced = int(np.count_nonzero((before != after) & ~(np.isnan(before) & np.isnan(after))))
     last = np.ones(len(places), bool)
     last[:-1] = ~again
-    made = nothing(count)
-    made.values[places[last]] = values[last]
-    made.recorded[places[last]] = True
-    return made, replaced
+    by_line = nothing(count)
+    by_line.values[places[last]] = values[last]
+    by_line.recorded[places[last]] = True
+    return by_line, replaced
 
 
 def _table(steps: NDArray[np.int64], names: tuple[str, ...], columns: Sequence[Numbers]) -> LineTable:
@@ -163,7 +163,7 @@ def table_of(sessions: Sequence[Mapping[int, Row]]) -> LineTable:
 
 
 def merge_notes(merged: Merged) -> list[str]:
-    """Say how the entries came together, nothing where each step stood there once and in order."""
+    """Return notes on how the entries were joined; none where each step stood there once and in order."""
     notes = []
     if merged.resumes:
         before, after = merged.resumes[0]

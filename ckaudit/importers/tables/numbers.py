@@ -1,5 +1,6 @@
-"""Columns of numbers, in which *not recorded* and *recorded as NaN* are two things."""
+"""Numbers as other programs write them: single ones, and columns that keep *not recorded* and *recorded as NaN* apart."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -7,9 +8,9 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from ckaudit.importers.tables.parse_number import MAX_STEP, number
-
 NO_STEP = -1
+MAX_STEP = 2**53
+MISSING_WORDS = frozenset({"", "none", "null", "na", "n/a", "#n/a", "nil", "-", "--"})
 _PLAIN = {float, int}
 _SPARSE = {float, int, type(None)}
 
@@ -30,9 +31,9 @@ class Numbers(Struct, frozen=True, eq=False):
         """How many cells hold a number."""
         return int(np.count_nonzero(self.recorded))
 
-    def only(self, kept: NDArray[np.bool_]) -> "Numbers":
-        """Return the column with every cell outside `kept` not recorded."""
-        return Numbers(np.where(kept, self.values, np.nan), self.recorded & kept)
+    def only(self, mask: NDArray[np.bool_]) -> "Numbers":
+        """Return the column with every cell outside `mask` not recorded."""
+        return Numbers(np.where(mask, self.values, np.nan), self.recorded & mask)
 
     def at(self, places: NDArray[np.int64]) -> "Numbers":
         """Return the cells at `places`, in their order."""
@@ -43,8 +44,35 @@ class Numbers(Struct, frozen=True, eq=False):
         return Numbers(self.values * factor, self.recorded)
 
 
+def number(value: Any) -> float | None:
+    """Return a number or its text as a float, None where it is neither.
+
+    >>> number("1.5"), number(True), number("")
+    (1.5, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf  # type: ignore[operator]  # only an int overflows
+
+
+def step_number(value: float | None) -> int | None:
+    """Return a step, None where the value cannot be one: negative, broken, not finite, or beyond exact floats.
+
+    >>> step_number(1000.0), step_number(0.5), step_number(float("nan"))
+    (1000, None, None)
+    """
+    if value is None or not 0 <= value <= MAX_STEP or value != int(value):
+        return None
+    return int(value)
+
+
 def numbers(cells: Sequence[Any]) -> Numbers:
-    """Return JSON values or None as a column; what is neither a number nor its text is not recorded.
+    """Return JSON values as a column; a value that is neither a number nor the text of one is not recorded.
 
     >>> numbers([1, None, "2.5", "x", True]).recorded.tolist()
     [True, False, True, False, False]
@@ -77,7 +105,7 @@ def nothing(size: int) -> Numbers:
 
 
 def filled(first: Numbers, second: Numbers) -> Numbers:
-    """Return a column, its cells that are not recorded taken from another."""
+    """Return the first column, with cells of the second where the first has none recorded."""
     return Numbers(np.where(first.recorded, first.values, second.values), first.recorded | second.recorded)
 
 
@@ -87,7 +115,7 @@ def whole(values: NDArray[np.float64]) -> Numbers:
 
 
 def ratio(part: Numbers, of: Numbers) -> Numbers | None:
-    """Return one column over another where both hold numbers and the second is above 0, None where that is nowhere."""
+    """Return one column divided by another where both hold numbers and the second is above 0, None where no cell is so."""
     known = part.recorded & of.recorded & (of.values > 0)
     if not known.any():
         return None
@@ -95,21 +123,21 @@ def ratio(part: Numbers, of: Numbers) -> Numbers | None:
 
 
 def aligned(series: Mapping[str, tuple[NDArray[np.int64], Numbers]]) -> tuple[NDArray[np.int64], dict[str, Numbers]]:
-    """Return series that have steps of their own as columns over all steps; of two cells at one step the later is held.
+    """Return series that have steps of their own as columns over the steps of all; of two cells at one step the later counts.
 
     Args:
         series: Steps, shape (N,), and N cells by name; cells at `NO_STEP` are left out.
     """
     known = [steps[steps != NO_STEP] for steps, _ in series.values()]
-    every = np.unique(np.concatenate(known)) if known else np.array([], np.int64)
-    made = {}
+    all_steps = np.unique(np.concatenate(known)) if known else np.array([], np.int64)
+    columns = {}
     for name, (steps, column) in series.items():
-        kept = column.recorded & (steps != NO_STEP)
-        places = np.searchsorted(every, steps[kept])
-        made[name] = nothing(len(every))
-        made[name].values[places] = column.values[kept]
-        made[name].recorded[places] = True
-    return every, made
+        placed = column.recorded & (steps != NO_STEP)
+        places = np.searchsorted(all_steps, steps[placed])
+        columns[name] = nothing(len(all_steps))
+        columns[name].values[places] = column.values[placed]
+        columns[name].recorded[places] = True
+    return all_steps, columns
 
 
 def steps_from(column: Numbers) -> NDArray[np.int64]:
@@ -125,17 +153,17 @@ def steps_from(column: Numbers) -> NDArray[np.int64]:
 
 
 def without_placeholders(column: Numbers, *, share: float = 0.3, min_gaps: int = 3) -> Numbers | None:
-    """Return the column without its NaN where NaN only says *nothing was recorded here*, None where NaN means NaN.
+    """Return the column without its NaN where NaN stands for *nothing was recorded here*, None where NaN means NaN.
 
     A loss that blew up is NaN from some step to the end, or now and then. A column of rare evaluations written by a data
     frame is NaN between its numbers.
 
     Args:
         column: In the order of the file.
-        share: Share of NaN, among the cells up to the last number, from which on NaN means nothing. Evaluating every
+        share: Share of NaN among the cells up to the last number; above it, NaN stands for nothing recorded. Evaluating every
             second row gives nearly 0.5; losses that overflow under a loss scaler stay below 0.1. A column without a
-            number says nothing at all.
-        min_gaps: Fewer NaN than this before the last number show no habit.
+            number holds nothing at all.
+        min_gaps: Fewer NaN than this before the last number are no sign of placeholders.
     """
     broken = column.recorded & np.isnan(column.values)
     if not broken.any():
@@ -150,5 +178,22 @@ def without_placeholders(column: Numbers, *, share: float = 0.3, min_gaps: int =
 
 
 def fullest(positions: Iterable[int], columns: Mapping[int, Numbers]) -> int:
-    """Return the position of the column with most numbers; of two as full the first."""
+    """Return the position of the column with the most numbers, the first of several that have as many."""
     return max(positions, key=lambda position: columns[position].count)
+
+
+def _not_null(chunk: Any) -> NDArray[np.bool_]:
+    """Return which cells of an Arrow array are not null, from its bitmap, lowest bit first; `pyarrow.compute` is slow to load."""
+    bits = chunk.buffers()[0]
+    if bits is None or not chunk.null_count:
+        return np.ones(len(chunk), bool)
+    cells = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")
+    return cells[chunk.offset : chunk.offset + len(chunk)].astype(bool)
+
+
+def from_arrow(column: Any) -> Numbers:
+    """Return a chunked column of Arrow, of float64, as numbers; null was not recorded."""
+    if not column.null_count:
+        return whole(column.to_numpy())
+    recorded = np.concatenate([np.zeros(0, bool), *map(_not_null, column.chunks)])
+    return Numbers(np.where(recorded, column.to_numpy(), np.nan), recorded)

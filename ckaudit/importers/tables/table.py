@@ -1,27 +1,36 @@
-"""A table in text: comma, tab or semicolon between its cells, one header line, and rows that may be broken."""
+"""Tables in text (CSV, TSV): the delimiter is guessed, the wanted columns become numbers, and broken rows are noted.
+
+A file without anything odd is read by pyarrow, every other one with care by the csv module; both give the same numbers.
+"""
 
 import csv
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
 
 from msgspec import Struct, field
 
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.tables.parse_number import MISSING_WORDS, number
+from ckaudit.importers.names import short
+from ckaudit.importers.tables.numbers import MISSING_WORDS, Numbers, from_arrow, number, numbers
 
 DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon"}
 HEAD_BYTES = 2**16
+UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+LEAST_BYTES = 2**18  # loading pyarrow takes as long as reading this much with the csv module
 _SAMPLE_LINES = 32
 _BLOCK_ROWS = 8192
 _LINE_END = re.compile(r"\r\n|\r|\n")
-UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
+_ODD = (b'"', b"(", b"\0")  # a quoted cell, the word nan(...), a hole in the file
+Block = tuple[list[list[str]], list[int], int | None]
 
 
 class Table(Struct, frozen=True):
-    """The wanted columns of a file.
+    """The wanted columns of a file as text.
 
     Attributes:
         header: Every column's name, as written.
@@ -38,6 +47,44 @@ class Table(Struct, frozen=True):
     notes: list[str] = field(default_factory=list)
 
 
+class Parsed(Struct, frozen=True):
+    """The wanted columns of a table as numbers.
+
+    Attributes:
+        header: Every column's name, as written.
+        columns: The wanted columns by their position in the header.
+        lines: Line of the file on which each row ends, from 1.
+        delimiter: What stands between cells; empty: the file is no text.
+        notes: Cells that are no numbers, and rows that could not be read.
+    """
+
+    header: Sequence[str]
+    columns: Mapping[int, Numbers]
+    lines: Sequence[int]
+    delimiter: str
+    notes: list[str]
+
+    @property
+    def found(self) -> str:
+        """How many rows there are and what stands between their cells, in a few words."""
+        between = f", {DELIMITERS[self.delimiter]} between cells" if self.delimiter else ""
+        return f"{len(self.lines):,} rows{between}"
+
+
+class Column(Struct, frozen=True):
+    """One column of numbers.
+
+    Attributes:
+        values: None where nothing was recorded.
+        faulty: Positions of cells that are neither a number nor a word for nothing.
+        commas: Cells read with a decimal comma.
+    """
+
+    values: list[float | None]
+    faulty: list[int] = field(default_factory=list)
+    commas: int = 0
+
+
 def text_of(data: bytes) -> str:
     """Return the text of a file: UTF-8, or UTF-16 where a byte order mark says so; broken characters are replaced.
 
@@ -50,9 +97,10 @@ def text_of(data: bytes) -> str:
 
 @lru_cache(maxsize=8)
 def sniffed(head: bytes) -> tuple[str, list[str], list[list[str]]] | None:
-    """Return delimiter, header and first rows of a table, None where the text is no table; every importer of tables asks.
+    """Return delimiter, header and first rows of a table, None where the text is no table.
 
-    The header has at least two names and none of its cells is a number; the delimiter is the one that gives most of them.
+    The header has at least two names, none of which is a number. The delimiter is the one that gives the most names. The answer
+    is cached, because every importer of tables asks.
     """
     lines = [line for line in _LINE_END.split(text_of(head[:HEAD_BYTES]))[:_SAMPLE_LINES] if line.strip()]
     if not lines or lines[0].lstrip()[:1] in ("{", "[", "<"):
@@ -67,15 +115,15 @@ def sniffed(head: bytes) -> tuple[str, list[str], list[list[str]]] | None:
 
 def is_table(head: bytes) -> bool:
     """Tell whether a text is a table for certain: each of its first rows is as wide as the header, and most cells are numbers."""
-    found = sniffed(head)
-    if found is None:
+    table = sniffed(head)
+    if table is None:
         return False
-    _, header, rows = found
+    _, header, rows = table
     return all(len(row) == len(header) for row in rows[:-1]) and holds_numbers(rows, len(header))
 
 
 def names_of(record: list[str]) -> list[str]:
-    """Return the names of a header line; numpy comments it out."""
+    """Return the names of a header line; the comment sign that numpy writes before them is taken off."""
     return [name.strip() for name in (record[0].lstrip("# "), *record[1:])]
 
 
@@ -83,9 +131,107 @@ def holds_numbers(rows: list[list[str]], width: int) -> bool:
     """Tell whether the first rows are as wide as the header and hold numbers or nothing."""
     cells = [cell for row in rows if len(row) == width for cell in row]
     numeric = sum(number(cell) is not None for cell in cells)
-    return numeric > 0 and 2 * sum(cell.strip().lower() in MISSING_WORDS or number(cell) is not None for cell in cells) > len(
-        cells
+    numeric_or_empty = sum(cell.strip().lower() in MISSING_WORDS or number(cell) is not None for cell in cells)
+    return numeric > 0 and 2 * numeric_or_empty > len(cells)
+
+
+def parsed(data: bytes, shown: str, header: Sequence[str], wanted: Collection[int], delimiter: str) -> Parsed:
+    """Read the numbers of the wanted columns; notes say which cells were no numbers.
+
+    Raises:
+        UnreadableError: Where no row stands below the header.
+    """
+    if plain := plain_columns(data, len(header), wanted, delimiter):
+        columns, rows = plain
+        return Parsed(header, columns, range(2, rows + 2), delimiter, [])
+    return _with_care(read_table(data, shown, set(wanted), delimiter))
+
+
+def plain_columns(data: bytes, width: int, wanted: Collection[int], delimiter: str) -> tuple[Mapping[int, Numbers], int] | None:
+    """Return the wanted columns and the number of rows by pyarrow, None where the file must be read with care.
+
+    A file must be read with care where a row is not as wide as the header, the last one has no line end, or a cell is neither
+    empty nor a number as every reader understands it. Whatever this function reads, the csv module and Python's float read alike.
+
+    Args:
+        data: The whole file, its header in the first line.
+        width: Number of columns.
+        wanted: Positions of columns.
+        delimiter: What stands between cells.
+    """
+    start = data.find(b"\n") + 1
+    if len(data) < LEAST_BYTES or not 0 < start < len(data) or not _is_plain(data, start):
+        return None
+    import pyarrow as pa
+    from pyarrow import csv
+
+    names = [str(position) for position in range(width)]
+    read = [str(position) for position in sorted(wanted)]
+    try:
+        table = csv.read_csv(
+            pa.BufferReader(pa.py_buffer(memoryview(data)[start:])),
+            csv.ReadOptions(column_names=names),
+            csv.ParseOptions(delimiter=delimiter, quote_char=False),
+            csv.ConvertOptions(include_columns=read, column_types=dict.fromkeys(read, pa.float64()), null_values=[""]),
+        )
+    except pa.ArrowInvalid:
+        return None
+    if table.num_rows != data.count(b"\n", start):  # pyarrow skips blank lines, so the numbers of later lines would be wrong
+        return None
+    return {int(name): from_arrow(table[name]) for name in read}, table.num_rows
+
+
+def _is_plain(data: bytes, start: int) -> bool:
+    return (
+        data.endswith(b"\n")
+        and b'"' not in data[:start]
+        and bool(data[: start - 1].strip())
+        and (b"\r" not in data or data.count(b"\r") == data.count(b"\r\n"))
+        and not any(data.find(odd, start) >= 0 for odd in _ODD)
     )
+
+
+def _with_care(table: Table) -> Parsed:
+    """Return the columns of a table as numbers; notes name the cells that are none."""
+    columns, notes = {}, []
+    for position, cells in table.cells.items():
+        read = column(cells, decimal_comma=table.delimiter != ",")
+        columns[position] = numbers(read.values)
+        if read.faulty:
+            first = read.faulty[0]
+            notes.append(
+                f"{len(read.faulty):,} cells of {short(table.header[position])} are no numbers and count as not recorded, "
+                f"first {short(cells[first])!r} in line {table.lines[first]:,}"
+            )
+        if read.commas:
+            notes.append(f"{read.commas:,} cells of {short(table.header[position])} were read with a decimal comma")
+    return Parsed(table.header, columns, table.lines, table.delimiter, [*notes, *table.notes])
+
+
+def column(cells: Sequence[str], *, decimal_comma: bool = False) -> Column:
+    """Read the cells of a column.
+
+    Args:
+        cells: Text as it stands in the file.
+        decimal_comma: Take "0,5" for 0.5.
+
+    >>> column(["1e-3", "", "nan", "x"]).values
+    [0.001, None, nan, None]
+    """
+    with suppress(ValueError):
+        return Column([float(cell) if cell else None for cell in cells])
+    values: list[float | None] = []
+    faulty: list[int] = []
+    commas = 0
+    for position, cell in enumerate(cells):
+        value = number(cell)
+        if value is None and decimal_comma and _DECIMAL_COMMA.fullmatch(cell.strip()):
+            value = float(cell.replace(",", "."))
+            commas += 1
+        if value is None and cell.strip().lower() not in MISSING_WORDS:
+            faulty.append(position)
+        values.append(value)
+    return Column(values, faulty, commas)
 
 
 def read_table(data: bytes, shown: str, wanted: set[int], delimiter: str) -> Table:
@@ -120,11 +266,8 @@ def read_table(data: bytes, shown: str, wanted: set[int], delimiter: str) -> Tab
     return table
 
 
-Block = tuple[list[list[str]], list[int], int | None]
-
-
 def _blocks(text: str, delimiter: str) -> Iterator[Block]:
-    """Yield rows, the line each ends on, and the line where a record was given up, such as a cell without end."""
+    """Yield rows, the line on which each row ends, and the line of a record given up, such as a cell without end."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     rows: list[list[str]] = []
     lines: list[int] = []
@@ -187,7 +330,7 @@ class _OddRows(Struct):
         self.first_lost = self.first_lost or line
 
     def notes(self, *, torn: bool) -> list[str]:
-        """Say what was done with them."""
+        """Return notes on what was done with these rows."""
         notes = []
         if self.ragged:
             notes.append(

@@ -1,7 +1,7 @@
-"""Lines of a text log put together: several lines of one step, starts again, and several runs in one file.
+"""Runs assembled from the lines of a text log: lines of one step are joined, restarts and further runs are told apart.
 
 A log is written in the order of time. Where its steps go back, the training was started again: from a checkpoint, which makes
-a session of the same run, or from the beginning, which makes another run.
+another session of the same run, or from the beginning, which makes another run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,12 @@ from ckaudit.importers.tables.numbers import Numbers, nothing
 from ckaudit.importers.text.line_patterns import NO_RANK, Ints
 from ckaudit.importers.text.line_reader import StepLines
 
-HELPER = "."  # columns whose names begin so serve the reading only
+HELPER = "."  # columns whose names begin with this serve the reading only and are not handed on
 FEW_ROWS = 10  # a start that ended after so few lines left nothing to judge
 
 
 class LogPart(Struct):
-    """The lines of one start, its steps rising.
+    """The lines of one start of a training, its steps rising.
 
     Attributes:
         rows: The lines, those of one step joined.
@@ -37,7 +37,7 @@ class TextRun(Struct):
 
     Attributes:
         parts: Its starts, in the order of time.
-        notes: How its lines came together.
+        notes: How its lines were assembled.
     """
 
     parts: list[LogPart]
@@ -86,7 +86,7 @@ def runs_of(rows: StepLines, starts: Sequence[int], resumes: Mapping[int, int]) 
 
 
 def joined(rows: StepLines, *, apart: Sequence[int] = ()) -> tuple[StepLines, int]:
-    """Join neighbouring lines of one step; of a value that stands twice the later one is taken.
+    """Join neighbouring lines of one step; of two values of one column the later one is taken.
 
     Args:
         rows: Lines of steps.
@@ -111,8 +111,8 @@ def joined(rows: StepLines, *, apart: Sequence[int] = ()) -> tuple[StepLines, in
         values, known = np.full(size, np.nan), np.zeros(size, bool)
         values[at] = column.values[column.recorded]
         known[at] = True
-        given, kept = column.values[column.recorded], values[at]
-        replaced += int(((given != kept) & ~(np.isnan(given) & np.isnan(kept))).sum())
+        logged, taken = column.values[column.recorded], values[at]
+        replaced += int(((logged != taken) & ~(np.isnan(logged) & np.isnan(taken))).sum())
         columns[name] = Numbers(values, known)
     return StepLines(rows.steps[first], rows.origin.at(first), columns), replaced
 
@@ -128,20 +128,20 @@ def table_of(run: TextRun) -> LineTable:
     values = np.array([np.concatenate([part.values for part in parts]) for parts in columns], np.float64).reshape(shape)
     steps = np.concatenate([part.rows.steps for part in run.parts])
     sessions = np.repeat(np.arange(len(run.parts)), [len(part.rows.steps) for part in run.parts])
-    kept = known.any(axis=0)
-    values, known = values[:, kept], known[:, kept]
-    return LineTable(steps[kept], sessions[kept], tuple(names), values, None if known.all() else known, {})
+    logged = known.any(axis=0)
+    values, known = values[:, logged], known[:, logged]
+    return LineTable(steps[logged], sessions[logged], tuple(names), values, None if known.all() else known, {})
 
 
 def _one_rank(rows: StepLines) -> tuple[StepLines, list[str]]:
-    """Leave out the lines of ranks that say the same steps again."""
+    """Keep the lines of one rank where several ranks log the same steps; the note says so."""
     ranks = rows.origin.ranks
     known, counts = np.unique(ranks[ranks != NO_RANK], return_counts=True)
     if len(known) < 2:
         return rows, []
     chosen = int(known[counts.argmax()])
-    own, others = rows.steps[ranks == chosen], rows.steps[(ranks != chosen) & (ranks >= 0)]
-    if np.isin(others, own).mean() <= 0.5:
+    of_chosen, of_others = rows.steps[ranks == chosen], rows.steps[(ranks != chosen) & (ranks >= 0)]
+    if np.isin(of_others, of_chosen).mean() <= 0.5:
         return rows, []  # it is another rank that logs after a restart
     keep = (ranks == chosen) | (ranks < 0)
     return rows.kept(keep), [
@@ -150,8 +150,8 @@ def _one_rank(rows: StepLines) -> tuple[StepLines, list[str]]:
 
 
 def _cuts(rows: StepLines, starts: Sequence[int]) -> list[int]:
-    """Return the rows at which a start begins: where steps go back and say again what was said, or the log tells of one."""
-    told = {int(at) for at in np.searchsorted(rows.origin.lines, np.array(starts, np.int64)) if 0 < at < len(rows.steps)}
+    """Return the rows at which a start begins: where the log says so, or where steps go back and repeat a column."""
+    logged = {int(at) for at in np.searchsorted(rows.origin.lines, np.array(starts, np.int64)) if 0 < at < len(rows.steps)}
     back = (np.flatnonzero(np.diff(rows.steps) <= 0) + 1).tolist()
     reached = {name: _reached(rows.steps, column) for name, column in rows.columns.items()} if back else {}
     again = {
@@ -159,7 +159,7 @@ def _cuts(rows: StepLines, starts: Sequence[int]) -> list[int]:
         for at in back
         if any(rows.columns[name].recorded[at] and past[at - 1] >= rows.steps[at] for name, past in reached.items())
     }
-    return sorted(told | again)
+    return sorted(logged | again)
 
 
 def _reached(steps: Ints, column: Numbers) -> Ints:
@@ -170,12 +170,12 @@ def _reached(steps: Ints, column: Numbers) -> Ints:
 
 def _resumed(piece: StepLines, after: int, resumes: Mapping[int, int]) -> int | None:
     """Return the step of the last checkpoint that was loaded between the piece before and this one."""
-    found = [step for line, step in resumes.items() if after < line < piece.origin.lines[0]]
-    return found[-1] if found else None
+    steps = [step for line, step in resumes.items() if after < line < piece.origin.lines[0]]
+    return steps[-1] if steps else None
 
 
 def _from_the_beginning(piece: StepLines, run: TextRun) -> bool:
-    """Tell whether a piece begins where the run began, and that is the beginning of a training."""
+    """Tell whether both the run and a piece begin at the beginning of a training."""
     return _is_beginning(run.parts[0].rows.steps) and _is_beginning(piece.steps)
 
 
@@ -187,11 +187,11 @@ def _is_beginning(steps: Ints) -> bool:
 
 def _without_false_starts(runs: list[TextRun]) -> list[TextRun]:
     """Leave out starts that ended after a few lines, where the next one went on."""
-    kept = [run for run, later in pairwise(runs) if not _is_false_start(run, later)]
-    left = len(runs) - 1 - len(kept)
-    runs = [*kept, runs[-1]]
-    if left:
-        runs[-1].notes.append(f"{left:,} starts that ended within {FEW_ROWS} lines were left out: the training began again")
+    real = [run for run, later in pairwise(runs) if not _is_false_start(run, later)]
+    left_out = len(runs) - 1 - len(real)
+    runs = [*real, runs[-1]]
+    if left_out:
+        runs[-1].notes.append(f"{left_out:,} starts that ended within {FEW_ROWS} lines were left out: the training began again")
     return runs
 
 
@@ -200,7 +200,7 @@ def _is_false_start(run: TextRun, later: TextRun) -> bool:
 
 
 def _note_copies(runs: Sequence[TextRun]) -> None:
-    """Say where a run says line by line what the one before says, as where a log was written to one file twice."""
+    """Note where a run repeats the run before it line by line, as where a log was written to one file twice."""
     for number, (before, run) in enumerate(pairwise(runs), 1):
         if _same(run, before):
             run.notes.append(f"it says line by line what run {number} says: the file may hold one log twice")
@@ -209,16 +209,16 @@ def _note_copies(runs: Sequence[TextRun]) -> None:
 def _same(one: TextRun, other: TextRun) -> bool:
     if len(one.parts) != len(other.parts):
         return False
-    mine, yours = table_of(one), table_of(other)
+    first, second = table_of(one), table_of(other)
     return (
-        mine.names == yours.names
-        and np.array_equal(mine.steps, yours.steps)
-        and np.array_equal(mine.values, yours.values, equal_nan=True)
+        first.names == second.names
+        and np.array_equal(first.steps, second.steps)
+        and np.array_equal(first.values, second.values, equal_nan=True)
     )
 
 
 def _in_order(part: LogPart, notes: list[str]) -> LogPart:
-    """Sort lines in that stand below their place."""
+    """Return a part with its lines in the order of steps, and note how many were sorted in."""
     rows = part.rows
     order = np.argsort(rows.steps, kind="stable")
     if (order[1:] > order[:-1]).all():
@@ -230,7 +230,7 @@ def _in_order(part: LogPart, notes: list[str]) -> LogPart:
 
 
 def _notes_on_parts(run: TextRun) -> list[str]:
-    """Say where the run was started again, and whether the steps that were trained twice say the same."""
+    """Return notes on where the run was started again, and how many steps were trained twice."""
     notes = []
     for before, part in pairwise(run.parts):
         end, begin = int(before.rows.steps[-1]), int(part.rows.steps[0])

@@ -1,4 +1,4 @@
-"""Lines of a text log that tell of an error: what kind it is, on which rank and node, and when."""
+"""Lines of a text log that tell of an error: its kind, on which rank and node, and when."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,7 @@ from msgspec import Struct
 from ckaudit.importers.names import writable
 from ckaudit.importers.text.prefix import Mark, blocks, mark_of, prefix_end
 
-# Every line that is told of below holds one of these.
+# Every line that one of the patterns below matches holds one of these; a plain search for them is fast.
 NEEDLES = (
     "rror",
     "xception",
@@ -98,7 +98,7 @@ class Sighting(Struct, frozen=True):
         kind: A key of `WORDS`.
         mark: Who wrote it and when.
         quoted: Its text, shortened.
-        consequence: Other lines say what happened, and this one that somebody noticed.
+        consequence: Whether the line only says that something happened, as the end of a process; other lines say what.
     """
 
     line: int
@@ -109,7 +109,7 @@ class Sighting(Struct, frozen=True):
 
 
 def sighting(number: int, line: str) -> Sighting | None:
-    """Return what a line tells of an error, None where it tells of none; lines of a program's source tell of none.
+    """Return the error that a line tells of, None where there is none, as in lines of a program's source code.
 
     >>> sighting(3, "[rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB").kind
     'oom'
@@ -132,17 +132,17 @@ def sighting(number: int, line: str) -> Sighting | None:
 
 
 def shortened(text: str) -> str:
-    """Return the text of a line at a length that fits a sentence, with nothing in it that a terminal obeys."""
-    plain = "".join(each if each.isprintable() else " " for each in text.strip())
+    """Return the text of a line at a length that fits a sentence, without control characters."""
+    plain = "".join(character if character.isprintable() else " " for character in text.strip())
     return writable(plain if len(plain) <= MAX_QUOTED else f"{plain[: MAX_QUOTED - 3]}...")
 
 
 def sightings_of(data: bytes, *, max_lines: int = 10_000) -> list[Sighting]:
-    """Return what a log of no known format tells of errors.
+    """Return the lines that tell of errors in a log of no known format.
 
     Args:
         data: The whole file.
-        max_lines: No more than this are looked for.
+        max_lines: The search ends after so many.
     """
     sightings: list[Sighting] = []
     for block in blocks(data):
@@ -155,11 +155,11 @@ def sightings_of(data: bytes, *, max_lines: int = 10_000) -> list[Sighting]:
 
 def _seen(first: int, lines: Sequence[str]) -> list[Sighting]:
     sightings = (sighting(number, line) for number, line in telling(list(enumerate(lines, first)), NEEDLES))
-    return [each for each in sightings if each is not None]
+    return [seen for seen in sightings if seen is not None]
 
 
 def telling(lines: Sequence[tuple[int, str]], needles: Iterable[str]) -> list[tuple[int, str]]:
-    """Return the lines that hold one of the needles; where no line does, that is found out without looking at each."""
+    """Return the lines that hold one of the needles; where no line does, one search over the whole text tells so."""
     text = "\n".join([line for _, line in lines])
     here = [needle for needle in needles if needle in text]
     return [(number, line) for number, line in lines if any(needle in line for needle in here)] if here else []

@@ -1,4 +1,4 @@
-"""Errors that a text log tells of, counted: lines of one trouble are one event, and a rate is its events of 24 hours."""
+"""Errors in a text log as events and rates: lines of one trouble are one event, a rate counts the events of 24 hours."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ from ckaudit.importers.text.error_lines import WORDS, Sighting
 from ckaudit.importers.text.line_patterns import Floats
 
 DAY = 86_400.0
-APART = 300.0  # s; what one trouble makes its ranks and retries say comes within minutes
+APART = 300.0  # s; the lines of one trouble, on all ranks and in retries, come within minutes
 
 HEARTBEAT = "heartbeat"
 
@@ -32,17 +32,17 @@ class Trouble(Struct):
 
     @property
     def time(self) -> float | None:
-        """When it began, Unix seconds."""
+        """When it began, in Unix seconds; None where no line has a time."""
         return next((sighting.mark.time for sighting in self.seen if sighting.mark.time is not None), None)
 
     @property
     def ranks(self) -> int:
-        """How many ranks or nodes say so, at least one."""
+        """How many ranks or nodes logged it, at least one."""
         return max(1, len({sighting.mark.who for sighting in self.seen} - {""}))
 
 
 def troubles_of(sightings: Sequence[Sighting], lines: Sequence[int]) -> list[Trouble]:
-    """Put the lines that tell of errors together to events.
+    """Group the lines that tell of errors into events.
 
     Args:
         sightings: In the order of the log.
@@ -51,41 +51,41 @@ def troubles_of(sightings: Sequence[Sighting], lines: Sequence[int]) -> list[Tro
     rows = np.searchsorted(np.asarray(lines, np.int64), [sighting.line for sighting in sightings], side="right") - 1
     troubles: list[Trouble] = []
     latest: dict[str, Trouble] = {}
-    for each, row in zip(sightings, np.maximum(rows, 0).tolist(), strict=True):
-        before = latest.get(each.kind)
-        if before is None or before.row != row or _later(before.seen[-1], each):
-            latest[each.kind] = Trouble(each.kind, row, [])
-            troubles.append(latest[each.kind])
-        latest[each.kind].seen.append(each)
-    return _causes(troubles)
+    for sighting, row in zip(sightings, np.maximum(rows, 0).tolist(), strict=True):
+        before = latest.get(sighting.kind)
+        if before is None or before.row != row or _is_later(before.seen[-1], sighting):
+            latest[sighting.kind] = Trouble(sighting.kind, row, [])
+            troubles.append(latest[sighting.kind])
+        latest[sighting.kind].seen.append(sighting)
+    return _without_consequences(troubles)
 
 
-def _later(one: Sighting, other: Sighting) -> bool:
+def _is_later(one: Sighting, other: Sighting) -> bool:
     return one.mark.time is not None and other.mark.time is not None and other.mark.time - one.mark.time > APART
 
 
-def _causes(troubles: Sequence[Trouble]) -> list[Trouble]:
-    """Leave out what only says that something happened, where other lines between the same two steps say what."""
-    told = {trouble.row for trouble in troubles if not all(line.consequence for line in trouble.seen)}
-    return [trouble for trouble in troubles if trouble.row not in told or not all(line.consequence for line in trouble.seen)]
+def _without_consequences(troubles: Sequence[Trouble]) -> list[Trouble]:
+    """Leave out events that only say that something happened, where another one between the same two steps says what."""
+    explained = {trouble.row for trouble in troubles if not all(line.consequence for line in trouble.seen)}
+    return [trouble for trouble in troubles if trouble.row not in explained or not all(line.consequence for line in trouble.seen)]
 
 
 def add_rates(run: TextRun, troubles: Sequence[Trouble], clock: Floats | None) -> list[str]:
-    """Write the events of the last 24 hours to each line of a run, and say what they are.
+    """Write to each line of a run how many events the last 24 hours had, and return notes on them.
 
     Args:
         run: Gets columns such as error_event_rate/oom.
         troubles: Its events; their rows count the lines of all parts.
-        clock: Time of each line, shape (N,), rising; None where nothing tells of time.
+        clock: Time of each line, shape (N,), rising; None where the log has no times.
     """
-    notes = [f"errors: {said}" for said in _said(troubles)]
+    notes = [f"errors: {note}" for note in _notes(troubles)]
     lost = [trouble for trouble in troubles if trouble.kind == HEARTBEAT]
     others = [trouble for trouble in troubles if trouble.kind != HEARTBEAT]
     size = sum(len(part.rows.steps) for part in run.parts)
     if lost:
         missing = np.zeros(size)
-        for each in lost:
-            missing[each.row] = max(missing[each.row], each.ranks)
+        for trouble in lost:
+            missing[trouble.row] = max(missing[trouble.row], trouble.ranks)
         _spread(run, "heartbeat_missing", missing)
     if others and clock is None:
         notes.append("the log tells no times, so its errors were not counted by the day")
@@ -101,8 +101,8 @@ def of_last_day(rows: np.ndarray, times: np.ndarray, clock: Floats) -> Floats:
     """Return how many events lie in the 24 hours before each line.
 
     Args:
-        rows: Line of each event, rising; it counts from that line on.
-        times: When each was, in the seconds of `clock`.
+        rows: Line of each event, rising; the event counts from that line on.
+        times: Time of each event, in the seconds of `clock`.
         clock: Time of each line, shape (N,).
     """
     counts = np.zeros(len(clock))
@@ -113,36 +113,37 @@ def of_last_day(rows: np.ndarray, times: np.ndarray, clock: Floats) -> Floats:
 
 
 def clock_of(parts: Sequence[LogPart]) -> tuple[Floats | None, str]:
-    """Return the time of each line of a run, shape (N,), and what must be said of it; None where nothing tells of time.
+    """Return the time of each line of a run, shape (N,), and a note on it; None where the log tells nothing of time.
 
-    Where lines have no time, the durations of the steps are added up: what lies between two starts is not known then.
+    Where lines have no time, the durations of the steps are added up; the time between two starts is then unknown.
     """
     marked = np.concatenate([part.rows.origin.times for part in parts])
     if not np.isnan(marked).all():
         return _filled(marked), ""
     passed = [_passed(part) for part in parts]
-    if not parts or any(each is None for each in passed):
+    known = [seconds for seconds in passed if seconds is not None]
+    if not parts or len(known) < len(passed):
         return None, ""
-    whole = np.concatenate([each for each in passed if each is not None])
-    return np.cumsum(whole), "the log has no times: its days were counted by the durations of its steps"
+    return np.cumsum(np.concatenate(known)), "the log has no times: its days were counted by the durations of its steps"
 
 
 def _passed(part: LogPart) -> Floats | None:
-    """Return the seconds from line to line."""
+    """Return the seconds from line to line by the durations of steps, None where no duration is recorded."""
     column = part.rows.columns.get("step_time")
     if column is None or not column.recorded.any():
         return None
-    usual = float(np.median(column.values[column.recorded]))
-    return np.where(column.recorded, column.values, usual) * np.maximum(np.diff(part.rows.steps, prepend=part.rows.steps[0]), 0)
+    typical = float(np.median(column.values[column.recorded]))
+    return np.where(column.recorded, column.values, typical) * np.maximum(np.diff(part.rows.steps, prepend=part.rows.steps[0]), 0)
 
 
 def _filled(times: Floats) -> Floats:
-    """Give lines without a time that of the line before, and let no clock go back."""
+    """Return times that never fall, with the time of the line before for lines without one."""
     first = times[~np.isnan(times)][0]
     return np.asarray(np.maximum.accumulate(np.where(np.isnan(times), -np.inf, times)).clip(min=first))
 
 
 def _spread(run: TextRun, name: str, values: Floats) -> None:
+    """Write a column over all lines of a run to its parts."""
     begin = 0
     for part in run.parts:
         end = begin + len(part.rows.steps)
@@ -151,7 +152,7 @@ def _spread(run: TextRun, name: str, values: Floats) -> None:
 
 
 def _note(kind: str, troubles: Sequence[Trouble]) -> str:
-    """Say how often, and quote the first line."""
+    """Return a note on events of one kind: how many, on which ranks, and the first line quoted."""
     seen = [line for trouble in troubles for line in trouble.seen]
     first = seen[0]
     at = "" if first.mark.time is None else f" at {datetime.fromtimestamp(first.mark.time, UTC):%Y-%m-%d %H:%M:%S}"
@@ -163,11 +164,12 @@ def _note(kind: str, troubles: Sequence[Trouble]) -> str:
     return f"{WORDS[kind]} {times}{lines}, first in line {first.line:,}{who}{at}: {first.quoted!r}"
 
 
-def _said(troubles: Sequence[Trouble]) -> list[str]:
+def _notes(troubles: Sequence[Trouble]) -> list[str]:
+    """Return a note for each kind of event."""
     kinds = dict.fromkeys(trouble.kind for trouble in troubles)
     return [_note(kind, [trouble for trouble in troubles if trouble.kind == kind]) for kind in kinds]
 
 
 def summary_of(sightings: Sequence[Sighting], *, max_errors: int = 4) -> str:
-    """Return in a sentence what errors a log holds in which no step is known; empty: none."""
-    return "; ".join(_said(troubles_of(sightings, []))[:max_errors])
+    """Return a sentence on the errors in a log without a known step; empty: there are none."""
+    return "; ".join(_notes(troubles_of(sightings, []))[:max_errors])

@@ -1,4 +1,4 @@
-"""Forms of log lines: what is the same in each line that a program prints, learnt from the first of them."""
+"""Forms of log lines: patterns of the lines that a program prints, each learnt from the first line of its kind."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -10,8 +10,7 @@ import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
-from ckaudit.importers.tables.numbers import Numbers
-from ckaudit.importers.tables.parse_number import number
+from ckaudit.importers.tables.numbers import Numbers, number
 from ckaudit.importers.text.prefix import mark_of, time_span, unix_times
 
 Floats = NDArray[np.float64]
@@ -20,11 +19,11 @@ Mask = NDArray[np.bool_]
 
 NO_RANK = -1
 _NUMBER = r"[-+.\deEnaifNAIF]++"
-_WORD = {" ": r"[^\s|]++", "|": r"[^\s|]++", "": r"[^\s|]++", ",": r"[^\s,]++"}  # by what follows; it is found faster
+_WORD = {" ": r"[^\s|]++", "|": r"[^\s|]++", "": r"[^\s|]++", ",": r"[^\s,]++"}  # by what follows; matches faster than a number
 
 
 class Cell(NamedTuple):
-    """One value of a line: what it is called, and where its text stands."""
+    """One value of a line: its key, and where its text begins and ends."""
 
     key: str
     start: int
@@ -32,7 +31,7 @@ class Cell(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where lines come from, shape (N,) each: their numbers, ranks (-1: not told) and times (NaN: not told)."""
+    """Where lines come from, shape (N,) each: their numbers, ranks (-1: unknown) and times (NaN: unknown)."""
 
     lines: Ints
     ranks: Ints
@@ -44,17 +43,17 @@ class Origin(NamedTuple):
 
 
 class Form(Struct):
-    """Lines that differ in their values only.
+    """A pattern of lines that differ only in their values, and the lines of this form that were taken.
 
     Attributes:
-        keys: What the values that are taken are called, in their order.
-        others: What those are called that were not wanted.
-        start: Where it began in the line it was learnt from.
-        match: Returns the texts of the values where a line, from a position on, is of this form.
-        closed: Something stands behind the last value, so that a line cut short cannot be of this form.
-        texts: Those of the values of each line since the last `flush`.
+        keys: Keys of the values that are taken, in their order.
+        others: Keys of the values that are not wanted.
+        start: Where the form began in the line that it was learnt from.
+        match: Matches the values in a line, from a position on, where the line is of this form.
+        closed: Whether something stands behind the last value, so that a line cut short cannot be of this form.
+        texts: Texts of the values of each line since the last `flush`.
         numbers: Numbers of these lines.
-        prefixes: What stands before each, if anything does.
+        prefixes: What stands before the form in each of these lines.
         origins: Where the lines come from, a piece per flush.
         columns: Values by key, a piece per flush.
         last: Text of the last value that was flushed.
@@ -80,16 +79,16 @@ class Form(Struct):
 
     def take_all(self, numbers: Sequence[int], lines: Sequence[str]) -> tuple[Sequence[int], Sequence[str]]:
         """Take the lines that are of this form where the first one was, and return the others."""
-        found = list(map(self.match, lines, repeat(self.start)))
-        missing = found.count(None)
-        if missing == len(found):
+        matches = list(map(self.match, lines, repeat(self.start)))
+        missing = matches.count(None)
+        if missing == len(matches):
             return numbers, lines
-        self.texts += [match.groups() for match in found if match is not None]
-        pairs = list(zip(numbers, lines, found, strict=True)) if missing else []
-        self.numbers += [number for number, _, match in pairs if match is not None] if missing else numbers
-        own = [line for _, line, match in pairs if match is not None] if missing else lines
-        self.prefixes += [line[: self.start] for line in own] if self.start else [""] * len(own)
-        rest = [(number, line) for number, line, match in pairs if match is None]
+        self.texts += [match.groups() for match in matches if match is not None]
+        matched = list(zip(numbers, lines, matches, strict=True)) if missing else []
+        self.numbers += [number for number, _, match in matched if match is not None] if missing else numbers
+        taken = [line for _, line, match in matched if match is not None] if missing else lines
+        self.prefixes += [line[: self.start] for line in taken] if self.start else [""] * len(taken)
+        rest = [(number, line) for number, line, match in matched if match is None]
         return [number for number, _ in rest], [line for _, line in rest]
 
     def flush(self) -> None:
@@ -101,8 +100,8 @@ class Form(Struct):
         pairs = [*zip(self.keys, zip(*self.texts, strict=True), strict=True)]
         for key, column in dict(reversed(pairs)).items():  # of a key that stands twice in a line the first one counts
             self.columns.setdefault(key, []).append(_column(column))
-        for each in (self.texts, self.numbers, self.prefixes):
-            each.clear()
+        for pending in (self.texts, self.numbers, self.prefixes):
+            pending.clear()
 
 
 def learnt(line: str, start: int, cells: Sequence[Cell], wanted: Callable[[str], bool]) -> Form:
@@ -112,7 +111,7 @@ def learnt(line: str, start: int, cells: Sequence[Cell], wanted: Callable[[str],
         line: The line.
         start: Where its form begins.
         cells: Its values, in the order in which they stand there.
-        wanted: Tells which keys are to be taken; so is the last value of a line that nothing closes.
+        wanted: Tells which keys are taken. The last value is taken too where nothing stands behind it.
 
     >>> form = learnt("step 1: loss 2.5", 0, [Cell("step", 5, 6), Cell("loss", 13, 16)], lambda key: True)
     >>> form.match("step 20: loss nan", 0).groups()
@@ -139,7 +138,7 @@ def joined(origins: Sequence[Origin]) -> Origin:
 
 
 def unlearnt(keys: tuple[str, ...]) -> Form:
-    """Return a form that no line matches, for values found otherwise."""
+    """Return a form that no line matches, for values that were found without a pattern."""
     return Form(keys, (), 0, re.compile(r"(?!)").match, closed=False)
 
 

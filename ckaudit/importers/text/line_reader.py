@@ -1,18 +1,17 @@
-"""One pass over a text log: lines of a step become columns of numbers, and of all others the telling ones are kept."""
+"""One pass over a text log: lines of a step become columns of numbers, other lines become facts of the run and errors."""
 
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.importers.tables.numbers import Numbers, nothing
-from ckaudit.importers.tables.parse_number import MAX_STEP
+from ckaudit.importers.tables.numbers import MAX_STEP, Numbers, nothing
 from ckaudit.importers.text.error_lines import MAX_SIGHTINGS, NEEDLES, Sighting, sighting, telling
 from ckaudit.importers.text.line_patterns import Cell, Floats, Form, Ints, Mask, Origin, joined, learnt, unlearnt
 from ckaudit.importers.text.prefix import MAX_LINE, Mark, blocks, mark_of, prefix_end
 
 MAX_FORMS = 64
-CHUNK_LINES = 2**8  # what is made of so many stays in the processor's cache
+CHUNK_LINES = 2**8  # the data of so many lines stays in the processor's cache
 MAX_FACTS = 10_000
 
 
@@ -21,8 +20,8 @@ class Fact(Struct, frozen=True):
 
     Attributes:
         line: Its number.
-        key: Of what.
-        value: As it stands there.
+        key: What is said, such as "world_size".
+        value: The text of the value.
         mark: Who wrote the line and when.
     """
 
@@ -37,12 +36,12 @@ class Dialect(Struct, frozen=True):
 
     Attributes:
         name: The format, as a user would call it.
-        hints: A line of a step holds one of these words.
+        hints: Every line of a step holds one of these words.
         cells: Returns the values of a line whose text begins at a position, None where it is no line of a step. One of
             them is called "step" or "iter".
         wanted: Tells which keys are taken.
-        derived: Tells which of the others follow from those, so that nothing need be said of them.
-        needles: A line with a fact holds one of these words.
+        derived: Tells which of the other keys follow from these, so that no note on them is needed.
+        needles: Every line with a fact holds one of these words.
         facts: Returns the facts of the text of a line.
     """
 
@@ -74,12 +73,12 @@ class StepLines(Struct):
 
     def at(self, places: Ints) -> "StepLines":
         """Return the rows at `places`, in their order."""
-        columns = {key: each.at(places) for key, each in self.columns.items()}
+        columns = {key: column.at(places) for key, column in self.columns.items()}
         return StepLines(self.steps[places], self.origin.at(places), columns)
 
 
 class Scan(Struct):
-    """What a log holds.
+    """The content of a log.
 
     Attributes:
         rows: Its lines of steps.
@@ -112,7 +111,7 @@ def scan(data: bytes, dialect: Dialect) -> Scan:
 
 
 class _Scanner:
-    """Takes lines; a line of a form that was seen before costs one match."""
+    """Takes lines of a log; a line of a form that was seen before costs one match."""
 
     def __init__(self, dialect: Dialect) -> None:
         self.forms: list[Form] = []
@@ -141,13 +140,13 @@ class _Scanner:
         self._flush()
 
     def take_torn(self, number: int, line: str) -> None:
-        """Take a last line without a line end, if it shows that nothing of it is missing."""
+        """Take a last line without a line end, unless a part of it may be missing."""
         before = len(self.forms)
         if not self._takes(number, line):
             self._look_at([(number, line)])
         elif before and (len(self.forms) > before or not (self._form.closed or self._is_whole())):
-            for each in (self._form.texts, self._form.numbers, self._form.prefixes):
-                each.clear()
+            for pending in (self._form.texts, self._form.numbers, self._form.prefixes):
+                pending.clear()
             self.notes.append(f"the last line, {number:,}, has no line end and may have been cut: it was left out")
         self._flush()
 
@@ -167,7 +166,7 @@ class _Scanner:
         return rows if (order[1:] > order[:-1]).all() else rows.at(order)
 
     def _takes(self, number: int, line: str) -> bool:
-        """Take a line of a step that is not of the form of the one before; tell whether it is a line of a step at all."""
+        """Take a line if it is one of a step: by a form known so far, else by a new one; tell whether it was taken."""
         if len(line) > MAX_LINE or not any(hint in line for hint in self._dialect.hints):
             return False
         start = prefix_end(line)
@@ -191,7 +190,7 @@ class _Scanner:
         return True
 
     def _look_at(self, others: Sequence[tuple[int, str]]) -> None:
-        """Look for facts and errors in lines of no step."""
+        """Look for facts and errors in lines that are of no step."""
         for number, line in telling(others, self._dialect.needles):
             start = prefix_end(line)
             for key, value in self._dialect.facts(line[start : start + MAX_LINE]) if len(self.facts) < MAX_FACTS else ():
@@ -205,13 +204,13 @@ class _Scanner:
             form.flush()
 
     def _is_whole(self) -> bool:
-        """Tell whether the last value of the last line has as many decimals as that of the line before, of the same form."""
+        """Tell whether the last value of the last line has as many decimals as that of the line before it of the same form."""
         last, before = self._form.texts[-1][-1], self._form.last
         return bool(before) and len(last.partition(".")[2]) == len(before.partition(".")[2])
 
 
 def _steps(columns: dict[str, Numbers], size: int) -> Floats:
-    """Return the step of each row, whichever of its two names stands in its line."""
+    """Return the step of each row, from the column "step" or "iter"."""
     steps = np.full(size, np.nan)
     for name in ("step", "iter"):
         if name in columns:

@@ -1,4 +1,4 @@
-"""A text log becomes runs: what all formats of lines have in common, once a dialect has told what its keys mean."""
+"""Text logs read as runs: the part that all formats of lines share, once a dialect has named the columns."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -7,11 +7,8 @@ from msgspec import UNSET, Struct, field
 
 from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.imported import Imported
-from ckaudit.importers.loss_kinds import loss_kind_of_names
-from ckaudit.importers.name_report import left_out
-from ckaudit.importers.names import resolved, slices_of
-from ckaudit.importers.source import Source
+from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.names import left_out, loss_kind_of_names, resolved, slices_of
 from ckaudit.importers.tables.numbers import Numbers
 from ckaudit.importers.tables.table import UTF16_MARKS, is_table
 from ckaudit.importers.text.assemble_runs import HELPER, LogPart, TextRun, runs_of, table_of
@@ -20,14 +17,14 @@ from ckaudit.importers.text.line_patterns import Cell, Floats
 from ckaudit.importers.text.line_reader import Dialect, Fact, Scan, StepLines, scan
 from ckaudit.importers.text.prefix import MAX_LINE, blocks, prefix_end, unix_time
 
-COARSE = 20.0  # s; whole seconds say nothing of a step that is shorter
+COARSE = 20.0  # s; whole seconds are too coarse to time shorter steps
 
 
 class Meaning(Struct):
-    """What the columns of a log mean.
+    """The lines of a log under catalogue names.
 
     Attributes:
-        rows: Its lines, the columns by catalogue name; steps count update attempts that are finished.
+        rows: The lines, their columns by catalogue name; steps count update attempts that are finished.
         notes: What was done to get them.
     """
 
@@ -36,13 +33,13 @@ class Meaning(Struct):
 
 
 class Format(Struct, frozen=True):
-    """What a module of a format tells of it.
+    """The description of a format by its module.
 
     Attributes:
         dialect: How its lines are written.
-        meaning: Gives the columns of the lines their names and units, with the keys that the user named, and facts. Columns
+        meaning: Gives columns their catalogue names and units, from the lines, the keys that the user named, and facts. Columns
             whose names begin with a dot are for the manifest only.
-        manifest: Fills in what facts tell of the run as a whole, and returns notes.
+        manifest: Writes what facts tell of the run as a whole to its manifest, and returns notes.
     """
 
     dialect: Dialect
@@ -57,49 +54,50 @@ def read_log(source: Source, columns: Mapping[str, str], form: Format) -> list[I
         UnreadableError: Where no line of a step has a value.
         UsageError: Where `columns` names what no line holds.
     """
-    found = scan(source.data, form.dialect)
-    keys = list(found.rows.columns)
+    log = scan(source.data, form.dialect)
+    keys = list(log.rows.columns)
     mapped = {keys[at]: name for name, at in resolved(columns, keys).items()} if columns else {}
-    meaning = form.meaning(found.rows, mapped, found.facts)
+    meaning = form.meaning(log.rows, mapped, log.facts)
     _drop_empty(meaning.rows)
     if not len(meaning.rows.steps) or all(name.startswith(HELPER) for name in meaning.rows.columns):
         raise UnreadableError(
             f"{source.shown} looks like a {form.dialect.name}, but no line of a step holds a value that is known",
             hint="Name the keys, as in --map loss=KEY.",
         )
-    resumes = {fact.line: int(fact.value) for fact in found.facts if fact.key == "resumed" and fact.value.isdecimal()}
-    runs = runs_of(meaning.rows, [fact.line for fact in found.facts if fact.key == "start"], resumes)
-    return [_imported(run, number, runs, found, meaning, form) for number, run in enumerate(runs)]
+    resumes = {fact.line: int(fact.value) for fact in log.facts if fact.key == "resumed" and fact.value.isdecimal()}
+    runs = runs_of(meaning.rows, [fact.line for fact in log.facts if fact.key == "start"], resumes)
+    return [_imported(run, number, runs, log, meaning, form) for number, run in enumerate(runs)]
 
 
-def _imported(run: TextRun, number: int, runs: Sequence[TextRun], found: Scan, meaning: Meaning, form: Format) -> Imported:
+def _imported(run: TextRun, number: int, runs: Sequence[TextRun], log: Scan, meaning: Meaning, form: Format) -> Imported:
+    """Return one run, with the facts and errors that stand between the run before it and the one after it."""
     name = form.dialect.name
     begin = runs[number - 1].last_line if number else 0
-    end = runs[number + 1].first_line if number + 1 < len(runs) else found.lines + 1
-    facts = [fact for fact in found.facts if begin < fact.line < end]
-    manifest = Manifest(schema_version="ck.run.v1", source=name, loss_kind=loss_kind_of_names(found.rows.columns) or UNSET)
-    told = form.manifest(manifest, facts, run)
+    end = runs[number + 1].first_line if number + 1 < len(runs) else log.lines + 1
+    facts = [fact for fact in log.facts if begin < fact.line < end]
+    manifest = Manifest(schema_version="ck.run.v1", source=name, loss_kind=loss_kind_of_names(log.rows.columns) or UNSET)
+    notes_on_facts = form.manifest(manifest, facts, run)
     steps = sum(len(part.rows.steps) for part in run.parts)
     several = [f"the file holds {len(runs)} runs, this is number {number + 1}"] if len(runs) > 1 else []
     clock, doubt = clock_of(run.parts)
     lines = np.maximum.accumulate(np.concatenate([part.rows.origin.lines for part in run.parts]))
-    troubles = troubles_of([sighting for sighting in found.sightings if begin < sighting.line < end], lines.tolist())
+    troubles = troubles_of([sighting for sighting in log.sightings if begin < sighting.line < end], lines.tolist())
     errors = add_rates(run, troubles, clock)
     timing = _add_times(run, clock, manifest, facts)
     table = table_of(run)
     if slices := slices_of(table.names):
         manifest.slices = slices
     notes = [
-        f"read as {name}: {found.lines:,} lines, {steps:,} steps from {int(table.steps[0]):,} to {int(table.steps.max()):,}",
+        f"read as {name}: {log.lines:,} lines, {steps:,} steps from {int(table.steps[0]):,} to {int(table.steps.max()):,}",
         *several,
         *meaning.notes,
-        *told,
+        *notes_on_facts,
         *run.notes,
         *errors,
         *([doubt] if doubt and troubles else []),
         *timing,
-        *found.notes,
-        *left_out([key for key in found.unwanted if not form.dialect.derived(key)]),
+        *log.notes,
+        *left_out([key for key in log.unwanted if not form.dialect.derived(key)]),
         "a text log holds scalars only: weights, gradients, activations and attention of single tensors were not recorded",
     ]
     return Imported(table, manifest, tuple(notes), name, f"run {number + 1}" if len(runs) > 1 else "")
@@ -111,7 +109,7 @@ def _drop_empty(rows: StepLines) -> None:
 
 
 def _add_times(run: TextRun, clock: Floats | None, manifest: Manifest, facts: Sequence[Fact]) -> list[str]:
-    """Write the clock to the lines and the starts to the manifest, where the log has times."""
+    """Write times to the lines and starts to the manifest, where the log has them, and return a note on the times."""
     starts = [_session(part, facts, before) for before, part in zip([None, *run.parts], run.parts, strict=False)]
     if len(starts) > 1 or starts[0].resumed_from != Session().resumed_from:
         manifest.sessions = starts
@@ -125,8 +123,8 @@ def _add_times(run: TextRun, clock: Floats | None, manifest: Manifest, facts: Se
         return [
             "its times are whole seconds, too coarse for the duration of a step: they were used to date starts and errors only"
         ]
-    for part, own in zip(run.parts, marked, strict=True):
-        part.rows.columns["time"] = Numbers(own, ~np.isnan(own))
+    for part, times_of_part in zip(run.parts, marked, strict=True):
+        part.rows.columns["time"] = Numbers(times_of_part, ~np.isnan(times_of_part))
     return ["times without a zone were taken for UTC"]
 
 
@@ -139,20 +137,20 @@ def _add_restart_rate(run: TextRun, clock: Floats) -> None:
 
 
 def _session(part: LogPart, facts: Sequence[Fact], before: LogPart | None) -> Session:
-    """Return what is known of one start."""
+    """Return one start as a session, with the facts that stand before its first step."""
     session = Session()
     first = int(part.rows.origin.lines.min())
     after = int(before.rows.origin.lines.max()) if before else 0
-    own = [fact for fact in facts if after < fact.line < first]
-    begun = [fact.mark.time or unix_time(fact.value) for fact in own if fact.key == "start"]
-    told = part.rows.origin.times[~np.isnan(part.rows.origin.times)]
-    times = [time for time in [*begun, *told[:1].tolist()] if time is not None]
+    before_start = [fact for fact in facts if after < fact.line < first]
+    begun = [fact.mark.time or unix_time(fact.value) for fact in before_start if fact.key == "start"]
+    logged = part.rows.origin.times[~np.isnan(part.rows.origin.times)]
+    times = [time for time in [*begun, *logged[:1].tolist()] if time is not None]
     if times:
         session.start = times[0]
-    resumed = [int(fact.value) for fact in own if fact.key == "resumed" and fact.value.isdecimal()]
+    resumed = [int(fact.value) for fact in before_start if fact.key == "resumed" and fact.value.isdecimal()]
     if resumed:
         session.resumed_from = resumed[-1]
-    worlds = [int(fact.value) for fact in own if fact.key == "world_size" and fact.value.isdecimal()]
+    worlds = [int(fact.value) for fact in before_start if fact.key == "world_size" and fact.value.isdecimal()]
     if worlds:
         session.world_size = worlds[-1]
     return session
@@ -163,8 +161,8 @@ def holds_line(source: Source, marks: Sequence[bytes], cells: Callable[[str, int
 
     Args:
         source: A file or a folder.
-        marks: A line of a step holds one of these.
-        cells: Returns the values of such a line.
+        marks: Every line of a step holds one of these.
+        cells: Returns the values of a line, None where it is no line of a step.
     """
     if source.is_folder or _is_other(source.head):
         return False
@@ -178,7 +176,7 @@ def _is_step(line: bytes, cells: Callable[[str, int], Sequence[Cell] | None]) ->
 
 
 def _lines_with(data: bytes, mark: bytes, *, tries: int = 2000) -> Iterator[bytes]:
-    """Yield lines that hold a mark: the first ones, and the last ones, for the source of a program may stand before its log."""
+    """Yield the first and the last lines that hold a mark; the last too, because a program's source may stand before its log."""
     at, stop = data.find(mark), len(data)
     for _ in range(tries):
         if at < 0:

@@ -1,4 +1,4 @@
-"""What stands before the text of a log line: colours, who wrote it and when, and how serious it was."""
+"""Prefixes of log lines: time, rank, node and level before the text; and the lines of a file, with colours taken out."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -45,7 +45,7 @@ class Mark(Struct, frozen=True):
     """Who wrote a line and when.
 
     Attributes:
-        rank: Rank of the process, as far as the line tells: torchrun counts those of one node.
+        rank: Rank of the process, as far as the line tells; torchrun counts the processes of one node.
         node: Name of the machine.
         time: Unix seconds; a time without a zone is taken for UTC.
     """
@@ -90,7 +90,7 @@ def prefix_end(line: str) -> int:
 
 
 def mark_of(prefix: str) -> Mark:
-    """Read what stands before the text.
+    """Return who wrote a line and when, from what stands before its text.
 
     >>> mark_of("[default7]: "), mark_of("worker-3: 1970-01-01T00:01:00Z ")
     (Mark(rank=7, node='', time=None), Mark(rank=None, node='worker-3', time=60.0))
@@ -101,8 +101,8 @@ def mark_of(prefix: str) -> Mark:
     end = 0
     while (piece := _PIECE.match(prefix, end)) is not None:
         end = piece.end()
-        found = piece["rank"] or piece["mpi"] or piece["srun"] or piece["card"] or piece["task"]
-        rank = int(found) if found else rank
+        digits = piece["rank"] or piece["mpi"] or piece["srun"] or piece["card"] or piece["task"]
+        rank = int(digits) if digits else rank
         node = piece["node"] or piece["host"] or node
         time = unix_time(piece["time"]) if piece["time"] else time
     return Mark(rank, node, time)
@@ -123,8 +123,8 @@ def unix_time(text: str) -> float | None:
 
 def time_span(prefix: str) -> tuple[int, int]:
     """Return where the date and time stand in a prefix, (0, 0) where there is none."""
-    found = _DATE.search(prefix)
-    return found.span() if found else (0, 0)
+    match = _DATE.search(prefix)
+    return match.span() if match else (0, 0)
 
 
 def unix_times(texts: Sequence[str]) -> NDArray[np.float64]:
@@ -142,7 +142,7 @@ def unix_times(texts: Sequence[str]) -> NDArray[np.float64]:
 def blocks(data: bytes, *, size: int = BLOCK_BYTES) -> Iterator[LineBlock]:
     """Yield the lines of a file some megabytes at a time.
 
-    Colours are taken out. Of a line that a progress bar wrote again and again, the last version counts.
+    Colours are taken out. Of a line that a progress bar overwrote again and again, the last version counts.
 
     Args:
         data: The whole file: UTF-8, or UTF-16 where a byte order mark says so.

@@ -1,7 +1,7 @@
-"""Messages of Protocol Buffers, read by Google's library from a list of the fields that are wanted.
+"""Classes of Protocol Buffers messages, made with Google's library from a list of the wanted fields.
 
-Numbers and types of fields never change once a format is out. Text is taken as bytes: broken characters are replaced where it
-is shown, and never an error.
+Numbers and types of fields never change once a format is published. Text is taken as bytes: broken characters are replaced
+where it is shown, and are no error.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from ckaudit.errors import UsageError
 from ckaudit.optional import install_command
 
 Fields = Mapping[int, tuple[str, str]]
-"""Name and type of each field by its number; a type with a star before it repeats, one with a capital is a message."""
+"""Name and type of each field by its number; a type with a star is repeated, one with a capital letter is a message."""
 
 
 def message_classes(package: str, messages: Mapping[str, Fields], *, extra: str, what: str) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def message_classes(package: str, messages: Mapping[str, Fields], *, extra: str,
         package: Name of the format.
         messages: Fields of each message by its name.
         extra: The extra of this package that brings the library.
-        what: What would be read, for the message where the library is missing.
+        what: What the user wants to read, for the error where the library is missing.
 
     Raises:
         UsageError: Where the library is not installed.
@@ -37,11 +37,11 @@ def message_classes(package: str, messages: Mapping[str, Fields], *, extra: str,
         for number, (field, kind) in fields.items():
             plain = kind.removeprefix("*")
             label = kinds.LABEL_REPEATED if kind != plain else kinds.LABEL_OPTIONAL
-            made = message.field.add(name=field, number=number, label=label)
+            added = message.field.add(name=field, number=number, label=label)
             if plain[0].isupper():
-                made.type, made.type_name = kinds.TYPE_MESSAGE, f".ckaudit.{package}.{plain}"
+                added.type, added.type_name = kinds.TYPE_MESSAGE, f".ckaudit.{package}.{plain}"
             else:
-                made.type = kinds.Type.Value(f"TYPE_{plain.upper()}")
+                added.type = kinds.Type.Value(f"TYPE_{plain.upper()}")
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"ckaudit.{package}.{name}")) for name in messages}

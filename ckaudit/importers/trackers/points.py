@@ -1,7 +1,7 @@
-"""Points as trackers store them, a name, a step and a value each, joined to one line per step.
+"""Points as trackers store them, each with a name, a step and a value, joined to one line per step.
 
-A tracker's store knows no lines: each series has points of its own, and what a run logged again after it went back stands
-beside what it had logged first. The order of the log tells both apart.
+A tracker's store has no lines: each series has points of its own. After a run went back, the points that it logs again stand
+beside those that it had logged first; the order of the log tells them apart.
 """
 
 from array import array
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ckaudit.contract.io.fast_jsonl import LineTable
 from ckaudit.importers.tables.merge import Merged
-from ckaudit.importers.tables.parse_number import MAX_STEP
+from ckaudit.importers.tables.numbers import MAX_STEP
 
 Whole = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -54,11 +54,11 @@ class Points:
         self._times.append(time)
 
     def slot(self, name: str) -> int:
-        """Return the number by which the appends know a name."""
+        """Return the number that stands for a name in `appends`."""
         return self._names.setdefault(name, len(self._names))
 
     def appends(self) -> tuple[Callable[[int], None], Callable[[int], None], Callable[[float], None], Callable[[float], None]]:
-        """Return what takes slot, step, value and time of a point, for loops over millions: all four for each point."""
+        """Return the functions that append slot, step, value and time, for loops over millions of points: call all four each."""
         return self._owners.append, self._steps.append, self._values.append, self._times.append
 
     def extend(self, name: str, steps: Sequence[int], values: Sequence[float], times: Sequence[float]) -> None:
@@ -73,10 +73,10 @@ class Points:
         return len(self._steps)
 
     def series(self, *, by_time: bool = False) -> dict[str, Series]:
-        """Return the points of each name, in the order in which names came.
+        """Return the points of each name, in the order in which the names came.
 
         Args:
-            by_time: The store keeps each series by itself, so that only their times tell the order of the log.
+            by_time: Whether the order of the log is that of times, as where a store keeps each series by itself.
         """
         owners, steps = np.array(self._owners, np.int64), np.array(self._steps, np.int64)
         values, times = np.array(self._values, np.float64), np.array(self._times, np.float64)
@@ -85,15 +85,15 @@ class Points:
             order[np.argsort(times, kind="stable")] = np.arange(len(steps))
         sorted_by_owner = np.lexsort((order, owners))
         bounds = np.searchsorted(owners[sorted_by_owner], np.arange(len(self._names) + 1))
-        found = {}
+        series = {}
         for name, number in self._names.items():
-            own = sorted_by_owner[bounds[number] : bounds[number + 1]]
-            found[name] = Series(steps[own], values[own], times[own], order[own])
-        return found
+            rows = sorted_by_owner[bounds[number] : bounds[number + 1]]
+            series[name] = Series(steps[rows], values[rows], times[rows], order[rows])
+        return series
 
 
 def renumbered(series: Series) -> Series:
-    """Return points that all stand at step 0, as a writer that was told no step puts them, counted from 1."""
+    """Return points numbered from 1, where a writer that was given no step put all of them at step 0."""
     return Series(np.arange(1, len(series.steps) + 1), series.values, series.times, series.order)
 
 
@@ -105,12 +105,12 @@ def stands_still(series: Series) -> bool:
 def joined(series: Iterable[tuple[str, Series]], starts: Sequence[tuple[float, int]] = ()) -> Merged:
     """Join series to lines.
 
-    Where a step lies below those before it in the log, and from there on something is said anew, the run went back: a new
-    session begins there, whatever of its first steps was said as before.
+    Where a step lies below those before it in the log, and a value from there on differs from an earlier one, the run went back:
+    a new session begins at that step, even if its first values are the same as before.
 
     Args:
         series: Points by catalogue name.
-        starts: When the run was started again, and the first step that is logged anew then.
+        starts: For each restart its time and the first step that is logged anew.
     """
     named = list(series)
     steps, owners, values, times, order = _flat(named)
@@ -130,29 +130,29 @@ def _flat(named: Sequence[tuple[str, Series]]) -> tuple[Whole, Whole, Floats, Fl
     if not named:
         none, empty = np.zeros(0, np.int64), np.zeros(0)
         return none, none, empty, empty, none
-    each = [one for _, one in named]
+    serieses = [series for _, series in named]
     return (
-        np.concatenate([one.steps for one in each]),
-        np.repeat(np.arange(len(each)), [len(one.steps) for one in each]),
-        np.concatenate([one.values for one in each]),
-        np.concatenate([one.times for one in each]),
-        np.concatenate([one.order for one in each]),
+        np.concatenate([series.steps for series in serieses]),
+        np.repeat(np.arange(len(serieses)), [len(series.steps) for series in serieses]),
+        np.concatenate([series.values for series in serieses]),
+        np.concatenate([series.times for series in serieses]),
+        np.concatenate([series.order for series in serieses]),
     )
 
 
 def _bounds(steps: Whole, owners: Whole, values: Floats, times: Floats, starts: Sequence[tuple[float, int]]) -> list[int]:
-    """Return where in the log a new session begins, without its beginning."""
-    told = []
+    """Return the positions in the log at which a new session begins, without the first session's."""
+    restarts = []
     for time, first in starts:
         position = int(np.argmax(times >= time)) if len(times) else 0
         if position and steps[:position].max() >= first:
-            told.append(position)
-    if not told and not _says_anew(steps, owners, values):
+            restarts.append(position)
+    if not restarts and not _has_conflicts(steps, owners, values):
         return []
-    return _walked(steps.tolist(), owners.tolist(), values.tolist(), told)
+    return _walked(steps.tolist(), owners.tolist(), values.tolist(), restarts)
 
 
-def _says_anew(steps: Whole, owners: Whole, values: Floats) -> bool:
+def _has_conflicts(steps: Whole, owners: Whole, values: Floats) -> bool:
     """Tell whether any name has two different values at one step."""
     by_place = np.lexsort((steps, owners))
     steps, owners, values = steps[by_place], owners[by_place], values[by_place]
@@ -164,8 +164,9 @@ def _differs(one: Floats, other: Floats) -> NDArray[np.bool_]:
     return np.asarray(~((one == other) | (np.isnan(one) & np.isnan(other))))
 
 
-def _walked(steps: Sequence[int], owners: Sequence[int], values: Sequence[float], told: Iterable[int]) -> list[int]:
-    known = set(told)
+# Walks over the log point by point; only logs with a restart or with conflicting values need it.
+def _walked(steps: Sequence[int], owners: Sequence[int], values: Sequence[float], restarts: Iterable[int]) -> list[int]:
+    known = set(restarts)
     bounds: list[int] = []
     held: dict[tuple[int, int], float] = {}
     begin = last = 0
@@ -181,7 +182,7 @@ def _walked(steps: Sequence[int], owners: Sequence[int], values: Sequence[float]
         before = held.get((step, owner), value)
         if back > begin and before != value and (before == before or value == value):  # noqa: PLR0124  NaN equals NaN here
             bounds.append(back)
-            held = {(steps[each], owners[each]): values[each] for each in range(back, position)}
+            held = {(steps[place], owners[place]): values[place] for place in range(back, position)}
             highest, begin, back = max(steps[back : position + 1]), back, -1
         held[step, owner] = value
         highest, last = max(highest, step), step
@@ -204,7 +205,7 @@ def _table(
     replaced = _replaced(owners, lines, values)
     cells[owners, lines] = values
     recorded[owners, lines] = True
-    timed = np.flatnonzero(~np.isnan(times))[::-1]  # the first at a step holds: what came later is of an evaluation
+    timed = np.flatnonzero(~np.isnan(times))[::-1]  # the first time at a step counts: later ones are of an evaluation
     cells[-1, lines[timed]] = times[timed]
     recorded[-1, lines[timed]] = True
     kept = [*range(len(names)), *([len(names)] if len(timed) else [])]
@@ -212,7 +213,7 @@ def _table(
     table = LineTable(
         ordered_steps[fresh],
         ordered_sessions[fresh],
-        tuple([*names, "time"][each] for each in kept),
+        tuple([*names, "time"][row] for row in kept),
         cells[kept],
         None if known.all() else known,
         {},

@@ -15,7 +15,7 @@ import numpy as np
 from ckaudit.errors import UsageError
 from ckaudit.importers.layers.to_checkpoints import Layers
 from ckaudit.importers.names import catalogue_name, short, writable
-from ckaudit.importers.tables.parse_number import MAX_STEP
+from ckaudit.importers.tables.numbers import MAX_STEP
 from ckaudit.importers.trackers.points import NO_TIME, Points, Series, Whole
 from ckaudit.importers.trackers.tracked import Tracked
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.source import Source
+from ckaudit.importers.importer import Source
 
 if TYPE_CHECKING:
     import sqlite3

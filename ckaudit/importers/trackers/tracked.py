@@ -1,21 +1,37 @@
-"""Series of a tracker's store turned to runs: catalogue names, statistics of layers, and what was left out, said aloud."""
+"""Runs made of a tracker's store: its series under catalogue names, statistics of layers, and settings in the manifest."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct, field
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError, UsageError
-from ckaudit.importers.imported import Imported
+from ckaudit.importers.importer import Imported
 from ckaudit.importers.layers.to_checkpoints import Layers
-from ckaudit.importers.loss_kinds import loss_kind_of_names
-from ckaudit.importers.name_report import could_be, left_out, taken
-from ckaudit.importers.names import catalogue_name, listed, recognised, resolved, slices_of
+from ckaudit.importers.names import (
+    catalogue_name,
+    could_be,
+    left_out,
+    listed,
+    loss_kind_of_names,
+    recognised,
+    resolved,
+    slices_of,
+    taken,
+    writable,
+)
 from ckaudit.importers.tables.merge import merge_notes
+from ckaudit.importers.tables.numbers import number, step_number
 from ckaudit.importers.trackers.points import Series, joined, renumbered, stands_still
 
+MAX_SETTINGS = 1000
+MAX_DEPTH = 8
+MAX_TEXT = 2000
 _NO_CURVE = ("step", "time")
 _NO_LAYERS = "no statistics of single tensors were logged: weights, gradients, activations, attention"
+_OF_A_TRAINER = {"per_device_train_batch_size", "max_grad_norm", "max_steps"}  # only Hugging Face's arguments have all three
 
 
 class Tracked(Struct):
@@ -26,9 +42,9 @@ class Tracked(Struct):
         series: Points by the store's own names.
         notes: What was done to read it.
         layers: Histograms that were taken already.
-        starts: When the run was started again, and the first step that is logged anew then.
-        usual: Names that this writer uses, by catalogue name, before common ones are looked for.
-        aside: Names that mean something else than they usually do.
+        starts: For each restart its time and the first step that is logged anew.
+        usual: The writer's own names by catalogue name; they come before common ones.
+        aside: Names that mean something else with this writer, and are left out.
         manifest: What the store knows of the run as a whole.
     """
 
@@ -43,7 +59,7 @@ class Tracked(Struct):
 
 
 def runs_of(runs: Sequence[Tracked], columns: Mapping[str, str], shown: str, source: str) -> list[Imported]:
-    """Return the runs that hold something, those without anything named in a note.
+    """Return the runs that hold a known series or layer; a note names the other ones.
 
     Args:
         runs: Every run of the source.
@@ -53,21 +69,31 @@ def runs_of(runs: Sequence[Tracked], columns: Mapping[str, str], shown: str, sou
 
     Raises:
         UnreadableError: Where no run holds a series whose name is known.
-        UsageError: Where `columns` names what is not there, or the step, which every point has.
+        UsageError: Where `columns` names what is not there, or the step or time, which every point has.
     """
     names = list(dict.fromkeys(name for tracked in runs for name in tracked.series))
     mapped = {name: names[position] for name, position in resolved(columns, names).items()}
     if "step" in mapped or "time" in mapped:
         raise UsageError(f"every point of {source} has its own step and time", hint="Map values only, as in --map loss=NAME.")
-    made = [(tracked, _imported(tracked, mapped, source)) for tracked in runs]
-    imported = [run for _, run in made if run is not None]
-    empty = [each.name or "(no name)" for each, run in made if run is None]
+    pairs = [(tracked, _imported(tracked, mapped, source)) for tracked in runs]
+    imported = [run for _, run in pairs if run is not None]
+    empty = [tracked.name or "(no name)" for tracked, run in pairs if run is None]
     if not imported:
         raise _nothing(names, shown, source)
     if not empty:
         return imported
     note = f"{len(empty):,} more runs hold no series that is known and were left out: {listed(empty)}"
     return [_with_note(run, note) for run in imported]
+
+
+def named(runs: Sequence[Tracked]) -> None:
+    """Give runs of one name a number; a single run needs none."""
+    counts = Counter(run.name for run in runs)
+    seen: Counter[str] = Counter()
+    for run in runs:
+        seen[run.name] += 1
+        if counts[run.name] > 1:
+            run.name = f"{run.name} ({seen[run.name]})"
 
 
 def _nothing(names: Sequence[str], shown: str, source: str) -> UnreadableError:
@@ -84,12 +110,12 @@ def _with_note(run: Imported, note: str) -> Imported:
 
 
 def _imported(tracked: Tracked, mapped: Mapping[str, str], source: str) -> Imported | None:
-    """Return a run, None where nothing in it is known."""
-    chosen, notes = _chosen(tracked, mapped)
-    curves, said = _with_steps([(name, tracked.series[foreign]) for name, foreign in chosen.items()])
+    """Return a run, None where it holds no known series and no layer."""
+    chosen, notes_on_names = _chosen(tracked, mapped)
+    curves, notes_on_steps = _with_steps([(name, tracked.series[foreign]) for name, foreign in chosen.items()])
     merged = joined(curves, tracked.starts)
-    rest = [name for name in tracked.series if name not in chosen.values() and catalogue_name(name) not in _NO_CURVE]
-    left = [name for name in rest if name not in tracked.aside and not _take_layer(tracked, name)]
+    others = [name for name in tracked.series if name not in chosen.values() and catalogue_name(name) not in _NO_CURVE]
+    unknown = [name for name in others if name not in tracked.aside and not _take_layer(tracked, name)]
     documents = tracked.layers.documents()
     if not len(merged.table.steps) and not len(documents):
         return None
@@ -97,9 +123,9 @@ def _imported(tracked: Tracked, mapped: Mapping[str, str], source: str) -> Impor
     notes = [
         f"read as {source}: {points:,} points of {len(tracked.series):,} series",
         *taken(chosen),
-        *notes,
-        *said,
-        *left_out(left),
+        *notes_on_names,
+        *notes_on_steps,
+        *left_out(unknown),
         *tracked.notes,
         *merge_notes(merged),
         *tracked.layers.notes(),
@@ -109,7 +135,7 @@ def _imported(tracked: Tracked, mapped: Mapping[str, str], source: str) -> Impor
 
 
 def _manifest(tracked: Tracked, chosen: Iterable[str], source: str) -> Manifest:
-    """Return what the store knows of the run, with its slices and tensors."""
+    """Return the manifest of the store, with the kind of loss, slices and tensors."""
     manifest = tracked.manifest
     manifest.source = source
     if kind := loss_kind_of_names(tracked.series):
@@ -122,40 +148,88 @@ def _manifest(tracked: Tracked, chosen: Iterable[str], source: str) -> Manifest:
 
 
 def _chosen(tracked: Tracked, mapped: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return the series of each catalogue name, and say where another one could have been meant."""
-    own = {name: foreign for name, foreign in tracked.usual.items() if foreign in tracked.series}
-    own = {name: foreign for name, foreign in own.items() if foreign not in mapped.values()}
-    own |= {name: foreign for name, foreign in mapped.items() if foreign in tracked.series}
-    names = [name for name in tracked.series if name not in own.values() and name not in tracked.aside]
+    """Return the series of each catalogue name, and notes on others that could have been meant."""
+    decided = {name: foreign for name, foreign in tracked.usual.items() if foreign in tracked.series}
+    decided = {name: foreign for name, foreign in decided.items() if foreign not in mapped.values()}
+    decided |= {name: foreign for name, foreign in mapped.items() if foreign in tracked.series}
+    names = [name for name in tracked.series if name not in decided.values() and name not in tracked.aside]
     chosen, notes = {}, []
     for name, positions in recognised(names).items():
-        if name in own or name in _NO_CURVE:
+        if name in decided or name in _NO_CURVE:
             continue
         several = [names[position] for position in positions]
         chosen[name] = max(several, key=lambda foreign: len(tracked.series[foreign].steps))
         if len(several) > 1:
-            others = [each for each in several if each != chosen[name]]
-            notes.append(could_be(name, others))
-    return own | chosen, notes
+            notes.append(could_be(name, [other for other in several if other != chosen[name]]))
+    return decided | chosen, notes
 
 
 def _with_steps(curves: Iterable[tuple[str, Series]]) -> tuple[list[tuple[str, Series]], list[str]]:
-    """Return curves whose points have steps, and say where they had none."""
-    counted, stood, negative = [], [], 0
+    """Return the curves, those without steps numbered from 1, and notes on steps."""
+    counted, without_steps, negative = [], [], 0
     for name, series in curves:
         negative += int((series.steps < 0).sum())
         if stands_still(series):
-            stood.append(name)
+            without_steps.append(name)
             counted.append((name, renumbered(series)))
         else:
             counted.append((name, series))
-    notes = [f"all points of {listed(stood)} stand at step 0: they were numbered from 1"] if stood else []
+    notes = []
+    if without_steps:
+        notes.append(f"all points of {listed(without_steps)} stand at step 0: they were numbered from 1")
     if negative:
         notes.append(f"{negative:,} points stand below step 0 and were left out")
     return counted, notes
 
 
 def _take_layer(tracked: Tracked, name: str) -> bool:
-    """Tell whether a series is a statistic of a layer, and take it then."""
+    """Take a series if it is a statistic of a layer; tell whether it was taken."""
     series = tracked.series[name]
     return bool(len(series.steps)) and tracked.layers.take_series(name, series.steps, series.values)
+
+
+def tell(manifest: Manifest, config: Mapping[str, Any]) -> None:
+    """Write the configuration of a run to its manifest, and the facts of the run that its settings hold."""
+    settings = kept_settings(config)
+    if not settings:
+        return
+    manifest.config = settings
+    if (seed := step_number(number(config.get("seed")))) is not None:
+        manifest.seed = seed
+    if not set(config) >= _OF_A_TRAINER:
+        return
+    manifest.trainer = "huggingface"
+    if planned := step_number(number(config["max_steps"])):
+        manifest.planned_steps = planned
+    if warmup := step_number(number(config.get("warmup_steps"))):
+        manifest.warmup_steps = warmup
+    if clip := _positive(config["max_grad_norm"]):
+        manifest.clip_norm = clip
+    if vocabulary := step_number(number(config.get("vocab_size"))):
+        manifest.vocabulary = vocabulary
+
+
+def kept_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings that can be written: texts cut, nothing too deep, the first thousand."""
+    first = list(config.items())[:MAX_SETTINGS]
+    return {writable(str(name)): _setting(value, MAX_DEPTH) for name, value in first}
+
+
+def _setting(value: Any, depth: int) -> Any:
+    """Return a value as JSON can hold it; "..." stands for what lies too deep."""
+    if isinstance(value, Mapping | list | tuple) and not depth:
+        return "..."
+    if isinstance(value, Mapping):
+        return {writable(str(name)): _setting(item, depth - 1) for name, item in list(value.items())[:MAX_SETTINGS]}
+    if isinstance(value, list | tuple):
+        return [_setting(item, depth - 1) for item in value[:MAX_SETTINGS]]
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else str(value)
+    return writable(str(value))[:MAX_TEXT]
+
+
+def _positive(value: Any) -> float | None:
+    parsed = number(value)
+    return parsed if parsed is not None and 0 < parsed < float("inf") else None

@@ -57,61 +57,67 @@ def activation_drift(
     yield from too_few(rms, 3)
     ratio = over_past(rms, 1, reach=0.1)
     settled = (rms.steps > min(warmup, rms.steps[-1] / 3))[:, None] & (np.arange(len(rms.steps)) >= 2)[:, None]
-    grave = stream.labels if stream is not None else ()
+    streams = stream.labels if stream is not None else ()
     sizes = [series for series in (rms, std) if series is not None and rms.steps[-1] > warmup]
-    grown = {label: found for size in sizes for label, found in _runaways(size, runaway_ratio).items()}
+    runaways = {label: course for size in sizes for label, course in _runaways(size, runaway_ratio).items()}
     for span in _lasting(rms, (ratio > max_ratio) & settled):
-        is_grave = span.label in grave
-        if is_grave and loss is not None:
-            is_grave = learnt_since(loss, _last_usual(rms, span, ratio, usual_ratio), until=span.first) <= paid_loss_fall
-        if span.label in grave:
-            grown.pop(span.label, None)
-        elif span.label in grown:
+        is_serious = span.label in streams
+        if is_serious and loss is not None:
+            is_serious = learnt_since(loss, _last_usual(rms, span, ratio, usual_ratio), until=span.first) <= paid_loss_fall
+        if span.label in streams:
+            runaways.pop(span.label, None)
+        elif span.label in runaways:
             continue
         yield Hit.over(
             span,
-            "sev2" if is_grave else "note",
+            "sev2" if is_serious else "note",
             "outputs of {where} have grown to {value:.3g} times what they were; the limit is {limit:.0f}",
             badness=ratio,
             limit=max_ratio,
         )
-    for label, (first, last, level) in grown.items():
-        since_learnt = loss is not None and learnt_since(loss, first, until=last) > paid_loss_fall
-        is_grave = level >= (runaway_ratio if label in grave else max_ratio) and not since_learnt
-        yield Hit(
-            severity="sev2" if is_grave else "note",
-            where=label,
-            first=first,
-            last=last,
-            worst=last,
-            value=level,
-            limit=runaway_ratio,
-            badness=level,
-            points=3,
-            message="outputs of {where} run away: {value:.3g} times as large in the last third of the run as before it",
-        )
+    for label, (first, last, level) in runaways.items():
+        has_learnt = loss is not None and learnt_since(loss, first, until=last) > paid_loss_fall
+        is_serious = level >= (runaway_ratio if label in streams else max_ratio) and not has_learnt
+        yield _runaway(label, first, last, level, runaway_ratio, is_serious=is_serious)
     for span in _lasting(rms, (ratio < 1 / max_ratio) & settled):
         yield Hit.over(
             span,
-            "sev2" if span.label in grave else "note",
+            "sev2" if span.label in streams else "note",
             "outputs of {where} have shrunk to {value:.2g} of what they were; the limit is {limit:.2g}",
             badness=-ratio,
             value=ratio,
             limit=1 / max_ratio,
         )
     if outliers is not None:
-        for span in spans(outliers, outliers.values > max_outlier_rate, min_points=2):
-            yield Hit.over(
-                span,
-                "note",
-                "{value:.2g} % of the outputs of {where} are outliers",
-                badness=outliers.values,
-                limit=max_outlier_rate,
-            )
+        yield from _outliers(outliers, max_outlier_rate)
+
+
+def _runaway(label: str, first: int, last: int, level: float, limit: float, *, is_serious: bool) -> Hit:
+    """Return the hit of a module whose level in the last third of the run is `level` times that in the middle third."""
+    return Hit(
+        severity="sev2" if is_serious else "note",
+        where=label,
+        first=first,
+        last=last,
+        worst=last,
+        value=level,
+        limit=limit,
+        badness=level,
+        points=3,
+        message="outputs of {where} run away: {value:.3g} times as large in the last third of the run as before it",
+    )
+
+
+def _outliers(outliers: Series, max_rate: float) -> Iterator[Hit]:
+    """Yield the modules whose share of outliers, in percent, is too high at two checkpoints in a row."""
+    for span in spans(outliers, outliers.values > max_rate, min_points=2):
+        yield Hit.over(
+            span, "note", "{value:.2g} % of the outputs of {where} are outliers", badness=outliers.values, limit=max_rate
+        )
 
 
 def _lasting(rms: Series, mask: Mask) -> Iterator[Span]:
-    """Yield what lasts for two checkpoints; of fewer than six, what is so at the last one too."""
+    """Yield the spans of two checkpoints and more; in a run of fewer than six, also a single one that is the last."""
     few = rms.points < 6
     for span in spans(rms, mask, min_points=1 if few else 2):
         if span.points > 1 or span.last == rms.steps[-1]:
@@ -119,8 +125,8 @@ def _lasting(rms: Series, mask: Mask) -> Iterator[Span]:
 
 
 def _runaways(sizes: Series, limit: float) -> dict[str, tuple[int, int, float]]:
-    """Return by module from when to when its level is high: of the last third over the middle one, where that is over a limit."""
-    found = {}
+    """Return first step, last step and growth of each module that runs away: median of the last third over that of the middle."""
+    courses = {}
     for column in _grown(sizes, limit):
         label = sizes.labels[column]
         rows = np.flatnonzero(sizes.finite_in(column))
@@ -131,12 +137,12 @@ def _runaways(sizes: Series, limit: float) -> dict[str, tuple[int, int, float]]:
         if before > 0 and after > limit * before:
             still_low = np.flatnonzero(sizes.values[rows, column] <= limit / 2 * before)
             first = rows[min(int(still_low[-1]) + 1, len(rows) - 1)]
-            found[label] = (int(sizes.steps[first]), int(sizes.steps[rows[-1]]), after / before)
-    return found
+            courses[label] = (int(sizes.steps[first]), int(sizes.steps[rows[-1]]), after / before)
+    return courses
 
 
 def _grown(sizes: Series, limit: float) -> list[int]:
-    """Return the columns that can have run away: where every cell is a number, those whose levels have; else all."""
+    """Return the columns that may have run away: all, or only those whose levels did where every cell is a number."""
     if not sizes.finite.all() or len(sizes.steps) < 3:
         return [*range(len(sizes.labels))]
     middle, end = (sizes.values[part] for part in thirds_of_steps(sizes.steps)[1:])
@@ -144,6 +150,6 @@ def _grown(sizes: Series, limit: float) -> list[int]:
 
 
 def _last_usual(rms: Series, span: Span, ratio: Floats, usual: float) -> int:
-    """Return the last step before a span at which a module's outputs were hardly larger than before; the span's first if none."""
+    """Return the last step before a span at which the ratio was at most `usual`; the span's first step if there is none."""
     rows = np.flatnonzero((rms.steps < span.first) & (ratio[:, span.column] <= usual))
     return int(rms.steps[rows[-1]]) if len(rows) else span.first

@@ -73,15 +73,15 @@ def entropy_collapse(
         & (is_sharp | (logits > saturated_logit))
         & (kept <= np.where(logits <= saturated_logit, max_left_share_calm, max_left_share))
     )
-    told, layers = np.zeros_like(collapsed), np.array([layer_of(label) for label in left.labels])
+    reported, layers = np.zeros_like(collapsed), np.array([layer_of(label) for label in left.labels])
     for group in (None, *dict.fromkeys(layers.tolist())):
-        mine = np.ones(len(layers), bool) if group is None else layers == group
-        portion = _portion(left, collapsed[:, mine], left.finite[:, mine], group or "attention")
-        for span in _lasting(portion, (portion.values > max_collapsed_share) & ~told[:, mine].any(axis=1, keepdims=True)):
-            told[np.ix_(span.rows, mine)] = True
+        heads = np.ones(len(layers), bool) if group is None else layers == group
+        portion = _portion(left, collapsed[:, heads], left.finite[:, heads], group or "attention")
+        for span in _lasting(portion, (portion.values > max_collapsed_share) & ~reported[:, heads].any(axis=1, keepdims=True)):
+            reported[np.ix_(span.rows, heads)] = True
             severity: Severity = "sev1" if group is None else "sev2"
-            if group is not None and loss is not None and 0 < np.nanmax(logits[:, mine], initial=0) <= saturated_logit:
-                wide = np.where(np.isfinite(share), share, left.values)[:, mine]
+            if group is not None and loss is not None and 0 < np.nanmax(logits[:, heads], initial=0) <= saturated_logit:
+                wide = np.where(np.isfinite(share), share, left.values)[:, heads]
                 severity = "note" if learnt_since(loss, _last_soft(left, wide, span.first)) > min_loss_fall else severity
             yield Hit.over(
                 span,
@@ -91,16 +91,20 @@ def entropy_collapse(
                 limit=max_collapsed_share,
             )
     if knew_nothing and loss is not None:
-        yield from _too_early(left, share, told, loss, early=min_early_entropy, learnt=min_loss_fall)
-    smallest = np.fmin(share, kept)
-    for span in _lasting(left, (smallest < max_left_share_calm) & ~told):
+        yield from _too_early(left, share, reported, loss, early=min_early_entropy, learnt=min_loss_fall)
+    yield from _single_heads(left, np.fmin(share, kept), reported, max_left_share_calm)
+
+
+def _single_heads(left: Series, smallest: Floats, reported: Mask, limit: float) -> Iterator[Hit]:
+    """Yield a note on each sharp head that is not part of a collapsed group."""
+    for span in _lasting(left, (smallest < limit) & ~reported):
         yield Hit.over(
             span,
             "note",
             "{where} attends to one key only: {value:.2g} of its entropy is left; the limit is {limit:.2g}",
             badness=-smallest,
             value=smallest,
-            limit=max_left_share_calm,
+            limit=limit,
         )
 
 
@@ -117,7 +121,7 @@ def _beside(left: Series, other: Series) -> Floats:
 
 
 def _lasting(series: Series, mask: Mask) -> Iterator[Span]:
-    """Yield what lasts for two checkpoints; of a run of few, what is so at the last one too."""
+    """Yield the spans of two checkpoints and more; in a run of fewer than six, also a single one that is the last."""
     few = series.points < ENOUGH
     for span in spans(series, mask, min_points=1 if few else 2):
         if span.points > 1 or span.last == series.steps[-1]:
@@ -125,13 +129,13 @@ def _lasting(series: Series, mask: Mask) -> Iterator[Span]:
 
 
 def _last_soft(left: Series, wide: Floats, before: int) -> int:
-    """Return the last step before another at which the median head of a group kept half of its width; that step if none did."""
+    """Return the last step before another at which the median head of a group had half of its width left; that step if none."""
     rows = np.flatnonzero((left.steps < before) & (row_medians(wide) >= 0.5))
     return int(left.steps[rows[-1]]) if len(rows) else before
 
 
 def _too_early(left: Series, share: Floats, mask: Mask, loss: Series, *, early: float, learnt: float) -> Iterator[Hit]:
-    """Yield the first steps at which the median head is sharp and nothing was learnt or told yet, at the sharpest layer."""
+    """Yield the first steps at which the median head is sharp though nothing is learnt yet; the sharpest layer is named."""
     first = int(left.steps[0])
     young = np.zeros(len(left.steps), bool)
     for row, step in enumerate(left.steps.tolist()):

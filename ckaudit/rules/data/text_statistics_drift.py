@@ -8,8 +8,8 @@ from ckaudit.metrics.corpus import bytes_per_token, filter_reject_rate, pad_frac
 from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
 from ckaudit.run.curve_shapes import lasting_change
 from ckaudit.run.robust import departures
-from ckaudit.run.series import Series
-from ckaudit.run.spans import spans
+from ckaudit.run.series import Floats, Series
+from ckaudit.run.spans import Span, spans
 
 LEAST = {"filter_reject_rate": 2.0, "bytes_per_token": 0.1, "seq_len_p50_p95": 8.0, "pad_fraction": 0.05}
 
@@ -46,23 +46,9 @@ def text_statistics_drift(
         return
     for series in serieses:
         away, usual = departures(series, min_deviation=LEAST[series.name], relative=min_relative_change, history=history, k=k)
-        seen = set()
-        for span in spans(series, np.abs(np.nan_to_num(away)) > 1, min_points=min_points):
-            seen.add(span.column)
-            step, _ = span.worst(np.abs(away))
-            row = int(np.searchsorted(series.steps, step))
-            yield Hit(
-                severity="sev2",
-                where=span.label,
-                first=span.first,
-                last=span.last,
-                worst=step,
-                points=span.points,
-                value=float(series.values[row, span.column]),
-                limit=float(usual[row, span.column]),
-                message=f"{series.name} of {{where}} is {{value:.4g}}; it was {{limit:.4g}}",
-            )
-        for column in sorted(set(range(len(series.labels))) - seen):
+        sudden = list(spans(series, np.abs(np.nan_to_num(away)) > 1, min_points=min_points))
+        yield from (_sudden(series, span, away, usual) for span in sudden)
+        for column in sorted(set(range(len(series.labels))) - {span.column for span in sudden}):
             yield from _slid(series, column, min_relative_change)
     if padding is not None:
         for span in spans(padding, padding.values > max_padding, min_points=min_points):
@@ -73,6 +59,23 @@ def text_statistics_drift(
                 badness=padding.values,
                 limit=max_padding,
             )
+
+
+def _sudden(series: Series, span: Span, away: Floats, usual: Floats) -> Hit:
+    """Return the sudden change of one column, by its worst point and the usual value there."""
+    step, _ = span.worst(np.abs(away))
+    row = int(np.searchsorted(series.steps, step))
+    return Hit(
+        severity="sev2",
+        where=span.label,
+        first=span.first,
+        last=span.last,
+        worst=step,
+        points=span.points,
+        value=float(series.values[row, span.column]),
+        limit=float(usual[row, span.column]),
+        message=f"{series.name} of {{where}} is {{value:.4g}}; it was {{limit:.4g}}",
+    )
 
 
 def _slid(series: Series, column: int, relative: float) -> Iterator[Hit]:

@@ -63,7 +63,13 @@ def slice_gap_off(
     later = steps > UNTRAINED
     if (wide := later & (level > max_level * (1 + margin))).any():
         yield _worrying(steps, level, wide, max_level)
-    elif steps[-1] >= ENDED and level[-1] > max_end * (1 + margin):
+    elif steps[-1] >= ENDED:
+        yield from _at_end(steps, level, max_end, min_end, margin)
+
+
+def _at_end(steps: Steps, level: Floats, max_end: float, min_end: float, margin: float) -> Iterator[Hit]:
+    """Yield a note where tau has not narrowed at the end of a long run, or has fallen to nothing."""
+    if level[-1] > max_end * (1 + margin):
         since = _last_stretch(level > max_end * (1 + margin))
         yield _hit(
             "note",
@@ -72,7 +78,7 @@ def slice_gap_off(
             max_end,
             "at the end tau is still {value:.3g} nats, above the expected 0.2 to {limit:g}: the gap has not narrowed",
         )
-    elif steps[-1] >= ENDED and level.max() >= max_end and level[-1] < min_end:
+    elif level.max() >= max_end and level[-1] < min_end:
         since = _last_stretch(level < min_end)
         yield _hit(
             "note",
@@ -118,7 +124,7 @@ def _hit(severity: Severity, steps: Steps, values: Floats, limit: float, message
 
 
 def _level(values: Floats) -> Floats:
-    """Return the median of each value and its two neighbours, at the ends of the outermost three; of few values, each itself."""
+    """Return running medians of three, at both ends the outermost one; fewer than eight values are returned as they are."""
     if len(values) < 8:
         return values
     middle = np.median(np.lib.stride_tricks.sliding_window_view(values, 3), axis=1)

@@ -10,7 +10,7 @@ from ckaudit.material.counts import plural
 from ckaudit.metrics.gradients import boxed_gradient_norm, grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.rules.rule import Hit, Skip, rule
-from ckaudit.run.curve_shapes import slide
+from ckaudit.run.curve_shapes import Turn, slide
 from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.spans import Span, spans
@@ -84,31 +84,40 @@ def exploding_gradient(
         if _is_harmless(span, norm, loss, felt_loss_share):
             continue
         exploded = True
-        hit = Hit.over(
-            span,
-            "sev2",
-            "the gradient norm is {value:.3g}x its running median for a moment; batches stay below {limit:.0f}x",
-            badness=ratio,
-            limit=shock_ratio,
-        )
-        yield _placed(hit, box)
+        yield _shock(span, ratio, shock_ratio, box)
         ratio[span.rows] = np.nan
     if not exploded and (growth := sustained_growth(norm.values[positive, 0], min_ratio=max_ratio)) is not None:
         exploded = True
         yield _grown(norm, positive, growth, loss, felt_loss_share, max_ratio)
     if not exploded and (turn := slide(norm.values[positive, 0], times=slide_ratio)) is not None:
-        rows = positive[turn.first : turn.last + 1]
-        yield Hit(
-            severity="sev2",
-            where=norm.labels[0],
-            first=int(norm.steps[rows[0]]),
-            last=int(norm.steps[rows[-1]]),
-            value=turn.after,
-            limit=turn.before,
-            points=len(rows),
-            message="the gradient norm grows and does not slow down, from {limit:.3g} in the middle of the run to {value:.3g}",
-        )
+        yield _sliding(norm, positive[turn.first : turn.last + 1], turn)
     yield from _isolated(norm, np.nan_to_num(ratio[:, 0]), note_ratio)
+
+
+def _shock(span: Span, ratio: Floats, limit: float, box: Series | None) -> Hit:
+    """Return the hit of a short explosion, with the tensor behind it where the black box tells."""
+    hit = Hit.over(
+        span,
+        "sev2",
+        "the gradient norm is {value:.3g}x its running median for a moment; batches stay below {limit:.0f}x",
+        badness=ratio,
+        limit=limit,
+    )
+    return _placed(hit, box)
+
+
+def _sliding(norm: Series, rows: Steps, turn: Turn) -> Hit:
+    """Return the hit of a norm that grows over the second half of the run and does not slow down."""
+    return Hit(
+        severity="sev2",
+        where=norm.labels[0],
+        first=int(norm.steps[rows[0]]),
+        last=int(norm.steps[rows[-1]]),
+        value=turn.after,
+        limit=turn.before,
+        points=len(rows),
+        message="the gradient norm grows and does not slow down, from {limit:.3g} in the middle of the run to {value:.3g}",
+    )
 
 
 def _is_harmless(span: Span, norm: Series, loss: Series | None, felt: float) -> bool:
@@ -118,7 +127,7 @@ def _is_harmless(span: Span, norm: Series, loss: Series | None, felt: float) -> 
 
 
 def _is_at_best(loss: Series | None, first: int, last: int, felt: float) -> bool:
-    """Tell whether the loss, while it lasts, stays as good as the best that the run has come to; not where it is not known."""
+    """Tell whether the loss between two steps stays as good as the best so far; false where no loss is known."""
     if loss is None:
         return False
     within = loss.finite[:, 0] & (loss.steps >= first) & (loss.steps <= last)
@@ -128,7 +137,7 @@ def _is_at_best(loss: Series | None, first: int, last: int, felt: float) -> bool
 
 
 def _still_falls(loss: Series | None, last: int, felt: float) -> bool:
-    """Tell whether the loss ends at the lowest level that it has come to, by the medians of thirds; not where it is not known."""
+    """Tell whether the loss ends at its lowest level, by the medians of thirds; false where no loss is known."""
     known = np.flatnonzero(loss.finite[:, 0] & (loss.steps <= last)) if loss is not None else np.empty(0, np.int64)
     if loss is None or len(known) < 3:
         return False
@@ -170,6 +179,7 @@ def _placed(hit: Hit, box: Series | None) -> Hit:
 
 
 def _isolated(norm: Series, ratio: Floats, limit: float) -> Iterator[Hit]:
+    """Yield one note on all points that stand over the running median by more than a limit."""
     rows = np.flatnonzero(ratio > limit)
     if not len(rows):
         return

@@ -46,21 +46,15 @@ def starved_branch(
     if not blocks:
         yield Skip("not_applicable", "no block has both attention and an MLP")
         return
-    order = [branches.labels.index(f"{block}/{kind}") for block in blocks for kind in BRANCHES]
-    pairs = branches.values[:, order].reshape(len(branches.steps), len(blocks), 2)  # (T, L, 2)
-    with np.errstate(all="ignore"):
-        ratio = np.stack([pairs[..., 1] / pairs[..., 0], pairs[..., 0] / pairs[..., 1]], axis=2).reshape(
-            len(pairs), -1
-        )  # (T, 2 L)
-    told = replace(branches, labels=tuple(branches.labels[i] for i in order), values=ratio, recorded=branches.recorded[:, order])
-    for span in spans(told, (ratio > max_ratio) & (told.steps > warmup)[:, None], min_points=min_points):
+    ratio = _other_over_own(branches, blocks)
+    for span in spans(ratio, (ratio.values > max_ratio) & (ratio.steps > warmup)[:, None], min_points=min_points):
         kind = span.label.rpartition("/")[2]
         other = BRANCHES[1 - BRANCHES.index(kind)]
         yield Hit.over(
             span,
             "sev2",
             f"{{where}} gets {{value:.3g}}x less gradient than the {other} beside it; the limit is {{limit:.0f}}x",
-            badness=ratio,
+            badness=ratio.values,
             limit=max_ratio,
         )
     lone = _beside_its_like(norm, rms, table, blocks)
@@ -76,8 +70,18 @@ def starved_branch(
         )
 
 
+def _other_over_own(branches: Series, blocks: list[str]) -> Series:
+    """Return the gradient norm of the other branch of a block over that of each branch, shape (T, 2 L)."""
+    order = [branches.labels.index(f"{block}/{kind}") for block in blocks for kind in BRANCHES]
+    pairs = branches.values[:, order].reshape(len(branches.steps), len(blocks), 2)  # (T, L, 2)
+    with np.errstate(all="ignore"):
+        ratio = np.stack([pairs[..., 1] / pairs[..., 0], pairs[..., 0] / pairs[..., 1]], axis=2).reshape(len(pairs), -1)
+    labels = tuple(branches.labels[place] for place in order)
+    return replace(branches, labels=labels, values=ratio, recorded=branches.recorded[:, order])
+
+
 def _beside_its_like(norm: Series, rms: Series | None, table: TensorTable, blocks: list[str]) -> Series:
-    """Return how many times less of its block's gradient a matrix has than the median of its like, shape (T, N)."""
+    """Return the median share of the same matrix in its block's gradient, in blocks of one build, over its own: shape (T, N)."""
     alike = alike_blocks(blocks, table, norm, rms)
     whole = norm.grouped([table.block(name) for name in norm.labels], root_sum_square)
     matrices = norm.only(lambda name: table.block(name) in blocks and _is_comparable(name, table))
@@ -94,7 +98,7 @@ def _beside_its_like(norm: Series, rms: Series | None, table: TensorTable, block
 
 
 def _is_comparable(name: str, table: TensorTable) -> bool:
-    """Tell whether a matrix has the gradient of its like: an MLP's has, queries and keys wait for each other block by block."""
+    """Tell whether a matrix can be compared between blocks: an MLP's can; queries and keys wait for each other in each block."""
     return table.kind(name) == "mlp" and not name.endswith(NO_MATRIX)
 
 

@@ -100,23 +100,8 @@ def loss_spike(
         yield Skip("too_few_points", f"{loss.points} points of the loss; more than {window} are needed")
         return
     yield from _early(loss, window)
-    flags = np.nan_to_num(excess.values[:, 0], nan=0.0, posinf=np.inf) > k  # (T,)
-    height = _height(loss.values[:, 0], relative.values[:, 0])
-    over = np.nan_to_num(relative.values[:, 0], posinf=np.inf)
-    strong = flags & ((over > jump_ratio) | (over > APART) & _led(excess.steps, gradient, k))
-    found = [
-        incident
-        for incident in incidents(flags & (height > PART), strong, quiet=window // 2)
-        if (height[incident.first : incident.last + 1] >= 1).any()
-    ]
-    calm = _calm(excess.steps, gradient, found, k)
-    found = [
-        as_one_of_many(each, excess.values[:, 0], flags, beyond=BEYOND, points=TAIL, later=TAIL if is_calm else 0)
-        for each, is_calm in zip(found, calm, strict=True)
-    ]
-    found = _without_known_batches(found, loss.values[:, 0], flags | (over > APART))
-    found = [_as_part_of_a_fall(incident, loss.values[:, 0], relative.values[:, 0], window) for incident in found]
-    serious = [incident for incident in found if incident.is_incident]
+    judged = _judged_incidents(loss.values[:, 0], excess, relative.values[:, 0], gradient, k, jump_ratio, window)
+    serious = [incident for incident in judged if incident.is_incident]
     crowded = _crowded(excess.steps, serious, min_incidents, within_steps, apart=window // 5)
     for incident, close in zip(serious, crowded, strict=True):
         restarted = _restarted(rate, int(excess.steps[incident.first]), window)
@@ -126,7 +111,7 @@ def loss_spike(
         if restarted and (small or (hit.severity == "sev2" and not incident.is_open)):
             hit = replace(hit, severity="note", message=hit.message + ", after a restart of the learning rate")
         yield hit
-    if alone := [incident for incident in found if not incident.is_incident]:
+    if alone := [incident for incident in judged if not incident.is_incident]:
         steps = [int(excess.steps[incident.first]) for incident in alone]
         yield Hit(
             severity="note",
@@ -136,6 +121,28 @@ def loss_spike(
             points=len(steps),
             message=f"{len(steps)} isolated points of the loss stand out of its noise and are gone at once",
         )
+
+
+def _judged_incidents(
+    loss: Floats, excess: Series, relative: Floats, gradient: Series | None, k: float, jump_ratio: float, window: int
+) -> list[Incident]:
+    """Return the incidents among the flagged points; those that only batches make are marked as isolated."""
+    flags = np.nan_to_num(excess.values[:, 0], nan=0.0, posinf=np.inf) > k  # (T,)
+    height = _height(loss, relative)
+    over = np.nan_to_num(relative, posinf=np.inf)
+    strong = flags & ((over > jump_ratio) | (over > APART) & _led(excess.steps, gradient, k))
+    candidates = [
+        incident
+        for incident in incidents(flags & (height > PART), strong, quiet=window // 2)
+        if (height[incident.first : incident.last + 1] >= 1).any()
+    ]
+    calm = _calm(excess.steps, gradient, candidates, k)
+    candidates = [
+        as_one_of_many(incident, excess.values[:, 0], flags, beyond=BEYOND, points=TAIL, later=TAIL if is_calm else 0)
+        for incident, is_calm in zip(candidates, calm, strict=True)
+    ]
+    candidates = _without_known_batches(candidates, loss, flags | (over > APART))
+    return [_as_part_of_a_fall(incident, loss, relative, window) for incident in candidates]
 
 
 def _without_known_batches(found: list[Incident], loss: Floats, apart: Mask) -> list[Incident]:

@@ -11,7 +11,7 @@ from ckaudit.metrics.trend import theil_sen
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series
-from ckaudit.run.spans import spans
+from ckaudit.run.spans import Span, spans
 
 AROUND, WIDE = 5, 12
 """Training points before and after an evaluation whose median is its level: of a gap that is noted, and of one that accuses."""
@@ -71,14 +71,7 @@ def train_val_inverted(
     rest = np.nan_to_num(gap) > note_share
     for span in spans(val, np.nan_to_num(steady) > limit, min_points=min_evals):
         rest[span.rows] = False
-        yield Hit.over(
-            span,
-            "sev2",
-            "the training loss lies above {where} by {value:.0%} of what the run began with; "
-            "no dropout or smoothing makes more than {limit:.0%}",
-            badness=steady,
-            limit=limit,
-        )
+        yield _too_wide(span, steady, limit)
     drops_nothing = facts is not None and facts.dropout == 0
     wider = (
         late <= START
@@ -94,6 +87,15 @@ def train_val_inverted(
             badness=gap,
             limit=note_share,
         )
+
+
+def _too_wide(span: Span, gap: Floats, limit: float) -> Hit:
+    """Return the hit of a gap that the two losses of one thing cannot have."""
+    message = (
+        "the training loss lies above {where} by {value:.0%} of what the run began with; "
+        "no dropout or smoothing makes more than {limit:.0%}"
+    )
+    return Hit.over(span, "sev2", message, badness=gap, limit=limit)
 
 
 def _start(train: Series, known: "np.ndarray", val: Series) -> tuple[float, float]:

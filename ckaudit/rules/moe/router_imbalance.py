@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.metrics.routing import expert_entropy, moe_util_entropy
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
-from ckaudit.run.series import Series
+from ckaudit.run.series import Mask, Series
 from ckaudit.run.spans import reaching_back, spans
 
 
@@ -61,9 +61,13 @@ def router_imbalance(
             value=series.values,
             limit=sev2_entropy,
         )
+    yield from _falling(series, late, late & ~np.any((worst | uneven), axis=0), max_fall, min_points, lasting_steps)
+
+
+def _falling(series: Series, late: Mask, judged: Mask, max_fall: float, min_points: int, lasting_steps: int) -> Iterator[Hit]:
+    """Yield the layers whose entropy stays `max_fall` below its best, from the first step of the fall on."""
     best = np.fmax.accumulate(series.values, axis=0)
-    falling = (series.values < best - max_fall) & late & ~np.any((worst | uneven), axis=0)
-    for span in spans(series, falling, min_points=min_points):
+    for span in spans(series, (series.values < best - max_fall) & judged, min_points=min_points):
         if span.last - span.first >= lasting_steps:
             whole = reaching_back(span, series, (series.values < best - max_fall / 10) & late)
             yield Hit.over(

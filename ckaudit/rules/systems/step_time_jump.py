@@ -77,25 +77,30 @@ def step_time_jump(
         cost = float(((middle[start:end] - base[start]) * (steps[start:end, -1] - steps[start:end, 0] + 1)).sum())
         if is_at_once or cost >= min_lost_seconds:
             seen = True
-            worst = start + int(np.argmax(middle[start:end]))
-            first = int(np.argmax(values[start] > (base[start] + middle[start]) / 2))
-            yield Hit(
-                severity="sev2",
-                where="steps",
-                first=int(steps[start, first]),
-                last=int(steps[end - 1, -1]),
-                worst=int(steps[worst, 0]),
-                value=median(middle[start:end]),
-                limit=float(base[start]),
-                points=(end - start) * window,
-                message="a step takes {value:.3g} s from step {first} on, {limit:.3g} s before",
-            )
+            yield _slower(steps, values, middle, base, start, end)
     if not seen and (hit := _ends_slower(time, speed, min_ratio, min_lost_seconds)) is not None:
         yield hit
 
 
+def _slower(steps: Steps, values: Floats, middle: Floats, base: Floats, start: int, end: int) -> Hit:
+    """Return the hit of a run of slow windows; it begins at the first step of the first window that took longer."""
+    worst = start + int(np.argmax(middle[start:end]))
+    first = int(np.argmax(values[start] > (base[start] + middle[start]) / 2))
+    return Hit(
+        severity="sev2",
+        where="steps",
+        first=int(steps[start, first]),
+        last=int(steps[end - 1, -1]),
+        worst=int(steps[worst, 0]),
+        value=median(middle[start:end]),
+        limit=float(base[start]),
+        points=(end - start) * values.shape[1],
+        message="a step takes {value:.3g} s from step {first} on, {limit:.3g} s before",
+    )
+
+
 def _ends_slower(time: Series, speed: Series | None, mild: float, lost: float) -> Hit | None:
-    """Return where the steps of a short log become slower for good, if tokens do not go through as before."""
+    """Return the hit of a short log whose steps become slower for good, None where as many tokens per second go through."""
     rows = np.flatnonzero(time.finite[:, 0])
     values = time.values[rows, 0]
     third = len(values) // 3
@@ -133,7 +138,7 @@ def _goes_on(speed: Series) -> bool:
 
 
 def _in_few_lines(time: Series, *, min_lines: int = 2) -> Hit | None:
-    """Return a note on the last steps of a few, where they stand apart from steps that took the same time."""
+    """Return a note on the last steps of a short log that take longer, where all steps before them took the same time."""
     known = np.flatnonzero(time.finite[:, 0])
     steps, values = time.steps[known], time.values[known, 0]
     for start in range(min_lines, len(values) - min_lines + 1):
@@ -192,7 +197,7 @@ def _middle(ordered: list[float], count: int) -> float:
 
 
 def _fewer_tokens(speed: Series | None, steps: Steps, mild: float) -> Mask:
-    """Tell of each window whether tokens go through more slowly than before too; yes where nobody counted them."""
+    """Tell of each window whether tokens per second fell too; true where no tokens were counted."""
     fewer = np.ones(len(steps), bool)
     if speed is None or not speed.finite.any():
         return fewer

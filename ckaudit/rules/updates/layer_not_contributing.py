@@ -1,6 +1,6 @@
 """MOVE004: one layer moves far less than its neighbours."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import relative_movement, update_to_weight, weight_rms
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
 from ckaudit.run.medians import median
-from ckaudit.run.series import Floats, Series, at
+from ckaudit.run.series import Floats, Mask, Series, at
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import TensorTable, table_of
 
@@ -97,21 +97,14 @@ def layer_not_contributing(
 
 
 def _left_behind(way: Series, rms: Series | None, tensors: TensorTable, warmup: int) -> Iterator[Hit]:
-    """Yield the blocks that have hardly moved by the end, while another or what stands outside them has."""
+    """Yield the blocks that have hardly moved by the end, while another block or a tensor outside the blocks has."""
     rows = np.flatnonzero(way.finite.any(axis=1))
     if not len(rows) or way.steps[rows[-1]] <= warmup:
         return
     row = int(rows[-1])
     known = np.where(way.finite[row], way.values[row], np.nan)
     by_element = known * cells_like(way, rms)[row] if rms is not None else np.full(known.shape, np.nan)
-    groups: dict[str, list[int]] = {}
-    for column, name in enumerate(way.labels):
-        if not np.isfinite(known[column]) or not tensors.is_trainable(name) or tensors.is_expert(name):
-            continue
-        kind = tensors.kind(name)
-        group = kind if kind in OUTSIDE else tensors.block(name)
-        if group is not None:
-            groups.setdefault(group, []).append(column)
+    groups = _groups(way.labels, np.isfinite(known), tensors)
     sizes = {group: tuple(median(values[columns]) for values in (known, by_element)) for group, columns in groups.items()}
     largest = np.fmax.reduce(np.array([*sizes.values(), np.zeros(2)]))
     for group, size in sizes.items() if largest[0] > 0 else ():
@@ -132,6 +125,19 @@ def _left_behind(way: Series, rms: Series | None, tensors: TensorTable, warmup: 
         )
 
 
+def _groups(names: Sequence[str], known: Mask, tensors: TensorTable) -> dict[str, list[int]]:
+    """Return the columns of each block, and of each kind of tensor outside the blocks; of known, trainable tensors only."""
+    groups: dict[str, list[int]] = {}
+    for column, name in enumerate(names):
+        if not known[column] or not tensors.is_trainable(name) or tensors.is_expert(name):
+            continue
+        kind = tensors.kind(name)
+        group = kind if kind in OUTSIDE else tensors.block(name)
+        if group is not None:
+            groups.setdefault(group, []).append(column)
+    return groups
+
+
 def _is_matrix(name: str, tensors: TensorTable) -> bool:
     """Tell whether a tensor is a matrix of a block, as far as that is known."""
     fact = tensors.facts.get(name)
@@ -146,7 +152,7 @@ def _part(name: str, tensors: TensorTable) -> str:
 
 
 def _to_neighbours(update: Series, tensors: TensorTable, near: int) -> Series:
-    """Return each matrix's ratio over the median of its namesakes in the blocks beside it, which move at all."""
+    """Return each matrix's update over the median of the same matrix in the blocks beside it, of those that move."""
     values: Floats = np.where(update.finite, update.values, np.nan)
     depths = [tensors.depth(name) or 0 for name in update.labels]
     roles = tensors.roles(update.labels)

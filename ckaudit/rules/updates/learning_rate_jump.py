@@ -58,22 +58,27 @@ def learning_rate_jump(
     after_seam = np.zeros(len(steps), bool)
     for seam in seams(facts):
         after_seam |= (steps > seam) & (steps <= seam + steps_after_resume)
-    grave = jumps & (after_seam | (values > max_ratio_at_resume * highest))
-    for row in map(int, np.flatnonzero(grave)):
+    serious = jumps & (after_seam | (values > max_ratio_at_resume * highest))
+    for row in map(int, np.flatnonzero(serious)):
         where = "after the resume" if after_seam[row] else "to more than it ever was"
         yield _hit("sev2", steps, values, row, "the learning rate jumps from {limit:.3g} to {value:.3g}, " + where)
-    if rows := [int(row) for row in np.flatnonzero(jumps & ~grave)]:
-        yield Hit(
-            severity="note",
-            where="learning rate",
-            first=int(steps[rows[0]]),
-            last=int(steps[rows[-1]]),
-            points=len(rows),
-            worst=int(steps[rows[0]]),
-            value=float(values[rows[0]]),
-            limit=float(values[rows[0] - 1]),
-            message=f"{len(rows)} stairs of the learning rate, the first from {{limit:.3g}} to {{value:.3g}} at step {{first}}",
-        )
+    if rows := np.flatnonzero(jumps & ~serious).tolist():
+        yield _stairs(steps, values, rows)
+
+
+def _stairs(steps: Steps, values: Floats, rows: list[int]) -> Hit:
+    """Return one note on all jumps that may be meant."""
+    return Hit(
+        severity="note",
+        where="learning rate",
+        first=int(steps[rows[0]]),
+        last=int(steps[rows[-1]]),
+        points=len(rows),
+        worst=int(steps[rows[0]]),
+        value=float(values[rows[0]]),
+        limit=float(values[rows[0] - 1]),
+        message=f"{len(rows)} stairs of the learning rate, the first from {{limit:.3g}} to {{value:.3g}} at step {{first}}",
+    )
 
 
 def _in_few_lines(
@@ -123,12 +128,13 @@ def _last_digit(values: Floats, *, stairs: int = 5, slack: float = 0.1) -> float
 
 
 def _around(size: Floats, reach: int = 5) -> Floats:
-    """Return the median size among the points within `reach` of each: of a curve that bends all are alike."""
+    """Return the median size among the points within `reach` of each; where a curve bends, all of them are alike."""
     padded = np.pad(size, reach, mode="reflect")
     return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1), axis=1))
 
 
 def _as_planned(facts: Manifest | None, steps: Steps, values: Floats, tolerance: float) -> Mask:
+    """Tell of each step whether its rate is the one that run.json plans; false where no plan is known."""
     ends = planned_range(facts, steps)
     if ends is None:
         return np.zeros(len(steps), bool)

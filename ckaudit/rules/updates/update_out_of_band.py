@@ -10,7 +10,7 @@ from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import update_to_weight, update_to_weight_global
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
 from ckaudit.run.series import Mask, Series, Steps, at, single
-from ckaudit.run.spans import spans
+from ckaudit.run.spans import Span, spans
 
 LOW, SLOW = 1e-3, 2.5e-3
 """Of the median tensor, while hardly anything is learnt: healthy runs that begin knowing nothing move by 0.005 (lab)."""
@@ -70,33 +70,14 @@ def update_out_of_band(
     large, small = (ratio.values > max_ratio) & judged, (ratio.values < min_ratio) & (ratio.values > 0) & judged
     small &= (_rate(ratio.steps, rate, min_rate_share) & ~_is_solved(ratio.steps, loss, SOLVED))[:, None]
     for span in spans(ratio, large, min_points=min_points):
-        yield Hit.over(
-            span,
-            "sev2",
-            "an update changes up to {value:.2g} of the weights; above {limit:.0e} they do not settle",
-            badness=ratio.values,
-            limit=max_ratio,
-        )
+        yield _too_large(span, ratio, max_ratio, "the weights; above {limit:.0e} they do not settle")
     for span in spans(ratio, small, min_points=min_points):
-        yield Hit.over(
-            span,
-            "sev2",
-            "an update changes as little as {value:.2g} of the weights; below {limit:.0e} they stand still",
-            badness=-ratio.values,
-            value=ratio.values,
-            limit=min_ratio,
-        )
+        yield _too_small(span, ratio, min_ratio, "the weights; below {limit:.0e} they stand still")
     if tensors is None or large.any() or small.any():
         return
     middle = _middle(tensors)
     for span in spans(middle, (middle.values > max_matrix_ratio) & (middle.steps > warmup)[:, None], min_points=min_points):
-        yield Hit.over(
-            span,
-            "sev2",
-            "an update changes up to {value:.2g} of the median tensor; above {limit:.0e} it does not settle",
-            badness=middle.values,
-            limit=max_matrix_ratio,
-        )
+        yield _too_large(span, middle, max_matrix_ratio, "the median tensor; above {limit:.0e} it does not settle")
     if _rises(rate) or not len(middle.steps):
         return
     full = (
@@ -104,19 +85,20 @@ def update_out_of_band(
     )
     limit = LOW if _has_learnt(_by_when(loss or ratio, rate), start, loss, LEARNT)[0] else SLOW
     for span in spans(middle, (middle.values < limit) & (middle.values > 0) & full[:, None], min_points=min_points):
-        yield Hit.over(
-            span,
-            "sev2",
-            "an update changes as little as {value:.2g} of the median tensor, and hardly anything is learnt; "
-            "{limit:.1e} is little",
-            badness=-middle.values,
-            value=middle.values,
-            limit=limit,
-        )
+        yield _too_small(span, middle, limit, "the median tensor, and hardly anything is learnt; {limit:.1e} is little")
+
+
+def _too_large(span: Span, ratio: Series, limit: float, of_what: str) -> Hit:
+    return Hit.over(span, "sev2", "an update changes up to {value:.2g} of " + of_what, badness=ratio.values, limit=limit)
+
+
+def _too_small(span: Span, ratio: Series, limit: float, of_what: str) -> Hit:
+    message = "an update changes as little as {value:.2g} of " + of_what
+    return Hit.over(span, "sev2", message, badness=-ratio.values, value=ratio.values, limit=limit)
 
 
 def _rate(steps: Steps, rate: Series | None, share: float) -> Mask:
-    """Tell of each step whether the learning rate was above a share of its peak; where it is not known, it was."""
+    """Tell of each step whether the learning rate was above a share of its peak; true where the rate is not known."""
     if rate is None:
         return np.ones(len(steps), bool)
     known = rate.values[rate.finite]
@@ -141,14 +123,14 @@ def _middle(tensors: Series) -> Series:
 
 
 def _is_solved(steps: Steps, loss: Series | None, share: float) -> Mask:
-    """Tell of each step whether the loss was below a share of its first; where it is not known, it was not."""
+    """Tell of each step whether the loss was below a share of its first value; false where the loss is not known."""
     if loss is None or not loss.finite.any():
         return np.zeros(len(steps), bool)
     return np.asarray(at(loss, steps).values[:, 0] < share * loss.values[loss.finite][0])
 
 
 def _has_learnt(steps: Steps, start: Series | None, loss: Series | None, share: float) -> Mask:
-    """Tell of each step whether the run had learnt something, or knew it from the start, or whether that is not known."""
+    """Tell of each step whether the loss had fallen by a share; true where that is not known, and for a model trained before."""
     unknown = start is None or loss is None or not start.finite.any() or start.values[start.finite][0] < -0.5
     if unknown or loss is None:
         return np.ones(len(steps), bool)

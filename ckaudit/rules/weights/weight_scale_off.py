@@ -6,6 +6,7 @@ import numpy as np
 from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.weights import weight_std
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.medians import median
@@ -39,31 +40,23 @@ def weight_scale_off(
         return
     middle = median(list(gains.values()))
     if not min_gain <= middle <= max_gain:
-        yield Hit(
-            severity="sev2",
-            where="median matrix",
-            first=0,
-            last=0,
-            worst=0,
-            value=middle,
-            points=1,
-            limit=max_gain if middle > max_gain else min_gain,
-            message="the initial gain of the median matrix is {value:.2g}, beyond {limit:.2g}: the usual is 0.1 to 1.4",
+        yield _at_start(
+            "sev2",
+            "median matrix",
+            middle,
+            max_gain if middle > max_gain else min_gain,
+            "the initial gain of the median matrix is {value:.2g}, beyond {limit:.2g}: the usual is 0.1 to 1.4",
         )
         return
     for name, gain in gains.items():
         if gain > max_gain * (single_ratio if middle > 1 else 1.0):
-            yield Hit(
-                severity="note",
-                where=name,
-                first=0,
-                last=0,
-                worst=0,
-                value=gain,
-                limit=max_gain,
-                points=1,
-                message="the initial gain of {where} is {value:.2g}, while that of the median matrix is " + f"{middle:.2g}",
-            )
+            message = "the initial gain of {where} is {value:.2g}, while that of the median matrix is " + f"{middle:.2g}"
+            yield _at_start("note", name, gain, max_gain, message)
+
+
+def _at_start(severity: Severity, where: str, gain: float, limit: float, message: str) -> Hit:
+    """Return a hit of step 0."""
+    return Hit(severity=severity, where=where, first=0, last=0, worst=0, value=gain, limit=limit, points=1, message=message)
 
 
 def _gains(std: Series, facts: Manifest) -> dict[str, float]:

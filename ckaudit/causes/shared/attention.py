@@ -1,4 +1,4 @@
-"""What causes ask of attention: how large its logits would be for their weights, and which tensors are its own."""
+"""Measures of attention for causes: which tensors make queries and keys, and logits larger than the weights explain."""
 
 import re
 from collections.abc import Iterable
@@ -25,30 +25,30 @@ def is_query_or_key(name: str) -> bool:
 def only_queries_and_keys(places: Iterable[str], table: TensorTable) -> bool:
     """Tell whether there are places, and all of them make queries or keys."""
     names = list(places)
-    return bool(names) and all(_makes_them(name, table) for name in names)
+    return bool(names) and all(_makes_query_or_key(name, table) for name in names)
 
 
-def _makes_them(name: str, table: TensorTable) -> bool:
+def _makes_query_or_key(name: str, table: TensorTable) -> bool:
     return is_query_or_key(name) or is_query_or_key(table.module(name))
 
 
 def surplus(logit: Series, std: Series, table: TensorTable) -> float | None:
-    r"""Return how many times larger the first recorded logits are than their weights make them; None where it cannot be told.
+    r"""Return the ratio of the first recorded logits to those that their weights explain; None where a number is missing.
 
     Queries and keys of a normed input have elements of spread $g_q$ and $g_k$, the gains of their matrices,
-    $\sigma\sqrt{\mathrm{fan\,in}}$; over the root of the head's width their products have a spread of $g_q g_k$, as long as
-    the two know nothing of each other.
+    $\sigma\sqrt{\mathrm{fan\,in}}$. Their products over the root of the head's width have a spread of $g_q g_k$ while queries
+    and keys are independent of each other.
     """
     if not len(logit.steps) or not len(std.steps):
         return None
     spread = at(std, logit.steps[:1]).values[0]
-    found = []
+    ratios = []
     for column, label in enumerate(logit.labels):
         depth = table.depth(label.partition("/")[0])
         gains = [
             float(spread[place] * np.sqrt(np.prod(fact.shape[1:])))
             for place, name in enumerate(std.labels)
-            if _makes_them(name, table)
+            if _makes_query_or_key(name, table)
             and table.depth(name) == depth
             and (fact := table.facts.get(name)) is not None
             and fact.shape
@@ -56,5 +56,5 @@ def surplus(logit: Series, std: Series, table: TensorTable) -> float | None:
         ]
         value = abs(float(logit.values[0, column]))
         if gains and np.isfinite([*gains, value]).all() and min(gains) > 0:
-            found.append(value / (max(gains) * min(gains)))
-    return max(found) if found else None
+            ratios.append(value / (max(gains) * min(gains)))
+    return max(ratios) if ratios else None

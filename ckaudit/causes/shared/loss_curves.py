@@ -1,4 +1,4 @@
-"""What causes ask of the two loss curves where a log holds little else: standing still, one batch, a sum, a jump."""
+"""Measures of training and held-out losses for causes: standstill, ratio, lost noise, a jump, and slices that part."""
 
 import numpy as np
 from msgspec import Struct
@@ -78,14 +78,14 @@ def _noise(losses: Floats) -> float:
 
 
 def leap(train: Series | None, val: Series | None, step: int, *, back: int = 10, at_once: float = 0.6) -> Leap | None:
-    """Return the jump of both losses around a step, None where there is none, or where it takes longer than a step.
+    """Return the jump of both losses around a step, None where there is no jump or the rise takes more than one step.
 
     Args:
         train: The training loss.
         val: The held-out loss.
-        step: Where a spike begins; the jump is looked for in the `back` points before it and after it.
-        back: Points that say what was usual.
-        at_once: Share of the rise that the first high loss has; instabilities grow over several steps.
+        step: Where a spike begins; the jump is searched in the `back` points before it and after it.
+        back: Points whose median is the level before the jump.
+        at_once: Least share of the rise that the first high loss has; instabilities grow over several steps.
     """
     if train is None or val is None or not train.labels:
         return None
@@ -96,24 +96,51 @@ def leap(train: Series | None, val: Series | None, step: int, *, back: int = 10,
     if row < 2 * back or len(around) < 2 * back:
         return None
     first = max(0, row - back) + 1 + int(np.argmax(np.diff(around)))
-    usual = median(losses[first - back : first])
-    rise = float(np.max(losses[first : first + back])) - usual
-    if rise <= 0 or losses[first] - usual < at_once * rise:
+    level = median(losses[first - back : first])
+    rise = float(np.max(losses[first : first + back])) - level
+    if rise <= 0 or losses[first] - level < at_once * rise:
         return None
     # An evaluation of the step before the jump may see what was done to the weights after that step.
     before, after = np.flatnonzero(seen & (val.steps < steps[first - 1])), np.flatnonzero(seen & (val.steps >= steps[first - 1]))
     if not len(before) or len(after) < 3:
         return None
     top = after[int(np.argmax(val.values[after[:2], 0]))]
-    base, highest, last = (float(val.values[each, 0]) for each in (before[-1], top, after[-1]))
+    base, highest, last = (float(val.values[row, 0]) for row in (before[-1], top, after[-1]))
     near = losses[max(first, int(np.searchsorted(steps, val.steps[top])) - back // 2) :][:back]
     left = (last - base) / (highest - base) if highest > base else 0.0
     return Leap(
         step=int(steps[first]),
         rise=rise,
-        stays=(median(losses[-back:]) - usual) / rise,
+        stays=(median(losses[-back:]) - level) / rise,
         held_out=highest - base,
-        beside=median(near) - usual,
+        beside=median(near) - level,
         held_out_stays=left,
         is_as_new=bool(abs(losses[first] - losses[0]) < 0.1 * abs(losses[0])),
     )
+
+
+def parted(slices: Series, step: int, *, rise: float = 0.05) -> tuple[str, str] | None:
+    """Return a slice whose loss has risen since a step and one whose loss has fallen, by `rise` each; None where all agree.
+
+    Learning by heart raises the loss of all slices. A change of data raises those that the new data leaves out, and lowers those
+    that it holds.
+
+    Args:
+        slices: Held-out loss of each slice, shape (E, S).
+        step: The last evaluation at or before this step is compared with the last of all.
+        rise: Relative change that counts.
+    """
+    before = int(np.searchsorted(slices.steps, step, side="right")) - 1
+    if before < 0 or before == len(slices.steps) - 1:
+        return None
+    with np.errstate(all="ignore"):
+        ratio = slices.values[-1] / slices.values[before]  # (S,)
+    if not np.isfinite(ratio).any():
+        return None
+    up, down = int(np.nanargmax(ratio)), int(np.nanargmin(ratio))
+    return (slices.labels[up], slices.labels[down]) if ratio[up] > 1 + rise and ratio[down] < 1 - rise else None
+
+
+def has_finite_loss_before(loss: Series | None, step: int) -> bool:
+    """Tell whether a finite loss was recorded before a step; true also where no loss was recorded at all."""
+    return loss is None or bool((loss.finite[:, 0] & (loss.steps < step)).any())

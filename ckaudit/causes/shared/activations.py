@@ -1,4 +1,4 @@
-"""What causes ask of activation functions: which give hardly anything but zeros, and which have bounds."""
+"""Measures of activation functions for causes: which of them put out mostly zeros, and which are bounded."""
 
 import re
 from collections.abc import Collection
@@ -24,40 +24,40 @@ def is_function(name: str) -> bool:
 def silent(
     sparsity: Series, depths: Collection[int | None], min_zero_share: float, table: TensorTable
 ) -> tuple[str, float] | None:
-    """Return the activation function in one of some blocks with most zeros, and their share at the median checkpoint.
+    """Return the activation function with the largest share of zeros in some blocks, and that share at the median checkpoint.
 
     Args:
         sparsity: Share of exact zeros in each module's output.
-        depths: Blocks to look at.
-        min_zero_share: None where not even this share is zero.
+        depths: The blocks.
+        min_zero_share: The result is None where no function has this share of zeros.
         table: Tells the block of a module.
     """
-    found = {}
+    zero_shares = {}
     for column, name in enumerate(sparsity.labels):
         known = sparsity.values[sparsity.finite_in(column), column]
         if is_function(name) and known.size and table.depth(name) in depths:
-            found[name] = median(known)
-    most = max(found.items(), key=lambda item: item[1], default=None)
+            zero_shares[name] = median(known)
+    most = max(zero_shares.items(), key=lambda item: item[1], default=None)
     return most if most is not None and most[1] >= min_zero_share else None
 
 
 def bounded(largest: Series, usual: Series, *, reach: float = 0.7, share: float = 0.3) -> list[str]:
-    """Return the activation functions that work between bounds: outputs come up to `reach`, never beyond 1, and are no zeros.
+    """Return the activation functions that are bounded, such as sigmoid: outputs reach `reach`, never exceed 1, and are not zero.
 
-    The usual magnitude of a sigmoid's outputs is half; that of functions open to one side is small beside their largest.
+    The mean magnitude of a sigmoid's outputs is one half; that of functions open to one side is small beside their largest.
 
     Args:
         largest: Largest magnitude of each module's outputs.
-        usual: Mean magnitude of the same.
-        reach: A function with bounds comes near them.
-        share: Mean magnitude over the largest, at least.
+        usual: Mean magnitude of each module's outputs.
+        reach: Least value of the largest magnitude: a bounded function comes near its bounds.
+        share: Least ratio of the mean magnitude to the largest.
     """
-    found = []
+    names = []
     for column, name in enumerate(largest.labels):
         known = largest.values[largest.finite_in(column), column]
         if not is_function(name) or not known.size or name not in usual.labels or not reach <= known.max() <= 1:
             continue
         mean = usual.values[:, usual.labels.index(name)]
         if float(np.nanmedian(mean)) > share * median(known):
-            found.append(name)
-    return found
+            names.append(name)
+    return names

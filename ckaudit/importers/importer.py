@@ -1,26 +1,33 @@
-"""What the user named: a file, packed or not, or a folder; read once, when somebody asks."""
+"""What an importer is: it takes a source, a file or a folder, and returns the runs that another program logged there."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any, Protocol
 
+from msgspec import Struct
+
+from ckaudit.contract.io.fast_jsonl import LineTable
 from ckaudit.contract.io.files import MAX_BYTES, BrokenFile, raw_bytes, refuse_crowds
 from ckaudit.contract.io.folder import shown_name
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.tables.table import HEAD_BYTES, text_of
 
 MAX_SEEN = 200_000
 MAX_IMPORT_BYTES = 4 * MAX_BYTES  # a million rows of 200 bytes, and a log of that size still fits in memory
+Row = dict[str, float | str]
+Document = Mapping[str, Any]
 
 
 class Source:
-    """A file or a folder.
+    """A file, packed or not, or a folder that a user named; its bytes are read once, when they are first asked for.
 
     Attributes:
         path: Where it is.
         shown: Its name in messages.
-        is_folder: Whether it is a folder; it has no bytes of its own then.
+        is_folder: Whether it is a folder; a folder has no bytes of its own.
     """
 
     def __init__(self, path: Path) -> None:
@@ -34,7 +41,7 @@ class Source:
         """All bytes, unpacked; none of a folder.
 
         Raises:
-            UnreadableError: Where they cannot be had.
+            UnreadableError: Where the file cannot be read.
         """
         if self.is_folder:
             return b""
@@ -48,7 +55,7 @@ class Source:
         """All bytes of a file that is one JSON document.
 
         Raises:
-            UnreadableError: Where they cannot be had, or would take a hundred times their memory once they are parsed.
+            UnreadableError: Where the file cannot be read, or would take a hundred times its size in memory once parsed.
         """
         try:
             refuse_crowds(self.data, self.shown)
@@ -84,7 +91,7 @@ class Source:
                 yield source
 
     def first(self, size: int) -> bytes:
-        """Return the first bytes as they lie on the disk, without reading the rest; none where they cannot be had."""
+        """Return the first bytes as they lie on the disk, without reading the rest; empty where the file cannot be read."""
         try:
             if not self.path.is_file():
                 return b""
@@ -96,12 +103,12 @@ class Source:
     def files(self, *, max_files: int, part_of_name: str = "", deep: bool = True) -> Iterator[tuple[str, "Source"]]:
         """Yield the files in this folder and in those inside it, by name; links to folders are not followed.
 
-        The search ends after `MAX_SEEN` files of any name: no store of a run lies deeper in a disk than that.
+        The search ends after `MAX_SEEN` files of any name, so that a whole disk is not walked for a run.
 
         Args:
-            max_files: How many at the most.
+            max_files: The largest number of files.
             part_of_name: What their names must contain.
-            deep: Whether those in folders inside this one are wanted.
+            deep: Whether files in folders inside this one are wanted.
         """
         number = seen = 0
         for folder, inner, names in os.walk(self.path):
@@ -124,3 +131,73 @@ class Source:
             return sorted(path.name for path in self.path.iterdir()) if self.is_folder else []
         except OSError:
             return []
+
+
+class Imported(Struct, frozen=True):
+    """One run out of the log of another program.
+
+    Attributes:
+        table: Lines of `ck.scalars.v1` as columns: values by catalogue name, in the order of sessions, then of steps. A cell
+            that is not recorded was not in the log; a NaN was logged as NaN.
+        manifest: What the format knows of the run as a whole.
+        notes: What was recognised, what was left out, and what the format cannot hold; one sentence each.
+        source: Name of the format.
+        name: Name among several runs of one source; empty: there is only this one.
+        documents: Checkpoints of `ck.analysis.v1` made of statistics per layer, in the order of steps: each has a `step`
+            and sections such as {"gradients": {"layer.0": {"norm": 1.5}}}.
+    """
+
+    table: LineTable
+    manifest: Manifest
+    notes: tuple[str, ...]
+    source: str
+    name: str = ""
+    documents: Sequence[Document] = ()
+
+    @property
+    def rows(self) -> list[Row]:
+        """The lines, a dictionary each."""
+        return rows_of(self.table)
+
+
+def rows_of(table: LineTable) -> list[Row]:
+    """Return the lines of a table as dictionaries: `step`, `session` where there are several, and the recorded values."""
+    several = bool(table.sessions.any())
+    rows: list[Row] = [
+        {"step": step, "session": session} if several else {"step": step}
+        for step, session in zip(table.steps.tolist(), table.sessions.tolist(), strict=True)
+    ]
+    for index, name in enumerate(table.names):
+        values = table.values[index].tolist()
+        known = None if table.recorded is None else table.recorded[index].tolist()
+        for position, value in enumerate(values):
+            if known is None or known[position]:
+                rows[position][name] = value
+    for name, words in table.texts.items():
+        for row, word in zip(rows, words, strict=True):
+            if word is not None:
+                row[name] = word
+    return rows
+
+
+class Importer(Protocol):
+    """What a module of this package offers to become an importer.
+
+    Attributes:
+        NAME: The format, as a user would call it.
+        GENERIC: Whether the format has no mark of its own, so that every other importer is asked first.
+    """
+
+    NAME: str
+    GENERIC: bool
+
+    def detects(self, source: Source) -> bool:
+        """Tell whether this importer reads a source: a file by its first bytes, a folder by what lies in it."""
+
+    def read(self, source: Source, columns: Mapping[str, str]) -> list[Imported]:
+        """Read every run of the source; `columns` names its own columns for catalogue names.
+
+        Raises:
+            UnreadableError: Where the source is of this format, but broken or without a single value.
+            UsageError: Where `columns` names what is not there.
+        """

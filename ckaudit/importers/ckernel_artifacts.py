@@ -1,4 +1,4 @@
-"""What the JSON artifacts of C-Kernel-Engine say of steps, without the values that only stand for nothing.
+"""The JSON artifacts of C-Kernel-Engine read: curves, norms, parity and the ledger, without values that stand for nothing.
 
 The engine's own runtime writes 0.0 for a gradient norm and for times that it does not measure, copies its own loss to
 `loss_pt` where no reference ran, and calls a parameter difference 0.0 where none was computed; a summary that lacks a curve
@@ -6,26 +6,36 @@ writes one step made of `or 0.0`. None of these was recorded. A norm of 0 beside
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from math import fsum, isnan
 from typing import Any
 
+import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
+from ckaudit.contract.io.codec import decode
+from ckaudit.contract.schema.manifest import Manifest, Session, TensorFacts
 from ckaudit.contract.schema.numbers import to_word
-from ckaudit.importers.tables.parse_number import number, step_number
+from ckaudit.importers.importer import Imported
+from ckaudit.importers.tables.merge import Entry, merge
+from ckaudit.importers.tables.numbers import number, step_number
 
 Object = Mapping[str, Any]
 SUMMARY = "train_e2e_summary"
 _TIMES = ("forward_ms", "backward_ms", "optimizer_ms")
+LEDGER = "run_ledger.jsonl"
+_CONFIG = ("dataset_name", "stage_id", "pack_mode", "total_tokens", "optimizer", "epochs", "grad_accum", "backend", "lr")
+_DECODER = msgspec.json.Decoder()
 
 
 class Placeholders(Struct):
-    """How many values of each kind stood for nothing.
+    """Counts of values that stood for nothing, by kind.
 
     Attributes:
         norms: Gradient norms of 0.
         losses: Copies of the loss in place of the reference's.
-        checks: Comparisons with a reference that was not asked.
+        checks: Comparisons with a reference that did not run.
         summary: Zeros of a summary.
     """
 
@@ -35,19 +45,19 @@ class Placeholders(Struct):
     summary: int = 0
 
     def notes(self) -> list[str]:
-        """Say what was read as not recorded."""
-        said = {
+        """Return notes on values that were read as not recorded."""
+        counts = {
             "gradient norms of exactly 0 beside no measured time": self.norms,
             "reference losses that only copy the loss": self.losses,
             "comparisons with a reference that was not asked at that step": self.checks,
             "zeros of a summary without a curve": self.summary,
         }
-        return [f"{count:,} {what} were read as not recorded" for what, count in said.items() if count]
+        return [f"{count:,} {what} were read as not recorded" for what, count in counts.items() if count]
 
 
 def objects(value: Any) -> list[Object]:
-    """Return the objects of a list; nothing of anything else."""
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    """Return the objects of a list; empty where the value is no list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def positive(value: Any) -> float | None:
@@ -94,7 +104,7 @@ def curve_of(rows: Sequence[Object], source: str, span: int, empty: Placeholders
         rows: Steps as the artifact has them.
         source: What the artifact says made it.
         span: Rows to one update.
-        empty: Counts what stood for nothing.
+        empty: Counts values that stood for nothing.
     """
     kept = [row for row, step in zip(rows, members(rows, "step"), strict=True) if step_number(step) is not None]
     steps = [-(-int(step) // span) for step in members(kept, "step") if step is not None]
@@ -145,7 +155,7 @@ def _joined(steps: Sequence[int], values: Mapping[str, Sequence[float | None]]) 
 
 
 def _over(name: str, values: Sequence[float | None]) -> float | None:
-    """Return what the micro-steps of an update make together."""
+    """Return the value of an update from those of its micro-steps: a mean, a sum or the last one."""
     known = [value for value in values if value is not None]
     if not known:
         return None
@@ -215,3 +225,67 @@ def norm_rows(norms: Object, empty: Placeholders) -> Iterator[tuple[int, float |
 
 def _at(values: Any, place: int) -> Any:
     return values[place] if isinstance(values, list) and place < len(values) else None
+
+
+# The ledger: a line whenever a stage of a training starts or ends; the last line of a run counts.
+def read_ledger(data: bytes) -> tuple[list[Object], int]:
+    """Return the last record of each run, and how many lines are no JSON, such as one that was cut off."""
+    records: dict[str, Object] = {}
+    torn = 0
+    for line in data.splitlines():
+        try:
+            record = decode(line, _DECODER).document if line.strip() else None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            torn += 1
+            continue
+        if isinstance(record, dict) and record.get("run_id"):
+            records[str(record["run_id"])] = record
+    return list(records.values()), torn
+
+
+def stages_of(ledger: Sequence[Object], source: str, notes: Sequence[str]) -> list[Imported]:
+    """Return the stages of a ledger that has no curve beside it, each with its first, lowest and last loss."""
+    runs = []
+    for record in ledger:
+        points = {"loss_first": 1, "loss_min": record.get("loss_min_step"), "loss_final": record.get("steps")}
+        entries: list[Entry] = [
+            (step, {"train_loss_raw": loss})
+            for key, at in points.items()
+            if (loss := number(record.get(key))) is not None and (step := step_number(number(at))) is not None
+        ]
+        if not entries:
+            continue
+        table = merge(sorted(entries, key=lambda entry: entry[0])).table
+        said = (f"read as {source}: a ledger, which tells the first, the lowest and the last loss of a stage", *notes)
+        name = str(record.get("phase_label") or record.get("run_id"))
+        runs.append(Imported(table, manifest_of(source, [record], {}, {}), said, source, name))
+    return [replace(runs[0], name="")] if len(runs) == 1 else runs
+
+
+def manifest_of(source: str, ledger: Sequence[Object], summary: Object, tensors: Mapping[str, TensorFacts]) -> Manifest:
+    """Return the manifest of a run from the last record of its ledger and its training summary."""
+    manifest = Manifest(schema_version="ck.run.v1", source=source)
+    record: Object = ledger[-1] if ledger else {}
+    facts = {**record, **summary}
+    if name := facts.get("run_id"):
+        manifest.name = str(name)
+    if length := step_number(number(facts.get("seq_len"))):
+        manifest.sequence_length = length
+    if (seed := step_number(number(facts.get("seed")))) is not None:
+        manifest.seed = seed
+    if tensors:
+        manifest.tensors = dict(tensors)
+    if config := {key: facts[key] for key in _CONFIG if isinstance(facts.get(key), str | int | float)}:
+        manifest.config = config
+    start, end = _unix(record.get("started_at")), _unix(record.get("ended_at"))
+    if start is not None or end is not None:
+        manifest.sessions = [Session(start=msgspec.UNSET if start is None else start, end=msgspec.UNSET if end is None else end)]
+    return manifest
+
+
+def _unix(value: Any) -> float | None:
+    try:
+        moment = datetime.fromisoformat(value).timestamp() if isinstance(value, str) else None
+    except (ValueError, OverflowError):
+        return None
+    return moment if moment is not None and moment >= 0 else None

@@ -1,1 +1,0 @@
-"""What the artifacts of C-Kernel-Engine say of steps and stages."""
