@@ -79,7 +79,6 @@ def said(capfd, *arguments):
         ),
         (["score", "--only", "x*"], ("no fault or control matches 'x*'", "ckaudit lab list")),
         (["record", "--jobs", "0"], ("--jobs '0' is not a number of at least 1", "--jobs 2")),
-        (["score", "--peers", "/nowhere/python"], ("/nowhere/python cannot be run", "name a Python interpreter")),
         (["curriculum", "EXP-99"], ("unknown experiment 'EXP-99'", "choose from EXP-1, EXP-2,", "EXP-12; ckaudit lab list")),
         (["curriculum", "init_scales"], ("unknown experiment 'init_scales'", "did you mean init_scale?")),
         (["list", "x_*"], ("nothing in the lab matches 'x_*'", "ckaudit lab list")),

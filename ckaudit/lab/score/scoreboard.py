@@ -124,7 +124,7 @@ class Board(Struct, frozen=True, kw_only=True):
         baseline: What naming the most frequent truth would give.
         outcomes: Fault by fault and seed by seed.
         controls: Control by control and seed by seed.
-        peers: Other tools, ours first; empty: none was asked.
+        peers: Tools compared, ours first; empty: none was asked.
     """
 
     split: Split

@@ -1,15 +1,17 @@
 """What our auditor says of one run, as far as it is scored: `triage` and `validate` together."""
 
-from collections.abc import Callable, Iterable
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
-from ckaudit.contract.io.files import CHECKPOINT_NAME
+from ckaudit.contract.io.files import CHECKPOINT_NAME, SCALARS_NAME, read_bytes
 from ckaudit.contract.schema.report import Diagnosis, Finding, Report, Severity
 from ckaudit.errors import CkauditError
 from ckaudit.lab.labels import SYMPTOMS
-from ckaudit.lab.peers.log import write_table
 from ckaudit.questions.bad_answer_table import BAD
 
 # The words of the lab's labels for what our own commands find.
@@ -32,6 +34,20 @@ ALSO = {
     "perplexity_below_one": "impossible_value",
     "ratio_below_one": "impossible_value",
 }
+
+
+# The columns of a log that a run without our recorder would have, by the names of our scalars.
+NAMES = {
+    "train_loss_raw": "loss",
+    "val_loss": "val_loss",
+    "learning_rate": "lr",
+    "grad_global_norm": "grad_norm",
+    "step_time": "step_time",
+    "tokens_per_sec": "tokens_per_sec",
+    "time": "timestamp",
+}  # the names that all readers of logs know
+STALL = "dataloader_stall_frac"
+WORDS = ("NaN", "Infinity", "-Infinity")
 
 
 def words(finding: Finding) -> tuple[str, ...]:
@@ -144,3 +160,28 @@ def _places(told: Finding | Diagnosis) -> tuple[str, ...]:
 
 def _key(finding: Finding) -> tuple[object, ...]:
     return (words(finding), finding.severity, finding.where, finding.first_step, finding.file, finding.line, finding.pointer)
+
+
+def write_table(folder: Path, path: Path) -> None:
+    """Write the log that a run without our recorder would have as a table; the loader's wait is a share there."""
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        table = csv.DictWriter(stream, ["step", *NAMES.values(), STALL], lineterminator="\n")
+        table.writeheader()
+        table.writerows(log_rows(folder))
+
+
+def log_rows(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield each line of the run's scalars by the names of a log; a torn line is skipped, as a reader of logs would."""
+    for file in sorted(file for file in folder.iterdir() if SCALARS_NAME.match(file.name)):
+        for line in read_bytes(file, file.name).decode(errors="replace").splitlines():
+            try:
+                scalars = json.loads(line)
+            except ValueError:
+                continue
+            values = {column: _number(scalars[name]) for name, column in NAMES.items() if scalars.get(name) is not None}
+            row = {"step": scalars["step"]} | values
+            yield row | ({STALL: scalars[STALL]} if isinstance(scalars.get(STALL), float) else {})
+
+
+def _number(value: Any) -> Any:
+    return float(value) if value in WORDS else value

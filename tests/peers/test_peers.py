@@ -1,23 +1,23 @@
 """Other tools: what they are given, how their answers are read, what their words mean."""
 
 import json
-import math
 import sys
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from benchmarks.peers import installed, runmedic, runwise, trainproof
+from benchmarks.peers.__main__ import main
+from benchmarks.peers.peer import Peer, PeerVerdict, ask, meaning, write_log
+from benchmarks.peers.score import is_right, peer_score
+from ckaudit.cli.run import run
 from ckaudit.errors import UsageError
-from ckaudit.importers import import_source
 from ckaudit.lab.labels import SYMPTOMS, TRUTHS
-from ckaudit.lab.peers import installed, runmedic, runwise, trainproof
-from ckaudit.lab.peers.log import write_log, write_table
-from ckaudit.lab.peers.peer import Peer, PeerVerdict, ask, meaning
-from ckaudit.lab.score.score import is_right, peer_score
 from ckaudit.lab.specs import faults
 
-RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+RUNS, RECORDINGS = FIXTURES / "runs", FIXTURES / "lab"
 
 
 def test_a_log_has_the_names_that_readers_of_logs_know(tmp_path: Path) -> None:
@@ -71,23 +71,9 @@ def test_words_mean_truths_of_the_lab(module) -> None:
     assert {symptom for _, symptom in module.SHOWS} <= SYMPTOMS.keys()
 
 
-def test_our_table_of_a_log_holds_the_same_numbers(tmp_path: Path) -> None:
-    (tmp_path / "scalars.jsonl").write_text(
-        '{"schema_version":"ck.scalars.v1","step":1,"time":1700000000.5,"train_loss_raw":2.5,"learning_rate":0.1,"batch_hash":"x"}\n'
-        '{"step":2,"train_loss_raw":"NaN","val_loss":2.0,"grad_global_norm":"Infinity","step_time":0.5,"dataloader_stall_frac":0.2}\n'
-        '{"step":3,"train_lo'
-    )
-    (tmp_path / "run.json").write_text("{}")
-    write_table(tmp_path, tmp_path / "log.csv")
-    assert (tmp_path / "log.csv").read_text().splitlines() == [
-        "step,loss,val_loss,lr,grad_norm,step_time,tokens_per_sec,timestamp,dataloader_stall_frac",
-        "1,2.5,,0.1,,,,1700000000.5,",
-        "2,nan,2.0,,inf,0.5,,,0.2",
-    ]
-    first, second = import_source(tmp_path / "log.csv").rows
-    assert first == {"step": 1, "train_loss_raw": 2.5, "learning_rate": 0.1, "time": 1700000000.5}
-    assert math.isnan(second.pop("train_loss_raw"))
-    assert second == {"step": 2, "val_loss": 2.0, "grad_global_norm": math.inf, "step_time": 0.5, "dataloader_stall_frac": 0.2}
+def test_a_message_means_what_a_pattern_of_it_says_once() -> None:
+    means = [("lr too high", "learning_rate_too_high")]
+    assert meaning(["loss is NaN", "LR too high", "lr too high"], means) == ("learning_rate_too_high",)
 
 
 def peer(script: str) -> Peer:
@@ -156,3 +142,24 @@ def test_a_peer_is_scored_by_its_alarms() -> None:
 )
 def test_an_alarm_of_a_peer_is_right_by_symptom_truth_or_what_may_be_taken_for_it(said: PeerVerdict, *, right: bool) -> None:
     assert is_right(said, faults()["lr_too_high"]) == right
+
+
+def test_an_interpreter_that_cannot_be_run_ends_the_command(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["score", "--peers", "/nowhere/python"]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith("error: --peers: /nowhere/python cannot be run")
+    assert "hint: name a Python interpreter" in err
+
+
+def test_others_are_scored_beside_ours(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("benchmarks.peers.__main__.installed", lambda _: [peer(COUNTING)])
+    arguments = ["--cache", str(RECORDINGS), "--only", "lr_too_high.0", "--format", "json"]
+    assert main(["score", "--peers", "python", *arguments]) == 0
+    compared = json.loads(capfd.readouterr().out)
+    assert run(["lab", "score", *arguments]) == 0
+    alone = json.loads(capfd.readouterr().out)
+    tools = compared["boards"][0].pop("peers")
+    assert [(tool["name"], tool["runs"], tool["first_right"]["hits"]) for tool in tools] == [("ckaudit", 1, 1), ("echo", 1, 1)]
+    assert alone["boards"][0].pop("peers") == []
+    assert compared == alone

@@ -1,4 +1,4 @@
-"""One training with peers attached, in the interpreter that has them: `python -m ckaudit.lab.peers.ride NAME SEED CACHE`."""
+"""One training with peers attached, in the interpreter that has them: `python -m benchmarks.peers.ride NAME SEED CACHE`."""
 
 import sys
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from typing import cast
 import msgspec
 from msgspec.structs import replace
 
+from benchmarks.peers.beside import Heard, Ride, adapter, path_of
+from benchmarks.peers.in_loop import InLoopPeer, known
+from benchmarks.peers.watched import Told, WatchedChange, told
 from ckaudit.lab.change import Change
 from ckaudit.lab.fingerprint import made
-from ckaudit.lab.peers.beside import Heard, Ride, adapter, path_of
-from ckaudit.lab.peers.in_loop import InLoopPeer, known
-from ckaudit.lab.peers.watched import Told, WatchedChange, told
 from ckaudit.lab.record import record
 from ckaudit.lab.training_spec import Recipe, recipe
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from benchmarks.peers.in_loop import InLoopPeer, Spoken, known, said
+from benchmarks.peers.peer import PeerVerdict
 from ckaudit.lab.cache import CachedTraining
 from ckaudit.lab.fingerprint import Made, code, differences, made, must_be_trained_again
-from ckaudit.lab.peers.in_loop import InLoopPeer, Spoken, known, said
-from ckaudit.lab.peers.peer import PeerVerdict
 from ckaudit.lab.training_spec import Recipe
 
 HERE = Path(__file__).parent

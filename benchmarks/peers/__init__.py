@@ -1,10 +1,13 @@
-"""Other people's tools on the same runs: a small file for each, its defaults left alone.
+"""Other people's tools on the runs of the lab: a small file for each, its defaults left alone.
+
+    python -m benchmarks.peers record --in-loop PYTHON
+    python -m benchmarks.peers score --peers PYTHON
 
 Each runs in a process of its own, under an interpreter in which it is installed. What it says in words is read with a
 table of what those words mean, which is kept generous.
 """
 
-from ckaudit.lab.peers.peer import Peer
+from benchmarks.peers.peer import Peer
 
 
 def installed(python: str) -> list[Peer]:
@@ -18,11 +21,11 @@ def installed(python: str) -> list[Peer]:
     """
     from msgspec.structs import replace
 
+    from benchmarks.peers.peer import versions
+    from benchmarks.peers.runmedic import RUNMEDIC
+    from benchmarks.peers.runwise import RUNWISE
+    from benchmarks.peers.trainproof import TRAINPROOF
     from ckaudit.errors import UsageError
-    from ckaudit.lab.peers.peer import versions
-    from ckaudit.lab.peers.runmedic import RUNMEDIC
-    from ckaudit.lab.peers.runwise import RUNWISE
-    from ckaudit.lab.peers.trainproof import TRAINPROOF
 
     known = (TRAINPROOF, RUNMEDIC, RUNWISE)
     there = versions(python, [peer.name for peer in known])

@@ -8,7 +8,7 @@ Its README says what a loop does: attach, `step(loss)` between backward pass and
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ckaudit.lab.peers.in_loop import InLoopPeer, Spoken
+from benchmarks.peers.in_loop import InLoopPeer, Spoken
 
 if TYPE_CHECKING:
     from torch import nn

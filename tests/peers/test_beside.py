@@ -6,20 +6,20 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ckaudit.cli.run import run
+from benchmarks.peers import beside, riders
+from benchmarks.peers.__main__ import main
+from benchmarks.peers.beside import heard, is_due, look, path_of
+from benchmarks.peers.in_loop import InLoopPeer, known, said
+from benchmarks.peers.peer import PeerVerdict
+from benchmarks.peers.score import rivals
+from benchmarks.peers.torch_audit import TORCH_AUDIT
+from benchmarks.peers.torchmortem import TORCHMORTEM
+from benchmarks.peers.trainscope import TRAINSCOPE
+from benchmarks.peers.watched import Told
 from ckaudit.errors import UsageError
 from ckaudit.lab.labels import TRUTHS
 from ckaudit.lab.parallel_training import Done
-from ckaudit.lab.peers import beside, riders
-from ckaudit.lab.peers.beside import heard, is_due, look, path_of
-from ckaudit.lab.peers.in_loop import InLoopPeer, known, said
-from ckaudit.lab.peers.peer import PeerVerdict
-from ckaudit.lab.peers.torch_audit import TORCH_AUDIT
-from ckaudit.lab.peers.torchmortem import TORCHMORTEM
-from ckaudit.lab.peers.trainscope import TRAINSCOPE
-from ckaudit.lab.peers.watched import Told
 from ckaudit.lab.score.outcome import of_control, of_fault
-from ckaudit.lab.score.score import rivals
 from ckaudit.lab.score.scoreboard import board
 from ckaudit.lab.score.verdict import Seen, Verdict
 from ckaudit.lab.specs import faults
@@ -90,7 +90,7 @@ def test_what_real_ones_say_is_read(
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
     pytest.importorskip("torch")
-    from ckaudit.lab.peers.ride import keep
+    from benchmarks.peers.ride import keep
 
     keep(tmp_path, WHAT, TOLD, VERSIONS)
     return tmp_path
@@ -193,12 +193,12 @@ def test_the_command_says_what_it_does(cache: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(riders, "attachable", lambda _: VERSIONS)
     monkeypatch.setattr(riders, "gather", gather)
-    arguments = ["lab", "record", "--in-loop", "python", "--cache", str(cache), "--only"]
-    assert run([*arguments, "lr_too_high.0,healthy.0"]) == 0
+    arguments = ["record", "--in-loop", "python", "--cache", str(cache), "--only"]
+    assert main([*arguments, "lr_too_high.0,healthy.0"]) == 0
     told = capfd.readouterr().err
     assert "1 of 2 trainings to do with torchmortem 0.1.1, trainscope 1.8.1 attached" in told
     assert "1 recorded, 0 failed" in told
-    assert run([*arguments, "lr_too_high.0"]) == 0
+    assert main([*arguments, "lr_too_high.0"]) == 0
     assert "0 of 1 trainings" in capfd.readouterr().err
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from benchmarks.peers.in_loop import Crowd, InLoopPeer, Spoken
 from ckaudit.lab.change import Change
-from ckaudit.lab.peers.in_loop import Crowd, InLoopPeer, Spoken
 
 if TYPE_CHECKING:
     from torch import Tensor

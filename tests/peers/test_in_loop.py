@@ -12,14 +12,14 @@ import pytest
 import torch
 from msgspec.structs import replace
 
+from benchmarks.peers import ride as riding
+from benchmarks.peers.in_loop import InLoopPeer, Spoken, known
+from benchmarks.peers.ride import ride
+from benchmarks.peers.torch_audit import TORCH_AUDIT, TORCH_AUDIT_EVERY_STEP
+from benchmarks.peers.torchmortem import TORCHMORTEM
+from benchmarks.peers.trainscope import TRAINSCOPE
+from benchmarks.peers.watched import WatchedChange, told
 from ckaudit.lab.change import Change
-from ckaudit.lab.peers import ride as riding
-from ckaudit.lab.peers.in_loop import InLoopPeer, Spoken, known
-from ckaudit.lab.peers.ride import ride
-from ckaudit.lab.peers.torch_audit import TORCH_AUDIT, TORCH_AUDIT_EVERY_STEP
-from ckaudit.lab.peers.torchmortem import TORCHMORTEM
-from ckaudit.lab.peers.trainscope import TRAINSCOPE
-from ckaudit.lab.peers.watched import WatchedChange, told
 from ckaudit.lab.plan import Plan
 from ckaudit.lab.training import Training
 from ckaudit.lab.training_spec import Recipe, recipe
@@ -177,7 +177,7 @@ def test_what_a_peer_leaves_behind_is_gone_with_the_process(tmp_path: Path) -> N
     here = tmp_path / "here"
     here.mkdir()
     subprocess.run(
-        [sys.executable, "-m", "ckaudit.lab.peers.ride", "healthy_mlp", "0", "cache"],
+        [sys.executable, "-m", "benchmarks.peers.ride", "healthy_mlp", "0", "cache"],
         check=True,
         cwd=here,
         env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from ckaudit.lab.peers.peer import Answer, Level, Peer
+from benchmarks.peers.peer import Answer, Level, Peer
 
 LEVELS: dict[str, Level] = {"critical": "fail", "warning": "warn"}
 MEANS = (

@@ -10,11 +10,12 @@ from typing import Literal
 from msgspec import Struct
 
 from ckaudit.errors import UsageError
-from ckaudit.lab.peers.log import write_log
+from ckaudit.lab.score.verdict import STALL, log_rows
 
 Level = Literal["fail", "warn", "clean", "error"]
 Answer = tuple[Level, list[str]]
 SECONDS = 60  # the slowest of them takes one
+WAITING = ("loader_time", "data_time")  # two readers, two names
 
 _VERSIONS = """
 import json, sys
@@ -94,12 +95,17 @@ def ask(peer: Peer, folder: Path) -> PeerVerdict:
     return PeerVerdict(level=level, causes=causes, symptoms=symptoms, messages=tuple(messages), version=peer.version)
 
 
-def meaning(messages: Sequence[str], means: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """Return the words that messages mean, in their order, each once.
+def write_log(folder: Path, path: Path) -> None:
+    """Write a line of JSON for each line of the run's scalars, numbers that are not finite as Python writes them."""
+    with path.open("w", encoding="utf-8") as stream:
+        for row in log_rows(folder):
+            stall = row.pop(STALL, None)
+            waits = dict.fromkeys(WAITING, stall * row["step_time"]) if stall is not None and "step_time" in row else {}
+            stream.write(json.dumps(row | waits) + "\n")
 
-    >>> meaning(["loss is NaN", "lr too high"], [("lr too high", "learning_rate_too_high")])
-    ('learning_rate_too_high',)
-    """
+
+def meaning(messages: Sequence[str], means: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """Return the words that messages mean, in their order, each once."""
     found = [truth for message in messages for pattern, truth in means if re.search(pattern, message, re.IGNORECASE)]
     return tuple(dict.fromkeys(found))
 
@@ -123,4 +129,4 @@ def versions(python: str, names: Sequence[str], *, option: str = "--peers") -> d
 
 
 def _run(command: list[str]) -> str:
-    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False).stdout  # noqa: S603
+    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False).stdout

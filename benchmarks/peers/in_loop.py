@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ckaudit.lab.peers.peer import Level, PeerVerdict, Tool, meaning
+from benchmarks.peers.peer import Level, PeerVerdict, Tool, meaning
 
 if TYPE_CHECKING:
     from torch import nn
@@ -46,9 +46,9 @@ class InLoopPeer(Tool, frozen=True, kw_only=True):
 
 def known() -> tuple[InLoopPeer, ...]:
     """Return every peer that can be attached."""
-    from ckaudit.lab.peers.torch_audit import TORCH_AUDIT, TORCH_AUDIT_EVERY_STEP
-    from ckaudit.lab.peers.torchmortem import TORCHMORTEM
-    from ckaudit.lab.peers.trainscope import TRAINSCOPE
+    from benchmarks.peers.torch_audit import TORCH_AUDIT, TORCH_AUDIT_EVERY_STEP
+    from benchmarks.peers.torchmortem import TORCHMORTEM
+    from benchmarks.peers.trainscope import TRAINSCOPE
 
     return TORCHMORTEM, TRAINSCOPE, TORCH_AUDIT, TORCH_AUDIT_EVERY_STEP
 

@@ -8,8 +8,8 @@ one alone; so it is run a second time at every step, as the README proposes.
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ckaudit.lab.peers.in_loop import InLoopPeer, Spoken
-from ckaudit.lab.peers.peer import Level
+from benchmarks.peers.in_loop import InLoopPeer, Spoken
+from benchmarks.peers.peer import Level
 
 if TYPE_CHECKING:
     from torch import nn

@@ -7,7 +7,7 @@ taken from the causes and remedies in their own text.
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ckaudit.lab.peers.in_loop import InLoopPeer, Spoken
+from benchmarks.peers.in_loop import InLoopPeer, Spoken
 
 if TYPE_CHECKING:
     from torch import nn
