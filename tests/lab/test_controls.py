@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from ckaudit.lab.batch import Batch, Corpus
 from ckaudit.lab.change import Change
+from ckaudit.lab.controls.architectures import FrozenEmbeddings, FrozenTrunkFinetune
 from ckaudit.lab.controls.datasets import (
     CurriculumLength,
     CurriculumSources,
@@ -20,11 +21,8 @@ from ckaudit.lab.controls.datasets import (
     PlateauBeforeGrokking,
     RecoveredSmallSpike,
 )
-from ckaudit.lab.controls.evaluations import NoisyEvaluations
-from ckaudit.lab.controls.frozen_parts import FrozenEmbeddings, FrozenTrunkFinetune
-from ckaudit.lab.controls.precision_and_batches import Float16Scaler
 from ckaudit.lab.controls.schedules import LayerwiseLr, SmallLrFinetune
-from ckaudit.lab.controls.sessions import ResumedTwice
+from ckaudit.lab.controls.training_loop import Float16Scaler, NoisyEvaluations, ResumedTwice
 from ckaudit.lab.reversed_text import backwards
 from ckaudit.lab.settings import SEEDS, setting
 from ckaudit.lab.specs import controls

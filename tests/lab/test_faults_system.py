@@ -22,7 +22,7 @@ from ckaudit.lab.faults.metrics import (
     PercentileLevels,
     PplBase2,
 )
-from ckaudit.lab.faults.records import CkptMissing, CkptTruncated, RecordingEveryStep
+from ckaudit.lab.faults.resume import CkptMissing, CkptTruncated, RecordingEveryStep
 from ckaudit.lab.faults.systems import DataloaderStall, ReplicaDesync, StepTimeCliff, StragglerRank, ZeroComm
 from ckaudit.lab.run_files import checkpoints
 from ckaudit.lab.specs import faults
