@@ -17,8 +17,7 @@ from functools import partial
 from benchmarks.peers import installed, riders
 from benchmarks.peers.beside import is_due
 from benchmarks.peers.score import score
-from ckaudit.cli.lab.options import SPLITS, cache_folder, count, splits
-from ckaudit.cli.lab.record import ProgressLines, failures
+from ckaudit.cli.lab.record import SPLITS, ProgressLines, cache_folder, count, failures, splits
 from ckaudit.cli.output import check_folder, fitted, send
 from ckaudit.cli.progress import progress
 from ckaudit.cli.say import say
@@ -27,7 +26,7 @@ from ckaudit.lab.record import writable
 from ckaudit.lab.score.publish import add_history, write_document
 from ckaudit.lab.score.score import chosen
 from ckaudit.reports import FEW_FORMATS, render
-from ckaudit.reports.lab.log_alone import log_alone
+from ckaudit.reports.lab.markdown import log_alone
 from ckaudit.reports.view import View
 
 

@@ -12,7 +12,7 @@ from benchmarks.peers.beside import look, path_of
 from benchmarks.peers.in_loop import known
 from benchmarks.peers.peer import versions
 from ckaudit.errors import UsageError
-from ckaudit.lab.parallel_training import Done
+from ckaudit.lab.record import Done
 from ckaudit.lab.training_spec import Recipe
 
 MODULE = "benchmarks.peers.ride"

@@ -13,13 +13,12 @@ from benchmarks.peers.peer import Peer, PeerVerdict, Tool, ask
 from ckaudit.errors import CkauditError
 from ckaudit.lab import archive
 from ckaudit.lab.cache import CachedTraining, look
-from ckaudit.lab.score.outcome import ControlOutcome, FaultOutcome
 from ckaudit.lab.score.score import chosen, our_score
 from ckaudit.lab.score.score import score as score_ours
-from ckaudit.lab.score.scoreboard import PeerScore, Score
-from ckaudit.lab.score.wilson import share
-from ckaudit.lab.settings import Split
+from ckaudit.lab.score.scoreboard import PeerScore, Score, share
+from ckaudit.lab.score.verdict import ControlOutcome, FaultOutcome
 from ckaudit.lab.specs import Fault, faults
+from ckaudit.lab.training_spec import Split
 
 Run = tuple[str, int]  # name and seed
 

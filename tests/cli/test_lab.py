@@ -10,7 +10,7 @@ from ckaudit.cli.run import run
 from ckaudit.contract.io.files import read_bytes
 from ckaudit.lab import archive
 from ckaudit.lab.cache import keep
-from ckaudit.lab.parallel_training import Done
+from ckaudit.lab.record import Done
 from ckaudit.lab.training_spec import recipe
 from ckaudit.optional import install_command
 
@@ -112,12 +112,11 @@ def test_what_cannot_be_meant_is_told(here, capfd, arguments, told):
 )
 def test_a_place_that_cannot_be_written_is_told_before_training(here, capfd, monkeypatch, arguments, option, inside):
     pytest.importorskip("torch")
-    from ckaudit.lab import processes
 
     def train(*_, **__):
         raise AssertionError("nothing may be trained")
 
-    monkeypatch.setattr(processes, "train", train)
+    monkeypatch.setattr("ckaudit.lab.training.train", train)
     (here / "a_file").touch()
     code, out, err = said(capfd, *arguments, option, inside)
     assert (code, out) == (2, "")
@@ -177,7 +176,7 @@ def trained(monkeypatch):
             on_done(each)
         return done
 
-    monkeypatch.setattr("ckaudit.lab.parallel_training.gather", gather)
+    monkeypatch.setattr("ckaudit.lab.record.gather", gather)
     return asked
 
 

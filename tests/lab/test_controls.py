@@ -10,7 +10,6 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from ckaudit.lab.batch import Batch, Corpus
 from ckaudit.lab.change import Change
 from ckaudit.lab.controls.architectures import FrozenEmbeddings, FrozenTrunkFinetune
 from ckaudit.lab.controls.datasets import (
@@ -24,9 +23,10 @@ from ckaudit.lab.controls.datasets import (
 from ckaudit.lab.controls.schedules import LayerwiseLr, SmallLrFinetune
 from ckaudit.lab.controls.training_loop import Float16Scaler, NoisyEvaluations, ResumedTwice
 from ckaudit.lab.reversed_text import backwards
-from ckaudit.lab.settings import SEEDS, setting
 from ckaudit.lab.specs import controls
+from ckaudit.lab.task import Batch, Corpus
 from ckaudit.lab.training import Training, facts
+from ckaudit.lab.training_spec import SEEDS, setting
 from tests.lab.small import SMALL, column, documents, told, trained
 
 ROWS = torch.arange(8)[:, None] * 100 + torch.arange(17)  # (B, T + 1)

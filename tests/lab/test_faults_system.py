@@ -129,7 +129,7 @@ def test_a_lost_gradient_is_seen_in_some_checkpoint(seed: int) -> None:
 
     from ckaudit.contract.cadence import is_due
     from ckaudit.lab.models import build
-    from ckaudit.lab.settings import setting, split_of
+    from ckaudit.lab.training_spec import setting, split_of
 
     plan, made = setting("gpt", seed), getattr(faults()["zero_comm"], split_of(seed))
     count = len(list(build(plan.model, vocabulary=96, length=plan.data.length).parameters()))

@@ -9,13 +9,22 @@ from ckaudit.contract.schema.report import Diagnosis, Evidence, Finding, Report
 from ckaudit.importers import import_source
 from ckaudit.lab.change import Change
 from ckaudit.lab.labels import SYMPTOMS
-from ckaudit.lab.score.outcome import FaultOutcome, of_control, of_fault
 from ckaudit.lab.score.score import chosen
-from ckaudit.lab.score.scoreboard import board
-from ckaudit.lab.score.verdict import ALSO, MISSING, Seen, Verdict, verdict, words, write_table
-from ckaudit.lab.score.wilson import share
-from ckaudit.lab.settings import Split
+from ckaudit.lab.score.scoreboard import board, share
+from ckaudit.lab.score.verdict import (
+    ALSO,
+    MISSING,
+    FaultOutcome,
+    Seen,
+    Verdict,
+    of_control,
+    of_fault,
+    verdict,
+    words,
+    write_table,
+)
 from ckaudit.lab.specs import Amount, Fault
+from ckaudit.lab.training_spec import Split
 from ckaudit.validate.outcomes import outcomes as validate_outcomes
 
 STEPS = (0, 100, 150, 200, 250, 300)

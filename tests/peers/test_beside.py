@@ -18,10 +18,9 @@ from benchmarks.peers.trainscope import TRAINSCOPE
 from benchmarks.peers.watched import Told
 from ckaudit.errors import UsageError
 from ckaudit.lab.labels import TRUTHS
-from ckaudit.lab.parallel_training import Done
-from ckaudit.lab.score.outcome import of_control, of_fault
+from ckaudit.lab.record import Done
 from ckaudit.lab.score.scoreboard import board
-from ckaudit.lab.score.verdict import Seen, Verdict
+from ckaudit.lab.score.verdict import Seen, Verdict, of_control, of_fault
 from ckaudit.lab.specs import faults
 from ckaudit.lab.training_spec import recipe
 from ckaudit.reports.lab import cells

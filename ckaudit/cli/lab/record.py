@@ -1,14 +1,17 @@
 """`ckaudit lab record`: the recordings that the score needs, trained once and kept."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ckaudit.cli.lab.options import Cache, Jobs, Only, SplitName, cache_folder, count, splits
+from ckaudit.cli.options import one_of
 from ckaudit.cli.say import say
+from ckaudit.errors import UsageError
 
 if TYPE_CHECKING:
-    from ckaudit.lab.parallel_training import Done
+    from ckaudit.lab.record import Done
+    from ckaudit.lab.training_spec import Split
 
 EPILOG = """
 \b
@@ -28,6 +31,35 @@ Exit codes:
 
 Fresh = Annotated[bool, typer.Option("--fresh", help="Train everything again, also what is there.")]
 
+# Options that `record` and `score` share.
+SPLITS = ("dev", "test", "both")
+
+SplitName = Annotated[
+    str,
+    typer.Option(
+        "--split",
+        metavar="SPLIT",
+        help="dev (seeds 0, 1, 2: thresholds are tuned on it), test (10, 11: only scored), or both.",
+        autocompletion=lambda: list(SPLITS),
+    ),
+]
+Cache = Annotated[
+    str,
+    typer.Option(
+        "--cache",
+        metavar="DIR",
+        help="Where recordings are kept; without it $XDG_CACHE_HOME/ckaudit/lab, or ~/.cache/ckaudit/lab.",
+        show_default=False,
+    ),
+]
+Only = Annotated[
+    str,
+    typer.Option(
+        "--only", metavar="PATTERNS", help="Only names, or name.seed, that match, as in 'lr_*,healthy.0'.", show_default=False
+    ),
+]
+Jobs = Annotated[str, typer.Option("--jobs", "-j", metavar="N", help="Processes at a time.")]
+
 
 def command(*, split: SplitName = "dev", cache: Cache = "", only: Only = "", jobs: Jobs = "2", fresh: Fresh = False) -> int:
     """Train what is missing in the cache, each training in a process of its own with one thread."""
@@ -37,8 +69,7 @@ def command(*, split: SplitName = "dev", cache: Cache = "", only: Only = "", job
 def train_missing(split: str, cache: str, only: str, *, jobs: int, fresh: bool) -> "list[Done]":
     """Train and keep what has no usable recording, or everything; return what failed."""
     from ckaudit.lab.cache import look
-    from ckaudit.lab.parallel_training import gather
-    from ckaudit.lab.record import need, writable
+    from ckaudit.lab.record import gather, need, writable
     from ckaudit.lab.score.score import chosen
 
     folder = cache_folder(cache)
@@ -87,3 +118,27 @@ def _duration(seconds: float) -> str:
     """
     hours, minutes = divmod(int(-(-seconds // 60)), 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
+def splits(word: str) -> "list[Split]":
+    """Return the splits that a word names, or raise `UsageError`."""
+    one_of(word, SPLITS, "split")
+    return ["dev", "test"] if word == "both" else [word]  # type: ignore[list-item]
+
+
+def count(word: str, option: str) -> int:
+    """Return a number of at least 1, or raise `UsageError`."""
+    if not (word.isascii() and word.isdecimal() and int(word)):
+        raise UsageError(f"{option} {word!r} is not a number of at least 1", hint=f"write it as digits, such as {option} 2")
+    return int(word)
+
+
+def cache_folder(word: str) -> Path:
+    """Return the folder of recordings that was named, or the usual one, which need not be there, or raise `UsageError`."""
+    from ckaudit.lab.cache import default_folder
+    from ckaudit.lab.record import within_reach
+
+    folder = Path(word) if word else default_folder()
+    with within_reach(folder, "look into", option="--cache"):
+        folder.exists()
+    return folder

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ckaudit.cli.lab.options import Cache, Jobs, Only, SplitName, cache_folder, count, splits
-from ckaudit.cli.lab.record import train_missing
+from ckaudit.cli.lab.record import Cache, Jobs, Only, SplitName, cache_folder, count, splits, train_missing
 from ckaudit.cli.options import Verbose, one_format, one_of
 from ckaudit.cli.output import check_folder, fitted, send
 from ckaudit.cli.progress import progress
@@ -64,7 +63,7 @@ def command(
     chosen, workers = splits(split), count(jobs, "--jobs")
     from ckaudit.lab.score.publish import add_history, write_document
     from ckaudit.lab.score.score import score
-    from ckaudit.reports.lab.log_alone import log_alone
+    from ckaudit.reports.lab.markdown import log_alone
 
     if fresh:
         train_missing(split, cache, only, jobs=workers, fresh=True)

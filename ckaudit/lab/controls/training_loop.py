@@ -164,8 +164,7 @@ class NoisyEvaluations(Change):
 
     def evaluate(self, training: "Training") -> dict[str, float]:
         """Evaluate on the next rows."""
-        from ckaudit.lab.batch import Batch
-        from ckaudit.lab.task import Evaluation
+        from ckaudit.lab.task import Batch, Evaluation
 
         held = training.corpus.held_out()
         first = training.step // training.plan.eval_every * 4 % len(held.inputs)

@@ -1,7 +1,7 @@
 """What the lab trains on: made by seeded generators, nothing is loaded."""
 
-from ckaudit.lab.batch import Corpus
 from ckaudit.lab.plan import Data
+from ckaudit.lab.task import Corpus
 
 
 def open_corpus(plan: Data, seed: int) -> Corpus:

@@ -7,8 +7,8 @@ from zlib import crc32
 import torch
 from torch import Generator, Tensor
 
-from ckaudit.lab.batch import Batch, row_number
 from ckaudit.lab.plan import Data
+from ckaudit.lab.task import Batch, row_number
 
 Make = Callable[[int, Generator], Tensor]
 

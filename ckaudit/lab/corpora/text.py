@@ -12,9 +12,9 @@ import torch
 from msgspec import Struct
 from torch import Tensor
 
-from ckaudit.lab.batch import Batch, row_number
 from ckaudit.lab.corpora.sources import TEXTS, CorpusLine
 from ckaudit.lab.plan import Data
+from ckaudit.lab.task import Batch, row_number
 
 GOLDEN = 0.6180339887498949
 Pair = tuple[int, int]

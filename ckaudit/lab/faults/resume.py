@@ -11,7 +11,7 @@ from ckaudit.lab.run_files import checkpoints
 from ckaudit.lab.specs import Amount, fault
 
 if TYPE_CHECKING:
-    from ckaudit.lab.batch import Batch
+    from ckaudit.lab.task import Batch
     from ckaudit.lab.training import Training
 
 

@@ -10,9 +10,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ckaudit.errors import UsageError
-from ckaudit.lab.score.scoreboard import Board, Score
-from ckaudit.lab.score.wilson import Share
-from ckaudit.lab.settings import split_of
+from ckaudit.lab.score.scoreboard import Board, Score, Share
+from ckaudit.lab.training_spec import split_of
 
 DOCUMENT, HISTORY = Path("docs/benchmark.md"), Path("docs/benchmark-history.csv")
 BEGIN, END = "<!-- written by ckaudit lab score --split {} -->", "<!-- end of ckaudit lab score --split {} -->"

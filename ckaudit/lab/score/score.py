@@ -12,13 +12,20 @@ from ckaudit import __version__
 from ckaudit.errors import CkauditError, UsageError
 from ckaudit.lab import archive
 from ckaudit.lab.cache import CachedTraining, look
-from ckaudit.lab.score.outcome import COUNTING, GRAVE, ControlOutcome, FaultOutcome, of_control, of_fault
-from ckaudit.lab.score.scoreboard import Board, PeerScore, Score, board
-from ckaudit.lab.score.verdict import Verdict, judge, judge_log
-from ckaudit.lab.score.wilson import share
-from ckaudit.lab.settings import Split
+from ckaudit.lab.score.scoreboard import Board, PeerScore, Score, board, share
+from ckaudit.lab.score.verdict import (
+    COUNTING,
+    GRAVE,
+    ControlOutcome,
+    FaultOutcome,
+    Verdict,
+    judge,
+    judge_log,
+    of_control,
+    of_fault,
+)
 from ckaudit.lab.specs import controls, faults
-from ckaudit.lab.training_spec import Recipe, recipe, recipes
+from ckaudit.lab.training_spec import Recipe, Split, recipe, recipes
 
 Judged = tuple[str, int, Verdict]  # name, seed, and what our auditor said
 

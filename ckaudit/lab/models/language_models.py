@@ -1,14 +1,15 @@
-"""A small GPT with the parts that models of today are made of; a fault reaches each of them as an attribute."""
+"""Models that predict the next token: a small GPT, with or without experts, a Llama and an LSTM."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import one_hot, scaled_dot_product_attention
 
-from ckaudit.lab.models.switch import Switch
-from ckaudit.lab.plan import Gpt
+from ckaudit.lab.plan import Gpt, Llama, Lstm
 
+# A small GPT with the parts that models of today are made of; a fault reaches each of them as an attribute.
 ACTIVATIONS = {"gelu": nn.GELU, "relu": nn.ReLU, "sigmoid": nn.Sigmoid}
 
 
@@ -175,3 +176,104 @@ def rotate(x: Tensor, *, base: float = 10_000.0) -> Tensor:
     cosine, sine = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
     left, right = x[..., :half], x[..., half:]
     return torch.cat((left * cosine - right * sine, right * cosine + left * sine), dim=-1)
+
+
+# A layer of experts, of which each token goes to one (Fedus et al. 2021).
+class Switch(nn.Module):
+    """Sends each token to the expert that the router likes best, as long as that one has room.
+
+    Args:
+        plan: Experts, their capacity over a fair share, and the router's width.
+        experts: The experts, each mapping (n, D) to (n, D).
+
+    Attributes:
+        capacity: Tokens of a sequence that an expert takes, over its fair share.
+        balance: Weight of the load-balance loss.
+        top_k: Experts of each token.
+        expert_capacity: Tokens of a sequence that an expert took at most in the last forward pass.
+        auxiliary: What the last forward pass adds to the loss of training.
+    """
+
+    def __init__(self, plan: Gpt, experts: list[nn.Module]) -> None:
+        super().__init__()
+        self.router = nn.Linear(plan.width, len(experts), bias=False)
+        self.experts = nn.ModuleList(experts)
+        self.capacity, self.balance, self.top_k = plan.capacity, 0.01, 1
+        self.expert_capacity = 0
+        self.auxiliary: Tensor | float = 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (B, T, D) to (B, T, D); a token that finds no room gets zeros, so that only the stream goes on."""
+        self.expert_capacity = self.room(x.shape[1])
+        shares = self.router(x).softmax(-1)  # (B, T, E)
+        most, chosen = shares.max(-1)  # (B, T) both
+        wanted = one_hot(chosen, shares.shape[-1])  # (B, T, E)
+        kept = (wanted * (wanted.cumsum(1) <= self.expert_capacity)).bool()
+        out = torch.zeros_like(x)
+        for index, expert in enumerate(self.experts):
+            mine = kept[..., index]
+            out[mine] = (expert(x[mine]) * most[mine][:, None]).to(out.dtype)  # half precision inside an autocast
+        self.auxiliary = self.balance * self.load_balance(shares, wanted)
+        return out
+
+    def room(self, length: int) -> int:
+        """Return how many tokens of a sequence of this length an expert takes."""
+        return math.ceil(self.capacity * length / len(self.experts))
+
+    @staticmethod
+    def load_balance(shares: Tensor, wanted: Tensor) -> Tensor:
+        r"""Return $E \sum_i f_i P_i$ (Fedus et al. 2021, equation 4): 1 where tokens are spread evenly, E where one gets all."""
+        tokens, chances = wanted.float().mean((0, 1)), shares.mean((0, 1))  # (E,) both
+        return shares.shape[-1] * (tokens * chances).sum()
+
+
+# A Llama as `transformers` has it, with random weights.
+def llama(plan: Llama, *, vocabulary: int, length: int) -> nn.Module:
+    """Build the model; it puts out an object whose `logits` are (B, T, V)."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config: Any = LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=plan.width,
+        intermediate_size=plan.hidden,
+        num_hidden_layers=plan.depth,
+        num_attention_heads=plan.heads,
+        num_key_value_heads=plan.kv_heads,
+        max_position_embeddings=length,
+        use_cache=False,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    model: nn.Module = LlamaForCausalLM(config)
+    return model
+
+
+# Layers of long short-term memory that predict the next token.
+class LstmModel(nn.Module):
+    """An embedding, layers of LSTM one upon the other, and a head.
+
+    Args:
+        plan: Its shape.
+        vocabulary: Tokens known.
+    """
+
+    def __init__(self, plan: Lstm, *, vocabulary: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary, plan.width)
+        self.layers = nn.ModuleList(nn.LSTM(plan.width, plan.width, batch_first=True) for _ in range(plan.depth))
+        self.head = nn.Linear(plan.width, vocabulary, bias=False)
+        self._initialize()
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """Map tokens (B, T) to logits (B, T, V)."""
+        x = self.tokens(codes)
+        for layer in self.layers:
+            x, _ = layer(x)
+        return self.head(x)
+
+    @torch.no_grad()
+    def _initialize(self) -> None:
+        """Let the forget gates begin open: their bias is 1 (Jozefowicz et al. 2015)."""
+        for name, weight in self.layers.named_parameters():
+            if name.endswith("bias_ih_l0"):
+                weight.chunk(4)[1].fill_(1.0)
