@@ -28,7 +28,7 @@ from ckaudit.diff.compare import JudgedRun, compare_pair  # noqa: E402
 from ckaudit.diff.divergence import WHOLE, reads  # noqa: E402
 from ckaudit.diff.noise import Stretches  # noqa: E402
 from ckaudit.diff.run_pair import Both, Side  # noqa: E402
-from ckaudit.lab.score.wilson import share  # noqa: E402
+from ckaudit.lab.score.scoreboard import share  # noqa: E402
 from ckaudit.metrics import Metric  # noqa: E402
 from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss  # noqa: E402
 from ckaudit.run.series import Floats  # noqa: E402

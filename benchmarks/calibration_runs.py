@@ -14,11 +14,11 @@ import torch
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.lab.batch import Batch
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Data, Gpt, Plan, Schedule
 from ckaudit.lab.record import record
 from ckaudit.lab.specs import Amount
+from ckaudit.lab.task import Batch
 from ckaudit.lab.training import Training
 from ckaudit.lab.training_spec import Recipe
 

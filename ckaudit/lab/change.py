@@ -8,7 +8,7 @@ from ckaudit.lab.plan import Plan
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from ckaudit.lab.batch import Batch
+    from ckaudit.lab.task import Batch
     from ckaudit.lab.training import Training
 
 

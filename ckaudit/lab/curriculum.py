@@ -16,8 +16,8 @@ from ckaudit.contract.schema.report import Report
 from ckaudit.errors import UnreadableError
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Plan
-from ckaudit.lab.settings import setting
 from ckaudit.lab.specs import Experiment, Family, experiments
+from ckaudit.lab.training_spec import setting
 from ckaudit.run.run import Grids
 from ckaudit.run.series import Floats, Series
 
@@ -222,8 +222,8 @@ def place_of(experiment: Experiment, arm: str) -> Path:
 
 def trained(family: Family, change: Change, place: Path) -> None:
     """Train one arm into a new folder."""
-    from ckaudit.lab.processes import train
     from ckaudit.lab.record import recorded
+    from ckaudit.lab.training import train
 
     place.mkdir(parents=True)
     with recorded(place):

@@ -18,7 +18,7 @@ from ckaudit.lab.training_spec import Recipe
 
 HERE = Path(__file__).parent
 LABELS_ONLY = ("specs.py", "labels.py")
-LOOP = ("batch.py", "change.py", "corpora", "models", "plan.py", "processes.py", "task.py", "training.py")
+LOOP = ("change.py", "corpora", "models", "plan.py", "task.py", "training.py")
 LABELS = ("fault", "control")  # decorators that say what a change is, and do nothing to it
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 if TYPE_CHECKING:
-    from ckaudit.lab.batch import Batch
+    from ckaudit.lab.task import Batch
 
 
 def backwards(batch: "Batch", rows: int) -> "Batch":

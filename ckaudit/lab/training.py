@@ -3,21 +3,23 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
+from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.multiprocessing.spawn import spawn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import SGD, AdamW, Optimizer
 
 from ckaudit.contract.io.grids import GridEncoding
-from ckaudit.lab.batch import Batch, Corpus
 from ckaudit.lab.change import Change
 from ckaudit.lab.corpora import open_corpus
 from ckaudit.lab.models import build
 from ckaudit.lab.plan import Plan
-from ckaudit.lab.task import Evaluation, Task
+from ckaudit.lab.task import Batch, Corpus, Evaluation, Task
 from ckaudit.recorder import Recorder
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -217,3 +219,40 @@ def facts(plan: Plan, corpus: Corpus, *, every: int = 25) -> dict[str, Any]:
 def _bends(plan: Plan, step: int, *, min_bend: float = 0.002) -> bool:
     """Whether the learning rate has a corner or a jump at a step: a second difference of `min_bend` of its peak."""
     return abs(plan.rate(step + 1) - 2 * plan.rate(step) + plan.rate(step - 1)) > min_bend * plan.optimizer.peak
+
+
+# Trainings of several ranks: one process each, that exchange gradients over gloo.
+def train(
+    plan: Plan, change: Change, folder: Path, *, grids: GridEncoding = "q8", on_step: Callable[[int], object] = lambda _: None
+) -> None:
+    """Carry a plan out, in this process or in as many as it has ranks, and let the change finish the files.
+
+    Args:
+        plan: The healthy training.
+        change: What steps in; with several ranks it is sent to each of them, so that its class must be importable.
+        folder: The run folder.
+        grids: How sampled weights and attention are written.
+        on_step: Called after each step of a training with one rank.
+
+    Raises:
+        ProcessRaisedException: If a rank failed; the others are stopped.
+    """
+    ranks = change.plan(plan).ranks
+    if ranks == 1:
+        Training(plan, change, folder, grids=grids).run(on_step=on_step)
+    else:
+        with TemporaryDirectory() as meeting:
+            arguments = (ranks, f"file://{meeting}/ranks", plan, change, folder, grids)
+            spawn(_rank, args=arguments, nprocs=ranks)
+    change.finished(folder)
+
+
+def _rank(rank: int, ranks: int, meeting: str, plan: Plan, change: Change, folder: Path, grids: GridEncoding) -> None:
+    torch.set_num_threads(1)
+    distributed = torch.distributed
+    distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=ranks, timeout=timedelta(minutes=10))
+    try:
+        Training(plan, change, folder, rank=rank, grids=grids).run()
+        distributed.barrier()
+    finally:
+        distributed.destroy_process_group()

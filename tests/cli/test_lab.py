@@ -10,7 +10,7 @@ from ckaudit.cli.run import run
 from ckaudit.contract.io.files import read_bytes
 from ckaudit.lab import archive
 from ckaudit.lab.cache import keep
-from ckaudit.lab.parallel_training import Done
+from ckaudit.lab.record import Done
 from ckaudit.lab.training_spec import recipe
 from ckaudit.optional import install_command
 
@@ -79,7 +79,6 @@ def said(capfd, *arguments):
         ),
         (["score", "--only", "x*"], ("no fault or control matches 'x*'", "ckaudit lab list")),
         (["record", "--jobs", "0"], ("--jobs '0' is not a number of at least 1", "--jobs 2")),
-        (["score", "--peers", "/nowhere/python"], ("/nowhere/python cannot be run", "name a Python interpreter")),
         (["curriculum", "EXP-99"], ("unknown experiment 'EXP-99'", "choose from EXP-1, EXP-2,", "EXP-12; ckaudit lab list")),
         (["curriculum", "init_scales"], ("unknown experiment 'init_scales'", "did you mean init_scale?")),
         (["list", "x_*"], ("nothing in the lab matches 'x_*'", "ckaudit lab list")),
@@ -113,12 +112,11 @@ def test_what_cannot_be_meant_is_told(here, capfd, arguments, told):
 )
 def test_a_place_that_cannot_be_written_is_told_before_training(here, capfd, monkeypatch, arguments, option, inside):
     pytest.importorskip("torch")
-    from ckaudit.lab import processes
 
     def train(*_, **__):
         raise AssertionError("nothing may be trained")
 
-    monkeypatch.setattr(processes, "train", train)
+    monkeypatch.setattr("ckaudit.lab.training.train", train)
     (here / "a_file").touch()
     code, out, err = said(capfd, *arguments, option, inside)
     assert (code, out) == (2, "")
@@ -178,7 +176,7 @@ def trained(monkeypatch):
             on_done(each)
         return done
 
-    monkeypatch.setattr("ckaudit.lab.parallel_training.gather", gather)
+    monkeypatch.setattr("ckaudit.lab.record.gather", gather)
     return asked
 
 

@@ -73,8 +73,8 @@ def test_list_as_markdown_has_a_table_for_each_group(capfd):
 
 
 def test_no_title_of_a_fault_is_left_with_a_word_for_a_number():
-    from ckaudit.lab.render_text import in_numbers
     from ckaudit.lab.specs import faults
+    from ckaudit.reports.lab.catalogue import in_numbers
 
     told = [in_numbers(each.title, each.dev) for each in faults().values()]
     assert not [title for title in told if "`" in title or "onset" in title or " 1 steps" in title or " 1 rows" in title]

@@ -10,8 +10,8 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from ckaudit.lab.batch import Batch, Corpus
 from ckaudit.lab.change import Change
+from ckaudit.lab.controls.architectures import FrozenEmbeddings, FrozenTrunkFinetune
 from ckaudit.lab.controls.datasets import (
     CurriculumLength,
     CurriculumSources,
@@ -20,15 +20,13 @@ from ckaudit.lab.controls.datasets import (
     PlateauBeforeGrokking,
     RecoveredSmallSpike,
 )
-from ckaudit.lab.controls.evaluations import NoisyEvaluations
-from ckaudit.lab.controls.frozen_parts import FrozenEmbeddings, FrozenTrunkFinetune
-from ckaudit.lab.controls.precision_and_batches import Float16Scaler
 from ckaudit.lab.controls.schedules import LayerwiseLr, SmallLrFinetune
-from ckaudit.lab.controls.sessions import ResumedTwice
+from ckaudit.lab.controls.training_loop import Float16Scaler, NoisyEvaluations, ResumedTwice
 from ckaudit.lab.reversed_text import backwards
-from ckaudit.lab.settings import SEEDS, setting
 from ckaudit.lab.specs import controls
+from ckaudit.lab.task import Batch, Corpus
 from ckaudit.lab.training import Training, facts
+from ckaudit.lab.training_spec import SEEDS, setting
 from tests.lab.small import SMALL, column, documents, told, trained
 
 ROWS = torch.arange(8)[:, None] * 100 + torch.arange(17)  # (B, T + 1)

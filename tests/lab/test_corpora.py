@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from ckaudit.lab.corpora import open_corpus
-from ckaudit.lab.corpora.pairs import WORD, learn, pair_tokens
 from ckaudit.lab.corpora.sources import TEXTS
-from ckaudit.lab.corpora.tokens import Characters
+from ckaudit.lab.corpora.text import WORD, Characters, learn, pair_tokens
 from ckaudit.lab.plan import Data
 
 SOURCES = [(corpus, source) for corpus, sources in TEXTS.items() for source in sources]

@@ -6,8 +6,8 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from ckaudit.lab.batch import IGNORED
 from ckaudit.lab.plan import Data
+from ckaudit.lab.task import IGNORED
 from ckaudit.run.read import read_run
 from tests.lab.tiny import TINY, Seen, same, started, train
 

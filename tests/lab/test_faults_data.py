@@ -7,10 +7,10 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from ckaudit.lab.batch import Batch
 from ckaudit.lab.corpora.sources import TEXTS
 from ckaudit.lab.plan import Cnn, Data, Plan
 from ckaudit.lab.score.verdict import judge
+from ckaudit.lab.task import Batch
 from tests.lab.small import SMALL, column, made, trained
 from tests.lab.tiny import TINY, Seen, started, train
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ckaudit.lab.models.switch import Switch
+from ckaudit.lab.models.language_models import Switch
 from ckaudit.lab.plan import Cnn, Data, Gpt, Mlp
 from ckaudit.lab.training import Training
 from tests.lab.small import made

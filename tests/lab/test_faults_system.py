@@ -22,7 +22,7 @@ from ckaudit.lab.faults.metrics import (
     PercentileLevels,
     PplBase2,
 )
-from ckaudit.lab.faults.records import CkptMissing, CkptTruncated, RecordingEveryStep
+from ckaudit.lab.faults.resume import CkptMissing, CkptTruncated, RecordingEveryStep
 from ckaudit.lab.faults.systems import DataloaderStall, ReplicaDesync, StepTimeCliff, StragglerRank, ZeroComm
 from ckaudit.lab.run_files import checkpoints
 from ckaudit.lab.specs import faults
@@ -129,7 +129,7 @@ def test_a_lost_gradient_is_seen_in_some_checkpoint(seed: int) -> None:
 
     from ckaudit.contract.cadence import is_due
     from ckaudit.lab.models import build
-    from ckaudit.lab.settings import setting, split_of
+    from ckaudit.lab.training_spec import setting, split_of
 
     plan, made = setting("gpt", seed), getattr(faults()["zero_comm"], split_of(seed))
     count = len(list(build(plan.model, vocabulary=96, length=plan.data.length).parameters()))

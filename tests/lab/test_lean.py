@@ -9,7 +9,7 @@ from ckaudit.audit import triage
 from ckaudit.contract.schema.report import Report
 from ckaudit.lab import archive
 from ckaudit.lab.cache import keep, look
-from ckaudit.lab.processes import train
+from ckaudit.lab.training import train
 from ckaudit.lab.training_spec import recipe
 from ckaudit.rules import rules
 from ckaudit.validate import validate

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from ckaudit.lab.change import Change
-from ckaudit.lab.processes import train
+from ckaudit.lab.training import train
 from tests.lab.small import lines
 from tests.lab.trained import SHORT, column, trained
 

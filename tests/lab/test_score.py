@@ -1,17 +1,30 @@
 """The arithmetic of the score, on verdicts made by hand."""
 
+import math
+from pathlib import Path
+
 import pytest
 
 from ckaudit.contract.schema.report import Diagnosis, Evidence, Finding, Report
+from ckaudit.importers import import_source
 from ckaudit.lab.change import Change
 from ckaudit.lab.labels import SYMPTOMS
-from ckaudit.lab.score.outcome import FaultOutcome, of_control, of_fault
 from ckaudit.lab.score.score import chosen
-from ckaudit.lab.score.scoreboard import board
-from ckaudit.lab.score.verdict import ALSO, MISSING, Seen, Verdict, verdict, words
-from ckaudit.lab.score.wilson import share
-from ckaudit.lab.settings import Split
+from ckaudit.lab.score.scoreboard import board, share
+from ckaudit.lab.score.verdict import (
+    ALSO,
+    MISSING,
+    FaultOutcome,
+    Seen,
+    Verdict,
+    of_control,
+    of_fault,
+    verdict,
+    words,
+    write_table,
+)
 from ckaudit.lab.specs import Amount, Fault
+from ckaudit.lab.training_spec import Split
 from ckaudit.validate.outcomes import outcomes as validate_outcomes
 
 STEPS = (0, 100, 150, 200, 250, 300)
@@ -226,3 +239,22 @@ def test_trainings_are_chosen_by_name_or_by_name_and_seed() -> None:
 def test_an_answer_is_called_by_its_own_name_and_not_a_violation():
     assert words(Finding(code="D4.6", name="schedule_wrong", severity="sev2", message="")) == ("schedule_wrong",)
     assert words(Finding(code="VAL999", name="anything_else", severity="sev2", message="")) == ("contract_violation",)
+
+
+def test_our_table_of_a_log_holds_the_same_numbers(tmp_path: Path) -> None:
+    (tmp_path / "scalars.jsonl").write_text(
+        '{"schema_version":"ck.scalars.v1","step":1,"time":1700000000.5,"train_loss_raw":2.5,"learning_rate":0.1,"batch_hash":"x"}\n'
+        '{"step":2,"train_loss_raw":"NaN","val_loss":2.0,"grad_global_norm":"Infinity","step_time":0.5,"dataloader_stall_frac":0.2}\n'
+        '{"step":3,"train_lo'
+    )
+    (tmp_path / "run.json").write_text("{}")
+    write_table(tmp_path, tmp_path / "log.csv")
+    assert (tmp_path / "log.csv").read_text().splitlines() == [
+        "step,loss,val_loss,lr,grad_norm,step_time,tokens_per_sec,timestamp,dataloader_stall_frac",
+        "1,2.5,,0.1,,,,1700000000.5,",
+        "2,nan,2.0,,inf,0.5,,,0.2",
+    ]
+    first, second = import_source(tmp_path / "log.csv").rows
+    assert first == {"step": 1, "train_loss_raw": 2.5, "learning_rate": 0.1, "time": 1700000000.5}
+    assert math.isnan(second.pop("train_loss_raw"))
+    assert second == {"step": 2, "val_loss": 2.0, "grad_global_norm": math.inf, "step_time": 0.5, "dataloader_stall_frac": 0.2}

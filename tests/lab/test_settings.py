@@ -8,9 +8,9 @@ import torch
 
 from ckaudit.lab.corpora import open_corpus
 from ckaudit.lab.models import build
-from ckaudit.lab.settings import SEEDS, setting, split_of
 from ckaudit.lab.specs import Family
 from ckaudit.lab.task import Task
+from ckaudit.lab.training_spec import SEEDS, setting, split_of
 from tests.loops import for_each
 
 EVERY = [(family, seed) for family in get_args(Family) for seeds in SEEDS.values() for seed in seeds]

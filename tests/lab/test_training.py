@@ -5,11 +5,11 @@ import torch
 from msgspec.structs import replace
 
 from ckaudit.audit.measure import measure
-from ckaudit.lab.batch import IGNORED
 from ckaudit.lab.change import Change
 from ckaudit.lab.models import build
-from ckaudit.lab.models.gpt import rotate
+from ckaudit.lab.models.language_models import rotate
 from ckaudit.lab.plan import Gpt, Optimizer, Schedule
+from ckaudit.lab.task import IGNORED
 from tests.lab.trained import SHORT, SMALL, column, trained
 
 pytestmark = pytest.mark.torch

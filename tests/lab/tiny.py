@@ -10,10 +10,10 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from ckaudit.lab.batch import Batch
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Data, Gpt, Optimizer, Plan, Schedule
 from ckaudit.lab.specs import faults
+from ckaudit.lab.task import Batch
 from ckaudit.lab.training import Training
 
 TINY = Plan(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ckaudit.reports.lab.columns import room, table, widths
+from ckaudit.reports.lab.terminal import room, table, widths
 from ckaudit.reports.view import View
 
 PLAIN = View(width=60)

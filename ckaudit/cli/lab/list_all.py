@@ -35,7 +35,7 @@ Format = Annotated[str, one_format(FEW_FORMATS)]
 def command(pattern: Pattern = "", *, format: Format = "terminal") -> int:  # noqa: A002  what the option is called
     """List every fault with its truth, healthy trainings, controls and experiments; needs no PyTorch."""
     one_of(format, FEW_FORMATS, "format")
-    from ckaudit.lab.catalogue import catalogue
+    from ckaudit.lab.training_spec import catalogue
     from ckaudit.reports.lab.catalogue import render
 
     found = catalogue(pattern)

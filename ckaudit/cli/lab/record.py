@@ -1,14 +1,17 @@
 """`ckaudit lab record`: the recordings that the score needs, trained once and kept."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ckaudit.cli.lab.options import Cache, Jobs, Only, SplitName, cache_folder, count, splits
+from ckaudit.cli.options import one_of
 from ckaudit.cli.output import say
+from ckaudit.errors import UsageError
 
 if TYPE_CHECKING:
-    from ckaudit.lab.parallel_training import Done
+    from ckaudit.lab.record import Done
+    from ckaudit.lab.training_spec import Split
 
 EPILOG = """
 \b
@@ -16,13 +19,9 @@ Examples:
   ckaudit lab record
   ckaudit lab record --split test --only 'resume_*'
   ckaudit lab record --split both --fresh --jobs 4
-  ckaudit lab record --in-loop .venv-peers/bin/python
 \b
 What is there is left alone, so that a recording that was stopped goes on
 where it was; what was made by another version of a fault is trained again.
-\b
-With --in-loop the recordings are left alone: each training is done once more
-with other tools attached, and what they say is kept beside its recording.
 \b
 Exit codes:
   0  everything is recorded
@@ -31,33 +30,46 @@ Exit codes:
 """
 
 Fresh = Annotated[bool, typer.Option("--fresh", help="Train everything again, also what is there.")]
-InLoop = Annotated[
+
+# Options that `record` and `score` share.
+SPLITS = ("dev", "test", "both")
+
+SplitName = Annotated[
     str,
     typer.Option(
-        "--in-loop",
-        metavar="PYTHON",
-        help="An interpreter that has torchmortem, trainscope or torch-audit, and ckaudit: train with them attached.",
+        "--split",
+        metavar="SPLIT",
+        help="dev (seeds 0, 1, 2: thresholds are tuned on it), test (10, 11: only scored), or both.",
+        autocompletion=lambda: list(SPLITS),
+    ),
+]
+Cache = Annotated[
+    str,
+    typer.Option(
+        "--cache",
+        metavar="DIR",
+        help="Where recordings are kept; without it $XDG_CACHE_HOME/ckaudit/lab, or ~/.cache/ckaudit/lab.",
         show_default=False,
     ),
 ]
+Only = Annotated[
+    str,
+    typer.Option(
+        "--only", metavar="PATTERNS", help="Only names, or name.seed, that match, as in 'lr_*,healthy.0'.", show_default=False
+    ),
+]
+Jobs = Annotated[str, typer.Option("--jobs", "-j", metavar="N", help="Processes at a time.")]
 
 
-def command(
-    *, split: SplitName = "dev", cache: Cache = "", only: Only = "", jobs: Jobs = "2", fresh: Fresh = False, in_loop: InLoop = ""
-) -> int:
+def command(*, split: SplitName = "dev", cache: Cache = "", only: Only = "", jobs: Jobs = "2", fresh: Fresh = False) -> int:
     """Train what is missing in the cache, each training in a process of its own with one thread."""
-    if in_loop:
-        failed = ride_missing(in_loop, split, cache, only, jobs=count(jobs, "--jobs"), fresh=fresh)
-    else:
-        failed = train_missing(split, cache, only, jobs=count(jobs, "--jobs"), fresh=fresh)
-    return 1 if failed else 0
+    return 1 if train_missing(split, cache, only, jobs=count(jobs, "--jobs"), fresh=fresh) else 0
 
 
 def train_missing(split: str, cache: str, only: str, *, jobs: int, fresh: bool) -> "list[Done]":
     """Train and keep what has no usable recording, or everything; return what failed."""
     from ckaudit.lab.cache import look
-    from ckaudit.lab.parallel_training import gather
-    from ckaudit.lab.record import need, writable
+    from ckaudit.lab.record import gather, need, writable
     from ckaudit.lab.score.score import chosen
 
     folder = cache_folder(cache)
@@ -70,29 +82,10 @@ def train_missing(split: str, cache: str, only: str, *, jobs: int, fresh: bool) 
         return []
     need("torch", "torch")
     writable(folder, option="--cache")
-    report = _Report(len(due), jobs)
-    return _failed(gather([entry.recipe for entry in due], folder, jobs=jobs, on_done=report))
+    return failures(gather([entry.recipe for entry in due], folder, jobs=jobs, on_done=ProgressLines(len(due), jobs)))
 
 
-def ride_missing(python: str, split: str, cache: str, only: str, *, jobs: int, fresh: bool) -> "list[Done]":
-    """Train with other tools attached, where what they say is not kept yet, or everywhere; return what failed."""
-    from ckaudit.lab.peers.beside import is_due
-    from ckaudit.lab.peers.riders import attachable, gather
-    from ckaudit.lab.record import writable
-    from ckaudit.lab.score.score import chosen
-
-    folder, there = cache_folder(cache), attachable(python)
-    wanted = chosen(splits(split), only)
-    due = [recipe for recipe in wanted if fresh or is_due(folder, recipe, there)]
-    told = ", ".join(f"{package} {version}" for package, version in there.items())
-    say(f"{len(due)} of {len(wanted)} trainings to do with {told} attached; what they say goes into {folder}")
-    if not due:
-        return []
-    writable(folder, option="--cache")
-    return _failed(gather(python, due, folder, jobs=jobs, on_done=_Report(len(due), jobs)))
-
-
-def _failed(done: "list[Done]") -> "list[Done]":
+def failures(done: "list[Done]") -> "list[Done]":
     """Say how it went and return what failed."""
     failed = [each for each in done if each.error]
     for each in failed:
@@ -101,13 +94,14 @@ def _failed(done: "list[Done]") -> "list[Done]":
     return failed
 
 
-class _Report:
+class ProgressLines:
     """A line for each training that has ended, with an estimate of what is left."""
 
     def __init__(self, total: int, jobs: int) -> None:
         self._total, self._jobs, self._done, self._seconds = total, jobs, 0, 0.0
 
     def __call__(self, done: "Done") -> None:
+        """Say how one training ended, and how long the others will take."""
         self._done += 1
         self._seconds += done.seconds
         left = self._seconds / self._done * (self._total - self._done) / self._jobs
@@ -124,3 +118,27 @@ def _duration(seconds: float) -> str:
     """
     hours, minutes = divmod(int(-(-seconds // 60)), 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
+def splits(word: str) -> "list[Split]":
+    """Return the splits that a word names, or raise `UsageError`."""
+    one_of(word, SPLITS, "split")
+    return ["dev", "test"] if word == "both" else [word]  # type: ignore[list-item]
+
+
+def count(word: str, option: str) -> int:
+    """Return a number of at least 1, or raise `UsageError`."""
+    if not (word.isascii() and word.isdecimal() and int(word)):
+        raise UsageError(f"{option} {word!r} is not a number of at least 1", hint=f"write it as digits, such as {option} 2")
+    return int(word)
+
+
+def cache_folder(word: str) -> Path:
+    """Return the folder of recordings that was named, or the usual one, which need not be there, or raise `UsageError`."""
+    from ckaudit.lab.cache import default_folder
+    from ckaudit.lab.record import within_reach
+
+    folder = Path(word) if word else default_folder()
+    with within_reach(folder, "look into", option="--cache"):
+        folder.exists()
+    return folder

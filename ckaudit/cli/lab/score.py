@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ckaudit.cli.lab.options import Cache, Jobs, Only, SplitName, cache_folder, count, splits
-from ckaudit.cli.lab.record import train_missing
+from ckaudit.cli.lab.record import Cache, Jobs, Only, SplitName, cache_folder, count, splits, train_missing
 from ckaudit.cli.options import Verbose, one_format, one_of
 from ckaudit.cli.output import check_folder, fitted, progress, say, send
 from ckaudit.reports import FEW_FORMATS, render
@@ -18,7 +17,7 @@ Examples:
   ckaudit lab score
   ckaudit lab score --split test --format json -o score.json
   ckaudit lab score --only 'lr_*' --bare --verbose
-  ckaudit lab score --split both --peers .venv-peers/bin/python --write
+  ckaudit lab score --split both --write
 \b
 Every scoring of the test split adds a line to docs/benchmark-history.csv,
 where there is a folder docs: how often one looked belongs to the result.
@@ -38,15 +37,6 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="Train everything again fir
 Write = Annotated[
     bool, typer.Option("--write", help="Write the tables into docs/benchmark.md, each split into a part of its own.")
 ]
-Peers = Annotated[
-    str,
-    typer.Option(
-        "--peers",
-        metavar="PYTHON",
-        help="An interpreter that has trainproof, runmedic or runwise: score them too.",
-        show_default=False,
-    ),
-]
 
 
 def command(
@@ -56,7 +46,6 @@ def command(
     only: Only = "",
     bare: Bare = False,
     fresh: Fresh = False,
-    peers: Peers = "",
     format: Format = "terminal",  # noqa: A002  what the option is called
     output: Output = "",
     write: Write = False,
@@ -70,16 +59,14 @@ def command(
     one_of(format, FEW_FORMATS, "format")
     check_folder(output)
     chosen, workers = splits(split), count(jobs, "--jobs")
-    from ckaudit.lab.peers import installed
     from ckaudit.lab.score.publish import add_history, write_document
     from ckaudit.lab.score.score import score
-    from ckaudit.reports.lab.log_alone import log_alone
+    from ckaudit.reports.lab.markdown import log_alone
 
-    others = installed(peers) if peers else []
     if fresh:
         train_missing(split, cache, only, jobs=workers, fresh=True)
     with progress("auditing run") as tick:
-        found = score(cache_folder(cache), chosen, only=only, bare=bare, peers=others, jobs=workers, progress=tick)
+        found = score(cache_folder(cache), chosen, only=only, bare=bare, jobs=workers, progress=tick)
     view, encoding = fitted(View(verbose=verbose), drawn=format == "terminal" and not output)
     send(render(found, format, view), encoding, output)
     say(f"wrote {output}" if output else "")

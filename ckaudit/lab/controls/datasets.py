@@ -13,7 +13,7 @@ from ckaudit.lab.specs import control
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ckaudit.lab.batch import Batch
+    from ckaudit.lab.task import Batch
     from ckaudit.lab.training import Training
 
 
@@ -143,7 +143,7 @@ class PlateauBeforeGrokking(Change):
 def _repeating(rows: int, length: int, *, seed: int, symbols: int = 16, repeats: int = 4) -> "Batch":
     import torch
 
-    from ckaudit.lab.batch import Batch
+    from ckaudit.lab.task import Batch
 
     drawn = torch.Generator().manual_seed(seed)
     word = torch.randint(1, symbols + 1, (rows, -(-(length + 1) // repeats)), generator=drawn)

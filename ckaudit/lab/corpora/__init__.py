@@ -1,7 +1,7 @@
 """What the lab trains on: made by seeded generators, nothing is loaded."""
 
-from ckaudit.lab.batch import Corpus
 from ckaudit.lab.plan import Data
+from ckaudit.lab.task import Corpus
 
 
 def open_corpus(plan: Data, seed: int) -> Corpus:
@@ -15,11 +15,11 @@ def open_corpus(plan: Data, seed: int) -> Corpus:
         KeyError: If no corpus has this name.
     """
     if plan.corpus == "points":
-        from ckaudit.lab.corpora.points import points
+        from ckaudit.lab.corpora.classification import points
 
         return points(plan, seed)
     if plan.corpus == "shapes":
-        from ckaudit.lab.corpora.shapes import shapes
+        from ckaudit.lab.corpora.classification import shapes
 
         return shapes(plan, seed)
     from ckaudit.lab.corpora.text import TextCorpus

@@ -1,1 +1,1 @@
-"""The experiments of the curriculum, one in each file."""
+"""The experiments of the curriculum, by what differs between their arms."""

@@ -11,7 +11,7 @@ from ckaudit.lab.specs import Amount, fault
 if TYPE_CHECKING:
     from torch import nn
 
-    from ckaudit.lab.batch import Batch
+    from ckaudit.lab.task import Batch
     from ckaudit.lab.training import Training
 
 
@@ -253,7 +253,7 @@ class RouterCollapse(Change):
         """Add the biases and take the loss away."""
         from torch import nn, zeros
 
-        from ckaudit.lab.models.switch import Switch
+        from ckaudit.lab.models.language_models import Switch
 
         for layer in model.modules():
             if isinstance(layer, Switch):
@@ -285,7 +285,7 @@ class RouterCollapseSlow(Change):
     def batch(self, training: "Training", batch: "Batch") -> "Batch":
         """Turn the weight at the onset."""
         if training.step == self.onset:
-            from ckaudit.lab.models.switch import Switch
+            from ckaudit.lab.models.language_models import Switch
 
             for layer in training.model.modules():
                 if isinstance(layer, Switch):

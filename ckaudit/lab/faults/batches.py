@@ -9,7 +9,7 @@ from ckaudit.lab.plan import Plan
 from ckaudit.lab.specs import Amount, fault
 
 if TYPE_CHECKING:
-    from ckaudit.lab.batch import Batch
+    from ckaudit.lab.task import Batch
     from ckaudit.lab.training import Training
 
 
@@ -36,7 +36,7 @@ class EmptyBatch(Change):
         """Let no target count."""
         import torch
 
-        from ckaudit.lab.batch import IGNORED
+        from ckaudit.lab.task import IGNORED
 
         return replace(batch, targets=torch.full_like(batch.targets, IGNORED)) if training.step == self.onset else batch
 

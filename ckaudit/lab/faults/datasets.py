@@ -9,7 +9,7 @@ from ckaudit.lab.plan import Plan
 from ckaudit.lab.specs import Amount, fault
 
 if TYPE_CHECKING:
-    from ckaudit.lab.batch import Batch
+    from ckaudit.lab.task import Batch
     from ckaudit.lab.training import Training
 
 

@@ -11,7 +11,7 @@ from ckaudit.lab.specs import Amount, fault
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from ckaudit.lab.batch import Batch
+    from ckaudit.lab.task import Batch
     from ckaudit.lab.training import Training
 
 

@@ -11,7 +11,7 @@ from ckaudit.lab.specs import Amount, fault
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from ckaudit.lab.batch import Batch
+    from ckaudit.lab.task import Batch
     from ckaudit.lab.training import Training
 
 
@@ -146,7 +146,7 @@ class TargetsShiftedByTwo(Change):
 
     def batch(self, training: "Training", batch: "Batch") -> "Batch":
         """Shift the targets once more; the last has none."""
-        from ckaudit.lab.batch import IGNORED
+        from ckaudit.lab.task import IGNORED
 
         targets = batch.targets.roll(-1, dims=1)
         targets[:, -1] = IGNORED

@@ -15,15 +15,15 @@ def build(plan: Model, *, vocabulary: int, length: int) -> nn.Module:
     """
     match plan:
         case Gpt():
-            from ckaudit.lab.models.gpt import MiniGPT
+            from ckaudit.lab.models.language_models import MiniGPT
 
             return MiniGPT(plan, vocabulary=vocabulary, length=length)
         case Llama():
-            from ckaudit.lab.models.llama import llama
+            from ckaudit.lab.models.language_models import llama
 
             return llama(plan, vocabulary=vocabulary, length=length)
         case Lstm():
-            from ckaudit.lab.models.lstm import LstmModel
+            from ckaudit.lab.models.language_models import LstmModel
 
             return LstmModel(plan, vocabulary=vocabulary)
         case Mlp():

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from ckaudit.lab.corpora.points import FEATURES
+from ckaudit.lab.corpora.classification import FEATURES
 from ckaudit.lab.plan import Cnn, Mlp
 
 

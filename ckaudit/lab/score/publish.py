@@ -3,16 +3,15 @@
 import csv
 import io
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from ckaudit.errors import UsageError
-from ckaudit.lab.score.scoreboard import Board, Score
-from ckaudit.lab.score.wilson import Share
-from ckaudit.lab.settings import split_of
+from ckaudit.lab.score.scoreboard import Board, Score, Share
+from ckaudit.lab.training_spec import split_of
 
 DOCUMENT, HISTORY = Path("docs/benchmark.md"), Path("docs/benchmark-history.csv")
 BEGIN, END = "<!-- written by ckaudit lab score --split {} -->", "<!-- end of ckaudit lab score --split {} -->"
@@ -51,7 +50,9 @@ def add_history(score: Score, path: Path = HISTORY) -> str:
     return f"added a line to {path}"
 
 
-def write_document(score: Score, draw: Callable[[Score], str], path: Path = DOCUMENT) -> str:
+def write_document(
+    score: Score, draw: Callable[[Score], str], path: Path = DOCUMENT, *, command: str = "ckaudit lab score"
+) -> str:
     """Write the tables of each split between its marks in the document, with what made them, and say so.
 
     Every split has marks of its own, as has what other tools see of it: none is lost when another is written. Those that the
@@ -61,6 +62,7 @@ def write_document(score: Score, draw: Callable[[Score], str], path: Path = DOCU
         score: What was found.
         draw: Makes the tables of a score.
         path: The document.
+        command: What made the score, without the options for the split and for what was shown.
 
     Raises:
         UsageError: If there is no folder for it, or it has no marks at all.
@@ -73,23 +75,23 @@ def write_document(score: Score, draw: Callable[[Score], str], path: Path = DOCU
     for board in score.boards:
         missing = {name: why for name, why in score.missing.items() if split_of(int(name.rpartition(".")[2])) == board.split}
         part = replace(score, boards=[board], missing=missing)
-        whole = _with_part(whole, part, draw(part), path)
+        whole = _with_part(whole, part, [*_about(part, command), "", draw(part)], path)
     path.write_text(whole, encoding="utf-8")
     return f"wrote {path}"
 
 
-def _with_part(whole: str, score: Score, tables: str, path: Path) -> str:
-    """Return the document with the tables of one split in their place."""
+def _with_part(whole: str, score: Score, lines: Sequence[str], path: Path) -> str:
+    """Return the document with what is said of one split in its place."""
     what = score.boards[0].split + (" --bare" if score.bare else "")
     begin, end = BEGIN.format(what), END.format(what)
     if begin not in whole:
         whole = f"{whole.rstrip()}\n\n{begin}\n{end}\n"
     before, _, rest = whole.partition(begin)
     _, found, after = rest.partition(end)
+    said = "\n".join(lines)
     if not found:
         raise UsageError(f"{path} does not say where a part ends", hint=f"put in {end}")
-    about = "\n".join(_about(score))
-    return f"{before}{begin}\n\n{about}\n\n{tables}\n{end}{after}"
+    return f"{before}{begin}\n\n{said}\n{end}{after}"
 
 
 def commit() -> str:
@@ -110,14 +112,9 @@ def today() -> str:
     return datetime.now(tz=UTC).strftime("%Y-%m-%d")
 
 
-def _about(score: Score) -> Iterator[str]:
+def _about(score: Score, command: str) -> Iterator[str]:
     options = "".join([" --bare" if score.bare else "", f" --only '{score.only}'" if score.only else ""])
-    peers = (
-        " --peers PYTHON"
-        if any(peer.reads == "log" and peer.name != "ckaudit" for board in score.boards for peer in board.peers)
-        else ""
-    )
-    yield f"`ckaudit lab score --split {score.boards[0].split}{options}{peers} --write`"
+    yield f"`{command} --split {score.boards[0].split}{options} --write`"
     yield ""
     yield f"{today()}, commit {commit()}, {score.tool}, Python {platform.python_version()}."
 

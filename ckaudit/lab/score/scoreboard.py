@@ -2,18 +2,63 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from math import sqrt
 from statistics import median
 from typing import Literal
 
 from msgspec import Struct
 
-from ckaudit.lab.score.outcome import ControlOutcome, FaultOutcome
-from ckaudit.lab.score.wilson import Share, share
-from ckaudit.lab.settings import Split
+from ckaudit.lab.score.verdict import ControlOutcome, FaultOutcome
+from ckaudit.lab.training_spec import Split
 
 VERSION: Literal["ck.lab_score.v1"] = "ck.lab_score.v1"
 
 
+# A share of trials with its interval.
+class Share(Struct, frozen=True, kw_only=True):
+    """Hits among trials.
+
+    Attributes:
+        hits: How many.
+        of: Trials.
+        share: Hits over trials; None without trials.
+        low: Lower end of the interval.
+        high: Its upper end.
+    """
+
+    hits: int
+    of: int
+    share: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+def share(hits: int, of: int, *, z: float = 1.959964) -> Share:
+    r"""Return hits over trials with Wilson's interval.
+
+    $$\frac{p + z^2/2n \pm z \sqrt{p(1-p)/n + z^2/4n^2}}{1 + z^2/n}$$
+
+    It holds for few trials and for shares near 0 and 1, where the textbook interval collapses (Wilson 1927, JASA 22,
+    209-212). It takes trials for independent; two seeds of one fault are less than that, so that it is rather too narrow.
+
+    Args:
+        hits: How many.
+        of: Trials.
+        z: Quantile of the normal distribution; 95 % two-sided.
+
+    >>> found = share(9, 10)
+    >>> round(found.low, 3), round(found.high, 3)
+    (0.596, 0.982)
+    """
+    if not of:
+        return Share(hits=hits, of=of)
+    p, square = hits / of, z * z / of
+    middle, half = p + square / 2, z * sqrt(p * (1 - p) / of + square / (4 * of))
+    low, high = (middle - half) / (1 + square), (middle + half) / (1 + square)
+    return Share(hits=hits, of=of, share=p, low=max(0.0, low), high=min(1.0, high))
+
+
+# Outcomes added up.
 class Faults(Struct, frozen=True, kw_only=True):
     """Faults added up, those without consequence left out.
 
@@ -124,7 +169,7 @@ class Board(Struct, frozen=True, kw_only=True):
         baseline: What naming the most frequent truth would give.
         outcomes: Fault by fault and seed by seed.
         controls: Control by control and seed by seed.
-        peers: Other tools, ours first; empty: none was asked.
+        peers: Tools compared, ours first; empty: none was asked.
     """
 
     split: Split

@@ -1,17 +1,23 @@
-"""What our auditor says of one run, as far as it is scored: `triage` and `validate` together."""
+"""What our auditor says of one run, and how that is held against its label."""
 
-from collections.abc import Callable, Iterable
+import csv
+import json
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
-from ckaudit.contract.io.files import CHECKPOINT_NAME
-from ckaudit.contract.schema.report import Diagnosis, Finding, Report, Severity
+from ckaudit.contract.io.files import CHECKPOINT_NAME, SCALARS_NAME, read_bytes
+from ckaudit.contract.schema.report import SEVERITIES, Diagnosis, Finding, Report, Severity
 from ckaudit.errors import CkauditError
 from ckaudit.lab.labels import SYMPTOMS
-from ckaudit.lab.peers.log import write_table
+from ckaudit.lab.specs import Fault
 from ckaudit.questions.bad_answer_table import BAD
 
+# What is said, as far as it is scored: `triage` and `validate` together.
 # The words of the lab's labels for what our own commands find.
 MISSING = ("cadence_gap", "rank_without_merged_file")
 
@@ -32,6 +38,20 @@ ALSO = {
     "perplexity_below_one": "impossible_value",
     "ratio_below_one": "impossible_value",
 }
+
+
+# The columns of a log that a run without our recorder would have, by the names of our scalars.
+NAMES = {
+    "train_loss_raw": "loss",
+    "val_loss": "val_loss",
+    "learning_rate": "lr",
+    "grad_global_norm": "grad_norm",
+    "step_time": "step_time",
+    "tokens_per_sec": "tokens_per_sec",
+    "time": "timestamp",
+}  # the names that all readers of logs know
+STALL = "dataloader_stall_frac"
+WORDS = ("NaN", "Infinity", "-Infinity")
 
 
 def words(finding: Finding) -> tuple[str, ...]:
@@ -144,3 +164,172 @@ def _places(told: Finding | Diagnosis) -> tuple[str, ...]:
 
 def _key(finding: Finding) -> tuple[object, ...]:
     return (words(finding), finding.severity, finding.where, finding.first_step, finding.file, finding.line, finding.pointer)
+
+
+def write_table(folder: Path, path: Path) -> None:
+    """Write the log that a run without our recorder would have as a table; the loader's wait is a share there."""
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        table = csv.DictWriter(stream, ["step", *NAMES.values(), STALL], lineterminator="\n")
+        table.writeheader()
+        table.writerows(log_rows(folder))
+
+
+def log_rows(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield each line of the run's scalars by the names of a log; a torn line is skipped, as a reader of logs would."""
+    for file in sorted(file for file in folder.iterdir() if SCALARS_NAME.match(file.name)):
+        for line in read_bytes(file, file.name).decode(errors="replace").splitlines():
+            try:
+                scalars = json.loads(line)
+            except ValueError:
+                continue
+            values = {column: _number(scalars[name]) for name, column in NAMES.items() if scalars.get(name) is not None}
+            row = {"step": scalars["step"]} | values
+            yield row | ({STALL: scalars[STALL]} if isinstance(scalars.get(STALL), float) else {})
+
+
+def _number(value: Any) -> Any:
+    return float(value) if value in WORDS else value
+
+
+# One verdict held against one label.
+GRAVE, COUNTING = ("sev0", "sev1"), ("sev0", "sev1", "sev2")
+
+
+class FaultOutcome(Struct, frozen=True, kw_only=True):
+    """How a fault was judged under one seed.
+
+    Attributes:
+        name: The fault.
+        seed: The seed.
+        group: Its group.
+        harmless: Whether a note is all that it deserves.
+        truth: The cause.
+        onset: First step at which it acts.
+        detected: Whether a finding of sev0 to sev2 is one of its symptoms, at or after the onset.
+        noted: The same, with notes.
+        cause: The first cause named; None: none was.
+        first_right: Whether that is the truth.
+        acceptable: Whether that is the truth or one of the causes that may be taken for it.
+        top3: Whether the truth is among the first three.
+        place_right: Whether one of its places was named; None: it has none.
+        delay_steps: Steps from when it could be seen to the first step of the finding; None: it was not detected.
+        delay_checkpoints: Checkpoints between the two, the last included.
+        false: Rules of findings of sev0 to sev2 before the onset, or of what is neither its symptom nor its consequence.
+        worst: The gravest finding of any kind at any time; None: there is none.
+        error: Why the audit broke.
+    """
+
+    name: str
+    seed: int
+    group: str
+    harmless: bool
+    truth: str
+    onset: int
+    detected: bool
+    noted: bool
+    cause: str | None
+    first_right: bool
+    acceptable: bool
+    top3: bool
+    place_right: bool | None
+    delay_steps: int | None
+    delay_checkpoints: int | None
+    false: tuple[str, ...]
+    worst: Severity | None = None
+    error: str = ""
+
+
+class ControlOutcome(Struct, frozen=True, kw_only=True):
+    """How a healthy training was judged under one seed: rules that found something, but for those that may.
+
+    Attributes:
+        name: The control.
+        seed: The seed.
+        grave: Rules with findings of sev0 or sev1.
+        sev2: Rules with findings of sev2.
+        notes: Rules with notes.
+        error: Why the audit broke.
+    """
+
+    name: str
+    seed: int
+    grave: tuple[str, ...]
+    sev2: tuple[str, ...]
+    notes: tuple[str, ...]
+    error: str = ""
+
+
+def of_fault(fault: Fault, seed: int, onset: int, verdict: Verdict) -> FaultOutcome:
+    """Score what was said of a fault that acts from `onset` on."""
+    counting = [seen for seen in verdict.seen if seen.severity in COUNTING]
+    hits = [seen for seen in counting if _is(seen, fault.symptoms) and _not_before(seen, onset)]
+    steps, checkpoints = _delay(hits, onset + fault.detectable, verdict.checkpoints)
+    cause = verdict.causes[0] if verdict.causes else None
+    return FaultOutcome(
+        name=fault.name,
+        seed=seed,
+        group=fault.group,
+        harmless=fault.harmless,
+        truth=fault.truth,
+        onset=onset,
+        detected=bool(hits),
+        noted=any(_is(seen, fault.symptoms) and _not_before(seen, onset) for seen in verdict.seen),
+        cause=cause,
+        first_right=cause == fault.truth,
+        acceptable=cause in (fault.truth, *fault.acceptable),
+        top3=fault.truth in verdict.causes[:3],
+        place_right=_place_right(fault, onset, counting, verdict.places) if fault.place else None,
+        delay_steps=steps,
+        delay_checkpoints=checkpoints,
+        false=_names(seen for seen in counting if _is_false(seen, fault, onset)),
+        worst=min((seen.severity for seen in verdict.seen), key=SEVERITIES.index, default=None),
+        error=verdict.error,
+    )
+
+
+def of_control(name: str, seed: int, expected: tuple[str, ...], verdict: Verdict) -> ControlOutcome:
+    """Score what was said of a healthy training; `expected` rules may find something."""
+    unexpected = [seen for seen in verdict.seen if not _is(seen, expected)]
+    by = {severity: [seen for seen in unexpected if seen.severity == severity] for severity in (*COUNTING, "note")}
+    return ControlOutcome(
+        name=name,
+        seed=seed,
+        grave=_names(by["sev0"] + by["sev1"]),
+        sev2=_names(by["sev2"]),
+        notes=_names(by["note"]),
+        error=verdict.error,
+    )
+
+
+def _is(seen: Seen, rules: tuple[str, ...]) -> bool:
+    return any(word in rules for word in seen.words)
+
+
+def _not_before(seen: Seen, onset: int) -> bool:
+    """Tell whether a finding is no earlier than the fault; one without steps is of the whole run."""
+    return seen.first is None or seen.first >= onset
+
+
+def _is_false(seen: Seen, fault: Fault, onset: int) -> bool:
+    return not _not_before(seen, onset) or not _is(seen, fault.symptoms + fault.consequences)
+
+
+def _place_right(fault: Fault, onset: int, counting: list[Seen], named: tuple[str, ...]) -> bool:
+    """Tell whether the first diagnosis, or a finding that is not false, names one of the fault's places."""
+    found = [place for seen in counting if not _is_false(seen, fault, onset) for place in seen.places]
+    return any(fnmatchcase(place, pattern) for place in (*found, *named) for pattern in fault.place)
+
+
+def _delay(hits: list[Seen], visible: int, checkpoints: tuple[int, ...]) -> tuple[int | None, int | None]:
+    """Return the delay in steps and in checkpoints; a finding of the whole run, or an early one, has none."""
+    if not hits:
+        return None, None
+    first = min(visible if seen.first is None else seen.first for seen in hits)
+    if first <= visible:
+        return 0, 0
+    between = bisect_right(checkpoints, first) - bisect_right(checkpoints, visible)
+    return first - visible, max(0, between)
+
+
+def _names(seens: Iterable[Seen]) -> tuple[str, ...]:
+    return tuple(sorted({seen.words[0] for seen in seens}))

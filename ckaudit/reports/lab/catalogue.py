@@ -1,17 +1,18 @@
 """What the lab can train: as JSON, as tables on a screen, or as tables of Markdown."""
 
+import re
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from ckaudit.lab.catalogue import Catalogue, Healthy
-from ckaudit.lab.render_text import in_numbers
 from ckaudit.lab.specs import Amount, Control, Experiment, Fault
+from ckaudit.lab.training_spec import Catalogue, Healthy
 from ckaudit.reports.json import dumps
 from ckaudit.reports.lab import markdown
-from ckaudit.reports.lab.columns import room, widths, wrapped
+from ckaudit.reports.lab.terminal import room, widths, wrapped
 from ckaudit.reports.terminal.paragraph import paragraph
 from ckaudit.reports.terminal.style import paint
 from ckaudit.reports.view import View
@@ -89,6 +90,17 @@ def sections(catalogue: Catalogue) -> Iterator[CatalogueSection]:
     if catalogue.experiments:
         steps = [(experiment.id, experiment.name, experiment.title) for experiment in catalogue.experiments]
         yield CatalogueSection(f"curriculum ({_count(steps, 'experiment')})", [("id", "name", "what is compared"), *steps])
+
+
+def in_numbers(text: str, amount: Amount) -> str:
+    """Return a title or a story with its strength and its onset as numbers.
+
+    >>> in_numbers("From the onset on the rate is `strength` times the healthy one.", Amount(onset=150, strength=1e-5))
+    'From step 150 on the rate is 0.00001 times the healthy one.'
+    """
+    start = f"step {amount.onset}" if amount.onset else "the start"
+    told = re.sub(r"\bthe onset\b", start, text).replace("`onset`", str(amount.onset))
+    return told.replace("`strength`", f"{Decimal(f'{amount.strength:g}'):,f}")
 
 
 def _count(rows: list[Any], what: str) -> str:

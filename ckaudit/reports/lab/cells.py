@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from ckaudit.lab.score.outcome import FaultOutcome
-from ckaudit.lab.score.scoreboard import Board, Faults, PeerScore, Score
-from ckaudit.lab.score.wilson import Share
+from ckaudit.lab.score.scoreboard import Board, Faults, PeerScore, Score, Share
+from ckaudit.lab.score.verdict import FaultOutcome
 from ckaudit.lab.specs import faults
 
 HEAD = ("", "runs", "detected", "cause", "acceptable", "top 3", "place", "false", "delay")
