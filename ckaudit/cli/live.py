@@ -6,7 +6,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from ckaudit.reports.terminal.style import screen
+from ckaudit.reports.terminal.text import screen
 from ckaudit.reports.terminal.watch import line, panel
 from ckaudit.reports.view import View
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from ckaudit.audit.memorization_curve import Point
-from ckaudit.reports.terminal.style import paint
+from ckaudit.reports.terminal.text import paint
 from ckaudit.reports.view import View
 
 BAR = 20  # columns of 100 %

@@ -7,10 +7,9 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.raw_measurements import Measure, Measures
 from ckaudit.contract.schema.report import Finding
+from ckaudit.reports.escape import code, escaped
 from ckaudit.reports.json import dumps
-from ckaudit.reports.markdown_text import code, text
-from ckaudit.reports.terminal.paragraph import columns, fit, pad
-from ckaudit.reports.terminal.style import paint, shown
+from ckaudit.reports.terminal.text import columns, fit, pad, paint, shown
 from ckaudit.reports.view import PLAIN, View
 
 FORMATS = ("terminal", "json", "markdown")
@@ -117,18 +116,18 @@ def _aligned(cell: str, width: int, *, right: bool) -> str:
 
 
 def _markdown(measures: Measures) -> Iterator[str]:
-    yield f"### ckaudit {text(measures.command)}: {text(measures.subject)}\n"
+    yield f"### ckaudit {escaped(measures.command)}: {escaped(measures.subject)}\n"
     yield f"{_counted(measures)}\n"
     if measures.measures:
         yield "| name | value | 95 % interval | reference | remark |"
         yield "|---|---:|---|---:|---|"
     for measure in measures.measures:
         value, unit, interval, reference = _cells(measure)
-        whole = text(f"{value} {unit}".strip())
-        yield f"| {code(measure.name)} | {whole} | {interval} | {reference} | {text(measure.detail or '')} |"
+        whole = escaped(f"{value} {unit}".strip())
+        yield f"| {code(measure.name)} | {whole} | {interval} | {reference} | {escaped(measure.detail or '')} |"
     for heading, lines in _sections(measures):
         yield f"\n**{heading}**\n"
-        yield from (f"- {text(line)}" for line in lines)
+        yield from (f"- {escaped(line)}" for line in lines)
 
 
 def _counted(measures: Measures) -> str:

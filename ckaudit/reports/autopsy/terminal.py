@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from ckaudit.audit.autopsy.result import Autopsy, Track
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.reports.autopsy.sentences import NAMES, afterwards, box_of, earlier, finding, lines_of, others, standing, title
-from ckaudit.reports.terminal.paragraph import fit, pad, paragraph
 from ckaudit.reports.terminal.pictures import sparkline, starts
-from ckaudit.reports.terminal.style import paint, shown
+from ckaudit.reports.terminal.text import fit, pad, paint, paragraph, shown
 from ckaudit.reports.view import View
 from ckaudit.reports.words import likelihood, number, plural
 

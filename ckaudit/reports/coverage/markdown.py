@@ -18,9 +18,9 @@ from ckaudit.reports.coverage.sentences import (
     whole_command,
     young_sentence,
 )
+from ckaudit.reports.escape import escaped as foreign_text
 from ckaudit.reports.escape import visible
 from ckaudit.reports.explain.markdown import code, text
-from ckaudit.reports.markdown_text import text as foreign_text
 from ckaudit.reports.view import View
 
 

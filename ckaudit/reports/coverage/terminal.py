@@ -20,8 +20,7 @@ from ckaudit.reports.coverage.sentences import (
     whole_command,
     young_sentence,
 )
-from ckaudit.reports.terminal.paragraph import fit, paragraph
-from ckaudit.reports.terminal.style import paint, shown
+from ckaudit.reports.terminal.text import fit, paint, paragraph, shown
 from ckaudit.reports.view import View
 
 UNSEEN = 100  # columns where no screen says how many

@@ -9,9 +9,8 @@ from ckaudit.reports import words
 from ckaudit.reports.diff import sentences as say
 from ckaudit.reports.diff.sentences import unit
 from ckaudit.reports.diff.table import columns_of
-from ckaudit.reports.terminal.paragraph import fit, paragraph
 from ckaudit.reports.terminal.pictures import finite, sparkline, starts
-from ckaudit.reports.terminal.style import paint, shown
+from ckaudit.reports.terminal.text import fit, paint, paragraph, shown
 from ckaudit.reports.view import View
 from ckaudit.reports.words import number
 

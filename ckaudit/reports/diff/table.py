@@ -5,8 +5,7 @@ from collections.abc import Collection, Sequence
 from ckaudit.contract.schema.diff import Answer, Comparison, Word
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.reports.diff import sentences as say
-from ckaudit.reports.terminal.paragraph import columns, pad, paragraph
-from ckaudit.reports.terminal.style import paint, shown
+from ckaudit.reports.terminal.text import columns, pad, paint, paragraph, shown
 from ckaudit.reports.view import View
 
 GAP = 2

@@ -5,8 +5,7 @@ from ckaudit.reports import words
 from ckaudit.reports.diff.paired import COLOURS, sections, told
 from ckaudit.reports.diff.sentences import WORDS, badge, headline, how, labels, verdict
 from ckaudit.reports.diff.table import many
-from ckaudit.reports.terminal.paragraph import fit, paragraph
-from ckaudit.reports.terminal.style import paint, shown
+from ckaudit.reports.terminal.text import fit, paint, paragraph, shown
 from ckaudit.reports.view import PLAIN, View
 
 UNSEEN = 100  # columns where no screen says how many

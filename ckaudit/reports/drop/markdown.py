@@ -5,24 +5,23 @@ from collections.abc import Iterator
 from ckaudit.audit.drop.guide import ONE_AXIS
 from ckaudit.audit.drop.result import Advice, Drop, Gate
 from ckaudit.reports.drop.sentences import fell, guide_of, missing, outcome, told
-from ckaudit.reports.escape import visible
-from ckaudit.reports.markdown_text import code, text
+from ckaudit.reports.escape import code, escaped, visible
 from ckaudit.reports.view import View
 
 
 def render(drop: Drop, view: View) -> str:
     """Return the whole as GitHub-flavoured Markdown."""
-    blocks = [f"### ckaudit triage --benchmark-drop: {text(drop.verdict)}"]
-    blocks += [text(fell(drop.fall))] if drop.fall else []
+    blocks = [f"### ckaudit triage --benchmark-drop: {escaped(drop.verdict)}"]
+    blocks += [escaped(fell(drop.fall))] if drop.fall else []
     if drop.gates:
-        rows = [f"| {gate.row} | {text(gate.question)} | {outcome(gate)} | {text(gate.sentence)} |" for gate in drop.gates]
+        rows = [f"| {gate.row} | {escaped(gate.question)} | {outcome(gate)} | {escaped(gate.sentence)} |" for gate in drop.gates]
         blocks.append("\n".join(["| gate | question | outcome | answer |", "|---|---|---|---|", *rows]))
     for gate in drop.gates:
         blocks += _gate(gate, drop, view)
     if rows_of := guide_of(drop, verbose=view.verbose):
         blocks += ["#### Guide to architecture", ONE_AXIS, *(_advice(row) for row in rows_of)]
-    blocks += [f"- {text(note)}" for note in drop.notes]
-    blocks.append(f"<sub>{text(drop.subject)}: {drop.files} files read</sub>")
+    blocks += [f"- {escaped(note)}" for note in drop.notes]
+    blocks.append(f"<sub>{escaped(drop.subject)}: {drop.files} files read</sub>")
     return "\n\n".join(blocks) + "\n"
 
 
@@ -34,13 +33,13 @@ def _gate(gate: Gate, drop: Drop, view: View) -> Iterator[str]:
         return
     yield f"#### {gate.row} {outcome(gate)}"
     if evidence:
-        rows = [f"| {each.said.replace('_', ' ')} | {code(each.metric)} | {text(each.sentence)} |" for each in evidence]
+        rows = [f"| {each.said.replace('_', ' ')} | {code(each.metric)} | {escaped(each.sentence)} |" for each in evidence]
         yield "\n".join(["| | number | what it says |", "|---|---|---|", *rows])
     for record, names in lacking.items():
         yield f"Record {', '.join(map(code, names))}:"
         yield "\n".join(["```text", *(visible(line) for each in record for line in each.splitlines()), "```"])
     if gate.row == drop.answer:
-        yield "\n".join(f"{place}. {text(step)}" for place, step in enumerate(gate.do, start=1))
+        yield "\n".join(f"{place}. {escaped(step)}" for place, step in enumerate(gate.do, start=1))
 
 
 def _advice(row: Advice) -> str:
@@ -48,4 +47,4 @@ def _advice(row: Advice) -> str:
     items = [f"when: {row.when}", row.text, f"test: {row.test}", *(f"known: {fact}" for fact in row.facts)]
     items += [f"here: {'; '.join(row.here)}"] if row.here else []
     items += [f"not for this run: {row.not_applicable}"] if row.not_applicable else []
-    return "\n".join([f"**{row.row} {text(row.title)}**", "", *(f"- {text(item)}" for item in items)])
+    return "\n".join([f"**{row.row} {escaped(row.title)}**", "", *(f"- {escaped(item)}" for item in items)])

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from ckaudit.audit.drop.guide import ONE_AXIS
 from ckaudit.audit.drop.result import Advice, Drop, Evidence, Gate
 from ckaudit.reports.drop.sentences import fell, guide_of, missing, outcome, told
-from ckaudit.reports.terminal.paragraph import fit, paragraph
-from ckaudit.reports.terminal.style import paint, shown
+from ckaudit.reports.terminal.text import fit, paint, paragraph, shown
 from ckaudit.reports.view import View
 
 UNSEEN = 100  # columns where no screen says how many

@@ -6,9 +6,8 @@ from itertools import zip_longest
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import Chart
 from ckaudit.explain.page import Shapes
-from ckaudit.reports.terminal.paragraph import fit, pad
 from ckaudit.reports.terminal.pictures import curve
-from ckaudit.reports.terminal.style import paint, shown
+from ckaudit.reports.terminal.text import fit, pad, paint, shown
 from ckaudit.reports.view import View
 from ckaudit.reports.words import number
 

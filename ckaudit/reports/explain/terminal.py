@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from ckaudit.explain.page import Group, Page, Section
 from ckaudit.reports.explain.sketch import sketch
 from ckaudit.reports.formula import readable
-from ckaudit.reports.terminal.paragraph import columns, fit, pad, paragraph
-from ckaudit.reports.terminal.style import paint, shown
+from ckaudit.reports.terminal.text import columns, fit, pad, paint, paragraph, shown
 from ckaudit.reports.view import View
 
 UNSEEN = 100  # columns where no screen says how many

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 
-from ckaudit.reports.terminal.paragraph import columns, fit, pad
-from ckaudit.reports.terminal.style import paint, shown
+from ckaudit.reports.terminal.text import columns, fit, pad, paint, shown
 from ckaudit.reports.view import View
 
 GAP = 2

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 from ckaudit.lab.score.scoreboard import Board, Score
 from ckaudit.reports.lab import cells
 from ckaudit.reports.lab.columns import room, table, total, widths
-from ckaudit.reports.terminal.paragraph import fit, paragraph
-from ckaudit.reports.terminal.style import paint, shown
+from ckaudit.reports.terminal.text import fit, paint, paragraph, shown
 from ckaudit.reports.view import View
 
 FEW = 8  # names of a list

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from ckaudit.contract.schema.interview import WORDS, Answer, Phase, Pointer, Word
 from ckaudit.contract.schema.report import Report
 from ckaudit.reports import words
-from ckaudit.reports.terminal.paragraph import fit, paragraph
-from ckaudit.reports.terminal.style import paint, shown
+from ckaudit.reports.terminal.text import fit, paint, paragraph, shown
 from ckaudit.reports.view import View
 
 NARROWEST, WIDEST, UNSEEN = 40, 110, 100

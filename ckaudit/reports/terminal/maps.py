@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from ckaudit.contract.schema.numbers import Number
-from ckaudit.reports.terminal.abbreviate import abbreviate
-from ckaudit.reports.terminal.paragraph import columns, fit, pad
 from ckaudit.reports.terminal.pictures import CROSS, LENGTHS, LEVELS, UNKNOWN, finite, starts
+from ckaudit.reports.terminal.text import abbreviate, columns, fit, pad
 from ckaudit.reports.words import number
 
 SHADES, PLAIN_SHADES = LEVELS[1:], ".:-=+*#@"

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import Chart, Point
-from ckaudit.reports.terminal.paragraph import fit
+from ckaudit.reports.terminal.text import fit
 from ckaudit.reports.words import number, plural
 
 LEVELS = " ▁▂▃▄▅▆▇█"  # eighths of a cell, from the bottom

@@ -8,9 +8,8 @@ from ckaudit.contract.missing_summary import most_missed
 from ckaudit.contract.schema.report import Chart, Check, Diagnosis, Evidence, Finding, Report, ResumeCheckpoint
 from ckaudit.reports import accepted, derived, words
 from ckaudit.reports.terminal.interview import interview
-from ckaudit.reports.terminal.paragraph import columns, fit, pad, paragraph
 from ckaudit.reports.terminal.pictures import curve, waterfall
-from ckaudit.reports.terminal.style import badge, paint, shown
+from ckaudit.reports.terminal.text import badge, columns, fit, pad, paint, paragraph, shown
 from ckaudit.reports.view import View
 from ckaudit.reports.window import HEAD, LACKS, NUMBERS, kept, lacks, rows
 

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 from ckaudit.contract.schema.report import Finding, Report
 from ckaudit.reports import accepted, words
-from ckaudit.reports.terminal.paragraph import columns, paragraph
-from ckaudit.reports.terminal.style import badge, paint, shown
+from ckaudit.reports.terminal.text import badge, columns, paint, paragraph, shown
 from ckaudit.reports.view import View
 
 INDENT = "    "

@@ -5,10 +5,8 @@ from collections.abc import Iterator, Sequence
 
 from ckaudit.contract.schema.report import SEVERITIES
 from ckaudit.contract.schema.watch import Gauge, Snapshot, WatchEvent
-from ckaudit.reports.terminal.abbreviate import abbreviate
-from ckaudit.reports.terminal.paragraph import columns, pad, paragraph
 from ckaudit.reports.terminal.pictures import sparkline
-from ckaudit.reports.terminal.style import paint, shown
+from ckaudit.reports.terminal.text import abbreviate, columns, pad, paint, paragraph, shown
 from ckaudit.reports.view import View
 from ckaudit.reports.words import number
 
