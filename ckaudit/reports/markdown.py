@@ -4,17 +4,25 @@ from collections.abc import Iterator
 
 from ckaudit.contract.schema.interview import Answer, Phase
 from ckaudit.contract.schema.report import Diagnosis, Finding, Report
-from ckaudit.reports import accepted, derived, words
+from ckaudit.reports import words
 from ckaudit.reports.escape import code, escaped
+from ckaudit.reports.report_sections import (
+    CHECKPOINT_HEAD,
+    NUMBER_COLUMNS,
+    checkpoint_rows,
+    derived_numbers,
+    policy_sentences,
+    resume_checkpoints,
+    why_suppressed,
+)
 from ckaudit.reports.view import PLAIN, View
-from ckaudit.reports.window import HEAD, NUMBERS, kept, rows
 
 
 def render(report: Report, view: View = PLAIN) -> str:
     """Return `report` as GitHub-flavoured Markdown."""
     blocks = [f"### ckaudit {escaped(report.command)}: {_badge(report)} {escaped(report.verdict)}"]
     blocks += phases(report.interview)
-    blocks += ["\n".join(_window(report))] if kept(report) else []
+    blocks += ["\n".join(_window(report))] if resume_checkpoints(report) else []
     blocks += ["\n".join(_diagnoses(report.diagnoses))] if report.diagnoses else []
     blocks += [_evidence(diagnosis) for diagnosis in report.diagnoses]
     findings = words.unexplained(report)
@@ -24,9 +32,9 @@ def render(report: Report, view: View = PLAIN) -> str:
     if report.response:
         blocks.append("\n".join(["**What to do now**", "", *(f"- {escaped(advice)}" for advice in report.response)]))
     blocks += [f"- {code(check.code)} broke: {escaped(check.detail or 'no detail')}" for check in words.trouble(report.checks)]
-    if numbers := derived.sentences(report):
+    if numbers := derived_numbers(report):
         blocks.append("\n".join(f"- {code(name)}: {escaped(told)}" for name, told in numbers))
-    notes = [*words.advice(report), *accepted.sentences(report), *report.notes]
+    notes = [*words.advice(report), *policy_sentences(report), *report.notes]
     blocks += ["\n".join(f"- {escaped(note)}" for note in notes)] if notes else []
     blocks += [_accepted(report, view)] if report.suppressed else []
     blocks.append("\n".join(f"<sub>{line}</sub>" for line in _footer(report)))
@@ -35,9 +43,9 @@ def render(report: Report, view: View = PLAIN) -> str:
 
 def _window(report: Report) -> Iterator[str]:
     """Yield the table of resume checkpoints."""
-    yield f"| {' | '.join(HEAD)} |"
-    yield f"|{'|'.join('---:' if index in NUMBERS else '---' for index in range(len(HEAD)))}|"
-    for row in rows(kept(report)):
+    yield f"| {' | '.join(CHECKPOINT_HEAD)} |"
+    yield f"|{'|'.join('---:' if index in NUMBER_COLUMNS else '---' for index in range(len(CHECKPOINT_HEAD)))}|"
+    for row in checkpoint_rows(resume_checkpoints(report)):
         yield f"| {' | '.join([*map(escaped, row[:-1]), code(row[-1])])} |"
 
 
@@ -83,10 +91,8 @@ def _findings(findings: list[Finding], view: View) -> Iterator[str]:
 def _accepted(report: Report, view: View) -> str:
     """Return the findings that do not count, folded away, each with the reason."""
     shown = report.suppressed if view.verbose else report.suppressed[: view.limit]
-    rows = [
-        f"| {one.finding.severity} | {code(one.finding.code)} | {_where(one.finding, view.base)} | {escaped(accepted.why(one))} |"
-        for one in shown
-    ]
+    findings = [(suppressed.finding, escaped(why_suppressed(suppressed))) for suppressed in shown]
+    rows = [f"| {finding.severity} | {code(finding.code)} | {_where(finding, view.base)} | {why} |" for finding, why in findings]
     more = len(report.suppressed) - len(shown)
     head = f"<details><summary>Accepted: {words.plural(len(report.suppressed), 'finding')}</summary>"
     table = ["| severity | code | where | why |", "|---|---|---|---|", *rows]

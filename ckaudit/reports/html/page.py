@@ -15,10 +15,10 @@ from ckaudit.contract.schema.panels import Link, Panels, Tab
 from ckaudit.contract.schema.report import Diagnosis, Evidence, Finding, Report
 from ckaudit.errors import CkauditError
 from ckaudit.optional import install_command
-from ckaudit.reports import derived
 from ckaudit.reports.html.data import blocks
 from ckaudit.reports.html.figure import figure
 from ckaudit.reports.html.markup import Markup, join, tag
+from ckaudit.reports.report_sections import derived_numbers
 from ckaudit.reports.words import advice, interval, is_limited, not_judged, number, standing
 
 SIGNATURE = '<!doctype html>\n<html lang="en"><!-- ckaudit report -->'  # by this a file is known as ours
@@ -177,7 +177,7 @@ def overview(report: Report, panels: Panels) -> Iterator[Markup]:
     yield tag("h2", QUESTION)
     if report.state:
         yield _state(report)
-    if rows := derived.sentences(report, missing=True):
+    if rows := derived_numbers(report, missing=True):
         yield tag("h3", "Derived numbers")
         yield tag("dl", *(tag("div", tag("dt", name), tag("dd", told)) for name, told in rows), class_="facts")
     if report.response:

@@ -6,12 +6,22 @@ from msgspec.structs import replace
 
 from ckaudit.contract.missing_summary import most_missed
 from ckaudit.contract.schema.report import Chart, Check, Diagnosis, Evidence, Finding, Report, ResumeCheckpoint
-from ckaudit.reports import accepted, derived, words
+from ckaudit.reports import words
+from ckaudit.reports.report_sections import (
+    CHECKPOINT_HEAD,
+    MISSING_COLUMN,
+    NUMBER_COLUMNS,
+    checkpoint_rows,
+    derived_numbers,
+    missing_parts,
+    policy_sentences,
+    resume_checkpoints,
+    why_suppressed,
+)
 from ckaudit.reports.terminal.interview import interview
 from ckaudit.reports.terminal.pictures import curve, waterfall
 from ckaudit.reports.terminal.text import badge, columns, fit, pad, paint, paragraph, shown
 from ckaudit.reports.view import View
-from ckaudit.reports.window import HEAD, LACKS, NUMBERS, kept, lacks, rows
 
 UNSEEN = 100  # columns where no screen says how many
 
@@ -118,7 +128,7 @@ def _accepted(report: Report, view: View, width: int) -> list[str]:
     lines = [_title("Accepted", view)]
     for suppressed in report.suppressed:
         lines += _finding(suppressed.finding, view, width)
-        lines += paragraph(shown(f"does not count: {accepted.why(suppressed)}", view), width, indent="        ")
+        lines += paragraph(shown(f"does not count: {why_suppressed(suppressed)}", view), width, indent="        ")
     return lines
 
 
@@ -167,7 +177,7 @@ def _state(report: Report, view: View, width: int) -> list[str]:
 
 def _derived(report: Report, view: View, width: int) -> list[str]:
     """Return the derived numbers, a line each."""
-    rows = derived.sentences(report, missing=view.verbose)
+    rows = derived_numbers(report, missing=view.verbose)
     if not rows:
         return []
     widest = max(len(name) for name, _ in rows)
@@ -177,7 +187,7 @@ def _derived(report: Report, view: View, width: int) -> list[str]:
 
 def _notes(report: Report, view: View, width: int) -> list[str]:
     """Return what a reader must know of how the audit was made."""
-    notes = [*accepted.sentences(report), *report.notes]
+    notes = [*policy_sentences(report), *report.notes]
     if not notes:
         return []
     return [_title("Notes", view), *(line for note in notes for line in paragraph(shown(note, view), width, first="- "))]
@@ -221,7 +231,7 @@ def _unjudged(check: Check, view: View, width: int) -> list[str]:
 # The resume checkpoints on a screen: a line each, the newest last, and below it what it lacks.
 def window(report: Report, view: View, width: int) -> list[str]:
     """Return the table of resume checkpoints; nothing where the command looks for none."""
-    checkpoints = kept(report)
+    checkpoints = resume_checkpoints(report)
     listed = checkpoints if view.verbose else checkpoints[-MOST:]
     if not listed:
         return []
@@ -234,7 +244,10 @@ def window(report: Report, view: View, width: int) -> list[str]:
 
 
 def _table(listed: Sequence[ResumeCheckpoint], view: View, width: int) -> Iterator[str]:
-    cells = [tuple(shown(cell, view) for index, cell in enumerate(row) if index != LACKS) for row in (HEAD, *rows(listed))]
+    cells = [
+        tuple(shown(cell, view) for index, cell in enumerate(row) if index != MISSING_COLUMN)
+        for row in (CHECKPOINT_HEAD, *checkpoint_rows(listed))
+    ]
     widths = [max(columns(row[index]) for row in cells) for index in range(len(cells[0]) - 1)]
     yield from (paint(line, "dim", view) for line in _line(cells[0], widths, width))
     together = _lacked_by_all(listed)
@@ -242,19 +255,19 @@ def _table(listed: Sequence[ResumeCheckpoint], view: View, width: int) -> Iterat
         lines = _line(row, widths, width)
         yield from (paint(line, "sev0", view) for line in lines) if each.ok is False else lines
         if each.absent and each.form and not together:
-            yield from (paint(line, "dim", view) for line in paragraph(f"lacks {lacks(each)}", width, indent="      "))
+            yield from (paint(line, "dim", view) for line in paragraph(f"lacks {missing_parts(each)}", width, indent="      "))
 
 
 def _lacked_by_all(listed: Sequence[ResumeCheckpoint]) -> str:
     """Return what every one of several checkpoints lacks, where they all lack the same."""
     same = len(listed) > 1 and all(checkpoint.form and checkpoint.absent == listed[0].absent for checkpoint in listed)
-    return lacks(listed[0]) if same and listed[0].absent else ""
+    return missing_parts(listed[0]) if same and listed[0].absent else ""
 
 
 def _line(row: tuple[str, ...], widths: list[int], width: int) -> list[str]:
     """Return one row: numbers to the right, words to the left, the name at the end or, where it does not fit, below."""
     cells = [
-        " " * (widths[index] - columns(cell)) + cell if index in NUMBERS else pad(cell, widths[index])
+        " " * (widths[index] - columns(cell)) + cell if index in NUMBER_COLUMNS else pad(cell, widths[index])
         for index, cell in enumerate(row[:-1])
     ]
     line = "  " + "  ".join(cells)

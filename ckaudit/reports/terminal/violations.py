@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ckaudit.contract.schema.report import Finding, Report
-from ckaudit.reports import accepted, words
+from ckaudit.reports import words
+from ckaudit.reports.report_sections import policy_sentences, why_suppressed
 from ckaudit.reports.terminal.text import badge, columns, paint, paragraph, shown
 from ckaudit.reports.view import View
 
@@ -96,7 +97,7 @@ def _summary(report: Report, view: View) -> Iterator[str]:
         yield from _verdict(word, colour, f"{counts}, {files}: {words.by_severity(report.findings)}", view)
         yield from _codes(report, view)
     yield from _accepted(report, view)
-    yield from (line for note in [*accepted.sentences(report), *report.notes] for line in _wrapped(note, view, first="note: "))
+    yield from (line for note in [*policy_sentences(report), *report.notes] for line in _wrapped(note, view, first="note: "))
     if sentence := words.not_judged(report):
         yield from (paint(line, "dim", view) for line in _wrapped(sentence, view))
 
@@ -106,7 +107,9 @@ def _accepted(report: Report, view: View) -> Iterator[str]:
     for suppressed in report.suppressed if view.verbose else ():
         place = words.located(suppressed.finding, view.base) or suppressed.finding.where or ""
         text = "  ".join(
-            part for part in (place, suppressed.finding.pointer or "", suppressed.finding.code, accepted.why(suppressed)) if part
+            part
+            for part in (place, suppressed.finding.pointer or "", suppressed.finding.code, why_suppressed(suppressed))
+            if part
         )
         yield from _wrapped(text, view, first="does not count: ")
 
