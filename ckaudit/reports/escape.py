@@ -7,6 +7,8 @@ UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\
 SPECIAL = re.compile(r"[\\`*_{}\[\]<>|#~!&$]")
 # A comment splits the text, so that no name calls a person and no address becomes a link.
 LINKING = re.compile(r"@|://|www\.", re.IGNORECASE)
+# Words of the catalogues are no stranger's: only what Markdown would take for a column, a tag or an accent is escaped.
+OWN_WORDS = str.maketrans({"|": "\\|", "<": "&lt;", "*": "\\*"})
 
 
 def visible(text: str, *, ascii_only: bool = False) -> str:
@@ -38,3 +40,13 @@ def escaped(raw: str) -> str:
 def code(raw: str) -> str:
     """Return `raw` as a code span that also survives inside a table."""
     return f"<code>{escaped(raw)}</code>"
+
+
+def prose(words: str) -> str:
+    """Return a sentence of the catalogues as Markdown; code between backticks and formulas between dollars stay."""
+    return words.translate(OWN_WORDS)
+
+
+def backticks(name: str) -> str:
+    """Return a name of the catalogues as code."""
+    return f"`{name}`"

@@ -1,7 +1,8 @@
-"""Measured values for people, in two forms: a table on a screen and one in Markdown."""
+"""Measured values, and the curve of memorization, for people: on a screen and in Markdown."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -12,10 +13,14 @@ from ckaudit.reports.json import dumps
 from ckaudit.reports.terminal.text import columns, fit, pad, paint, shown
 from ckaudit.reports.view import PLAIN, View
 
+if TYPE_CHECKING:
+    from ckaudit.audit.memorization_curve import Point
+
 FORMATS = ("terminal", "json", "markdown")
 HEAD = ("value", "", "95 % interval", "reference")
 REMARK = 24  # columns that a remark beside its value takes at least
 NARROWEST = 20
+CURVE_BAR = 20  # columns of 100 %
 
 
 def render(measures: Measures, format: str, view: View = PLAIN) -> str:  # noqa: A002  what the option is called
@@ -151,3 +156,37 @@ def _sections(measures: Measures) -> Iterator[tuple[str, list[str]]]:
 
 def _finding(finding: Finding) -> str:
     return f"{finding.severity} {finding.code} {finding.file or ''}: {finding.message}"
+
+
+def memorization_curve(points: "Sequence[Point]", format: str, view: View) -> str:  # noqa: A002  what the option is called
+    """Return the curve; JSON has no picture."""
+    if not points or format == "json":
+        return ""
+    return "\n".join(_curve_in_markdown(points) if format == "markdown" else _curve_on_screen(points, view)) + "\n"
+
+
+def _curve_on_screen(points: "Sequence[Point]", view: View) -> Iterator[str]:
+    yield ""
+    yield paint("Tokens continued exactly: training passages (#) and held-out ones (o)", "bold", view)
+    for point in points:
+        gap = "" if point.train is None or point.held_out is None else f"gap {100 * (point.train - point.held_out):+.0f}"
+        said = "; ".join(part for part in (point.stage, f"playbook {point.expected}", gap) if part)
+        yield f"  step {point.step:>8,}  {_bar(point.train, '#')}  {_percent(point.train):>6}  {said}"
+        if point.held_out is not None:
+            yield f"  {'':>13}  {_bar(point.held_out, 'o')}  {_percent(point.held_out):>6}"
+
+
+def _bar(share: float | None, letter: str) -> str:
+    return (letter * round(CURVE_BAR * share) if share is not None else "").ljust(CURVE_BAR, ".")
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def _curve_in_markdown(points: "Sequence[Point]") -> Iterator[str]:
+    yield ""
+    yield "| step | training | held out | stage | playbook, on repeated data |"
+    yield "|---:|---:|---:|---|---|"
+    for point in points:
+        yield f"| {point.step} | {_percent(point.train)} | {_percent(point.held_out)} | {point.stage} | {point.expected} |"

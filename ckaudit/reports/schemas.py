@@ -13,7 +13,7 @@ from ckaudit.audit.autopsy import Autopsy
 from ckaudit.audit.coverage.table import Coverage
 from ckaudit.audit.drop import Drop
 from ckaudit.contract.schema.published import DIALECT
-from ckaudit.reports.coverage import json as coverage
+from ckaudit.reports import coverage
 from ckaudit.reports.json import VERSIONS
 
 DOCUMENTS: dict[str, type[msgspec.Struct]] = {coverage.VERSION: Coverage, VERSIONS["Drop"]: Drop, VERSIONS["Autopsy"]: Autopsy}

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from ckaudit.audit.metrics.measure import measure
-from ckaudit.reports.metrics.terminal import draw
-from ckaudit.reports.terminal.maps import PLAIN_SHADES, SHADES, heatmap, natural, ranked
-from ckaudit.reports.terminal.pictures import CROSS
+from ckaudit.reports.terminal.charts import CROSS, PLAIN_SHADES, SHADES, heatmap, natural, ranked
+from ckaudit.reports.terminal.metrics import draw
 from ckaudit.reports.view import View
 from tests.loops import for_each
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 import msgspec
 
 from ckaudit.contract.schema.report import Chart, Point
-from ckaudit.reports.terminal.pictures import curve, waterfall
+from ckaudit.reports.terminal.charts import curve, waterfall
 
 
 def chart(values, labels=None, name="loss"):

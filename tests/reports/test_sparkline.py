@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from ckaudit.reports.terminal.pictures import CROSS, sparkline, starts
+from ckaudit.reports.terminal.charts import CROSS, sparkline, starts
 from tests.loops import for_each
 
 

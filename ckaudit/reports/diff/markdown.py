@@ -7,7 +7,7 @@ from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import Finding
 from ckaudit.reports import words
 from ckaudit.reports.diff import sentences as say
-from ckaudit.reports.diff.table import GATE_LEGEND, LEGEND, rows_of
+from ckaudit.reports.diff.sentences import GATE_LEGEND, LEGEND, rows_of
 from ckaudit.reports.escape import code, escaped
 from ckaudit.reports.view import PLAIN, View
 

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.panels import Panels
 from ckaudit.contract.schema.report import Report
 from ckaudit.panels.decimate import LETTERS, brief, thinned, without
-from ckaudit.reports.html.data import blocks
-from ckaudit.reports.html.figure import figure
+from ckaudit.reports.html.charts import blocks, figure
 from ckaudit.reports.html.page import SIGNATURE, render
 from ckaudit.reports.words import plural
 

@@ -15,8 +15,7 @@ from ckaudit.contract.schema.panels import Link, Panels, Tab
 from ckaudit.contract.schema.report import Diagnosis, Evidence, Finding, Report
 from ckaudit.errors import CkauditError
 from ckaudit.optional import install_command
-from ckaudit.reports.html.data import blocks
-from ckaudit.reports.html.figure import figure
+from ckaudit.reports.html.charts import blocks, figure
 from ckaudit.reports.html.markup import Markup, join, tag
 from ckaudit.reports.report_sections import derived_numbers
 from ckaudit.reports.words import advice, interval, is_limited, not_judged, number, standing

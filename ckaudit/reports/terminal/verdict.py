@@ -18,8 +18,8 @@ from ckaudit.reports.report_sections import (
     resume_checkpoints,
     why_suppressed,
 )
+from ckaudit.reports.terminal.charts import curve, waterfall
 from ckaudit.reports.terminal.interview import interview
-from ckaudit.reports.terminal.pictures import curve, waterfall
 from ckaudit.reports.terminal.text import badge, columns, fit, pad, paint, paragraph, shown
 from ckaudit.reports.view import View
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from ckaudit.contract.schema.report import SEVERITIES
 from ckaudit.contract.schema.watch import Gauge, Snapshot, WatchEvent
-from ckaudit.reports.terminal.pictures import sparkline
+from ckaudit.reports.terminal.charts import sparkline
 from ckaudit.reports.terminal.text import abbreviate, columns, pad, paint, paragraph, shown
 from ckaudit.reports.view import View
 from ckaudit.reports.words import number

@@ -1,19 +1,100 @@
-"""The sentences that a screen and Markdown say alike of coverage."""
+"""What to record next: the sentences that every format says alike, the report in Markdown and in JSON."""
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from shlex import quote
+from typing import Any
+
+import msgspec
 
 from ckaudit.audit.coverage.instrumentation import Line
 from ckaudit.audit.coverage.remedies import Remedy
 from ckaudit.audit.coverage.table import Coverage, Row, Young
 from ckaudit.material.counts import plural
-from ckaudit.metrics.catalogue import RANKS
+from ckaudit.metrics.catalogue import RANKS, Importance
+from ckaudit.reports.escape import backticks, escaped, prose, visible
+from ckaudit.reports.json import dumps, with_head
+from ckaudit.reports.view import View
 
 LEVELS = "must, should, nice: how much a {scale} run in its {stage} stage needs a number, read by a rule or by you"
 HAVE = {"must": "that it must have", "should": "that it should have", "nice": "nice to have"}
 MORE = "-v tells all of it; ckaudit explain NAME says what a name means."
+VERSION = "ck.coverage.v1"
+
+
+def markdown(coverage: Coverage, view: View) -> str:
+    """Return what to log next, counts, tables, and what has no line."""
+    about = f"scale {coverage.scale} ({coverage.scale_reason}), stage {coverage.stage} ({coverage.stage_reason})"
+    counts = [f"{level} {len(coverage.of(level)) - len(coverage.missing(level))} of {len(coverage.of(level))}" for level in RANKS]
+    blocks = [
+        f"### ckaudit coverage: {', '.join(counts)} recorded",
+        prose(headline(coverage, max_names=None)),
+        *(["\n".join(["```text", visible(whole_command(coverage)), "```"])] if coverage.part_of else []),
+        prose(levels_sentence(coverage)) + ".",
+    ]
+    blocks.append(escaped(f"{coverage.subject}: {about}"))
+    blocks += [
+        escaped(f"Note: {note}")
+        for note in coverage.notes
+        if view.verbose or "ckaudit validate says" in note or "cut off" in note
+    ]
+    if view.verbose and (recorded := [row.name for row in coverage.rows if row.recorded]):
+        blocks.append(f"Recorded: {', '.join(map(backticks, recorded))}")
+    if coverage.part_of:
+        return "\n\n".join(blocks) + "\n"
+    if coverage.remedies:
+        blocks.append("### What to record next, the most telling first")
+    if sentence := over_sentence(coverage):
+        blocks.append(sentence)
+    blocks += [_step(place, remedy, coverage) for place, remedy in enumerate(coverage.remedies, start=1)]
+    return "\n\n".join([*blocks, *_without_a_line(coverage)]) + "\n"
+
+
+def _step(place: int, remedy: Remedy, coverage: Coverage) -> str:
+    """Return why this comes here, lines that can be copied, where they go, and the table of what they record."""
+    waited = {name for waiting in coverage.waiting for name in waiting.needs}
+    lines = [f"{line.code}  # {said_of(line, max_names=None)}" if line.when else line.code for line in remedy.lines]
+    table = [
+        "| | not recorded | what it is | lets judge | read by |",
+        "|---|---|---|---|---|",
+        *(_line(row, waited) for row in rows_of(remedy, coverage)),
+    ]
+    blocks = [f"#### {prose(title_of(place, remedy, coverage, max_names=None))}"]
+    blocks.append(prose(remedy.where))
+    blocks += ["\n".join(["```text", *map(visible, lines), "```"])] if lines else []
+    blocks += [prose(remedy.besides)] if remedy.besides else []
+    blocks += ["\n".join(table)] if remedy.names else []
+    extras = [f"- {', '.join(map(backticks, extra.names))} {prose(extra.what)}" for extra in remedy.extras]
+    return "\n\n".join([*blocks, *(["\n".join(extras)] if extras else [])])
+
+
+def _line(row: Row, waited: set[str]) -> str:
+    names = [row.name, *(name for name in row.lacks if name in waited)]
+    missing = f"It {side_sentence(row)}." if row.recorded else row.title
+    said = f"{missing} It {sentence}." if (sentence := partial_sentence(row)) else missing
+    readers = [", ".join(map(backticks, each)) or "-" for each in (row.waiting, (*row.rules, *row.causes))]
+    return f"| {row.level} | {', '.join(map(backticks, names))} | {prose(said)} | {' | '.join(readers)} |"
+
+
+def _without_a_line(coverage: Coverage) -> Iterator[str]:
+    """Yield what is missing though no line is, and what is not asked for, each with the reason."""
+    titles = ("Judged with several of these together:", "Not judged, and no line above changes that:")
+    for title, rest in zip(titles, leftover(coverage), strict=True):
+        if rest:
+            yield "\n".join([title, "", *(f"- {prose(each)}" for each in rest)])
+    if coverage.young:
+        said = [young_sentence(young).removeprefix(f"{young.name}: ") for young in coverage.young]
+        lines = [f"- {backticks(each.name)}: {prose(detail)}" for each, detail in zip(coverage.young, said, strict=True)]
+        yield "\n".join(["Not judged yet, for too few points:", "", *lines])
+    if rows := [row for row in coverage.rows if row.unusable and not row.not_applicable]:
+        yield "\n".join(["Not computed, though what it is made of is recorded:", "", *(_item(row, row.unusable) for row in rows)])
+    if rows := [row for row in coverage.rows if row.not_applicable and not row.recorded]:
+        yield "\n".join(["Not asked for:", "", *(_item(row, row.not_applicable) for row in rows)])
+
+
+def _item(row: Row, reason: str) -> str:
+    return f"- {backticks(row.name)}: {prose(reason)}"
 
 
 def headline(coverage: Coverage, *, max_names: int | None = 3) -> str:
@@ -148,3 +229,41 @@ def _best(coverage: Coverage) -> tuple[int, int]:
     """Return the number of the remedy that lets most rules judge, and how many."""
     freed = {place: sum(waiting.place == place for waiting in coverage.waiting) for place in range(1, len(coverage.remedies) + 1)}
     return max(freed.items(), key=lambda pair: pair[1], default=(0, 0))
+
+
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """How many entries of one level the run has.
+
+    Attributes:
+        recorded: Those recorded.
+        of: All that make sense for the run.
+    """
+
+    recorded: int
+    of: int
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many entries the run has, by how much it needs them.
+
+    Attributes:
+        must: What the run cannot do without.
+        should: What it ought to have.
+        nice: What is good to have.
+    """
+
+    must: Counted
+    should: Counted
+    nice: Counted
+
+
+def as_json(coverage: Coverage, view: View) -> str:  # noqa: ARG001  a program gets everything
+    """Return the whole, with the counts by level."""
+    whole: dict[str, Any] = msgspec.to_builtins(coverage)
+    counts = Counts(**{level: _counted(coverage, level) for level in RANKS})
+    rows = whole.pop("rows")
+    return dumps(with_head(VERSION, {**whole, "counts": counts, "rows": rows}))
+
+
+def _counted(coverage: Coverage, level: Importance) -> Counted:
+    return Counted(recorded=len(coverage.of(level)) - len(coverage.missing(level)), of=len(coverage.of(level)))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from ckaudit.audit.coverage.remedies import Remedy
 from ckaudit.audit.coverage.table import Coverage, Row
 from ckaudit.metrics.catalogue import RANKS, Importance
-from ckaudit.reports.coverage.sentences import (
+from ckaudit.reports.coverage import (
     MORE,
     first_of,
     headline,

@@ -9,8 +9,7 @@ from ckaudit.audit.metrics.measure import Measured, Measurement
 from ckaudit.audit.metrics.series_summary import SHAPE, Outline, extreme, labels
 from ckaudit.contract.schema.metrics import Missing
 from ckaudit.contract.schema.numbers import Number, to_word
-from ckaudit.reports.terminal.maps import heatmap, ranked
-from ckaudit.reports.terminal.pictures import CROSS, LEVELS, finite, sparkline
+from ckaudit.reports.terminal.charts import CROSS, LEVELS, finite, heatmap, ranked, sparkline
 from ckaudit.reports.terminal.text import abbreviate, columns, fit, paint, paragraph, shown
 from ckaudit.reports.terminal.verdict import NARROWEST, UNSEEN, WIDEST
 from ckaudit.reports.view import View

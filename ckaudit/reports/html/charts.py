@@ -1,10 +1,15 @@
-"""One chart in the page: its question, its controls, what it is of, and a table for whoever does not see it."""
+"""The charts of the page: each with its question, controls and table, and their numbers as blocks of JSON for each tab."""
 
 import math
+import re
 from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
 
 from ckaudit.contract.schema.numbers import Number
-from ckaudit.contract.schema.panels import Chart, Mark, Trace
+from ckaudit.contract.schema.panels import Chart, Mark, Panels, Trace
+from ckaudit.reports.escape import visible
 from ckaudit.reports.formula import readable
 from ckaudit.reports.html.markup import Markup, join, tag
 from ckaudit.reports.words import number, plural
@@ -20,6 +25,9 @@ ROWS = 60
 Row = Sequence[str]
 
 SUMMED = ("first", "last", "lowest", "highest", "not finite", "not recorded")
+# Inside a script element only these could end it, or open a comment in it; in JSON they stand in strings alone.
+RISKY = re.compile("[<>&\u2028\u2029]")
+IN_PAGE = ("title", "metrics", "formula", "note")  # these stand in the page
 
 
 def figure(chart: Chart) -> Markup:
@@ -120,7 +128,9 @@ def _rows(chart: Chart) -> tuple[Row, list[Row]]:
         ]
     if chart.ridges:
         ends: list[Row] = [
-            (ridge.where, str(ridge.step), _said(ridge.edges[0]), _said(ridge.edges[-1])) for ridge in chart.ridges if ridge.edges
+            (ridge.where, str(ridge.step), _written(ridge.edges[0]), _written(ridge.edges[-1]))
+            for ridge in chart.ridges
+            if ridge.edges
         ]
         return ("of", "step", "from", "to"), ends
     return ("of", *SUMMED), [(trace.name, *summed([str(each) for each in trace.x], trace.y)) for trace in chart.traces]
@@ -136,17 +146,65 @@ def summed(labels: Sequence[str], values: Sequence[Number | None]) -> Row:
     finite = [(float(value), label) for value, label in known if not isinstance(value, str) and math.isfinite(value)]
     ends = (known[0], known[-1]) if known else ()
     turns = (min(finite, key=lambda each: each[0]), max(finite, key=lambda each: each[0])) if finite else ()
-    told = [*(_at(*end) for end in ends), *[""] * (2 - len(ends)), *(_at(*turn) for turn in turns), *[""] * (2 - len(turns))]
+    told = [
+        *(_value_at(*end) for end in ends),
+        *[""] * (2 - len(ends)),
+        *(_value_at(*turn) for turn in turns),
+        *[""] * (2 - len(turns)),
+    ]
     return (*told, str(len(known) - len(finite)), str(len(values) - len(known)))
 
 
-def _at(value: Number, label: str) -> str:
-    return f"{_said(value)} at {label}"
+def _value_at(value: Number, label: str) -> str:
+    return f"{_written(value)} at {label}"
 
 
-def _said(value: Number | None) -> str:
+def _written(value: Number | None) -> str:
     return "not recorded" if value is None else number(value)
 
 
 def _bars(trace: Trace) -> list[Row]:
-    return [(str(label), trace.name, _said(value)) for label, value in zip(trace.x, trace.y, strict=True)]
+    return [(str(label), trace.name, _written(value)) for label, value in zip(trace.x, trace.y, strict=True)]
+
+
+def blocks(panels: Panels) -> Markup:
+    """Return a block for the charts of each tab, which is read when the tab is looked at."""
+    subjects = [visible(subject) for subject in panels.subjects]
+    drawn = {tab.id: [_drawn(chart) for chart in tab.charts] for tab in panels.tabs if tab.charts}
+    return join([_block(name, {"subjects": subjects, "charts": charts}) for name, charts in drawn.items()])
+
+
+def _block(name: str, value: Any) -> Markup:
+    return Markup(f'<script type="application/json" id="d-{name}">{encoded(value)}</script>')
+
+
+def encoded(value: Any) -> str:
+    r"""Return JSON that is safe in a page.
+
+    >>> encoded(["</script>"])
+    '["\\u003c/script\\u003e"]'
+    """
+    return RISKY.sub(lambda match: f"\\u{ord(match[0]):04x}", msgspec.json.encode(value).decode())
+
+
+def _drawn(chart: Chart) -> dict[str, Any]:
+    """Return what the script needs of a chart, steps that several curves share written once."""
+    value: dict[str, Any] = _shown({key: item for key, item in msgspec.to_builtins(chart).items() if key not in IN_PAGE})
+    axes: list[Any] = []
+    for trace in value.get("traces", []):
+        if trace["x"] not in axes:
+            axes.append(trace["x"])
+        trace["x"] = axes.index(trace["x"])
+    return value | ({"axes": axes} if axes else {})
+
+
+def _shown(value: Any) -> Any:
+    """Return nested builtins with every string made visible."""
+    match value:
+        case str():
+            return visible(value)
+        case dict():
+            return {key: _shown(item) for key, item in value.items()}
+        case list() | tuple():
+            return [item if type(item) is float else _shown(item) for item in value]
+    return value
