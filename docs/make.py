@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ckaudit.causes import causes
 from ckaudit.explain import Page, explain
-from ckaudit.explain.cited import MEANINGS
+from ckaudit.explain.docstring import MEANINGS
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import Category, categories, entry_of
 from ckaudit.questions import questions

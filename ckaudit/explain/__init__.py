@@ -10,7 +10,7 @@ from ckaudit.audit.playbook.workflow import WORKFLOW
 from ckaudit.causes import causes
 from ckaudit.explain.names import is_known, kinds, known_names, pages_of, refuse
 from ckaudit.explain.page import Group, NameLine, Page
-from ckaudit.explain.row_pages import cited_rows
+from ckaudit.explain.playbook_pages import cited_rows
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import Category, categories, entry_of
 from ckaudit.questions import questions

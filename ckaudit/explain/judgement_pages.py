@@ -11,8 +11,7 @@ from msgspec import Struct
 from ckaudit.causes.cause import Cause
 from ckaudit.causes.shared.links import causes_of, metric_names
 from ckaudit.contract.violations import Kind
-from ckaudit.explain.cited import cited
-from ckaudit.explain.docstring import sections, sentences_about, thresholds
+from ckaudit.explain.docstring import cited, sections, sentences_about, thresholds
 from ckaudit.explain.page import Page, Section, Shapes
 from ckaudit.metrics import Metric
 from ckaudit.metrics.catalogue import entries

@@ -23,12 +23,10 @@ from ckaudit.contract.schema import watch
 from ckaudit.contract.violations import KINDS, Kind
 from ckaudit.diff import catalogue as compared
 from ckaudit.errors import UsageError
-from ckaudit.explain.cited import cited
-from ckaudit.explain.docstring import Documentation, documentation, sections, sentences_about, thresholds
+from ckaudit.explain.docstring import Documentation, cited, documentation, sections, sentences_about, thresholds
 from ckaudit.explain.judgement_pages import SEVERITY, cause_page, rule_page, violation_page
 from ckaudit.explain.page import Formula, Page, Section, Shapes
-from ckaudit.explain.playbook_pages import condition_page, look_page, stage_page, way_page
-from ckaudit.explain.row_pages import cited_rows, row_page
+from ckaudit.explain.playbook_pages import cited_rows, condition_page, look_page, row_page, stage_page, way_page
 from ckaudit.material import faults
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.catalogue import Category, Entry, categories, entries, entry_of

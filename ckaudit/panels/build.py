@@ -13,8 +13,8 @@ from ckaudit.contract.schema.panels import VERSION, Chart, Link, Panels, Tab
 from ckaudit.contract.schema.report import Finding, Report
 from ckaudit.diff.compared_series import reads as comparison_reads
 from ckaudit.metrics import metrics
-from ckaudit.panels.context import Scene, metrics_of
-from ckaudit.panels.draw import curves
+from ckaudit.panels.metric_charts import curves
+from ckaudit.panels.scene import Scene, metrics_of
 from ckaudit.panels.tab import tabs
 from ckaudit.questions.phases import PHASES
 from ckaudit.run.run import Run

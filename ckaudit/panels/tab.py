@@ -1,23 +1,30 @@
-"""What a tab is: a question with the charts that answer it, found by walking the files of `ckaudit.panels.tabs`."""
+"""What a tab is: a question with a board of charts that answer it, found by walking the files of `ckaudit.panels.tabs`."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
+from ckaudit.audit.coverage.applicability import why_not_metric
+from ckaudit.audit.coverage.missing_inputs import missing_inputs, unusable
+from ckaudit.audit.coverage.remedies import lines_for
 from ckaudit.catalogue import Catalogue
 from ckaudit.contract.schema.interview import Answer
 from ckaudit.contract.schema.interview import Word as AnswerWord
 from ckaudit.contract.schema.panels import Answered, Chart, Tab
 from ckaudit.contract.schema.report import Check, Finding
 from ckaudit.material.counts import plural
-from ckaudit.panels.context import Scene, metrics_of
-from ckaudit.panels.tab_builder import Board
+from ckaudit.metrics import metrics
+from ckaudit.metrics.catalogue import entries, entry_of, owner_of
+from ckaudit.panels.checkpoint_charts import FIELD, grids, ridges, why_none
+from ckaudit.panels.metric_charts import bars, curves, heat
+from ckaudit.panels.scene import Scene, metrics_of
 from ckaudit.questions.question import questions
 from ckaudit.rules import rules
+from ckaudit.run.run import Run
 
-Painter = Callable[[Board], tuple[Answered, str] | None]
+Painter = Callable[["Board"], tuple[Answered, str] | None]
 GRAVITY: tuple[Answered, ...] = ("bad", "watch", "good", "unknown")
 
 
@@ -156,3 +163,78 @@ def _gravity(finding: Finding) -> Answered:
 def _sentence(text: str) -> str:
     first = text[:1].upper() + text[1:]
     return first if first.endswith((".", "!", "?")) else f"{first}."
+
+
+class Board:
+    """Charts of one tab, and what could not be drawn.
+
+    Attributes:
+        scene: The run, and the one beside it.
+        charts: In the order they were put up.
+        missing: One sentence for each thing that is missing, each once.
+    """
+
+    def __init__(self, scene: Scene) -> None:
+        """Begin with an empty board."""
+        self.scene = scene
+        self.charts: list[Chart] = []
+        self.missing: list[str] = []
+
+    def curves(self, name: str, title: str, *shown: str, also: Sequence[str] = (), **how: Any) -> None:
+        """Put up metrics over steps; `also` are further ones whose absence is not told."""
+        self.put(curves(self.scene, name, title, [*shown, *also], **how), *shown, *how.get("right", ()))
+
+    def heat(self, name: str, title: str, metric: str, **how: Any) -> None:
+        """Put up a map of places by steps."""
+        self.put(heat(self.scene, name, title, metric, **how), metric)
+
+    def bars(self, name: str, title: str, metric: str, **how: Any) -> None:
+        """Put up the last values as bars."""
+        self.put(bars(self.scene, name, title, metric, **how), metric)
+
+    def ridges(self, name: str, title: str, section: str) -> None:
+        """Put up histograms over time."""
+        self._from_checkpoints(ridges(self.scene, name, title, section), section, "histogram")
+
+    def grids(self, name: str, title: str, section: str) -> None:
+        """Put up sampled matrices with a slider."""
+        self._from_checkpoints(grids(self.scene, name, title, section), section, FIELD[section])
+
+    def _from_checkpoints(self, chart: Chart | None, section: str, field: str) -> None:
+        self.put(chart)
+        self.lack("" if chart else why_none(self.scene, section, field))
+
+    def put(self, chart: Chart | None, *needed: str) -> None:
+        """Put up a chart where there is one, and say what of the metrics it needs is missing."""
+        if chart is not None:
+            self.charts.append(chart)
+        for name in needed:
+            self.lack(why_missing(self.scene.run, name))
+
+    def lack(self, sentence: str) -> None:
+        """Say that something is missing; an empty sentence says nothing."""
+        if sentence and sentence not in self.missing:
+            self.missing.append(sentence)
+
+
+def why_missing(run: Run, name: str) -> str:
+    """Return in one sentence why nothing of a metric can be drawn; empty where something can."""
+    series = metrics()[name](run)
+    if series:
+        return "" if series.finite.any() else f"{name} was recorded, but never as a finite number"
+    if reason := why_not_metric(run, name):
+        return f"{name} makes no sense here: {reason}"
+    entry = entry_of(name)
+    if entry is not None and entry in entries() and (reason := unusable(run, entry)):
+        return f"{name} could not be computed: {reason}"
+    return f"{name} was not recorded{_line(run, name)}"
+
+
+def _line(run: Run, name: str) -> str:
+    owner = owner_of(name)
+    if owner is None or owner not in entries():
+        return ""
+    lacks = missing_inputs(run, owner)
+    lines = dict.fromkeys(line.strip() for lack in lacks or (owner,) for line in lines_for(lack))
+    needs = f" (it is made of {', '.join(lacks)})" if lacks and lacks != (name,) else ""
+    return f"{needs}; to record it: {'; '.join(lines)}" if lines else needs

@@ -3,9 +3,8 @@
 from ckaudit.contract.schema.diff import Departure, Drift, Pair
 from ckaudit.contract.schema.diff import Word as DiffWord
 from ckaudit.contract.schema.panels import Answered, Chart, Trace
-from ckaudit.panels.tab import tab
-from ckaudit.panels.tab_builder import Board
-from ckaudit.panels.values import short
+from ckaudit.panels.metric_charts import short
+from ckaudit.panels.tab import Board, tab
 
 WORDS: dict[DiffWord, Answered] = {
     "same": "good",

@@ -6,9 +6,7 @@ from ckaudit.contract.missing_summary import most_missed
 from ckaudit.contract.schema.panels import Answered, Chart, Trace
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import categories
-from ckaudit.panels.missing import why_missing
-from ckaudit.panels.tab import tab
-from ckaudit.panels.tab_builder import Board
+from ckaudit.panels.tab import Board, tab, why_missing
 
 
 @tab(90)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.panels import Panels
 from ckaudit.contract.schema.report import Report
-from ckaudit.panels.decimate import LETTERS, brief, thinned, without
+from ckaudit.panels.downsample import LETTERS, brief, thinned, without
 from ckaudit.reports.html.charts import blocks, figure
 from ckaudit.reports.html.page import SIGNATURE, render
 from ckaudit.reports.words import plural

@@ -1,15 +1,19 @@
-"""What happened at which step: findings, events, resumes, and the step at which two runs part."""
+"""What is drawn beside curves: thresholds of rules and baselines as lines, and marks for what happened at which step."""
 
+import math
 from collections.abc import Collection
 
 import numpy as np
 
 from ckaudit.contract.schema.panels import Mark
+from ckaudit.metrics.scaling import unigram_entropy
 from ckaudit.metrics.spikes import flagged, loss_excess
-from ckaudit.panels.context import Scene, metrics_of
+from ckaudit.panels.scene import Scene, metrics_of
+from ckaudit.rules import rules
 from ckaudit.run.resumes import resumed
 
 SPIKY = {"train_loss_raw", "loss_excess"}
+Line = tuple[str, float]
 
 
 def marks(scene: Scene, names: Collection[str] | None = None, *, max_findings: int = 40) -> list[Mark]:
@@ -67,3 +71,21 @@ def _events(scene: Scene) -> list[Mark]:
     ]
     pairs = scene.comparison.pairs if scene.comparison else []
     return made + [Mark(step=pair.parting.step, kind="parting", text=pair.parting.message) for pair in pairs[:1] if pair.parting]
+
+
+def threshold(code: str, *names: str) -> list[Line]:
+    """Return thresholds of a rule as lines."""
+    rule = rules()[code]
+    return [(f"{code} {name.replace('_', ' ')}", float(rule.thresholds[name])) for name in names]
+
+
+def baselines(scene: Scene) -> list[Line]:
+    """Return what a model without any training and one that only counts tokens would have as loss, where that is known."""
+    facts = scene.run.manifest
+    lines: list[Line] = []
+    if facts is not None and isinstance(facts.vocabulary, int) and facts.vocabulary > 1:
+        lines.append((f"uniform guess, ln {facts.vocabulary}", math.log(facts.vocabulary)))
+    entropy = unigram_entropy(scene.run).late_median()
+    if entropy is not None:
+        lines.append(("1-gram baseline: entropy of the tokens of a batch", entropy))
+    return lines

@@ -1,25 +1,28 @@
-"""One metric, or several on the same axes, as a chart: curves, bars, or a map of places by steps."""
+"""One metric, or several on the same axes, as a chart: curves, bars, or a map of places by steps; and which places are drawn."""
 
 import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 import numpy as np
 
+from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.contract.schema.panels import Chart, Matrix, Trace
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries
-from ckaudit.panels.context import Scene
-from ckaudit.panels.marks import marks
-from ckaudit.panels.order import chosen, foremost, forward
-from ckaudit.panels.sample import kept_columns, kept_points
-from ckaudit.panels.values import OF_COLOURS, column
-from ckaudit.run.series import Series
+from ckaudit.panels.annotations import marks
+from ckaudit.panels.downsample import evenly, kept_columns, kept_points
+from ckaudit.panels.scene import Scene
+from ckaudit.run.series import Floats, Mask, Series
+from ckaudit.run.tensors import TensorTable
 
 Line = tuple[str, float]
 
 FORMULA = re.compile(r"\$\$(.*?)\$\$", re.DOTALL)
+BEFORE_BLOCKS, BEHIND_BLOCKS = -1, 1_000_000_000
+DIGITS = 5
+OF_COLOURS = 3  # a colour tells no more apart
 
 
 def curves(
@@ -204,3 +207,67 @@ def _formulas(name: str) -> list[str]:
     own = FORMULA.findall(inspect.cleandoc(metrics()[name].function.__doc__ or ""))
     entry = entries().get(name)
     return [" ".join(each.split()) for each in own] or list(entry.formulas.values() if entry else ())
+
+
+def forward(table: TensorTable, names: Sequence[str]) -> list[int]:
+    """Return the places of names in the order of the forward pass: embeddings, blocks by depth, what stands behind them.
+
+    >>> forward(TensorTable({}), ["head.weight", "blocks.1.up", "blocks.0.up", "wte"])
+    [3, 2, 1, 0]
+    """
+    return sorted(range(len(names)), key=lambda place: depth(table, names[place]))
+
+
+def depth(table: TensorTable, name: str) -> int:
+    """Return where a name stands: before, in or behind the blocks."""
+    found = table.depth(name)
+    if found is not None:
+        return found
+    return BEFORE_BLOCKS if table.kind(name) == "embedding" else BEHIND_BLOCKS
+
+
+def chosen(places: Sequence[int], names: Sequence[str], wanted: Collection[str], max_places: int) -> list[int]:
+    """Return at most `max_places` of some places in their order: those whose name is wanted, and others evenly spread."""
+    if len(places) <= max_places:
+        return list(places)
+    asked = [place for place in places if names[place] in wanted][:max_places]
+    others = [place for place in places if place not in asked]
+    kept = (
+        {*asked, *(others[each] for each in evenly(len(others), max_places - len(asked)))}
+        if max_places > len(asked)
+        else {*asked}
+    )
+    return [place for place in places if place in kept]
+
+
+def foremost(series: Series, worst: str, wanted: Collection[str], max_columns: int) -> list[int]:
+    """Return at most `max_columns` columns of a series in their order: those of findings, then the most striking."""
+    count = len(series.labels)
+    if count <= max_columns:
+        return list(range(count))
+    values = np.where(series.finite, series.values, np.nan)
+    known: Mask = np.any(series.finite, axis=0)
+    reach = np.array([np.nanmax(np.abs(values[:, place])) if known[place] else -np.inf for place in range(count)])
+    least = np.array([np.nanmin(values[:, place]) if known[place] else np.inf for place in range(count)])
+    rank = {"high": -reach, "low": least}.get(worst, np.arange(count, dtype=float))
+    broken: Mask = np.any(series.nonfinite, axis=0)
+    ranked = sorted(range(count), key=lambda place: (series.labels[place] not in wanted, not broken[place], rank[place], place))
+    return sorted(ranked[:max_columns])
+
+
+def short(value: float, digits: int = DIGITS) -> Number:
+    """Return a number of so many digits, or the word for one that is not finite.
+
+    >>> short(0.123456789), short(float("nan")), short(3.0)
+    (0.12346, 'NaN', 3)
+    """
+    if not np.isfinite(value):
+        return to_word(value)
+    rounded = float(f"{value:.{digits}g}")
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
+
+
+def column(values: Floats, recorded: Mask, digits: int = DIGITS) -> list[Number | None]:
+    """Return values (N,) as they are sent; None where nothing was recorded."""
+    cells = zip(values.tolist(), recorded.tolist(), strict=True)
+    return [short(value, digits) if known else None for value, known in cells]

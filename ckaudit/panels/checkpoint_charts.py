@@ -16,11 +16,10 @@ from ckaudit.contract.schema.tensors import Grid
 from ckaudit.diff.distances import distribution
 from ckaudit.diff.files import read_document
 from ckaudit.errors import UnreadableError
-from ckaudit.panels.context import Scene
-from ckaudit.panels.marks import marks
-from ckaudit.panels.order import forward
-from ckaudit.panels.sample import evenly
-from ckaudit.panels.values import OF_COLOURS, short
+from ckaudit.panels.annotations import marks
+from ckaudit.panels.downsample import evenly
+from ckaudit.panels.metric_charts import OF_COLOURS, forward, short
+from ckaudit.panels.scene import Scene
 from ckaudit.run.read import list_source
 from ckaudit.run.run import Grids, Run
 from ckaudit.run.series import Floats
@@ -30,9 +29,9 @@ LINE = 'recorder = Recorder(model, "run/")'
 
 FIELD = {"weights": "sampled_grid_32x32", "gradients": "sampled_grid_32x32"}
 
-MOST = 24  # steps of a slider
+MAX_STEPS = 24  # steps of a slider
 
-TURN = 5  # the recorder samples the matrices of the first, middle and last block at every fifth checkpoint at least
+SAMPLED_EVERY = 5  # the recorder samples the matrices of the first, middle and last block at every fifth checkpoint at least
 
 PARTS = ("attention", "mlp")
 
@@ -244,7 +243,7 @@ def _wanted(scene: Scene) -> list[str]:
 def _note(kept: Sequence[str], there: Sequence[str], taken: Sequence[Snapshot], scene: Scene) -> str:
     told = [f"{len(kept)} of {len(there)} places"] if len(kept) < len(there) else []
     total = len(scene.run.checkpoint_steps)
-    told += [f"{len(taken)} of {total} checkpoints (at most {MOST})"] if len(taken) < total else []
+    told += [f"{len(taken)} of {total} checkpoints (at most {MAX_STEPS})"] if len(taken) < total else []
     return f"{' and '.join(told)} are drawn" if told else ""
 
 
@@ -271,14 +270,14 @@ def files_of(path: Path, run: Run) -> list[CheckpointFile]:
     return sorted((file for file in files if file.step in known), key=lambda file: file.step or 0)
 
 
-def chosen_files(files: Sequence[CheckpointFile], steps: Sequence[int], *, max_files: int = MOST) -> list[CheckpointFile]:
+def chosen_files(files: Sequence[CheckpointFile], steps: Sequence[int], *, max_files: int = MAX_STEPS) -> list[CheckpointFile]:
     """Return at most `max_files`: first and last, the first at or after each of some steps, and every fifth evenly spread."""
     if len(files) <= max_files:
         return list(files)
     kept = {0, len(files) - 1}
     for step in steps[: max_files // 3]:
         kept.add(next((place for place, file in enumerate(files) if (file.step or 0) >= step), len(files) - 1))
-    fifths = [place for place in range(0, len(files), TURN) if place not in kept]
+    fifths = [place for place in range(0, len(files), SAMPLED_EVERY) if place not in kept]
     kept |= {fifths[place] for place in evenly(len(fifths), max_files - len(kept))}
     others = [place for place in range(len(files)) if place not in kept]
     kept |= {others[place] for place in evenly(len(others), max_files - len(kept))} if len(kept) < max_files else set()
