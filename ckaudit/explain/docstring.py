@@ -48,9 +48,9 @@ def documentation(function: Callable[..., Any]) -> Documentation:
     """Take a metric's docstring apart."""
     text = inspect.cleandoc(function.__doc__ or "").partition("\n")[2]
     body, _, arguments = text.partition("Args:\n")
-    formulas = tuple(" ".join(found.split()) for found in FORMULA.findall(body))
+    formulas = tuple(" ".join(tex.split()) for tex in FORMULA.findall(body))
     details = " ".join(FORMULA.sub("", body).split())
-    return Documentation(formulas, details, {name: " ".join(said.split()) for name, said in ARGUMENT.findall(arguments)})
+    return Documentation(formulas, details, {name: " ".join(meaning.split()) for name, meaning in ARGUMENT.findall(arguments)})
 
 
 def sections(doc: str) -> tuple[Section, ...]:
@@ -82,7 +82,7 @@ def sentences_about(name: str, text: str) -> str:
     'It is flagged above `k` deviations (F15).'
     """
     parts = [part.text for part in sections(text)] or [" ".join(text.split())]
-    return " ".join(each for part in parts for each in SENTENCE.split(part) if f"`{name}`" in each)
+    return " ".join(sentence for part in parts for sentence in SENTENCE.split(part) if f"`{name}`" in sentence)
 
 
 def _written(default: Any) -> str:

@@ -26,16 +26,16 @@ def marks(scene: Scene, names: Collection[str] | None = None, *, max_findings: i
     """
     found = [
         Mark(
-            step=each.first_step,
-            until=each.last_step,
+            step=finding.first_step,
+            until=finding.last_step,
             kind="finding",
-            text=each.message,
-            severity=each.severity,
-            code=each.code,
+            text=finding.message,
+            severity=finding.severity,
+            code=finding.code,
             finding=place,
         )
-        for place, each in enumerate(scene.report.findings)
-        if each.first_step is not None and (names is None or set(metrics_of(each)) & set(names))
+        for place, finding in enumerate(scene.report.findings)
+        if finding.first_step is not None and (names is None or set(metrics_of(finding)) & set(names))
     ]
     found = found[:max_findings] + _spikes(scene, names) + (_events(scene) if names is None else [])
     return sorted(found, key=lambda mark: mark.step)
@@ -47,12 +47,12 @@ def _spikes(scene: Scene, names: Collection[str] | None, *, max_spikes: int = 20
         return []
     excess = loss_excess(scene.run)
     rows: list[int] = np.flatnonzero(flagged(excess)[:, 0]).tolist() if excess else []
-    told = {mark for finding in scene.report.findings for mark in (finding.first_step, finding.worst_step)}
-    found = sorted(((float(excess.values[row, 0]), int(excess.steps[row])) for row in rows), reverse=True)[:max_spikes]
+    marked = {mark for finding in scene.report.findings for mark in (finding.first_step, finding.worst_step)}
+    spikes = sorted(((float(excess.values[row, 0]), int(excess.steps[row])) for row in rows), reverse=True)[:max_spikes]
     return [
         Mark(step=step, kind="spike", text=f"the loss stands {far:.3g} robust standard deviations above its last 50 points")
-        for far, step in found
-        if step not in told
+        for far, step in spikes
+        if step not in marked
     ]
 
 

@@ -44,8 +44,8 @@ class Snapshot(Struct, frozen=True, eq=False):
 
     def members(self, section: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Yield name and fields of everything in a section."""
-        found = self.sections.get(section)
-        for name, fields in found.items() if isinstance(found, dict) else ():
+        members = self.sections.get(section)
+        for name, fields in members.items() if isinstance(members, dict) else ():
             if isinstance(fields, dict):
                 yield name, fields
 
@@ -56,7 +56,7 @@ def ridges(scene: Scene, name: str, title: str, section: str, *, max_tensors: in
     there = _named(taken, section, "histogram")
     if not there:
         return None
-    kept = anchors(scene.run.tensors, there, _wanted(scene), max_tensors)
+    names = anchors(scene.run.tensors, there, _wanted(scene), max_tensors)
     return Chart(
         id=name,
         title=title,
@@ -64,8 +64,8 @@ def ridges(scene: Scene, name: str, title: str, section: str, *, max_tensors: in
         unit="1",
         formula=r"c_b / \textstyle\sum_j c_j",
         x=f"value of {section}",
-        ridges=list(_ridges(taken, section, kept)),
-        note=_note(kept, there, taken, scene),
+        ridges=list(_ridges(taken, section, names)),
+        note=_note(names, there, taken, scene),
         marks=marks(scene, []),
     )
 
@@ -74,9 +74,9 @@ def _ridges(taken: Sequence[Snapshot], section: str, kept: Sequence[str]) -> Ite
     for name in kept:
         for shot in taken:
             fields = dict(shot.members(section)).get(name, {})
-            found = distribution(fields["histogram"]) if isinstance(fields.get("histogram"), dict) else None
-            if found:
-                edges, below = coarser(found.edges), coarser(found.below)
+            histogram = distribution(fields["histogram"]) if isinstance(fields.get("histogram"), dict) else None
+            if histogram:
+                edges, below = coarser(histogram.edges), coarser(histogram.below)
                 shares = [short(high - low, OF_COLOURS + 1) for low, high in pairwise(below)]
                 yield Ridge(step=shot.step, where=name, edges=[short(edge) for edge in edges], shares=shares)
 
@@ -99,12 +99,12 @@ def grids(scene: Scene, name: str, title: str, section: str, *, max_tensors: int
     taken = tuple(holding[place] for place in evenly(len(holding), steps))
     if not there:
         return None
-    kept = anchors(scene.run.tensors, there, _wanted(scene), max_tensors)
+    names = anchors(scene.run.tensors, there, _wanted(scene), max_tensors)
     frames = [
-        Frame(step=shot.step, where=each, cells=packed)
-        for each in kept
+        Frame(step=shot.step, where=tensor, cells=packed)
+        for tensor in names
         for shot in taken
-        if (packed := _cells(dict(shot.members(section)).get(each, {}).get(field))) is not None
+        if (packed := _cells(dict(shot.members(section)).get(tensor, {}).get(field))) is not None
     ]
     return Chart(
         id=name,
@@ -113,7 +113,7 @@ def grids(scene: Scene, name: str, title: str, section: str, *, max_tensors: int
         unit="1",
         x="sampled column",
         frames=frames,
-        note=_note(kept, there, taken, scene),
+        note=_note(names, there, taken, scene),
         formula=r"W_{\lfloor i n / 32 \rfloor, \lfloor j m / 32 \rfloor}",
     )
 
@@ -135,26 +135,26 @@ def _unpacked(grid: object) -> Floats:
 
 def of_heads(scene: Scene, name: str, title: str, *, places: int = 16, steps: int = 10) -> Chart | None:
     """Return the sampled attention of some heads, of the first, the middle and the last layer; None where there is none."""
-    found = attention_grids(scene)
-    if not found.steps:
+    sampled = attention_grids(scene)
+    if not sampled.steps:
         return None
     table = scene.run.tensors
-    layers = list(dict.fromkeys(found.labels))
+    layers = list(dict.fromkeys(sampled.labels))
     ordered = [layers[place] for place in forward(table, layers)]
-    kept = [ordered[place] for place in evenly(len(ordered), 4)]
-    when = sorted(set(found.steps))
+    shown_layers = [ordered[place] for place in evenly(len(ordered), 4)]
+    when = sorted(set(sampled.steps))
     chosen = {when[place] for place in evenly(len(when), steps)}
-    heads = max(1, places // len(kept))
+    heads = max(1, places // len(shown_layers))
     frames = [
         Frame(step=step, where=f"{layer}/head.{head}", cells=encode_grid(stack[head], "q8"))
-        for wanted in kept
-        for step, layer, stack in zip(found.steps, found.labels, found.values, strict=True)
+        for wanted in shown_layers
+        for step, layer, stack in zip(sampled.steps, sampled.labels, sampled.values, strict=True)
         if layer == wanted and step in chosen and stack.ndim == 3
         for head in range(min(heads, len(stack)))
     ]
-    told = [f"{len(kept)} of {len(layers)} layers"] if len(kept) < len(layers) else []
-    told += [f"{heads} heads of each"] if any(len(stack) > heads for stack in found.values) else []
-    told += [f"{len(chosen)} of {len(when)} steps"] if len(chosen) < len(when) else []
+    left_out = [f"{len(shown_layers)} of {len(layers)} layers"] if len(shown_layers) < len(layers) else []
+    left_out += [f"{heads} heads of each"] if any(len(stack) > heads for stack in sampled.values) else []
+    left_out += [f"{len(chosen)} of {len(when)} steps"] if len(chosen) < len(when) else []
     return Chart(
         id=name,
         title=title,
@@ -163,7 +163,7 @@ def of_heads(scene: Scene, name: str, title: str, *, places: int = 16, steps: in
         x="sampled key",
         metrics=["head_kind"],
         frames=_in_turn(frames),
-        note=f"{' and '.join(told)} are drawn" if told else "",
+        note=f"{' and '.join(left_out)} are drawn" if left_out else "",
     )
 
 
@@ -175,18 +175,18 @@ def _in_turn(frames: list[Frame]) -> list[Frame]:
 
 def redundancy(scene: Scene, name: str, title: str, *, layers: int = 4, steps: int = 8) -> Chart | None:
     """Return how alike the heads of some layers are, each with each, at some steps; None where no maps were sampled."""
-    found = attention_grids(scene)
-    if not found.steps:
+    sampled = attention_grids(scene)
+    if not sampled.steps:
         return None
-    names = list(dict.fromkeys(found.labels))
+    names = list(dict.fromkeys(sampled.labels))
     ordered = [names[place] for place in forward(scene.run.tensors, names)]
-    kept = {ordered[place] for place in evenly(len(ordered), layers)}
-    when = sorted(set(found.steps))
+    shown_layers = {ordered[place] for place in evenly(len(ordered), layers)}
+    when = sorted(set(sampled.steps))
     chosen = {when[place] for place in evenly(len(when), steps)}
     frames = [
         Frame(step=step, where=layer, cells=_alike(stack), rows=_heads(stack), columns=_heads(stack))
-        for step, layer, stack in zip(found.steps, found.labels, found.values, strict=True)
-        if layer in kept and step in chosen and stack.ndim == 3 and len(stack) > 1
+        for step, layer, stack in zip(sampled.steps, sampled.labels, sampled.values, strict=True)
+        if layer in shown_layers and step in chosen and stack.ndim == 3 and len(stack) > 1
     ]
     return (
         Chart(
@@ -207,8 +207,8 @@ def redundancy(scene: Scene, name: str, title: str, *, layers: int = 4, steps: i
 
 def attention_grids(scene: Scene) -> Grids:
     """Return the sampled attention of all layers, under whichever name it was written."""
-    found = scene.run.grid("attention", "sampled_qk_grid_32x32_per_head")
-    return found if found.steps else scene.run.grid("attention", "sampled_qk_grid_32x32")
+    per_head = scene.run.grid("attention", "sampled_qk_grid_32x32_per_head")
+    return per_head if per_head.steps else scene.run.grid("attention", "sampled_qk_grid_32x32")
 
 
 def _alike(stack: Floats) -> Grid:
@@ -241,10 +241,10 @@ def _wanted(scene: Scene) -> list[str]:
 
 
 def _note(kept: Sequence[str], there: Sequence[str], taken: Sequence[Snapshot], scene: Scene) -> str:
-    told = [f"{len(kept)} of {len(there)} places"] if len(kept) < len(there) else []
+    left_out = [f"{len(kept)} of {len(there)} places"] if len(kept) < len(there) else []
     total = len(scene.run.checkpoint_steps)
-    told += [f"{len(taken)} of {total} checkpoints (at most {MAX_STEPS})"] if len(taken) < total else []
-    return f"{' and '.join(told)} are drawn" if told else ""
+    left_out += [f"{len(taken)} of {total} checkpoints (at most {MAX_STEPS})"] if len(taken) < total else []
+    return f"{' and '.join(left_out)} are drawn" if left_out else ""
 
 
 # Checkpoints read once more for a few steps: histograms and sampled matrices, which nothing else of an audit needs.
@@ -299,9 +299,9 @@ def anchors(table: TensorTable, names: Sequence[str], wanted: Sequence[str], max
     blocks = sorted({depth for name in ordered if (depth := table.depth(name)) is not None})
     middle = [blocks[place] for place in (0, len(blocks) // 2, -1)] if blocks else []
     kinds = [(None, "embedding"), *((block, part) for block in dict.fromkeys(middle) for part in PARTS), (None, "head")]
-    found = [next((name for name in ordered if (table.depth(name), table.kind(name)) == kind), "") for kind in kinds]
+    anchored = [next((name for name in ordered if (table.depth(name), table.kind(name)) == kind), "") for kind in kinds]
     asked = [name for name in wanted if name in ordered]
-    kept = list(dict.fromkeys([*filter(None, found), *asked]))[:max_names]
+    kept = list(dict.fromkeys([*filter(None, anchored), *asked]))[:max_names]
     rest = [name for name in ordered if name not in kept]
     kept += [rest[place] for place in evenly(len(rest), max_names - len(kept))] if len(kept) < max_names else []
     return [name for name in ordered if name in kept]

@@ -107,11 +107,11 @@ def _fewer_columns(matrix: Matrix) -> Matrix:
 
 def _every_second(shown: list[OfSteps]) -> list[OfSteps]:
     """Return every second step of each place, first and last among them."""
-    kept = []
+    halved = []
     for where in dict.fromkeys(each.where for each in shown):
-        own = [each for each in shown if each.where == where]
-        kept += [own[place] for place in evenly(len(own), max(2, len(own) // 2))]
-    return kept
+        of_place = [each for each in shown if each.where == where]
+        halved += [of_place[place] for place in evenly(len(of_place), max(2, len(of_place) // 2))]
+    return halved
 
 
 def _numbers(values: Sequence[Number | None]) -> Floats:
@@ -136,8 +136,8 @@ def _tab_without(tab: Tab, gone: Collection[str]) -> Tab:
 
 def brief(document: T, letters: int = LETTERS) -> T:
     """Return a document in which no word is longer than so many letters, and no text than twenty times as many."""
-    made: T = msgspec.convert(_brief(msgspec.to_builtins(document), letters), type=type(document))
-    return made
+    shorter: T = msgspec.convert(_brief(msgspec.to_builtins(document), letters), type=type(document))
+    return shorter
 
 
 def _brief(value: Any, letters: int) -> Any:

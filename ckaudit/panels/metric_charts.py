@@ -56,38 +56,40 @@ def curves(
         marked: Whether everything that happened is marked, not only what concerns these metrics.
         note: What is to be said besides.
     """
-    names = [*shown, *right]
-    found = [(run, name, metrics()[name](side.run)) for run, side in enumerate(_sides(scene)) for name in names]
-    found = [(run, each, series.recorded_rows()) for run, each, series in found if series]
-    if not found:
+    recorded = _recorded(scene, [*shown, *right])
+    if not recorded:
         return None
     traces, left_out = [], dict[str, str]()
-    budget = max(60, min(points, 4 * points // sum(min(max_curves, len(series.labels)) for _, _, series in found)))
-    alone = len({each for _, each, _ in found}) == 1
-    for run, each, series in found:
-        kept = foremost(series, metrics()[each].worst, scene.places(each), max_curves)
-        if len(kept) < len(series.labels):
-            left_out[each] = f"{len(kept)} of {len(series.labels)} curves of {each} are drawn"
-        axis: Literal["left", "right"] = "right" if each in right else "left"
-        traces += [_trace(series, place, each, budget, run=run, axis=axis, alone=alone) for place in kept]
-    there = list(dict.fromkeys(each for _, each, _ in found))
-    unit = scene.run.shown_unit(metrics()[shown[0]].unit)
-    log = log and all(series.values[series.finite].min(initial=1.0) > 0 for _, each, series in found if each not in right)
+    budget = max(60, min(points, 4 * points // sum(min(max_curves, len(series.labels)) for _, _, series in recorded)))
+    there = list(dict.fromkeys(metric for _, metric, _ in recorded))
+    for run, metric, series in recorded:
+        drawn = foremost(series, metrics()[metric].worst, scene.places(metric), max_curves)
+        if len(drawn) < len(series.labels):
+            left_out[metric] = f"{len(drawn)} of {len(series.labels)} curves of {metric} are drawn"
+        axis: Literal["left", "right"] = "right" if metric in right else "left"
+        traces += [_trace(series, place, metric, budget, run=run, axis=axis, alone=len(there) == 1) for place in drawn]
+    is_positive = all(series.values[series.finite].min(initial=1.0) > 0 for _, metric, series in recorded if metric not in right)
     return Chart(
         id=name,
         title=title,
         shape="lines",
         metrics=there,
         formula=formula(*there),
-        unit=unit,
-        right_unit=metrics()[right[0]].unit if any(each in there for each in right) else "",
+        unit=scene.run.shown_unit(metrics()[shown[0]].unit),
+        right_unit=metrics()[right[0]].unit if any(metric in there for metric in right) else "",
         stacked=stacked,
-        log=log,
+        log=log and is_positive,
         traces=traces,
         lines=list(lines),
         marks=marks(scene, None if marked else there),
-        note=". ".join(each for each in (note, *left_out.values()) if each),
+        note=". ".join(sentence for sentence in (note, *left_out.values()) if sentence),
     )
+
+
+def _recorded(scene: Scene, names: Sequence[str]) -> list[tuple[int, str, Series]]:
+    """Return the place of the run, the metric and its series, of every metric of both runs that was recorded."""
+    both = [(run, name, metrics()[name](side.run)) for run, side in enumerate(_sides(scene)) for name in names]
+    return [(run, name, series.recorded_rows()) for run, name, series in both if series]
 
 
 def _sides(scene: Scene) -> list[Scene]:
@@ -133,14 +135,14 @@ def heat(
         return None
     order = chosen(forward(scene.run.tensors, series.labels), series.labels, scene.places(metric), rows)
     values, recorded = series.values[:, order], series.recorded[:, order]
-    kept = kept_columns(values, recorded, max(2, min(columns, cells // len(order))))
+    steps = kept_columns(values, recorded, max(2, min(columns, cells // len(order))))
     matrix = Matrix(
         rows=[series.labels[place] for place in order],
-        columns=[str(step) for step in series.steps[kept].tolist()],
-        values=[column(values[kept, place], recorded[kept, place], OF_COLOURS) for place in range(len(order))],
+        columns=[str(step) for step in series.steps[steps].tolist()],
+        values=[column(values[steps, place], recorded[steps, place], OF_COLOURS) for place in range(len(order))],
     )
-    told = [f"{len(order)} of {len(series.labels)} rows"] if len(order) < len(series.labels) else []
-    told += [f"{len(kept)} of {len(series.steps)} steps"] if len(kept) < len(series.steps) else []
+    left_out = [f"{len(order)} of {len(series.labels)} rows"] if len(order) < len(series.labels) else []
+    left_out += [f"{len(steps)} of {len(series.steps)} steps"] if len(steps) < len(series.steps) else []
     return Chart(
         id=name,
         title=title,
@@ -151,7 +153,7 @@ def heat(
         log=log,
         matrix=matrix,
         marks=marks(scene, [metric]),
-        note=f"{' and '.join(told)} are drawn" if told else "",
+        note=f"{' and '.join(left_out)} are drawn" if left_out else "",
     )
 
 
@@ -171,7 +173,7 @@ def bars(
     else:
         order = chosen(order, series.labels, scene.places(metric), max_bars)
     names = [series.labels[place] for place in order]
-    told = f"; {len(order)} of {len(series.labels)} are drawn" if len(order) < len(series.labels) else ""
+    left_out = f"; {len(order)} of {len(series.labels)} are drawn" if len(order) < len(series.labels) else ""
     return Chart(
         id=name,
         title=title,
@@ -181,17 +183,17 @@ def bars(
         unit=series.unit,
         log=log,
         x="place",
-        traces=[_bar_row(each, names, run) for run, each in sides],
-        note=f"at step {int(series.steps[-1])}{told}",
+        traces=[_bar_row(side_series, names, run) for run, side_series in sides],
+        note=f"at step {int(series.steps[-1])}{left_out}",
     )
 
 
 def _bar_row(series: Series, names: list[str], run: int) -> Trace:
     """Return the last values of some labels; None for those that the run does not have."""
     places = {label: place for place, label in enumerate(series.labels)}
-    found = [places.get(name) for name in names]
-    values = np.array([np.nan if place is None else series.values[-1, place] for place in found])
-    known = np.array([place is not None and bool(series.recorded[-1, place]) for place in found])
+    indices = [places.get(name) for name in names]
+    values = np.array([np.nan if place is None else series.values[-1, place] for place in indices])
+    known = np.array([place is not None and bool(series.recorded[-1, place]) for place in indices])
     step = int(series.steps[-1])
     return Trace(name=f"step {step}", x=list(names), y=column(values, known), run=run)
 
@@ -199,14 +201,14 @@ def _bar_row(series: Series, names: list[str], run: int) -> Trace:
 # The formula of a metric, out of its docstring or of the catalogue's entry.
 def formula(*names: str) -> str:
     """Return the formulas of some metrics as one line of TeX, each once; empty where they are as recorded."""
-    found = dict.fromkeys(each for name in names for each in _formulas(name))
-    return r",\quad ".join(found)
+    formulas = dict.fromkeys(tex for name in names for tex in _formulas(name))
+    return r",\quad ".join(formulas)
 
 
 def _formulas(name: str) -> list[str]:
-    own = FORMULA.findall(inspect.cleandoc(metrics()[name].function.__doc__ or ""))
+    written = FORMULA.findall(inspect.cleandoc(metrics()[name].function.__doc__ or ""))
     entry = entries().get(name)
-    return [" ".join(each.split()) for each in own] or list(entry.formulas.values() if entry else ())
+    return [" ".join(tex.split()) for tex in written] or list(entry.formulas.values() if entry else ())
 
 
 def forward(table: TensorTable, names: Sequence[str]) -> list[int]:
@@ -220,9 +222,9 @@ def forward(table: TensorTable, names: Sequence[str]) -> list[int]:
 
 def depth(table: TensorTable, name: str) -> int:
     """Return where a name stands: before, in or behind the blocks."""
-    found = table.depth(name)
-    if found is not None:
-        return found
+    block = table.depth(name)
+    if block is not None:
+        return block
     return BEFORE_BLOCKS if table.kind(name) == "embedding" else BEHIND_BLOCKS
 
 

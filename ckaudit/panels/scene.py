@@ -32,7 +32,7 @@ class Scene(Struct, frozen=True, eq=False):
 
     def answers(self, ids: tuple[str, ...]) -> list[Answer]:
         """Put some questions to the run, or take the answers that the report holds."""
-        known = {each.id: each for phase in self.report.interview for each in phase.answers}
+        known = {given.id: given for phase in self.report.interview for given in phase.answers}
         asked = [questions()[id_] for id_ in ids]
         return [
             known.get(question.id) or answer(question, self.run, self.report.findings, self.report.diagnoses)

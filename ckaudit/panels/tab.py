@@ -84,13 +84,13 @@ class TabKind(Struct, frozen=True, eq=False):
         """Return what became of the rules that belong here."""
         if self.kind == "question":
             return [check for check in scene.report.checks if check.name in self.watched]
-        own = {code for code, rule in rules().items() if {metric.name for metric in rule.metrics} & set(self.reads)}
-        return [check for check in scene.report.checks if check.code in own]
+        reading = {code for code, rule in rules().items() if {metric.name for metric in rule.metrics} & set(self.reads)}
+        return [check for check in scene.report.checks if check.code in reading]
 
     @property
     def watched(self) -> frozenset[str]:
         """Names of the rules that belong here."""
-        asked = [questions()[each] for each in (*self.asks, *self.beside)]
+        asked = [questions()[id_] for id_ in (*self.asks, *self.beside)]
         return frozenset(self.rules).union(*(question.rules + question.weighs for question in asked))
 
 
@@ -131,24 +131,24 @@ def _settle(
 
     Nothing is good whose first question has no answer.
     """
-    said: list[tuple[Answered, str]] = [
+    weighed: list[tuple[Answered, str]] = [
         (_word(answer.word), f"{answer.question} {_sentence(answer.sentence)}") for answer in answers
     ]
-    said += [(_gravity(finding), _sentence(finding.message)) for finding in findings]
-    word: Answered = min((each for each, _ in said), key=GRAVITY.index, default="unknown")
+    weighed += [(_gravity(finding), _sentence(finding.message)) for finding in findings]
+    word: Answered = min((each for each, _ in weighed), key=GRAVITY.index, default="unknown")
     if word != "unknown":
-        told = list(dict.fromkeys(text for each, text in said if each == word))
-        if word == "good" and said[0][0] == "unknown":  # what the tab is about first of all was not recorded
-            return "unknown", f"{said[0][1]} Well as far as known: {told[0]}"
-        more = f" And {len(told) - 2} more." if len(told) > 2 else ""
-        return word, " ".join(told[:2]) + more
+        sentences = list(dict.fromkeys(text for each, text in weighed if each == word))
+        if word == "good" and weighed[0][0] == "unknown":  # what the tab is about first of all was not recorded
+            return "unknown", f"{weighed[0][1]} Well as far as known: {sentences[0]}"
+        more = f" And {len(sentences) - 2} more." if len(sentences) > 2 else ""
+        return word, " ".join(sentences[:2]) + more
     judged = sum(check.outcome == "passed" for check in checks)
     if judged and charts and not answers:
-        found = "Nothing but notes" if findings else "Nothing"
-        return "good", f"{found} found: {judged} of {plural(len(checks), 'rule')} on it could judge."
+        nothing = "Nothing but notes" if findings else "Nothing"
+        return "good", f"{nothing} found: {judged} of {plural(len(checks), 'rule')} on it could judge."
     if not charts:
         return "unknown", "Nothing of it was recorded."
-    return "unknown", said[0][1] if said else "No rule judges it."
+    return "unknown", weighed[0][1] if weighed else "No rule judges it."
 
 
 def _word(word: AnswerWord) -> Answered:

@@ -102,12 +102,12 @@ def _triage_lines(autopsy: Autopsy, view: View, width: int) -> list[str]:
     if not autopsy.findings:
         return [paint("Triage finds nothing in these steps", "bold", view)]
     lines = [paint("Triage finds in these steps", "bold", view)]
-    for each in autopsy.findings if view.verbose else autopsy.findings[:5]:
-        lines += [paint(line, each.severity, view) for line in paragraph(shown(finding_line(each), view), width)]
+    for finding in autopsy.findings if view.verbose else autopsy.findings[:5]:
+        lines += [paint(line, finding.severity, view) for line in paragraph(shown(finding_line(finding), view), width)]
     if len(autopsy.findings) > 5 and not view.verbose:
         lines.append(f"  and {len(autopsy.findings) - 5} more")
-    for each_cause in autopsy.diagnoses[:3]:
-        text = f"{each_cause.title.rstrip('.')} ({likelihood(each_cause.confidence)}). {each_cause.knob}"
+    for diagnosis in autopsy.diagnoses[:3]:
+        text = f"{diagnosis.title.rstrip('.')} ({likelihood(diagnosis.confidence)}). {diagnosis.knob}"
         lines += paragraph(shown(text, view), width, first="cause: ")
     return lines
 
@@ -125,7 +125,7 @@ def markdown(autopsy: Autopsy, view: View) -> str:
     if after := list(recovery(autopsy)):
         blocks += ["**Afterwards**", "\n".join(f"- {escaped(line)}" for line in after)]
     if autopsy.findings:
-        lines = [finding_line(each) for each in autopsy.findings]
+        lines = [finding_line(finding) for finding in autopsy.findings]
         lines += [
             f"cause: {diagnosis.title.rstrip('.')} ({likelihood(diagnosis.confidence)}). {diagnosis.knob}"
             for diagnosis in autopsy.diagnoses
@@ -210,10 +210,10 @@ def _some(names: Sequence[str], max_names: int) -> str:
     return ", ".join(names[:max_names]) + (f" and {len(names) - max_names} more" if len(names) > max_names else "")
 
 
-def finding_line(each: Finding) -> str:
+def finding_line(finding: Finding) -> str:
     """Return a finding on one line."""
-    where = f" {interval(each)}:" if interval(each) else ""
-    return f"{each.severity} {each.code}{where} {each.message}"
+    where = f" {interval(finding)}:" if interval(finding) else ""
+    return f"{finding.severity} {finding.code}{where} {finding.message}"
 
 
 def other_events(autopsy: Autopsy, *, max_names: int = 8) -> str:

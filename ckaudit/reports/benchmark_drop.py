@@ -14,7 +14,7 @@ NARROWEST, WIDEST = 40, 110
 COLOURS = {"passed": "ok", "failed": "sev1", "not_judged": "sev2", "advice": "note", "not_reached": "dim"}
 MARKS = {"changed": "!", "steady": "=", "remark": "-", "too_few": "?", "not_recorded": "?", "not_applicable": "-"}
 
-WORDS = {"passed": "passed", "failed": "FAILED", "not_judged": "not judged", "advice": "advice", "not_reached": "not reached"}
+OUTCOMES = {"passed": "passed", "failed": "FAILED", "not_judged": "not judged", "advice": "advice", "not_reached": "not reached"}
 
 
 def terminal(drop: Drop, view: View) -> str:
@@ -30,7 +30,7 @@ def terminal(drop: Drop, view: View) -> str:
 
 def _head(drop: Drop, view: View, width: int) -> list[str]:
     title = [paint(line, "bold", view) for line in fit(shown(f"benchmark drop {drop.subject}", view), width)]
-    when = fit(shown(fell(drop.fall), view), width) if drop.fall else []
+    when = fit(shown(fall_sentence(drop.fall), view), width) if drop.fall else []
     return [*title, *when, *(paint(line, "bold", view) for line in fit(shown(drop.verdict, view), width))]
 
 
@@ -41,7 +41,7 @@ def _gate(gate: Gate, drop: Drop, view: View, width: int) -> list[str]:
     lines[-1] += "  " + paint(word, COLOURS[gate.outcome], view)
     lines[0] = lines[0].replace(gate.row, paint(gate.row, "bold", view), 1)
     lines += paragraph(shown(gate.sentence, view), width)
-    for evidence in told(gate, drop, verbose=view.verbose):
+    for evidence in evidence_of(gate, drop, verbose=view.verbose):
         lines += _evidence(evidence, view, width)
     for record, names in missing(gate).items():
         lines += paragraph(f"record {', '.join(names)}:", width)
@@ -80,7 +80,7 @@ def _advice(row: Advice, view: View, width: int) -> list[str]:
 def markdown(drop: Drop, view: View) -> str:
     """Return the whole as GitHub-flavoured Markdown."""
     blocks = [f"### ckaudit triage --benchmark-drop: {escaped(drop.verdict)}"]
-    blocks += [escaped(fell(drop.fall))] if drop.fall else []
+    blocks += [escaped(fall_sentence(drop.fall))] if drop.fall else []
     if drop.gates:
         rows = [f"| {gate.row} | {escaped(gate.question)} | {outcome(gate)} | {escaped(gate.sentence)} |" for gate in drop.gates]
         blocks.append("\n".join(["| gate | question | outcome | answer |", "|---|---|---|---|", *rows]))
@@ -95,7 +95,7 @@ def markdown(drop: Drop, view: View) -> str:
 
 def _gate_blocks(gate: Gate, drop: Drop, view: View) -> Iterator[str]:
     """Yield the evidence of a gate, what to record for it, and what to do."""
-    evidence = told(gate, drop, verbose=view.verbose)
+    evidence = evidence_of(gate, drop, verbose=view.verbose)
     lacking = missing(gate)
     if not (evidence or lacking):
         return
@@ -118,7 +118,7 @@ def _advice_list(row: Advice) -> str:
     return "\n".join([f"**{row.row} {escaped(row.title)}**", "", *(f"- {escaped(item)}" for item in items)])
 
 
-def fell(fall: Fall) -> str:
+def fall_sentence(fall: Fall) -> str:
     """Return what fell and when."""
     if not fall.benchmark or fall.high is None or fall.low is None:
         return f"Worse since step {fall.after}, as told; compared with what was up to step {fall.before}."
@@ -132,10 +132,10 @@ def fell(fall: Fall) -> str:
 
 def outcome(gate: Gate) -> str:
     """Return the outcome of a gate in words."""
-    return WORDS[gate.outcome] + (", provisional" if gate.provisional and gate.outcome != "not_reached" else "")
+    return OUTCOMES[gate.outcome] + (", provisional" if gate.provisional and gate.outcome != "not_reached" else "")
 
 
-def told(gate: Gate, drop: Drop, *, verbose: bool) -> list[Evidence]:
+def evidence_of(gate: Gate, drop: Drop, *, verbose: bool) -> list[Evidence]:
     """Return the evidence worth reading: all that was compared up to the answer, then only what changed."""
     if verbose:
         return list(gate.evidence)

@@ -18,7 +18,7 @@ from ckaudit.reports.json import dumps, with_head
 from ckaudit.reports.view import View
 
 LEVELS = "must, should, nice: how much a {scale} run in its {stage} stage needs a number, read by a rule or by you"
-HAVE = {"must": "that it must have", "should": "that it should have", "nice": "nice to have"}
+NEEDED = {"must": "that it must have", "should": "that it should have", "nice": "nice to have"}
 MORE = "-v tells all of it; ckaudit explain NAME says what a name means."
 VERSION = "ck.coverage.v1"
 
@@ -145,8 +145,8 @@ def title_of(place: int, remedy: Remedy, coverage: Coverage, *, max_names: int |
         return f"{place}. Adds evidence for {first_of([*map(_name, remedy.readers)], max_names=max_names)}"
     levels = {row.name: row.level for row in coverage.rows}
     counts = Counter(levels[name] for name in remedy.names)
-    told = ", ".join(f"{plural(counts[level], 'number')} {HAVE[level]}" for level in RANKS if counts[level])
-    return f"{place}. For your own reading: {told}"
+    counted = ", ".join(f"{plural(counts[level], 'number')} {NEEDED[level]}" for level in RANKS if counts[level])
+    return f"{place}. For your own reading: {counted}"
 
 
 def over_sentence(coverage: Coverage) -> str:

@@ -15,15 +15,15 @@ from ckaudit.reports.view import PLAIN, View
 PATHS = {"reads"}  # facts that list names
 
 
-def markdown_pages(found: Sequence[Page], view: View = PLAIN, *, level: int = 2) -> str:
+def markdown_pages(pages: Sequence[Page], view: View = PLAIN, *, level: int = 2) -> str:
     """Return pages one below the other, each under a heading of `level`."""
-    return "\n".join("\n\n".join(block for block in _blocks(page, view, level) if block) + "\n" for page in found)
+    return "\n".join("\n\n".join(block for block in _blocks(page, view, level) if block) + "\n" for page in pages)
 
 
-def markdown_groups(found: Sequence[Group], view: View = PLAIN, *, level: int = 2) -> str:  # noqa: ARG001  Markdown has no width
+def markdown_groups(groups: Sequence[Group], view: View = PLAIN, *, level: int = 2) -> str:  # noqa: ARG001  Markdown has no width
     """Return a table of names for each group."""
     blocks = []
-    for group in found:
+    for group in groups:
         rows = [f"| {backticks(line.name)} | {prose(' '.join(line.ids))} | {prose(line.title)} |" for line in group.lines]
         blocks.append("\n".join([f"{'#' * level} {prose(group.title)}", "", "| name | row | meaning |", "|---|---|---|", *rows]))
     return "\n\n".join(blocks) + "\n"
@@ -38,11 +38,11 @@ def _blocks(page: Page, view: View, level: int) -> Iterator[str]:
     if page.shapes:
         drawn = "\n".join(sketch(page.shapes, view._replace(colour=False), 84))
         yield f"```text\n{drawn}\n```"
-    told = [_section(section) for section in page.sections]
+    sections = [_section(section) for section in page.sections]
     if page.heading:
-        told.insert(0, f"*{prose(page.heading)}*")
+        sections.insert(0, f"*{prose(page.heading)}*")
         yield "\n".join(_facts(page))
-    yield from told
+    yield from sections
     if not page.heading:
         yield "\n".join(_facts(page))
 
@@ -60,21 +60,21 @@ def _facts(page: Page) -> Iterator[str]:
     for threshold in page.thresholds:
         meaning = f": {prose(threshold.meaning)}" if threshold.meaning else ""
         yield f"| {backticks(threshold.name)} | {prose(threshold.default)}{meaning} |"
-    for label, said in page.table().items():
-        words = ", ".join(backticks(name) for name in said.split(", ")) if label in PATHS else prose(said)
+    for label, fact in page.table().items():
+        words = ", ".join(backticks(name) for name in fact.split(", ")) if label in PATHS else prose(fact)
         yield f"| {prose(label)} | {words} |"
     for label, names in page.links.items():
         yield f"| {prose(label)} | {', '.join(backticks(name) for name in names)} |"
 
 
-def json_pages(found: Sequence[Page], view: View) -> str:  # noqa: ARG001  a program gets everything
+def json_pages(pages: Sequence[Page], view: View) -> str:  # noqa: ARG001  a program gets everything
     """Return `{"pages": [...]}`."""
-    return dumps({"pages": [_json_page(page) for page in found]})
+    return dumps({"pages": [_json_page(page) for page in pages]})
 
 
-def json_groups(found: Sequence[Group], view: View) -> str:  # noqa: ARG001  a program gets everything
+def json_groups(groups: Sequence[Group], view: View) -> str:  # noqa: ARG001  a program gets everything
     """Return `{"groups": [...]}`."""
-    return dumps({"groups": found})
+    return dumps({"groups": groups})
 
 
 def _json_page(page: Page) -> dict[str, Any]:

@@ -21,8 +21,8 @@ def render(report: Report, view: View = PLAIN) -> str:
     if notes := [*words.advice(report), *policy_sentences(report), *report.notes]:
         lines.append(_command("notice", {"title": f"{report.tool}: how it was judged"}, notes))
     if words.is_limited(report) or not (report.findings or report.diagnoses or words.trouble(report.checks)):
-        said = [sentence for sentence in (report.verdict, words.not_judged(report)) if sentence]
-        lines.insert(0, _command("notice", {"title": report.tool}, said))
+        sentences = [sentence for sentence in (report.verdict, words.not_judged(report)) if sentence]
+        lines.insert(0, _command("notice", {"title": report.tool}, sentences))
     return "\n".join(lines) + "\n"
 
 

@@ -19,17 +19,16 @@ def render(report: Report, view: View = PLAIN) -> str:
     findings: dict[str, list[Finding]] = {}
     for finding in report.findings:
         findings.setdefault(finding.code, []).append(finding)
-    said = policy_sentences(report)
+    sentences = policy_sentences(report)
     failed = sum(check.outcome == "failed" for check in cases)
     errors = sum(check.outcome == "error" for check in cases)
     lines = ['<?xml version="1.0" encoding="UTF-8"?>']
     name = _attribute(f"ckaudit {report.command} {report.subject}")
-    lines.append(
-        f'<testsuites name={name} tests="{len(cases) + bool(said) + len(report.vital)}" failures="{failed}" errors="{errors}">'
-    )
+    tests = len(cases) + bool(sentences) + len(report.vital)
+    lines.append(f'<testsuites name={name} tests="{tests}" failures="{failed}" errors="{errors}">')
     for check in cases:
         lines += _suite(check, findings.get(check.code, []), suppressed_of(report, check.code), view)
-    lines += _said(said)
+    lines += _said(sentences)
     lines += _vital(report)
     return "\n".join([*lines, "</testsuites>"]) + "\n"
 

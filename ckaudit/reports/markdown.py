@@ -33,7 +33,7 @@ def render(report: Report, view: View = PLAIN) -> str:
         blocks.append("\n".join(["**What to do now**", "", *(f"- {escaped(advice)}" for advice in report.response)]))
     blocks += [f"- {code(check.code)} broke: {escaped(check.detail or 'no detail')}" for check in words.trouble(report.checks)]
     if numbers := derived_numbers(report):
-        blocks.append("\n".join(f"- {code(name)}: {escaped(told)}" for name, told in numbers))
+        blocks.append("\n".join(f"- {code(name)}: {escaped(value)}" for name, value in numbers))
     notes = [*words.advice(report), *policy_sentences(report), *report.notes]
     blocks += ["\n".join(f"- {escaped(note)}" for note in notes)] if notes else []
     blocks += [_accepted(report, view)] if report.suppressed else []
@@ -72,7 +72,7 @@ def _diagnoses(diagnoses: list[Diagnosis]) -> Iterator[str]:
 def _evidence(diagnosis: Diagnosis) -> str:
     """Return the reasons for one cause, folded away until a reader opens them."""
     head = f"<details><summary>Evidence for {escaped(diagnosis.cause)}</summary>"
-    lines = [f"- {'for' if one.weight >= 0 else 'against'}: {escaped(one.sentence)}" for one in diagnosis.evidence]
+    lines = [f"- {'for' if evidence.weight >= 0 else 'against'}: {escaped(evidence.sentence)}" for evidence in diagnosis.evidence]
     lines.append(f"- {code(diagnosis.cause)} explains {', '.join(code(name) for name in diagnosis.explains)}")
     return "\n".join([head, "", *lines, f"- runbook: {escaped(diagnosis.runbook)}", "", "</details>"])
 
@@ -129,9 +129,9 @@ def _footer(report: Report) -> Iterator[str]:
 
 
 # The interview in Markdown: a table for each phase, its verdict, and the commands that show more.
-def phases(found: list[Phase]) -> list[str]:
+def phases(interview: list[Phase]) -> list[str]:
     """Return one block for each phase, with its commands below."""
-    return ["\n".join(_phase(phase)) for phase in found]
+    return ["\n".join(_phase(phase)) for phase in interview]
 
 
 def _phase(phase: Phase) -> Iterator[str]:

@@ -142,7 +142,7 @@ def _counted(measures: Measures) -> str:
 
 def _sections(measures: Measures) -> Iterator[tuple[str, list[str]]]:
     if measures.missing:
-        yield "Not measured", [f"{each.name} ({each.row}): {each.detail}" for each in measures.missing]
+        yield "Not measured", [f"{missing.name} ({missing.row}): {missing.detail}" for missing in measures.missing]
     if measures.clusters:
         lines = [
             f"{cluster.documents:,} documents, {', '.join(cluster.places)}: {cluster.excerpt}" for cluster in measures.clusters
@@ -170,8 +170,8 @@ def _curve_on_screen(points: "Sequence[Point]", view: View) -> Iterator[str]:
     yield paint("Tokens continued exactly: training passages (#) and held-out ones (o)", "bold", view)
     for point in points:
         gap = "" if point.train is None or point.held_out is None else f"gap {100 * (point.train - point.held_out):+.0f}"
-        said = "; ".join(part for part in (point.stage, f"playbook {point.expected}", gap) if part)
-        yield f"  step {point.step:>8,}  {_bar(point.train, '#')}  {_percent(point.train):>6}  {said}"
+        remark = "; ".join(part for part in (point.stage, f"playbook {point.expected}", gap) if part)
+        yield f"  step {point.step:>8,}  {_bar(point.train, '#')}  {_percent(point.train):>6}  {remark}"
         if point.held_out is not None:
             yield f"  {'':>13}  {_bar(point.held_out, 'o')}  {_percent(point.held_out):>6}"
 

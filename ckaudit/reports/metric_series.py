@@ -83,10 +83,10 @@ def _table(measured: Measured) -> MetricTable:
 
 def cells(values: Floats, recorded: Mask) -> list[Number | None]:
     """Return one column, shape (T,), with None where not recorded and words where not finite."""
-    made: list[Number | None] = values.tolist()
+    column: list[Number | None] = values.tolist()
     for row in np.flatnonzero(~np.isfinite(values)).tolist():
-        made[row] = to_word(float(values[row])) if recorded[row] else None
-    return made
+        column[row] = to_word(float(values[row])) if recorded[row] else None
+    return column
 
 
 def _write_csv(measurement: Measurement, sink: BinaryIO, progress: Progress | None = None) -> None:

@@ -36,8 +36,8 @@ def render(report: Report, view: View = PLAIN) -> str:
         "executionSuccessful": not broken,
         "toolExecutionNotifications": [_notification(check) for check in broken],
     }
-    if said := [*policy_sentences(report), *words.limits(report), *words.advice(report)]:
-        invocation["toolConfigurationNotifications"] = [{"level": "note", "message": _text(sentence)} for sentence in said]
+    if notes := [*policy_sentences(report), *words.limits(report), *words.advice(report)]:
+        invocation["toolConfigurationNotifications"] = [{"level": "note", "message": _text(sentence)} for sentence in notes]
     run = {"tool": {"driver": driver}, "invocations": [invocation], "columnKind": "unicodeCodePoints", "results": results}
     return dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
 

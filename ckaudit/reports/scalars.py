@@ -65,7 +65,7 @@ def batches(logged: Logged, described: Any, progress: Progress | None = None) ->
             pa.array(values, mask=None if known is None else ~known[index], from_pandas=False)
             for index, values in enumerate(table.values)
         ]
-        words = [pa.array(said, pa.string()) for said in table.texts.values()]
+        words = [pa.array(texts, pa.string()) for texts in table.texts.values()]
         yield pa.record_batch([pa.array(table.steps), pa.array(table.sessions), *numbers, *words], schema=described)
         done += len(table.steps)
         if progress:

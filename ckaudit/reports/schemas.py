@@ -62,8 +62,8 @@ def _describe(definition: dict[str, Any]) -> None:
     """Give each member of a type its line of the docstring; what such a type has is always written."""
     text, _, members = inspect.cleandoc(definition.get("description", "")).partition("Attributes:\n")
     definition["description"] = " ".join(text.split())
-    for name, said in MEMBER.findall(members):
-        definition["properties"][name]["description"] = " ".join(re.sub(r"\bNone\b", "null", said).split())
+    for name, description in MEMBER.findall(members):
+        definition["properties"][name]["description"] = " ".join(re.sub(r"\bNone\b", "null", description).split())
     if members:
         definition["required"] = list(definition["properties"])
 

@@ -68,11 +68,11 @@ def _lines(table: LineTable) -> bytes:
     for rows, names in _alike(known[shown]):
         tags = [table.names[shown[name]] for name in names]
         values = table.values[[shown[name] for name in names]][:, rows]  # (F, N)
-        for own in _by_width(table.steps[rows]):
-            made = _events(tags, table.steps[rows][own], times[rows][own], values[:, own])
-            parts += zip(rows[own].tolist(), _split(framed(made), len(own)), strict=True)
+        for alike in _by_width(table.steps[rows]):
+            events = _events(tags, table.steps[rows][alike], times[rows][alike], values[:, alike])
+            parts += zip(rows[alike].tolist(), _split(framed(events), len(alike)), strict=True)
     parts += _words(table, times)
-    return b"".join(each for _, each in sorted(parts, key=lambda part: part[0]))
+    return b"".join(record for _, record in sorted(parts, key=lambda part: part[0]))
 
 
 def _alike(known: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.intp], list[int]]]:
@@ -121,8 +121,8 @@ def _scalar(tag: str, value: bytes) -> bytes:
 
 def _words(table: LineTable, times: NDArray[np.float64]) -> Iterator[tuple[int, bytes]]:
     metadata = field(9, field(1, field(1, b"text")) + varint(4, _TENSOR))
-    for name, said in table.texts.items():
-        for row, word in enumerate(said):
+    for name, texts in table.texts.items():
+        for row, word in enumerate(texts):
             if word is not None:
                 tensor = varint(1, _STRING) + field(2, field(2, varint(1, 1))) + field(8, _text(word))
                 value = field(1, field(1, _text(name + WORDS)) + metadata + field(8, tensor))
@@ -211,10 +211,10 @@ def _varint(value: int) -> bytes:
 @cache
 def _table() -> NDArray[np.uint32]:
     """Return the remainder of every byte."""
-    made = []
+    remainders = []
     for byte in range(256):
         value = byte
         for _ in range(8):
             value = value >> 1 ^ (_CASTAGNOLI if value & 1 else 0)
-        made.append(value)
-    return np.array(made, np.uint32)
+        remainders.append(value)
+    return np.array(remainders, np.uint32)

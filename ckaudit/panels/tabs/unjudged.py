@@ -27,8 +27,8 @@ def unjudged(board: Board) -> tuple[Answered, str]:
         board.lack(f"{each.code} {each.name}: {each.reason or 'it broke'}{f', {each.detail}' if each.detail else ''}")
     if not skipped:
         return "good", f"All {len(checks)} rules could judge."
-    told = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in counts.most_common())
-    return "unknown", f"{len(skipped)} of {len(checks)} rules could not judge: {told}."
+    reasons = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in counts.most_common())
+    return "unknown", f"{len(skipped)} of {len(checks)} rules could not judge: {reasons}."
 
 
 def _bars(name: str, title: str, counts: dict[str, int], unit: str) -> Chart:

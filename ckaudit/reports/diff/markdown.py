@@ -46,8 +46,8 @@ def _folded_pair(pair: Pair, view: View) -> str:
 
 def _pair(pair: Pair, view: View) -> Iterator[str]:
     """Yield the blocks of one pair."""
-    if grave := [unlike for unlike in pair.unlike if say.voided(unlike, pair)]:
-        lines = [f"- {escaped(say.meaning(each))} (no answer to {escaped(say.voids(each, pair))})" for each in grave]
+    if decisive := [unlike for unlike in pair.unlike if say.voided(unlike, pair)]:
+        lines = [f"- {escaped(say.meaning(each))} (no answer to {escaped(say.voids(each, pair))})" for each in decisive]
         yield "\n".join(["**Not alike**", "", *lines])
     if pair.answers:
         yield "\n".join(_questions(pair))
@@ -96,7 +96,9 @@ def _in_brackets(left: Number | None, right: Number | None) -> str:
 
 
 def _propagation(pair: Pair) -> list[str]:
-    return [f"step {each.step}: {escaped(say.place(each))} {code(say.numbers(each))}" for each in pair.propagation]
+    return [
+        f"step {departure.step}: {escaped(say.place(departure))} {code(say.numbers(departure))}" for departure in pair.propagation
+    ]
 
 
 def _ill(finding: Finding) -> str:
@@ -105,9 +107,9 @@ def _ill(finding: Finding) -> str:
 
 def _fold(title: str, lines: list[str], view: View) -> str:
     """Return lines that a reader opens, the first of them unless everything is asked for."""
-    kept = lines if view.verbose else lines[: view.limit]
-    more = [f"- ... and {len(lines) - len(kept)} more"] if len(lines) > len(kept) else []
-    return "\n".join([f"<details><summary>{title}</summary>", "", *(f"- {line}" for line in kept), *more, "", "</details>"])
+    shown = lines if view.verbose else lines[: view.limit]
+    more = [f"- ... and {len(lines) - len(shown)} more"] if len(lines) > len(shown) else []
+    return "\n".join([f"<details><summary>{title}</summary>", "", *(f"- {line}" for line in shown), *more, "", "</details>"])
 
 
 def _footer(comparison: Comparison) -> Iterator[str]:

@@ -126,11 +126,11 @@ def headline(comparison: Comparison, left: str, right: str) -> str:
     if comparison.gate is not None:
         return comparison.verdict
     if len(comparison.pairs) == 1:
-        told = verdict(comparison)
-        return f"{right} is {WORDS[comparison.word]} than {left}: {told}" if comparison.word in ("better", "worse") else told
+        text = verdict(comparison)
+        return f"{right} is {WORDS[comparison.word]} than {left}: {text}" if comparison.word in ("better", "worse") else text
     counts = Counter(pair.word for pair in comparison.pairs)
-    told = ", ".join(f"{counts[word]} {WORDS[word]}" for word in GRAVEST if counts[word])
-    return f"{len(comparison.pairs)} against {left}: {told}"
+    text = ", ".join(f"{counts[word]} {WORDS[word]}" for word in GRAVEST if counts[word])
+    return f"{len(comparison.pairs)} against {left}: {text}"
 
 
 def missing(answer: Answer, pair: Pair) -> str:
@@ -148,12 +148,12 @@ def meaning(unlike: Unlike) -> str:
 
 def farthest(pair: Pair) -> list[Drift]:
     """Return of each measure the part that has come apart the most."""
-    found: dict[str, Drift] = {}
+    farthest_of: dict[str, Drift] = {}
     for drift in pair.drifts:
-        best = found.get(drift.measure)
+        best = farthest_of.get(drift.measure)
         if best is None or _size(drift) > _size(best):
-            found[drift.measure] = drift
-    return list(found.values())
+            farthest_of[drift.measure] = drift
+    return list(farthest_of.values())
 
 
 def _size(drift: Drift) -> float:

@@ -107,15 +107,15 @@ def sections(pair: Pair, view: View, width: int) -> list[list[str]]:
 
 def _sentences(title: str, lines: Iterable[str], view: View, width: int) -> list[str]:
     """Return sentences under a heading, or nothing."""
-    found = [line for each in lines if each for line in paragraph(shown(each, view), width, first="- ")]
-    return [paint(title, "bold", view), *found] if found else []
+    drawn = [line for sentence in lines if sentence for line in paragraph(shown(sentence, view), width, first="- ")]
+    return [paint(title, "bold", view), *drawn] if drawn else []
 
 
-def _kept(found: list[str], each: int, view: View) -> list[str]:
+def _kept(lines: list[str], count: int, view: View) -> list[str]:
     """Return the first few lines of a list, and how many more there are."""
-    if view.verbose or each <= FEW:
-        return found
-    return [*found, f"  ... and {each - FEW} more (-v shows all)"]
+    if view.verbose or count <= FEW:
+        return lines
+    return [*lines, f"  ... and {count - FEW} more (-v shows all)"]
 
 
 def _shortened(count: int, view: View) -> int:
@@ -209,9 +209,9 @@ def _departure(departure: Departure, first: str, view: View, width: int, *, whol
 
 def _drifts(pair: Pair, view: View, width: int) -> list[str]:
     """Return how far parts have come apart: of each measure the farthest, unless everything is asked for."""
-    kept = pair.drifts if view.verbose else say.farthest(pair)
-    lines = [line for each in kept for line in paragraph(shown(f"step {each.step}: {each.message}", view), width, first="- ")]
-    more = len(pair.drifts) - len(kept)
+    drifts = pair.drifts if view.verbose else say.farthest(pair)
+    lines = [line for each in drifts for line in paragraph(shown(f"step {each.step}: {each.message}", view), width, first="- ")]
+    more = len(pair.drifts) - len(drifts)
     rest = [f"  ... and {more} more (-v shows all)"] if more else []
     return [paint("How far apart", "bold", view), *lines, *rest] if lines else []
 

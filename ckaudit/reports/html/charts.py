@@ -32,20 +32,20 @@ IN_PAGE = ("title", "metrics", "formula", "note")  # these stand in the page
 
 def figure(chart: Chart) -> Markup:
     """Return a chart: the script draws into its box."""
-    own = f"c-{chart.id}"
+    identity = f"c-{chart.id}"
     return tag(
         "figure",
-        tag("h3", chart.title, id=f"{own}-title"),
-        *_controls(chart, own),
+        tag("h3", chart.title, id=f"{identity}-title"),
+        *_controls(chart, identity),
         tag("div", class_="plot", role="img", aria_label=f"{KINDS[chart.shape]}: {chart.title} The numbers follow as a table."),
         tag("figcaption", *_caption(chart)),
         *([_marks(chart.marks)] if chart.marks else []),
         table(chart),
-        id=own,
+        id=identity,
         class_=chart.shape,
         data_chart=chart.id,
         tabindex=-1,
-        aria_labelledby=f"{own}-title",
+        aria_labelledby=f"{identity}-title",
     )
 
 
@@ -68,18 +68,18 @@ def unit(words: str) -> str:
     return "a pure number" if words == "1" else words
 
 
-def _controls(chart: Chart, own: str) -> list[Markup]:
+def _controls(chart: Chart, identity: str) -> list[Markup]:
     """Return what chooses a tensor, and a step where there is one at a time."""
     shown = chart.frames or chart.ridges
     places = list(dict.fromkeys(each.where for each in shown))
     if chart.shape not in SLIDES or not places:
         return []
     options = [tag("option", each, value=place) for place, each in enumerate(places)]
-    parts = [tag("label", "of ", tag("select", *options, class_="where", id=f"{own}-where"))]
+    parts = [tag("label", "of ", tag("select", *options, class_="where", id=f"{identity}-where"))]
     if chart.frames:
         steps = {frame.step for frame in chart.frames if frame.where == places[0]}
         slider = tag(
-            "input", type="range", class_="step", id=f"{own}-step", min=0, max=len(steps) - 1, value=len(steps) - 1, step=1
+            "input", type="range", class_="step", id=f"{identity}-step", min=0, max=len(steps) - 1, value=len(steps) - 1, step=1
         )
         parts.append(tag("label", tag("span", "step ", tag("output", str(max(steps)))), slider))
     return [tag("div", *parts, class_="controls")]
@@ -133,7 +133,7 @@ def _rows(chart: Chart) -> tuple[Row, list[Row]]:
             if ridge.edges
         ]
         return ("of", "step", "from", "to"), ends
-    return ("of", *SUMMED), [(trace.name, *summed([str(each) for each in trace.x], trace.y)) for trace in chart.traces]
+    return ("of", *SUMMED), [(trace.name, *summed([str(step) for step in trace.x], trace.y)) for trace in chart.traces]
 
 
 def summed(labels: Sequence[str], values: Sequence[Number | None]) -> Row:
@@ -145,14 +145,14 @@ def summed(labels: Sequence[str], values: Sequence[Number | None]) -> Row:
     known = [(value, label) for label, value in zip(labels, values, strict=True) if value is not None]
     finite = [(float(value), label) for value, label in known if not isinstance(value, str) and math.isfinite(value)]
     ends = (known[0], known[-1]) if known else ()
-    turns = (min(finite, key=lambda each: each[0]), max(finite, key=lambda each: each[0])) if finite else ()
-    told = [
+    turns = (min(finite, key=lambda pair: pair[0]), max(finite, key=lambda pair: pair[0])) if finite else ()
+    cells = [
         *(_value_at(*end) for end in ends),
         *[""] * (2 - len(ends)),
         *(_value_at(*turn) for turn in turns),
         *[""] * (2 - len(turns)),
     ]
-    return (*told, str(len(known) - len(finite)), str(len(values) - len(known)))
+    return (*cells, str(len(known) - len(finite)), str(len(values) - len(known)))
 
 
 def _value_at(value: Number, label: str) -> str:

@@ -118,13 +118,13 @@ def _header(report: Report, panels: Panels) -> Markup:
     at = f" at step {report.step}" if report.step is not None else ""
     clear = tag("span", "no finding", class_="badge clear")
     limited = tag("span", "limited", class_="badge sev2")
-    grave = limited if is_limited(report) else badge(report.severity) if report.severity else clear
+    severity = limited if is_limited(report) else badge(report.severity) if report.severity else clear
     return tag(
         "header",
         tag("a", "To the answers", href="#main", class_="skip"),
         tag("p", *named, f"{at}, by {report.tool}", class_="dim"),
-        tag("h1", grave, " ", report.verdict),
-        *(tag("p", f"{each[0].upper()}{each[1:]}") for each in advice(report)),
+        tag("h1", severity, " ", report.verdict),
+        *(tag("p", f"{sentence[0].upper()}{sentence[1:]}") for sentence in advice(report)),
         tag("button", "Dark", type="button", id="theme", aria_pressed="false"),
         tag("noscript", tag("p", "Pictures need scripts; everything else is here.")),
     )
@@ -273,8 +273,8 @@ def section(tab: Tab, report: Report, where: Places) -> Iterator[Markup]:
 
 def sign(word: str) -> Markup:
     """Return the answer in a word with its sign."""
-    mark, said = SIGNS[word]
-    return tag("span", tag("span", mark, aria_hidden="true"), tag("span", said, class_="word"), class_=f"sign {word}")
+    mark, word_shown = SIGNS[word]
+    return tag("span", tag("span", mark, aria_hidden="true"), tag("span", word_shown, class_="word"), class_=f"sign {word}")
 
 
 def _answer(answer: Answer) -> Markup:

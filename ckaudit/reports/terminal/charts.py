@@ -54,12 +54,12 @@ def _ends(chart: Chart) -> Iterator[str]:
     drawn = [Point(label=step, value=value) for value, step in pairs if value is not None]
     unit = "" if chart.unit == "1" else f" {chart.unit}"
     last = chart.last or drawn[-1]
-    told = {
+    points = {
         "min": chart.least or min(drawn, key=lambda point: float(point.value)),
         "max": chart.greatest or max(drawn, key=lambda point: float(point.value)),
         "last" if last.label == chart.labels[-1] else "last finite": last,
     }
-    for word, point in told.items():
+    for word, point in points.items():
         yield f"{word} {number(point.value)}{unit} at {point.label}"
 
 
@@ -190,13 +190,13 @@ def waterfall(chart: Chart, *, width: int = 80, rows: int = 24, unicode: bool = 
     names = [_tail(chart.labels[index], width // 3, unicode=unicode) for index in chosen]
     widest = max((len(name) for name in names), default=0)
     low, high = _decades(positive)
-    beside = max((len(chart.remarks[index]) + 2 for index in remarked), default=0)
-    room = max(8, width - widest - 14 - beside)
+    remark_room = max((len(chart.remarks[index]) + 2 for index in remarked), default=0)
+    room = max(8, width - widest - 14 - remark_room)
     lines = []
     for name, index in zip(names, chosen, strict=True):
         value = chart.values[index]
-        said = "not recorded" if value is None else number(value, digits=3)
-        lines.append(f"{name:<{widest}}  {_log_bar(value, low, high, room, unicode=unicode)}{said}")
+        written = "not recorded" if value is None else number(value, digits=3)
+        lines.append(f"{name:<{widest}}  {_log_bar(value, low, high, room, unicode=unicode)}{written}")
         if index in remarked:
             remark = f"  {chart.remarks[index]}"
             fits = len(lines[-1]) + len(remark) <= width
@@ -212,9 +212,9 @@ def _shown_rows(values: Sequence[Number | None], rows: int, remarked: Sequence[i
         return list(range(len(values)))
     known = [index for index, value in enumerate(values) if finite(value) is not None]
     ranked = sorted(known, key=lambda index: finite(values[index]) or 0.0)
-    kept = {*ranked[:1], *ranked[-1:], *remarked[: rows // 2]}
-    evenly = {index * (len(values) - 1) // (rows - len(kept) - 1) for index in range(rows - len(kept))}
-    return sorted(evenly | kept)
+    chosen = {*ranked[:1], *ranked[-1:], *remarked[: rows // 2]}
+    evenly = {index * (len(values) - 1) // (rows - len(chosen) - 1) for index in range(rows - len(chosen))}
+    return sorted(evenly | chosen)
 
 
 def _decades(values: Sequence[float]) -> tuple[int, int]:
@@ -267,25 +267,25 @@ def heatmap(
     if not known:
         return []
     ordered = sorted(rows, key=lambda row: natural(row[0]))
-    kept = (
+    shown = (
         [ordered[place * (len(ordered) - 1) // max(1, max_rows - 1)] for place in range(max_rows)]
         if len(ordered) > max_rows
         else ordered
     )
-    names = [abbreviate(name, width // 3, unicode=unicode) for name, _ in kept]
+    names = [abbreviate(name, width // 3, unicode=unicode) for name, _ in shown]
     widest = max(map(columns, names))
     log = min(known) > 0 and math.log10(max(known) / min(known)) > DECADES
     low, high = (math.log10(min(known)), math.log10(max(known))) if log else (min(known), max(known))
     edges = [*starts(len(steps), max(1, width - widest - 2)), len(steps)]
     lines = []
-    for name, (_, values) in zip(names, kept, strict=True):
+    for name, (_, values) in zip(names, shown, strict=True):
         cells = [_shade(_outlier_of_stretch(values, part), low, high, log=log, unicode=unicode) for part in pairwise(edges)]
         lines.append(f"{pad(name, widest)}  {''.join(cells)}".rstrip())
     shades = SHADES if unicode else PLAIN_SHADES
-    said = "" if unit == "1" else f" {unit}"
-    caption = f"steps {steps[0]:,} to {steps[-1]:,}; {shades[0]} {number(min(known))}, {shades[-1]} {number(max(known))}{said}"
+    behind = "" if unit == "1" else f" {unit}"
+    caption = f"steps {steps[0]:,} to {steps[-1]:,}; {shades[0]} {number(min(known))}, {shades[-1]} {number(max(known))}{behind}"
     caption += ", log scale" if log else ""
-    caption += f"; {len(kept)} of {len(rows):,} places" if len(kept) < len(rows) else ""
+    caption += f"; {len(shown)} of {len(rows):,} places" if len(shown) < len(rows) else ""
     return [*lines, *fit(caption, width)]
 
 
@@ -336,16 +336,16 @@ def ranked(
     if not known:
         return []
     order = sorted(rows, key=lambda row: -abs(at) if (at := finite(row[1])) is not None else -math.inf if row[1] else math.inf)
-    kept = order[:max_bars]
-    names = [abbreviate(name, width // 3, unicode=unicode) for name, _ in kept]
-    told = ["not recorded" if value is None else number(value, digits=3) for _, value in kept]
-    widest, longest = max(map(columns, names)), max(map(len, told))
+    shown = order[:max_bars]
+    names = [abbreviate(name, width // 3, unicode=unicode) for name, _ in shown]
+    texts = ["not recorded" if value is None else number(value, digits=3) for _, value in shown]
+    widest, longest = max(map(columns, names)), max(map(len, texts))
     room = max(8, width - widest - longest - 4)
     lines = [
         f"{pad(name, widest)}  {text:>{longest}}  {_bar(value, max(known), room, unicode=unicode)}".rstrip()
-        for name, text, (_, value) in zip(names, told, kept, strict=True)
+        for name, text, (_, value) in zip(names, texts, shown, strict=True)
     ]
-    left = f"{len(kept)} of {len(rows):,} are drawn" if len(kept) < len(rows) else ""
+    left = f"{len(shown)} of {len(rows):,} are drawn" if len(shown) < len(rows) else ""
     caption = ", ".join(part for part in (f"from 0 to {number(max(known))}{'' if unit == '1' else f' {unit}'}", left) if part)
     return [*lines, *fit(caption, width)]
 

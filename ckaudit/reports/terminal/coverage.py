@@ -57,9 +57,9 @@ def full(row: Row, view: View) -> bool:
     return view.verbose or row.level == "must"
 
 
-def _most(usual: int, view: View) -> int | None:
+def _most(max_names: int, view: View) -> int | None:
     """Return how many names of a list are told: all of them, where everything is asked for."""
-    return None if view.verbose else usual
+    return None if view.verbose else max_names
 
 
 def _title(text: str, view: View, width: int) -> list[str]:
@@ -69,14 +69,14 @@ def _title(text: str, view: View, width: int) -> list[str]:
 def _head(coverage: Coverage, view: View, width: int) -> list[str]:
     about = f"scale {coverage.scale} ({coverage.scale_reason}), stage {coverage.stage} ({coverage.stage_reason})"
     dim = [paint(line, "dim", view) for line in fit(shown(about, view), width)]
-    said = _title(headline(coverage, max_names=_most(3, view)), view, width)
+    headline_lines = _title(headline(coverage, max_names=_most(3, view)), view, width)
     command = ["    " + shown(whole_command(coverage), view)] if coverage.part_of else []
-    return [*_title(f"coverage {coverage.subject}", view, width), *dim, *said, *command]
+    return [*_title(f"coverage {coverage.subject}", view, width), *dim, *headline_lines, *command]
 
 
 def _bars(coverage: Coverage, view: View, width: int) -> list[str]:
-    said = [paint(line, "dim", view) for line in fit(levels_sentence(coverage), width)]
-    return [*(_bar(coverage, level, view, width) for level in RANKS), *said]
+    legend = [paint(line, "dim", view) for line in fit(levels_sentence(coverage), width)]
+    return [*(_bar(coverage, level, view, width) for level in RANKS), *legend]
 
 
 def _bar(coverage: Coverage, level: Importance, view: View, width: int) -> str:
@@ -92,9 +92,9 @@ def _bar(coverage: Coverage, level: Importance, view: View, width: int) -> str:
 
 def _notes(coverage: Coverage, view: View, width: int) -> list[str]:
     """Return what was wrong with the files and which columns were left out; everything, where everything is asked for."""
-    told = [note for note in coverage.notes if view.verbose or any(word in note for word in WORTH_SAYING)]
-    lines = [line for note in told for line in paragraph(shown(note, view), width, first="note: ", indent="")]
-    if any(note.startswith("left out, because no common name") for note in told):
+    notes = [note for note in coverage.notes if view.verbose or any(word in note for word in WORTH_SAYING)]
+    lines = [line for note in notes for line in paragraph(shown(note, view), width, first="note: ", indent="")]
+    if any(note.startswith("left out, because no common name") for note in notes):
         hint = "hint: --map NAME=COLUMN reads one of them, as in --map val_loss=COLUMN or --map microbench_score/hellaswag=COLUMN"
         lines += paragraph(hint, width, indent="")
     return lines
@@ -209,6 +209,6 @@ def _foreign(coverage: Coverage, view: View, width: int) -> list[str]:
         return []
     lines = [paint("Not asked for", "bold", view)]
     for reason, names in reasons.items():
-        told = first_of(names, max_names=_most(6, view))
-        lines += paragraph(f"{reason}: {told}", width)
+        listed = first_of(names, max_names=_most(6, view))
+        lines += paragraph(f"{reason}: {listed}", width)
     return lines

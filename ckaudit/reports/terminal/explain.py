@@ -112,10 +112,10 @@ def _thresholds(page: Page, view: View, width: int) -> list[str]:
     """Return each threshold with its default; what a section says already is not said again."""
     if not page.thresholds:
         return []
-    told = " ".join(section.text for section in page.sections)
+    sections = " ".join(section.text for section in page.sections)
     rows = {
         threshold.name: threshold.default
-        if not threshold.meaning or threshold.meaning in told
+        if not threshold.meaning or threshold.meaning in sections
         else f"{threshold.default}: {threshold.meaning}"
         for threshold in page.thresholds
     }

@@ -180,8 +180,8 @@ def _missing(measurement: Measurement, view: View, width: int) -> Iterator[str]:
     for missing in measurement.missing:
         groups.setdefault(REASONS[missing.reason], []).append(missing)
     counts = ", ".join(f"{len(members)} {reason}" for reason, members in groups.items())
-    said = f"{plural(have, 'metric')}, {lack} without a value: {counts}" if lack else plural(have, "metric")
-    lines = paragraph(said, width, indent="")
+    summary = f"{plural(have, 'metric')}, {lack} without a value: {counts}" if lack else plural(have, "metric")
+    lines = paragraph(summary, width, indent="")
     if lack and not view.verbose:
         hint = "(-v names them)"  # never broken in two: it is to be typed
         lines = [*lines[:-1], f"{lines[-1]} {hint}"] if len(lines[-1]) + 1 + len(hint) <= width else [*lines, hint]

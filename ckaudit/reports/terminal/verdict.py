@@ -86,9 +86,9 @@ def _open(report: Report, view: View, width: int) -> list[str]:
     if not findings:
         return []
     title = "All findings" if view.verbose else words.rest_title(report)
-    kept = findings if view.verbose else findings[: view.limit]
-    lines = [_title(title, view), *(line for finding in kept for line in _finding(finding, view, width))]
-    more = len(findings) - len(kept)
+    shown_findings = findings if view.verbose else findings[: view.limit]
+    lines = [_title(title, view), *(line for finding in shown_findings for line in _finding(finding, view, width))]
+    more = len(findings) - len(shown_findings)
     return [*lines, f"  ... and {more:,} more (-v shows all)"] if more else lines
 
 
@@ -117,7 +117,7 @@ def _response(report: Report, view: View, width: int) -> list[str]:
     """Return what to do now, in the order of doing it."""
     if not report.response:
         return []
-    lines = [line for each in report.response for line in paragraph(shown(each, view), width, first="- ")]
+    lines = [line for advice in report.response for line in paragraph(shown(advice, view), width, first="- ")]
     return [_title("What to do now", view), *lines]
 
 
@@ -181,7 +181,7 @@ def _derived(report: Report, view: View, width: int) -> list[str]:
     if not rows:
         return []
     widest = max(len(name) for name, _ in rows)
-    lines = [line for name, told in rows for line in paragraph(shown(told, view), width, first=f"{name:<{widest}}  ")]
+    lines = [line for name, value in rows for line in paragraph(shown(value, view), width, first=f"{name:<{widest}}  ")]
     return [_title("Derived", view), *lines]
 
 
@@ -251,11 +251,13 @@ def _table(listed: Sequence[ResumeCheckpoint], view: View, width: int) -> Iterat
     widths = [max(columns(row[index]) for row in cells) for index in range(len(cells[0]) - 1)]
     yield from (paint(line, "dim", view) for line in _line(cells[0], widths, width))
     together = _lacked_by_all(listed)
-    for each, row in zip(listed, cells[1:], strict=True):
+    for checkpoint, row in zip(listed, cells[1:], strict=True):
         lines = _line(row, widths, width)
-        yield from (paint(line, "sev0", view) for line in lines) if each.ok is False else lines
-        if each.absent and each.form and not together:
-            yield from (paint(line, "dim", view) for line in paragraph(f"lacks {missing_parts(each)}", width, indent="      "))
+        yield from (paint(line, "sev0", view) for line in lines) if checkpoint.ok is False else lines
+        if checkpoint.absent and checkpoint.form and not together:
+            yield from (
+                paint(line, "dim", view) for line in paragraph(f"lacks {missing_parts(checkpoint)}", width, indent="      ")
+            )
 
 
 def _lacked_by_all(listed: Sequence[ResumeCheckpoint]) -> str:
@@ -338,25 +340,25 @@ def _stacked(rank: int, diagnosis: Diagnosis, view: View, width: int) -> Iterato
 
 def _reasons(rank: int, diagnosis: Diagnosis, view: View, width: int) -> Iterator[str]:
     """Yield the evidence and the way to a kernel; the runbook follows where it matters most, or everywhere if asked for."""
-    for one in diagnosis.evidence:
-        sign, colour = ("+", "ok") if one.weight >= 0 else ("-", "sev1")
-        lines = fit(shown(_reason(one), view), width - 5)
+    for evidence in diagnosis.evidence:
+        sign, colour = ("+", "ok") if evidence.weight >= 0 else ("-", "sev1")
+        lines = fit(shown(_reason(evidence), view), width - 5)
         yield f"   {paint(sign, colour, view)} {lines[0]}"
         yield from (f"     {line}" for line in lines[1:])
-    told = [f"{diagnosis.cause} explains {', '.join(diagnosis.explains)}"]
+    details = [f"{diagnosis.cause} explains {', '.join(diagnosis.explains)}"]
     if diagnosis.path:
-        told.append(words.way(diagnosis.path, unicode=view.unicode))
+        details.append(words.way(diagnosis.path, unicode=view.unicode))
     if view.verbose or (rank == 1 and diagnosis.severity in ("sev0", "sev1")):
-        told.append(f"runbook: {diagnosis.runbook}")
-    for text in told:
+        details.append(f"runbook: {diagnosis.runbook}")
+    for text in details:
         yield from (paint(line, "dim", view) for line in paragraph(shown(text, view), width, indent="     "))
 
 
-def _reason(one: Evidence) -> str:
+def _reason(evidence: Evidence) -> str:
     """Return a reason with its weight in nats and what it rests on.
 
     >>> _reason(Evidence(sentence="the rate doubled", weight=1.5, reference="LOSS002"))
     'the rate doubled (+1.5, LOSS002)'
     """
-    reference = f", {one.reference}" if one.reference else ""
-    return f"{one.sentence} ({one.weight:+.1f}{reference})"
+    reference = f", {evidence.reference}" if evidence.reference else ""
+    return f"{evidence.sentence} ({evidence.weight:+.1f}{reference})"

@@ -17,8 +17,8 @@ INDENT = "    "
 
 def draw(report: Report, view: View) -> str:
     """Return the violations of `report`, the first `view.limit` of each code, and the summary unless quiet."""
-    kept, hidden = _first_of_each(report.findings, view)
-    lines = [line for file, findings in _by_file(kept) for line in _group(file, findings, view)]
+    findings_shown, hidden = _first_of_each(report.findings, view)
+    lines = [line for file, findings in _by_file(findings_shown) for line in _group(file, findings, view)]
     lines += [f"... and {count:,} more {code} (-v shows all)" for code, count in sorted(hidden.items())]
     if not view.quiet:
         lines += [""] * bool(lines) + list(_summary(report, view))
@@ -31,14 +31,14 @@ def _first_of_each(findings: list[Finding], view: View) -> tuple[list[Finding], 
     """Return the findings to show, and how many of each code were left out."""
     seen: Counter[str] = Counter()
     hidden: Counter[str] = Counter()
-    kept = []
+    first = []
     for finding in findings:
         seen[finding.code] += 1
         if view.verbose or seen[finding.code] <= view.limit:
-            kept.append(finding)
+            first.append(finding)
         else:
             hidden[finding.code] += 1
-    return kept, hidden
+    return first, hidden
 
 
 def _by_file(findings: list[Finding]) -> list[tuple[str, list[Finding]]]:
