@@ -90,6 +90,7 @@ def _written(default: Any) -> str:
     return f"{default:g}" if isinstance(default, float) else str(default)
 
 
+# What the short references mean that sources cite, such as "playbook D4.2" or SEV1-3.
 def cited(texts: Iterable[str]) -> str:
     """Return what the references in `texts` mean, an example of each kind; empty where there are none.
 

@@ -84,6 +84,7 @@ def way_page(way: Way) -> Page:
     )
 
 
+# Rows that sources cite, such as CAD-1 or EXP-3, where nothing else bears that name.
 class PlaybookRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What stands in the file under a row.
 

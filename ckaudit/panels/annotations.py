@@ -73,6 +73,7 @@ def _events(scene: Scene) -> list[Mark]:
     return made + [Mark(step=pair.parting.step, kind="parting", text=pair.parting.message) for pair in pairs[:1] if pair.parting]
 
 
+# Limits and baselines that are drawn as lines: thresholds of rules, the uniform guess, the entropy of the tokens.
 def threshold(code: str, *names: str) -> list[Line]:
     """Return thresholds of a rule as lines."""
     rule = rules()[code]

@@ -74,6 +74,7 @@ def evenly(count: int, max_places: int) -> list[int]:
     return sorted({place * (count - 1) // (max_places - 1) for place in range(max_places)}) if max_places > 1 else [0]
 
 
+# Charts of a page that is too large: half as many points, steps and columns, shorter names, or charts left out.
 def thinned(panels: Panels) -> Panels:
     """Return the same pictures at half the resolution; what stands out for one step alone is still there."""
     return replace(panels, tabs=[replace(tab, charts=[_thinned(chart) for chart in tab.charts]) for tab in panels.tabs])

@@ -11,13 +11,11 @@ from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.contract.schema.panels import Chart, Matrix, Trace
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries
-from ckaudit.panels.annotations import marks
+from ckaudit.panels.annotations import Line, marks
 from ckaudit.panels.downsample import evenly, kept_columns, kept_points
 from ckaudit.panels.scene import Scene
 from ckaudit.run.series import Floats, Mask, Series
 from ckaudit.run.tensors import TensorTable
-
-Line = tuple[str, float]
 
 FORMULA = re.compile(r"\$\$(.*?)\$\$", re.DOTALL)
 BEFORE_BLOCKS, BEHIND_BLOCKS = -1, 1_000_000_000
@@ -211,6 +209,7 @@ def _formulas(name: str) -> list[str]:
     return [" ".join(tex.split()) for tex in written] or list(entry.formulas.values() if entry else ())
 
 
+# In which order tensors, blocks and heads stand, and which of many are drawn.
 def forward(table: TensorTable, names: Sequence[str]) -> list[int]:
     """Return the places of names in the order of the forward pass: embeddings, blocks by depth, what stands behind them.
 
@@ -257,6 +256,7 @@ def foremost(series: Series, worst: str, wanted: Collection[str], max_columns: i
     return sorted(ranked[:max_columns])
 
 
+# Numbers as they are sent: five digits, which is more than any screen tells apart, and words where they are not finite.
 def short(value: float, digits: int = DIGITS) -> Number:
     """Return a number of so many digits, or the word for one that is not finite.
 

@@ -165,6 +165,7 @@ def _sentence(text: str) -> str:
     return first if first.endswith((".", "!", "?")) else f"{first}."
 
 
+# The board of one tab: charts are put on it, and where there is nothing to draw, the reason.
 class Board:
     """Charts of one tab, and what could not be drawn.
 
@@ -217,6 +218,7 @@ class Board:
             self.missing.append(sentence)
 
 
+# Why a picture is missing, and what would bring it, in the words of `ckaudit coverage`.
 def why_missing(run: Run, name: str) -> str:
     """Return in one sentence why nothing of a metric can be drawn; empty where something can."""
     series = metrics()[name](run)

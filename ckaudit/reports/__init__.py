@@ -1,4 +1,4 @@
-"""Everything that is drawn: one module for each document and format, loaded only when asked for."""
+"""Everything that is drawn: a module for each document or format, loaded only when asked for."""
 
 from importlib import import_module
 

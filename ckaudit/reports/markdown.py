@@ -128,7 +128,7 @@ def _footer(report: Report) -> Iterator[str]:
         yield sentence
 
 
-# The interview in Markdown: a table for each phase, its verdict, and the commands that show more.
+# The interview: a table for each phase, its verdict, and the commands that show more.
 def phases(interview: list[Phase]) -> list[str]:
     """Return one block for each phase, with its commands below."""
     return ["\n".join(_phase(phase)) for phase in interview]

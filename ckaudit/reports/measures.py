@@ -158,6 +158,7 @@ def _finding(finding: Finding) -> str:
     return f"{finding.severity} {finding.code} {finding.file or ''}: {finding.message}"
 
 
+# The curve of memorization: a bar for each group at each step, or a table in Markdown.
 def memorization_curve(points: "Sequence[Point]", format: str, view: View) -> str:  # noqa: A002  what the option is called
     """Return the curve; JSON has no picture."""
     if not points or format == "json":

@@ -71,6 +71,7 @@ def _stale(report: Report, limit: int) -> Iterator[str]:
     )
 
 
+# The four derived numbers in words.
 def derived_numbers(report: Report, *, missing: bool = False) -> list[tuple[str, str]]:
     """Return name and value of each derived number that is known; with `missing`, the reason for each of the others too."""
     derived = report.derived
@@ -113,6 +114,7 @@ def _ratio(ratio: GradToWeight) -> str:
     return f"{ends} at step {ratio.step}{hint}"
 
 
+# The resume checkpoints as the cells of a table.
 def resume_checkpoints(report: Report) -> Sequence[ResumeCheckpoint]:
     """Return the checkpoints of a report; none where the command looks for none."""
     return () if report.resume_checkpoints is UNSET else report.resume_checkpoints

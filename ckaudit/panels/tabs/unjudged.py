@@ -23,8 +23,9 @@ def unjudged(board: Board) -> tuple[Answered, str]:
     board.put(_recorded(board))
     for name in dict.fromkeys(part for thing in missed for part in thing.split(" or ")):
         board.lack(why_missing(board.scene.run, name) if name in metrics() else "")
-    for each in skipped:
-        board.lack(f"{each.code} {each.name}: {each.reason or 'it broke'}{f', {each.detail}' if each.detail else ''}")
+    for check in skipped:
+        detail = f", {check.detail}" if check.detail else ""
+        board.lack(f"{check.code} {check.name}: {check.reason or 'it broke'}{detail}")
     if not skipped:
         return "good", f"All {len(checks)} rules could judge."
     reasons = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in counts.most_common())

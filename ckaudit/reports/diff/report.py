@@ -55,7 +55,7 @@ def _once(comparison: Comparison, findings: Iterator[Finding]) -> list[Finding]:
     if comparison.gate is None:
         return list(findings)
     by_code: dict[str, Finding] = {}
-    for finding in sorted(findings, key=lambda one: SEVERITIES.index(one.severity)):
+    for finding in sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)):
         by_code.setdefault(finding.code, finding)
     return list(by_code.values())
 

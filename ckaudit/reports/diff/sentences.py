@@ -231,6 +231,7 @@ def also(names: Iterable[str]) -> str:
     return ", ".join(names)
 
 
+# The rows of a table of all subjects.
 def rows_of(comparison: Comparison) -> list[list[str]]:
     """Return the cells below the heads: the value of each subject with its sign, and first of all the whole."""
     whole = [_sign(pair.word) + " " + WORDS[pair.word] for pair in comparison.pairs]

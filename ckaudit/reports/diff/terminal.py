@@ -90,6 +90,7 @@ def _one_of_many(comparison: Comparison, pair: Pair, index: int, view: View, wid
     return [lines, *sections(pair, view, width)] if view.verbose else [lines]
 
 
+# The sections of one pair: what is not alike, the questions, where the runs part, and what cannot be said.
 def sections(pair: Pair, view: View, width: int) -> list[list[str]]:
     """Return every section that has something to say."""
     return [

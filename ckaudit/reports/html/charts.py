@@ -167,6 +167,7 @@ def _bars(trace: Trace) -> list[Row]:
     return [(str(label), trace.name, _written(value)) for label, value in zip(trace.x, trace.y, strict=True)]
 
 
+# The numbers of the charts as blocks of JSON that no browser runs, one for each tab.
 def blocks(panels: Panels) -> Markup:
     """Return a block for the charts of each tab, which is read when the tab is looked at."""
     subjects = [visible(subject) for subject in panels.subjects]

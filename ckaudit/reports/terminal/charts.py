@@ -241,6 +241,7 @@ def _tail(name: str, room: int, *, unicode: bool) -> str:
     return name if len(name) <= room else ellipsis + name[len(ellipsis) - room :]
 
 
+# A map of places by steps, and ranked bars.
 def heatmap(
     rows: Sequence[tuple[str, Sequence[Number | None]]],
     steps: Sequence[int],

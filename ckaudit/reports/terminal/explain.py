@@ -143,6 +143,7 @@ def _text(text: str, view: View) -> str:
     return INLINE.sub(lambda match: readable(match[1], unicode=view.unicode), text)
 
 
+# A healthy and an ill series drawn side by side on one axis.
 def sketch(shapes: Shapes, view: View, width: int, *, widest: int = 40, height: int = 4) -> list[str]:
     """Return the two drawings, below each what it shows, and the ends of their axis.
 

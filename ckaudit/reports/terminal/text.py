@@ -60,6 +60,7 @@ def badge(report: Report) -> tuple[str, str]:
     return ("NOTE", "note") if report.severity else ("OK", "ok")
 
 
+# Text cut to a width in columns of the screen: names break after their dots, wide letters count twice.
 def fit(text: str, width: int) -> list[str]:
     """Return `text` as lines of at most `width` columns, at least one line.
 
@@ -118,6 +119,7 @@ def pad(text: str, width: int) -> str:
     return text + " " * (width - columns(text))
 
 
+# Names of tensors in little room: numbers and ends stay, for they tell tensors apart; words before them become letters.
 def abbreviate(name: str, room: int, *, unicode: bool = True) -> str:
     """Return a name in at most `room` columns: its words as letters from the left, then only its end.
 
