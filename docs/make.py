@@ -7,12 +7,14 @@ from msgspec.structs import replace
 
 from ckaudit.causes import causes
 from ckaudit.explain import Page, explain
-from ckaudit.explain.cited import MEANINGS
+from ckaudit.explain.docstring import MEANINGS
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import Category, categories, entry_of
 from ckaudit.questions import questions
 from ckaudit.questions.question import MAP, PHASES
-from ckaudit.reports.explain.markdown import code, pages, text
+from ckaudit.reports.escape import backticks as code
+from ckaudit.reports.escape import prose as text
+from ckaudit.reports.explain import markdown_pages
 from ckaudit.rules import rules
 
 FOLDER = Path(__file__).parent / "generated"
@@ -86,7 +88,7 @@ def _phase(number: int) -> Iterator[str]:
     elsewhere = {"asked by", "look on with", "cited", "phase"}
     for page in explain([question.id for question in questions().values() if question.phase == number]):
         kept = {label: said for label, said in page.facts.items() if label not in elsewhere}
-        yield pages([replace(page, facts=kept)], level=3)
+        yield markdown_pages([replace(page, facts=kept)], level=3)
     for way in MAP:
         if number in way.phases:
             command = way.command.format(run="RUN", event="last") or f"ckaudit metrics RUN {' '.join(way.metrics)}"
@@ -101,7 +103,7 @@ def illnesses() -> str:
     rows += [
         f"| {' '.join(each.ids)} | {_link(each)} | {each.facts['severity'].split()[0]} | {text(each.title)} |" for each in found
     ]
-    return "\n".join([RULES, _cited(), *rows, "", pages([_uncited(each) for each in found])])
+    return "\n".join([RULES, _cited(), *rows, "", markdown_pages([_uncited(each) for each in found])])
 
 
 def hypotheses() -> str:
@@ -109,7 +111,7 @@ def hypotheses() -> str:
     found = [_page(name, "cause") for name in causes()]
     rows = ["| cause | what it is | first knob |", "|---|---|---|"]
     rows += [f"| {_link(each)} | {text(each.title)} | {text(causes()[each.name].knob)} |" for each in found]
-    return "\n".join([CAUSES, *rows, "", pages(found)])
+    return "\n".join([CAUSES, *rows, "", markdown_pages(found)])
 
 
 def _cited() -> str:
@@ -128,7 +130,7 @@ def document() -> str:
     """Return the whole of `metrics.md`."""
     parts = [INTRODUCTION, _cited(), *("\n".join(_category(category)) for category in categories())]
     if alone := [name for name in metrics() if entry_of(name) is None]:
-        parts.append("## Metrics without a playbook\n\n" + pages([_short(page) for page in explain(alone)], level=3))
+        parts.append("## Metrics without a playbook\n\n" + markdown_pages([_short(page) for page in explain(alone)], level=3))
     return "\n".join(parts)
 
 
@@ -144,9 +146,9 @@ def _category(category: Category) -> Iterator[str]:
     yield ""
     for name, entry in category.entries.items():
         page = _page(name)
-        yield pages([_uncited(page)], level=3)
+        yield markdown_pages([_uncited(page)], level=3)
         if entry.covers:
-            yield pages([_short(_page(other)) for other in entry.covers], level=4)
+            yield markdown_pages([_short(_page(other)) for other in entry.covers], level=4)
 
 
 def _page(name: str, kind: str = "metric") -> Page:

@@ -101,7 +101,7 @@ def command(
         shown = replace(measurement, notes=()) if quiet else measurement
         _draw(shown, output, each_label=all or bool(names), max_labels=None if all else 20, verbose=verbose)
     else:
-        from ckaudit.reports.metrics import write
+        from ckaudit.reports.metric_series import write
 
         with opened(output) as stream, progress("writing", quiet=quiet) as tick:
             write(measurement, format, stream, tick)
@@ -144,7 +144,7 @@ def _of_policy(choice: "Choice") -> "Choice":
 
 def _draw(measurement: "Measurement", output: str, *, each_label: bool, max_labels: int | None, verbose: bool) -> None:
     """Write the table to a file, or to the screen as wide as that is."""
-    from ckaudit.reports.metrics.terminal import draw
+    from ckaudit.reports.terminal.metrics import draw
     from ckaudit.reports.view import View
 
     view, encoding = fitted(View(verbose=verbose), drawn=not output)

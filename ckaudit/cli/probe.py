@@ -303,9 +303,9 @@ def _draw_curve(into: str, request: "Request") -> None:
     from ckaudit.audit.memorization_curve import curve_of
     from ckaudit.cli.output import fitted, send
     from ckaudit.metrics.probes import probe_accuracy
-    from ckaudit.reports.curve import curve
+    from ckaudit.reports.measures import memorization_curve
     from ckaudit.reports.view import View
     from ckaudit.run.read import read_run
 
     view, encoding = fitted(View(verbose=request.verbose), drawn=request.format == "terminal")
-    send(curve(curve_of(read_run(Path(into), reads=probe_accuracy.paths)), request.format, view), encoding)
+    send(memorization_curve(curve_of(read_run(Path(into), reads=probe_accuracy.paths)), request.format, view), encoding)

@@ -7,7 +7,7 @@ from ckaudit.audit.playbook import CONDITIONS, FIRST_LOOK, WORKFLOW
 from ckaudit.causes import causes
 from ckaudit.explain.names import is_known, kinds, known_names, pages_of, refuse
 from ckaudit.explain.page import Group, NameLine, Page
-from ckaudit.explain.row_pages import cited_rows
+from ckaudit.explain.playbook_pages import cited_rows
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import Category, categories, entry_of
 from ckaudit.questions import questions
@@ -28,11 +28,11 @@ def explain(names: Iterable[str]) -> list[Page]:
 
 def groups() -> list[Group]:
     """Return every name with one sentence: metrics by category, then rules, causes, questions, violations, gates and rows."""
-    found = [Group(title=category.title, lines=tuple(_of_category(category))) for category in categories()]
+    listed = [Group(title=category.title, lines=tuple(_of_category(category))) for category in categories()]
     if alone := [name for name in metrics() if entry_of(name) is None]:
-        found.append(Group(title="Metrics without a playbook", lines=tuple(_line(name) for name in alone)))
+        listed.append(Group(title="Metrics without a playbook", lines=tuple(_line(name) for name in alone)))
     return [
-        *found,
+        *listed,
         _judged("Rules: which illnesses are recognised?", ((rule.name, rule.code, rule.title) for rule in rules().values())),
         _judged("Causes: what may lie behind them?", ((cause.name, "", cause.title) for cause in causes().values())),
         _judged(
@@ -59,7 +59,7 @@ def groups() -> list[Group]:
 
 
 def _judged(heading: str, rows: Iterable[tuple[str, str, str]]) -> Group:
-    lines = (NameLine(name=name, ids=(code,) if code else (), title=said) for name, code, said in rows)
+    lines = (NameLine(name=name, ids=(code,) if code else (), title=title) for name, code, title in rows)
     return Group(title=heading, lines=tuple(lines))
 
 

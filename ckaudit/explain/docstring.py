@@ -1,8 +1,8 @@
-"""What stands in a docstring, taken apart: title, formulas, details, arguments, sections, and the words on a threshold."""
+"""Docstrings taken apart: title, formulas, details, arguments, sections, thresholds, and what their references mean."""
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from ckaudit.explain.page import Section, Threshold
@@ -10,6 +10,24 @@ from ckaudit.explain.page import Section, Threshold
 FORMULA = re.compile(r"\$\$(.*?)\$\$", re.DOTALL)
 ARGUMENT = re.compile(r"^    (\w+): (.*?)(?=^    \w+: |\Z)", re.DOTALL | re.MULTILINE)
 SENTENCE = re.compile(r"(?<=[.?!])\s+(?=[A-Z`])")
+MEANINGS = {
+    r"\bM\d\d\b": "M01 to M67: rows of the list of metrics that this catalogue answers",
+    r"\bF\d{1,2}\b": "F1 to F16: rows of the catalogue's sheet of formulas",
+    r"\bD\d\.\d\b": "D4.2: question 2 in phase 4 of a run, in the playbook of diagnoses",
+    r"\bTRI-\d": "TRI-4: row 4 of the playbook's table for a first look at gradients and attention",
+    r"\bTRG-\d": "TRG-1: the playbook's first trigger of an extra checkpoint",
+    r"\bMP-\d": "MP-2: step 2 of the playbook's protocol for memorization",
+    r"\bMPC-\d": "MPC-3: point 3 of the playbook's curve of memorization",
+    r"\bMAP-\d": "MAP-2: row 2 of the playbook's map from questions to tools",
+    r"\bFX-\d": "FX-1: example 1 of the dashboard, a series with numbers",
+    r"\bDR-\d": "DR-2: worked example 2 on the dashboard, with numbers",
+    r"\bPAN-\d": "PAN-1: panel 1 of the dashboard",
+    r"\bSEV\d-\d": "SEV1-3: condition 3 of those that call for sev1",
+    r"\bSR-\d": "SR-1: step 1 of the procedure for a benchmark that fell in silence",
+    r"\bMAN-\d": "MAN-5: item 5 of what describes a run",
+    r"\bPRB-\d": "PRB-1: probe 1 of those that are repeated during a run",
+    r"\btorchmortem\b|\btrainproof\b|\brunmedic\b": "torchmortem, trainproof, runmedic: open-source checkers of training runs",
+}
 
 
 class Documentation(NamedTuple):
@@ -30,9 +48,9 @@ def documentation(function: Callable[..., Any]) -> Documentation:
     """Take a metric's docstring apart."""
     text = inspect.cleandoc(function.__doc__ or "").partition("\n")[2]
     body, _, arguments = text.partition("Args:\n")
-    formulas = tuple(" ".join(found.split()) for found in FORMULA.findall(body))
+    formulas = tuple(" ".join(tex.split()) for tex in FORMULA.findall(body))
     details = " ".join(FORMULA.sub("", body).split())
-    return Documentation(formulas, details, {name: " ".join(said.split()) for name, said in ARGUMENT.findall(arguments)})
+    return Documentation(formulas, details, {name: " ".join(meaning.split()) for name, meaning in ARGUMENT.findall(arguments)})
 
 
 def sections(doc: str) -> tuple[Section, ...]:
@@ -64,9 +82,20 @@ def sentences_about(name: str, text: str) -> str:
     'It is flagged above `k` deviations (F15).'
     """
     parts = [part.text for part in sections(text)] or [" ".join(text.split())]
-    return " ".join(each for part in parts for each in SENTENCE.split(part) if f"`{name}`" in each)
+    return " ".join(sentence for part in parts for sentence in SENTENCE.split(part) if f"`{name}`" in sentence)
 
 
 def _written(default: Any) -> str:
     """Return a default as a user would write it."""
     return f"{default:g}" if isinstance(default, float) else str(default)
+
+
+# What the short references mean that sources cite, such as "playbook D4.2" or SEV1-3.
+def cited(texts: Iterable[str]) -> str:
+    """Return what the references in `texts` mean, an example of each kind; empty where there are none.
+
+    >>> cited(["playbook D2.6"])
+    'D4.2: question 2 in phase 4 of a run, in the playbook of diagnoses'
+    """
+    whole = " ".join(texts)
+    return "; ".join(meaning for pattern, meaning in MEANINGS.items() if re.search(pattern, whole))

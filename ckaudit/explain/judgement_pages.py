@@ -11,8 +11,7 @@ from msgspec import Struct
 from ckaudit.causes.cause import Cause
 from ckaudit.causes.shared.links import causes_of, metric_names
 from ckaudit.contract.violations import Kind
-from ckaudit.explain.cited import cited
-from ckaudit.explain.docstring import sections, sentences_about, thresholds
+from ckaudit.explain.docstring import cited, sections, sentences_about, thresholds
 from ckaudit.explain.page import Page, Section, Shapes
 from ckaudit.metrics import Metric
 from ckaudit.metrics.catalogue import entries
@@ -95,7 +94,7 @@ def rule_page(rule: Rule) -> Page:
         title=rule.title,
         facts=facts,
         thresholds=thresholds(rule.function, lambda name: sentences_about(name, rule.doc)),
-        links={label: found for label, found in links.items() if found},
+        links={label: names for label, names in links.items() if names},
         sections=(*sections(rule.doc), *of_rule(rule.name)),
         shapes=shapes_of(rule),
     )
@@ -117,7 +116,7 @@ def cause_page(cause: Cause) -> Page:
         title=cause.title,
         facts={"before any evidence": f"{prior:.0%} ({cause.prior:+g} in log odds)"},
         thresholds=thresholds(cause.function, lambda name: WEIGHED if name in WEIGHTS else sentences_about(name, more)),
-        links={label: found for label, found in links.items() if found},
+        links={label: names for label, names in links.items() if names},
         sections=(
             *about,
             Section(title="First knob", text=cause.knob),
@@ -158,8 +157,8 @@ def drawn() -> dict[str, Drawn]:
 
 def shapes_of(rule: Rule) -> Shapes | None:
     """Return how a rule's illness looks, or None for the rule of a plugin on a metric that nobody has drawn."""
-    if own := drawn().get(rule.name):
-        return Shapes(of=own.of, good=own.good, bad=own.bad, good_values=own.good_shape, bad_values=own.bad_shape)
+    if pair := drawn().get(rule.name):
+        return Shapes(of=pair.of, good=pair.good, bad=pair.bad, good_values=pair.good_shape, bad_values=pair.bad_shape)
     first = next((metric for metric in (*rule.needs, *rule.wants) if isinstance(metric, Metric)), None)
     entry = entries().get(first.name) if first else None
     if first is None or entry is None:
@@ -192,26 +191,26 @@ def of_cause(name: str) -> tuple[Section, ...]:
     return _section(shown().causes.get(name), f"tests/causes/{name}.toml", "names it first", "have it, but not named first")
 
 
-def _section(found: Shown | None, cases: str, does: str, misses: str) -> tuple[Section, ...]:
-    if found is None:
+def _section(shown_in: Shown | None, cases: str, does: str, misses: str) -> tuple[Section, ...]:
+    if shown_in is None:
         return ()
-    items = [_lab(found, misses)]
-    items += [f"Recorded: {_listed(found.runs)}."] if found.runs else []
-    items += [f"Logs of real trainings: {_listed(found.logs)}."] if found.logs else []
-    if found.case and not (found.lab or found.runs or found.logs):
-        items.append(f'The audit {does} in the series "{found.case}" of `{cases}`.')
+    items = [_lab(shown_in, misses)]
+    items += [f"Recorded: {_listed(shown_in.runs)}."] if shown_in.runs else []
+    items += [f"Logs of real trainings: {_listed(shown_in.logs)}."] if shown_in.logs else []
+    if shown_in.case and not (shown_in.lab or shown_in.runs or shown_in.logs):
+        items.append(f'The audit {does} in the series "{shown_in.case}" of `{cases}`.')
     return (Section(title=TITLE, items=tuple(items)),)
 
 
-def _lab(found: Shown, misses: str) -> str:
+def _lab(shown_in: Shown, misses: str) -> str:
     """Return what the lab has: trainings that show it, or only a note of it, or do not, or none."""
-    if found.lab:
-        first, *others = found.lab
+    if shown_in.lab:
+        first, *others = shown_in.lab
         return f"`ckaudit lab run {first} --out run/`" + (f"; also {_listed(others)}." if others else ".")
-    if found.noted:
-        return f"In the lab nothing more than a note: {_listed(found.noted)}."
-    if found.missed:
-        return f"Not shown in the lab; these {misses}: {_listed(found.missed)}."
+    if shown_in.noted:
+        return f"In the lab nothing more than a note: {_listed(shown_in.noted)}."
+    if shown_in.missed:
+        return f"Not shown in the lab; these {misses}: {_listed(shown_in.missed)}."
     return "Not shown in the lab: no training there is made to have it."
 
 

@@ -20,12 +20,10 @@ from ckaudit.contract.schema import watch
 from ckaudit.contract.violations import KINDS, Kind
 from ckaudit.diff import catalogue as compared
 from ckaudit.errors import UsageError
-from ckaudit.explain.cited import cited
-from ckaudit.explain.docstring import Documentation, documentation, sections, sentences_about, thresholds
+from ckaudit.explain.docstring import Documentation, cited, documentation, sections, sentences_about, thresholds
 from ckaudit.explain.judgement_pages import SEVERITY, cause_page, rule_page, violation_page
 from ckaudit.explain.page import Formula, Page, Section, Shapes
-from ckaudit.explain.playbook_pages import condition_page, look_page, stage_page, way_page
-from ckaudit.explain.row_pages import cited_rows, row_page
+from ckaudit.explain.playbook_pages import cited_rows, condition_page, look_page, row_page, stage_page, way_page
 from ckaudit.material import files
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.catalogue import Category, Entry, categories, entries, entry_of
@@ -176,7 +174,7 @@ def metric_page(name: str) -> Page:
     What holds for the entry's own number alone, such as how it is computed, its alert and its shapes, stands on that page only.
     """
     metric, owner = metrics()[name], entry_of(name)
-    told = documentation(metric.function)
+    documented = documentation(metric.function)
     own, entry = entries().get(name), entries()[owner] if owner else None
     covers = own.covers if own else ()
     return Page(
@@ -185,10 +183,10 @@ def metric_page(name: str) -> Page:
         ids=own.rows if own else (),
         also_called=own.also_called if own else (),
         title=metric.title,
-        formulas=_formulas(told, own),
-        facts=_facts(metric, told, entry, own),
+        formulas=_formulas(documented, own),
+        facts=_facts(metric, documented, entry, own),
         importance={"scale": asdict(own.scale), "stage": asdict(own.stage)} if own else {},
-        thresholds=thresholds(metric.function, lambda each: told.arguments.get(each, "")),
+        thresholds=thresholds(metric.function, lambda each: documented.arguments.get(each, "")),
         links=_links((name, *covers)) | ({"told together with": covers} if covers else {}),
         line="\n".join(lines_for(entries()[owner].elsewhere.get(name, owner))) if owner else "",
         sections=_playbook(entry) if entry else (),
@@ -202,15 +200,15 @@ def category_of(entry: Entry) -> Category:
     return next(category for category in categories() if entry in category.entries.values())
 
 
-def _formulas(told: Documentation, entry: Entry | None) -> tuple[Formula, ...]:
-    own = tuple(Formula(tex=tex) for tex in told.formulas)
-    return own + tuple(Formula(row=row, tex=tex) for row, tex in (entry.formulas if entry else {}).items())
+def _formulas(documented: Documentation, entry: Entry | None) -> tuple[Formula, ...]:
+    defined = tuple(Formula(tex=tex) for tex in documented.formulas)
+    return defined + tuple(Formula(row=row, tex=tex) for row, tex in (entry.formulas if entry else {}).items())
 
 
-def _facts(metric: Metric, told: Documentation, entry: Entry | None, own: Entry | None) -> dict[str, str]:
+def _facts(metric: Metric, documented: Documentation, entry: Entry | None, own: Entry | None) -> dict[str, str]:
     """Return the short facts in the order to show them; `own` is the entry where it is the metric's own."""
     facts = {"category": category_of(entry).name} if entry else {}
-    facts |= {"unit": "a pure number" if metric.unit == "1" else metric.unit, "shape": told.details.removeprefix("Shape ")}
+    facts |= {"unit": "a pure number" if metric.unit == "1" else metric.unit, "shape": documented.details.removeprefix("Shape ")}
     facts |= {"computed": own.computed} if own else {}
     facts |= {"reads": ", ".join(metric.reads), "source": metric.source}
     if own:
@@ -302,9 +300,9 @@ def question_page(question: Question) -> Page:
         name=question.id,
         ids=() if bad is None else (bad.name,),
         title=question.text,
-        facts={label: said for label, said in facts.items() if said},
+        facts={label: fact for label, fact in facts.items() if fact},
         thresholds=thresholds(question.function, lambda name: sentences_about(name, question.doc)),
-        links={label: found for label, found in links.items() if found},
+        links={label: names for label, names in links.items() if names},
         sections=sections(question.doc),
     )
 

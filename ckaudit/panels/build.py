@@ -13,8 +13,8 @@ from ckaudit.contract.schema.panels import VERSION, Chart, Link, Panels, Tab
 from ckaudit.contract.schema.report import Finding, Report
 from ckaudit.diff.divergence import reads as comparison_reads
 from ckaudit.metrics import metrics
-from ckaudit.panels.context import Scene, metrics_of
-from ckaudit.panels.draw import curves
+from ckaudit.panels.metric_charts import curves
+from ckaudit.panels.scene import Scene, metrics_of
 from ckaudit.panels.tab import tabs
 from ckaudit.questions.question import PHASES
 from ckaudit.run.run import Run
@@ -33,11 +33,11 @@ def panels(
         other: The run that it is compared with, and its report.
         comparison: What comparing the two said, the other run being the reference.
     """
-    beside = Scene(*other) if other else None
-    scene = Scene(run, report, path, beside, comparison)
-    made = completed(scene, [tab(scene) for tab in tabs() if comparison is not None or tab.id != "other_run"])
+    other_scene = Scene(*other) if other else None
+    scene = Scene(run, report, path, other_scene, comparison)
+    drawn = completed(scene, [tab(scene) for tab in tabs() if comparison is not None or tab.id != "other_run"])
     subjects = [report.subject, *([other[1].subject] if other else [])]
-    return Panels(schema_version=VERSION, subjects=subjects, tabs=made, links=links(scene, made), notes=list(_notes(made)))
+    return Panels(schema_version=VERSION, subjects=subjects, tabs=drawn, links=links(scene, drawn), notes=list(_notes(drawn)))
 
 
 def panel_reads(*, beside: bool = False) -> frozenset[str]:
@@ -71,7 +71,7 @@ def completed(scene: Scene, tabs: Sequence[Tab]) -> list[Tab]:
 # Where each finding is seen best: a tab, a chart on it, and a step.
 def links(scene: Scene, tabs: Sequence[Tab], *, default: str = "unjudged") -> list[Link]:
     """Return a link for every finding; one that no chart shows leads to the tab that it belongs to, or to `default`."""
-    return [_link(place, each, tabs, default) for place, each in enumerate(scene.report.findings)]
+    return [_link(place, finding, tabs, default) for place, finding in enumerate(scene.report.findings)]
 
 
 def _link(place: int, finding: Finding, tabs: Sequence[Tab], default: str) -> Link:

@@ -1,22 +1,28 @@
-"""What a tab is: a question with the charts that answer it, found by walking the files of `ckaudit.panels.tabs`."""
+"""What a tab is: a question with a board of charts that answer it, found by walking the files of `ckaudit.panels.tabs`."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
+from ckaudit.audit.coverage.applicability import missing_inputs, unusable, why_not_metric
+from ckaudit.audit.coverage.remedies import lines_for
 from ckaudit.catalogue import Catalogue
 from ckaudit.contract.schema.panels import Answered, Chart, Tab
 from ckaudit.contract.schema.report import Answer, Check, Finding
 from ckaudit.contract.schema.report import Word as AnswerWord
 from ckaudit.material.counts import plural
-from ckaudit.panels.context import Scene, metrics_of
-from ckaudit.panels.tab_builder import Board
+from ckaudit.metrics import metrics
+from ckaudit.metrics.catalogue import entries, entry_of, owner_of
+from ckaudit.panels.checkpoint_charts import FIELD, grids, ridges, why_none
+from ckaudit.panels.metric_charts import bars, curves, heat
+from ckaudit.panels.scene import Scene, metrics_of
 from ckaudit.questions.question import questions
 from ckaudit.rules import rules
+from ckaudit.run.run import Run
 
-Painter = Callable[[Board], tuple[Answered, str] | None]
+Painter = Callable[["Board"], tuple[Answered, str] | None]
 GRAVITY: tuple[Answered, ...] = ("bad", "watch", "good", "unknown")
 
 
@@ -76,13 +82,13 @@ class TabKind(Struct, frozen=True, eq=False):
         """Return what became of the rules that belong here."""
         if self.kind == "question":
             return [check for check in scene.report.checks if check.name in self.watched]
-        own = {code for code, rule in rules().items() if {metric.name for metric in rule.metrics} & set(self.reads)}
-        return [check for check in scene.report.checks if check.code in own]
+        reading = {code for code, rule in rules().items() if {metric.name for metric in rule.metrics} & set(self.reads)}
+        return [check for check in scene.report.checks if check.code in reading]
 
     @property
     def watched(self) -> frozenset[str]:
         """Names of the rules that belong here."""
-        asked = [questions()[each] for each in (*self.asks, *self.beside)]
+        asked = [questions()[id_] for id_ in (*self.asks, *self.beside)]
         return frozenset(self.rules).union(*(question.rules + question.weighs for question in asked))
 
 
@@ -123,24 +129,24 @@ def _settle(
 
     Nothing is good whose first question has no answer.
     """
-    said: list[tuple[Answered, str]] = [
+    weighed: list[tuple[Answered, str]] = [
         (_word(answer.word), f"{answer.question} {_sentence(answer.sentence)}") for answer in answers
     ]
-    said += [(_gravity(finding), _sentence(finding.message)) for finding in findings]
-    word: Answered = min((each for each, _ in said), key=GRAVITY.index, default="unknown")
+    weighed += [(_gravity(finding), _sentence(finding.message)) for finding in findings]
+    word: Answered = min((each for each, _ in weighed), key=GRAVITY.index, default="unknown")
     if word != "unknown":
-        told = list(dict.fromkeys(text for each, text in said if each == word))
-        if word == "good" and said[0][0] == "unknown":  # what the tab is about first of all was not recorded
-            return "unknown", f"{said[0][1]} Well as far as known: {told[0]}"
-        more = f" And {len(told) - 2} more." if len(told) > 2 else ""
-        return word, " ".join(told[:2]) + more
+        sentences = list(dict.fromkeys(text for each, text in weighed if each == word))
+        if word == "good" and weighed[0][0] == "unknown":  # what the tab is about first of all was not recorded
+            return "unknown", f"{weighed[0][1]} Well as far as known: {sentences[0]}"
+        more = f" And {len(sentences) - 2} more." if len(sentences) > 2 else ""
+        return word, " ".join(sentences[:2]) + more
     judged = sum(check.outcome == "passed" for check in checks)
     if judged and charts and not answers:
-        found = "Nothing but notes" if findings else "Nothing"
-        return "good", f"{found} found: {judged} of {plural(len(checks), 'rule')} on it could judge."
+        nothing = "Nothing but notes" if findings else "Nothing"
+        return "good", f"{nothing} found: {judged} of {plural(len(checks), 'rule')} on it could judge."
     if not charts:
         return "unknown", "Nothing of it was recorded."
-    return "unknown", said[0][1] if said else "No rule judges it."
+    return "unknown", weighed[0][1] if weighed else "No rule judges it."
 
 
 def _word(word: AnswerWord) -> Answered:
@@ -155,3 +161,80 @@ def _gravity(finding: Finding) -> Answered:
 def _sentence(text: str) -> str:
     first = text[:1].upper() + text[1:]
     return first if first.endswith((".", "!", "?")) else f"{first}."
+
+
+# The board of one tab: charts are put on it, and where there is nothing to draw, the reason.
+class Board:
+    """Charts of one tab, and what could not be drawn.
+
+    Attributes:
+        scene: The run, and the one beside it.
+        charts: In the order they were put up.
+        missing: One sentence for each thing that is missing, each once.
+    """
+
+    def __init__(self, scene: Scene) -> None:
+        """Begin with an empty board."""
+        self.scene = scene
+        self.charts: list[Chart] = []
+        self.missing: list[str] = []
+
+    def curves(self, name: str, title: str, *shown: str, also: Sequence[str] = (), **how: Any) -> None:
+        """Put up metrics over steps; `also` are further ones whose absence is not told."""
+        self.put(curves(self.scene, name, title, [*shown, *also], **how), *shown, *how.get("right", ()))
+
+    def heat(self, name: str, title: str, metric: str, **how: Any) -> None:
+        """Put up a map of places by steps."""
+        self.put(heat(self.scene, name, title, metric, **how), metric)
+
+    def bars(self, name: str, title: str, metric: str, **how: Any) -> None:
+        """Put up the last values as bars."""
+        self.put(bars(self.scene, name, title, metric, **how), metric)
+
+    def ridges(self, name: str, title: str, section: str) -> None:
+        """Put up histograms over time."""
+        self._from_checkpoints(ridges(self.scene, name, title, section), section, "histogram")
+
+    def grids(self, name: str, title: str, section: str) -> None:
+        """Put up sampled matrices with a slider."""
+        self._from_checkpoints(grids(self.scene, name, title, section), section, FIELD[section])
+
+    def _from_checkpoints(self, chart: Chart | None, section: str, field: str) -> None:
+        self.put(chart)
+        self.lack("" if chart else why_none(self.scene, section, field))
+
+    def put(self, chart: Chart | None, *needed: str) -> None:
+        """Put up a chart where there is one, and say what of the metrics it needs is missing."""
+        if chart is not None:
+            self.charts.append(chart)
+        for name in needed:
+            self.lack(why_missing(self.scene.run, name))
+
+    def lack(self, sentence: str) -> None:
+        """Say that something is missing; an empty sentence says nothing."""
+        if sentence and sentence not in self.missing:
+            self.missing.append(sentence)
+
+
+# Why a picture is missing, and what would bring it, in the words of `ckaudit coverage`.
+def why_missing(run: Run, name: str) -> str:
+    """Return in one sentence why nothing of a metric can be drawn; empty where something can."""
+    series = metrics()[name](run)
+    if series:
+        return "" if series.finite.any() else f"{name} was recorded, but never as a finite number"
+    if reason := why_not_metric(run, name):
+        return f"{name} makes no sense here: {reason}"
+    entry = entry_of(name)
+    if entry is not None and entry in entries() and (reason := unusable(run, entry)):
+        return f"{name} could not be computed: {reason}"
+    return f"{name} was not recorded{_line(run, name)}"
+
+
+def _line(run: Run, name: str) -> str:
+    owner = owner_of(name)
+    if owner is None or owner not in entries():
+        return ""
+    lacks = missing_inputs(run, owner)
+    lines = dict.fromkeys(line.strip() for lack in lacks or (owner,) for line in lines_for(lack))
+    needs = f" (it is made of {', '.join(lacks)})" if lacks and lacks != (name,) else ""
+    return f"{needs}; to record it: {'; '.join(lines)}" if lines else needs

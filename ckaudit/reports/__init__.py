@@ -1,4 +1,4 @@
-"""Everything that is drawn: one module for each document and format, loaded only when asked for."""
+"""Everything that is drawn: a module for each document or format, loaded only when asked for."""
 
 from importlib import import_module
 
@@ -10,12 +10,12 @@ FORMATS = ("terminal", "json", "sarif", "junit", "github", "markdown")
 RENDERERS: dict[str, dict[str, str]] = {
     "Report": {format_: f"{format_}:render" for format_ in FORMATS},
     "Comparison": {"terminal": "diff.terminal:render", "json": "json:render", "markdown": "diff.markdown:render"},
-    "Autopsy": {"terminal": "autopsy.terminal:render", "json": "json:render", "markdown": "autopsy.markdown:render"},
-    "Coverage": {"terminal": "coverage.terminal:render", "json": "coverage.json:render", "markdown": "coverage.markdown:render"},
-    "Drop": {"terminal": "drop.terminal:render", "json": "json:render", "markdown": "drop.markdown:render"},
+    "Autopsy": {"terminal": "autopsy:terminal", "json": "json:render", "markdown": "autopsy:markdown"},
+    "Coverage": {"terminal": "terminal.coverage:render", "json": "coverage:as_json", "markdown": "coverage:markdown"},
+    "Drop": {"terminal": "benchmark_drop:terminal", "json": "json:render", "markdown": "benchmark_drop:markdown"},
     "Score": {"terminal": "lab.terminal:render", "json": "json:render", "markdown": "lab.markdown:render"},
-    "Pages": {"terminal": "explain.terminal:pages", "json": "explain.json:pages", "markdown": "explain.markdown:pages"},
-    "Groups": {"terminal": "explain.terminal:groups", "json": "explain.json:groups", "markdown": "explain.markdown:groups"},
+    "Pages": {"terminal": "terminal.explain:pages", "json": "explain:json_pages", "markdown": "explain:markdown_pages"},
+    "Groups": {"terminal": "terminal.explain:groups", "json": "explain:json_groups", "markdown": "explain:markdown_groups"},
 }
 
 

@@ -4,8 +4,9 @@ The format and its escapes are those of actions/toolkit, packages/core/src/comma
 """
 
 from ckaudit.contract.schema.report import Diagnosis, Finding, Report
-from ckaudit.reports import accepted, words
+from ckaudit.reports import words
 from ckaudit.reports.escape import visible
+from ckaudit.reports.report_sections import policy_sentences
 from ckaudit.reports.view import PLAIN, View
 
 
@@ -17,11 +18,11 @@ def render(report: Report, view: View = PLAIN) -> str:
         _command("error", {"title": f"{check.code} broke"}, [check.detail or "no detail"])
         for check in words.trouble(report.checks)
     ]
-    if notes := [*words.advice(report), *accepted.sentences(report), *report.notes]:
+    if notes := [*words.advice(report), *policy_sentences(report), *report.notes]:
         lines.append(_command("notice", {"title": f"{report.tool}: how it was judged"}, notes))
     if words.is_limited(report) or not (report.findings or report.diagnoses or words.trouble(report.checks)):
-        said = [sentence for sentence in (report.verdict, words.not_judged(report)) if sentence]
-        lines.insert(0, _command("notice", {"title": report.tool}, said))
+        sentences = [sentence for sentence in (report.verdict, words.not_judged(report)) if sentence]
+        lines.insert(0, _command("notice", {"title": report.tool}, sentences))
     return "\n".join(lines) + "\n"
 
 

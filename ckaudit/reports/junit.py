@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterator
 
 from ckaudit.contract.schema.report import Check, Finding, Report, Suppressed
-from ckaudit.reports import accepted, words
+from ckaudit.reports import words
 from ckaudit.reports.escape import visible
+from ckaudit.reports.report_sections import policy_sentences, suppressed_of, why_suppressed
 from ckaudit.reports.view import PLAIN, View
 
 # XML 1.0 allows no other characters (section 2.2), not even as references.
@@ -18,17 +19,16 @@ def render(report: Report, view: View = PLAIN) -> str:
     findings: dict[str, list[Finding]] = {}
     for finding in report.findings:
         findings.setdefault(finding.code, []).append(finding)
-    said = accepted.sentences(report)
+    sentences = policy_sentences(report)
     failed = sum(check.outcome == "failed" for check in cases)
     errors = sum(check.outcome == "error" for check in cases)
     lines = ['<?xml version="1.0" encoding="UTF-8"?>']
     name = _attribute(f"ckaudit {report.command} {report.subject}")
-    lines.append(
-        f'<testsuites name={name} tests="{len(cases) + bool(said) + len(report.vital)}" failures="{failed}" errors="{errors}">'
-    )
+    tests = len(cases) + bool(sentences) + len(report.vital)
+    lines.append(f'<testsuites name={name} tests="{tests}" failures="{failed}" errors="{errors}">')
     for check in cases:
-        lines += _suite(check, findings.get(check.code, []), accepted.of_code(report, check.code), view)
-    lines += _said(said)
+        lines += _suite(check, findings.get(check.code, []), suppressed_of(report, check.code), view)
+    lines += _said(sentences)
     lines += _vital(report)
     return "\n".join([*lines, "</testsuites>"]) + "\n"
 
@@ -89,7 +89,7 @@ def _body(check: Check, findings: list[Finding], known: list[Suppressed], view: 
     if check.outcome == "failed":
         return _failure(check, findings, known, view)
     if known:
-        reasons = ", ".join(dict.fromkeys(accepted.why(suppressed) for suppressed in known))
+        reasons = ", ".join(dict.fromkeys(why_suppressed(suppressed) for suppressed in known))
         message = f"{words.plural(len(known), 'finding')} accepted: {reasons}"
         return f"<skipped message={_attribute(message)}/>"
     return None

@@ -3,29 +3,38 @@
 from collections.abc import Iterator
 
 from ckaudit.contract.schema.report import Answer, Diagnosis, Finding, Phase, Report
-from ckaudit.reports import accepted, derived, words
-from ckaudit.reports.markdown_text import code, text
+from ckaudit.reports import words
+from ckaudit.reports.escape import code, escaped
+from ckaudit.reports.report_sections import (
+    CHECKPOINT_HEAD,
+    NUMBER_COLUMNS,
+    checkpoint_rows,
+    derived_numbers,
+    policy_sentences,
+    resume_checkpoints,
+    why_suppressed,
+)
 from ckaudit.reports.view import PLAIN, View
-from ckaudit.reports.window import HEAD, NUMBERS, kept, rows
 
 
 def render(report: Report, view: View = PLAIN) -> str:
     """Return `report` as GitHub-flavoured Markdown."""
-    blocks = [f"### ckaudit {text(report.command)}: {_badge(report)} {text(report.verdict)}"]
+    blocks = [f"### ckaudit {escaped(report.command)}: {_badge(report)} {escaped(report.verdict)}"]
     blocks += phases(report.interview)
-    blocks += ["\n".join(_window(report))] if kept(report) else []
+    blocks += ["\n".join(_window(report))] if resume_checkpoints(report) else []
     blocks += ["\n".join(_diagnoses(report.diagnoses))] if report.diagnoses else []
     blocks += [_evidence(diagnosis) for diagnosis in report.diagnoses]
     findings = words.unexplained(report)
     if findings:
         blocks += [f"**{words.rest_title(report)}**"] if report.diagnoses else []
         blocks.append("\n".join(_findings(findings, view)))
-    blocks += ["\n".join(["**What to do now**", "", *(f"- {text(each)}" for each in report.response)])] if report.response else []
-    blocks += [f"- {code(check.code)} broke: {text(check.detail or 'no detail')}" for check in words.trouble(report.checks)]
-    if numbers := derived.sentences(report):
-        blocks.append("\n".join(f"- {code(name)}: {text(told)}" for name, told in numbers))
-    notes = [*words.advice(report), *accepted.sentences(report), *report.notes]
-    blocks += ["\n".join(f"- {text(note)}" for note in notes)] if notes else []
+    if report.response:
+        blocks.append("\n".join(["**What to do now**", "", *(f"- {escaped(advice)}" for advice in report.response)]))
+    blocks += [f"- {code(check.code)} broke: {escaped(check.detail or 'no detail')}" for check in words.trouble(report.checks)]
+    if numbers := derived_numbers(report):
+        blocks.append("\n".join(f"- {code(name)}: {escaped(value)}" for name, value in numbers))
+    notes = [*words.advice(report), *policy_sentences(report), *report.notes]
+    blocks += ["\n".join(f"- {escaped(note)}" for note in notes)] if notes else []
     blocks += [_accepted(report, view)] if report.suppressed else []
     blocks.append("\n".join(f"<sub>{line}</sub>" for line in _footer(report)))
     return "\n\n".join(blocks) + "\n"
@@ -33,10 +42,10 @@ def render(report: Report, view: View = PLAIN) -> str:
 
 def _window(report: Report) -> Iterator[str]:
     """Yield the table of resume checkpoints."""
-    yield f"| {' | '.join(HEAD)} |"
-    yield f"|{'|'.join('---:' if index in NUMBERS else '---' for index in range(len(HEAD)))}|"
-    for row in rows(kept(report)):
-        yield f"| {' | '.join([*map(text, row[:-1]), code(row[-1])])} |"
+    yield f"| {' | '.join(CHECKPOINT_HEAD)} |"
+    yield f"|{'|'.join('---:' if index in NUMBER_COLUMNS else '---' for index in range(len(CHECKPOINT_HEAD)))}|"
+    for row in checkpoint_rows(resume_checkpoints(report)):
+        yield f"| {' | '.join([*map(escaped, row[:-1]), code(row[-1])])} |"
 
 
 def _badge(report: Report) -> str:
@@ -53,21 +62,18 @@ def _diagnoses(diagnoses: list[Diagnosis]) -> Iterator[str]:
     yield "| what you see | likely cause | first knob | where to inspect |"
     yield "|---|---|---|---|"
     for diagnosis in diagnoses:
-        cause = f"**{text(diagnosis.title)}** ({words.standing(diagnosis)})"
-        yield f"| {text(diagnosis.symptom)}{_since(diagnosis)} | {cause} | {text(diagnosis.knob)} | {text(diagnosis.inspect)} |"
-
-
-def _since(diagnosis: Diagnosis) -> str:
-    """Return since which step it is seen, below the symptom in the cell."""
-    return "" if diagnosis.first_step is None else f"<br>{code(f'since step {diagnosis.first_step}')}"
+        cause = f"**{escaped(diagnosis.title)}** ({words.standing(diagnosis)})"
+        seen = escaped(diagnosis.symptom)
+        seen += "" if diagnosis.first_step is None else f"<br>{code(f'since step {diagnosis.first_step}')}"
+        yield f"| {seen} | {cause} | {escaped(diagnosis.knob)} | {escaped(diagnosis.inspect)} |"
 
 
 def _evidence(diagnosis: Diagnosis) -> str:
     """Return the reasons for one cause, folded away until a reader opens them."""
-    head = f"<details><summary>Evidence for {text(diagnosis.cause)}</summary>"
-    lines = [f"- {'for' if one.weight >= 0 else 'against'}: {text(one.sentence)}" for one in diagnosis.evidence]
+    head = f"<details><summary>Evidence for {escaped(diagnosis.cause)}</summary>"
+    lines = [f"- {'for' if evidence.weight >= 0 else 'against'}: {escaped(evidence.sentence)}" for evidence in diagnosis.evidence]
     lines.append(f"- {code(diagnosis.cause)} explains {', '.join(code(name) for name in diagnosis.explains)}")
-    return "\n".join([head, "", *lines, f"- runbook: {text(diagnosis.runbook)}", "", "</details>"])
+    return "\n".join([head, "", *lines, f"- runbook: {escaped(diagnosis.runbook)}", "", "</details>"])
 
 
 def _findings(findings: list[Finding], view: View) -> Iterator[str]:
@@ -78,16 +84,14 @@ def _findings(findings: list[Finding], view: View) -> Iterator[str]:
     for finding in shown:
         yield f"| {finding.severity} | {code(finding.code)} | {_where(finding, view.base)} | {_what(finding)} |"
     if len(findings) > len(shown):
-        yield f"\n... and {len(findings) - len(shown):,} more: {text(words.by_severity(findings))} in all"
+        yield f"\n... and {len(findings) - len(shown):,} more: {escaped(words.by_severity(findings))} in all"
 
 
 def _accepted(report: Report, view: View) -> str:
     """Return the findings that do not count, folded away, each with the reason."""
     shown = report.suppressed if view.verbose else report.suppressed[: view.limit]
-    rows = [
-        f"| {one.finding.severity} | {code(one.finding.code)} | {_where(one.finding, view.base)} | {text(accepted.why(one))} |"
-        for one in shown
-    ]
+    findings = [(suppressed.finding, escaped(why_suppressed(suppressed))) for suppressed in shown]
+    rows = [f"| {finding.severity} | {code(finding.code)} | {_where(finding, view.base)} | {why} |" for finding, why in findings]
     more = len(report.suppressed) - len(shown)
     head = f"<details><summary>Accepted: {words.plural(len(report.suppressed), 'finding')}</summary>"
     table = ["| severity | code | where | why |", "|---|---|---|---|", *rows]
@@ -109,37 +113,39 @@ def _where(finding: Finding, base: str) -> str:
 
 def _what(finding: Finding) -> str:
     """Return the message, and below it what was expected and found."""
-    details = [f"{label}: {text(value)}" for label, value in (("expected", finding.expected), ("found", finding.found)) if value]
-    return "<br>".join([text(finding.message), *details])
+    details = [
+        f"{label}: {escaped(value)}" for label, value in (("expected", finding.expected), ("found", finding.found)) if value
+    ]
+    return "<br>".join([escaped(finding.message), *details])
 
 
 def _footer(report: Report) -> Iterator[str]:
     """Yield what was audited and counted, and what could not be judged."""
     counts = words.by_severity(report.findings) or "no findings"
-    yield f"{text(report.subject)}: {counts}, {words.plural(report.files, 'file')} read, {text(report.tool)}"
+    yield f"{escaped(report.subject)}: {counts}, {words.plural(report.files, 'file')} read, {escaped(report.tool)}"
     if sentence := words.not_judged(report):
         yield sentence
 
 
-# The interview in Markdown: a table for each phase, its verdict, and the commands that show more.
-def phases(found: list[Phase]) -> list[str]:
+# The interview: a table for each phase, its verdict, and the commands that show more.
+def phases(interview: list[Phase]) -> list[str]:
     """Return one block for each phase, with its commands below."""
-    return ["\n".join(_phase(phase)) for phase in found]
+    return ["\n".join(_phase(phase)) for phase in interview]
 
 
 def _phase(phase: Phase) -> Iterator[str]:
-    yield f"**Phase {phase.number}: {text(phase.title)}**\n"
+    yield f"**Phase {phase.number}: {escaped(phase.title)}**\n"
     yield "| question | answer | what it rests on |"
     yield "|---|---|---|"
     for answer in phase.answers:
-        yield f"| {code(answer.id)} {text(answer.question)} | {_word(answer)} | {text(answer.sentence)} |"
+        yield f"| {code(answer.id)} {escaped(answer.question)} | {_word(answer)} | {escaped(answer.sentence)} |"
     if phase.verdict:
-        yield f"\n{text(phase.verdict)}"
+        yield f"\n{escaped(phase.verdict)}"
     if phase.pointers:
         yield ""
     for pointer in phase.pointers:
-        why = f" ({text(pointer.why)})" if pointer.why else ""
-        yield f"- {code(pointer.id)} {text(pointer.question)} {code(pointer.command)}{why}"
+        why = f" ({escaped(pointer.why)})" if pointer.why else ""
+        yield f"- {code(pointer.id)} {escaped(pointer.question)} {code(pointer.command)}{why}"
 
 
 def _word(answer: Answer) -> str:

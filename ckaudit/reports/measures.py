@@ -1,22 +1,26 @@
-"""Measured values for people, in two forms: a table on a screen and one in Markdown."""
+"""Measured values, and the curve of memorization, for people: on a screen and in Markdown."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.raw_measurements import Measure, Measures
 from ckaudit.contract.schema.report import Finding
+from ckaudit.reports.escape import code, escaped
 from ckaudit.reports.json import dumps
-from ckaudit.reports.markdown_text import code, text
-from ckaudit.reports.terminal.paragraph import columns, fit, pad
-from ckaudit.reports.terminal.style import paint, shown
+from ckaudit.reports.terminal.text import columns, fit, pad, paint, shown
 from ckaudit.reports.view import PLAIN, View
+
+if TYPE_CHECKING:
+    from ckaudit.audit.memorization_curve import Point
 
 FORMATS = ("terminal", "json", "markdown")
 HEAD = ("value", "", "95 % interval", "reference")
 REMARK = 24  # columns that a remark beside its value takes at least
 NARROWEST = 20
+CURVE_BAR = 20  # columns of 100 %
 
 
 def render(measures: Measures, format: str, view: View = PLAIN) -> str:  # noqa: A002  what the option is called
@@ -117,18 +121,18 @@ def _aligned(cell: str, width: int, *, right: bool) -> str:
 
 
 def _markdown(measures: Measures) -> Iterator[str]:
-    yield f"### ckaudit {text(measures.command)}: {text(measures.subject)}\n"
+    yield f"### ckaudit {escaped(measures.command)}: {escaped(measures.subject)}\n"
     yield f"{_counted(measures)}\n"
     if measures.measures:
         yield "| name | value | 95 % interval | reference | remark |"
         yield "|---|---:|---|---:|---|"
     for measure in measures.measures:
         value, unit, interval, reference = _cells(measure)
-        whole = text(f"{value} {unit}".strip())
-        yield f"| {code(measure.name)} | {whole} | {interval} | {reference} | {text(measure.detail or '')} |"
+        whole = escaped(f"{value} {unit}".strip())
+        yield f"| {code(measure.name)} | {whole} | {interval} | {reference} | {escaped(measure.detail or '')} |"
     for heading, lines in _sections(measures):
         yield f"\n**{heading}**\n"
-        yield from (f"- {text(line)}" for line in lines)
+        yield from (f"- {escaped(line)}" for line in lines)
 
 
 def _counted(measures: Measures) -> str:
@@ -138,7 +142,7 @@ def _counted(measures: Measures) -> str:
 
 def _sections(measures: Measures) -> Iterator[tuple[str, list[str]]]:
     if measures.missing:
-        yield "Not measured", [f"{each.name} ({each.row}): {each.detail}" for each in measures.missing]
+        yield "Not measured", [f"{missing.name} ({missing.row}): {missing.detail}" for missing in measures.missing]
     if measures.clusters:
         lines = [
             f"{cluster.documents:,} documents, {', '.join(cluster.places)}: {cluster.excerpt}" for cluster in measures.clusters
@@ -152,3 +156,38 @@ def _sections(measures: Measures) -> Iterator[tuple[str, list[str]]]:
 
 def _finding(finding: Finding) -> str:
     return f"{finding.severity} {finding.code} {finding.file or ''}: {finding.message}"
+
+
+# The curve of memorization: a bar for each group at each step, or a table in Markdown.
+def memorization_curve(points: "Sequence[Point]", format: str, view: View) -> str:  # noqa: A002  what the option is called
+    """Return the curve; JSON has no picture."""
+    if not points or format == "json":
+        return ""
+    return "\n".join(_curve_in_markdown(points) if format == "markdown" else _curve_on_screen(points, view)) + "\n"
+
+
+def _curve_on_screen(points: "Sequence[Point]", view: View) -> Iterator[str]:
+    yield ""
+    yield paint("Tokens continued exactly: training passages (#) and held-out ones (o)", "bold", view)
+    for point in points:
+        gap = "" if point.train is None or point.held_out is None else f"gap {100 * (point.train - point.held_out):+.0f}"
+        remark = "; ".join(part for part in (point.stage, f"playbook {point.expected}", gap) if part)
+        yield f"  step {point.step:>8,}  {_bar(point.train, '#')}  {_percent(point.train):>6}  {remark}"
+        if point.held_out is not None:
+            yield f"  {'':>13}  {_bar(point.held_out, 'o')}  {_percent(point.held_out):>6}"
+
+
+def _bar(share: float | None, letter: str) -> str:
+    return (letter * round(CURVE_BAR * share) if share is not None else "").ljust(CURVE_BAR, ".")
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def _curve_in_markdown(points: "Sequence[Point]") -> Iterator[str]:
+    yield ""
+    yield "| step | training | held out | stage | playbook, on repeated data |"
+    yield "|---:|---:|---:|---|---|"
+    for point in points:
+        yield f"| {point.step} | {_percent(point.train)} | {_percent(point.held_out)} | {point.stage} | {point.expected} |"

@@ -6,9 +6,10 @@ from typing import Any
 from urllib.parse import quote
 
 from ckaudit.contract.schema.report import Check, Diagnosis, Finding, Report, Suppressed
-from ckaudit.reports import accepted, words
+from ckaudit.reports import words
 from ckaudit.reports.escape import visible
 from ckaudit.reports.json import dumps
+from ckaudit.reports.report_sections import policy_sentences, why_suppressed
 from ckaudit.reports.view import PLAIN, View
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -35,8 +36,8 @@ def render(report: Report, view: View = PLAIN) -> str:
         "executionSuccessful": not broken,
         "toolExecutionNotifications": [_notification(check) for check in broken],
     }
-    if said := [*accepted.sentences(report), *words.limits(report), *words.advice(report)]:
-        invocation["toolConfigurationNotifications"] = [{"level": "note", "message": _text(sentence)} for sentence in said]
+    if notes := [*policy_sentences(report), *words.limits(report), *words.advice(report)]:
+        invocation["toolConfigurationNotifications"] = [{"level": "note", "message": _text(sentence)} for sentence in notes]
     run = {"tool": {"driver": driver}, "invocations": [invocation], "columnKind": "unicodeCodePoints", "results": results}
     return dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
 
@@ -58,7 +59,7 @@ def _state(report: Report, suppressed: Suppressed | None) -> dict[str, Any]:
     if report.baseline and (suppressed is None or suppressed.by == "baseline"):
         state["baselineState"] = "unchanged" if suppressed else "new"
     if suppressed:
-        justification = visible(accepted.why(suppressed))
+        justification = visible(why_suppressed(suppressed))
         state["suppressions"] = [{"kind": "external", "status": "accepted", "justification": justification}]
     return state
 

@@ -13,7 +13,7 @@ from ckaudit.audit.autopsy import Autopsy
 from ckaudit.audit.coverage.table import Coverage
 from ckaudit.audit.drop import Drop
 from ckaudit.contract.schema.published import DIALECT
-from ckaudit.reports.coverage import json as coverage
+from ckaudit.reports import coverage
 from ckaudit.reports.json import VERSIONS
 
 DOCUMENTS: dict[str, type[msgspec.Struct]] = {coverage.VERSION: Coverage, VERSIONS["Drop"]: Drop, VERSIONS["Autopsy"]: Autopsy}
@@ -62,8 +62,8 @@ def _describe(definition: dict[str, Any]) -> None:
     """Give each member of a type its line of the docstring; what such a type has is always written."""
     text, _, members = inspect.cleandoc(definition.get("description", "")).partition("Attributes:\n")
     definition["description"] = " ".join(text.split())
-    for name, said in MEMBER.findall(members):
-        definition["properties"][name]["description"] = " ".join(re.sub(r"\bNone\b", "null", said).split())
+    for name, description in MEMBER.findall(members):
+        definition["properties"][name]["description"] = " ".join(re.sub(r"\bNone\b", "null", description).split())
     if members:
         definition["required"] = list(definition["properties"])
 

@@ -19,8 +19,8 @@ from ckaudit.explain import explain
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import actions, entries
 from ckaudit.reports import render
-from ckaudit.reports.explain.terminal import pages
 from ckaudit.reports.schemas import output_schema
+from ckaudit.reports.terminal.explain import pages
 from ckaudit.reports.view import PLAIN
 from ckaudit.run.read import read_run
 from ckaudit.run.run import Run

@@ -20,7 +20,7 @@ from ckaudit.cli.metrics import FORMATS
 from ckaudit.cli.run import run
 from ckaudit.contract.schema.published import schema
 from ckaudit.metrics.metric import Metric, metrics
-from ckaudit.reports.metrics import DATA, write
+from ckaudit.reports.metric_series import DATA, write
 
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "fixtures" / "runs"
@@ -331,7 +331,7 @@ def test_an_output_that_fails_leaves_nothing_behind(folder, tmp_path, capfd, mon
     def broken(*_):
         raise ZeroDivisionError("half way")
 
-    monkeypatch.setattr("ckaudit.reports.metrics.csv._lines", broken)
+    monkeypatch.setattr("ckaudit.reports.metric_series._csv_lines", broken)
     (tmp_path / "out").mkdir()
     assert run(["metrics", str(folder), "-f", "csv", "-o", str(tmp_path / "out" / "x.csv")]) == 2
     assert list((tmp_path / "out").iterdir()) == []

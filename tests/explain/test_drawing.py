@@ -10,8 +10,8 @@ import pytest
 from ckaudit.explain import explain, groups, known_names
 from ckaudit.metrics.catalogue import entries
 from ckaudit.reports import FEW_FORMATS, render
-from ckaudit.reports.explain.sketch import resampled, sketch
 from ckaudit.reports.formula import readable
+from ckaudit.reports.terminal.explain import resampled, sketch
 from ckaudit.reports.view import PLAIN, View
 from tests.loops import for_each
 

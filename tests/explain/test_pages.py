@@ -17,7 +17,7 @@ from ckaudit.errors import UsageError
 from ckaudit.explain import explain, groups, is_known, known_names, refuse
 from ckaudit.explain.docstring import documentation, sentences_about
 from ckaudit.explain.judgement_pages import WEIGHTS
-from ckaudit.explain.row_pages import cited_rows
+from ckaudit.explain.playbook_pages import cited_rows
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries
 from ckaudit.questions import questions

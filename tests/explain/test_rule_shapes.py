@@ -13,7 +13,7 @@ from ckaudit.explain import explain
 from ckaudit.explain.judgement_pages import drawn, shapes_of
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.catalogue import entries
-from ckaudit.reports.explain.sketch import resampled
+from ckaudit.reports.terminal.explain import resampled
 from ckaudit.rules import rules
 from ckaudit.rules.rule import FACTS, Hit, Rule
 from ckaudit.run.series import Series

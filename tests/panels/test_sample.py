@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.random import default_rng
 
-from ckaudit.panels.sample import evenly, kept_columns, kept_points
+from ckaudit.panels.downsample import evenly, kept_columns, kept_points
 
 
 @pytest.mark.parametrize("seed", range(8))

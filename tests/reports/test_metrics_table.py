@@ -8,7 +8,7 @@ import pytest
 
 from ckaudit.audit.measure import Measured, Measurement
 from ckaudit.contract.schema.metrics import Missing
-from ckaudit.reports.metrics.terminal import draw
+from ckaudit.reports.terminal.metrics import draw
 from ckaudit.reports.view import View
 from ckaudit.run.series import Series, single
 from tests.loops import for_each

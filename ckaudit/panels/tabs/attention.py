@@ -1,10 +1,9 @@
 """The tab on attention: what the heads do."""
 
 from ckaudit.audit.coverage.applicability import why_not_metric
-from ckaudit.panels.limits import threshold
-from ckaudit.panels.pictures import attention_grids, of_heads, redundancy, why_none
-from ckaudit.panels.tab import tab
-from ckaudit.panels.tab_builder import Board
+from ckaudit.panels.annotations import threshold
+from ckaudit.panels.checkpoint_charts import attention_grids, of_heads, redundancy, why_none
+from ckaudit.panels.tab import Board, tab
 
 READS = (
     "normalized_attention_entropy",

@@ -2,9 +2,8 @@
 
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import PER_MINUTE, PER_STEP
-from ckaudit.panels.limits import baselines, threshold
-from ckaudit.panels.tab import tab
-from ckaudit.panels.tab_builder import Board
+from ckaudit.panels.annotations import baselines, threshold
+from ckaudit.panels.tab import Board, tab
 from ckaudit.panels.tabs.health import bands
 
 DAY = (

@@ -1,8 +1,7 @@
 """The tab on gradients: whether each layer gets one."""
 
-from ckaudit.panels.limits import threshold
-from ckaudit.panels.tab import tab
-from ckaudit.panels.tab_builder import Board
+from ckaudit.panels.annotations import threshold
+from ckaudit.panels.tab import Board, tab
 
 READS = (
     "block_gradient_norm",

@@ -4,14 +4,11 @@ import numpy as np
 
 from ckaudit.contract.schema.panels import Chart, Matrix, Trace
 from ckaudit.metrics.activations import activation_mean, activation_std
-from ckaudit.panels.context import Scene
-from ckaudit.panels.limits import threshold
-from ckaudit.panels.marks import marks
-from ckaudit.panels.order import chosen, forward
-from ckaudit.panels.sample import kept_columns, kept_points
-from ckaudit.panels.tab import tab
-from ckaudit.panels.tab_builder import Board
-from ckaudit.panels.values import OF_COLOURS, column
+from ckaudit.panels.annotations import marks, threshold
+from ckaudit.panels.downsample import kept_columns, kept_points
+from ckaudit.panels.metric_charts import OF_COLOURS, chosen, column, forward
+from ckaudit.panels.scene import Scene
+from ckaudit.panels.tab import Board, tab
 
 READS = (
     "gradient_norm",

@@ -1,7 +1,6 @@
 """The tab on generalization: whether the run learns or memorizes."""
 
-from ckaudit.panels.tab import tab
-from ckaudit.panels.tab_builder import Board
+from ckaudit.panels.tab import Board, tab
 
 READS = (
     "train_loss_at_evals",

@@ -4,13 +4,11 @@ import numpy as np
 
 from ckaudit.contract.schema.panels import Chart, Trace
 from ckaudit.metrics import metrics
-from ckaudit.panels.context import Scene
-from ckaudit.panels.limits import threshold
-from ckaudit.panels.marks import marks
-from ckaudit.panels.sample import kept_points
-from ckaudit.panels.tab import tab
-from ckaudit.panels.tab_builder import Board
-from ckaudit.panels.values import column
+from ckaudit.panels.annotations import marks, threshold
+from ckaudit.panels.downsample import kept_points
+from ckaudit.panels.metric_charts import column
+from ckaudit.panels.scene import Scene
+from ckaudit.panels.tab import Board, tab
 from ckaudit.run.series import Floats, Series, Steps
 
 PARTS = {"dataloader_stall_frac": "waiting for data", "comm_time_frac": "communication", "compute_time_frac": "computing"}

@@ -1,8 +1,7 @@
 """The tab on movement: which weights changed, and by how much."""
 
-from ckaudit.panels.limits import threshold
-from ckaudit.panels.tab import tab
-from ckaudit.panels.tab_builder import Board
+from ckaudit.panels.annotations import threshold
+from ckaudit.panels.tab import Board, tab
 
 READS = ("relative_movement", "update_to_weight", "update_to_weight_global", "update_norm", "moving_share", "weight_std")
 

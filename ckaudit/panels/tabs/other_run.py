@@ -3,9 +3,8 @@
 from ckaudit.contract.schema.diff import Departure, Drift, Pair
 from ckaudit.contract.schema.diff import Word as DiffWord
 from ckaudit.contract.schema.panels import Answered, Chart, Trace
-from ckaudit.panels.tab import tab
-from ckaudit.panels.tab_builder import Board
-from ckaudit.panels.values import short
+from ckaudit.panels.metric_charts import short
+from ckaudit.panels.tab import Board, tab
 
 WORDS: dict[DiffWord, Answered] = {
     "same": "good",
@@ -72,17 +71,17 @@ def _propagation(departures: list[Departure], *, max_departures: int = 40) -> Ch
     """Return the step at which each quantity left what noise explains."""
     if not departures:
         return None
-    kept = departures[:max_departures]
-    names = [f"{departure.statistic} {departure.where}" if departure.where else departure.statistic for departure in kept]
+    first = departures[:max_departures]
+    names = [f"{departure.statistic} {departure.where}" if departure.where else departure.statistic for departure in first]
     return Chart(
         id="both_parting",
         title="What parted first, and what followed?",
         shape="bars",
         x="quantity",
         unit="step",
-        metrics=list(dict.fromkeys(departure.statistic for departure in kept)),
-        note=kept[0].message,
-        traces=[Trace(name="first step outside the band", x=list(names), y=[departure.step for departure in kept])],
+        metrics=list(dict.fromkeys(departure.statistic for departure in first)),
+        note=first[0].message,
+        traces=[Trace(name="first step outside the band", x=list(names), y=[departure.step for departure in first])],
     )
 
 

@@ -4,12 +4,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.panels import Chart, Trace
-from ckaudit.panels.context import Scene
-from ckaudit.panels.draw import curves
-from ckaudit.panels.limits import baselines, threshold
-from ckaudit.panels.tab import tab
-from ckaudit.panels.tab_builder import Board
-from ckaudit.panels.values import column
+from ckaudit.panels.annotations import baselines, threshold
+from ckaudit.panels.metric_charts import column, curves
+from ckaudit.panels.scene import Scene
+from ckaudit.panels.tab import Board, tab
 from ckaudit.run.settings import planned_rate
 
 READS = (

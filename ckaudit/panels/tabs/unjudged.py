@@ -6,9 +6,7 @@ from ckaudit.contract.schema.panels import Answered, Chart, Trace
 from ckaudit.contract.summaries import most_missed
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import categories
-from ckaudit.panels.missing import why_missing
-from ckaudit.panels.tab import tab
-from ckaudit.panels.tab_builder import Board
+from ckaudit.panels.tab import Board, tab, why_missing
 
 
 @tab(90)
@@ -25,12 +23,13 @@ def unjudged(board: Board) -> tuple[Answered, str]:
     board.put(_recorded(board))
     for name in dict.fromkeys(part for thing in missed for part in thing.split(" or ")):
         board.lack(why_missing(board.scene.run, name) if name in metrics() else "")
-    for each in skipped:
-        board.lack(f"{each.code} {each.name}: {each.reason or 'it broke'}{f', {each.detail}' if each.detail else ''}")
+    for check in skipped:
+        detail = f", {check.detail}" if check.detail else ""
+        board.lack(f"{check.code} {check.name}: {check.reason or 'it broke'}{detail}")
     if not skipped:
         return "good", f"All {len(checks)} rules could judge."
-    told = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in counts.most_common())
-    return "unknown", f"{len(skipped)} of {len(checks)} rules could not judge: {told}."
+    reasons = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in counts.most_common())
+    return "unknown", f"{len(skipped)} of {len(checks)} rules could not judge: {reasons}."
 
 
 def _bars(name: str, title: str, counts: dict[str, int], unit: str) -> Chart:

@@ -7,23 +7,23 @@ from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import Finding
 from ckaudit.reports import words
 from ckaudit.reports.diff import sentences as say
-from ckaudit.reports.diff.table import GATE_LEGEND, LEGEND, rows_of
-from ckaudit.reports.markdown_text import code, text
+from ckaudit.reports.diff.sentences import GATE_LEGEND, LEGEND, rows_of
+from ckaudit.reports.escape import code, escaped
 from ckaudit.reports.view import PLAIN, View
 
 
 def render(comparison: Comparison, view: View = PLAIN) -> str:
     """Return `comparison` as GitHub-flavoured Markdown."""
-    headline = text(say.headline(comparison, *comparison.subjects[:2]))
-    blocks = [f"### ckaudit {text(comparison.command)}: **{say.badge(comparison)}** {headline}"]
+    headline = escaped(say.headline(comparison, *comparison.subjects[:2]))
+    blocks = [f"### ckaudit {escaped(comparison.command)}: **{say.badge(comparison)}** {headline}"]
     if comparison.gate and comparison.gate.reasons:
-        blocks.append("\n".join(f"- {text(reason)}" for reason in comparison.gate.reasons))
+        blocks.append("\n".join(f"- {escaped(reason)}" for reason in comparison.gate.reasons))
     if len(comparison.pairs) == 1:
         blocks += _pair(comparison.pairs[0], view)
     else:
         blocks.append("\n".join(_many(comparison)))
         blocks += [_folded_pair(pair, view) for pair in comparison.pairs]
-    blocks += ["\n".join(f"- {text(note)}" for note in comparison.notes)] if comparison.notes else []
+    blocks += ["\n".join(f"- {escaped(note)}" for note in comparison.notes)] if comparison.notes else []
     blocks.append("\n".join(f"<sub>{line}</sub>" for line in _footer(comparison)))
     return "\n\n".join(blocks) + "\n"
 
@@ -33,36 +33,36 @@ def _many(comparison: Comparison) -> Iterator[str]:
     yield f"| | {' | '.join(code(name) for name in comparison.subjects)} |"
     yield "|---|" + "---:|" * len(comparison.subjects)
     for name, *cells in rows_of(comparison):
-        yield f"| {text(name)} | {' | '.join(text(cell) for cell in cells)} |"
+        yield f"| {escaped(name)} | {' | '.join(escaped(cell) for cell in cells)} |"
     yield ""
-    yield f"<sub>{text(GATE_LEGEND if comparison.gate else LEGEND)}</sub>"
+    yield f"<sub>{escaped(GATE_LEGEND if comparison.gate else LEGEND)}</sub>"
 
 
 def _folded_pair(pair: Pair, view: View) -> str:
     """Return one pair among several, folded away below its verdict."""
-    head = f"{code(pair.right)} against {code(pair.left)}: <b>{say.WORDS[pair.word]}</b>: {text(say.verdict(pair))}"
+    head = f"{code(pair.right)} against {code(pair.left)}: <b>{say.WORDS[pair.word]}</b>: {escaped(say.verdict(pair))}"
     return "\n\n".join([f"<details><summary>{head}</summary>", *_pair(pair, view), "</details>"])
 
 
 def _pair(pair: Pair, view: View) -> Iterator[str]:
     """Yield the blocks of one pair."""
-    if grave := [unlike for unlike in pair.unlike if say.voided(unlike, pair)]:
-        lines = [f"- {text(say.meaning(each))} (no answer to {text(say.voids(each, pair))})" for each in grave]
+    if decisive := [unlike for unlike in pair.unlike if say.voided(unlike, pair)]:
+        lines = [f"- {escaped(say.meaning(each))} (no answer to {escaped(say.voids(each, pair))})" for each in decisive]
         yield "\n".join(["**Not alike**", "", *lines])
     if pair.answers:
         yield "\n".join(_questions(pair))
     if pair.parting is not None:
-        yield f"**First to part**: {text(pair.parting.message)}"
+        yield f"**First to part**: {escaped(pair.parting.message)}"
     folded = (
         ("What differs most" if pair.parting is None else "What parted, in order", _propagation(pair)),
-        ("How far apart", [f"step {drift.step}: {text(drift.message)}" for drift in pair.drifts]),
+        ("How far apart", [f"step {drift.step}: {escaped(drift.message)}" for drift in pair.drifts]),
         (f"Only {code(pair.right)} is ill with", [_ill(finding) for finding in pair.gained]),
         (f"Only {code(pair.left)} is ill with", [_ill(finding) for finding in pair.lost]),
         (
             "Other differences",
-            [f"{text(unlike.name)}: {code(say.sides(unlike))}" for unlike in pair.unlike if not say.voided(unlike, pair)],
+            [f"{escaped(unlike.name)}: {code(say.sides(unlike))}" for unlike in pair.unlike if not say.voided(unlike, pair)],
         ),
-        ("Noise", [text(pair.noise.message), *(text(note) for note in pair.notes)]),
+        ("Noise", [escaped(pair.noise.message), *(escaped(note) for note in pair.notes)]),
     )
     for title, lines in folded:
         if any(lines):
@@ -74,7 +74,7 @@ def _questions(pair: Pair) -> Iterator[str]:
     yield f"| question | {code(pair.left)} | {code(pair.right)} | difference | noise | |"
     yield "|---|---:|---:|---:|---:|---|"
     for answer in pair.answers:
-        unit = f", {text(say.unit(answer.unit))}" if say.unit(answer.unit) else ""
+        unit = f", {escaped(say.unit(answer.unit))}" if say.unit(answer.unit) else ""
         apart = " ".join(
             part for part in (say.difference(answer.left, answer.right), _in_brackets(answer.left, answer.right)) if part
         )
@@ -82,10 +82,10 @@ def _questions(pair: Pair) -> Iterator[str]:
         word = (
             f"**{say.WORDS[answer.word]}**" if answer.word in ("worse", "different", "incomparable") else say.WORDS[answer.word]
         )
-        more = f" (does not count: {text(answer.excused)})" if answer.excused else ""
-        more += f": {text(say.missing(answer, pair))}" if answer.word in say.OPEN else ""
+        more = f" (does not count: {escaped(answer.excused)})" if answer.excused else ""
+        more += f": {escaped(say.missing(answer, pair))}" if answer.word in say.OPEN else ""
         yield (
-            f"| {text(say.spoken(answer.question))}{unit} | {say.value(answer.left)} | {say.value(answer.right)} "
+            f"| {escaped(say.spoken(answer.question))}{unit} | {say.value(answer.left)} | {say.value(answer.right)} "
             f"| {apart or say.ABSENT} | {band} | {word}{more} |"
         )
 
@@ -96,25 +96,27 @@ def _in_brackets(left: Number | None, right: Number | None) -> str:
 
 
 def _propagation(pair: Pair) -> list[str]:
-    return [f"step {each.step}: {text(say.place(each))} {code(say.numbers(each))}" for each in pair.propagation]
+    return [
+        f"step {departure.step}: {escaped(say.place(departure))} {code(say.numbers(departure))}" for departure in pair.propagation
+    ]
 
 
 def _ill(finding: Finding) -> str:
-    return f"{finding.severity} {code(finding.code)} {text(finding.message)}"
+    return f"{finding.severity} {code(finding.code)} {escaped(finding.message)}"
 
 
 def _fold(title: str, lines: list[str], view: View) -> str:
     """Return lines that a reader opens, the first of them unless everything is asked for."""
-    kept = lines if view.verbose else lines[: view.limit]
-    more = [f"- ... and {len(lines) - len(kept)} more"] if len(lines) > len(kept) else []
-    return "\n".join([f"<details><summary>{title}</summary>", "", *(f"- {line}" for line in kept), *more, "", "</details>"])
+    shown = lines if view.verbose else lines[: view.limit]
+    more = [f"- ... and {len(lines) - len(shown)} more"] if len(lines) > len(shown) else []
+    return "\n".join([f"<details><summary>{title}</summary>", "", *(f"- {line}" for line in shown), *more, "", "</details>"])
 
 
 def _footer(comparison: Comparison) -> Iterator[str]:
-    yield text(
+    yield escaped(
         f"{words.plural(len(comparison.subjects), 'subject')}: {say.how(comparison, words.plural(comparison.files, 'file'))}"
     )
     if comparison.gate:
-        yield f"counts: {text(say.also(comparison.gate.counts))}" + (
-            f"; policy {text(comparison.gate.policy)}" if comparison.gate.policy else ""
+        yield f"counts: {escaped(say.also(comparison.gate.counts))}" + (
+            f"; policy {escaped(comparison.gate.policy)}" if comparison.gate.policy else ""
         )

@@ -18,7 +18,9 @@ def report_of(comparison: Comparison) -> Report:
     A worse or different answer counts as its question's kind says, one that a gate excuses as a note.
     Questions that cannot be answered are checks that were skipped; a difference that leaves them so is a finding of its own.
     """
-    findings = sorted(_once(comparison, _findings(comparison)), key=lambda each: (SEVERITIES.index(each.severity), each.code))
+    findings = sorted(
+        _once(comparison, _findings(comparison)), key=lambda finding: (SEVERITIES.index(finding.severity), finding.code)
+    )
     return Report(
         schema_version=VERSION,
         tool=comparison.tool,
@@ -52,10 +54,10 @@ def _once(comparison: Comparison, findings: Iterator[Finding]) -> list[Finding]:
     """Return findings; of a gate with several good runs each kind once, and of a kind what counts before what does not."""
     if comparison.gate is None:
         return list(findings)
-    kept: dict[str, Finding] = {}
-    for finding in sorted(findings, key=lambda one: SEVERITIES.index(one.severity)):
-        kept.setdefault(finding.code, finding)
-    return list(kept.values())
+    by_code: dict[str, Finding] = {}
+    for finding in sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)):
+        by_code.setdefault(finding.code, finding)
+    return list(by_code.values())
 
 
 def _answer(answer: Answer, pair: Pair, of: str) -> Finding:

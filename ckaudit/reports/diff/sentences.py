@@ -1,4 +1,4 @@
-"""What every drawing of a comparison says alike: words, numbers, and what belongs together."""
+"""What every drawing of a comparison says alike: words, numbers, and the rows of a table of all subjects."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -22,6 +22,17 @@ GATE_WORDS = {"passed": "PASS", "failed": "FAIL", "incomparable": "INCOMPARABLE"
 ABSENT = "-"
 LONGEST = 48  # letters of a setting, before the rest is left to -v
 LISTED = 4  # so many names can still be read in a sentence
+SIGNS: dict[Word, str] = {
+    "same": "=",
+    "within_noise": "~",
+    "better": "+",
+    "worse": "!",
+    "different": "/",
+    "incomparable": "?",
+    "not_recorded": "?",
+}
+LEGEND = "= same, ~ within noise, + better, ! worse, / different, ? no answer; against the first"
+GATE_LEGEND = "= same, ~ within noise, + better, ! worse, / different, ? no answer; the canary against each"
 
 
 def spoken(name: str) -> str:
@@ -115,11 +126,11 @@ def headline(comparison: Comparison, left: str, right: str) -> str:
     if comparison.gate is not None:
         return comparison.verdict
     if len(comparison.pairs) == 1:
-        told = verdict(comparison)
-        return f"{right} is {WORDS[comparison.word]} than {left}: {told}" if comparison.word in ("better", "worse") else told
+        text = verdict(comparison)
+        return f"{right} is {WORDS[comparison.word]} than {left}: {text}" if comparison.word in ("better", "worse") else text
     counts = Counter(pair.word for pair in comparison.pairs)
-    told = ", ".join(f"{counts[word]} {WORDS[word]}" for word in GRAVEST if counts[word])
-    return f"{len(comparison.pairs)} against {left}: {told}"
+    text = ", ".join(f"{counts[word]} {WORDS[word]}" for word in GRAVEST if counts[word])
+    return f"{len(comparison.pairs)} against {left}: {text}"
 
 
 def missing(answer: Answer, pair: Pair) -> str:
@@ -137,12 +148,12 @@ def meaning(unlike: Unlike) -> str:
 
 def farthest(pair: Pair) -> list[Drift]:
     """Return of each measure the part that has come apart the most."""
-    found: dict[str, Drift] = {}
+    farthest_of: dict[str, Drift] = {}
     for drift in pair.drifts:
-        best = found.get(drift.measure)
+        best = farthest_of.get(drift.measure)
         if best is None or _size(drift) > _size(best):
-            found[drift.measure] = drift
-    return list(found.values())
+            farthest_of[drift.measure] = drift
+    return list(farthest_of.values())
 
 
 def _size(drift: Drift) -> float:
@@ -218,3 +229,37 @@ def how(comparison: Comparison, read: str) -> str:
 def also(names: Iterable[str]) -> str:
     """Return names as one list for a sentence."""
     return ", ".join(names)
+
+
+# The rows of a table of all subjects.
+def rows_of(comparison: Comparison) -> list[list[str]]:
+    """Return the cells below the heads: the value of each subject with its sign, and first of all the whole."""
+    whole = [_sign(pair.word) + " " + WORDS[pair.word] for pair in comparison.pairs]
+    rows = [["all in all", *_placed(comparison, "", whole)]]
+    for question in questions(comparison):
+        answers = [answer_of(pair, question.question) for pair in comparison.pairs]
+        behind = unit(question.unit)
+        name = spoken(question.question) + (f", {behind}" if behind else "")
+        if comparison.gate is None:
+            reference = next((value(answer.left) for answer in answers if answer and answer.left is not None), "")
+            cells = ["" if answer is None else _signed(answer, answer.right) for answer in answers]
+            rows.append([name, reference, *cells])
+        else:
+            canary = next((value(answer.right) for answer in answers if answer and answer.right is not None), "")
+            cells = ["" if answer is None else _signed(answer, answer.left) for answer in answers]
+            rows.append([name, *cells, canary])
+    return rows
+
+
+def _placed(comparison: Comparison, reference: str, cells: list[str]) -> list[str]:
+    """Return the cells of all pairs with that of the subject they share: the first, or of a gate the last."""
+    return [reference, *cells] if comparison.gate is None else [*cells, reference]
+
+
+def _signed(answer: Answer, number: Number | None) -> str:
+    """Return the sign of an answer with a value; a question without numbers has the sign alone."""
+    return _sign(answer.word) if answer.left is None and answer.right is None else f"{_sign(answer.word)} {value(number)}"
+
+
+def _sign(word: Word) -> str:
+    return SIGNS[word]

@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.panels import Panels
 from ckaudit.contract.schema.report import Report
-from ckaudit.panels.decimate import LETTERS, brief, thinned, without
-from ckaudit.reports.html.data import blocks
-from ckaudit.reports.html.figure import figure
+from ckaudit.panels.downsample import LETTERS, brief, thinned, without
+from ckaudit.reports.html.charts import blocks, figure
 from ckaudit.reports.html.page import SIGNATURE, render
 from ckaudit.reports.words import plural
 
@@ -58,20 +57,20 @@ def fitted(report: Report, panels: Panels, *, whole: int = WHOLE, data: int = DA
     """
     content = _Content(report, panels)
     while True:
-        told = list(_told(content, len(report.findings)))
+        notes = list(_told(content, len(report.findings)))
         coarse = len(blocks(content.panels).encode()) - data
         # A page is longer than the findings that stand in it: that much is known without writing it.
-        page = "" if coarse > 0 or len(msgspec.json.encode(content.report)) > whole else _page(content, told)
+        page = "" if coarse > 0 or len(msgspec.json.encode(content.report)) > whole else _page(content, notes)
         if page and len(page.encode()) <= whole:
-            return Fitted(page, told)
+            return Fitted(page, notes)
         smaller = _smaller(content, max(coarse, len(page.encode()) - whole), coarse=coarse > 0)
         if smaller is None:
-            return Fitted(page or _page(content, told), told)
+            return Fitted(page or _page(content, notes), notes)
         content = smaller
 
 
-def _page(content: _Content, told: list[str]) -> str:
-    return render(replace(content.report, notes=[*content.report.notes, *told]), content.panels)
+def _page(content: _Content, notes: list[str]) -> str:
+    return render(replace(content.report, notes=[*content.report.notes, *notes]), content.panels)
 
 
 def _smaller(content: _Content, excess: int, *, coarse: bool) -> _Content | None:

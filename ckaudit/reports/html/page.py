@@ -14,10 +14,9 @@ from ckaudit.contract.schema.panels import Link, Panels, Tab
 from ckaudit.contract.schema.report import Answer, Diagnosis, Evidence, Finding, Report
 from ckaudit.errors import CkauditError
 from ckaudit.optional import install_command
-from ckaudit.reports import derived
-from ckaudit.reports.html.data import blocks
-from ckaudit.reports.html.figure import figure
+from ckaudit.reports.html.charts import blocks, figure
 from ckaudit.reports.html.markup import Markup, join, tag
+from ckaudit.reports.report_sections import derived_numbers
 from ckaudit.reports.words import advice, interval, is_limited, not_judged, number, standing
 
 SIGNATURE = '<!doctype html>\n<html lang="en"><!-- ckaudit report -->'  # by this a file is known as ours
@@ -118,13 +117,13 @@ def _header(report: Report, panels: Panels) -> Markup:
     at = f" at step {report.step}" if report.step is not None else ""
     clear = tag("span", "no finding", class_="badge clear")
     limited = tag("span", "limited", class_="badge sev2")
-    grave = limited if is_limited(report) else badge(report.severity) if report.severity else clear
+    severity = limited if is_limited(report) else badge(report.severity) if report.severity else clear
     return tag(
         "header",
         tag("a", "To the answers", href="#main", class_="skip"),
         tag("p", *named, f"{at}, by {report.tool}", class_="dim"),
-        tag("h1", grave, " ", report.verdict),
-        *(tag("p", f"{each[0].upper()}{each[1:]}") for each in advice(report)),
+        tag("h1", severity, " ", report.verdict),
+        *(tag("p", f"{sentence[0].upper()}{sentence[1:]}") for sentence in advice(report)),
         tag("button", "Dark", type="button", id="theme", aria_pressed="false"),
         tag("noscript", tag("p", "Pictures need scripts; everything else is here.")),
     )
@@ -176,7 +175,7 @@ def overview(report: Report, panels: Panels) -> Iterator[Markup]:
     yield tag("h2", QUESTION)
     if report.state:
         yield _state(report)
-    if rows := derived.sentences(report, missing=True):
+    if rows := derived_numbers(report, missing=True):
         yield tag("h3", "Derived numbers")
         yield tag("dl", *(tag("div", tag("dt", name), tag("dd", told)) for name, told in rows), class_="facts")
     if report.response:
@@ -273,8 +272,8 @@ def section(tab: Tab, report: Report, where: Places) -> Iterator[Markup]:
 
 def sign(word: str) -> Markup:
     """Return the answer in a word with its sign."""
-    mark, said = SIGNS[word]
-    return tag("span", tag("span", mark, aria_hidden="true"), tag("span", said, class_="word"), class_=f"sign {word}")
+    mark, word_shown = SIGNS[word]
+    return tag("span", tag("span", mark, aria_hidden="true"), tag("span", word_shown, class_="word"), class_=f"sign {word}")
 
 
 def _answer(answer: Answer) -> Markup:

@@ -13,8 +13,7 @@ from ckaudit.lab.training_spec import Catalogue, Healthy
 from ckaudit.reports.json import dumps
 from ckaudit.reports.lab import markdown
 from ckaudit.reports.lab.terminal import room, widths, wrapped
-from ckaudit.reports.terminal.paragraph import paragraph
-from ckaudit.reports.terminal.style import paint
+from ckaudit.reports.terminal.text import paint, paragraph
 from ckaudit.reports.view import View
 
 NOTE = "Numbers are those of the dev split; the test split has others. Truth is the cause that an audit is to name."

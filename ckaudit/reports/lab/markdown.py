@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.lab.score.scoreboard import Board, Score
-from ckaudit.reports.explain.markdown import text
+from ckaudit.reports.escape import prose as text
 from ckaudit.reports.lab import cells
 from ckaudit.reports.view import View
 

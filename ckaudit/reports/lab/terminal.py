@@ -5,8 +5,7 @@ from itertools import zip_longest
 
 from ckaudit.lab.score.scoreboard import Board, Score
 from ckaudit.reports.lab import cells
-from ckaudit.reports.terminal.paragraph import columns, fit, pad, paragraph
-from ckaudit.reports.terminal.style import paint, shown
+from ckaudit.reports.terminal.text import columns, fit, pad, paint, paragraph, shown
 from ckaudit.reports.view import View
 
 FEW = 8  # names of a list

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 from ckaudit.contract.schema.report import WORDS, Answer, Phase, Pointer, Report, Word
 from ckaudit.reports import words
-from ckaudit.reports.terminal.paragraph import fit, paragraph
-from ckaudit.reports.terminal.style import paint, shown
+from ckaudit.reports.terminal.text import fit, paint, paragraph, shown
 from ckaudit.reports.view import View
 
 NARROWEST, WIDEST, UNSEEN = 40, 110, 100
@@ -25,8 +24,8 @@ def interview(report: Report, view: View) -> list[list[str]]:
 def _counts(report: Report, view: View, width: int) -> list[str]:
     answers = [answer for phase in report.interview for answer in phase.answers]
     counts = Counter(answer.word for answer in answers)
-    told = ", ".join(f"{counts[word]} {word.replace('_', ' ')}" for word in WORDS if counts[word])
-    return [paint(line, "bold", view) for line in fit(f"{words.plural(len(answers), 'question')}: {told}", width)]
+    counted = ", ".join(f"{counts[word]} {word.replace('_', ' ')}" for word in WORDS if counts[word])
+    return [paint(line, "bold", view) for line in fit(f"{words.plural(len(answers), 'question')}: {counted}", width)]
 
 
 def _phase(phase: Phase, view: View, width: int) -> list[str]:
@@ -67,11 +66,11 @@ def _left(word: str, answers: list[Answer], view: View, width: int) -> Iterator[
 
 def _pointers(report: Report, view: View, width: int) -> list[str]:
     """Return the commands that show more, each once, unbroken so that they can be copied."""
-    found: dict[str, Pointer] = {pointer.id: pointer for phase in report.interview for pointer in phase.pointers}
-    if not found:
+    pointers: dict[str, Pointer] = {pointer.id: pointer for phase in report.interview for pointer in phase.pointers}
+    if not pointers:
         return []
     lines = [paint("Where to look on", "bold", view)]
-    for pointer in sorted(found.values(), key=lambda each: each.id):
+    for pointer in sorted(pointers.values(), key=lambda each: each.id):
         why = f" ({pointer.why})" if pointer.why else ""
         lines += paragraph(shown(f"{pointer.id}  {pointer.question}{why}", view), width)
         lines.append("    " + shown(pointer.command, view))

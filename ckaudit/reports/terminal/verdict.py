@@ -6,13 +6,22 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.report import Chart, Check, Diagnosis, Evidence, Finding, Report, ResumeCheckpoint
 from ckaudit.contract.summaries import most_missed
-from ckaudit.reports import accepted, derived, words
+from ckaudit.reports import words
+from ckaudit.reports.report_sections import (
+    CHECKPOINT_HEAD,
+    MISSING_COLUMN,
+    NUMBER_COLUMNS,
+    checkpoint_rows,
+    derived_numbers,
+    missing_parts,
+    policy_sentences,
+    resume_checkpoints,
+    why_suppressed,
+)
+from ckaudit.reports.terminal.charts import curve, waterfall
 from ckaudit.reports.terminal.interview import interview
-from ckaudit.reports.terminal.paragraph import columns, fit, pad, paragraph
-from ckaudit.reports.terminal.pictures import curve, waterfall
-from ckaudit.reports.terminal.style import badge, paint, shown
+from ckaudit.reports.terminal.text import badge, columns, fit, pad, paint, paragraph, shown
 from ckaudit.reports.view import View
-from ckaudit.reports.window import HEAD, LACKS, NUMBERS, kept, lacks, rows
 
 UNSEEN = 100  # columns where no screen says how many
 
@@ -77,9 +86,9 @@ def _open(report: Report, view: View, width: int) -> list[str]:
     if not findings:
         return []
     title = "All findings" if view.verbose else words.rest_title(report)
-    kept = findings if view.verbose else findings[: view.limit]
-    lines = [_title(title, view), *(line for finding in kept for line in _finding(finding, view, width))]
-    more = len(findings) - len(kept)
+    shown_findings = findings if view.verbose else findings[: view.limit]
+    lines = [_title(title, view), *(line for finding in shown_findings for line in _finding(finding, view, width))]
+    more = len(findings) - len(shown_findings)
     return [*lines, f"  ... and {more:,} more (-v shows all)"] if more else lines
 
 
@@ -108,7 +117,7 @@ def _response(report: Report, view: View, width: int) -> list[str]:
     """Return what to do now, in the order of doing it."""
     if not report.response:
         return []
-    lines = [line for each in report.response for line in paragraph(shown(each, view), width, first="- ")]
+    lines = [line for advice in report.response for line in paragraph(shown(advice, view), width, first="- ")]
     return [_title("What to do now", view), *lines]
 
 
@@ -119,7 +128,7 @@ def _accepted(report: Report, view: View, width: int) -> list[str]:
     lines = [_title("Accepted", view)]
     for suppressed in report.suppressed:
         lines += _finding(suppressed.finding, view, width)
-        lines += paragraph(shown(f"does not count: {accepted.why(suppressed)}", view), width, indent="        ")
+        lines += paragraph(shown(f"does not count: {why_suppressed(suppressed)}", view), width, indent="        ")
     return lines
 
 
@@ -168,17 +177,17 @@ def _state(report: Report, view: View, width: int) -> list[str]:
 
 def _derived(report: Report, view: View, width: int) -> list[str]:
     """Return the derived numbers, a line each."""
-    rows = derived.sentences(report, missing=view.verbose)
+    rows = derived_numbers(report, missing=view.verbose)
     if not rows:
         return []
     widest = max(len(name) for name, _ in rows)
-    lines = [line for name, told in rows for line in paragraph(shown(told, view), width, first=f"{name:<{widest}}  ")]
+    lines = [line for name, value in rows for line in paragraph(shown(value, view), width, first=f"{name:<{widest}}  ")]
     return [_title("Derived", view), *lines]
 
 
 def _notes(report: Report, view: View, width: int) -> list[str]:
     """Return what a reader must know of how the audit was made."""
-    notes = [*accepted.sentences(report), *report.notes]
+    notes = [*policy_sentences(report), *report.notes]
     if not notes:
         return []
     return [_title("Notes", view), *(line for note in notes for line in paragraph(shown(note, view), width, first="- "))]
@@ -222,7 +231,7 @@ def _unjudged(check: Check, view: View, width: int) -> list[str]:
 # The resume checkpoints on a screen: a line each, the newest last, and below it what it lacks.
 def window(report: Report, view: View, width: int) -> list[str]:
     """Return the table of resume checkpoints; nothing where the command looks for none."""
-    checkpoints = kept(report)
+    checkpoints = resume_checkpoints(report)
     listed = checkpoints if view.verbose else checkpoints[-MOST:]
     if not listed:
         return []
@@ -235,27 +244,32 @@ def window(report: Report, view: View, width: int) -> list[str]:
 
 
 def _table(listed: Sequence[ResumeCheckpoint], view: View, width: int) -> Iterator[str]:
-    cells = [tuple(shown(cell, view) for index, cell in enumerate(row) if index != LACKS) for row in (HEAD, *rows(listed))]
+    cells = [
+        tuple(shown(cell, view) for index, cell in enumerate(row) if index != MISSING_COLUMN)
+        for row in (CHECKPOINT_HEAD, *checkpoint_rows(listed))
+    ]
     widths = [max(columns(row[index]) for row in cells) for index in range(len(cells[0]) - 1)]
     yield from (paint(line, "dim", view) for line in _line(cells[0], widths, width))
     together = _lacked_by_all(listed)
-    for each, row in zip(listed, cells[1:], strict=True):
+    for checkpoint, row in zip(listed, cells[1:], strict=True):
         lines = _line(row, widths, width)
-        yield from (paint(line, "sev0", view) for line in lines) if each.ok is False else lines
-        if each.absent and each.form and not together:
-            yield from (paint(line, "dim", view) for line in paragraph(f"lacks {lacks(each)}", width, indent="      "))
+        yield from (paint(line, "sev0", view) for line in lines) if checkpoint.ok is False else lines
+        if checkpoint.absent and checkpoint.form and not together:
+            yield from (
+                paint(line, "dim", view) for line in paragraph(f"lacks {missing_parts(checkpoint)}", width, indent="      ")
+            )
 
 
 def _lacked_by_all(listed: Sequence[ResumeCheckpoint]) -> str:
     """Return what every one of several checkpoints lacks, where they all lack the same."""
     same = len(listed) > 1 and all(checkpoint.form and checkpoint.absent == listed[0].absent for checkpoint in listed)
-    return lacks(listed[0]) if same and listed[0].absent else ""
+    return missing_parts(listed[0]) if same and listed[0].absent else ""
 
 
 def _line(row: tuple[str, ...], widths: list[int], width: int) -> list[str]:
     """Return one row: numbers to the right, words to the left, the name at the end or, where it does not fit, below."""
     cells = [
-        " " * (widths[index] - columns(cell)) + cell if index in NUMBERS else pad(cell, widths[index])
+        " " * (widths[index] - columns(cell)) + cell if index in NUMBER_COLUMNS else pad(cell, widths[index])
         for index, cell in enumerate(row[:-1])
     ]
     line = "  " + "  ".join(cells)
@@ -326,25 +340,25 @@ def _stacked(rank: int, diagnosis: Diagnosis, view: View, width: int) -> Iterato
 
 def _reasons(rank: int, diagnosis: Diagnosis, view: View, width: int) -> Iterator[str]:
     """Yield the evidence and the way to a kernel; the runbook follows where it matters most, or everywhere if asked for."""
-    for one in diagnosis.evidence:
-        sign, colour = ("+", "ok") if one.weight >= 0 else ("-", "sev1")
-        lines = fit(shown(_reason(one), view), width - 5)
+    for evidence in diagnosis.evidence:
+        sign, colour = ("+", "ok") if evidence.weight >= 0 else ("-", "sev1")
+        lines = fit(shown(_reason(evidence), view), width - 5)
         yield f"   {paint(sign, colour, view)} {lines[0]}"
         yield from (f"     {line}" for line in lines[1:])
-    told = [f"{diagnosis.cause} explains {', '.join(diagnosis.explains)}"]
+    details = [f"{diagnosis.cause} explains {', '.join(diagnosis.explains)}"]
     if diagnosis.path:
-        told.append(words.way(diagnosis.path, unicode=view.unicode))
+        details.append(words.way(diagnosis.path, unicode=view.unicode))
     if view.verbose or (rank == 1 and diagnosis.severity in ("sev0", "sev1")):
-        told.append(f"runbook: {diagnosis.runbook}")
-    for text in told:
+        details.append(f"runbook: {diagnosis.runbook}")
+    for text in details:
         yield from (paint(line, "dim", view) for line in paragraph(shown(text, view), width, indent="     "))
 
 
-def _reason(one: Evidence) -> str:
+def _reason(evidence: Evidence) -> str:
     """Return a reason with its weight in nats and what it rests on.
 
     >>> _reason(Evidence(sentence="the rate doubled", weight=1.5, reference="LOSS002"))
     'the rate doubled (+1.5, LOSS002)'
     """
-    reference = f", {one.reference}" if one.reference else ""
-    return f"{one.sentence} ({one.weight:+.1f}{reference})"
+    reference = f", {evidence.reference}" if evidence.reference else ""
+    return f"{evidence.sentence} ({evidence.weight:+.1f}{reference})"

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ckaudit.contract.schema.report import Finding, Report
-from ckaudit.reports import accepted, words
-from ckaudit.reports.terminal.paragraph import columns, paragraph
-from ckaudit.reports.terminal.style import badge, paint, shown
+from ckaudit.reports import words
+from ckaudit.reports.report_sections import policy_sentences, why_suppressed
+from ckaudit.reports.terminal.text import badge, columns, paint, paragraph, shown
 from ckaudit.reports.view import View
 
 INDENT = "    "
@@ -17,8 +17,8 @@ INDENT = "    "
 
 def draw(report: Report, view: View) -> str:
     """Return the violations of `report`, the first `view.limit` of each code, and the summary unless quiet."""
-    kept, hidden = _first_of_each(report.findings, view)
-    lines = [line for file, findings in _by_file(kept) for line in _group(file, findings, view)]
+    findings_shown, hidden = _first_of_each(report.findings, view)
+    lines = [line for file, findings in _by_file(findings_shown) for line in _group(file, findings, view)]
     lines += [f"... and {count:,} more {code} (-v shows all)" for code, count in sorted(hidden.items())]
     if not view.quiet:
         lines += [""] * bool(lines) + list(_summary(report, view))
@@ -31,14 +31,14 @@ def _first_of_each(findings: list[Finding], view: View) -> tuple[list[Finding], 
     """Return the findings to show, and how many of each code were left out."""
     seen: Counter[str] = Counter()
     hidden: Counter[str] = Counter()
-    kept = []
+    first = []
     for finding in findings:
         seen[finding.code] += 1
         if view.verbose or seen[finding.code] <= view.limit:
-            kept.append(finding)
+            first.append(finding)
         else:
             hidden[finding.code] += 1
-    return kept, hidden
+    return first, hidden
 
 
 def _by_file(findings: list[Finding]) -> list[tuple[str, list[Finding]]]:
@@ -97,7 +97,7 @@ def _summary(report: Report, view: View) -> Iterator[str]:
         yield from _verdict(word, colour, f"{counts}, {files}: {words.by_severity(report.findings)}", view)
         yield from _codes(report, view)
     yield from _accepted(report, view)
-    yield from (line for note in [*accepted.sentences(report), *report.notes] for line in _wrapped(note, view, first="note: "))
+    yield from (line for note in [*policy_sentences(report), *report.notes] for line in _wrapped(note, view, first="note: "))
     if sentence := words.not_judged(report):
         yield from (paint(line, "dim", view) for line in _wrapped(sentence, view))
 
@@ -107,7 +107,9 @@ def _accepted(report: Report, view: View) -> Iterator[str]:
     for suppressed in report.suppressed if view.verbose else ():
         place = words.located(suppressed.finding, view.base) or suppressed.finding.where or ""
         text = "  ".join(
-            part for part in (place, suppressed.finding.pointer or "", suppressed.finding.code, accepted.why(suppressed)) if part
+            part
+            for part in (place, suppressed.finding.pointer or "", suppressed.finding.code, why_suppressed(suppressed))
+            if part
         )
         yield from _wrapped(text, view, first="does not count: ")
 

@@ -5,10 +5,8 @@ from collections.abc import Iterator, Sequence
 
 from ckaudit.contract.schema.report import SEVERITIES
 from ckaudit.contract.schema.watch import Gauge, Snapshot, WatchEvent
-from ckaudit.reports.terminal.abbreviate import abbreviate
-from ckaudit.reports.terminal.paragraph import columns, pad, paragraph
-from ckaudit.reports.terminal.pictures import sparkline
-from ckaudit.reports.terminal.style import paint, shown
+from ckaudit.reports.terminal.charts import sparkline
+from ckaudit.reports.terminal.text import abbreviate, columns, pad, paint, paragraph, shown
 from ckaudit.reports.view import View
 from ckaudit.reports.words import number
 
@@ -27,9 +25,9 @@ def line(event: WatchEvent, view: View, *, with_cause: bool = True) -> str:
     word = event.severity or event.event
     step = "-" if event.step is None else str(event.step)
     code = event.finding.code if event.finding else ""
-    told = " ".join(filter(None, (code, "worse now:" if event.event == "graver" else "", event.message, _since(event))))
+    sentence = " ".join(filter(None, (code, "worse now:" if event.event == "graver" else "", event.message, _since(event))))
     text = f"{paint(pad(word, 8), COLOURS.get(word, word if word in SEVERITIES else 'dim'), view)} "
-    text += shown(f"{event.run} step {step}: {told}", view)
+    text += shown(f"{event.run} step {step}: {sentence}", view)
     if event.likely is None or not with_cause:
         return text
     likely = shown(f"likely: {event.likely.title.rstrip('.')}. Try: {event.likely.knob}", view)
@@ -64,7 +62,7 @@ def _one(snapshot: Snapshot, view: View, width: int, room: int) -> list[str]:
         left = [_gauge(vital, view, half) for vital in snapshot.vitals]
         right = [_gauge(gauge, view, half) for gauge in snapshot.pace]
         right += [""] * (len(left) - len(right))
-        body = [f"{_filled(one, half)}   {other}".rstrip() for one, other in zip(left, right, strict=False)]
+        body = [f"{_filled(left_line, half)}   {other}".rstrip() for left_line, other in zip(left, right, strict=False)]
     else:
         body = [_gauge(gauge, view, width) for gauge in (*snapshot.vitals, *snapshot.pace)]
     alerts = list(_alerts(snapshot, view, width)) or [[paint("nothing found", "ok", view)]]
@@ -82,9 +80,9 @@ def _head(snapshot: Snapshot, view: View, width: int) -> list[str]:
     step = "no step yet" if snapshot.step is None else f"step {snapshot.step:,}"
     planned = f" of {snapshot.planned:,}" if snapshot.planned and snapshot.step is not None else ""
     silence = "" if snapshot.silence is None else f", last line {_seconds(snapshot.silence)} ago"
-    usual = "" if snapshot.usual is None else f" (usual {_seconds(snapshot.usual)})"
+    usual_silence = "" if snapshot.usual is None else f" (usual {_seconds(snapshot.usual)})"
     colour = {"stalled": "sev1", "running": "ok"}.get(snapshot.state, "bold")
-    tail = f"{step}{planned}{silence}{usual}"
+    tail = f"{step}{planned}{silence}{usual_silence}"
     room = width - len(snapshot.state) - 1
     name = shown(snapshot.run, view)
     if columns(name) + 2 + len(tail) <= room:

@@ -16,7 +16,7 @@ from ckaudit.errors import CkauditError
 from ckaudit.optional import install_command
 from ckaudit.reports.escape import UNSAFE
 from ckaudit.reports.html import SIGNATURE, page, render
-from ckaudit.reports.html.figure import summed
+from ckaudit.reports.html.charts import summed
 from tests.reports.html.drawn import HOSTILE, pictures, told
 
 ROOM = Path(page.__file__).parent

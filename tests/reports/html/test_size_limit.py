@@ -10,7 +10,7 @@ from numpy.random import default_rng
 
 from ckaudit.contract.io.grids import encode_grid
 from ckaudit.contract.schema.panels import Chart, Frame, Mark, Matrix, Panels, Ridge, Tab, Trace
-from ckaudit.panels.decimate import brief, shortened, thinned, without
+from ckaudit.panels.downsample import brief, shortened, thinned, without
 from ckaudit.reports.html import fitted, render
 from tests.reports.html.drawn import pictures, told
 

@@ -1,0 +1,92 @@
+"""What is drawn beside curves: thresholds of rules and baselines as lines, and marks for what happened at which step."""
+
+import math
+from collections.abc import Collection
+
+import numpy as np
+
+from ckaudit.contract.schema.panels import Mark
+from ckaudit.metrics.scaling import unigram_entropy
+from ckaudit.metrics.spikes import flagged, loss_excess
+from ckaudit.panels.scene import Scene, metrics_of
+from ckaudit.rules import rules
+from ckaudit.run.settings import resumed
+
+SPIKY = {"train_loss_raw", "loss_excess"}
+Line = tuple[str, float]
+
+
+def marks(scene: Scene, names: Collection[str] | None = None, *, max_findings: int = 40) -> list[Mark]:
+    """Return the marks of a chart in the order of steps.
+
+    Args:
+        scene: The run.
+        names: The metrics shown: only findings that rest on them are marked; None: everything that happened is.
+        max_findings: Findings at most, the gravest.
+    """
+    found = [
+        Mark(
+            step=finding.first_step,
+            until=finding.last_step,
+            kind="finding",
+            text=finding.message,
+            severity=finding.severity,
+            code=finding.code,
+            finding=place,
+        )
+        for place, finding in enumerate(scene.report.findings)
+        if finding.first_step is not None and (names is None or set(metrics_of(finding)) & set(names))
+    ]
+    found = found[:max_findings] + _spikes(scene, names) + (_events(scene) if names is None else [])
+    return sorted(found, key=lambda mark: mark.step)
+
+
+def _spikes(scene: Scene, names: Collection[str] | None, *, max_spikes: int = 20) -> list[Mark]:
+    """Return the steps whose loss stands out, the farthest where there are many; a step of a finding is marked by that."""
+    if names is not None and not SPIKY & set(names):
+        return []
+    excess = loss_excess(scene.run)
+    rows: list[int] = np.flatnonzero(flagged(excess)[:, 0]).tolist() if excess else []
+    marked = {mark for finding in scene.report.findings for mark in (finding.first_step, finding.worst_step)}
+    spikes = sorted(((float(excess.values[row, 0]), int(excess.steps[row])) for row in rows), reverse=True)[:max_spikes]
+    return [
+        Mark(step=step, kind="spike", text=f"the loss stands {far:.3g} robust standard deviations above its last 50 points")
+        for far, step in spikes
+        if step not in marked
+    ]
+
+
+def _events(scene: Scene) -> list[Mark]:
+    made = [
+        Mark(step=event.event_step, kind="event", text=f"a checkpoint was asked for by {', '.join(event.triggers) or 'nobody'}")
+        for event in scene.run.events
+    ]
+    made += [
+        Mark(
+            step=int(session.resumed_from or 0),
+            kind="resume",
+            text=f"the run was taken up again after step {session.resumed_from}",
+        )
+        for session in resumed(scene.run.manifest)
+    ]
+    pairs = scene.comparison.pairs if scene.comparison else []
+    return made + [Mark(step=pair.parting.step, kind="parting", text=pair.parting.message) for pair in pairs[:1] if pair.parting]
+
+
+# Limits and baselines that are drawn as lines: thresholds of rules, the uniform guess, the entropy of the tokens.
+def threshold(code: str, *names: str) -> list[Line]:
+    """Return thresholds of a rule as lines."""
+    rule = rules()[code]
+    return [(f"{code} {name.replace('_', ' ')}", float(rule.thresholds[name])) for name in names]
+
+
+def baselines(scene: Scene) -> list[Line]:
+    """Return what a model without any training and one that only counts tokens would have as loss, where that is known."""
+    facts = scene.run.manifest
+    lines: list[Line] = []
+    if facts is not None and isinstance(facts.vocabulary, int) and facts.vocabulary > 1:
+        lines.append((f"uniform guess, ln {facts.vocabulary}", math.log(facts.vocabulary)))
+    entropy = unigram_entropy(scene.run).late_median()
+    if entropy is not None:
+        lines.append(("1-gram baseline: entropy of the tokens of a batch", entropy))
+    return lines

@@ -1,0 +1,169 @@
+"""Charts made smaller: fewer points, columns and steps, names cut in their middle, or whole charts left out.
+
+A curve keeps the lowest and the highest value of each stretch: no value lies outside of what is drawn. The largest-triangle
+method (Steinarsson 2013) keeps one point of each stretch, and of two spikes in one stretch it loses one.
+"""
+
+import re
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+from typing import Any, TypeVar
+from zlib import crc32
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from ckaudit.contract.schema.numbers import Number
+from ckaudit.contract.schema.panels import Chart, Frame, Matrix, Panels, Ridge, Tab, Trace
+from ckaudit.run.medians import median
+from ckaudit.run.series import Floats, Mask, Steps
+
+T = TypeVar("T", bound=msgspec.Struct)
+OfSteps = TypeVar("OfSteps", Frame, Ridge)
+LETTERS = 120
+WHOLE = ("formula", "cells")  # half of it would be none
+
+
+def kept_points(values: Floats, points: int) -> Steps:
+    """Return at most `points` rows of values (N,): the first, the last, and of each stretch its ends and what is not finite.
+
+    >>> kept_points(np.array([0.0, 0, 0, 9, 0, 0, 0, -9, 0, 0]), 6).tolist()
+    [0, 3, 5, 7, 9]
+    """
+    count = len(values)
+    if count <= points:
+        return np.arange(count)
+    finite = np.isfinite(values)
+    is_whole = bool(finite.all())
+    edges = np.linspace(0, count, max(1, (points - 2) // (2 if is_whole else 3)) + 1).astype(int).tolist()
+    low, high = np.where(finite, values, np.inf), np.where(finite, values, -np.inf)
+    kept = {0, count - 1}
+    for start, end in pairwise(edges):
+        kept |= {start + int(low[start:end].argmin()), start + int(high[start:end].argmax())}
+        if not is_whole:
+            kept.add(start + int(finite[start:end].argmin()))
+    return np.array(sorted(kept))
+
+
+def kept_columns(values: Floats, recorded: Mask, columns: int) -> Steps:
+    """Return at most `columns` rows of values (T, P): the first, the last, and of each stretch the one that stands out most.
+
+    How far a row stands out is how many powers of ten one of its cells is from the median of that cell's column; a cell that
+    was recorded, but is no finite number, stands out most of all.
+    """
+    count = len(values)
+    if count <= columns:
+        return np.arange(count)
+    size = np.log10(np.maximum(np.abs(np.where(np.isfinite(values), values, 0.0)), 1e-30))
+    known = recorded & np.isfinite(values)
+    middle = np.array([median(size[known[:, place], place]) if known[:, place].any() else 0.0 for place in range(size.shape[1])])
+    far = np.where(known, np.abs(size - middle), np.where(recorded, np.inf, -1.0)).max(axis=1)
+    edges = np.linspace(1, count - 1, columns - 1).astype(int).tolist()
+    return np.array([0, *(start + int(np.argmax(far[start:end])) for start, end in pairwise(edges) if end > start), count - 1])
+
+
+def evenly(count: int, max_places: int) -> list[int]:
+    """Return at most `max_places` places of `count`, evenly spread, with both ends.
+
+    >>> evenly(10, 4), evenly(3, 4)
+    ([0, 3, 6, 9], [0, 1, 2])
+    """
+    if count <= max_places:
+        return list(range(count))
+    return sorted({place * (count - 1) // (max_places - 1) for place in range(max_places)}) if max_places > 1 else [0]
+
+
+# Charts of a page that is too large: half as many points, steps and columns, shorter names, or charts left out.
+def thinned(panels: Panels) -> Panels:
+    """Return the same pictures at half the resolution; what stands out for one step alone is still there."""
+    return replace(panels, tabs=[replace(tab, charts=[_thinned(chart) for chart in tab.charts]) for tab in panels.tabs])
+
+
+def _thinned(chart: Chart) -> Chart:
+    return replace(
+        chart,
+        traces=[_fewer_points(trace, evened=chart.stacked) for trace in chart.traces] if chart.shape == "lines" else chart.traces,
+        matrix=_fewer_columns(chart.matrix) if chart.matrix else None,
+        frames=_every_second(chart.frames),
+        ridges=_every_second(chart.ridges),
+    )
+
+
+def _fewer_points(trace: Trace, *, evened: bool) -> Trace:
+    """Return a curve of half as many points; of curves that stand on each other all keep the same steps."""
+    half = max(2, len(trace.x) // 2)
+    kept: Sequence[int] = evenly(len(trace.x), half) if evened else kept_points(_numbers(trace.y), half).tolist()
+    low, high = ([each[place] for place in kept] if each else [] for each in (trace.low, trace.high))
+    return replace(trace, x=[trace.x[place] for place in kept], y=[trace.y[place] for place in kept], low=low, high=high)
+
+
+def _fewer_columns(matrix: Matrix) -> Matrix:
+    cells = np.array([_numbers(row) for row in matrix.values]).T
+    recorded = np.array([[cell is not None for cell in row] for row in matrix.values], bool).T
+    kept = kept_columns(cells, recorded, max(2, len(matrix.columns) // 2)).tolist() if len(matrix.rows) else []
+    columns = [matrix.columns[place] for place in kept]
+    return replace(matrix, columns=columns, values=[[row[place] for place in kept] for row in matrix.values])
+
+
+def _every_second(shown: list[OfSteps]) -> list[OfSteps]:
+    """Return every second step of each place, first and last among them."""
+    halved = []
+    for where in dict.fromkeys(each.where for each in shown):
+        of_place = [each for each in shown if each.where == where]
+        halved += [of_place[place] for place in evenly(len(of_place), max(2, len(of_place) // 2))]
+    return halved
+
+
+def _numbers(values: Sequence[Number | None]) -> Floats:
+    return np.array([np.nan if value is None else float(value) for value in values])
+
+
+def without(panels: Panels, left_out: Collection[str]) -> Panels:
+    """Return the pictures without some charts, each of whose tabs says what it lacks."""
+    gone = {chart.id for tab in panels.tabs for chart in tab.charts} & {*left_out}
+    links = [replace(link, chart=None) if link.chart in gone else link for link in panels.links]
+    return replace(panels, tabs=[_tab_without(tab, gone) for tab in panels.tabs], links=links)
+
+
+def _tab_without(tab: Tab, gone: Collection[str]) -> Tab:
+    lacks = [
+        f"{chart.title} The picture was left out to keep the file small: see ckaudit metrics RUN {' '.join(chart.metrics)}"
+        for chart in tab.charts
+        if chart.id in gone
+    ]
+    return replace(tab, charts=[chart for chart in tab.charts if chart.id not in gone], missing=[*tab.missing, *lacks])
+
+
+def brief(document: T, letters: int = LETTERS) -> T:
+    """Return a document in which no word is longer than so many letters, and no text than twenty times as many."""
+    shorter: T = msgspec.convert(_brief(msgspec.to_builtins(document), letters), type=type(document))
+    return shorter
+
+
+def _brief(value: Any, letters: int) -> Any:
+    match value:
+        case str():
+            return shortened(value, letters)
+        case dict():
+            return {shortened(key, letters): item if key in WHOLE else _brief(item, letters) for key, item in value.items()}
+        case list() | tuple():
+            return [item if type(item) is float else _brief(item, letters) for item in value]
+    return value
+
+
+def shortened(text: str, letters: int) -> str:
+    """Return a text whose long words are cut in their middle, where a number tells apart those that begin and end alike.
+
+    >>> shortened("weights of blocks.0.attention.weight", 20)
+    'weights of block…de523ffd…eight'
+    """
+    cut = re.sub(rf"\S{{{letters + 1},}}", lambda match: _cut(match[0], letters), text)
+    return cut if len(cut) <= 20 * letters else _cut(cut, 20 * letters)
+
+
+def _cut(word: str, letters: int) -> str:
+    """Return the two ends of a word with a number of all of it between them."""
+    number = f"…{crc32(word.encode(errors='backslashreplace')):08x}…"
+    rest = letters - len(number)
+    return f"{word[: rest // 2]}{number}{word[len(word) - (rest - rest // 2) :]}"

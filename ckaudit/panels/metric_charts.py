@@ -1,0 +1,275 @@
+"""One metric, or several on the same axes, as a chart: curves, bars, or a map of places by steps; and which places are drawn."""
+
+import inspect
+import re
+from collections.abc import Collection, Sequence
+from typing import Literal
+
+import numpy as np
+
+from ckaudit.contract.schema.numbers import Number, to_word
+from ckaudit.contract.schema.panels import Chart, Matrix, Trace
+from ckaudit.metrics import metrics
+from ckaudit.metrics.catalogue import entries
+from ckaudit.panels.annotations import Line, marks
+from ckaudit.panels.downsample import evenly, kept_columns, kept_points
+from ckaudit.panels.scene import Scene
+from ckaudit.run.series import Floats, Mask, Series
+from ckaudit.run.tensors import TensorTable
+
+FORMULA = re.compile(r"\$\$(.*?)\$\$", re.DOTALL)
+BEFORE_BLOCKS, BEHIND_BLOCKS = -1, 1_000_000_000
+DIGITS = 5
+OF_COLOURS = 3  # a colour tells no more apart
+
+
+def curves(
+    scene: Scene,
+    name: str,
+    title: str,
+    shown: Sequence[str],
+    *,
+    right: Sequence[str] = (),
+    lines: Sequence[Line] = (),
+    log: bool = False,
+    stacked: bool = False,
+    max_curves: int = 10,
+    points: int = 800,
+    marked: bool = False,
+    note: str = "",
+) -> Chart | None:
+    """Return metrics over steps; None where nothing of them was recorded.
+
+    Args:
+        scene: The run, and the one beside it.
+        name: The chart's id.
+        title: The question it answers.
+        shown: Metrics on the left axis, of one unit.
+        right: Metrics on the right axis.
+        lines: Limits and baselines, of the left axis.
+        log: Whether the left axis is logarithmic, where all that is drawn on it lies above zero.
+        stacked: Whether the curves are parts of a whole.
+        max_curves: Curves of one metric at most: those of findings, then the most striking.
+        points: Points of one curve at most; of many curves, fewer.
+        marked: Whether everything that happened is marked, not only what concerns these metrics.
+        note: What is to be said besides.
+    """
+    recorded = _recorded(scene, [*shown, *right])
+    if not recorded:
+        return None
+    traces, left_out = [], dict[str, str]()
+    budget = max(60, min(points, 4 * points // sum(min(max_curves, len(series.labels)) for _, _, series in recorded)))
+    there = list(dict.fromkeys(metric for _, metric, _ in recorded))
+    for run, metric, series in recorded:
+        drawn = foremost(series, metrics()[metric].worst, scene.places(metric), max_curves)
+        if len(drawn) < len(series.labels):
+            left_out[metric] = f"{len(drawn)} of {len(series.labels)} curves of {metric} are drawn"
+        axis: Literal["left", "right"] = "right" if metric in right else "left"
+        traces += [_trace(series, place, metric, budget, run=run, axis=axis, alone=len(there) == 1) for place in drawn]
+    is_positive = all(series.values[series.finite].min(initial=1.0) > 0 for _, metric, series in recorded if metric not in right)
+    return Chart(
+        id=name,
+        title=title,
+        shape="lines",
+        metrics=there,
+        formula=formula(*there),
+        unit=scene.run.shown_unit(metrics()[shown[0]].unit),
+        right_unit=metrics()[right[0]].unit if any(metric in there for metric in right) else "",
+        stacked=stacked,
+        log=log and is_positive,
+        traces=traces,
+        lines=list(lines),
+        marks=marks(scene, None if marked else there),
+        note=". ".join(sentence for sentence in (note, *left_out.values()) if sentence),
+    )
+
+
+def _recorded(scene: Scene, names: Sequence[str]) -> list[tuple[int, str, Series]]:
+    """Return the place of the run, the metric and its series, of every metric of both runs that was recorded."""
+    both = [(run, name, metrics()[name](side.run)) for run, side in enumerate(_sides(scene)) for name in names]
+    return [(run, name, series.recorded_rows()) for run, name, series in both if series]
+
+
+def _sides(scene: Scene) -> list[Scene]:
+    return [scene, scene.other] if scene.other else [scene]
+
+
+def _trace(
+    series: Series, place: int, metric: str, points: int, *, run: int, axis: Literal["left", "right"], alone: bool
+) -> Trace:
+    rows = np.flatnonzero(series.recorded[:, place])
+    rows = rows[kept_points(series.values[rows, place], points)]
+    label = series.labels[place]
+    name = metric if len(series.labels) == 1 else label if alone else f"{metric} {label}"
+    values = column(series.values[rows, place], series.recorded[rows, place])
+    return Trace(name=name, x=series.steps[rows].tolist(), y=values, run=run, axis=axis)
+
+
+def heat(
+    scene: Scene,
+    name: str,
+    title: str,
+    metric: str,
+    *,
+    log: bool = False,
+    rows: int = 120,
+    columns: int = 200,
+    cells: int = 10_000,
+) -> Chart | None:
+    """Return a map of one metric: places in the order of the forward pass, by steps; None where nothing was recorded.
+
+    Args:
+        scene: The run.
+        name: The chart's id.
+        title: The question it answers.
+        metric: What is drawn.
+        log: Whether colours go by powers of ten.
+        rows: Places at most.
+        columns: Steps at most; of each stretch the step that stands out most is there.
+        cells: Places times steps at most.
+    """
+    series = metrics()[metric](scene.run).recorded_rows()
+    if not series:
+        return None
+    order = chosen(forward(scene.run.tensors, series.labels), series.labels, scene.places(metric), rows)
+    values, recorded = series.values[:, order], series.recorded[:, order]
+    steps = kept_columns(values, recorded, max(2, min(columns, cells // len(order))))
+    matrix = Matrix(
+        rows=[series.labels[place] for place in order],
+        columns=[str(step) for step in series.steps[steps].tolist()],
+        values=[column(values[steps, place], recorded[steps, place], OF_COLOURS) for place in range(len(order))],
+    )
+    left_out = [f"{len(order)} of {len(series.labels)} rows"] if len(order) < len(series.labels) else []
+    left_out += [f"{len(steps)} of {len(series.steps)} steps"] if len(steps) < len(series.steps) else []
+    return Chart(
+        id=name,
+        title=title,
+        shape="heatmap",
+        metrics=[metric],
+        formula=formula(metric),
+        unit=series.unit,
+        log=log,
+        matrix=matrix,
+        marks=marks(scene, [metric]),
+        note=f"{' and '.join(left_out)} are drawn" if left_out else "",
+    )
+
+
+def bars(
+    scene: Scene, name: str, title: str, metric: str, *, log: bool = False, ranked: bool = False, max_bars: int = 40
+) -> Chart | None:
+    """Return the last values of one metric as bars, in the order of the forward pass or the largest first; None without any."""
+    sides = [(run, metrics()[metric](side.run).recorded_rows()) for run, side in enumerate(_sides(scene))]
+    sides = [(run, series) for run, series in sides if series]
+    if not sides:
+        return None
+    series = sides[0][1]
+    order = forward(scene.run.tensors, series.labels)
+    if ranked:
+        last = np.where(series.finite[-1], series.values[-1], np.inf)
+        order = sorted(order, key=lambda place: -last[place])[:max_bars]
+    else:
+        order = chosen(order, series.labels, scene.places(metric), max_bars)
+    names = [series.labels[place] for place in order]
+    left_out = f"; {len(order)} of {len(series.labels)} are drawn" if len(order) < len(series.labels) else ""
+    return Chart(
+        id=name,
+        title=title,
+        shape="bars",
+        metrics=[metric],
+        formula=formula(metric),
+        unit=series.unit,
+        log=log,
+        x="place",
+        traces=[_bar_row(side_series, names, run) for run, side_series in sides],
+        note=f"at step {int(series.steps[-1])}{left_out}",
+    )
+
+
+def _bar_row(series: Series, names: list[str], run: int) -> Trace:
+    """Return the last values of some labels; None for those that the run does not have."""
+    places = {label: place for place, label in enumerate(series.labels)}
+    indices = [places.get(name) for name in names]
+    values = np.array([np.nan if place is None else series.values[-1, place] for place in indices])
+    known = np.array([place is not None and bool(series.recorded[-1, place]) for place in indices])
+    step = int(series.steps[-1])
+    return Trace(name=f"step {step}", x=list(names), y=column(values, known), run=run)
+
+
+# The formula of a metric, out of its docstring or of the catalogue's entry.
+def formula(*names: str) -> str:
+    """Return the formulas of some metrics as one line of TeX, each once; empty where they are as recorded."""
+    formulas = dict.fromkeys(tex for name in names for tex in _formulas(name))
+    return r",\quad ".join(formulas)
+
+
+def _formulas(name: str) -> list[str]:
+    written = FORMULA.findall(inspect.cleandoc(metrics()[name].function.__doc__ or ""))
+    entry = entries().get(name)
+    return [" ".join(tex.split()) for tex in written] or list(entry.formulas.values() if entry else ())
+
+
+# In which order tensors, blocks and heads stand, and which of many are drawn.
+def forward(table: TensorTable, names: Sequence[str]) -> list[int]:
+    """Return the places of names in the order of the forward pass: embeddings, blocks by depth, what stands behind them.
+
+    >>> forward(TensorTable({}), ["head.weight", "blocks.1.up", "blocks.0.up", "wte"])
+    [3, 2, 1, 0]
+    """
+    return sorted(range(len(names)), key=lambda place: depth(table, names[place]))
+
+
+def depth(table: TensorTable, name: str) -> int:
+    """Return where a name stands: before, in or behind the blocks."""
+    block = table.depth(name)
+    if block is not None:
+        return block
+    return BEFORE_BLOCKS if table.kind(name) == "embedding" else BEHIND_BLOCKS
+
+
+def chosen(places: Sequence[int], names: Sequence[str], wanted: Collection[str], max_places: int) -> list[int]:
+    """Return at most `max_places` of some places in their order: those whose name is wanted, and others evenly spread."""
+    if len(places) <= max_places:
+        return list(places)
+    asked = [place for place in places if names[place] in wanted][:max_places]
+    others = [place for place in places if place not in asked]
+    kept = (
+        {*asked, *(others[each] for each in evenly(len(others), max_places - len(asked)))}
+        if max_places > len(asked)
+        else {*asked}
+    )
+    return [place for place in places if place in kept]
+
+
+def foremost(series: Series, worst: str, wanted: Collection[str], max_columns: int) -> list[int]:
+    """Return at most `max_columns` columns of a series in their order: those of findings, then the most striking."""
+    count = len(series.labels)
+    if count <= max_columns:
+        return list(range(count))
+    values = np.where(series.finite, series.values, np.nan)
+    known: Mask = np.any(series.finite, axis=0)
+    reach = np.array([np.nanmax(np.abs(values[:, place])) if known[place] else -np.inf for place in range(count)])
+    least = np.array([np.nanmin(values[:, place]) if known[place] else np.inf for place in range(count)])
+    rank = {"high": -reach, "low": least}.get(worst, np.arange(count, dtype=float))
+    broken: Mask = np.any(series.nonfinite, axis=0)
+    ranked = sorted(range(count), key=lambda place: (series.labels[place] not in wanted, not broken[place], rank[place], place))
+    return sorted(ranked[:max_columns])
+
+
+# Numbers as they are sent: five digits, which is more than any screen tells apart, and words where they are not finite.
+def short(value: float, digits: int = DIGITS) -> Number:
+    """Return a number of so many digits, or the word for one that is not finite.
+
+    >>> short(0.123456789), short(float("nan")), short(3.0)
+    (0.12346, 'NaN', 3)
+    """
+    if not np.isfinite(value):
+        return to_word(value)
+    rounded = float(f"{value:.{digits}g}")
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
+
+
+def column(values: Floats, recorded: Mask, digits: int = DIGITS) -> list[Number | None]:
+    """Return values (N,) as they are sent; None where nothing was recorded."""
+    cells = zip(values.tolist(), recorded.tolist(), strict=True)
+    return [short(value, digits) if known else None for value, known in cells]

@@ -1,0 +1,225 @@
+"""The autopsy of an event, drawn: on a screen with a timeline of the black box, in Markdown as tables."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+
+from ckaudit.audit.autopsy import said
+from ckaudit.audit.autopsy.black_box import event_triggers
+from ckaudit.audit.autopsy.result import Autopsy, Departure, EventName, Moment, Return, Track
+from ckaudit.contract.schema.numbers import Number
+from ckaudit.contract.schema.report import Finding
+from ckaudit.reports.escape import escaped
+from ckaudit.reports.terminal.charts import sparkline, starts
+from ckaudit.reports.terminal.text import fit, pad, paint, paragraph, shown
+from ckaudit.reports.view import View
+from ckaudit.reports.words import interval, likelihood, number, plural
+
+UNSEEN = 100  # columns where no screen says how many
+NARROWEST, WIDEST = 50, 118
+LABEL = 32  # columns of a label at most
+ENDS = 12  # columns for the last value
+
+NAMES = {
+    "loss": "loss",
+    "gradient_norm": "gradient norm",
+    "learning_rate": "learning rate",
+    "batch": "batch seen, steps ago",
+    "gradient": "gradient",
+    "update": "update",
+}
+
+
+def terminal(autopsy: Autopsy, view: View) -> str:
+    """Return the whole, each part under its heading."""
+    width = min(WIDEST, max(NARROWEST, view.width or UNSEEN))
+    parts = [_head(autopsy, view, width), _timeline(autopsy, view, width), _story(autopsy, view, width)]
+    if autopsy.returns:
+        parts.append(_part("Afterwards", recovery(autopsy), view, width))
+    others = other_events(autopsy)
+    parts += [_triage_lines(autopsy, view, width), fit(others, width) if others else []]
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def _head(autopsy: Autopsy, view: View, width: int) -> list[str]:
+    head = fit(shown(f"autopsy {autopsy.subject}: {event_title(autopsy)}", view), width)
+    return [*(paint(line, "bold", view) for line in head), *fit(shown(autopsy.verdict, view), width)]
+
+
+def _part(heading: str, texts: Iterator[str] | Sequence[str], view: View, width: int) -> list[str]:
+    return [paint(heading, "bold", view), *(line for text in texts for line in paragraph(shown(text, view), width))]
+
+
+def _timeline(autopsy: Autopsy, view: View, width: int) -> list[str]:
+    """Return a row for each track, its last value behind it, and marks below the steps out of range."""
+    labels = [_track_label(track) for track in autopsy.tracks]
+    column = min(LABEL, width // 3, max((len(label) for label in labels), default=0))
+    room = width - column - ENDS - 6
+    heading = (
+        f"{box_of(autopsy).capitalize()}: steps {autopsy.steps[0]} to {autopsy.steps[-1]}, {plural(autopsy.tensors, 'tensor')}"
+    )
+    lines = [paint(heading, "bold", view)]
+    for track, label in zip(autopsy.tracks, labels, strict=True):
+        short = label if len(label) <= column else f"..{label[-column + 2 :]}"
+        drawn = sparkline(track.values, width=room, unicode=view.unicode)
+        lines.append(f"  {pad(shown(short, view), column)}  {drawn}  {_end(track.values)}".rstrip())
+        if marks := _marks(track, autopsy.steps, room):
+            lines.append(" " * (column + 4) + paint(marks, "sev1", view))
+    return lines
+
+
+def _track_label(track: Track) -> str:
+    return f"{'grad' if track.kind == 'gradient' else NAMES[track.kind]} {track.name}".rstrip()
+
+
+def _end(values: Sequence[Number | None]) -> str:
+    last = next((value for value in reversed(values) if value is not None), None)
+    return "" if last is None else number(last)
+
+
+def _marks(track: Track, steps: Sequence[int], width: int) -> str:
+    """Return a line with a mark under each column that holds a step out of range."""
+    begins = starts(len(steps), width)
+    line = [" "] * len(begins)
+    for step in track.out:
+        line[bisect_right(begins, steps.index(step)) - 1] = "!"
+    return "".join(line).rstrip()
+
+
+def _story(autopsy: Autopsy, view: View, width: int) -> list[str]:
+    """Return step by step what left its range, then what does not belong to it."""
+    lines = []
+    for moment in autopsy.moments:
+        for place, text in enumerate(departure_lines(moment, verbose=view.verbose)):
+            first = f"{moment.step if place == 0 else '':>8}  "
+            lines += paragraph(shown(text, view), width, first=first, indent="")
+    besides = [sentence for sentence in (standing_sentence(autopsy), earlier_sentence(autopsy)) if sentence]
+    lines += [line for sentence in besides for line in paragraph(shown(sentence, view), width)]
+    return [paint("What left its range", "bold", view), *lines] if lines else []
+
+
+def _triage_lines(autopsy: Autopsy, view: View, width: int) -> list[str]:
+    """Return the findings of triage in these steps, and the causes it sees behind them."""
+    if not autopsy.findings:
+        return [paint("Triage finds nothing in these steps", "bold", view)]
+    lines = [paint("Triage finds in these steps", "bold", view)]
+    for finding in autopsy.findings if view.verbose else autopsy.findings[:5]:
+        lines += [paint(line, finding.severity, view) for line in paragraph(shown(finding_line(finding), view), width)]
+    if len(autopsy.findings) > 5 and not view.verbose:
+        lines.append(f"  and {len(autopsy.findings) - 5} more")
+    for diagnosis in autopsy.diagnoses[:3]:
+        text = f"{diagnosis.title.rstrip('.')} ({likelihood(diagnosis.confidence)}). {diagnosis.knob}"
+        lines += paragraph(shown(text, view), width, first="cause: ")
+    return lines
+
+
+def markdown(autopsy: Autopsy, view: View) -> str:
+    """Return the whole as GitHub-flavoured Markdown."""
+    blocks = [f"### ckaudit autopsy: {escaped(event_title(autopsy))}", escaped(autopsy.verdict)]
+    if autopsy.moments:
+        rows = [
+            f"| {moment.step} | {'<br>'.join(escaped(line) for line in departure_lines(moment, verbose=view.verbose))} |"
+            for moment in autopsy.moments
+        ]
+        blocks.append("\n".join(["| step | what left its range |", "|---|---|", *rows]))
+    blocks += [escaped(sentence) for sentence in (standing_sentence(autopsy), earlier_sentence(autopsy)) if sentence]
+    if after := list(recovery(autopsy)):
+        blocks += ["**Afterwards**", "\n".join(f"- {escaped(line)}" for line in after)]
+    if autopsy.findings:
+        lines = [finding_line(finding) for finding in autopsy.findings]
+        lines += [
+            f"cause: {diagnosis.title.rstrip('.')} ({likelihood(diagnosis.confidence)}). {diagnosis.knob}"
+            for diagnosis in autopsy.diagnoses
+        ]
+        blocks += ["**Triage finds in these steps**", "\n".join(f"- {escaped(line)}" for line in lines)]
+    if others := other_events(autopsy):
+        blocks.append(others)
+    box = f"{box_of(autopsy)} of steps {autopsy.steps[0]} to {autopsy.steps[-1]}, {autopsy.tensors} tensors"
+    blocks.append(f"<sub>{escaped(autopsy.subject)}: {box}, {autopsy.files} files read</sub>")
+    return "\n\n".join(blocks) + "\n"
+
+
+def event_title(autopsy: Autopsy) -> str:
+    """Return which event, and where it was written."""
+    return (
+        f"event at step {autopsy.event.event_step} ({', '.join(event_triggers(autopsy.event))}), checkpoint {autopsy.event.step}"
+    )
+
+
+def departure_lines(moment: Moment, *, verbose: bool) -> Iterator[str]:
+    """Yield what left its range at one step: of many of a kind the farthest speaks for all."""
+    groups: dict[tuple[str, str], list[Departure]] = {}
+    for departure in moment.departures:
+        groups.setdefault((departure.kind, departure.how), []).append(departure)
+    for members in groups.values():
+        if verbose:
+            yield from map(said, members)
+            continue
+        more = f" (and {len(members) - 1} more)" if len(members) > 1 else ""
+        yield said(members[0]) + more
+
+
+def box_of(autopsy: Autopsy) -> str:
+    """Return what the steps before the event are told from."""
+    return "black box" if autopsy.boxed else "record without a black box"
+
+
+def standing_sentence(autopsy: Autopsy) -> str:
+    """Return one sentence on what was dead before the box begins and is not the story itself, or an empty string."""
+    if not autopsy.standing or autopsy.onset == autopsy.steps[0]:
+        return ""
+    first = autopsy.standing[0]
+    more = f" (and {len(autopsy.standing) - 1} more)" if len(autopsy.standing) > 1 else ""
+    return f"Since the first step of the {box_of(autopsy)} {said(first)}{more}."
+
+
+def earlier_sentence(autopsy: Autopsy, *, max_steps: int = 6) -> str:
+    """Return one sentence on steps out of range that came to nothing, or an empty string."""
+    if not autopsy.earlier:
+        return ""
+    steps = ", ".join(map(str, autopsy.earlier[-max_steps:]))
+    return f"Out of range before, and back within a few steps: {plural(len(autopsy.earlier), 'step')}, the last {steps}."
+
+
+def recovery(autopsy: Autopsy) -> Iterator[str]:
+    """Yield what became of each kind of number."""
+    groups: dict[str, list[Return]] = {}
+    for return_ in autopsy.returns:
+        groups.setdefault(return_.kind, []).append(return_)
+    for kind, members in groups.items():
+        yield f"{NAMES[kind]}: {_single(members[0]) if len(members) == 1 and not members[0].name else _many(members)}"
+
+
+def _single(return_: Return) -> str:
+    if return_.seen_until is None:
+        return "nothing is recorded after the event"
+    return f"not back by step {return_.seen_until}" if return_.step is None else f"back from step {return_.step} on"
+
+
+def _many(members: Sequence[Return], *, max_names: int = 3) -> str:
+    """Return how many tensors are back and since when, and the names of those that are not."""
+    unseen = [member.name for member in members if member.seen_until is None]
+    back = [member.step for member in members if member.step is not None]
+    away = [member.name for member in members if member.step is None and member.seen_until is not None]
+    parts = [f"{len(back)} of {len(members)} back" + (f", from step {min(back)} to step {max(back)}" if back else "")]
+    parts += [f"not back: {_some(away, max_names)}"] if away else []
+    parts += [f"never recorded again: {_some(unseen, max_names)}"] if unseen else []
+    return "; ".join(parts)
+
+
+def _some(names: Sequence[str], max_names: int) -> str:
+    return ", ".join(names[:max_names]) + (f" and {len(names) - max_names} more" if len(names) > max_names else "")
+
+
+def finding_line(finding: Finding) -> str:
+    """Return a finding on one line."""
+    where = f" {interval(finding)}:" if interval(finding) else ""
+    return f"{finding.severity} {finding.code}{where} {finding.message}"
+
+
+def other_events(autopsy: Autopsy, *, max_names: int = 8) -> str:
+    """Return the other events of the run, or an empty string."""
+    events: list[EventName] = [other for other in autopsy.others if "last" not in other.triggers or len(other.triggers) > 2]
+    if not events:
+        return ""
+    named = [f"{event.event_step} ({', '.join(event_triggers(event))})" for event in events]
+    return f"Other events: {_some(named, max_names)}."

@@ -1,1 +1,0 @@
-"""The autopsy of an event, drawn."""

@@ -1,1 +1,0 @@
-"""What a run recorded of the catalogue, drawn."""

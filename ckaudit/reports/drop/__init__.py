@@ -1,1 +1,0 @@
-"""Why a benchmark fell, gate by gate, drawn."""

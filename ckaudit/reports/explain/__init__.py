@@ -1,1 +1,0 @@
-"""Pages of `explain` and the list of all names, drawn."""

@@ -1,0 +1,130 @@
+"""The scalars of a run as one file for other programs: Arrow, Parquet, CSV, and a CSV like the history of a W&B run."""
+
+import csv
+import io
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ckaudit import __version__
+from ckaudit.contract.io.codec import encode
+from ckaudit.contract.schema.scalars import EXPORT_MARK, EXPORTED_WORDS
+from ckaudit.run.read import Progress
+from ckaudit.run.scalars import Logged
+
+FILES = ("parquet", "arrow", "csv", "wandb-csv")
+FOLDERS = ("tensorboard",)
+FORMATS = (*FILES, *FOLDERS)
+
+
+def write(logged: Logged, format: str, sink: BinaryIO, progress: Progress | None = None) -> None:  # noqa: A002  its name
+    """Write the scalars of a run in one of `FILES`, a piece at a time; `progress` is called with lines done and in all."""
+    writers = {"parquet": _write_parquet, "arrow": _write_arrow, "csv": _write_csv, "wandb-csv": _write_wandb_csv}
+    writers[format](logged, sink, progress)
+
+
+def write_folder(logged: Logged, format: str, folder: Path, progress: Progress | None = None) -> None:  # noqa: A002  its name
+    """Write the scalars of a run in one of `FOLDERS`, into a folder that is there."""
+    import_module(f"ckaudit.reports.{format}").write(logged, folder, progress)
+
+
+def _write_arrow(logged: Logged, sink: BinaryIO, progress: Progress | None = None) -> None:
+    """Write a column of numbers per name; null is not recorded, NaN was recorded as NaN.
+
+    Words stand in columns of their own, `name:text`, so that a name may hold both.
+    """
+    import pyarrow as pa
+
+    described = schema(logged)
+    with pa.ipc.new_file(sink, described) as writer:
+        for batch in batches(logged, described, progress):
+            writer.write_batch(batch)
+
+
+def schema(logged: Logged) -> Any:
+    """Return the types of the columns; what the run is stands in the metadata."""
+    import pyarrow as pa
+
+    numbers = [(name, pa.float64()) for name in logged.numbers]
+    words = [(f"{name}{EXPORTED_WORDS}", pa.string()) for name in logged.words]
+    metadata = {EXPORT_MARK: "1", "tool": f"ckaudit {__version__}", "run": logged.name.encode(errors="backslashreplace")}
+    if logged.manifest is not None:
+        metadata["run.json"] = encode(logged.manifest)
+    return pa.schema([("step", pa.int64()), ("session", pa.int64()), *numbers, *words], metadata=metadata)
+
+
+def batches(logged: Logged, described: Any, progress: Progress | None = None) -> Iterator[Any]:
+    """Yield the lines as record batches."""
+    import pyarrow as pa
+
+    done, total = 0, logged.lines
+    for table in logged.tables():
+        known = table.recorded
+        numbers = [
+            pa.array(values, mask=None if known is None else ~known[index], from_pandas=False)
+            for index, values in enumerate(table.values)
+        ]
+        words = [pa.array(texts, pa.string()) for texts in table.texts.values()]
+        yield pa.record_batch([pa.array(table.steps), pa.array(table.sessions), *numbers, *words], schema=described)
+        done += len(table.steps)
+        if progress:
+            progress(done, total)
+
+
+def _write_parquet(logged: Logged, sink: BinaryIO, progress: Progress | None = None) -> None:
+    """Write the columns of the Arrow form, packed, as DuckDB, pandas and Polars read them, a row group for each piece."""
+    from pyarrow.parquet import ParquetWriter
+
+    described = schema(logged)
+    with ParquetWriter(sink, described, compression="zstd") as writer:
+        for batch in batches(logged, described, progress):
+            writer.write_batch(batch)
+
+
+def _write_csv(logged: Logged, sink: BinaryIO, progress: Progress | None = None) -> None:
+    """Write the columns of the Arrow form; an empty cell is not recorded, nan was recorded as NaN, words stand in quotes."""
+    described = schema(logged)
+    write_rows(described.names, batches(logged, described, progress), sink)
+
+
+def write_rows(header: Iterable[str], pieces: Iterable[Any], sink: BinaryIO) -> None:
+    """Write a header line and record batches below it; each number as short as it can be read back exactly."""
+    from pyarrow.csv import WriteOptions, write_csv
+
+    line = io.StringIO(newline="")
+    csv.writer(line, lineterminator="\n").writerow(header)  # that of pyarrow takes no quote in a name
+    sink.write(line.getvalue().encode(errors="backslashreplace"))
+    for piece in pieces:
+        write_csv(piece, sink, WriteOptions(include_header=False))
+
+
+def _write_wandb_csv(logged: Logged, sink: BinaryIO, progress: Progress | None = None) -> None:
+    """Write the history that counts, like that of W&B: `_step`, `_runtime`, `_timestamp`, then a column per name.
+
+    Its steps only rise, so that what a resume replaced has no place in it. Names keep their own spelling.
+    """
+    counted = logged.counted()
+    described = schema(counted)
+    timed = "time" in described.names
+    names = [name for name in described.names if name not in ("step", "session", "time")]
+    started = [_first(counted)] if timed else []
+    pieces = (_history(piece, names, started) for piece in batches(counted, described, progress))
+    write_rows(["_step", *(["_runtime", "_timestamp"] if timed else []), *names], pieces, sink)
+
+
+def _first(counted: Logged) -> float:
+    """Return the first time that was logged."""
+    return next(float(part.min()) for log in counted.sessions.values() for _, part in log.numbers["time"].joined())
+
+
+def _history(piece: Any, names: list[str], started: list[float]) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    columns, shown = [piece["step"]], ["_step"]
+    for start in started:
+        columns += [pc.subtract(piece["time"], start), piece["time"]]
+        shown += ["_runtime", "_timestamp"]
+    numbered = [f"{index}" for index in range(len(names))]  # names may stand twice in a batch, and are written by hand
+    return pa.record_batch([*columns, *(piece[name] for name in names)], names=[*shown, *numbered])

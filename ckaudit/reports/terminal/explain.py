@@ -1,0 +1,183 @@
+"""Pages of explain on a screen: what it is, the formula, facts, how it looks well and ill, and what to do."""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+
+from ckaudit.contract.schema.numbers import Number
+from ckaudit.contract.schema.report import Chart
+from ckaudit.explain.page import Group, Page, Section, Shapes
+from ckaudit.reports.formula import readable
+from ckaudit.reports.terminal.charts import curve
+from ckaudit.reports.terminal.text import columns, fit, pad, paint, paragraph, shown
+from ckaudit.reports.view import View
+from ckaudit.reports.words import number
+
+UNSEEN = 100  # columns where no screen says how many
+NARROWEST, WIDEST = 40, 110  # prose wider than that is hard to read
+INLINE = re.compile(r"(?<![\w$])\$([^$\s][^$]*)\$")
+GAP = 3  # columns between the two drawings
+
+
+def pages(found: Sequence[Page], view: View) -> str:
+    """Return pages one below the other, a line between them."""
+    width = _width(view)
+    rule = "\n" + paint(("─" if view.unicode else "-") * width, "dim", view) + "\n\n"
+    return rule.join("\n\n".join("\n".join(part) for part in _parts(page, view, width) if part) + "\n" for page in found)
+
+
+def groups(found: Sequence[Group], view: View) -> str:
+    """Return all names, a line each, under the question of their group."""
+    width = _width(view)
+    blocks = []
+    for group in found:
+        names = max(len(line.name) for line in group.lines)
+        ids = max(len(" ".join(line.ids)) for line in group.lines)
+        head = [paint(line, "bold", view) for line in fit(shown(group.title, view), width)]
+        lines = [_entry(f"  {line.name:<{names}}  {' '.join(line.ids):<{ids}}", line.title, view, width) for line in group.lines]
+        blocks.append("\n".join([*head, *lines]))
+    return "\n\n".join([*blocks, "ckaudit explain NAME says all of one"]) + "\n"
+
+
+def _width(view: View) -> int:
+    return min(WIDEST, max(NARROWEST, view.width or UNSEEN))
+
+
+def _entry(head: str, title: str, view: View, width: int, *, min_width: int = 20) -> str:
+    """Return name and codes, and as much of the sentence as the line holds; none of it where that is too little."""
+    room = width - len(head) - 2
+    if room < min_width:
+        return "  " + " ".join(head.split())
+    first, *more = fit(shown(_text(title, view), view), room)
+    ellipsis = "…" if view.unicode else "..."
+    return f"{head.rstrip():<{len(head)}}  " + (first[: room - len(ellipsis)] + ellipsis if more else first)
+
+
+def _parts(page: Page, view: View, width: int) -> Iterator[list[str]]:
+    """Yield the parts of a page from the top down."""
+    yield _head(page, view, width)
+    yield [line for formula in page.formulas for line in _formula(formula.row, formula.tex, view, width)]
+    if page.shapes:
+        yield [f"  {line}" for line in sketch(page.shapes, view, width - 2)]
+    if not page.heading:
+        yield _sections(page, view, width)
+    yield _thresholds(page, view, width)
+    yield _table(page.table(), view, width)
+    yield _table({label: ", ".join(names) for label, names in page.links.items()}, view, width)
+    if page.line:
+        lines = page.line.split("\n")
+        heading = "The line that records it" if len(lines) == 1 else "The lines that record it"
+        yield [paint(heading, "bold", view), *("    " + shown(line, view) for line in lines)]
+    if page.heading:
+        yield [paint(line, "sev2", view) for line in fit(page.heading, width)]
+        yield _sections(page, view, width)
+
+
+def _head(page: Page, view: View, width: int) -> list[str]:
+    """Return name, codes and kind, then the sentence, then other words for it."""
+    words = "  ".join([*page.ids, page.kind])
+    name, kind, gap = paint(page.name, "bold", view), paint(words, "dim", view), width - columns(page.name) - len(words)
+    lines = [name + " " * gap + kind] if gap > 1 else [name, kind]
+    lines += fit(shown(_text(page.title, view), view), width)
+    if page.also_called:
+        lines += [paint(line, "dim", view) for line in fit(f"also called {', '.join(page.also_called)}", width)]
+    return lines
+
+
+def _formula(row: str, tex: str, view: View, width: int) -> list[str]:
+    """Return a formula, indented, its row before it; what is too long goes on further in."""
+    label = f"{row}  " if row else ""
+    lines: list[str] = []
+    for part in readable(tex, unicode=view.unicode).split("\n"):
+        first, *rest = fit(shown(part, view), width - 8 - len(label))
+        lines += [" " * 4 + (label if not lines else " " * len(label)) + first]
+        lines += [" " * (8 + len(label)) + line for line in rest]
+    return lines
+
+
+def _sections(page: Page, view: View, width: int) -> list[str]:
+    return [line for section in page.sections for line in _section(section, view, width)]
+
+
+def _section(section: Section, view: View, width: int) -> list[str]:
+    lines = [paint(section.title, "bold", view)]
+    if section.text:
+        lines += paragraph(shown(_text(section.text, view), view), width)
+    for item in section.items:
+        lines += paragraph(shown(_text(item, view), view), width, first="- ")
+    return lines
+
+
+def _thresholds(page: Page, view: View, width: int) -> list[str]:
+    """Return each threshold with its default; what a section says already is not said again."""
+    if not page.thresholds:
+        return []
+    sections = " ".join(section.text for section in page.sections)
+    rows = {
+        threshold.name: threshold.default
+        if not threshold.meaning or threshold.meaning in sections
+        else f"{threshold.default}: {threshold.meaning}"
+        for threshold in page.thresholds
+    }
+    return [
+        paint("Weights and limits" if page.kind == "cause" else "Thresholds", "bold", view),
+        *_table(rows, view, width, indent="  "),
+    ]
+
+
+def _table(rows: dict[str, str], view: View, width: int, *, indent: str = "") -> list[str]:
+    """Return labels dimmed in a column, and what they say beside them; below them on a narrow screen."""
+    if not rows:
+        return []
+    room = max(len(label) for label in rows) + 2
+    lines = []
+    for label, text in rows.items():
+        first, *rest = fit(shown(_text(text, view), view), width - room - len(indent))
+        lines.append(indent + paint(label, "dim", view) + pad("", room - len(label)) + first)
+        lines += [indent + " " * room + line for line in rest]
+    return lines
+
+
+def _text(text: str, view: View) -> str:
+    """Return prose with the formulas between its single dollars made readable."""
+    return INLINE.sub(lambda match: readable(match[1], unicode=view.unicode), text)
+
+
+# A healthy and an ill series drawn side by side on one axis.
+def sketch(shapes: Shapes, view: View, width: int, *, widest: int = 40, height: int = 4) -> list[str]:
+    """Return the two drawings, below each what it shows, and the ends of their axis.
+
+    Args:
+        shapes: The two series and their words.
+        view: What the screen can do.
+        width: Columns in all.
+        widest: Columns of one drawing at most; a series of few points gains nothing from more.
+        height: Rows.
+    """
+    half = min(widest, (width - GAP) // 2)
+    # One chart of both, with a gap, has one axis.
+    values: list[Number | None] = [*resampled(shapes.good_values, half), *[None] * GAP, *resampled(shapes.bad_values, half)]
+    chart = Chart(name="shapes", title="", unit="1", labels=[str(index) for index in range(len(values))], values=values)
+    rows = curve(chart, width=len(values), height=height, unicode=view.unicode)[:height]
+    lines = [paint(pad(row[:half], half), "ok", view) + " " * GAP + paint(row[half + GAP :], "sev2", view) for row in rows]
+    good, bad = (fit(shown(text, view), half) for text in (f"good: {shapes.good}", f"bad: {shapes.bad}"))
+    lines += [pad(left, half) + " " * GAP + right for left, right in zip_longest(good, bad, fillvalue="")]
+    both = (*shapes.good_values, *shapes.bad_values)
+    subject = f" of {shapes.of}" if shapes.of else ""
+    axis = fit(f"an example{subject}, from {number(min(both))} to {number(max(both))}", width)
+    return [*(line.rstrip() for line in lines), *(paint(line, "dim", view) for line in axis)]
+
+
+def resampled(values: Sequence[float], count: int) -> list[float]:
+    """Return `count` values on the straight lines between the given ones, both ends kept.
+
+    >>> resampled([0.0, 2.0, 1.0], 5)
+    [0.0, 1.0, 2.0, 1.5, 1.0]
+    """
+    found = []
+    for place in range(count):
+        exact = place * (len(values) - 1) / (count - 1)
+        before = min(int(exact), len(values) - 2)
+        share = exact - before
+        found.append(values[before] * (1 - share) + values[before + 1] * share)
+    return found

@@ -1,0 +1,212 @@
+"""Metrics on a screen: a line for each with its last value, trend and shape; and below, what has no value."""
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ckaudit.audit.measure import SHAPE, Measured, Measurement, Outline, extreme, labels
+from ckaudit.contract.schema.metrics import Missing
+from ckaudit.contract.schema.numbers import Number, to_word
+from ckaudit.reports.terminal.charts import CROSS, LEVELS, finite, heatmap, ranked, sparkline
+from ckaudit.reports.terminal.text import abbreviate, columns, fit, paint, paragraph, shown
+from ckaudit.reports.terminal.verdict import NARROWEST, UNSEEN, WIDEST
+from ckaudit.reports.view import View
+from ckaudit.reports.words import number, plural
+from ckaudit.run.series import Series
+
+ARROWS = {"rising": "\N{UPWARDS ARROW}", "falling": "\N{DOWNWARDS ARROW}", "steady": "\N{RIGHTWARDS ARROW}", None: ""}
+
+PLAIN_ARROWS = {"rising": "up", "falling": "down", "steady": "flat", None: ""}
+
+HEAD = ("metric", "last", "trend", "shape", "unit", "points", "step", "where", "of")
+
+RIGHT = ("last", "points", "step", "of")
+
+SHORT_SHAPE = 12
+
+# What gives way on narrow screens, first to last, and to how many columns; 0: the column goes.
+GIVING_WAY = (
+    ("unit", 10),
+    ("step", 0),
+    ("shape", SHORT_SHAPE),
+    ("where", 24),
+    ("points", 0),
+    ("where", 16),
+    ("metric", 20),
+    ("unit", 0),
+    ("where", 12),
+    ("of", 0),
+    ("where", 0),
+    ("shape", 0),
+    ("trend", 0),
+)
+
+REASONS = {"not_recorded": "not recorded", "not_in_these_steps": "not in these steps", "broke": "broken"}
+
+DOTS = "\N{HORIZONTAL ELLIPSIS}"
+
+NARROW = str.maketrans(dict.fromkeys([*LEVELS, CROSS, DOTS, *filter(None, ARROWS.values())], "#"))
+
+LEGEND = {"of": "of several labels the worst is shown", "trend": "the trend is that of the second half of the points"}
+
+
+class TableLine(Struct, frozen=True):
+    """One line of the table: the cells by heading, and whether the value is not finite; or a sentence across all columns."""
+
+    cells: dict[str, str] = {}
+    broken: bool = False
+    sentence: str = ""
+
+
+def draw(measurement: Measurement, view: View, *, each_label: bool = False, max_labels: int | None = 20) -> str:
+    """Return the table.
+
+    Args:
+        measurement: The metrics.
+        view: What the screen can do.
+        each_label: Show the labels of each metric below it, not only the extreme one.
+        max_labels: Labels shown of each metric; None: all.
+    """
+    room = max(NARROWEST, view.width or UNSEEN)
+    width = min(WIDEST, room)
+    lines = [
+        line for measured in measurement.measured for line in _lines(measured, view, each_label=each_label, max_labels=max_labels)
+    ]
+    drawn = [*_table(lines, view, room), ""] if lines else []
+    if each_label and len(measurement.measured) == 1:
+        drawn += picture(measurement.measured[0], view, width)
+    drawn += _missing(measurement, view, width)
+    for note in measurement.notes:
+        drawn += paragraph(shown(note, view), width, first="note: ", indent="")
+    return "\n".join(drawn) + "\n"
+
+
+def _lines(measured: Measured, view: View, *, each_label: bool, max_labels: int | None) -> Iterator[TableLine]:
+    first = extreme(measured)
+    count = len(measured.series.labels)
+    several = {"where": shown(first.label, view), "of": f"{count:,}"} if count > 1 else {}
+    line = _line(measured.name, measured, first, view, points=measured.series.points)
+    yield TableLine(line.cells | several, line.broken)
+    if each_label and count > 1:
+        yield from (
+            _line(f"  {label.label}", measured, label, view, points=label.points)
+            for label in labels(measured, max_labels=max_labels)
+        )
+        if max_labels is not None and count > max_labels:
+            yield TableLine(sentence=f"  ... and {count - max_labels:,} more (--all)")
+
+
+def _line(name: str, measured: Measured, outline: Outline, view: View, *, points: int) -> TableLine:
+    cells = {
+        "metric": shown(name, view),
+        "last": number(outline.last),
+        "trend": (ARROWS if view.unicode else PLAIN_ARROWS)[outline.trend],
+        "shape": sparkline(outline.shape, width=SHAPE, unicode=view.unicode),
+        "short": sparkline(outline.shape, width=SHORT_SHAPE, unicode=view.unicode),
+        "unit": "" if measured.unit == "1" else shown(measured.unit, view),
+        "points": f"{points:,}",
+        "step": f"{outline.step:,}",
+    }
+    return TableLine(cells, finite(outline.last) is None)
+
+
+def _table(lines: Sequence[TableLine], view: View, width: int) -> Iterator[str]:
+    """Yield heading and lines, without the columns that have no room; below them, which those are."""
+    widths, left_out = _widths(lines, width)
+    yield paint(_row({**dict(zip(HEAD, HEAD, strict=True)), "short": "shape"}, widths, view).rstrip(), "bold", view)
+    for line in lines:
+        text = line.sentence or _row(line.cells, widths, view).rstrip()
+        last = line.cells.get("last", "")
+        yield text.replace(f" {last}", " " + paint(last, "sev1", view), 1) if line.broken else text
+    yield ""
+    used = {name for line in lines for name, cell in line.cells.items() if cell}
+    legend = "; ".join(text for name, text in LEGEND.items() if name in used and (name in widths or name == "of"))
+    narrow = f"no room for {', '.join(left_out)}: --format json has everything" if left_out else ""
+    prose = min(WIDEST, width)
+    yield from (paint(line, "dim", view) for text in (legend, narrow) if text for line in paragraph(text, prose, indent=""))
+
+
+def _widths(lines: Sequence[TableLine], width: int) -> tuple[dict[str, int], list[str]]:
+    """Return the width of each column that is shown, and the names of those that have no room."""
+    shown_at_all = [name for name in HEAD if any(line.cells.get(name) for line in lines)]
+    widths = {name: max(len(name), *(size(line.cells.get(name, "")) for line in lines)) for name in shown_at_all}
+    asked = dict(widths)
+    for name, least in GIVING_WAY:
+        spare = width - sum(widths.values()) - 2 * (len(widths) - 1)
+        if spare >= 0:
+            break
+        if not least:
+            widths.pop(name, None)
+        elif widths.get(name, 0) > least:
+            widths[name] = least if name == "shape" else max(least, widths[name] + spare)
+    for name in ("metric", "unit", "where"):  # the first are typed, and read as they stand
+        if name in widths:
+            spare = width - sum(widths.values()) - 2 * (len(widths) - 1)
+            widths[name] = min(asked[name], widths[name] + max(spare, 0))
+    return widths, [name for name in asked if name not in widths]
+
+
+def _row(cells: dict[str, str], widths: dict[str, int], view: View) -> str:
+    drawn = []
+    for name, room in widths.items():
+        text = cells.get("short" if name == "shape" and room < SHAPE else name, "")
+        text = text if size(text) <= room else _cut(text, room, view, label=name == "where" or text.startswith("  "))
+        drawn.append(" " * (room - size(text)) + text if name in RIGHT else text + " " * (room - size(text)))
+    return "  ".join(drawn)
+
+
+def _cut(text: str, room: int, view: View, *, label: bool) -> str:
+    """Return as much of a text as there is room for: of labels what tells them apart."""
+    if label:
+        indent = len(text) - len(text.lstrip())
+        return " " * indent + abbreviate(text.lstrip(), room - indent, unicode=view.unicode)
+    dots = DOTS if view.unicode else "..."
+    while size(text) > room - len(dots):
+        text = text[:-1]
+    return text + dots
+
+
+def size(text: str) -> int:
+    """Return how many columns a text takes; those of our own signs need no library that takes long to load."""
+    return columns(text.translate(NARROW))
+
+
+def _missing(measurement: Measurement, view: View, width: int) -> Iterator[str]:
+    """Yield one line of counts; the names of what has no value, and the errors, where everything is asked for."""
+    have, lack = len(measurement.measured), len(measurement.missing)
+    groups: dict[str, list[Missing]] = {}
+    for missing in measurement.missing:
+        groups.setdefault(REASONS[missing.reason], []).append(missing)
+    counts = ", ".join(f"{len(members)} {reason}" for reason, members in groups.items())
+    summary = f"{plural(have, 'metric')}, {lack} without a value: {counts}" if lack else plural(have, "metric")
+    lines = paragraph(summary, width, indent="")
+    if lack and not view.verbose:
+        hint = "(-v names them)"  # never broken in two: it is to be typed
+        lines = [*lines[:-1], f"{lines[-1]} {hint}"] if len(lines[-1]) + 1 + len(hint) <= width else [*lines, hint]
+    yield from (paint(line, "dim", view) for line in lines)
+    if view.verbose:
+        for reason, members in groups.items():
+            text = ", ".join(member.name + (f" ({member.detail})" if member.detail else "") for member in members)
+            yield from paragraph(shown(text, view), width, first=f"{reason}: ", indent="")
+
+
+# The picture below the table of one metric with several labels: a map of labels by steps, or of one step ranked bars.
+def picture(measured: Measured, view: View, width: int) -> list[str]:
+    """Return the lines of the picture and an empty one; nothing for a single label, or where no value is finite."""
+    series = measured.series.recorded_rows()
+    if len(series.labels) < 2:
+        return []
+    series = replace(series, labels=tuple(shown(label, view) for label in series.labels))
+    rows = [(label, _cells(series, place)) for place, label in enumerate(series.labels)]
+    if len(series.steps) == 1:
+        lines = ranked([(name, values[0]) for name, values in rows], unit=measured.unit, width=width, unicode=view.unicode)
+    else:
+        lines = heatmap(rows, series.steps.tolist(), unit=measured.unit, width=width, unicode=view.unicode)
+    title = [paint(line, "bold", view) for line in fit(shown(measured.title, view), width)]
+    return [*title, *lines, ""] if lines else []
+
+
+def _cells(series: Series, place: int) -> list[Number | None]:
+    cells = zip(series.values[:, place].tolist(), series.recorded[:, place].tolist(), strict=True)
+    return [to_word(value) if known else None for value, known in cells]
