@@ -1,6 +1,8 @@
 import csv
 import json
 import re
+from contextlib import nullcontext
+from hashlib import sha256
 from pathlib import Path
 from shutil import copy
 
@@ -11,9 +13,11 @@ from ckaudit.contract.io.files import read_bytes
 from ckaudit.lab import archive
 from ckaudit.lab.cache import keep
 from ckaudit.lab.record import Done
+from ckaudit.lab.score import score
 from ckaudit.lab.training_spec import recipe
 from ckaudit.optional import install_command
 
+WORKERS = score._workers
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 
 
@@ -31,6 +35,22 @@ def cache(tmp_path_factory):
         patch.setattr(archive, "LEVEL", 1)  # these are large, and made once
         _keep_all(folder)
     return str(folder)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _judged_once():
+    """Judge each recording once: most tests here are of what is done with the verdicts."""
+    verdicts, judge = {}, score._judge
+
+    def remembered(work):
+        path, *rest = work
+        key = (sha256(path.read_bytes()).hexdigest(), *rest)
+        return verdicts[key] if key in verdicts else verdicts.setdefault(key, judge(work))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(score, "_judge", remembered)
+        patch.setattr(score, "_workers", lambda _: nullcontext(map))  # no function of a test reaches other processes
+        yield
 
 
 def _keep_all(folder):
@@ -292,6 +312,11 @@ def test_a_score_in_a_pipe_has_a_hundred_columns(here, cache, capfd, monkeypatch
     monkeypatch.delenv("COLUMNS", raising=False)
     out = said(capfd, "score", "--cache", cache, "-v")[1]
     assert 90 <= max(map(len, out.splitlines())) <= 100
+
+
+def test_processes_at_work_keep_the_order():
+    with WORKERS(2) as over:
+        assert [*over(abs, [-3, 2, -1])] == [3, 2, 1]
 
 
 def test_score_as_json_is_the_same_twice(here, cache, capfd):

@@ -2,6 +2,7 @@
 
 import json
 import math
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from ckaudit.contract.schema.report import Report
 from tests.inventory.written_runs import Model, depth_of, is_norm, steady
 
 WRITERS = pytest.mark.parametrize("recorded", [False, True], ids=["seed", "recorder"])
-BLOCKS = pytest.mark.parametrize("blocks", [4, 6, 12, 24])
+BLOCKS = pytest.mark.parametrize("blocks", [4, 12])
 GRADIENT, UPDATE, ENTROPY, SHARPEST = steady(0.1), steady(2.5e-3), steady(2.5, 0.05), steady(0.4, 0.05)
 
 
@@ -35,7 +36,7 @@ def advice(report: Report, code: str) -> str:
 
 
 @WRITERS
-@BLOCKS
+@pytest.mark.parametrize("blocks", [4, 6, 12, 24])
 def test_a_healthy_model_is_told_nothing(blocks: int, recorded: bool, tmp_path: Path) -> None:
     report = judged(Model(blocks=blocks), tmp_path, recorded=recorded)
     assert report.severity in (None, "note")
@@ -103,16 +104,16 @@ def spiking(form: str, file: Path, points: int, rate: float | None, jumps: int, 
     return file
 
 
-@pytest.mark.parametrize("jumps", [3, 4, 5])
-@pytest.mark.parametrize("rate", [None, 3e-4, 3e-3])
-@pytest.mark.parametrize("points", [200, 1000])
-@pytest.mark.parametrize("form", ["scalars", "csv", "trainer"])
+@pytest.mark.parametrize(
+    ("form", "points", "rate", "jumps"),
+    [*product(["scalars"], [200], [None, 3e-4, 3e-3], [3, 4, 5]), *product(["csv", "trainer"], [200, 1000], [None, 3e-4], [4])],
+)
 def test_tri_2_spikes_after_a_smooth_phase(form: str, points: int, rate: float | None, jumps: int, tmp_path: Path) -> None:
     report = triage(spiking(form, tmp_path, points, rate, jumps))
     assert_first(report, "learning_rate_too_high", ("learning rate", "warm-up"), ("Update over weight", "gradient norm"))
 
 
-@pytest.mark.parametrize("share", [0.7, 0.72, 0.85, 0.99])
+@pytest.mark.parametrize("share", [0.7, 0.99])
 @pytest.mark.parametrize("largest", ["layer.2.w1", "layer.3.ln1", "lm_head"])
 def test_tri_3_one_tensor_sets_the_norm(largest: str, share: float, tmp_path: Path) -> None:
     others = len(Model().tensors) - 1
@@ -128,7 +129,7 @@ def test_tri_3_one_tensor_sets_the_norm(largest: str, share: float, tmp_path: Pa
     assert largest in report.diagnoses[0].evidence[0].sentence
 
 
-@pytest.mark.parametrize("onset", [100, 300, 600])
+@pytest.mark.parametrize("onset", [100, 600])
 @pytest.mark.parametrize(
     ("recorded", "keys", "logit"),
     [(False, True, False), (False, False, True), (True, True, True), (True, True, False), (True, False, True)],

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ Of = Callable[[int, str], float]
 def steady(level: float, noise: float = 0.1) -> Of:
     """Return a number around a level that is the same for the same step and name."""
 
+    @cache
     def value(step: int, name: str) -> float:
         seed = [step, *name.encode()]
         return level * float(np.exp(noise * np.random.default_rng(seed).normal()))

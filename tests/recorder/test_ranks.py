@@ -21,13 +21,13 @@ from tests.recorder.alike import differences, merged
 
 ROOT = Path(__file__).parents[2]
 EVERYTHING = {"grids": "nested", "budget_kb": None}
-KINDS = {"fsdp1": 1, "ddp2": 2, "ddp4": 4, "fsdp2": 2, "fsdp4": 4, "hybrid4": 4, "tensor2": 2, "sequence2": 2}
+KINDS = {"fsdp1": 1, "ddp2": 2, "fsdp2": 2, "hybrid4": 4, "tensor2": 2, "sequence2": 2}
 TRAININGS = {
     "one": {"kind": "one", "world": 1, **EVERYTHING},
     **{name: {"kind": name[:-1], "world": world, **EVERYTHING} for name, world in KINDS.items()},
     **{f"{kind}-faulty": {"kind": kind, "slow": 1, "moved": 0} for kind in ("ddp", "tensor")},
     **{
-        f"{kind}-{how}": {"kind": kind, "steps": 200 if kind == "ddp" else 26, "record": how == "with"}
+        f"{kind}-{how}": {"kind": kind, "steps": 26, "record": how == "with"}
         for kind in ("ddp", "fsdp", "tensor")
         for how in ("with", "without")
     },
