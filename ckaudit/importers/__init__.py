@@ -66,6 +66,17 @@ def is_known(path: Path) -> bool:
     return any(importer.detects(source) for importer in importers())
 
 
+def named_format(path: Path) -> str | None:
+    """Return the format that a file is surely in: by marks of its own, or as a table or a text that is no JSON document."""
+    source = Source(path)
+    is_document = path.name.removesuffix(path.suffix if path.suffix in (".gz", ".zst") else "").endswith(".json")
+    candidates = (importer for importer in importers() if not (is_document and importer.GENERIC))
+    try:
+        return next((importer.NAME for importer in candidates if importer.detects(source)), None)
+    except UnreadableError:  # too large, or cut off in its packing
+        return None
+
+
 def one_of(runs: Sequence[Imported], wanted: str, path: Path) -> Imported:
     """Return the run that is wanted, by its name or its number from 1.
 

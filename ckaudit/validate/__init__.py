@@ -4,6 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from stat import S_ISDIR, S_ISREG
 from types import MappingProxyType
 
@@ -12,6 +13,7 @@ import msgspec
 from ckaudit import __version__
 from ckaudit.contract import violations
 from ckaudit.contract.contradictions import is_of_other_unit
+from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
 from ckaudit.contract.io.folder import RunFolder, holds_run, list_files, list_folder, shown_name
 from ckaudit.contract.schema.report import SEVERITIES, VERSION, Finding, Report, worst
 from ckaudit.contract.summaries import across_files, same_place
@@ -51,6 +53,9 @@ ALWAYS = (
 WHOLE_RUNS = (cadence_gaps, lonely_ranks, unlisted_sessions, manifest_gaps)
 
 NOTHING = "holds no checkpoint, no scalar log and no run.json"
+
+HEAD_BYTES = 65536
+"""Where a file of ours says its version; a longer search would read what is not asked for."""
 
 DOCUMENTS = (".json", ".json.gz", ".json.zst")
 
@@ -131,14 +136,33 @@ def sort_arguments(paths: Sequence[Path]) -> tuple[list[tuple[RunFolder, str]], 
             if _is_folder(path):
                 runs += [(run, prefix) for run in _runs(path, prefix)]
             else:
+                _refuse_other_programs(path)
                 files.setdefault(path.parent, []).append(path)
         except UnreadableError as error:
             refused.append(error)
-            findings.append(violations.UNREADABLE.at(shown_name(str(path)), str(error)))
+            finding = violations.UNREADABLE.at(shown_name(str(path)), str(error))
+            findings.append(msgspec.structs.replace(finding, help=error.hint or finding.help))
     runs += [(list_files(group), "") for group in files.values()]
     if not runs:
         raise refused[0] if refused else UnreadableError("nothing was named", hint="Name a run folder or a checkpoint file.")
     return runs, findings
+
+
+def _refuse_other_programs(path: Path) -> None:
+    """Refuse the log of another program: its every key would break a contract that it never promised to keep."""
+    if path.name == MANIFEST_NAME or CHECKPOINT_NAME.match(path.name) or SCALARS_NAME.match(path.name):
+        return
+    with path.open("rb") as stream:
+        if b'"ck.' in stream.read(HEAD_BYTES):
+            return
+    from ckaudit.importers import named_format
+
+    if name := named_format(path):
+        shown = shown_name(str(path))
+        raise UnreadableError(
+            f"{shown} is a log of another program ({name}), not a file of ck.analysis.v1",
+            hint=f"`ckaudit triage {quote(shown)}` judges it as it is; `ckaudit import` makes a run folder of it.",
+        )
 
 
 def _is_folder(path: Path) -> bool:
