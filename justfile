@@ -71,4 +71,4 @@ benchmark:
     {{ python }} benchmarks/metrics.py --write
     {{ python }} benchmarks/size.py --real --write
     {{ python }} benchmarks/recorder.py --qwen --write
-    {{ python }} benchmarks/peers.py --write
+    {{ python }} benchmarks/other_recorders.py --write

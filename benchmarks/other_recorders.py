@@ -1,6 +1,6 @@
 """What other recorders add to a training step, each in its own process, in turn with a loop that only clips.
 
-    python benchmarks/peers.py [--only NAME] [--steps N] [--write]
+    python benchmarks/other_recorders.py [--only NAME] [--steps N] [--write]
 
 A peer that cannot be imported is left out, and the table says why. Each is watched where it looks at every tenth step; its
 cost at its own default, and at every 50th step, follows from what its dear and its cheap steps take. `--write` puts the table
