@@ -264,7 +264,7 @@ def main() -> None:
     table = "\n".join([f"{machine()}, torch {torch.__version__} on one thread; processor time.", "", HEAD, *rows])
     print(table)
     if wanted.write:
-        write_table("peers", table)
+        write_table("other_recorders", table)
 
 
 if __name__ == "__main__":
