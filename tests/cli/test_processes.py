@@ -15,7 +15,7 @@ from tests.reports.sample import ill, invalid
 ROOT = Path(__file__).parents[2]
 HEAVY = {"numpy", "pyarrow", "jsonschema", "torch", "pydantic", "rich"}
 
-# Runs the real main() with a report in the engine's place; MANY runs it again and again, and says after each which modules are loaded.
+# Runs the real main() with a report in the engine's place; MANY runs it for each of several command lines.
 SCRIPT = """
 import json, os, sys, types
 if os.environ.get("SAMPLE"):
