@@ -8,17 +8,25 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked import ckaudit as forked
+
 ROOT = Path(__file__).parents[1]
 VALID, INVALID, RUNS = (ROOT / "fixtures" / name for name in ("checkpoints/valid", "checkpoints/invalid", "runs"))
 
 
 def ckaudit(*arguments: object, code: int) -> str:
     """Run the program, check its exit code, and return what it printed."""
-    command = [sys.executable, "-m", "ckaudit", *map(str, arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    done = forked(*arguments, cwd=ROOT)
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
-    return done.stdout
+    return str(done.stdout)
+
+
+def test_the_program_can_be_started_as_a_module() -> None:
+    command = [sys.executable, "-m", "ckaudit", "triage", str(RUNS / "lr_too_high")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "The learning rate is too high" in done.stdout
 
 
 def test_a_folder_of_loose_documents_is_judged_one_by_one() -> None:
@@ -77,8 +85,7 @@ def test_an_unknown_name_could_not_be_explained() -> None:
 def test_coverage_fails_only_where_it_is_strict() -> None:
     told = json.loads(ckaudit("coverage", RUNS / "healthy", "--format", "json", code=0))
     assert told["scale"] == "nano"
-    command = [sys.executable, "-m", "ckaudit", "coverage", str(RUNS / "healthy"), "--strict"]
-    strict = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    strict = forked("coverage", RUNS / "healthy", "--strict", cwd=ROOT)
     assert (strict.returncode, strict.stderr.count("near_dup_rate, train_val_overlap, doc_repeat_hotspots")) == (1, 1)
     assert "What to record next, the most telling first" in strict.stdout
     ckaudit("coverage", RUNS / "healthy", "--scale", "huge", code=2)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from ckaudit.optional import install_command
+from tests.forked import ckaudit
 
 ROOT = Path(__file__).parents[1]
 WANDB = next((ROOT / "fixtures/trackers/wandb").rglob("*.wandb"))
@@ -93,8 +94,7 @@ def test_the_callback_of_lightning_takes_either_package():
     ],
 )
 def test_a_command_without_its_library_names_the_extra(tmp_path, arguments, library, extra):
-    code = f"import sys; sys.modules[{library!r}] = None; from ckaudit.cli.run import run; sys.exit(run({arguments!r}))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = ckaudit(*arguments, without=[library], cwd=tmp_path)
     assert done.returncode == 2
     assert f"[{extra}]" in done.stderr
     assert "bug" not in done.stderr

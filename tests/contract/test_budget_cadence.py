@@ -74,20 +74,25 @@ def slow_plan(turn, pile, marked, budget, left, q8_left, qk_share):
     return chosen, spent
 
 
+@cache
+def planned(ordinal, suffix, *, last=False):
+    return plan(TENSORS, LAYERS, OBSERVED, ordinal, 200, suffix=suffix, last=last)
+
+
 @pytest.mark.parametrize(("suffix", "shares"), [(".json", (1.0, 1.0, 1.0)), (".json.zst", (0.24, 0.72, 0.52))])
 def test_each_of_two_hundred_plans_is_that_of_a_slow_dealer(suffix, shares):
     for ordinal, (turn, pile) in enumerate(dealt(CHECKPOINTS)):
         last = ordinal == CHECKPOINTS - 1
         marked = [None, 0, BLOCKS - 1, BLOCKS // 2] if ordinal % 5 == 0 or last else []
         expected, size = slow_plan(turn, pile, [layer for layer in marked if layer not in turn], 200_000, *shares)
-        found = plan(TENSORS, LAYERS, OBSERVED, ordinal, 200, suffix=suffix, last=last)
+        found = planned(ordinal, suffix, last=last)
         assert {kind: set(names) for kind, names in found.chosen.items()} == expected, ordinal
         assert found.bytes == pytest.approx(size, abs=1)
 
 
 @pytest.mark.parametrize("suffix", [".json", ".json.zst"])
 def test_every_matrix_and_head_has_a_grid_in_any_forty_checkpoints(suffix):
-    plans = [plan(TENSORS, LAYERS, OBSERVED, ordinal, 200, suffix=suffix).chosen for ordinal in range(CHECKPOINTS)]
+    plans = [planned(ordinal, suffix).chosen for ordinal in range(CHECKPOINTS)]
     seen = {name: [-1] for name in MATRICES | HEADS}
     for ordinal, chosen in enumerate(plans):
         for name in chosen["weights"] | chosen["attention"]:
@@ -101,15 +106,15 @@ def test_embedding_first_middle_and_last_block_are_there_first_last_and_every_fi
     assert len(wanted) == 1 + 3 * 7 + 3
     for ordinal in range(CHECKPOINTS):
         last = ordinal == CHECKPOINTS - 2
-        chosen = plan(TENSORS, LAYERS, OBSERVED, ordinal, 200, suffix=".json.zst", last=last).chosen
+        chosen = planned(ordinal, ".json.zst", last=last).chosen
         assert (chosen["weights"] | chosen["attention"] >= wanted) == (last or ordinal % 5 == 0)
 
 
-@pytest.mark.parametrize("suffix", [".json", ".json.zst"])
 @pytest.mark.parametrize("ordinal", range(0, CHECKPOINTS, 19))
+@pytest.mark.parametrize("suffix", [".json", ".json.zst"])
 def test_files_of_the_run_hold_what_is_planned_and_keep_the_budget(suffix, ordinal, whole):
     document = msgspec.json.decode(whole, type=Checkpoint)
-    chosen = plan(TENSORS, LAYERS, OBSERVED, ordinal, 200, suffix=suffix)
+    chosen = planned(ordinal, suffix)
     keep(document, chosen, TENSORS, LAYERS)
     assert grids_in(document) >= 12
     assert len(encode(document, suffix)) <= 200_000
@@ -132,9 +137,9 @@ def test_two_runs_of_one_cadence_have_equal_grids_whatever_events_they_have(cade
         chosen = planner.plan(TENSORS, LAYERS, OBSERVED, StepState(step=step)).chosen
         return {kind: chosen[kind] for kind in ("weights", "attention", "gradients")}
 
-    due = [step for step in range(2_001) if is_due(step, cadence)]
+    due = [step for step in range(1_001) if is_due(step, cadence)]
     quiet = {step: grids(step) for step in due}
-    eventful = {step: grids(step) for step in sorted({*due, 3, 4, 501, 777, 1_999})}
+    eventful = {step: grids(step) for step in sorted({*due, 3, 4, 501, 777, 999})}
     assert {step: eventful[step] for step in due} == quiet
     assert all(quiet[a] != quiet[b] for a, b in pairwise(due))
 

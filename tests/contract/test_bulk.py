@@ -2,7 +2,7 @@
 
 import json
 import sys
-from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckaudit.contract.bulk import Bulk, learn, take
+from ckaudit.contract.bulk import Bulk, Pattern, learn, take
 from ckaudit.contract.check import check_checkpoint
 from ckaudit.contract.io.files import BrokenFile, read_bytes
 from tests.loops import for_each
@@ -32,6 +32,30 @@ def encoded(document: Any) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
+@cache
+def honest(seed: int, layers: int) -> bytes:
+    return encoded(key_heavy(seed=seed, layers=layers))
+
+
+@cache
+def found_in(data: bytes, name: str) -> tuple[Any, ...]:
+    return tuple(check_checkpoint(data, name).findings)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _learned_once():
+    """Learn from each file once: what is learned of equal bytes is equal, and making types takes long."""
+    patterns: dict[tuple[bytes, str], Pattern | None] = {}
+
+    def remembered(data, file, checked):
+        key = (data, file)
+        return patterns[key] if key in patterns else patterns.setdefault(key, learn(data, file, checked))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ckaudit.contract.bulk.learn", remembered)
+        yield
+
+
 def together(given: list[tuple[bytes, str]], **limits: int) -> list[Any]:
     """Everything found in files that are checked one after another in bulk, in a fixed order."""
     bulk = Bulk(**limits)
@@ -41,7 +65,7 @@ def together(given: list[tuple[bytes, str]], **limits: int) -> list[Any]:
 
 def apart(files: list[tuple[bytes, str]]) -> list[Any]:
     """Everything the ordinary checks find in the same files."""
-    return sorted((finding for data, name in files for finding in check_checkpoint(data, name).findings), key=repr)
+    return sorted((finding for data, name in files for finding in found_in(data, name)), key=repr)
 
 
 def numbers(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -51,12 +75,19 @@ def numbers(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [below for key in keys for below in numbers(node[key], (*path, key))]
 
 
-def changed(random: Random, document: dict[str, Any], spots: list[tuple[Any, ...]]) -> dict[str, Any]:
+def by_field(document: dict[str, Any]) -> list[list[tuple[Any, ...]]]:
+    """Return the places of all numbers, those of one field together."""
+    fields: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
+    for spot in numbers(document):
+        fields.setdefault(tuple(key for key in spot if isinstance(key, str)), []).append(spot)
+    return [fields[field] for field in sorted(fields)]
+
+
+def changed(random: Random, base: bytes, fields: list[list[tuple[Any, ...]]]) -> dict[str, Any]:
     """Return a document with one number multiplied, replaced, made a word or left out."""
-    made = deepcopy(document)
+    made = json.loads(base)
     # A field is drawn before one of its numbers: grids would take nearly every turn.
-    field = random.choice(sorted({tuple(key for key in spot if isinstance(key, str)) for spot in spots}))
-    *above, last = random.choice([spot for spot in spots if tuple(key for key in spot if isinstance(key, str)) == field])
+    *above, last = random.choice(random.choice(fields))
     parent: Any = made
     for key in above:
         parent = parent[key]
@@ -80,11 +111,12 @@ def bases() -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("name", bases())
 def test_changed_files_give_the_same_findings_together_and_apart(name, monkeypatch):
-    base, random = bases()[name], Random(7)
-    spots = numbers(base)
-    files = [(encoded(base), "first.json")]
-    files += [(encoded(changed(random, base, spots) if turn % 3 else base), f"{turn}.json") for turn in range(200)]
-    alone = apart(files)
+    document, random = bases()[name], Random(7)
+    base, fields = encoded(document), by_field(document)
+    files = [(base, "first.json")]
+    files += [(encoded(changed(random, base, fields)) if turn % 3 else base, f"{turn}.json") for turn in range(120)]
+    assert not found_in(base, "first.json")
+    alone = apart([each for each in files if each[0] is not base])
     calls = []
     monkeypatch.setattr("ckaudit.contract.bulk.check_checkpoint", lambda *given: calls.append(given) or check_checkpoint(*given))
     assert together(files, patience=10**6, files=7) == alone
@@ -109,7 +141,7 @@ def test_a_file_like_the_one_learned_from_is_taken_and_proved(name):
 
 
 def test_honest_files_of_a_run_are_never_checked_twice(monkeypatch):
-    files = [(encoded(key_heavy(seed=seed, layers=2)), f"{seed}.json") for seed in range(12)]
+    files = [(honest(seed, 2), f"{seed}.json") for seed in range(12)]
     calls = []
     monkeypatch.setattr("ckaudit.contract.bulk.check_checkpoint", lambda *given: calls.append(given) or check_checkpoint(*given))
     assert together(files) == []
@@ -122,7 +154,7 @@ def test_a_fixture_among_many_files_keeps_its_findings(path):
         data = read_bytes(path, path.name)
     except BrokenFile:
         return
-    plain, other = encoded(key_heavy(seed=3, layers=1)), EVERY_FIELD.read_bytes()
+    plain, other = honest(3, 1), EVERY_FIELD.read_bytes()
     files = [(plain, "a.json"), (plain, "b.json"), (data, path.name), (other, "c.json"), (data, path.name), (plain, "d.json")]
     assert together(files) == apart(files)
 
@@ -167,7 +199,7 @@ EXTRA = (b'"zero_fraction":0.0', b'"zero_fraction":0.0,"skewness":0.5')
     ],
 )
 def test_what_every_file_has_too_much_is_said_of_every_file(old, new):
-    texts = [encoded(key_heavy(seed=seed, layers=1)) for seed in range(5)]
+    texts = [honest(seed, 1) for seed in range(5)]
     files = [(text.replace(old, new, 1 + index % 2), f"{index}.json") for index, text in enumerate(texts)]
     files += [(text, f"plain{index}.json") for index, text in enumerate(texts)]
     assert together(files) == apart(files)

@@ -1,5 +1,6 @@
 """Comparisons of recorded trainings that differ in one thing each."""
 
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 PYTHIA = Path(__file__).parents[2] / "fixtures" / "real" / "pythia"
 
 
+@cache
 def pair(name, **options):
     return compare([PAIRS / "base", PAIRS / name], **options).pairs[0]
 
@@ -32,7 +34,7 @@ def test_another_seed_is_within_noise(name):
     found = pair(name)
     assert found.word == "within_noise"
     assert found.noise.source == "residuals"
-    assert pair(name, noise=[PAIRS / "replica", PAIRS / "replica_2"]).word == "within_noise"
+    assert pair(name, noise=(PAIRS / "replica", PAIRS / "replica_2")).word == "within_noise"
 
 
 @pytest.mark.parametrize(

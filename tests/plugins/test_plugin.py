@@ -1,13 +1,14 @@
 """The example package, really installed, through the command line; and packages that do not load."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.forked import ckaudit
 
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "fixtures" / "runs"
@@ -38,12 +39,6 @@ def declare(site, package, group, module, code):
     (information / "entry_points.txt").write_text(f"[ckaudit.{group}]\nx = {module}\n")
     (site / f"{module}.py").write_text(code)
     return site
-
-
-def ckaudit(*arguments, sites=(), cwd=None):
-    surroundings = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *map(str, sites)])}
-    command = [sys.executable, "-m", "ckaudit", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=surroundings, cwd=cwd, check=False)
 
 
 def triage(run, *sites, options=(), cwd=None):

@@ -2,6 +2,7 @@
 
 import json
 from copy import deepcopy
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ EVENTS = {"lr_too_high", "nan_batch", "no_warmup_spike"}
 PRINTED = [(version, run) for version in DOCUMENTS for run in RUNS if version != "ck.autopsy.v1" or run in EVENTS]
 
 
+@cache
 def made(version, run):
     """What the command prints of a run, as other programs read it."""
     if version == "ck.coverage.v1":

@@ -117,30 +117,44 @@ def test_a_view_that_drags_its_storage_along_is_told(torch, tmp_path):
     assert "RSM016" in codes(resume_check(tmp_path).report)
 
 
-DISTRIBUTED = """
-import os, sys, torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import distribute_tensor, Shard
-rank, world, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-torch.set_num_threads(1)
-store = dist.FileStore(folder + ".store", world)
-dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
-mesh = init_device_mesh("cpu", (world,))
-weight = distribute_tensor(torch.arange(64.0).view(8, 8), mesh, [Shard(0)])
-moment = distribute_tensor(torch.zeros(8, 8), mesh, [Shard(0)])
-state = {"model": {"weight": weight}, "optimizer": {"state": {"weight": {"exp_avg": moment}}}, "step": 40}
-state["lr_scheduler"] = {"last_epoch": 3}
-dcp.save(state, checkpoint_id=folder)
-dist.destroy_process_group()
-"""
+def save_distributed(folder, rank, world):
+    import torch
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    store = dist.FileStore(f"{folder}.store", world)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
+    mesh = init_device_mesh("cpu", (world,))
+    weight = distribute_tensor(torch.arange(64.0).view(8, 8), mesh, [Shard(0)])
+    moment = distribute_tensor(torch.zeros(8, 8), mesh, [Shard(0)])
+    state = {"model": {"weight": weight}, "optimizer": {"state": {"weight": {"exp_avg": moment}}}, "step": 40}
+    state["lr_scheduler"] = {"last_epoch": 3}
+    dcp.save(state, checkpoint_id=str(folder))
+    dist.destroy_process_group()
 
 
 def distributed(folder, world):
-    command = [sys.executable, "-W", "ignore", "-c", DISTRIBUTED]
-    running = [subprocess.Popen([*command, str(rank), str(world), str(folder)], stderr=subprocess.PIPE) for rank in range(world)]
-    assert [(each.communicate()[1], each.returncode)[1] for each in running] == [0] * world
+    """Save as a training of several ranks does; each is forked once the modules are loaded."""
+    import torch.distributed.checkpoint
+    import torch.distributed.tensor
+
+    assert torch.distributed.is_available()
+    children = []
+    for rank in range(world):
+        children.append(os.fork())
+        if not children[-1]:
+            code = 1
+            try:
+                save_distributed(folder, rank, world)
+                code = 0
+            finally:
+                os._exit(code)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * world
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_folders_of_distributed_checkpoint(torch, tmp_path):
     distributed(tmp_path / "step-40", 2)
     report = resume_check(tmp_path).report
@@ -199,27 +213,28 @@ def test_folders_of_the_hugging_face_trainer(torch, tmp_path):
     assert "RSM005" in codes(resume_check(tmp_path / "out").report, "sev0")
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_checkpoints_of_lightning(torch, tmp_path):
     lightning = pytest.importorskip("lightning")
-    code = """
-import sys, torch, lightning as L
-class Net(L.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.save_hyperparameters({"width": 1})
-        self.layer = torch.nn.Linear(4, 1)
-    def training_step(self, batch, index):
-        return self.layer(batch[0]).mean()
-    def configure_optimizers(self):
-        optimizer = torch.optim.AdamW(self.parameters())
-        return {"optimizer": optimizer, "lr_scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 1)}
-data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(16, 4)), batch_size=4)
-keep = L.pytorch.callbacks.ModelCheckpoint(save_top_k=-1, save_last="link")
-quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-L.Trainer(max_epochs=2, default_root_dir=sys.argv[1], accelerator="cpu", callbacks=[keep], **quiet).fit(Net(), data)
-"""
-    assert lightning
-    subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(tmp_path)], check=True, capture_output=True)
+
+    class Net(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.save_hyperparameters({"width": 1})
+            self.layer = torch.nn.Linear(4, 1)
+
+        def training_step(self, batch, index):
+            return self.layer(batch[0]).mean()
+
+        def configure_optimizers(self):
+            optimizer = torch.optim.AdamW(self.parameters())
+            return {"optimizer": optimizer, "lr_scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 1)}
+
+    data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(16, 4)), batch_size=4)
+    keep = lightning.pytorch.callbacks.ModelCheckpoint(save_top_k=-1, save_last="link")
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = lightning.Trainer(max_epochs=2, default_root_dir=tmp_path, accelerator="cpu", callbacks=[keep], **quiet)
+    trainer.fit(Net(), data)
     report = resume_check(tmp_path).report
     assert [(each.step, each.ok) for each in report.resume_checkpoints] == [(4, True), (8, True)]
     assert report.resume_checkpoints[0].absent == ["random_state"]

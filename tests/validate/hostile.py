@@ -10,6 +10,8 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from functools import cache
+from io import BytesIO
 from pathlib import Path
 
 import zstandard
@@ -45,13 +47,17 @@ def _sparse_log(folder: Path) -> None:
         stream.truncate(3 * 2**30)
 
 
-def _gzip_bomb(name: str) -> Callable[[Path], None]:
-    def plant(folder: Path) -> None:
-        with gzip.open(folder / name, "wb", compresslevel=9) as stream:
-            for _ in range(8):
-                stream.write(bytes(2**24))
+@cache
+def _gzipped() -> bytes:
+    packed = BytesIO()
+    with gzip.open(packed, "wb", compresslevel=9) as stream:
+        for _ in range(8):
+            stream.write(bytes(2**24))
+    return packed.getvalue()
 
-    return plant
+
+def _gzip_bomb(name: str) -> Callable[[Path], None]:
+    return lambda folder: _plant(folder / name, _gzipped())
 
 
 def _zstd_bomb(name: str, fill: bytes) -> Callable[[Path], None]:
@@ -144,7 +150,7 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     "directory": (_directory, "SYN001"),
     "2,000,000 tensors": (_tensors(2_000_000, '{"x":1}'), "SYN008"),
     "100,000 unknown keys": (_tensors(100_000, '{"x":1}'), "SCH008"),
-    "100,000 wrong values": (_tensors(100_000, '{"min":"x"}'), "SCH006"),
+    "40,000 wrong values": (_tensors(40_000, '{"min":"x"}'), "SCH006"),
     "7,000,000 numbers": (_numbers, "SYN008"),
     "run.json is a list": (_bytes(b"[]", "run.json"), "SCH009"),
     "run.json is deep": (_bytes(DEEP.replace(b"analysis", b"run"), "run.json"), "SYN007"),
@@ -155,7 +161,7 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     "run.json with 900 levels": (_run('"config": {"a": ' + "[" * 900 + "]" * 900 + "}"), ""),
     "run.json with a huge seed": (_bytes(b'{"schema_version":"ck.run.v1","seed":1' + b"0" * 40 + b"}", "run.json"), ""),
     "binary log": (_bytes(bytes(range(256)) * 400, "scalars.jsonl"), "SYN003"),
-    "binary log with lines": (_bytes(b'{"step": 1}\n' + bytes(range(1, 256)) * 100_000, "scalars.jsonl"), "SYN006"),
+    "binary log with lines": (_bytes(b'{"step": 1}\n' + bytes(range(1, 256)) * 25_000, "scalars.jsonl"), "SYN006"),
     "utf-16 log": (_bytes('{"step": 1}\n'.encode("utf-16"), "scalars.jsonl"), "SYN003"),
     "log with a line of 60 MB": (_long_line, "SYN008"),
     "sparse log of 3 GB": (_sparse_log, "SYN008"),

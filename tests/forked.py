@@ -1,0 +1,91 @@
+"""The program in processes of their own, each forked from one that has loaded its modules: those are loaded once."""
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).parents[1]
+CLOSED = "closed"  # a pipe that nobody reads
+
+# No catalogue is made here, so that each process still looks for plugins, and no library of an extra is loaded.
+SERVER = """
+import importlib, json, os, pkgutil, signal, sys
+import ckaudit.cli.app
+from ckaudit.__main__ import main
+
+def load(package):
+    for module in pkgutil.iter_modules(importlib.import_module(package).__path__, package + "."):
+        load(module.name) if module.ispkg else importlib.import_module(module.name)
+
+for name in ("audit", "causes", "contract", "metrics", "rules", "validate"):
+    load("ckaudit." + name)
+
+def opened(place):
+    if place != "closed":
+        return os.open(place, os.O_WRONLY | os.O_CREAT)
+    read, write = os.pipe()
+    os.close(read)
+    return write
+
+replies = os.dup(1)
+for line in sys.stdin:
+    asked = json.loads(line)
+    child = os.fork()
+    if not child:
+        signal.alarm(60)
+        for number, place in enumerate(asked["streams"], 1):
+            os.dup2(opened(place), number)
+        if asked["folder"]:
+            os.chdir(asked["folder"])
+        os.environ.update(asked["variables"])
+        sys.path[1:1] = asked["sites"]
+        assert not set(asked["without"]) & set(sys.modules)
+        sys.modules.update(dict.fromkeys(asked["without"]))
+        sys.argv = ["ckaudit", *asked["arguments"]]
+        main()
+        sys.exit()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os.write(replies, b"%d\\n" % code)
+"""
+
+
+@cache
+def _server():
+    kept = {
+        key: value for key, value in os.environ.items() if key not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "PYTHONIOENCODING")
+    }
+    surroundings = kept | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", SERVER]
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=surroundings)
+    atexit.register(server.communicate)  # it ends where its input ends
+    return server
+
+
+def ckaudit(*arguments, sites=(), without=(), cwd=None, out=None, err=None, **variables):
+    """Run the program, and return what it printed and its exit code, as `subprocess.run` does.
+
+    Args:
+        arguments: The words of its command line.
+        sites: Folders with installed packages.
+        without: Libraries that cannot be imported.
+        cwd: The folder in which it runs.
+        out: CLOSED where nobody reads what it prints.
+        err: CLOSED where nobody reads its errors.
+        variables: Environment variables.
+    """
+    words = [*map(str, arguments)]
+    with TemporaryDirectory() as folder:
+        streams = [out or f"{folder}/out", err or f"{folder}/err"]
+        asked = {"arguments": words, "sites": [*map(str, sites)], "without": [*without], "streams": streams}
+        asked |= {"folder": None if cwd is None else str(cwd), "variables": variables}
+        server = _server()
+        server.stdin.write(json.dumps(asked).encode() + b"\n")
+        server.stdin.flush()
+        code = int(server.stdout.readline())
+        told = ["" if each == CLOSED else Path(each).read_text(encoding="utf-8") for each in streams]
+    return subprocess.CompletedProcess(words, code, *told)
