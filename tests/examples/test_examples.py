@@ -34,16 +34,11 @@ def test_no_example_hides_a_library_from_those_beside_it():
 
 
 def test_accelerate_with_two_processes_leaves_a_sound_run(tmp_path):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    surroundings = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(EXAMPLES.parent)}
+    # What torchrun tells its processes, but forked from one that has imported the libraries.
+    command = [sys.executable, "-m", "tests.recorder.trainers_on_ranks", "accelerate", str(tmp_path)]
+    surroundings = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [*command, str(EXAMPLES / "with_accelerate.py")],
-        cwd=tmp_path,
-        env=surroundings,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
+        command, cwd=EXAMPLES.parent, env=surroundings, capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stderr
     assert_sound(tmp_path / "run", judged=7)

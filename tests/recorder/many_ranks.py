@@ -27,19 +27,29 @@ from torch.nn.parallel import DistributedDataParallel
 from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.distributed import shards
-from ckaudit.recorder.loop import session
+from ckaudit.recorder.loop import session, step_clock
+from ckaudit.recorder.loop.triggers import Limits
 from ckaudit.recorder.model import collector
 from tests.recorder.conftest import LENGTH, VOCABULARY, TinyGPT
 
 PLAIN = {"ddp": "module.norm.bias", "tensor": "norm.bias"}  # a tensor that every rank holds
 
 
+class AverageNorm(nn.BatchNorm1d):
+    """A norm with running statistics, which DDP sends from the first rank to all in each forward pass."""
+
+    def forward(self, x):
+        return super().forward(x.transpose(1, 2)).transpose(1, 2)
+
+
 def made(kind, rank, world):
     """Return the model as its kind of training has it, the optimizer, and this rank's part of a batch."""
     torch.manual_seed(0)
     model = TinyGPT()
+    if kind == "norms":
+        model.norm = AverageNorm(8)
     part = slice(None) if kind == "one" else slice(rank * 4 // world, (rank + 1) * 4 // world)
-    if kind == "ddp":
+    if kind in ("ddp", "norms"):
         model = DistributedDataParallel(model)
     if kind in ("fsdp", "hybrid"):
         shape, names = ((world,), ("part",)) if kind == "fsdp" else ((2, world // 2), ("copy", "part"))
@@ -97,12 +107,12 @@ def loss_of(model, batch):
 
 
 def ask(recorder, model, batch):
-    """Ask every rank for all that is measured on request."""
+    """Ask every rank for all that is measured on request; the profile last, or it would hold what the others compute."""
     whole = getattr(model, "module", model)
     recorder.pin(batch)
-    recorder.profile_next_step()
     recorder.check_gradients(batch, loss_of, per_tensor=1)
     recorder.measure_curvature(lambda: loss_of(whole, batch), samples=1)
+    recorder.profile_next_step()
 
 
 def train(kind, rank, world, folder, *, steps=12, slow=None, moved=None, killed=None, record=True, spike=None, **options):
@@ -112,6 +122,9 @@ def train(kind, rank, world, folder, *, steps=12, slow=None, moved=None, killed=
     break_recorder(rank, options.pop("broken", None), options.pop("where", "start"))
     shares, keeps = options.pop("shares", False), options.pop("keeps", False)
     closes, absent, leaves, spoils, asks = (options.pop(name, None) for name in ("closes", "absent", "leaves", "spoils", "asks"))
+    session.EVERY = step_clock.EVERY = options.pop("vital_every", session.EVERY)
+    if after := options.pop("limits_after", None):
+        options["limits"] = Limits(loss_after=after, grad_norm_after=after)
     shards.PATIENCE = timedelta(seconds=options.pop("patience", 20))
     options = {"cadence": cadence, "vocabulary": VOCABULARY, **options}
     recorder = Recorder(model, folder, optimizer=optimizer, **options) if record and rank != absent else None

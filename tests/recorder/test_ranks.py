@@ -20,26 +20,28 @@ from ckaudit.validate import validate
 from tests.recorder.alike import differences, merged
 
 ROOT = Path(__file__).parents[2]
-EVERYTHING = {"grids": "nested", "budget_kb": None}
+EVERYTHING = {"grids": "nested", "budget_kb": None, "steps": 8}
 KINDS = {"fsdp1": 1, "ddp2": 2, "fsdp2": 2, "hybrid4": 4, "tensor2": 2, "sequence2": 2}
 TRAININGS = {
     "one": {"kind": "one", "world": 1, **EVERYTHING},
     **{name: {"kind": name[:-1], "world": world, **EVERYTHING} for name, world in KINDS.items()},
     **{f"{kind}-faulty": {"kind": kind, "slow": 1, "moved": 0} for kind in ("ddp", "tensor")},
     **{
-        f"{kind}-{how}": {"kind": kind, "steps": 26, "record": how == "with"}
+        f"{kind}-{how}": {"kind": kind, "steps": 6, "vital_every": 5, "record": how == "with"}
         for kind in ("ddp", "fsdp", "tensor")
         for how in ("with", "without")
     },
-    **{f"{kind}-clips": {"kind": kind, "clips": True, "steps": 8, **EVERYTHING} for kind in ("one", "ddp", "fsdp")},
+    **{f"{kind}-clips": {"kind": kind, "clips": True, **EVERYTHING} for kind in ("one", "ddp", "fsdp")},
     **{f"{kind}-asks": {"kind": kind, "asks": True, "steps": 4, "may_fail": kind == "fsdp"} for kind in ("ddp", "fsdp")},
     **{f"ddp-slow{rank}": {"kind": "ddp", "slow": rank, "steps": 26, "every": 100} for rank in range(2)},
     "fsdp-spoils": {"kind": "fsdp", "spoils": 1, "steps": 6, "exact": True, "planned_steps": 6},
     "fsdp-leaves": {"kind": "fsdp", "leaves": 8},
+    "ddp-keeps": {"kind": "ddp", "steps": 8, "keeps": True},
+    "norms-asks": {"kind": "norms", "asks": True, "steps": 3},
     "fsdp-clips-without": {"kind": "fsdp", "clips": True, "steps": 8, "record": False},
-    **{f"{kind}-event": {"kind": kind, "steps": 26, "every": 20, "spike": 24} for kind in ("ddp", "fsdp")},
+    **{f"{kind}-event": {"kind": kind, "steps": 8, "limits_after": 4, "every": 20, "spike": 6} for kind in ("ddp", "fsdp")},
     **{f"{kind}-killed": {"kind": kind, "killed": 1, "every": 2} for kind in ("ddp", "fsdp")},
-    **{f"fsdp-{how}": {"kind": "fsdp", how: 1, "patience": 1, "may_fail": True} for how in ("closes", "absent")},
+    **{f"fsdp-{how}": {"kind": "fsdp", how: 1, "steps": 8, "patience": 1, "may_fail": True} for how in ("closes", "absent")},
     **{
         f"{where}-{rank}": {"kind": "fsdp", "steps": 4, "broken": rank, "where": where, "may_fail": True}
         for where, rank in (("start", 0), ("start", 1), ("read", 0), ("look", 0))
@@ -88,7 +90,7 @@ def facts_of(folder, step):
 def test_a_run_of_many_ranks_records_what_one_process_does(folder_of, kind):
     found, expected = merged(folder_of(kind)), merged(folder_of("one"))
     assert found.keys() == expected.keys()
-    assert [each["step"] for each in found.values()] == [0, 4, 8, 12]
+    assert [each["step"] for each in found.values()] == [0, 4, 8]
     for name, document in expected.items():
         assert not [*differences(found[name], document)], name
 
@@ -101,14 +103,14 @@ def test_a_run_of_many_ranks_is_sound(folder_of, kind):
     assert sum(outcome in ("passed", "failed") for outcome in outcomes) >= 4, outcomes
     # Where all tensors are sharded there is none that ranks have alike; with tensors split by rank all see the same batch.
     has_common, has_parts = kind[:-1] in ("ddp", "tensor", "sequence"), kind[:-1] in ("ddp", "fsdp", "hybrid")
-    for step in (0, 4, 8, 12):
+    for step in (0, 4, 8):
         facts = facts_of(folder, step)
         assert len(facts) == world
         assert len({each.parameter_hash for each in facts}) == 1
         assert bool(facts[0].parameter_hash) is has_common
         assert len({each.data_hash for each in facts}) == (world if step and has_parts else 1)
     lines = [json.loads(line) for line in (folder / "scalars.jsonl").read_bytes().splitlines()]
-    assert [line["step"] for line in lines] == list(range(1, 13))
+    assert [line["step"] for line in lines] == list(range(1, 9))
 
 
 @pytest.mark.parametrize("kind", ["ddp", "tensor"])
@@ -134,7 +136,7 @@ def test_a_slow_loader_stalls_its_own_rank_and_the_others_wait_for_it(folder_of,
 
 
 def test_where_the_exchange_cannot_be_told_from_the_rest_neither_is_recorded(folder_of):
-    line = json.loads((folder_of("tensor-with") / "scalars.jsonl").read_bytes().splitlines()[24])
+    line = json.loads((folder_of("tensor-with") / "scalars.jsonl").read_bytes().splitlines()[4])
     assert line.keys() & {"step_time", "dataloader_stall_frac"} == {"step_time", "dataloader_stall_frac"}
     assert not line.keys() & {"comm_time_frac", "compute_time_frac", "tokens_per_sec"}
 
@@ -161,24 +163,24 @@ def test_clipping_by_the_recorder_reads_gradients_before_it(folder_of, kind):
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_an_event_that_the_first_rank_sees_has_its_checkpoint(folder_of, kind):
     folder = folder_of(f"{kind}-event")
-    event = merged(folder)["analysis_checkpoint_step_00000025.json"]
+    event = merged(folder)["analysis_checkpoint_step_00000007.json"]
     assert "loss_spike" in event["triggers"]
-    assert event["event_step"] == 24
+    assert event["event_step"] == 6
     assert event["weights"]["head.weight"]["frobenius_norm"] > 0
     assert event["weight_deltas"].keys() == event["gradients"].keys() == event["weights"].keys()
     # Without shared tensors ranks do not talk to each other, and one that wrote alone would have the other look dead.
-    assert len(facts_of(folder, 25)) == (0 if kind == "ddp" else 2)
+    assert len(facts_of(folder, 7)) == (0 if kind == "ddp" else 2)
     assert not heartbeat_missing(read_run(folder)).values.any()
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp", "tensor"])
 def test_vital_signs_need_no_other_rank(folder_of, kind):
     lines = [json.loads(line) for line in (folder_of(f"{kind}-with") / "scalars.jsonl").read_bytes().splitlines()]
-    first, having = lines[24], {"max_attn_logit", "min_normalized_entropy", "residual_rms_p50/blocks.0"}
-    assert first["step"] == 25
+    first, having = lines[4], {"max_attn_logit", "min_normalized_entropy", "residual_rms_p50/blocks.0"}
+    assert first["step"] == 5
     assert first.keys() >= having
     # How far sharded weights moved takes all ranks, and stands where they meet for a checkpoint.
-    assert ["update_to_weight" in line for line in lines[23:26]] == [True, kind == "ddp", False]
+    assert ["update_to_weight" in line for line in lines[3:6]] == [True, kind == "ddp", False]
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
@@ -191,6 +193,24 @@ def test_what_is_asked_for_is_measured_by_the_first_rank_where_it_can_be_alone(f
     assert any("operator" in facts for facts in table.values()) is (kind == "ddp")
     assert merged(folder)["analysis_checkpoint_step_00000004.json"]["weights"]["head.weight"]["frobenius_norm"] > 0
     assert len(facts_of(folder, 4)) == 2
+
+
+def test_a_pinned_batch_needs_no_other_rank_where_a_forward_pass_sends_running_statistics(folder_of):
+    folder = folder_of("norms-asks")
+    assert not validate([folder]).findings
+    assert b"fixed_probe_loss" in (folder / "scalars.jsonl").read_bytes()
+
+
+def test_ranks_that_hold_gradients_whole_know_what_is_carried_over_and_those_that_hold_parts_do_not(folder_of):
+    assert carried_over(folder_of("ddp2")) == {4: 0.0, 8: 0.0}
+    assert carried_over(folder_of("fsdp2")) == {}
+    assert min(carried_over(folder_of("ddp-keeps")).values()) > 0.3
+
+
+def carried_over(folder):
+    """Return {step: share} of the lines that say how much of the gradients earlier steps left."""
+    lines = [json.loads(line) for line in (folder / "scalars.jsonl").read_bytes().splitlines()]
+    return {line["step"]: line["grad_carried_over"] for line in lines if "grad_carried_over" in line}
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
@@ -222,7 +242,7 @@ def test_closing_in_the_middle_of_a_step_needs_no_other_rank(folder_of):
 @pytest.mark.parametrize("how", ["closes", "absent"])
 def test_a_rank_that_answers_no_more_is_not_waited_for_long(folder_of, how):
     found = merged(folder_of(f"fsdp-{how}"))
-    assert [each["step"] for each in found.values()] == [0, 4, 8, 12]
+    assert [each["step"] for each in found.values()] == [0, 4, 8]
     whole = [each["step"] for each in found.values() if each.get("weights")]
     assert whole == ([0, 4] if how == "closes" else [])
 

@@ -17,7 +17,8 @@ CHECKPOINTING = [
     {"activation_checkpointing": True, "activation_checkpointing_kwargs": {"use_reentrant": reentrant}}
     for reentrant in (True, False)
 ]
-COMPILED = {"torch_compile": True, "torch_compile_backend": "aot_eager"}
+COMPILED = {"torch_compile": True, "torch_compile_backend": "aot_eager", "max_steps": 10}
+SHORT = {"max_steps": 12}  # with a checkpoint of step 10
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,8 @@ def run(tmp_path, trained, request):
     """Train, and return the trainer; the run is in `tmp_path / "run"`."""
 
     def train(**arguments):
-        is_plain = all(isinstance(value, (str, int, float)) for value in arguments.values())
+        parts = [part for each in arguments.values() for part in (each.values() if isinstance(each, dict) else [each])]
+        is_plain = all(isinstance(part, (str, int, float)) for part in parts)
         if is_plain and "monkeypatch" not in request.fixturenames and not (tmp_path / "run").exists():
             made, folder = trained(arguments)
             if folder.exists():
@@ -72,7 +74,7 @@ def logged(made, name):
     return {entry["step"]: entry[name] for entry in made.state.log_history if name in entry}
 
 
-@pytest.mark.parametrize("arguments", [{}, {"bf16": True}, *CHECKPOINTING, {"max_grad_norm": 0.0}])
+@pytest.mark.parametrize("arguments", [{}, *(SHORT | each for each in ({"bf16": True}, *CHECKPOINTING, {"max_grad_norm": 0.0}))])
 def test_training_is_bit_identical_with_and_without(run, manifest, tmp_path, arguments):
     bare, recorded = run(recorded=False, **arguments), run(**arguments)
     pairs = zip(bare.model.parameters(), recorded.model.parameters(), strict=True)
@@ -119,10 +121,10 @@ def test_the_batch_is_what_the_model_saw(run, read, tmp_path):
 
 
 def test_the_facts_of_the_run_come_from_the_trainer(run, merged, manifest, tmp_path):
-    run(options={"sequence_length": LENGTH, "name": "mine"})
+    run(options={"sequence_length": LENGTH, "name": "mine"}, **SHORT)
     found = manifest(tmp_path / "run")
     assert (found.seed, found.vocabulary, found.sequence_length, found.name) == (3, VOCABULARY, LENGTH, "mine")
-    assert (found.warmup_steps, found.planned_steps, found.clip_norm) == (5, 30, 0.5)
+    assert (found.warmup_steps, found.planned_steps, found.clip_norm) == (5, 12, 0.5)
     assert found.config["gradient_accumulation_steps"] == 2
     assert found.model["num_key_value_heads"] == 2
     assert found.tensors["lm_head.weight"].tied_to == "model.embed_tokens.weight"
@@ -145,7 +147,7 @@ def test_a_long_plan_keeps_its_corner():
 
 def test_attention_is_that_of_the_model(run, read, tmp_path, monkeypatch):
     monkeypatch.setattr("tests.recorder.llama.WitnessTrainer.notes_attention", True)
-    made = run(gradient_accumulation_steps=1)
+    made = run(gradient_accumulation_steps=1, max_steps=10)
     for layer, probabilities in enumerate(made.seen[10]["attention"]):
         stats = read(tmp_path / "run", 10).attention[f"layer.{layer}"]
         p = probabilities.double().numpy()
@@ -168,9 +170,10 @@ def test_attention_is_the_same_where_it_is_fused_or_dropped(run, read, tmp_path,
 
 @pytest.mark.parametrize("arguments", CHECKPOINTING)
 def test_a_recomputed_forward_pass_counts_once(run, read, tmp_path, arguments):
-    run()
+    run(**SHORT)
     plain = read(tmp_path / "run", 10)
-    made = run(**arguments)
+    (tmp_path / "run").rename(tmp_path / "plain")
+    made = run(**SHORT, **arguments)
     recomputed = read(tmp_path / "run", 10)
     assert recomputed.activations == plain.activations
     assert recomputed.attention == plain.attention
@@ -184,7 +187,7 @@ def test_frozen_parameters_have_no_gradient(run, read, manifest, tmp_path, argum
     for name, parameter in model.named_parameters():
         parameter.requires_grad_("q_proj" in name)
     model.enable_input_require_grads()
-    made = run(model=model, **arguments)
+    made = run(model=model, **arguments, **SHORT)
     gradients = read(tmp_path / "run", 10).gradients
     assert [*gradients] == [f"model.layers.{layer}.self_attn.q_proj.weight" for layer in (0, 1)]
     assert {name: stats.norm for name, stats in gradients.items()} == pytest.approx(made.seen[10]["norms"], rel=1e-5)
@@ -192,8 +195,8 @@ def test_frozen_parameters_have_no_gradient(run, read, manifest, tmp_path, argum
 
 
 def test_a_compiled_model_is_not_hooked_and_says_so(run, read, merged, manifest, tmp_path, caplog):
-    bare = run(model=llama(attention="sdpa"), recorded=False, **COMPILED)
-    made = run(model=llama(attention="sdpa"), **COMPILED)
+    bare = run(model=llama(attention="sdpa", num_hidden_layers=1), recorded=False, **COMPILED)
+    made = run(model=llama(attention="sdpa", num_hidden_layers=1), **COMPILED)
     assert all(map(torch.equal, bare.model.parameters(), made.model.parameters()))
     checkpoint = read(tmp_path / "run", 10)
     assert not checkpoint.activations
@@ -205,17 +208,17 @@ def test_a_compiled_model_is_not_hooked_and_says_so(run, read, merged, manifest,
 
 
 def test_a_loss_from_outside_the_model_is_the_one_that_the_trainer_logs(run, read, merged, tmp_path):
-    made = run(label_smoothing_factor=0.1, logging_steps=5)
-    assert {step for step, values in merged().items() if "train_loss_raw" in values} == {5, 10, 15, 20, 25, 30}
+    made = run(label_smoothing_factor=0.1, logging_steps=5, max_steps=15)
+    assert {step for step, values in merged().items() if "train_loss_raw" in values} == {5, 10, 15}
     assert merged()[15]["train_loss_raw"] == logged(made, "loss")[15]
     norms = {name: stats.norm for name, stats in read(tmp_path / "run", 10).gradients.items()}
     assert norms == pytest.approx(made.seen[10]["norms"], rel=1e-5)
 
 
 def test_a_scaled_loss_is_measured_unscaled(run, read, tmp_path):
-    run(max_grad_norm=0.0)
+    run(**SHORT, max_grad_norm=0.0)
     plain = read(tmp_path / "run", 10)
-    made = trainer(tmp_path / "run", tmp_path / "out", max_grad_norm=0.0)
+    made = trainer(tmp_path / "run", tmp_path / "out", **SHORT, max_grad_norm=0.0)
     made.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     made.train()
     scaled = read(tmp_path / "run", 10)
@@ -226,25 +229,25 @@ def test_a_scaled_loss_is_measured_unscaled(run, read, tmp_path):
 
 
 def test_evaluations_belong_to_the_step_before_them(run, merged):
-    made = run(evaluated=rows(8), eval_on_start=True)
-    assert [*logged(made, "eval_loss")] == [0, 10, 20, 30]
+    made = run(evaluated=rows(8), eval_on_start=True, eval_steps=4, **SHORT)
+    assert [*logged(made, "eval_loss")] == [0, 4, 8, 12]
     for step, loss in logged(made, "eval_loss").items():
         assert merged()[step]["val_loss"] == loss
 
 
 def test_evaluations_of_named_sets_are_slices(run, merged):
-    made = run(evaluated={"odd": rows(8)[::2], "even": rows(8)[1::2]}, include_num_input_tokens_seen="all")
+    made = run(evaluated={"odd": rows(8)[::2], "even": rows(8)[1::2]}, include_num_input_tokens_seen="all", **SHORT)
     for name in ("odd", "even"):
-        assert merged()[20][f"slice_val_loss/{name}"] == logged(made, f"eval_{name}_loss")[20]
-    assert "val_loss" not in merged()[20]
-    assert merged()[20]["tokens_seen"] == sum(x["input_ids"].numel() for s in range(1, 21) for x in made.seen[s]["inputs"])
+        assert merged()[10][f"slice_val_loss/{name}"] == logged(made, f"eval_{name}_loss")[10]
+    assert "val_loss" not in merged()[10]
+    assert merged()[10]["tokens_seen"] == sum(x["input_ids"].numel() for s in range(1, 11) for x in made.seen[s]["inputs"])
 
 
 def test_the_set_named_all_is_the_whole_evaluation(run, merged):
-    made = run(evaluated={"all": rows(8), "odd": rows(8)[::2]})
-    assert merged()[20]["val_loss"] == logged(made, "eval_all_loss")[20]
-    assert merged()[20]["slice_val_loss/odd"] == logged(made, "eval_odd_loss")[20]
-    assert "slice_val_loss/all" not in merged()[20]
+    made = run(evaluated={"all": rows(8), "odd": rows(8)[::2]}, **SHORT)
+    assert merged()[10]["val_loss"] == logged(made, "eval_all_loss")[10]
+    assert merged()[10]["slice_val_loss/odd"] == logged(made, "eval_odd_loss")[10]
+    assert "slice_val_loss/all" not in merged()[10]
 
 
 def test_a_resume_goes_on_with_the_folder(run, merged, manifest, tmp_path):
@@ -292,7 +295,7 @@ def test_where_autograd_does_not_tell_the_end_gradients_are_read_after_clipping(
         raise RuntimeError("no such thing")
 
     monkeypatch.setattr(callback_base, "after_backward", fail)
-    made = run(max_grad_norm=max_norm)
+    made = run(max_grad_norm=max_norm, **SHORT)
     checkpoint, norms = read(tmp_path / "run", 10), made.seen[10]["norms"]
     assert checkpoint.gradients_source == source
     factor = min(1.0, max_norm / np.linalg.norm([*norms.values()]))
@@ -302,11 +305,11 @@ def test_where_autograd_does_not_tell_the_end_gradients_are_read_after_clipping(
 
 def test_nothing_of_the_recorder_reaches_the_training(run, tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.WARNING, "ckaudit.recorder")
-    bare = run(recorded=False)
+    bare = run(recorded=False, **SHORT)
     (tmp_path / "run").touch()
     monkeypatch.setattr("ckaudit.recorder.huggingface.batch_of", None)
     monkeypatch.setattr("ckaudit.recorder.huggingface.planned_learning_rate", None)
-    made = run(evaluated=rows(4))
+    made = run(evaluated=rows(4), **SHORT)
     assert all(map(torch.equal, bare.model.parameters(), made.model.parameters()))
     assert "the fact planned_learning_rate" in caplog.text
 
@@ -318,7 +321,7 @@ def test_an_option_that_cannot_be_meant_raises_at_once(tmp_path, wrong):
 
 
 def test_a_recorded_training_is_sound(run, tmp_path):
-    run(max_steps=160, evaluated=rows(8), options={"cadence": [Cadence(until=None, every=10)]})
+    run(max_steps=60, evaluated=rows(8), options={"cadence": [Cadence(until=None, every=5)]})
     assert_sound(tmp_path / "run")
 
 

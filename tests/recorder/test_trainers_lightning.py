@@ -210,9 +210,9 @@ def test_an_option_that_cannot_be_meant_raises_at_once(tmp_path):
 
 
 def test_a_recorded_training_is_sound(run, manifest, tmp_path):
-    run(max_steps=160, options={"cadence": [Cadence(until=None, every=10)]})
+    run(max_steps=60, options={"cadence": [Cadence(until=None, every=5)]})
     found = manifest(tmp_path / "run")
-    assert (found.planned_steps, found.clip_norm, found.vocabulary) == (160, 0.1, 16)
+    assert (found.planned_steps, found.clip_norm, found.vocabulary) == (60, 0.1, 16)
     assert_sound(tmp_path / "run")
 
 

@@ -1,6 +1,10 @@
-"""Trains with a trainer in one process, in two, and in two unrecorded: `python -m tests.recorder.trainers_on_ranks NAME DIR`."""
+"""Trains with a trainer in one process, in two, and in two unrecorded: `python -m tests.recorder.trainers_on_ranks NAME DIR`.
+
+The name "accelerate" is the example of that library, in two processes, recorded.
+"""
 
 import os
+import runpy
 import socket
 import sys
 import traceback
@@ -57,6 +61,13 @@ def lightning(folder, world, *, recorded):
     return net
 
 
+def accelerate(folder, _world, *, recorded):
+    """Run the example, which records into `run` of where it runs."""
+    assert recorded
+    os.chdir(folder.parent)
+    return runpy.run_path(str(Path(__file__).parents[2] / "examples" / "with_accelerate.py"), run_name="__main__")["model"]
+
+
 def main(train, folder, rank, world, *, recorded):
     """Train as one rank, and save the weights."""
     warnings.simplefilter("ignore")
@@ -92,10 +103,15 @@ def start(train, folder, world, *, recorded):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    which, home = {"huggingface": huggingface, "lightning": lightning}[sys.argv[1]], Path(sys.argv[2])
-    if which is huggingface:
-        import tests.recorder.llama
+    which = {"huggingface": huggingface, "lightning": lightning, "accelerate": accelerate}[sys.argv[1]]
+    home, trainings = Path(sys.argv[2]), (("one", 1), ("two", 2), ("bare", 2))
+    if which is huggingface or which is lightning:
+        pass
     else:
-        import tests.recorder.test_trainers_lightning  # noqa: F401  once, instead of in every fork
-    found = [start(which, home / name, world, recorded=name != "bare") for name, world in (("one", 1), ("two", 2), ("bare", 2))]
-    sys.exit(found != [[0], [0, 0], [0, 0]])
+        from accelerate import Accelerator  # noqa: F401  all once, instead of in every fork
+        from torch import optim
+
+        optim.AdamW(torch.nn.Linear(1, 1).parameters())
+        trainings = trainings[1:2]
+    found = [start(which, home / name, world, recorded=name != "bare") for name, world in trainings]
+    sys.exit(found != [[0] * world for _, world in trainings])
