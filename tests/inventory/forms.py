@@ -27,6 +27,8 @@ MATRICES = ("wq", "wk", "wv", "wo", "w1", "w2")
 MODULES = {"": 1.0, ".attn": 0.4, ".mlp.act": 0.6}
 """What each block's stream, attention and activation function give out, as a standard deviation."""
 KEYS = 32
+SIDE = 16
+"""Rows and columns of a sampled tensor."""
 
 Document = dict[str, Any]
 Map = NDArray[np.float64]
@@ -122,7 +124,7 @@ def _sections(done: float, blocks: int, heads: int, looks: str, chance: np.rando
 def elements(name: str, done: float, std: float = 0.02) -> Map:
     """Return the weights of a tensor, which move from where they started by up to half of their size."""
     chance = np.random.default_rng(zlib.crc32(name.encode()))
-    start, way = chance.normal(0, std, (2, KEYS, KEYS))
+    start, way = chance.normal(0, std, (2, SIDE, SIDE))
     return np.asarray(start + 0.5 * math.sqrt(done) * way)
 
 
