@@ -125,11 +125,17 @@ def test_any_numbers_of_one_run_end_in_a_verdict(capsysbinary, curves, files):
 
 
 @OPTIONS
-@given(one=columns(), other=columns(), files=st.just([]) | checkpoints(), others=st.just([]) | checkpoints())
-def test_any_numbers_of_two_runs_are_compared(capsysbinary, one, other, files, others):
+@given(
+    one=columns(),
+    other=columns(),
+    files=st.just([]) | checkpoints(),
+    others=st.just([]) | checkpoints(),
+    ways=st.permutations([[], ["--align", "loss"], ["--align", "tokens"], ["--exact"], ["--parity"]]),
+)
+def test_any_numbers_of_two_runs_are_compared(capsysbinary, one, other, files, others, ways):
     with tempfile.TemporaryDirectory() as folder:
         paths = [written(Path(folder) / "a", one, files), written(Path(folder) / "b", other, others)]
-        for options in ([], ["--align", "loss"], ["--align", "tokens"], ["--exact"], ["--parity"]):
+        for options in ways[:2]:
             whole(ended(capsysbinary, "diff", *paths, *options, "-f", "json"))
         ended(capsysbinary, "diff", *paths)
         whole(ended(capsysbinary, "gate", paths[0], "--against", paths[1], "-f", "json", "--no-config"))

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ckaudit.audit.coverage.recorded import coverage, coverage_of
+from ckaudit.audit.coverage.recorded import coverage_of
 from ckaudit.audit.coverage.remedies import best_metric
-from ckaudit.audit.engine import triage
 from ckaudit.contract.schema.import_options import Choice
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.summaries import needed
@@ -19,6 +18,7 @@ from ckaudit.reports import render
 from ckaudit.reports.view import PLAIN
 from ckaudit.run.read import read_run
 from ckaudit.run.run import Run
+from tests.audit.judged import coverage, triage
 from tests.audit.test_promises import logged, words_of
 from tests.audit.trained import trained
 

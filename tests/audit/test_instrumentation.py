@@ -9,8 +9,7 @@ from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
 from ckaudit.audit.coverage.applicability import missing_inputs
-from ckaudit.audit.coverage.recorded import coverage, coverage_of
-from ckaudit.audit.engine import triage
+from ckaudit.audit.coverage.recorded import coverage_of
 from ckaudit.audit.load_run import open_run
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.summaries import most_missed, needs_of
@@ -25,6 +24,7 @@ from ckaudit.reports.view import PLAIN
 from ckaudit.run.read import read_run
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series, single
+from tests.audit.judged import coverage, triage
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 ALGOPERF = FIXTURES / "real" / "algoperf"

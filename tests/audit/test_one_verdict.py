@@ -14,7 +14,6 @@ from xml.etree import ElementTree as ET
 import pytest
 from msgspec.structs import replace
 
-from ckaudit.audit import triage
 from ckaudit.audit.engine import open_judged, triage_reads, triage_run
 from ckaudit.audit.interview import answer
 from ckaudit.audit.judge import kinds_of_questions
@@ -28,6 +27,7 @@ from ckaudit.questions.bad_answer_table import BAD
 from ckaudit.questions.question import SeriesAnswer
 from ckaudit.reports import render
 from ckaudit.rules import rules
+from tests.audit.judged import triage
 from tests.cases import load, run_of
 from tests.loops import check_each, for_each
 
@@ -95,7 +95,8 @@ def test_no_question_is_good_where_a_finding_of_its_rules_says_otherwise(id_, mo
     monkeypatch.setattr("ckaudit.audit.interview.ask", lambda *_: SeriesAnswer(word="good", sentence="all is well"))
     run = run_of({"name": "a", "scalars": {"train_loss_raw": {"steps": "1..100", "value": 3.0, "to": 1.0}}})
     for rule in rules().values():
-        for severity in SEVERITIES[SEVERITIES.index(rule.severity) : 3]:
+        graver = SEVERITIES[SEVERITIES.index(rule.severity) : 3]
+        for severity in graver if rule.name in questions()[id_].rules else graver[:1]:
             finding = Finding(code=rule.code, name=rule.name, severity=severity, message="it is ill", first_step=50)
             found = answer(questions()[id_], run, [finding], [])
             if rule.name in questions()[id_].rules:
@@ -130,11 +131,11 @@ def test_a_bad_answer_that_no_rule_accounts_for_is_a_finding_by_the_table(id_, m
     assert result["level"] == {"sev1": "error", "sev2": "warning", "note": "note"}[found.severity]
     raised = audited(case, under(severities={id_: "sev0"}))
     assert next(each for each in raised.findings if each.code == id_).severity == "sev0"
-    for gate in (under(severities={id_: "off"}), under(ignore=[Ignore(code=id_, reason="we know")]), under(select=["LOSS*"])):
-        quiet = audited(case, gate)
-        assert id_ not in {each.code for each in quiet.findings}
-        assert answers_of(quiet)[id_].word == "watch"
-        hold_together(quiet)
+    ways = ({"severities": {id_: "off"}}, {"ignore": [Ignore(code=id_, reason="we know")]}, {"select": ["LOSS*"]})
+    quiet = audited(case, under(**ways[[*BAD].index(id_) % 3]))  # each of many questions is silenced in one of the ways
+    assert id_ not in {each.code for each in quiet.findings}
+    assert answers_of(quiet)[id_].word == "watch"
+    hold_together(quiet)
 
 
 def under(**clauses: Any) -> Gate:

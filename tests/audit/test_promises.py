@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from ckaudit import __version__
-from ckaudit.audit.coverage.recorded import coverage, coverage_of
-from ckaudit.audit.engine import triage
+from ckaudit.audit.coverage.recorded import coverage_of
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.catalogue import actions
 from ckaudit.reports import render
@@ -18,6 +17,7 @@ from ckaudit.reports.view import PLAIN
 from ckaudit.rules import rules
 from ckaudit.run.run import Run
 from ckaudit.run.series import single
+from tests.audit.judged import coverage, triage
 from tests.audit.trained import batch, trained
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

@@ -11,9 +11,8 @@ import pytest
 import typer.main
 from msgspec.structs import replace
 
-from ckaudit.audit.coverage.recorded import coverage, coverage_of
+from ckaudit.audit.coverage.recorded import coverage_of
 from ckaudit.audit.coverage.remedies import attention_weights
-from ckaudit.audit.engine import triage
 from ckaudit.contract.schema.import_options import Choice
 from ckaudit.contract.schema.manifest import Manifest, TensorFacts
 from ckaudit.metrics import metrics
@@ -24,6 +23,7 @@ from ckaudit.reports.view import PLAIN, View
 from ckaudit.run.read import read_run
 from ckaudit.run.run import Run
 from ckaudit.run.series import single
+from tests.audit.judged import coverage, triage
 from tests.loops import for_each
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

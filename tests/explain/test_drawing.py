@@ -56,8 +56,7 @@ def test_every_page_shows_title_formula_and_alert_in_every_format(name):
             assert same["facts"]["alert"] == page.facts["alert"]
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 200])
-@pytest.mark.parametrize("unicode", [True, False])
+@pytest.mark.parametrize(("width", "unicode"), [(40, True), (40, False), (60, True), (80, False), (200, True)])
 def test_no_line_is_wider_than_the_screen(width, unicode):
     from rich.cells import cell_len
 

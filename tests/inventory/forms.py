@@ -9,11 +9,12 @@ import json
 import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Raw
 from numpy.typing import NDArray
 
 from tests.fast_json import as_json, histogram
@@ -26,6 +27,8 @@ MATRICES = ("wq", "wk", "wv", "wo", "w1", "w2")
 MODULES = {"": 1.0, ".attn": 0.4, ".mlp.act": 0.6}
 """What each block's stream, attention and activation function give out, as a standard deviation."""
 KEYS = 32
+SIDE = 16
+"""Rows and columns of a sampled tensor."""
 
 Document = dict[str, Any]
 Map = NDArray[np.float64]
@@ -34,43 +37,60 @@ Bend = Callable[[Document, float, np.random.Generator], None]
 
 
 def seed_checkpoints(
-    folder: Path,
-    steps: Sequence[int] = CADENCE,
-    *bends: Bend,
-    blocks: int = 6,
-    heads: int = 4,
-    seed: int = 0,
-    loss: Curve | None = None,
-    looks: str = "causal",
+    folder: Path, steps: Sequence[int] = CADENCE, *bends: Bend, blocks: int = 6, heads: int = 4, looks: str = "causal"
 ) -> Path:
     """Write the seed's checkpoints of a healthy language model, or of what `bends` make of it.
 
     Args:
         folder: Where.
         steps: Steps of the checkpoints.
-        bends: Each changes a document in place.
+        bends: Each changes a document, and the fields of its tensors and modules, in place; no list of numbers.
         blocks: Blocks of the model.
         heads: Heads of each.
-        seed: Of the noise.
-        loss: The loss by how far the run has come; None: a healthy fall.
         looks: "causal" or "both" ways.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    chance = np.random.default_rng(seed)
+    chance = np.random.default_rng(0)
+    for step, (healthy, written) in zip(steps, _healthy(tuple(steps), blocks, heads, looks), strict=True):
+        document = {name: _own(each) if isinstance(each, dict) else each for name, each in healthy.items()}
+        for bend in bends:
+            bend(document, step / max(steps), chance)
+        text = as_json({name: _as_written(document[name], healthy[name], written[name]) for name in document})
+        (folder / f"analysis_checkpoint_step_{step:08d}.json").write_text(text, encoding="utf-8")
+    return folder
+
+
+@lru_cache(maxsize=4)
+def _healthy(steps: tuple[int, ...], blocks: int, heads: int, looks: str) -> list[tuple[Document, Document]]:
+    """Return healthy checkpoints, which are not to be changed, each also with its tensors and modules as JSON."""
+    chance, made = np.random.default_rng(0), []
     for step in steps:
         done = step / max(steps)
-        value = (loss or falling)(done) * jitter(chance, 0.01)
         document = {
             "schema_version": "ck.analysis.v1",
             "model_scale_hint": "qwen3_0.6b_like",
             "step": int(step),
-            "loss": value,
+            "loss": falling(done) * jitter(chance, 0.01),
             **_sections(done, blocks, heads, looks, chance),
         }
-        for bend in bends:
-            bend(document, done, chance)
-        (folder / f"analysis_checkpoint_step_{step:08d}.json").write_text(as_json(document), encoding="utf-8")
-    return folder
+        made.append((document, {name: _written(each) for name, each in document.items()}))
+    return made
+
+
+def _written(value: Any) -> Any:
+    return {name: Raw(as_json(each)) for name, each in value.items()} if isinstance(value, dict) else Raw(as_json(value))
+
+
+def _as_written(value: Any, healthy: Any, written: Any) -> Any:
+    """Return a part of a checkpoint as JSON, which is there already of what is still healthy."""
+    if not isinstance(value, dict):
+        return _written(value)
+    return {name: written[name] if each == healthy[name] else Raw(as_json(each)) for name, each in value.items()}
+
+
+def _own(section: Document) -> Document:
+    """Return a copy of a section whose fields may be replaced."""
+    return {name: dict(fields) for name, fields in section.items()}
 
 
 def falling(done: float) -> float:
@@ -86,7 +106,7 @@ def jitter(chance: np.random.Generator, share: float = 0.03) -> float:
 def _sections(done: float, blocks: int, heads: int, looks: str, chance: np.random.Generator) -> Document:
     tensors = ["tok_emb", *(f"layer.{block}.{name}" for block in range(blocks) for name in MATRICES), "lm_head"]
     return {
-        "weights": {name: _own(_healthy_weights(name, done)) for name in tensors},
+        "weights": {name: weights_of(elements(name, done)) for name in tensors},
         "gradients": {name: gradient_of(_norm(name, done) * jitter(chance, 0.1), chance) for name in tensors},
         "activations": {
             f"layer.{block}{part}": {
@@ -104,21 +124,8 @@ def _sections(done: float, blocks: int, heads: int, looks: str, chance: np.rando
 def elements(name: str, done: float, std: float = 0.02) -> Map:
     """Return the weights of a tensor, which move from where they started by up to half of their size."""
     chance = np.random.default_rng(zlib.crc32(name.encode()))
-    start, way = chance.normal(0, std, (2, KEYS, KEYS))
+    start, way = chance.normal(0, std, (2, SIDE, SIDE))
     return np.asarray(start + 0.5 * math.sqrt(done) * way)
-
-
-@cache
-def _healthy_weights(name: str, done: float) -> Document:
-    return weights_of(elements(name, done))
-
-
-def _own(document: Document) -> Document:
-    """Return a copy of the fields of a tensor, which a bend may change in place."""
-    copied = {name: list(value) if isinstance(value, list) else value for name, value in document.items()}
-    copied["histogram"] = {name: list(value) for name, value in document["histogram"].items()}
-    copied["sampled_grid_32x32"] = [list(row) for row in document["sampled_grid_32x32"]]
-    return copied
 
 
 def weights_of(values: Map) -> Document:
@@ -138,9 +145,9 @@ def _norm(name: str, done: float) -> float:
     return 0.3 * (0.4 + 0.6 * math.exp(-5 * done)) * (1.5 if name == "lm_head" else 1.0)
 
 
-def gradient_of(norm: float, chance: np.random.Generator) -> Document:
+def gradient_of(norm: float, chance: np.random.Generator, count: int = 4096) -> Document:
     """Return the seed's fields of a gradient."""
-    return {"norm": norm, "histogram": histogram(chance.normal(0, max(norm, 1e-300) / 64, 4096))}
+    return {"norm": norm, "histogram": histogram(chance.normal(0, max(norm, 1e-300) / 64, count))}
 
 
 def _attention(done: float, heads: int, looks: str, chance: np.random.Generator) -> Document:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from functools import cache
 
 import numpy as np
 
@@ -47,7 +48,7 @@ def gradients_times(factor: Callable[[str, float], float]) -> Bend:
 
     def bend(document: Document, done: float, chance: np.random.Generator) -> None:
         for name, each in document["gradients"].items():
-            document["gradients"][name] = gradient_of(each["norm"] * factor(name, done), chance)
+            document["gradients"][name] = gradient_of(each["norm"] * factor(name, done), chance, 512)
 
     return bend
 
@@ -113,9 +114,14 @@ def still(stands: Callable[[str], bool]) -> Bend:
     def bend(document: Document, _: float, __: np.random.Generator) -> None:
         for name in document["weights"]:
             if stands(name):
-                document["weights"][name] = weights_of(elements(name, 0.0))
+                document["weights"][name] = _first(name)
 
     return bend
+
+
+@cache
+def _first(name: str) -> Document:
+    return weights_of(elements(name, 0.0))
 
 
 def course(*points: tuple[float, float]) -> Curve:

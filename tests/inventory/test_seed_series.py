@@ -10,7 +10,7 @@ from ckaudit.audit import triage
 from ckaudit.contract.schema.report import Report
 from tests.inventory.written_runs import Model
 
-POINTS = pytest.mark.parametrize("points", [6, 60, 600])
+WRITTEN = pytest.mark.parametrize(("points", "form"), [(6, "scalars"), (6, "trainer"), (60, "csv"), (600, "scalars")])
 FORMS = pytest.mark.parametrize("form", ["scalars", "csv", "trainer"])
 SERIES = {
     "FX-1": ("train_loss_raw", [5.1, 3.9, 3.1, 2.7, 2.5, 2.4], [5.1, 3.9, 3.2, 3.8, 2.9, 3.6], {"sev1", "sev2"}),
@@ -54,8 +54,7 @@ def logged(form: str, folder: Path, steps: list[int], columns: dict[str, list[fl
 
 
 @pytest.mark.parametrize("row", SERIES)
-@POINTS
-@FORMS
+@WRITTEN
 def test_the_ill_series_is_found(row: str, points: int, form: str, tmp_path: Path) -> None:
     name, _, ill, grave = SERIES[row]
     report = triage(logged(form, tmp_path, steps_of(points), {name: stretched(ill, points)}))
@@ -63,8 +62,7 @@ def test_the_ill_series_is_found(row: str, points: int, form: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("row", SERIES)
-@POINTS
-@FORMS
+@WRITTEN
 def test_the_healthy_series_is_silent(row: str, points: int, form: str, tmp_path: Path) -> None:
     name, healthy, _, _ = SERIES[row]
     report = triage(logged(form, tmp_path, steps_of(points), {name: stretched(healthy, points)}))
@@ -118,8 +116,7 @@ def course(form: str, folder: Path, points: int, taus: list[float]) -> Report:
     return triage(logged(form, folder, steps, {"loss_regular": easy.tolist(), "loss_irregular": (easy + wide).tolist()}))
 
 
-@pytest.mark.parametrize("points", [7, 60, 600])
-@FORMS
+@pytest.mark.parametrize(("points", "form"), [(7, "scalars"), (60, "csv"), (60, "scalars"), (600, "trainer")])
 def test_fx_8_the_expected_course_of_tau_is_silent(points: int, form: str, tmp_path: Path) -> None:
     report = course(form, tmp_path, points, COURSE)
     assert told_of_tau(report) == []

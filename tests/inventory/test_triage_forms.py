@@ -2,7 +2,6 @@
 
 import json
 import math
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +9,9 @@ import pytest
 
 from ckaudit.audit import triage
 from ckaudit.contract.schema.report import Report
-from tests.inventory.written_runs import Model, depth_of, is_norm, steady
+from tests.inventory.written_runs import Model, depth_of, is_norm, noise, steady
 
 WRITERS = pytest.mark.parametrize("recorded", [False, True], ids=["seed", "recorder"])
-BLOCKS = pytest.mark.parametrize("blocks", [4, 12])
 GRADIENT, UPDATE, ENTROPY, SHARPEST = steady(0.1), steady(2.5e-3), steady(2.5, 0.05), steady(0.4, 0.05)
 
 
@@ -35,8 +33,7 @@ def advice(report: Report, code: str) -> str:
     return next(each.help or "" for each in report.findings if each.code == code)
 
 
-@WRITERS
-@pytest.mark.parametrize("blocks", [4, 6, 12, 24])
+@pytest.mark.parametrize(("blocks", "recorded"), [(4, True), (6, False), (6, True), (12, True), (24, False)])
 def test_a_healthy_model_is_told_nothing(blocks: int, recorded: bool, tmp_path: Path) -> None:
     report = judged(Model(blocks=blocks), tmp_path, recorded=recorded)
     assert report.severity in (None, "note")
@@ -51,9 +48,9 @@ PINCHES = {
 }
 
 
-@pytest.mark.parametrize("form", PINCHES)
-@WRITERS
-@BLOCKS
+@pytest.mark.parametrize(
+    ("form", "recorded", "blocks"), [(form, bool(at % 2), blocks) for at, form in enumerate(PINCHES) for blocks in (4, 12)]
+)
 def test_tri_1_a_pinch_in_the_middle(form: str, blocks: int, recorded: bool, tmp_path: Path) -> None:
     def gradient(step: int, name: str) -> float:
         depth = depth_of(name)
@@ -65,9 +62,9 @@ def test_tri_1_a_pinch_in_the_middle(form: str, blocks: int, recorded: bool, tmp
     )
 
 
-@pytest.mark.parametrize("late", [False, True])
-@WRITERS
-@BLOCKS
+@pytest.mark.parametrize(
+    ("late", "recorded", "blocks"), [(False, False, 4), (False, True, 12), (True, False, 12), (True, True, 4)]
+)
 def test_tri_1_by_the_norm_of_one_block(late: bool, blocks: int, recorded: bool, tmp_path: Path) -> None:
     def closed(step: int, name: str) -> bool:
         return depth_of(name) == blocks // 2 and (step > 800 or not late)
@@ -106,21 +103,25 @@ def spiking(form: str, file: Path, points: int, rate: float | None, jumps: int, 
 
 @pytest.mark.parametrize(
     ("form", "points", "rate", "jumps"),
-    [*product(["scalars"], [200], [None, 3e-4, 3e-3], [3, 4, 5]), *product(["csv", "trainer"], [200, 1000], [None, 3e-4], [4])],
+    [
+        *(("scalars", 200, rate, jumps) for rate, jumps in [(None, 3), (None, 5), (3e-4, 4), (3e-3, 3), (3e-3, 5)]),
+        *((form, points, rate, 4) for form in ("csv", "trainer") for points, rate in [(200, 3e-4), (1000, None)]),
+    ],
 )
 def test_tri_2_spikes_after_a_smooth_phase(form: str, points: int, rate: float | None, jumps: int, tmp_path: Path) -> None:
     report = triage(spiking(form, tmp_path, points, rate, jumps))
     assert_first(report, "learning_rate_too_high", ("learning rate", "warm-up"), ("Update over weight", "gradient norm"))
 
 
-@pytest.mark.parametrize("share", [0.7, 0.99])
-@pytest.mark.parametrize("largest", ["layer.2.w1", "layer.3.ln1", "lm_head"])
+@pytest.mark.parametrize(
+    ("largest", "share"), [("layer.2.w1", 0.7), ("layer.2.w1", 0.99), ("layer.3.ln1", 0.7), ("lm_head", 0.99)]
+)
 def test_tri_3_one_tensor_sets_the_norm(largest: str, share: float, tmp_path: Path) -> None:
     others = len(Model().tensors) - 1
     model = Model(
         gradient=lambda step, name: 20.0 * math.sqrt(share if name == largest else (1 - share) / others),
         facts={"clip_norm": 1.0},
-        scalars=lambda step: {"grad_global_norm": 20.0 * (1 + 0.02 * float(np.random.default_rng(step).normal()))},
+        scalars=lambda step: {"grad_global_norm": 20.0 * (1 + 0.02 * noise(step))},
     )
     report = judged(model, tmp_path, recorded=True)
     assert_first(
@@ -129,10 +130,16 @@ def test_tri_3_one_tensor_sets_the_norm(largest: str, share: float, tmp_path: Pa
     assert largest in report.diagnoses[0].evidence[0].sentence
 
 
-@pytest.mark.parametrize("onset", [100, 600])
 @pytest.mark.parametrize(
-    ("recorded", "keys", "logit"),
-    [(False, True, False), (False, False, True), (True, True, True), (True, True, False), (True, False, True)],
+    ("onset", "recorded", "keys", "logit"),
+    [
+        (100, False, True, False),
+        (600, False, True, False),
+        (600, False, False, True),
+        (100, True, True, True),
+        (600, True, True, False),
+        (100, True, False, True),
+    ],
 )
 def test_tri_4_attention_collapses(onset: int, recorded: bool, keys: bool, logit: bool, tmp_path: Path) -> None:
     def gone(step: int) -> float:

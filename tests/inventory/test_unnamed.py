@@ -36,6 +36,11 @@ def recorded(source):
     return open_run(FIXTURES / "runs" / name, reads=reads, progress=None)
 
 
+@cache
+def commands_of_ckaudit():
+    return typer.main.get_command(build()).commands
+
+
 def with_key(key):
     return [row for row, each in UNNAMED.items() if key in each]
 
@@ -53,7 +58,7 @@ def test_what_a_row_names_exists_and_something_shows_it(row):
     assert set(each.get("metrics", ())) <= set(metrics())
     assert set(each.get("rules", ())) <= set(RULES)
     assert set(each.get("causes", ())) <= set(causes())
-    commands = typer.main.get_command(build()).commands
+    commands = commands_of_ckaudit()
     for command in each.get("commands", ()):
         program, name, *words = shlex.split(command)
         assert (program, name in commands) == ("ckaudit", True)

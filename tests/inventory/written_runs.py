@@ -150,8 +150,13 @@ class Model:
 
     def line(self, step: int) -> dict[str, float]:
         """Return the scalars of one step."""
-        noise = 1 + 0.01 * float(np.random.default_rng(step).normal())
-        return {"train_loss_raw": self.loss(step) * noise} | self.scalars(step)
+        return {"train_loss_raw": self.loss(step) * (1 + 0.01 * noise(step))} | self.scalars(step)
+
+
+@cache
+def noise(step: int) -> float:
+    """Return a normal number that is the same for the same step."""
+    return float(np.random.default_rng(step).normal())
 
 
 def is_norm(name: str) -> bool:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from ckaudit.cli.run import run
+
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
@@ -77,10 +79,18 @@ def test_what_is_milder_does_not_end_it_and_is_not_told_to_the_command(tmp_path:
         ([RUNS / "healthy" / "scalars.jsonl"], "is one file of a run"),
     ],
 )
-def test_where_there_is_nothing_to_watch_it_ends_with_2(words: list[object], said: str) -> None:
-    code, _, err = ended(watch(*words))
+def test_where_there_is_nothing_to_watch_it_ends_with_2(
+    words: list[object], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["watch", *map(str, words)]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_process_ends_with_2_where_there_is_nothing_to_watch() -> None:
+    code, _, err = ended(watch("nowhere"))
     assert code == 2
-    assert said in err
+    assert "nowhere does not exist" in err
 
 
 def test_a_folder_that_is_yet_to_come_is_waited_for(tmp_path: Path) -> None:
@@ -122,18 +132,18 @@ def test_a_reader_who_has_seen_enough_ends_it(tmp_path: Path) -> None:
 @pytest.mark.torch
 def test_a_training_that_breaks_is_stopped_before_its_last_step(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    run = tmp_path / "run"
+    folder = tmp_path / "run"
     training = subprocess.Popen(
-        [sys.executable, "-m", "ckaudit", "lab", "run", "log_of_zero", "--out", str(run), "--quiet"], env=ENVIRONMENT
+        [sys.executable, "-m", "ckaudit", "lab", "run", "log_of_zero", "--out", str(folder), "--quiet"], env=ENVIRONMENT
     )
     try:
-        code, out, err = ended(watch(run, "--wait", 60, "--until", "sev0", "--exec", f"kill {training.pid}"), 180)
+        code, out, err = ended(watch(folder, "--wait", 60, "--until", "sev0", "--exec", f"kill {training.pid}"), 180)
         assert training.wait(60) == -signal.SIGTERM
     finally:
         training.kill()
     assert code == 1, err
     assert "sev0" in out
-    planned = json.loads((run / "run.json").read_text())["planned_steps"]
-    done = max(json.loads(line)["step"] for line in (run / "scalars.jsonl").read_text().splitlines())
+    planned = json.loads((folder / "run.json").read_text())["planned_steps"]
+    done = max(json.loads(line)["step"] for line in (folder / "scalars.jsonl").read_text().splitlines())
     sys.stdout.write(f"stopped at step {done} of {planned}: {1 - done / planned:.0%} of the steps were saved\n")
     assert done < planned / 2

@@ -212,6 +212,7 @@ class Entries(Mapping[str, Entry]):
         """Cut the files into the lines of each entry."""
         self._lines: dict[str, str] = {}
         self._read: dict[str, Entry] = {}
+        self._fields: dict[tuple[str, str], Any] = {}
         for category in CATEGORIES:
             for table in f"\n{(HERE / f'{category}.toml').read_text(encoding='utf-8')}".split("\n[")[1:]:
                 name = table.partition("]")[0].partition(".")[0].strip('"')
@@ -219,10 +220,12 @@ class Entries(Mapping[str, Entry]):
 
     def field(self, name: str, key: str) -> Any:
         """Return one field of an entry that stands on one line, without reading the others; None where it has none."""
-        import tomllib
+        if (name, key) not in self._fields:
+            import tomllib
 
-        line = self._lines[name].partition(f"\n{key} = ")[2].partition("\n")[0]
-        return tomllib.loads(f"{key} = {line}")[key] if line else None
+            line = self._lines[name].partition(f"\n{key} = ")[2].partition("\n")[0]
+            self._fields[name, key] = tomllib.loads(f"{key} = {line}")[key] if line else None
+        return self._fields[name, key]
 
     def __getitem__(self, name: str) -> Entry:
         """Return an entry."""
