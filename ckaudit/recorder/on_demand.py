@@ -150,7 +150,8 @@ class OnDemand:
     def profile_next_step(self) -> None:
         """Profile one step, called before its forward pass: `run.json` then says which kernels ran for each tensor.
 
-        It is stopped when the step is finished. The step takes longer, and a device is waited for at its end.
+        It is stopped when the step is finished. The step takes longer, and a device is waited for at its end. Whatever runs
+        between is in the profile: ask for other checks of this step before it.
         """
         if session := self._first_rank:
             with self._guard("profiling a step"):

@@ -134,7 +134,7 @@ def train(kind, rank, world, folder, *, steps=12, slow=None, moved=None, killed=
         batch = tokens[:, :-1], tokens[:, 1:]
         if asks and step >= steps - 1:
             ask(recorder, model, batch)
-        time.sleep(0.03 if rank == slow else 0.0)
+        time.sleep(0.06 if rank == slow else 0.0)
         if rank == killed and step == 7:
             os.kill(os.getpid(), signal.SIGKILL)
         loss = loss_of(model, batch)

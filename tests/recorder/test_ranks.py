@@ -126,7 +126,7 @@ def test_a_slow_rank_and_a_drifting_one_show(folder_of, kind):
 
 @pytest.mark.parametrize("slow", [0, 1])
 def test_a_slow_loader_stalls_its_own_rank_and_the_others_wait_for_it(folder_of, slow):
-    """Every step one rank sleeps 30 ms before its forward pass; the lines are those of rank 0."""
+    """Every step one rank sleeps 60 ms before its forward pass; the lines are those of rank 0."""
     line = json.loads((folder_of(f"ddp-slow{slow}") / "scalars.jsonl").read_bytes().splitlines()[24])
     assert line["step_time"] > 0.03
     stalled, waiting = (line[name] * line["step_time"] for name in ("dataloader_stall_frac", "comm_time_frac"))
