@@ -129,13 +129,35 @@ def test_a_reader_who_has_seen_enough_ends_it(tmp_path: Path) -> None:
     process.stderr.close()
 
 
+# Its loss is the logarithm of zero from step 100 on; each step takes a millisecond, or it would end before anybody looks.
+TRAINING = """
+import sys, time
+import torch
+from ckaudit.recorder import Recorder
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+with Recorder(model, sys.argv[1], optimizer=optimizer, planned_steps=100_000) as recorder:
+    for step in range(1, 100_001):
+        inputs = torch.randn(16, 8)
+        loss = torch.nn.functional.cross_entropy(model(inputs), inputs.argmax(1) % 4)
+        loss = (loss * 0).log() if step >= 100 else loss
+        optimizer.zero_grad()
+        loss.backward()
+        recorder.after_backward()
+        optimizer.step()
+        recorder.step(loss)
+        time.sleep(0.001)
+"""
+
+
 @pytest.mark.torch
 def test_a_training_that_breaks_is_stopped_before_its_last_step(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     folder = tmp_path / "run"
-    training = subprocess.Popen(
-        [sys.executable, "-m", "ckaudit", "lab", "run", "log_of_zero", "--out", str(folder), "--quiet"], env=ENVIRONMENT
-    )
+    training = subprocess.Popen([sys.executable, "-c", TRAINING, str(folder)], env=ENVIRONMENT)
     try:
         code, out, err = ended(watch(folder, "--wait", 60, "--until", "sev0", "--exec", f"kill {training.pid}"), 180)
         assert training.wait(60) == -signal.SIGTERM
