@@ -1,7 +1,12 @@
 """Workers of pytest-xdist share the cores, each computing with one thread, and see the terminal that one process would see."""
 
 import os
+import sys
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.pop("COLUMNS", None)  # set to 80 for the workers only
+
+# Tests start hundreds of processes, and each would compile the package anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
