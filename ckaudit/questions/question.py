@@ -177,7 +177,6 @@ class Way(NamedTuple):
     question: str
     metrics: tuple[str, ...] = ()
     command: str = ""
-    autopsy: str = ""
 
 
 PHASES: dict[int, str] = {

@@ -255,7 +255,7 @@ def _is_given(run: Run, name: str) -> bool:
 
 
 # Why the Recorder measured nothing of what it measures by itself: no line brings that, and recording again does not either.
-RECORDER, WRITER = "ckaudit recorder ", "ckaudit writer "
+WRITER = "ckaudit writer "
 
 
 EVERY = 25  # steps between two lines with the numbers of a sample
@@ -266,7 +266,7 @@ UNKNOWN = "the Recorder that wrote this run measured none in this model"
 
 def is_present(run: Run) -> bool:
     """Return whether the present Recorder wrote a run; earlier ones of its version left no versions of packages in run.json."""
-    return source_of(run) == f"{RECORDER}{__version__}" and says(run.manifest, "environment")
+    return source_of(run) == f"{OUR_RECORDER} {__version__}" and says(run.manifest, "environment")
 
 
 def why_absent(run: Run, name: str) -> str:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ckaudit.audit.coverage.applicability import (
     ARGUMENTS,
-    RECORDER,
+    OUR_RECORDER,
     given,
     line_instead,
     missing_inputs,
@@ -190,7 +190,8 @@ def _untold(run: Run, rows: Iterable[Row], waits: Mapping[str, Needs]) -> Iterat
         if waiting or asked:
             yield Lack(name=name, level="should", waiting=tuple(waiting), readers=(), by=name)
     silent = [check for check, needs in waits.items() if any(need[0].startswith(FACTS) for need in needs)]
-    if silent and source_of(run).startswith(RECORDER):  # an older one: the present one says it by itself, as it does the weights
+    # An older recorder: the present one says it by itself, as it does the weights.
+    if silent and source_of(run).startswith(OUR_RECORDER):
         yield Lack(name=FACTS, level="should", waiting=tuple(silent), readers=(), by="weight_std")
 
 
