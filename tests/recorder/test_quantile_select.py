@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ckaudit.recorder.stats.quantiles import Laid, select, spread_of
+from ckaudit.recorder.stats.quantiles import Segments, select, spread_of
 
 LEVELS = (0, 1, 5, 25, 50, 75, 95, 99, 100)
 
@@ -52,7 +52,7 @@ def agree(each):
     ranks = np.array([[0, values.size - 1, *numbers.integers(0, values.size, 6)] for values in sorts])
     edges = np.array([[*numbers.choice(values, 5), *np.quantile(values / 4, numbers.random(5)) * 4] for values in sorts], float)
     edges = np.concatenate([edges, np.nextafter(edges, np.inf), np.full((len(each), 1), -np.inf)], 1)
-    at, below = select(Laid.of(each), ranks, edges)
+    at, below = select(Segments.of(each), ranks, edges)
     for row, values in enumerate(sorts):
         np.testing.assert_array_equal(at[row], values[ranks[row]])
         assert below[row].tolist() == values.astype(np.float64).searchsorted(edges[row]).tolist()

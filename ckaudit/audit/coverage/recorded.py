@@ -19,7 +19,7 @@ from ckaudit.audit.coverage.applicability import (
     why_not_entry,
 )
 from ckaudit.audit.coverage.remedies import BY_ITSELF, is_recorded, remedies
-from ckaudit.audit.coverage.table import Coverage, Lack, Remedy, Row, Waiting, Young
+from ckaudit.audit.coverage.table import Coverage, MissingInput, Remedy, Row, Waiting, Young
 from ckaudit.audit.judge import judge
 from ckaudit.audit.load_run import is_run_folder, open_run, whole_of
 from ckaudit.audit.measure import notes_on_files
@@ -175,24 +175,24 @@ def _waiting(run: Run, check: Check, ordered: Sequence[Remedy]) -> Waiting:
     )
 
 
-def _lack(run: Run, row: Row) -> Lack:
+def _lack(run: Run, row: Row) -> MissingInput:
     by = row.inputs[0] if row.inputs else row.name
     readers = (*row.rules, *row.causes)
-    return Lack(name=row.name, level=row.level, waiting=row.waiting, readers=readers, by=line_instead(run, by) or by)
+    return MissingInput(name=row.name, level=row.level, waiting=row.waiting, readers=readers, by=line_instead(run, by) or by)
 
 
-def _untold(run: Run, rows: Iterable[Row], waits: Mapping[str, Needs]) -> Iterator[Lack]:
+def _untold(run: Run, rows: Iterable[Row], waits: Mapping[str, Needs]) -> Iterator[MissingInput]:
     """Yield arguments that checks wait for, of several that would do the first, those of missing numbers, and run.json."""
     lacking = {row.name for row in rows if not (row.recorded or row.not_applicable)}
     for name in ARGUMENTS:
         waiting = [check for check, needs in waits.items() if any(need[0] == name for need in needs)]
         asked = [entry for entry in lacking if name in entries()[entry].arguments and not given(run, [name])]
         if waiting or asked:
-            yield Lack(name=name, level="should", waiting=tuple(waiting), readers=(), by=name)
+            yield MissingInput(name=name, level="should", waiting=tuple(waiting), readers=(), by=name)
     silent = [check for check, needs in waits.items() if any(need[0].startswith(FACTS) for need in needs)]
     # An older recorder: the present one says it by itself, as it does the weights.
     if silent and source_of(run).startswith(OUR_RECORDER):
-        yield Lack(name=FACTS, level="should", waiting=tuple(silent), readers=(), by="weight_std")
+        yield MissingInput(name=FACTS, level="should", waiting=tuple(silent), readers=(), by="weight_std")
 
 
 def _rests_on_enough(run: Run, name: str, entry: Entry) -> bool:

@@ -20,7 +20,7 @@ from ckaudit.audit.coverage.applicability import (
     trainer_of,
     why_not,
 )
-from ckaudit.audit.coverage.table import Extra, Lack, Line, Remedy
+from ckaudit.audit.coverage.table import Extra, Line, MissingInput, Remedy
 from ckaudit.metrics.catalogue import Action, Trainer, actions, entries, owner_of
 from ckaudit.run.run import Run
 
@@ -63,7 +63,7 @@ class Target(NamedTuple):
 
 
 def remedies(
-    run: Run, lacks: Iterable[Lack], *, needs: Iterable[Sequence[str]] = (), in_folder: bool = True
+    run: Run, lacks: Iterable[MissingInput], *, needs: Iterable[Sequence[str]] = (), in_folder: bool = True
 ) -> tuple[Remedy, ...]:
     """Return the lines that record what is missing.
 
@@ -92,7 +92,7 @@ def remedies(
 
 def lines_for(name: str) -> tuple[str, ...]:
     """Return the lines that record one entry of the catalogue, whoever trains: its own, or those of what it is made of."""
-    lacks = [Lack(name=entry, level="must", readers=(), by=entry) for entry in made_of_entries(name) or (name,)]
+    lacks = [MissingInput(name=entry, level="must", readers=(), by=entry) for entry in made_of_entries(name) or (name,)]
     return tuple(dict.fromkeys(_remedy(Run(""), [lack], Situation()).code for lack in lacks))
 
 
@@ -102,13 +102,13 @@ def attention_weights(run: Run) -> str:
     return "(" + ", ".join(f'"{pattern}"' for pattern in patterns) + ("," if len(patterns) == 1 else "") + ")"
 
 
-def _grouped(lacks: Sequence[Lack], now: Situation) -> Iterable[list[Lack]]:
+def _grouped(lacks: Sequence[MissingInput], now: Situation) -> Iterable[list[MissingInput]]:
     """Return what is missing by its line; arguments that a check waits for stand apart from those that none does."""
     waited: dict[str, set[str]] = {}
     for lack in lacks:
         if lack.waiting:
             waited.setdefault(_target(lack.by, now).text, set()).update(_options(lack.by, now))
-    groups: dict[tuple[str, bool, bool], list[Lack]] = {}
+    groups: dict[tuple[str, bool, bool], list[MissingInput]] = {}
     for lack in lacks:
         target, options = _target(lack.by, now), _options(lack.by, now)
         serves = target.between == " " or not waited.get(target.text, set()).isdisjoint(options)
@@ -116,7 +116,7 @@ def _grouped(lacks: Sequence[Lack], now: Situation) -> Iterable[list[Lack]]:
     return groups.values()
 
 
-def _program(run: Run, lacks: Sequence[Lack]) -> Remedy:
+def _program(run: Run, lacks: Sequence[MissingInput]) -> Remedy:
     return Remedy(
         lines=program(run, lacks),
         where=" ".join(filter(None, [IN_ORDER, filled_in(run)])),
@@ -126,7 +126,7 @@ def _program(run: Run, lacks: Sequence[Lack]) -> Remedy:
     )
 
 
-def _remedy(run: Run, lacks: Sequence[Lack], now: Situation) -> Remedy:
+def _remedy(run: Run, lacks: Sequence[MissingInput], now: Situation) -> Remedy:
     """Return the remedy for numbers of one target."""
     target = _target(lacks[0].by, now)
     shown, extras = _split(lacks, now) if target.between == " " and now.known else (lacks, ())
@@ -146,7 +146,7 @@ def _remedy(run: Run, lacks: Sequence[Lack], now: Situation) -> Remedy:
     )
 
 
-def _split(lacks: Sequence[Lack], now: Situation) -> tuple[Sequence[Lack], tuple[Extra, ...]]:
+def _split(lacks: Sequence[MissingInput], now: Situation) -> tuple[Sequence[MissingInput], tuple[Extra, ...]]:
     """Part what a command must be run for from what it gives besides, where it is told more or the file holds more."""
     shown = [lack for lack in lacks if lack.level == "must"] or [*lacks]
     shown += _waited_for(lacks, shown, now)
@@ -160,11 +160,11 @@ def _split(lacks: Sequence[Lack], now: Situation) -> tuple[Sequence[Lack], tuple
     return shown, tuple(Extra(what=what, names=tuple(names)) for what, names in more.items())
 
 
-def _waited_for(lacks: Sequence[Lack], shown: Sequence[Lack], now: Situation) -> list[Lack]:
+def _waited_for(lacks: Sequence[MissingInput], shown: Sequence[MissingInput], now: Situation) -> list[MissingInput]:
     """Return what a command must be run for besides, so that each check that waits has one of the numbers that would do."""
     there = {option for lack in shown for option in _options(lack.by, now)}
     by_name = {lack.name: lack for lack in lacks if not entries()[lack.name].columns}
-    more: list[Lack] = []
+    more: list[MissingInput] = []
     for alternatives in now.needs:
         would_do = [by_name[owner] for name in alternatives if (owner := owner_of(name)) in by_name]
         if would_do and not any(there.issuperset(_options(lack.by, now)) for lack in would_do):
@@ -218,7 +218,7 @@ def _own(name: str, now: Situation) -> tuple[str, Sequence[str]]:
     return entry.action, entry.options
 
 
-def _names(lacks: Iterable[Lack]) -> tuple[str, ...]:
+def _names(lacks: Iterable[MissingInput]) -> tuple[str, ...]:
     """Return the entries among what is missing."""
     return tuple(lack.name for lack in lacks if lack.name in entries())
 
@@ -227,12 +227,12 @@ def _joined(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for group in names for name in group))
 
 
-def _order(remedy: Remedy, lacks: Sequence[Lack]) -> tuple[int, int, bool, int]:
+def _order(remedy: Remedy, lacks: Sequence[MissingInput]) -> tuple[int, int, bool, int]:
     level = min(lack.urgency[-1] for lack in lacks)
     return -len(remedy.readers), level, not remedy.lines, _cost(lacks)
 
 
-def _cost(lacks: Iterable[Lack]) -> int:
+def _cost(lacks: Iterable[MissingInput]) -> int:
     """Return the place of the dearest action: a line of the loop, a second program, a second implementation."""
     order = list(actions())
     return max(order.index(_own(lack.by, Situation())[0]) for lack in lacks)
@@ -310,7 +310,7 @@ def is_recorded(run: Run) -> bool:
     return source_of(run).startswith(OURS)
 
 
-def place_of(run: Run, lack: Lack) -> str:
+def place_of(run: Run, lack: MissingInput) -> str:
     """Return the action of the line that records a number as it stands in the program; empty: none of them does."""
     trainer = trainer_of(run)
     given = {*actions()["recorder"].way(trainer).gives} if trainer else {*GIVEN, *arguments_to_tell(run)}
@@ -335,7 +335,7 @@ def filled_in(run: Run) -> str:
     return explained(ARGUMENTS[name].option for name in arguments_to_tell(run))
 
 
-def program(run: Run, lacks: Iterable[Lack]) -> tuple[Line, ...]:
+def program(run: Run, lacks: Iterable[MissingInput]) -> tuple[Line, ...]:
     """Return the lines that record what has a place among them, each with what it brings."""
     brought: dict[str, list[str]] = {}
     for lack in sorted(lacks, key=lambda lack: -len(lack.readers)):

@@ -5,7 +5,7 @@ from msgspec import Struct
 from ckaudit.metrics.catalogue import RANKS, Importance
 
 
-class Lack(Struct, frozen=True, kw_only=True):
+class MissingInput(Struct, frozen=True, kw_only=True):
     """One number that is missing, or a side of it that a check reads.
 
     Attributes:

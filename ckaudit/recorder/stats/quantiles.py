@@ -57,7 +57,7 @@ def spread_of(
         levels: Those of `quantiles_of`.
         bins: Of equal width, from the smallest to the largest element.
     """
-    laid = Laid.of(samples)
+    laid = Segments.of(samples)
     ranks, share = _ranks(laid.sizes, levels)
     low, high = laid.low.astype(np.float64), laid.high.astype(np.float64)
     room = np.where(low == high, np.maximum(0.5, np.abs(low)), 0.0)
@@ -76,7 +76,7 @@ def spread_of(
 
 def quantiles_of(samples: Sequence[Values], levels: Sequence[float]) -> list[list[float]]:
     """Return the values at levels in percent of each sample, linear between neighbours; NaN of an empty one."""
-    laid = Laid.of(samples)
+    laid = Segments.of(samples)
     ranks, share = _ranks(laid.sizes, levels)
     at, _ = select(laid, ranks, np.empty((laid.sizes.size, 0)))
     return _of_each(samples, _between(at, share), [math.nan] * len(levels))
@@ -106,7 +106,7 @@ def _of_each(samples: Sequence[Values], found: Iterable[T], nothing: T) -> list[
 
 # Elements of many samples by their rank, and how many lie below edges, without sorting the samples: the elements of each are
 # dealt into buckets that follow one another, and only the buckets that hold what is asked for are sorted.
-class Laid(Struct, frozen=True):
+class Segments(Struct, frozen=True):
     """P samples end to end, none of them empty.
 
     Attributes:
@@ -124,7 +124,7 @@ class Laid(Struct, frozen=True):
     high: Values
 
     @classmethod
-    def of(cls, samples: Sequence[Values]) -> "Laid":
+    def of(cls, samples: Sequence[Values]) -> "Segments":
         """Lay out the samples that are not empty."""
         full = [sample for sample in samples if sample.size]
         values, sizes = np.concatenate([NOTHING, *full]), np.array([sample.size for sample in full], np.intp)
@@ -140,7 +140,7 @@ class Laid(Struct, frozen=True):
             first = last
 
 
-class Dealt(Struct, frozen=True):
+class Partition(Struct, frozen=True):
     """Elements of some samples and the bucket of each, counted from the first of those in `stretch`."""
 
     values: Values
@@ -164,7 +164,7 @@ class Buckets(Struct, frozen=True):
     number: Whole
 
     @classmethod
-    def between_ends(cls, laid: Laid) -> "Buckets":
+    def between_ends(cls, laid: Segments) -> "Buckets":
         """Lay out the buckets of samples."""
         number = np.minimum(laid.sizes // TO_A_BUCKET + 1, BUCKETS)
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
@@ -174,7 +174,7 @@ class Buckets(Struct, frozen=True):
         base, scale = np.where(is_told, (laid.low, scale), 0).astype(width.dtype)
         return cls(base, scale, number.cumsum() - number, number)
 
-    def deal(self, laid: Laid) -> Iterator[Dealt]:
+    def deal(self, laid: Segments) -> Iterator[Partition]:
         """Deal the elements of all samples."""
         for rows in laid.together():
             sizes, start = laid.sizes[rows], laid.starts[rows.start]
@@ -182,9 +182,9 @@ class Buckets(Struct, frozen=True):
             values = laid.values[start : start + sizes.sum()]
             buckets = _dealt(values, self.base[rows].repeat(sizes), self.scale[rows].repeat(sizes))
             buckets += (first - first[0]).astype(np.uint16).repeat(sizes)
-            yield Dealt(values, buckets, slice(first[0], first[0] + number))
+            yield Partition(values, buckets, slice(first[0], first[0] + number))
 
-    def of(self, edges: Values, laid: Laid) -> Whole:
+    def of(self, edges: Values, laid: Segments) -> Whole:
         """Return the bucket of each edge, shape (P, E): elements in an earlier one lie below it, in a later one they do not."""
         inside = np.fmin(np.fmax(edges, laid.low[:, None]), laid.high[:, None])
         return _dealt(inside, self.base[:, None], self.scale[:, None]) + self.first[:, None]
@@ -200,7 +200,7 @@ def _dealt(values: Values, base: Values, scale: Values) -> NDArray[np.uint16]:
     return buckets.astype(np.uint16)
 
 
-def select(laid: Laid, ranks: Whole, edges: NDArray[np.float64]) -> tuple[Values, Whole]:
+def select(laid: Segments, ranks: Whole, edges: NDArray[np.float64]) -> tuple[Values, Whole]:
     """Return the elements of each sample that would stand at its ranks in order, and how many lie below each of its edges.
 
     Args:
