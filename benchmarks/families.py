@@ -18,10 +18,9 @@ from time import perf_counter
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT)]
 
-from benchmarks.healthy import of_torch, of_transformers, of_two_ways  # noqa: E402  stands beside this
-from benchmarks.healthy.recipe import Recipe, train  # noqa: E402
+from ckaudit.lab.zoo import FAMILIES  # noqa: E402  stands beside this
+from ckaudit.lab.zoo.trainers import train  # noqa: E402
 
-FAMILIES: dict[str, Recipe] = of_transformers.FAMILIES | of_torch.FAMILIES | of_two_ways.FAMILIES
 PAGE = ROOT / "docs" / "families.md"
 DONE = "trained"
 MARK = "<!-- written by benchmarks/families.py -->"

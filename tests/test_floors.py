@@ -40,7 +40,7 @@ FLOORS = {
 SAMPLES = {"phonenumbers", "py3langid", "rensa", "tokenizers"}
 TRAINERS = {"transformers", "lightning", "pytorch_lightning", "accelerate"}
 LAZY = {"torch", "google", "pyarrow", "jsonschema", "rich", "typer", "zstandard", *TRAINERS, *SAMPLES}
-AT_HOME = {"torch": {"recorder", "lab"}, "typer": {"cli"}, "rich": {"reports"}} | {name: {"recorder"} for name in TRAINERS}
+AT_HOME = {"torch": {"recorder", "lab"}, "typer": {"cli"}, "rich": {"reports"}} | {name: {"recorder", "lab"} for name in TRAINERS}
 
 
 @cache

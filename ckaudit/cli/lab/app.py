@@ -2,7 +2,7 @@
 
 import typer
 
-from ckaudit.cli.lab import curriculum, list_all, record, run, score
+from ckaudit.cli.lab import curriculum, list_all, record, run, score, wild
 
 
 def build() -> typer.Typer:
@@ -13,6 +13,7 @@ def build() -> typer.Typer:
     app.command("run", epilog=run.EPILOG)(run.command)
     app.command("record", epilog=record.EPILOG)(record.command)
     app.command("score", epilog=score.EPILOG)(score.command)
+    app.command("wild", epilog=wild.EPILOG)(wild.command)
     app.command("curriculum", epilog=curriculum.EPILOG)(curriculum.command)
     return app
 

@@ -1,15 +1,19 @@
 """`ckaudit lab score`: how often the auditor is right."""
 
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ckaudit.cli.lab.record import Cache, Jobs, Only, SplitName, cache_folder, count, splits, train_missing
+from ckaudit.cli.lab.record import Cache, Jobs, Only, cache_folder, count, splits, train_missing
+from ckaudit.cli.lab.wild import WILD_SPLITS, Seed, seed_number
 from ckaudit.cli.options import Verbose, one_format, one_of
 from ckaudit.cli.output import check_folder, fitted, progress, say, send
 from ckaudit.reports import FEW_FORMATS, render
 from ckaudit.reports.view import View
+
+if TYPE_CHECKING:
+    from ckaudit.lab.wild.score import WildScore
 
 EPILOG = """
 \b
@@ -28,6 +32,16 @@ Exit codes:
   2  nothing is recorded, or could not be trained
 """
 
+SCORED = ("dev", "test", "both", *WILD_SPLITS)
+Split = Annotated[
+    str,
+    typer.Option(
+        "--split",
+        metavar="SPLIT",
+        help="dev (seeds 0, 1, 2: thresholds are tuned on it), test (10, 11: only scored), both, or wild-dev or wild-test.",
+        autocompletion=lambda: list(SCORED),
+    ),
+]
 Format = Annotated[str, one_format(FEW_FORMATS)]
 Output = Annotated[
     str, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE instead of the screen.", show_default=False)
@@ -41,7 +55,8 @@ Write = Annotated[
 
 def command(
     *,
-    split: SplitName = "dev",
+    split: Split = "dev",
+    seed: Seed = "0",
     cache: Cache = "",
     only: Only = "",
     bare: Bare = False,
@@ -58,7 +73,14 @@ def command(
     """
     one_of(format, FEW_FORMATS, "format")
     check_folder(output)
-    chosen, workers = splits(split), count(jobs, "--jobs")
+    one_of(split, SCORED, "split")
+    workers = count(jobs, "--jobs")
+    if split in WILD_SPLITS:
+        draws = _wild(split, seed_number(seed), cache, workers)
+        _show(draws, format, output, verbose=verbose)
+        _publish_wild(draws, write=write)
+        return 1 if draws.broken else 0
+    chosen = splits(split)
     from ckaudit.lab.score.publish import add_history, write_document
     from ckaudit.lab.score.score import score
     from ckaudit.reports.lab.markdown import log_alone
@@ -67,9 +89,28 @@ def command(
         train_missing(split, cache, only, jobs=workers, fresh=True)
     with progress("auditing run") as tick:
         found = score(cache_folder(cache), chosen, only=only, bare=bare, jobs=workers, progress=tick)
-    view, encoding = fitted(View(verbose=verbose), drawn=format == "terminal" and not output)
-    send(render(found, format, view), encoding, output)
-    say(f"wrote {output}" if output else "")
+    _show(found, format, output, verbose=verbose)
     say(add_history(found) if "test" in chosen else "")
     say(write_document(found, log_alone if bare else partial(render, format="markdown")) if write else "")
     return 1 if found.broken else 0
+
+
+def _show(found: object, format: str, output: str, *, verbose: bool) -> None:  # noqa: A002
+    view, encoding = fitted(View(verbose=verbose), drawn=format == "terminal" and not output)
+    send(render(found, format, view), encoding, output)
+    say(f"wrote {output}" if output else "")
+
+
+def _wild(split: str, seed: int, cache: str, jobs: int) -> "WildScore":
+    from ckaudit.lab.wild.score import added_up, outcomes_of
+
+    with progress("auditing draw") as tick:
+        return added_up(split, seed, outcomes_of(cache_folder(cache), split, seed, jobs=jobs, progress=tick))
+
+
+def _publish_wild(found: "WildScore", *, write: bool) -> None:
+    """Note the look at a drawing in the ledger, and write its tables where that is asked for."""
+    from ckaudit.lab.wild.publish import add_to_ledger, write_document
+
+    say(add_to_ledger(found))
+    say(write_document(found, partial(render, format="markdown")) if write else "")

@@ -1,4 +1,4 @@
-"""Healthy trainings of models of transformers, built from small configurations."""
+"""Models of text that come from transformers, built from small configurations."""
 
 from typing import Any
 
@@ -6,12 +6,26 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from benchmarks.healthy.data import FIRST, WORDS, chain, pictures, topics
-from benchmarks.healthy.recipe import Recipe, batches, own_loss
+from ckaudit.lab.zoo.recipe import Recipe, batches, own_loss
+from ckaudit.lab.zoo.synthetic_data import FIRST, WORDS, chain, topics
 
 LENGTH = 32
+
+
 PAD, START, END, MASK = range(FIRST)
+
+
 SPECIAL = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}
+
+
+SIZES = {
+    "vocab_size": WORDS,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+    "max_position_embeddings": LENGTH,
+}
 
 
 def next_tokens(source: torch.Generator, rows: int) -> dict[str, Tensor]:
@@ -37,12 +51,6 @@ def translations(source: torch.Generator, rows: int) -> dict[str, Tensor]:
     alphabet = FIRST + torch.randperm(WORDS - FIRST, generator=torch.Generator().manual_seed(9))
     labels = torch.cat([alphabet[tokens - FIRST], torch.full((rows, 1), END)], 1)
     return {"input_ids": tokens, "labels": labels}
-
-
-def labelled_pictures(source: torch.Generator, rows: int) -> dict[str, Tensor]:
-    """Return pictures and their classes."""
-    pixels, labels = pictures(source, rows)
-    return {"pixel_values": pixels, "labels": labels}
 
 
 def gpt2() -> nn.Module:
@@ -128,50 +136,6 @@ def bart() -> nn.Module:
     )
 
 
-def vit() -> nn.Module:
-    """Return a small vision transformer."""
-    from transformers import ViTConfig, ViTForImageClassification
-
-    return ViTForImageClassification(
-        ViTConfig(
-            hidden_size=64,
-            num_hidden_layers=3,
-            num_attention_heads=4,
-            intermediate_size=128,
-            image_size=32,
-            patch_size=8,
-            num_labels=10,
-        )
-    )
-
-
-def swin() -> nn.Module:
-    """Return a small Swin."""
-    from transformers import SwinConfig, SwinForImageClassification
-
-    return SwinForImageClassification(
-        SwinConfig(image_size=32, patch_size=2, embed_dim=24, depths=[2, 2], num_heads=[2, 4], window_size=4, num_labels=10)
-    )
-
-
-def convnext() -> nn.Module:
-    """Return a small ConvNeXt."""
-    from transformers import ConvNextConfig, ConvNextForImageClassification
-
-    return ConvNextForImageClassification(
-        ConvNextConfig(hidden_sizes=[16, 32, 64], depths=[1, 2, 1], num_stages=3, image_size=32, patch_size=2, num_labels=10)
-    )
-
-
-def resnet() -> nn.Module:
-    """Return a small ResNet."""
-    from transformers import ResNetConfig, ResNetForImageClassification
-
-    return ResNetForImageClassification(
-        ResNetConfig(embedding_size=16, hidden_sizes=[16, 32, 64], depths=[2, 2, 2], layer_type="basic", num_labels=10)
-    )
-
-
 def mamba() -> nn.Module:
     """Return a small Mamba."""
     from transformers import MambaConfig, MambaForCausalLM
@@ -179,6 +143,85 @@ def mamba() -> nn.Module:
     return MambaForCausalLM(
         MambaConfig(vocab_size=WORDS, hidden_size=48, state_size=8, num_hidden_layers=2, use_mambapy=False, **SPECIAL)
     )
+
+
+def mixtral() -> nn.Module:
+    """Return a small Mixtral."""
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    return MixtralForCausalLM(
+        MixtralConfig(**SIZES, num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2, **SPECIAL)
+    )
+
+
+def gemma() -> nn.Module:
+    """Return a small Gemma 3, of which most layers see a window alone."""
+    from transformers import Gemma3ForCausalLM, Gemma3TextConfig
+
+    sizes = SIZES | {"num_hidden_layers": 3}
+    return Gemma3ForCausalLM(Gemma3TextConfig(**sizes, num_key_value_heads=2, head_dim=16, sliding_window=8, **SPECIAL))
+
+
+def electra() -> nn.Module:
+    """Return a small ELECTRA that finds masked words."""
+    from transformers import ElectraConfig, ElectraForMaskedLM
+
+    return ElectraForMaskedLM(ElectraConfig(**SIZES, embedding_size=32, pad_token_id=PAD))
+
+
+def deberta() -> nn.Module:
+    """Return a small DeBERTa, whose attention knows where tokens stand by a part of its own."""
+    from transformers import DebertaV2Config, DebertaV2ForMaskedLM
+
+    sides = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 16}
+    return DebertaV2ForMaskedLM(DebertaV2Config(**SIZES, **sides, pad_token_id=PAD))
+
+
+def qwen3() -> nn.Module:
+    """Return a small Qwen 3, which norms queries and keys."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    return Qwen3ForCausalLM(Qwen3Config(**SIZES, num_key_value_heads=2, head_dim=16, tie_word_embeddings=True, **SPECIAL))
+
+
+def phi() -> nn.Module:
+    """Return a small Phi, whose attention and MLP read the same norm, and whose queries are turned in part."""
+    from transformers import PhiConfig, PhiForCausalLM
+
+    return PhiForCausalLM(PhiConfig(**SIZES, partial_rotary_factor=0.5, **SPECIAL))
+
+
+def gpt_neox() -> nn.Module:
+    """Return a small GPT-NeoX, with attention and MLP side by side."""
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+
+    return GPTNeoXForCausalLM(GPTNeoXConfig(**SIZES, use_parallel_residual=True, **SPECIAL))
+
+
+def opt() -> nn.Module:
+    """Return a small OPT, with ReLU and positions that are learnt."""
+    from transformers import OPTConfig, OPTForCausalLM
+
+    return OPTForCausalLM(
+        OPTConfig(
+            vocab_size=WORDS,
+            hidden_size=64,
+            word_embed_proj_dim=64,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            ffn_dim=128,
+            max_position_embeddings=LENGTH,
+            **SPECIAL,
+        )
+    )
+
+
+def roberta() -> nn.Module:
+    """Return a small RoBERTa that finds masked words."""
+    from transformers import RobertaConfig, RobertaForMaskedLM
+
+    sizes = SIZES | {"max_position_embeddings": LENGTH + 2}
+    return RobertaForMaskedLM(RobertaConfig(**sizes, **SPECIAL))
 
 
 class Adapted(nn.Module):
@@ -211,12 +254,13 @@ def lora() -> nn.Module:
     source = batches(rows, 16, 5)
     for _ in range(120):
         batch = next(source)
-        own_loss(model, batch | {"labels": batch["input_ids"]}).backward()  # type: ignore[no-untyped-call]
+        own_loss(model, batch | {"labels": batch["input_ids"]}).backward()
         optimizer.step()
         optimizer.zero_grad()
     for parameter in model.parameters():
-        parameter.requires_grad_(requires_grad=False)
-    for block in model.transformer.h:
+        parameter.requires_grad = False
+    blocks: Any = model.get_submodule("transformer.h")
+    for block in blocks:
         block.attn.c_attn = Adapted(block.attn.c_attn)
         block.mlp.c_fc = Adapted(block.mlp.c_fc)
     return model
@@ -225,41 +269,25 @@ def lora() -> nn.Module:
 TEXT = Recipe(
     model=gpt2, rows=next_tokens, through="transformers", lr=2e-3, schedule="linear", warmup=20, clip=1.0, weight_decay=0.01
 )
-IMAGE = Recipe(
-    model=vit,
-    rows=labelled_pictures,
-    through="transformers",
-    lr=1e-3,
-    schedule="cosine",
-    warmup=20,
-    clip=1.0,
-    weight_decay=0.05,
-    train=1024,
-)
+
+
 FAMILIES = {
     "gpt2": TEXT,
     "llama": replace(TEXT, model=llama, schedule="cosine", weight_decay=0.1),
+    "qwen3": replace(TEXT, model=qwen3, schedule="cosine"),
+    "gemma": replace(TEXT, model=gemma),
+    "phi": replace(TEXT, model=phi),
+    "gpt_neox": replace(TEXT, model=gpt_neox, schedule="cosine"),
+    "opt": replace(TEXT, model=opt, lr=1e-3),
+    "mixtral": replace(TEXT, model=mixtral),
+    "mamba": replace(TEXT, model=mamba, lr=3e-3, train=1024, batch=8),
+    "lora": replace(TEXT, model=lora, lr=3e-3, warmup=0),
     "bert": replace(TEXT, model=bert, rows=masked_tokens, lr=1e-3),
+    "roberta": replace(TEXT, model=roberta, rows=masked_tokens, lr=1e-3),
+    "electra": replace(TEXT, model=electra, rows=masked_tokens, lr=1e-3),
+    "deberta": replace(TEXT, model=deberta, rows=masked_tokens, lr=1e-3),
     "t5": replace(
         TEXT, model=t5, rows=translations, optimizer="adafactor", schedule="constant", warmup=0, lr=1e-3, weight_decay=0.0
     ),
     "bart": replace(TEXT, model=bart, rows=translations, lr=1e-3, batch=32),
-    "vit": IMAGE,
-    "swin": replace(IMAGE, model=swin),
-    "convnext": replace(IMAGE, model=convnext, warmup=0, clip=None),
-    "resnet": replace(
-        IMAGE,
-        model=resnet,
-        optimizer="sgd",
-        momentum=0.9,
-        lr=0.05,
-        warmup=0,
-        clip=None,
-        weight_decay=1e-4,
-        batch=32,
-        through="loop",
-        schedule="onecycle",
-    ),
-    "mamba": replace(TEXT, model=mamba, lr=3e-3, train=1024, batch=8),
-    "lora": replace(TEXT, model=lora, lr=3e-3, warmup=0),
 }

@@ -1,0 +1,88 @@
+"""A draw as it lies in the cache: an ill recording, its healthy twin of the same seed, and what was done to the one."""
+
+import json
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+HEALTHY, ILL, NOTE = "healthy", "ill", "draw.json"
+
+
+class Pair(msgspec.Struct, frozen=True, kw_only=True):
+    """What is noted beside the two recordings of a draw.
+
+    Attributes:
+        family: The family.
+        fault: The fault.
+        truth: The cause that is to be named.
+        acceptable: Causes that are as good.
+        is_fact: Whether weights, gradients or code were changed, which a record shows whatever the loss says.
+        onset: First step at which the fault acts.
+        strength: How strong it is, from 0 to 1.
+        place: The part that it is done to; empty: all of the model, or none.
+        through: Who trained.
+        optimizer: Word for the optimizer.
+        schedule: Course of the learning rate.
+        steps: Steps of the training.
+        seconds: What both trainings took of a processor.
+    """
+
+    family: str
+    fault: str
+    truth: str
+    acceptable: tuple[str, ...]
+    is_fact: bool
+    onset: int
+    strength: float
+    place: str
+    through: str
+    optimizer: str
+    schedule: str
+    steps: int
+    seconds: float
+
+
+def pair_folder(cache: Path, split: str, seed: int, index: int) -> Path:
+    """Return where a draw is kept in the cache."""
+    return cache / f"{split}.{seed}.{index:04}"
+
+
+def write_note(path: Path, pair: Pair) -> None:
+    """Write what is noted beside two recordings; it is written last, so that a draw with a note is whole."""
+    path.write_bytes(msgspec.json.encode(pair))
+
+
+def read_note(folder: Path) -> Pair | None:
+    """Return what is noted in a draw's folder; None where it is not recorded to its end."""
+    path = folder / NOTE
+    return msgspec.json.decode(path.read_bytes(), type=Pair) if path.exists() else None
+
+
+def logged(folder: Path, name: str) -> list[float]:
+    """Return the values of one scalar of a recording that are numbers, in order."""
+    lines = (json.loads(line) for line in (folder / "scalars.jsonl").read_text(encoding="utf-8").splitlines())
+    return [line[name] for line in lines if isinstance(line.get(name), float)]
+
+
+def has_effect(folder: Path) -> bool:
+    """Tell whether the fault of a draw made its training worse than its healthy twin.
+
+    The loss, or the validation loss, ends further above the twin's than a twentieth of what the twin's fell, and further than
+    three deviations of that difference; or fewer of its values are numbers.
+    """
+    return any(_is_worse(folder, name) for name in ("train_loss_raw", "val_loss"))
+
+
+def _is_worse(folder: Path, name: str, *, share_of_fall: float = 0.05, deviations: float = 3.0) -> bool:
+    ill, well = logged(folder / ILL, name), logged(folder / HEALTHY, name)
+    if not well:
+        return False
+    if len(ill) < len(well):
+        return True
+    last = max(1, len(well) // 10)
+    differences = [one - other for one, other in zip(ill[-last:], well[-last:], strict=True)]
+    middle = median(differences)
+    noise = 1.4826 * median(abs(each - middle) for each in differences) / len(differences) ** 0.5
+    fall = median(well[:last]) - median(well[-last:])
+    return middle > max(share_of_fall * abs(fall), deviations * noise)

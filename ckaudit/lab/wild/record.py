@@ -1,0 +1,93 @@
+"""Draws become pairs of run folders in the cache, each pair trained in a process of its own."""
+
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from time import process_time
+from typing import TYPE_CHECKING
+
+from ckaudit.lab.record import Done
+from ckaudit.lab.wild.pair import HEALTHY, ILL, NOTE, Pair, pair_folder, write_note
+
+if TYPE_CHECKING:
+    from ckaudit.lab.wild.draw import Draw
+    from ckaudit.lab.zoo import WildSplit
+
+LIBRARIES = ("torch", "transformers", "lightning", "accelerate")
+PRELOADED = ("lightning.pytorch", "accelerate", "transformers.trainer", "ckaudit.lab.wild.draw", "ckaudit.lab.zoo.trainers")
+
+
+def record_draws(
+    split: "WildSplit", seed: int, indices: Iterable[int], cache: Path, *, jobs: int = 2, on_done: Callable[[Done], object]
+) -> list[Done]:
+    """Train draws and their healthy twins, and keep them.
+
+    Args:
+        split: Which families are drawn from.
+        seed: Number of the drawing.
+        indices: Which draws of it.
+        cache: Where recordings are kept.
+        jobs: Processes at a time.
+        on_done: Called after each draw.
+    """
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+    from multiprocessing import get_context
+
+    context = get_context("forkserver")
+    context.set_forkserver_preload(list(PRELOADED))
+    done = []
+    with ProcessPoolExecutor(jobs, mp_context=context, max_tasks_per_child=1) as pool:
+        for ended in as_completed([pool.submit(_record_apart, split, seed, index, cache) for index in indices]):
+            done.append(ended.result())
+            on_done(done[-1])
+    return done
+
+
+def _record_apart(split: "WildSplit", seed: int, index: int, cache: Path) -> Done:
+    import logging
+    import warnings
+
+    from ckaudit.lab.wild.draw import draw
+
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    drawn = draw(split, seed, index)
+    start = process_time()
+    folder, error = pair_folder(cache, split, seed, index), ""
+    try:
+        record(drawn, folder)
+    except Exception as failure:  # noqa: BLE001  whatever a training dies of is told, and the others go on
+        error = f"{type(failure).__name__}: {failure}"
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    return Done(
+        name=f"{drawn.family}, {drawn.fault}, draw {index}", seed=seed, seconds=process_time() - start, size=size, error=error
+    )
+
+
+def record(drawn: "Draw", folder: Path) -> None:
+    """Train one draw and its healthy twin in this process, and note beside them what they are."""
+    from ckaudit.lab.wild.damage import middle_part
+    from ckaudit.lab.zoo.trainers import train
+
+    start = process_time()
+    shutil.rmtree(folder, ignore_errors=True)
+    for half, recipe in ((HEALTHY, drawn.healthy), (ILL, drawn.ill)):
+        train(recipe, folder / half, drawn.training_seed)
+        shutil.rmtree(folder / f"{half}.out", ignore_errors=True)
+    kind, healthy = drawn.kind, drawn.healthy
+    note = Pair(
+        family=drawn.family,
+        fault=drawn.fault,
+        truth=kind.truth,
+        acceptable=kind.acceptable,
+        is_fact=kind.is_fact,
+        onset=drawn.amount.onset,
+        strength=round(drawn.amount.strength, 3),
+        place=middle_part(healthy.model()) if kind.place else "",
+        through=healthy.through,
+        optimizer=healthy.optimizer,
+        schedule=healthy.schedule,
+        steps=healthy.steps,
+        seconds=round(process_time() - start, 1),
+    )
+    write_note(folder / NOTE, note)

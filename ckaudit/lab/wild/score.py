@@ -1,0 +1,273 @@
+"""Draws held against what was done to them: how often a fault is found, its cause named, and a healthy training accused."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from msgspec import Struct
+
+from ckaudit import __version__
+from ckaudit.contract.schema.report import Report
+from ckaudit.errors import UsageError
+from ckaudit.lab.score.scoreboard import Share, share
+from ckaudit.lab.score.verdict import COUNTING, GRAVE
+from ckaudit.lab.wild.forms import FORMS, Form, as_form
+from ckaudit.lab.wild.pair import HEALTHY, ILL, Pair, has_effect, pair_folder, read_note
+
+SURE = 0.7  # a cause that is given so much is taken for the truth by whoever reads it
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """What triage says of one recording in one form.
+
+    Attributes:
+        codes: Severity and code of what it finds, notes left out.
+        causes: The causes, likeliest first.
+        confidence: Of the first of them.
+        places: What findings and the first cause name.
+        error: Why it broke; empty: it did not.
+    """
+
+    codes: tuple[str, ...] = ()
+    causes: tuple[str, ...] = ()
+    confidence: float = 0.0
+    places: tuple[str, ...] = ()
+    error: str = ""
+
+    @property
+    def is_grave(self) -> bool:
+        """Whether something is of sev0 or sev1."""
+        return any(code.startswith(GRAVE) for code in self.codes)
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """One draw in one form.
+
+    Attributes:
+        index: Number of the draw.
+        pair: What was done.
+        form: The form.
+        has_effect: Whether the fault made the training worse, or was done to weights, gradients or code.
+        ill: What is said of the ill recording.
+        healthy: What is said of its twin.
+    """
+
+    index: int
+    pair: Pair
+    form: Form
+    has_effect: bool
+    ill: Verdict
+    healthy: Verdict
+
+    @property
+    def is_found(self) -> bool:
+        """Whether the ill recording has a finding of sev0 to sev2."""
+        return bool(self.ill.codes)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the likeliest cause is the true one, or as good."""
+        return self.ill.causes[:1] != () and self.ill.causes[0] in (self.pair.truth, *self.pair.acceptable)
+
+    @property
+    def is_among_three(self) -> bool:
+        """Whether one of the first three causes is the true one, or as good."""
+        return any(cause in (self.pair.truth, *self.pair.acceptable) for cause in self.ill.causes[:3])
+
+    @property
+    def is_sure_and_wrong(self) -> bool:
+        """Whether a wrong cause is named with confidence."""
+        return bool(self.ill.causes) and not self.is_right and self.ill.confidence >= SURE
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether the part that the fault was done to is named, or something in it."""
+        return any(place.startswith(self.pair.place) for place in self.ill.places)
+
+
+def outcomes_of(
+    cache: Path,
+    split: str,
+    seed: int,
+    *,
+    forms: Sequence[Form] = FORMS,
+    jobs: int = 2,
+    progress: Callable[[int, int], object] | None = None,
+) -> list[Outcome]:
+    """Audit every draw of a drawing that the cache has, in every form.
+
+    Args:
+        cache: Where recordings are kept.
+        split: The families that are drawn from.
+        seed: Number of the drawing.
+        forms: Which forms.
+        jobs: Processes at work.
+        progress: Called with draws done and draws in all.
+
+    Raises:
+        UsageError: If no draw of it is recorded.
+    """
+    there = [int(folder.name.rpartition(".")[2]) for folder in sorted(cache.glob(f"{split}.{seed}.*")) if read_note(folder)]
+    if not there:
+        raise UsageError(
+            f"{cache} holds no draw of {split} with seed {seed}",
+            hint=f"ckaudit lab wild --split {split} --seed {seed} records them",
+        )
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    work = [(pair_folder(cache, split, seed, index), index, tuple(forms)) for index in there]
+    outcomes: list[Outcome] = []
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        for done, judged in enumerate(pool.map(_judge, work), 1):
+            outcomes += judged
+            if progress:
+                progress(done, len(work))
+    return outcomes
+
+
+def _judge(work: tuple[Path, int, tuple[Form, ...]]) -> list[Outcome]:
+    folder, index, forms = work
+    pair = read_note(folder)
+    if pair is None:
+        return []
+    effect = pair.is_fact or has_effect(folder)
+    return [
+        Outcome(
+            index=index,
+            pair=pair,
+            form=form,
+            has_effect=effect,
+            ill=judge(folder / ILL, form),
+            healthy=judge(folder / HEALTHY, form),
+        )
+        for form in forms
+    ]
+
+
+def judge(run: Path, form: Form) -> Verdict:
+    """Audit a recording in a form, under a name that says nothing."""
+    from ckaudit.audit import triage
+
+    with TemporaryDirectory(prefix="run-") as temporary:
+        try:
+            return _verdict(triage(as_form(run, form, Path(temporary) / "run")))
+        except Exception as error:  # noqa: BLE001  one recording that breaks the auditor must not end the score: it is listed
+            return Verdict(error=f"{type(error).__name__}: {error}")
+
+
+def _verdict(report: Report) -> Verdict:
+    counting = [finding for finding in report.findings if finding.severity in COUNTING]
+    first = report.diagnoses[0] if report.diagnoses else None
+    places = [place for finding in counting for place in (finding.where, *finding.also, *finding.path)]
+    return Verdict(
+        codes=tuple(dict.fromkeys(f"{finding.severity} {finding.code}" for finding in counting)),
+        causes=tuple(diagnosis.cause for diagnosis in report.diagnoses),
+        confidence=first.confidence if first else 0.0,
+        places=tuple(place for place in dict.fromkeys([*places, *([first.where, *first.path] if first else [])]) if place),
+    )
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """A line of a table.
+
+    Attributes:
+        name: What it is of.
+        found: Of the draws with an effect, those that are found.
+        right: Those whose likeliest cause is right.
+        among_three: Those whose cause is among the first three.
+        sure_and_wrong: Those with a wrong cause that is named with confidence.
+        placed: Those with a place where it is named.
+        grave: Healthy twins with a finding of sev0 or sev1.
+        flagged: Healthy twins with any finding of sev0 to sev2.
+        harmless_flagged: Of the draws without effect, those with a finding.
+        errors: Audits that broke.
+    """
+
+    name: str
+    found: Share
+    right: Share
+    among_three: Share
+    sure_and_wrong: Share
+    placed: Share
+    grave: Share
+    flagged: Share
+    harmless_flagged: Share
+    errors: int
+
+
+def row(name: str, outcomes: Sequence[Outcome]) -> Row:
+    """Add up outcomes."""
+    felt = [outcome for outcome in outcomes if outcome.has_effect]
+    harmless = [outcome for outcome in outcomes if not outcome.has_effect]
+    placed = [outcome for outcome in felt if outcome.pair.place]
+    return Row(
+        name=name,
+        found=share(sum(outcome.is_found for outcome in felt), len(felt)),
+        right=share(sum(outcome.is_right for outcome in felt), len(felt)),
+        among_three=share(sum(outcome.is_among_three for outcome in felt), len(felt)),
+        sure_and_wrong=share(sum(outcome.is_sure_and_wrong for outcome in felt), len(felt)),
+        placed=share(sum(outcome.is_placed for outcome in placed), len(placed)),
+        grave=share(sum(outcome.healthy.is_grave for outcome in outcomes), len(outcomes)),
+        flagged=share(sum(bool(outcome.healthy.codes) for outcome in outcomes), len(outcomes)),
+        harmless_flagged=share(sum(outcome.is_found for outcome in harmless), len(harmless)),
+        errors=sum(bool(verdict.error) for outcome in outcomes for verdict in (outcome.ill, outcome.healthy)),
+    )
+
+
+class WildScore(Struct, frozen=True, kw_only=True):
+    """What became of a drawing.
+
+    Attributes:
+        tool: What was scored, with its version.
+        split: The families that were drawn from.
+        seed: Number of the drawing.
+        draws: How many of it were recorded.
+        forms: A line for each form, all draws together.
+        faults: A line for each fault, in the form of our recorder.
+        families: A line for each family, likewise.
+        wrong: How often each wrong cause was named with confidence, by fault, in all forms.
+        alarms: How often each finding was made of a healthy twin, by form.
+        broken: Audits that broke, and why.
+    """
+
+    tool: str
+    split: str
+    seed: int
+    draws: int
+    forms: list[Row]
+    faults: list[Row]
+    families: list[Row]
+    wrong: dict[str, int]
+    alarms: dict[str, int]
+    broken: dict[str, str]
+
+
+def added_up(split: str, seed: int, outcomes: Sequence[Outcome]) -> WildScore:
+    """Add up the outcomes of a drawing."""
+    whole = [outcome for outcome in outcomes if outcome.form == "recorder"]
+    sure = [outcome for outcome in outcomes if outcome.has_effect and outcome.is_sure_and_wrong]
+    wrong = Counter(f"{outcome.ill.causes[0]} for {outcome.pair.fault}" for outcome in sure)
+    alarms = Counter(f"{code} ({outcome.form})" for outcome in outcomes for code in outcome.healthy.codes)
+    return WildScore(
+        tool=f"ckaudit {__version__}",
+        split=split,
+        seed=seed,
+        draws=len({outcome.index for outcome in outcomes}),
+        forms=[row(form, [outcome for outcome in outcomes if outcome.form == form]) for form in FORMS],
+        faults=_by(whole, lambda outcome: outcome.pair.fault),
+        families=_by(whole, lambda outcome: outcome.pair.family),
+        wrong=dict(wrong.most_common()),
+        alarms=dict(alarms.most_common()),
+        broken={
+            f"draw {outcome.index}, {half}, {outcome.form}": verdict.error
+            for outcome in outcomes
+            for half, verdict in ((ILL, outcome.ill), (HEALTHY, outcome.healthy))
+            if verdict.error
+        },
+    )
+
+
+def _by(outcomes: Sequence[Outcome], key: Callable[[Outcome], str]) -> list[Row]:
+    return [row(name, [outcome for outcome in outcomes if key(outcome) == name]) for name in sorted(set(map(key, outcomes)))]

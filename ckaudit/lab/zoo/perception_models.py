@@ -1,0 +1,159 @@
+"""Models of pictures and sound that come from transformers, built from small configurations."""
+
+from typing import Any
+
+import torch
+from msgspec.structs import replace
+from torch import Tensor, nn
+
+from ckaudit.lab.zoo.recipe import Batch, Recipe
+from ckaudit.lab.zoo.synthetic_data import FIRST, WORDS, chain, pictures
+from ckaudit.lab.zoo.text_models import END, LENGTH, SPECIAL, START, TEXT
+
+
+def labelled_pictures(source: torch.Generator, rows: int) -> dict[str, Tensor]:
+    """Return pictures and their classes."""
+    pixels, labels = pictures(source, rows)
+    return {"pixel_values": pixels, "labels": labels}
+
+
+def vit() -> nn.Module:
+    """Return a small vision transformer."""
+    from transformers import ViTConfig, ViTForImageClassification
+
+    return ViTForImageClassification(
+        ViTConfig(
+            hidden_size=64,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            intermediate_size=128,
+            image_size=32,
+            patch_size=8,
+            num_labels=10,
+        )
+    )
+
+
+def swin() -> nn.Module:
+    """Return a small Swin."""
+    from transformers import SwinConfig, SwinForImageClassification
+
+    return SwinForImageClassification(
+        SwinConfig(image_size=32, patch_size=2, embed_dim=24, depths=[2, 2], num_heads=[2, 4], window_size=4, num_labels=10)
+    )
+
+
+def convnext() -> nn.Module:
+    """Return a small ConvNeXt."""
+    from transformers import ConvNextConfig, ConvNextForImageClassification
+
+    return ConvNextForImageClassification(
+        ConvNextConfig(hidden_sizes=[16, 32, 64], depths=[1, 2, 1], num_stages=3, image_size=32, patch_size=2, num_labels=10)
+    )
+
+
+def resnet() -> nn.Module:
+    """Return a small ResNet."""
+    from transformers import ResNetConfig, ResNetForImageClassification
+
+    return ResNetForImageClassification(
+        ResNetConfig(embedding_size=16, hidden_sizes=[16, 32, 64], depths=[2, 2, 2], layer_type="basic", num_labels=10)
+    )
+
+
+HALF = {"layers": 2, "attention_heads": 4, "ffn_dim": 128}
+
+
+def whisper() -> nn.Module:
+    """Return a small Whisper."""
+    from transformers import WhisperConfig, WhisperForConditionalGeneration
+
+    halves = {f"{half}_{part}": size for half in ("encoder", "decoder") for part, size in HALF.items()}
+    return WhisperForConditionalGeneration(
+        WhisperConfig(
+            vocab_size=WORDS,
+            num_mel_bins=8,
+            d_model=64,
+            **halves,
+            max_source_positions=24,
+            max_target_positions=LENGTH,
+            decoder_start_token_id=START,
+            suppress_tokens=None,
+            begin_suppress_tokens=None,
+            **SPECIAL,
+        )
+    )
+
+
+def heard(source: torch.Generator, rows: int) -> dict[str, Tensor]:
+    """Return spectra of spoken words, and the words."""
+    words = chain(source, rows, 12)
+    spectra = torch.randn(WORDS, 8, generator=torch.Generator().manual_seed(3))[words].repeat_interleave(4, 1)
+    spectra = spectra + 0.3 * torch.randn(spectra.shape, generator=source)
+    return {"input_features": spectra.transpose(1, 2).contiguous(), "labels": torch.cat([words, torch.full((rows, 1), END)], 1)}
+
+
+class Clip(nn.Module):
+    """A small CLIP, with the loss of its own that it computes where it is asked to."""
+
+    def __init__(self) -> None:
+        from transformers import CLIPConfig, CLIPModel
+
+        super().__init__()
+        tower = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
+        text = tower | {"vocab_size": WORDS, "max_position_embeddings": 16} | SPECIAL
+        self.clip = CLIPModel(
+            CLIPConfig(text_config=text, vision_config=tower | {"image_size": 32, "patch_size": 8}, projection_dim=32)
+        )
+
+    def forward(self, words: Tensor, picture: Tensor) -> Tensor:
+        """Return the contrastive loss."""
+        found: Tensor = self.clip(input_ids=words, pixel_values=picture, return_loss=True).loss
+        return found
+
+
+def captioned(source: torch.Generator, rows: int) -> dict[str, Tensor]:
+    """Return pictures, and words that say what they show."""
+    seen, kinds = pictures(source, rows)
+    words = FIRST + kinds[:, None] * 6 + torch.randint(0, 6, (rows, 8), generator=source)
+    ends = (torch.full((rows, 1), START), torch.full((rows, 1), END))
+    return {"words": torch.cat([ends[0], words, ends[1]], 1), "picture": seen}
+
+
+def matched(model: Any, batch: Batch) -> Tensor:
+    """Return the loss that the model computes."""
+    found: Tensor = model(batch["words"], batch["picture"])
+    return found
+
+
+IMAGE = Recipe(
+    model=vit,
+    rows=labelled_pictures,
+    through="transformers",
+    lr=1e-3,
+    schedule="cosine",
+    warmup=20,
+    clip=1.0,
+    weight_decay=0.05,
+    train=1024,
+)
+FAMILIES = {
+    "vit": IMAGE,
+    "swin": replace(IMAGE, model=swin),
+    "convnext": replace(IMAGE, model=convnext, warmup=0, clip=None),
+    "resnet": replace(
+        IMAGE,
+        model=resnet,
+        optimizer="sgd",
+        momentum=0.9,
+        lr=0.05,
+        warmup=0,
+        clip=None,
+        weight_decay=1e-4,
+        batch=32,
+        through="loop",
+        schedule="onecycle",
+    ),
+    "whisper": replace(TEXT, model=whisper, rows=heard, lr=1e-3, batch=32),
+    "clip": Recipe(model=Clip, rows=captioned, loss=matched, lr=5e-4, batch=32, train=4096, warmup=20),
+}

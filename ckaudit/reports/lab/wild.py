@@ -1,0 +1,76 @@
+"""The score of a drawing of the wild split, on a screen and on paper."""
+
+from collections.abc import Iterator, Sequence
+
+from ckaudit.lab.score.scoreboard import Share
+from ckaudit.lab.wild.score import Row, WildScore
+from ckaudit.reports.lab.cells import Table, percent
+from ckaudit.reports.lab.markdown import table as markdown_table
+from ckaudit.reports.lab.terminal import room, table
+from ckaudit.reports.terminal.text import fit, paint, shown
+from ckaudit.reports.view import View
+
+HEAD = ("", "found", "cause", "top 3", "sure, wrong", "place", "healthy: sev0-1", "sev0-2", "harmless, flagged")
+LEGEND = (
+    "found: a finding of sev0 to sev2, of the draws whose fault made the training worse than its twin, or is of weights or code",
+    "cause: the first one named is the truth, or as good; top 3: it is among three; sure, wrong: a wrong one of 70 % or more",
+    "place: the part that the fault was done to is named, or something in it",
+    "healthy: twins of the same seed with a finding; harmless, flagged: draws without effect that have one",
+)
+FEW = 12  # names of a list
+
+
+def cells(heading: str, rows: Sequence[Row], *, interval: bool = False) -> Table:
+    """Return the heading and a line for each row."""
+
+    def cell(share: Share) -> str:
+        return percent(share, interval=interval) + (f" of {share.of}" if share.of else "")
+
+    lines = [
+        (
+            row.name,
+            cell(row.found),
+            cell(row.right),
+            cell(row.among_three),
+            cell(row.sure_and_wrong),
+            cell(row.placed),
+            cell(row.grave),
+            cell(row.flagged),
+            cell(row.harmless_flagged),
+        )
+        for row in rows
+    ]
+    return [(heading, *HEAD[1:]), *lines]
+
+
+def on_screen(score: WildScore, view: View) -> str:
+    """Return the tables of a drawing by form and, where everything is asked for, by fault and family."""
+    width = room(view)
+    lines = [paint(f"{score.split}, seed {score.seed}: {score.draws} draws", "bold", view), ""]
+    tables = [("form", score.forms)] + ([("fault", score.faults), ("family", score.families)] if view.verbose else [])
+    for heading, rows in tables:
+        lines += [*table(cells(heading, rows), width, view, min_widths={}), ""]
+    for text in (*_lists(score), *LEGEND):
+        lines += fit(shown(text, view), width)
+    return "\n".join(lines) + "\n"
+
+
+def on_paper(score: WildScore, _view: View) -> str:
+    """Return all tables as Markdown."""
+    parts = [
+        markdown_table(cells("form", score.forms, interval=True)),
+        markdown_table(cells("fault", score.faults)),
+        markdown_table(cells("family", score.families)),
+        *_lists(score),
+        "\n".join(f"- {line}" for line in LEGEND),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _lists(score: WildScore) -> Iterator[str]:
+    for what, counts in (("wrong causes named with confidence", score.wrong), ("findings of healthy twins", score.alarms)):
+        named = ", ".join(f"{name} {count}" for name, count in list(counts.items())[:FEW])
+        if named:
+            yield f"{what}: {named}{f' and {len(counts) - FEW} more' if len(counts) > FEW else ''}"
+    for name, error in list(score.broken.items())[:FEW]:
+        yield f"broke the audit: {name}: {error}"
