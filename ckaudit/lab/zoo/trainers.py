@@ -127,7 +127,7 @@ class _Loop:
             with torch.autocast("cpu", torch.bfloat16, enabled=recipe.bf16):
                 loss = recipe.loss(self._forward, batch) / recipe.accumulate
             self._backward(loss)
-            total += float(loss)
+            total += float(loss.detach())
         if recipe.gradients:
             recipe.gradients(self.model, self.optimizer, step)
         recorder.after_backward()
