@@ -1,5 +1,6 @@
 """What batches look like: their hash, how targets relate to inputs, which tokens they hold, and which were seen before."""
 
+import inspect
 import math
 import sys
 from collections import deque
@@ -48,7 +49,13 @@ def batch_hash(batch: Any) -> str | None:
 
 
 def batch_facts(
-    batch: Any, *, input_hash: str | None, batch_id: str | int | None, source: str | None, vocabulary: int | None
+    batch: Any,
+    *,
+    input_hash: str | None,
+    batch_id: str | int | None,
+    source: str | None,
+    vocabulary: int | None,
+    is_shifted_later: bool = False,
 ) -> BatchFacts | None:
     """Return what is known of a batch, None where that is nothing.
 
@@ -58,6 +65,7 @@ def batch_facts(
         batch_id: The loader's own name of it.
         source: Where it came from.
         vocabulary: Number of different tokens; without it there is no token histogram.
+        is_shifted_later: Whether the model shifts labels itself: those that are its inputs are then given rightly.
     """
     facts = BatchFacts(
         input_hash=UNSET if input_hash is None else input_hash,
@@ -73,9 +81,22 @@ def batch_facts(
         facts.duplicate_share = shortest(duplicate_share(inputs))
     if inputs is not None and targets is not None and _are_aligned(inputs, targets):
         shift, same = shift_match(inputs, targets), match(inputs, targets)
-        facts.target_shift_match = UNSET if shift is None else shortest(shift)
-        facts.target_equals_input = UNSET if same is None else shortest(same)
+        if not (is_shifted_later and same == 1):
+            facts.target_shift_match = UNSET if shift is None else shortest(shift)
+            facts.target_equals_input = UNSET if same is None else shortest(same)
     return facts if facts != BatchFacts() else None
+
+
+def shifts_labels(model: Any) -> bool:
+    """Return whether a model of `transformers` computes its loss of the next token, from labels that it shifts itself.
+
+    The name of its class says so, as in LlamaForCausalLM. One whose name says nothing, as GPT2LMHeadModel, gets that
+    loss too where its `forward` asks for `loss_function`; XLNetLMHeadModel computes another, of labels as they are.
+    """
+    kind = getattr(model, "loss_type", None)
+    if kind is not None or not hasattr(model, "loss_function"):
+        return bool(kind == "ForCausalLM")
+    return "loss_function" in inspect.unwrap(type(model).forward).__code__.co_names
 
 
 def shift_match(inputs: Array, targets: Array) -> float | None:

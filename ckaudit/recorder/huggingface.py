@@ -1,6 +1,5 @@
 """Hugging Face: a callback that records what `transformers.Trainer` trains."""
 
-import inspect
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +12,7 @@ with needed("The callback of the Trainer", "transformers"):
     from torch import Tensor, nn
     from transformers import TrainerCallback
 
-from ckaudit.recorder.batches import IGNORED
+from ckaudit.recorder.batches import IGNORED, shifts_labels
 from ckaudit.recorder.callback_base import CallbackBase, Pass, PassWatch
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.recorder import Recorder, check_options
@@ -272,18 +271,6 @@ def _targets(inputs: Mapping[str, Any], model: nn.Module) -> Tensor | None:
     if labels is None or not shifts_labels(model):
         return None
     return nn.functional.pad(labels[..., 1:], (0, 1), value=IGNORED)
-
-
-def shifts_labels(model: nn.Module) -> bool:
-    """Return whether a model of `transformers` computes its loss of the next token, from labels that it shifts itself.
-
-    The name of its class says so, as in LlamaForCausalLM. One whose name says nothing, as GPT2LMHeadModel, gets that
-    loss too where its `forward` asks for `loss_function`; XLNetLMHeadModel computes another, of labels as they are.
-    """
-    kind = getattr(model, "loss_type", None)
-    if kind is not None or not hasattr(model, "loss_function"):
-        return bool(kind == "ForCausalLM")
-    return "loss_function" in inspect.unwrap(type(model).forward).__code__.co_names
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:

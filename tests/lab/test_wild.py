@@ -178,8 +178,8 @@ def test_an_effect_is_a_loss_that_ends_above_its_twins(tmp_path: Path, ill: list
 
 
 def test_outcomes_are_added_up() -> None:
-    def outcome(ill: Verdict, healthy: Verdict = Verdict(), *, effect: bool = True) -> Outcome:  # noqa: B008
-        return Outcome(index=0, pair=PAIR, form="recorder", has_effect=effect, ill=ill, healthy=healthy)
+    def outcome(ill: Verdict, healthy: Verdict = Verdict(), *, effect: bool = True, learns: bool = True) -> Outcome:  # noqa: B008
+        return Outcome(index=0, pair=PAIR, form="recorder", has_effect=effect, is_healthy=learns, ill=ill, healthy=healthy)
 
     right = Verdict(codes=("sev2 LOSS004",), causes=("missing_warmup",), confidence=0.9, places=("blocks.1.attn",))
     third = Verdict(codes=("sev1 X",), causes=("a", "b", "learning_rate_too_low"), confidence=0.8, places=("blocks.0",))

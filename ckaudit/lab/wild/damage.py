@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ckaudit.lab.zoo.recipe import Batches, Recipe, Rows
+from ckaudit.lab.zoo.synthetic_data import FIRST, WORDS
 
 TARGETS = ("labels", "y", "target", "targets")
-WORDS_PER_TABLE = 64  # whole numbers below it are tokens or classes
 
 
 class Amount(Struct, frozen=True):
@@ -329,19 +329,19 @@ def spoil_batch(healthy: Recipe, amount: Amount) -> Recipe:
 
 
 def shift_inputs(healthy: Recipe, amount: Amount) -> Recipe:
-    """Return a training whose inputs come from elsewhere: numbers turned and larger, tokens renamed."""
-    at = (amount.onset - 1) * healthy.accumulate
-    renamed = torch.randperm(WORDS_PER_TABLE - 4, generator=torch.Generator().manual_seed(3)) + 4
+    """Return a training whose data comes from elsewhere: numbers turned and larger, tokens renamed, in targets too."""
+    before = (amount.onset - 1) * healthy.accumulate
+    renamed = torch.randperm(WORDS - FIRST, generator=torch.Generator().manual_seed(3)) + FIRST
 
-    def elsewhere(column: Tensor) -> Tensor:
+    def elsewhere(name: str, column: Tensor) -> Tensor:
         if column.is_floating_point():
-            return 2.0 * column.flip(-1) + 1.0
-        kept = (column < 4) | (column >= WORDS_PER_TABLE)
-        return torch.where(kept, column, renamed[(column - 4).clamp(0, WORDS_PER_TABLE - 5)])
+            return column if name in TARGETS else 2.0 * column.flip(-1) + 1.0
+        if column.dim() == 1 or name == "attention_mask":
+            return column
+        return torch.where(column < FIRST, column, renamed[(column - FIRST).clamp(0, len(renamed) - 1)])
 
     def change(index: int, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        inputs = [name for name in batch if name not in TARGETS and name != "attention_mask"]
-        return batch | {name: elsewhere(batch[name]) for name in inputs} if index > at else batch
+        return {name: elsewhere(name, column) for name, column in batch.items()} if index > before else batch
 
     return replace(healthy, feed=_feed(change))
 

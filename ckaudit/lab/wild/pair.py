@@ -1,6 +1,7 @@
 """A draw as it lies in the cache: an ill recording, its healthy twin of the same seed, and what was done to the one."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -86,3 +87,12 @@ def _is_worse(folder: Path, name: str, *, share_of_fall: float = 0.05, deviation
     noise = 1.4826 * median(abs(each - middle) for each in differences) / len(differences) ** 0.5
     fall = median(well[:last]) - median(well[-last:])
     return middle > max(share_of_fall * abs(fall), deviations * noise)
+
+
+def twin_learns(folder: Path, *, deviations: float = 3.0) -> bool:
+    """Tell whether the healthy twin's loss falls by more than its noise: one that learns nothing is no example of health."""
+    losses = logged(folder / HEALTHY, "train_loss_raw")
+    part = max(3, len(losses) // 10)
+    steps = [abs(one - other) for one, other in pairwise(losses)]
+    noise = median(steps) / 0.954 / part**0.5  # of a median of so many; 0.954 is the median step of unit noise
+    return bool(losses) and median(losses[:part]) - median(losses[-part:]) > deviations * noise

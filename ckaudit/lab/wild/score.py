@@ -13,7 +13,7 @@ from ckaudit.errors import UsageError
 from ckaudit.lab.score.scoreboard import Share, share
 from ckaudit.lab.score.verdict import COUNTING, GRAVE
 from ckaudit.lab.wild.forms import FORMS, Form, as_form
-from ckaudit.lab.wild.pair import HEALTHY, ILL, Pair, has_effect, pair_folder, read_note
+from ckaudit.lab.wild.pair import HEALTHY, ILL, Pair, has_effect, pair_folder, read_note, twin_learns
 
 SURE = 0.7  # a cause that is given so much is taken for the truth by whoever reads it
 
@@ -49,6 +49,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
         pair: What was done.
         form: The form.
         has_effect: Whether the fault made the training worse, or was done to weights, gradients or code.
+        is_healthy: Whether the twin learns anything.
         ill: What is said of the ill recording.
         healthy: What is said of its twin.
     """
@@ -57,6 +58,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     pair: Pair
     form: Form
     has_effect: bool
+    is_healthy: bool
     ill: Verdict
     healthy: Verdict
 
@@ -132,13 +134,14 @@ def _judge(work: tuple[Path, int, tuple[Form, ...]]) -> list[Outcome]:
     pair = read_note(folder)
     if pair is None:
         return []
-    effect = pair.is_fact or has_effect(folder)
+    effect, learns = pair.is_fact or has_effect(folder), twin_learns(folder)
     return [
         Outcome(
             index=index,
             pair=pair,
             form=form,
             has_effect=effect,
+            is_healthy=learns,
             ill=judge(folder / ILL, form),
             healthy=judge(folder / HEALTHY, form),
         )
@@ -202,6 +205,7 @@ def row(name: str, outcomes: Sequence[Outcome]) -> Row:
     felt = [outcome for outcome in outcomes if outcome.has_effect]
     harmless = [outcome for outcome in outcomes if not outcome.has_effect]
     placed = [outcome for outcome in felt if outcome.pair.place]
+    healthy = [outcome for outcome in outcomes if outcome.is_healthy]
     return Row(
         name=name,
         found=share(sum(outcome.is_found for outcome in felt), len(felt)),
@@ -209,8 +213,8 @@ def row(name: str, outcomes: Sequence[Outcome]) -> Row:
         among_three=share(sum(outcome.is_among_three for outcome in felt), len(felt)),
         sure_and_wrong=share(sum(outcome.is_sure_and_wrong for outcome in felt), len(felt)),
         placed=share(sum(outcome.is_placed for outcome in placed), len(placed)),
-        grave=share(sum(outcome.healthy.is_grave for outcome in outcomes), len(outcomes)),
-        flagged=share(sum(bool(outcome.healthy.codes) for outcome in outcomes), len(outcomes)),
+        grave=share(sum(outcome.healthy.is_grave for outcome in healthy), len(healthy)),
+        flagged=share(sum(bool(outcome.healthy.codes) for outcome in healthy), len(healthy)),
         harmless_flagged=share(sum(outcome.is_found for outcome in harmless), len(harmless)),
         errors=sum(bool(verdict.error) for outcome in outcomes for verdict in (outcome.ill, outcome.healthy)),
     )
@@ -249,7 +253,7 @@ def added_up(split: str, seed: int, outcomes: Sequence[Outcome]) -> WildScore:
     whole = [outcome for outcome in outcomes if outcome.form == "recorder"]
     sure = [outcome for outcome in outcomes if outcome.has_effect and outcome.is_sure_and_wrong]
     wrong = Counter(f"{outcome.ill.causes[0]} for {outcome.pair.fault}" for outcome in sure)
-    alarms = Counter(f"{code} ({outcome.form})" for outcome in outcomes for code in outcome.healthy.codes)
+    alarms = Counter(f"{code} ({outcome.form})" for outcome in outcomes if outcome.is_healthy for code in outcome.healthy.codes)
     return WildScore(
         tool=f"ckaudit {__version__}",
         split=split,

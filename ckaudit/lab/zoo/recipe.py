@@ -154,10 +154,13 @@ def optimizer_of(recipe: Recipe, model: nn.Module) -> Optimizer:
         "sgd": (torch.optim.SGD, momentum),
         "nesterov": (torch.optim.SGD, momentum | {"nesterov": True}),
         "rmsprop": (torch.optim.RMSprop, momentum),
-        "adafactor": (torch.optim.Adafactor, {}),
         "adagrad": (torch.optim.Adagrad, {}),
         "lion": (Lion, {}),
     }
+    if recipe.optimizer == "adafactor":  # torch's own takes a rate that is relative to the weights, this one the usual kind
+        from transformers import Adafactor
+
+        return Adafactor(chosen, lr=recipe.lr, weight_decay=recipe.weight_decay, scale_parameter=False, relative_step=False)
     make, options = kinds[recipe.optimizer]
     return make(chosen, lr=recipe.lr, weight_decay=recipe.weight_decay, **options)
 

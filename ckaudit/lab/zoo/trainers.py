@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from ckaudit.lab.zoo.recipe import Batch, Batches, Recipe, batches, optimizer_of, schedule_of
+from ckaudit.lab.zoo.recipe import Batch, Batches, Recipe, batches, optimizer_of, own_loss, schedule_of
 from ckaudit.recorder import Recorder
 
 
@@ -138,7 +138,7 @@ class _Loop:
         self.schedule.step()
         if recipe.held_out and step % recipe.every == 0:
             recorder.log(val_loss=self._validate())
-        recorder.step(total, batch=tuple(batch.values()))
+        recorder.step(total, batch=batch if recipe.loss is own_loss else tuple(batch.values()))
         if recipe.zeroes:
             self.optimizer.zero_grad()
 

@@ -4,17 +4,25 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.attention import upper_triangle_mass
 from ckaudit.metrics.data import target_shift_match
-from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
+from ckaudit.run.tensors import loss_kind_of
 
 
-@rule("DATA001", severity="sev0", needs=[target_shift_match], wants=[upper_triangle_mass], unit="1")
+@rule("DATA001", severity="sev0", needs=[target_shift_match], wants=[upper_triangle_mass, FACTS], unit="1")
 def target_misalignment(
-    match: Series, ahead: Series | None, *, min_match: float = 0.95, sev0_match: float = 0.5, bidirectional: float = 0.05
+    match: Series,
+    ahead: Series | None,
+    facts: Manifest | None,
+    *,
+    min_match: float = 0.95,
+    sev0_match: float = 0.5,
+    bidirectional: float = 0.05,
 ) -> Iterator[Hit | Skip]:
     """Targets are not the inputs shifted by one.
 
@@ -26,13 +34,16 @@ def target_misalignment(
     The model learns the frequencies of tokens and nothing else, while the loss falls as if all were well.
     ## False alarms
     A model of another task, such as filling in masked tokens, has other targets rightly: where every head puts more than
-    `bidirectional` of its weight on later tokens the model is taken for one, and not judged.
+    `bidirectional` of its weight on later tokens the model is taken for one, and not judged. So may a model without attention, as
+    one that tags words: where neither a mask, nor a vocabulary in run.json, nor an earlier checkpoint says that the next token is
+    to be predicted, it is a note.
     """
     if not (match.values < min_match).any():
         return
     if ahead is not None and float(np.nanmin(np.where(ahead.finite, ahead.values, np.inf))) > bidirectional:
         yield Skip("not_applicable", "all heads look ahead: the model does not predict the next token")
         return
+    is_known = ahead is not None or loss_kind_of(facts) == "nats_per_token" or bool((match.values >= min_match).any())
     grades: tuple[tuple[Severity, float, float, str], ...] = (
         ("sev0", -np.inf, sev0_match, "the model is not trained on the text that it reads"),
         ("sev1", sev0_match, min_match, "part of the targets belongs to other text, or to none"),
@@ -41,7 +52,7 @@ def target_misalignment(
         for span in spans(match, (match.values >= lowest) & (match.values < limit)):
             yield Hit.over(
                 span,
-                severity,
+                severity if is_known else "note",
                 "only {value:.1%} of the targets are the token that follows the input: " + what,
                 badness=-match.values,
                 value=match.values,
