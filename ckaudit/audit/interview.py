@@ -181,7 +181,9 @@ def _doubts(
     asked: Question, run: Run, illnesses: Sequence[Finding], diagnoses: Sequence[Diagnosis]
 ) -> Iterator[tuple[str, Sequence[Finding]]]:
     """Yield why a good answer cannot stand, each with the findings that say so."""
-    rests = _rests_on(asked)
+    # Where any of several metrics would do, all of them.
+    needed = [need for need in asked.needs if isinstance(need, Metric)]
+    rests = needed or asked.metrics
     reads = {path for metric in rests for path in (metric.name, *metric.reads)}
     for void in voided(illnesses, diagnoses):
         if reads & void.names:
@@ -212,12 +214,6 @@ def _on_the_same(
     if shared:
         (first, metric), findings = shared[0], [finding for finding, _ in shared]
         yield f"{first.code}{_since(first)}, on the same {metric}: {first.message}{_besides(findings)}", findings
-
-
-def _rests_on(asked: Question) -> list[Metric]:
-    """Return the metrics without which there is no answer; where any of several would do, all of them."""
-    needed = [need for need in asked.needs if isinstance(need, Metric)]
-    return needed or asked.metrics
 
 
 def _shared(finding: Finding, rule: Rule | None, rests: Iterable[Metric]) -> str:

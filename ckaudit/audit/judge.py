@@ -65,7 +65,17 @@ def _apply(rule: Rule, run: Run) -> tuple[list[Finding], Check]:
     except Exception as error:  # noqa: BLE001  one broken rule must not cost the verdict of the others
         detail = f"{type(error).__name__}: {error}"
         return [], Check(code=rule.code, name=rule.name, title=rule.title, severity=rule.severity, outcome="error", detail=detail)
-    return findings, _check(rule, skip, findings)
+    failed = any(finding.severity != "note" for finding in findings)
+    return findings, Check(
+        code=rule.code,
+        name=rule.name,
+        title=rule.title,
+        severity=rule.severity,
+        outcome="skipped" if skip else "failed" if failed else "passed",
+        reason=skip.reason if skip else None,
+        detail=skip.detail if skip else None,
+        findings=len(findings),
+    )
 
 
 def _findings_or_skip(rule: Rule, run: Run) -> tuple[list[Finding], Skip | None]:
@@ -95,20 +105,6 @@ def _why_foreign(needs: Iterable[Sequence[str]], run: Run) -> Skip | None:
         if all(reasons):
             return Skip("not_applicable", reasons[0])
     return None
-
-
-def _check(rule: Rule, skip: Skip | None, findings: list[Finding]) -> Check:
-    failed = any(finding.severity != "note" for finding in findings)
-    return Check(
-        code=rule.code,
-        name=rule.name,
-        title=rule.title,
-        severity=rule.severity,
-        outcome="skipped" if skip else "failed" if failed else "passed",
-        reason=skip.reason if skip else None,
-        detail=skip.detail if skip else None,
-        findings=len(findings),
-    )
 
 
 def _finding(rule: Rule, hit: Hit, run: Run) -> Finding:

@@ -67,7 +67,9 @@ def stage_of(run: Run, *, early: float = 0.1, late: float = 0.8, decayed: float 
         share = last / planned
         word = "late" if share >= late else "early" if share < early else "steady"
         return Guess(word, f"step {last} of {planned} planned")
-    rate = _rate_over_peak(run)
+    rates = learning_rate(run)
+    known = rates.values[:, 0][rates.finite[:, 0]] if rates else np.empty(0)
+    rate = float(known[-1] / known.max()) if known.size and known.max() > 0 else None
     if rate is not None and rate < decayed:
         return Guess("late", f"the learning rate is at {rate:.0%} of its peak")
     return Guess("steady", f"step {last}, and no plan is recorded")
@@ -81,9 +83,3 @@ def _named(hint: str) -> float | None:
     """
     match = SIZE.search(hint.replace("_", " "))
     return float(match[1]) * UNITS[match[2].lower()] if match else None
-
-
-def _rate_over_peak(run: Run) -> float | None:
-    rate = learning_rate(run)
-    known = rate.values[:, 0][rate.finite[:, 0]] if rate else np.empty(0)
-    return float(known[-1] / known.max()) if known.size and known.max() > 0 else None

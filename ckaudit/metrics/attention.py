@@ -22,7 +22,7 @@ def attn_entropy(run: Run) -> Series:
 
     Shape (C, H): checkpoints by query heads, "layer.0/head.3". The log's attn_entropy stands in where no head was recorded.
     """
-    return _heads_or_scalar(run, "entropy_per_head", "attn_entropy")
+    return run.series("attention", "entropy_per_head") or run.scalar("attn_entropy")
 
 
 @metric(
@@ -218,10 +218,6 @@ def upper_triangle_mass(run: Run) -> Series:
     ways as far as the writer leaves that out.
     """
     return run.series("attention", "upper_triangle_mass_per_head")
-
-
-def _heads_or_scalar(run: Run, field: str, scalar: str) -> Series:
-    return run.series("attention", field) or run.scalar(scalar)
 
 
 def _by_largest(entropy: Series, largest: Series, *, near: float = 1.25) -> Series:

@@ -46,7 +46,8 @@ def _val_ppl(run: Run, *, precision: float = PRECISION) -> Iterator[Bounds]:
         with np.errstate(over="ignore"):
             low, high = np.exp(both[:, 1] - half) * (1 - precision), np.exp(both[:, 1] + half) * (1 + precision)
         around = rounding(both[:, 0])
-        yield Bounds(_named("val_ppl", label), steps, both[:, 0], low - around, high + around)
+        named = label if label == "val_ppl" else f"val_ppl/{label}"
+        yield Bounds(named, steps, both[:, 0], low - around, high + around)
 
 
 @claim("train_loss_ema", reads=[train_loss_raw])
@@ -166,7 +167,3 @@ def _column(series: Series) -> tuple[Steps, Floats]:
 
 def _columns(series: Series) -> list[Series]:
     return [series.only(lambda name, label=label: name == label) for label in series.labels]  # type: ignore[misc]
-
-
-def _named(name: str, label: str) -> str:
-    return name if label == name else f"{name}/{label}"

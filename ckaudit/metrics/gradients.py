@@ -127,7 +127,9 @@ def top_gradient_share(run: Run) -> Series:
     Not recorded and NaN as in gradient_share.
     """
     shares = gradient_share(run)
-    series = single("top_gradient_share", "1", shares.steps, _row_maximum(shares), np.any(shares.recorded, axis=1))
+    largest: Floats = np.max(np.where(shares.recorded, shares.values, -np.inf), axis=1, initial=-np.inf)
+    largest = np.where(np.isneginf(largest), np.nan, largest)
+    series = single("top_gradient_share", "1", shares.steps, largest, np.any(shares.recorded, axis=1))
     return filled(relabelled(run.scalar("top_gradient_share"), "top_gradient_share"), series)
 
 
@@ -176,9 +178,3 @@ def boxed_gradient_norm(run: Run) -> Series:
     Shape (B, P): the last steps before each event, by tensors; between events nothing is recorded. NaN where it was NaN.
     """
     return run.value("history.gradient_norms.*")
-
-
-def _row_maximum(series: Series) -> Floats:
-    """Return the largest recorded value of each row, NaN where one is NaN or none is recorded."""
-    values: Floats = np.max(np.where(series.recorded, series.values, -np.inf), axis=1, initial=-np.inf)
-    return np.where(np.isneginf(values), np.nan, values)

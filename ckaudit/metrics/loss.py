@@ -71,7 +71,10 @@ def train_loss_ema(run: Run, *, beta: float = 0.98) -> Series:
     values = np.full(loss.values.shape, np.nan)
     for column in range(len(loss.labels)):
         known = loss.finite_in(column)
-        values[known, column] = _moving_average(loss.values[known, column], beta)
+        losses = loss.values[known, column]
+        sums = accumulate(((1 - beta) * losses).tolist(), lambda past, value: beta * past + value, initial=0.0)
+        weights: Floats = -np.expm1(np.arange(1, len(losses) + 1) * math.log(beta))
+        values[known, column] = np.fromiter(islice(sums, 1, None), float, len(losses)) / weights
     return replace(loss, values=values)
 
 
@@ -170,12 +173,6 @@ def _medians_before(values: Floats, ends: Steps, points: int, *, piece: int = 50
             rows = slice(first, first + piece)
             medians[rows] = np.median(windows[ends[rows] - points], axis=1)
     return medians
-
-
-def _moving_average(values: Floats, beta: float) -> Floats:
-    sums = accumulate(((1 - beta) * values).tolist(), lambda past, value: beta * past + value, initial=0.0)
-    weights: Floats = -np.expm1(np.arange(1, len(values) + 1) * math.log(beta))
-    return np.fromiter(islice(sums, 1, None), float, len(values)) / weights
 
 
 def learnt_since(loss: Series, step: int, *, until: int | None = None, around: int = 10) -> float:

@@ -125,7 +125,8 @@ def restart_rate(run: Run) -> Series:
     Shape (T, 1): logged steps with a time, of the sessions that run.json lists, the first one left out. The logged rate
     counts where it lists none.
     """
-    series = _events_of_last_day(run, session_starts(run)[1:], "restart_rate", "restarts/day") if _sessions(run) else empty("x")
+    starts = session_starts(run)
+    series = _events_of_last_day(run, starts[1:], "restart_rate", "restarts/day") if len(starts) else empty("x")
     return filled(series, relabelled(run.scalar("restart_rate"), "restart_rate"))
 
 
@@ -189,10 +190,6 @@ def _unless_skipped(run: Run, series: Series) -> Series:
 
 def _of_file(run: Run, name: str, fact: str) -> tuple[Series, Series]:
     return relabelled(run.scalar(name), name), relabelled(run.scalar(fact), name)
-
-
-def _sessions(run: Run) -> bool:
-    return len(session_starts(run)) > 0
 
 
 def _events_of_last_day(run: Run, events: Floats, name: str, unit: str) -> Series:

@@ -157,13 +157,10 @@ def share_of_last(series: Series, hits: Mask, *, window: int, min_points: int) -
 def _clipped_by_norm(run: Run) -> Series:
     norms = grad_global_norm(run)
     limits = run.value("optimizer.clip_norm")
-    limit = at(limits, norms.steps).values if limits else np.full((len(norms.steps), 1), _planned_limit(run))
+    planned = run.manifest.clip_norm if run.manifest else UNSET
+    constant = np.nan if planned is UNSET else float(planned)
+    limit = at(limits, norms.steps).values if limits else np.full((len(norms.steps), 1), constant)
     known = norms.recorded & (limit > 0)
     with np.errstate(all="ignore"):
         factors = np.where(np.isnan(norms.values), np.nan, np.minimum(1.0, limit / norms.values))
     return replace(relabelled(norms, "clip_coefficient"), values=np.where(known, factors, np.nan), recorded=known)
-
-
-def _planned_limit(run: Run) -> float:
-    limit = run.manifest.clip_norm if run.manifest else UNSET
-    return np.nan if limit is UNSET else float(limit)

@@ -55,7 +55,10 @@ def behind_others(times: Series) -> Series:
     Args:
         times: What `rank_step_time` returns.
     """
-    ordered, place, others = _sorted(np.where(times.finite, times.values, np.nan))
+    values = np.where(times.finite, times.values, np.nan)
+    order = np.argsort(values, axis=1, kind="stable")  # NaN last
+    ordered, place = np.take_along_axis(values, order, axis=1), np.argsort(order, axis=1)
+    others = np.isfinite(values).sum(axis=1, keepdims=True) - 1
     middle = (_of_others(ordered, place, np.maximum(others - 1, 0) // 2) + _of_others(ordered, place, others // 2)) / 2
     recorded = times.recorded & (others > 0)
     with np.errstate(all="ignore"):
@@ -75,13 +78,6 @@ def slowest(times: Series, rows: Mask) -> tuple[str, float] | None:
     worst = np.where(times.finite[known], times.values[known], -np.inf).argmax(axis=1)
     counts = np.bincount(worst)
     return times.labels[int(counts.argmax())], float(counts.max() / len(worst))
-
-
-def _sorted(values: Floats) -> tuple[Floats, Steps, Steps]:
-    """Return rows in rising order with NaN last, where each cell went, and how many other finite ones a row has, (T, 1)."""
-    order = np.argsort(values, axis=1, kind="stable")
-    others = np.isfinite(values).sum(axis=1, keepdims=True) - 1
-    return np.take_along_axis(values, order, axis=1), np.argsort(order, axis=1), others
 
 
 def _of_others(ordered: Floats, place: Steps, rank: Steps) -> Floats:

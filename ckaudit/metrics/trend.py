@@ -50,7 +50,7 @@ def theil_sen(x: Floats, y: Floats, *, max_points: int = 1_000) -> Trend:
     if len(known) > max_points:
         known = known[np.linspace(0, len(known) - 1, max_points).astype(np.int64)]
     x, y = x[known], y[known]
-    first, second = _pairs(len(x))
+    first, second = _few_pairs(len(x)) if len(x) <= FEW else np.triu_indices(len(x), 1)
     run, rise = x[second] - x[first], y[second] - y[first]
     apart = run != 0
     if not apart.any():
@@ -58,11 +58,6 @@ def theil_sen(x: Floats, y: Floats, *, max_points: int = 1_000) -> Trend:
     slopes = rise / run if apart.all() else rise[apart] / run[apart]
     score = float(np.sum(np.sign(run) * np.sign(rise)))
     return Trend(median(slopes), _two_sided(score, _variance(x, y)), len(x))
-
-
-def _pairs(count: int) -> tuple[Steps, Steps]:
-    """Return the places of both points of every pair; those of short series, which windows have, are kept."""
-    return _few_pairs(count) if count <= FEW else np.triu_indices(count, 1)
 
 
 @cache

@@ -62,7 +62,8 @@ def outs(channel: Channel) -> list[Out]:
         known = channel.values[:row][np.isfinite(channel.values[:row])]
         earlier = known[-rule.window :]
         usual = median(earlier) if len(known) >= rule.least else None
-        how = way_out(value, usual, _spread(earlier), rule, channel.kind)
+        spread = MAD_TO_SIGMA * median(np.abs(earlier - median(earlier))) if len(earlier) else 0.0
+        how = way_out(value, usual, spread, rule, channel.kind)
         if how:
             times = value / usual if usual and np.isfinite(value) else None
             out_rows.append(Out(row=row, how=how, usual=usual, times=times))
@@ -82,11 +83,6 @@ def way_out(value: float, usual: float | None, spread: float, rule: Range, kind:
     if value < rule.below * usual:
         return "changed" if kind == "learning_rate" else "below"
     return None
-
-
-def _spread(values: Floats) -> float:
-    """Return the robust standard deviation, 0 of nothing."""
-    return MAD_TO_SIGMA * median(np.abs(values - median(values))) if len(values) else 0.0
 
 
 def is_back(values: Floats, usual: float | None, limit_times: float) -> Mask:

@@ -85,7 +85,14 @@ def remedies(
     groups = _grouped([lack for lack in urgent if lack not in placed], now)
     pairs = [(_remedy(run, group, now), group) for group in groups]
     if placed:
-        pairs.append((_program(run, placed), placed))
+        loop = Remedy(
+            lines=program(run, placed),
+            where=" ".join(filter(None, [IN_ORDER, filled_in(run)])),
+            besides=besides(run),
+            names=_names(placed),
+            readers=_joined(lack.readers for lack in placed),
+        )
+        pairs.append((loop, placed))
     ranked = sorted(pairs, key=lambda pair: _order(*pair))
     return tuple(_into(run, remedy) if in_folder else _elsewhere(remedy) for remedy, _ in ranked)
 
@@ -114,16 +121,6 @@ def _grouped(lacks: Sequence[MissingInput], now: Situation) -> Iterable[list[Mis
         serves = target.between == " " or not waited.get(target.text, set()).isdisjoint(options)
         groups.setdefault((target.text, target.plain, serves), []).append(lack)
     return groups.values()
-
-
-def _program(run: Run, lacks: Sequence[MissingInput]) -> Remedy:
-    return Remedy(
-        lines=program(run, lacks),
-        where=" ".join(filter(None, [IN_ORDER, filled_in(run)])),
-        besides=besides(run),
-        names=_names(lacks),
-        readers=_joined(lack.readers for lack in lacks),
-    )
 
 
 def _remedy(run: Run, lacks: Sequence[MissingInput], now: Situation) -> Remedy:
@@ -229,13 +226,10 @@ def _joined(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 def _order(remedy: Remedy, lacks: Sequence[MissingInput]) -> tuple[int, int, bool, int]:
     level = min(lack.urgency[-1] for lack in lacks)
-    return -len(remedy.readers), level, not remedy.lines, _cost(lacks)
-
-
-def _cost(lacks: Iterable[MissingInput]) -> int:
-    """Return the place of the dearest action: a line of the loop, a second program, a second implementation."""
+    # From the cheapest to the dearest: a line of the loop, a second program, a second implementation.
     order = list(actions())
-    return max(order.index(_own(lack.by, Situation())[0]) for lack in lacks)
+    dearest = max(order.index(_own(lack.by, Situation())[0]) for lack in lacks)
+    return -len(remedy.readers), level, not remedy.lines, dearest
 
 
 # The metric by which the Hugging Face Trainer picks its best model: it gets another name where there are several sets.

@@ -66,7 +66,8 @@ def _curves(table: Parsed, usual: Mapping[str, int], chosen: Mapping[str, int]) 
     series = {name: table.columns[position] for name, position in chosen.items() if name != _COUNT}
     steps, said = steps_of(series.pop("step"), table.lines)
     for group in (tuple(_TRAINING), ("val_loss", _COUNT)):
-        rows = _rows_with(table, [usual[name] for name in group if name in usual])
+        known = [table.columns[usual[name]].recorded for name in group if name in usual]
+        rows = np.logical_or.reduce(known) if known else np.zeros(len(table.lines), bool)
         for name in group:
             if name in series and chosen[name] == usual.get(name) and (filled := _fill(series[name], rows)):
                 series[name], count = filled
@@ -82,12 +83,6 @@ def _taken(table: Parsed, chosen: Mapping[str, int]) -> list[str]:
     if unused:
         notes.append(f"left out, because they evaluate a part of another split: {listed(unused)}")
     return notes
-
-
-def _rows_with(table: Parsed, positions: Sequence[int]) -> NDArray[np.bool_]:
-    """Return for each row whether any of the columns holds a value there."""
-    known = [table.columns[position].recorded for position in positions]
-    return np.logical_or.reduce(known) if known else np.zeros(len(table.lines), bool)
 
 
 def _fill(column: Numbers, rows: NDArray[np.bool_]) -> tuple[Numbers, int] | None:

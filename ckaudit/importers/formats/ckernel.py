@@ -182,6 +182,7 @@ def _run(parts: Parts, rows: list[Object], name: str) -> Imported:
     profiled = _profiled(parts.profile, span, with_curve=bool(rows))
     merged = _merged(curve, totals, profiled)
     documents, said = _documents(parts, rows, span, layers, empty, alone=not name)
+    known = [name for name in _LEFT if any(number(row.get(name)) for row in (*rows[:100], *parts.parity[:100], parts.profile))]
     notes = [
         f"read as {NAME}: {_summary(parts, rows)}",
         *([f"the curve has a row for each of {span} micro-steps of an update: they were joined"] if span > 1 else []),
@@ -189,7 +190,7 @@ def _run(parts: Parts, rows: list[Object], name: str) -> Imported:
         *said,
         *layers.notes(),
         *merge_notes(merged),
-        *_left(parts, rows),
+        *left_out(known),
         *parts.notes,
     ]
     return Imported(
@@ -290,8 +291,3 @@ def _summary(parts: Parts, rows: list[Object]) -> str:
     }
     said = [f"{count:,} {what}" for what, count in counts.items() if count]
     return ", ".join([*said, *(["a step profile"] if parts.profile else [])]) or "nothing"
-
-
-def _left(parts: Parts, rows: list[Object]) -> list[str]:
-    known = [name for name in _LEFT if any(number(row.get(name)) for row in (*rows[:100], *parts.parity[:100], parts.profile))]
-    return left_out(known)

@@ -70,14 +70,24 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where nothing was logged.
         UsageError: Where `columns` names what is not there.
     """
-    lines = _lines(source.data)
+    lines = _Lines([], [], [], [])
+    for place, match in _numbered(source.data):
+        lines.times.append(match[1] or b"")
+        lines.tags.append((match[2] or b"").decode())
+        lines.objects.append(match[3])
+        lines.places.append(place)
     if not lines.objects:
         raise UnreadableError(f"{source.shown} has no line with a JSON object", hint="Log with --log-format json.")
     sets = sorted({tag for tag in lines.tags if tag.startswith("valid")})
     names = {**_NAMES, **_of_sets(sets)}
     wanted = is_wanted(columns, names)
     rows = read_rows(b"\n".join(lines.objects), source.shown, lambda key: key.endswith(_UPDATES) or wanted(key))
-    found = taken(rows, columns, names, silent=_silent(rows))
+    found = taken(
+        rows,
+        columns,
+        names,
+        silent=[*_SILENT, *(key for key in rows.keys if key.endswith((_UPDATES, "_best_loss")) or key.startswith("train_"))],
+    )
     series = {name: values for name, values in found.series.items() if name != "step"}
     notes = [*found.notes, *_to_nats(series)]
     steps, said = steps_of(_updates(rows), [lines.places[line - 1] for line in rows.lines])
@@ -87,16 +97,6 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     said.extend(["means of whole epochs were left out: the log has those of its intervals"] if "train" in lines.tags else [])
     curves = Curves(steps, series, [*notes, *said], found.layers)
     return [joined(curves, source.shown, NAME, found=rows.found, notes=rows.notes, last=SCALARS_ONLY)]
-
-
-def _lines(data: bytes) -> _Lines:
-    lines = _Lines([], [], [], [])
-    for place, match in _numbered(data):
-        lines.times.append(match[1] or b"")
-        lines.tags.append((match[2] or b"").decode())
-        lines.objects.append(match[3])
-        lines.places.append(place)
-    return lines
 
 
 def _numbered(data: bytes) -> Iterator[tuple[int, re.Match[bytes]]]:
@@ -115,10 +115,6 @@ def _of_sets(sets: list[str]) -> dict[str, As]:
         made[f"{set_}_loss"] = As("val_loss" if set_ == "valid" else f"slice_val_loss/{set_}")
         made[f"{set_}_ppl"] = As("val_ppl" if set_ == "valid" else "")
     return made
-
-
-def _silent(rows: JsonRows) -> list[str]:
-    return [*_SILENT, *(key for key in rows.keys if key.endswith((_UPDATES, "_best_loss")) or key.startswith("train_"))]
 
 
 def _updates(rows: JsonRows) -> Numbers:

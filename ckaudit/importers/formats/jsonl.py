@@ -72,16 +72,12 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
             f"{source.shown} holds JSON entries, but none of their members has a name that is known: {listed(list(rows.keys))}",
             hint="Name them, as in --map loss=MEMBER --map step=MEMBER.",
         )
-    return [_told(rows, found, columns, source.shown)]
-
-
-def _told(rows: JsonRows, found: Taken, columns: Mapping[str, str], shown: str) -> Imported:
     series = dict(found.series)
     drop_other_clock(series)
     steps, said = _steps(rows, series, found, asked="step" in columns)
     plain = {name: values for name, values in series.items() if name != "step"}
     curves = Curves(steps, plain, [*found.notes, *said], found.layers, [*rows.keys])
-    return joined(curves, shown, NAME, found=rows.found, notes=rows.notes, last=SCALARS_ONLY)
+    return [joined(curves, source.shown, NAME, found=rows.found, notes=rows.notes, last=SCALARS_ONLY)]
 
 
 def _steps(rows: JsonRows, series: Mapping[str, Numbers], found: Taken, *, asked: bool) -> tuple[NDArray[np.int64], list[str]]:

@@ -6,12 +6,11 @@ its index as keys, has the same form; one with a list of steps says them itself.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec import UNSET, UnsetType
 
 from ckaudit.contract.io.codec import decode
 from ckaudit.errors import UnreadableError
@@ -65,15 +64,24 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
             f"{source.shown} holds lists of numbers, but none has a name that is known: {listed(list(lists))}",
             hint="Name them, as in --map loss=MEMBER.",
         )
-    updates = _updates(document)
-    notes = [*found.notes, *_uneven(lists, longest)]
+    params = document.get("params")
+    per_epoch = params.get("steps") if isinstance(params, dict) else None
+    updates = per_epoch if isinstance(per_epoch, int) and 0 < per_epoch < 2**40 else 0
+    shorter = [key for key, cells in lists.items() if len(cells) != longest]
+    notes = [*found.notes, *([f"shorter than others, taken from the first epoch on: {listed(shorter)}"] if shorter else [])]
     if "step" in found.series:
         steps = steps_from(found.series["step"])
     else:
         steps = np.arange(1, longest + 1) * (updates or 1)
-        notes.append(_axis(updates))
+        notes.append(
+            f"epochs are the axis, of {updates:,} updates each as its params say: epoch N is step N x {updates:,}"
+            if updates
+            else "epochs are the axis: step N here is the end of epoch N; how many updates an epoch took is not recorded"
+        )
     imported = joined(Curves(steps, series, notes), source.shown, NAME, found=f"{longest:,} epochs", last=SCALARS_ONLY)
-    imported.manifest.planned_steps = _planned(document, updates)
+    epochs = params.get("epochs") if isinstance(params, dict) else None
+    if isinstance(epochs, int) and 0 < epochs < 2**20:
+        imported.manifest.planned_steps = epochs * (updates or 1)
     return [imported]
 
 
@@ -91,27 +99,3 @@ def _cells(value: Any) -> list[Any]:
     if isinstance(value, dict) and all(key.isdecimal() for key in value):
         return [value[key] for key in sorted(value, key=int)]
     return value if isinstance(value, list) else []
-
-
-def _updates(document: Mapping[str, Any]) -> int:
-    """Return the updates of an epoch, 0 where nobody says."""
-    params = document.get("params")
-    steps = params.get("steps") if isinstance(params, dict) else None
-    return steps if isinstance(steps, int) and 0 < steps < 2**40 else 0
-
-
-def _planned(document: Mapping[str, Any], updates: int) -> int | UnsetType:
-    params = document.get("params")
-    epochs = params.get("epochs") if isinstance(params, dict) else None
-    return epochs * (updates or 1) if isinstance(epochs, int) and 0 < epochs < 2**20 else UNSET
-
-
-def _axis(updates: int) -> str:
-    if updates:
-        return f"epochs are the axis, of {updates:,} updates each as its params say: epoch N is step N x {updates:,}"
-    return "epochs are the axis: step N here is the end of epoch N; how many updates an epoch took is not recorded"
-
-
-def _uneven(lists: Mapping[str, Sequence[Any]], longest: int) -> list[str]:
-    shorter = [key for key, cells in lists.items() if len(cells) != longest]
-    return [f"shorter than others, taken from the first epoch on: {listed(shorter)}"] if shorter else []

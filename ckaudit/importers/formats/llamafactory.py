@@ -11,7 +11,6 @@ from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.curves import Curves, joined, steps_of
 from ckaudit.importers.tables.field_map import As, Names, is_wanted, taken
 from ckaudit.importers.tables.jsonrows import read_rows, sample
-from ckaudit.importers.tables.numbers import Numbers
 
 NAME = "LLaMA-Factory trainer_log.jsonl"
 GENERIC = False
@@ -57,12 +56,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     imported = joined(
         Curves(steps, series, notes, found.layers), source.shown, NAME, found=rows.found, notes=rows.notes, last=_LAST
     )
-    if planned := _last(rows.column("total_steps")):
+    column = rows.column("total_steps")
+    known = column.values[column.recorded]
+    if planned := int(known[-1]) if len(known) and 0 < known[-1] < 2**53 else 0:
         imported.manifest.planned_steps = planned
     return [imported]
-
-
-def _last(column: Numbers) -> int:
-    """Return the last number of a column, 0 where there is none."""
-    known = column.values[column.recorded]
-    return int(known[-1]) if len(known) and 0 < known[-1] < 2**53 else 0

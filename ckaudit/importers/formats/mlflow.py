@@ -104,9 +104,19 @@ def _tracked(folder: Source, meta: Mapping[str, str]) -> Tracked:
         meta.get("run_id") or meta.get("run_uuid", ""),
         points.series(by_time=True),
     )
-    run.manifest = _manifest(meta, tags)
+    manifest = run.manifest = Manifest(schema_version="ck.run.v1")
+    if commit := tags.get("mlflow.source.git.commit"):
+        manifest.commit = commit
+    start, end = (step_number(number(meta.get(name))) for name in ("start_time", "end_time"))
+    if start is not None:
+        manifest.sessions = [Session(start=start / 1000)] if end is None else [Session(start=start / 1000, end=end / 1000)]
     tell(run.manifest, {name: file.text for name, file in _files(folder, "params")})
-    run.notes += _notes(meta, odd)
+    if (status := meta.get("status", "")) in NUMBERED:
+        run.notes.append(f"MLflow says the run {ENDED[NUMBERED[status]]}")
+    if odd.torn:
+        run.notes.append(f"{odd.torn:,} metrics end in the middle of a line, which was left out")
+    if odd.faulty:
+        run.notes.append(f"{odd.faulty:,} lines of metrics are no time, value and step and were left out")
     return run
 
 
@@ -146,25 +156,6 @@ def _point(line: str) -> tuple[float, float, int] | None:
     time, value = (number(parts[0]), number(parts[1])) if len(parts) > 1 else (None, None)
     step = step_number(number(parts[2])) if len(parts) > 2 else 0
     return None if time is None or value is None or step is None else (time / 1000, value, step)
-
-
-def _manifest(meta: Mapping[str, str], tags: Mapping[str, str]) -> Manifest:
-    manifest = Manifest(schema_version="ck.run.v1")
-    if commit := tags.get("mlflow.source.git.commit"):
-        manifest.commit = commit
-    start, end = (step_number(number(meta.get(name))) for name in ("start_time", "end_time"))
-    if start is not None:
-        manifest.sessions = [Session(start=start / 1000)] if end is None else [Session(start=start / 1000, end=end / 1000)]
-    return manifest
-
-
-def _notes(meta: Mapping[str, str], odd: _Odd) -> list[str]:
-    notes = [f"MLflow says the run {ENDED[NUMBERED[status]]}"] if (status := meta.get("status", "")) in NUMBERED else []
-    if odd.torn:
-        notes.append(f"{odd.torn:,} metrics end in the middle of a line, which was left out")
-    if odd.faulty:
-        notes.append(f"{odd.faulty:,} lines of metrics are no time, value and step and were left out")
-    return notes
 
 
 # For both stores of MLflow, of files and of tables.

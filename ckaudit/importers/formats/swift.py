@@ -4,7 +4,7 @@
 was reserved so far; the speed is the mean over the whole training so far. The last entry sums the training up.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ckaudit.errors import UsageError
@@ -57,7 +57,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     steps, said = steps_of(old if progress is None else numbers([_part(cell, 0) for cell in progress]), rows.lines)
     curves = Curves(steps, series, [*found.notes, *said], found.layers)
     imported = joined(curves, source.shown, NAME, found=rows.found, notes=rows.notes, last=_LAST)
-    if planned := _planned(progress or ()):
+    if planned := int(next((last for cell in reversed(progress or ()) if (last := _part(cell, 1))), 0)):
         imported.manifest.planned_steps = planned
     return [imported]
 
@@ -70,7 +70,3 @@ def _part(cell: Any, which: int) -> float | None:
     """
     parts = cell.split("/") if isinstance(cell, str) else ()
     return float(parts[which]) if len(parts) == 2 and parts[which].isdecimal() and len(parts[which]) < 16 else None
-
-
-def _planned(progress: Sequence[Any]) -> int:
-    return int(next((last for cell in reversed(progress) if (last := _part(cell, 1))), 0))

@@ -116,12 +116,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 def _files(source: Source) -> Iterator[tuple[str, Source]]:
     """Yield the event files in a folder and in those inside it."""
     for name, file in source.files(max_files=MAX_FILES, part_of_name=_PART_OF_NAME):
-        if _is_events(file):
+        if MARK in file.first(_MARKED):
             yield name, file
-
-
-def _is_events(file: Source) -> bool:
-    return MARK in file.first(_MARKED)
 
 
 def _part(name: str, files: list[Source]) -> EventFolder:
@@ -213,7 +209,8 @@ def _take(reading: _Reading, step: int, value: Any, clock: float) -> None:
     if value.HasField("histo"):
         _take_histogram(reading.part.layers, step, name, value.histo)
     elif value.HasField("tensor") and value.tensor.dtype == STRING:
-        _take_text(reading, name, value.tensor)
+        if name in _SETTINGS and value.tensor.string_val:
+            reading.part.take_settings(_SETTINGS[name], value.tensor.string_val[0])
     elif value.HasField("tensor") and reading.plugins.get(tag) not in _NO_CURVES:
         _take_tensor(reading, step, name, value.tensor, clock)
 
@@ -245,11 +242,6 @@ def _take_histogram(layers: Layers, step: int, name: str, histo: Any) -> None:
         edges[-1] = max(min(edges[-1], histo.max), edges[-2])
         counts = counts[first : last + 1]
     layers.take_histogram(step, name, edges, counts, Moments(histo.num, histo.sum, histo.sum_squares, histo.min, histo.max))
-
-
-def _take_text(reading: _Reading, name: str, tensor: Any) -> None:
-    if name in _SETTINGS and tensor.string_val:
-        reading.part.take_settings(_SETTINGS[name], tensor.string_val[0])
 
 
 def _take_hparams(reading: _Reading, content: bytes) -> None:
@@ -343,21 +335,16 @@ def _know_writers(run: Tracked) -> None:
         run.aside = {name for name in run.series if name.startswith(("train/", "test/"))}
         run.notes.append("AlgoPerf's train/ and test/ evaluate a part of another split and were left out")
     if f"train/{_EPOCHS}" in run.series or _EPOCHS in run.series:
-        _know_keras(run)
-
-
-def _know_keras(run: Tracked) -> None:
-    """Set Keras's names: those by update where it logged by update, else those by epoch, whose steps are epochs."""
-    before = "train/" if f"train/{_EPOCHS}" in run.series else ""
-    by_update = f"{before}batch_loss" in run.series
-    if by_update:
-        run.usual = {"train_loss_raw": f"{before}batch_loss", "val_loss": "validation/evaluation_loss_vs_iterations"}
-        run.aside = {name for name in run.series if "epoch_" in name}
-        return
-    run.usual = {
-        "train_loss_raw": f"{before}{_EPOCHS}",
-        "val_loss": f"validation/{_EPOCHS}",
-        "learning_rate": f"{before}epoch_learning_rate",
-    }
-    run.aside = {"validation/evaluation_loss_vs_iterations"}
-    run.notes.append("Keras counted epochs, not updates: a step here is an epoch; update_freq='batch' logs by update")
+        # Keras's names: those by update where it logged by update, else those by epoch, whose steps are epochs.
+        before = "train/" if f"train/{_EPOCHS}" in run.series else ""
+        if f"{before}batch_loss" in run.series:
+            run.usual = {"train_loss_raw": f"{before}batch_loss", "val_loss": "validation/evaluation_loss_vs_iterations"}
+            run.aside = {name for name in run.series if "epoch_" in name}
+            return
+        run.usual = {
+            "train_loss_raw": f"{before}{_EPOCHS}",
+            "val_loss": f"validation/{_EPOCHS}",
+            "learning_rate": f"{before}epoch_learning_rate",
+        }
+        run.aside = {"validation/evaluation_loss_vs_iterations"}
+        run.notes.append("Keras counted epochs, not updates: a step here is an epoch; update_freq='batch' logs by update")

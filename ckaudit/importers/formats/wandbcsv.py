@@ -70,17 +70,13 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _chart(header: Sequence[str]) -> _Chart:
-    axis = next(position for position, name in enumerate(header) if _BETWEEN not in name) if _has_axis(header) else 0
+    axis = next((position for position, name in enumerate(header) if _BETWEEN not in name), 0)
     runs: dict[str, dict[str, int]] = {}
     for position, name in enumerate(header):
         run, between, metric = name.rpartition(_BETWEEN)
         if between and position != axis and not metric.endswith(_ENDS):
             runs.setdefault(run, {})[metric] = position
     return _Chart(axis, runs)
-
-
-def _has_axis(header: Sequence[str]) -> bool:
-    return any(_BETWEEN not in name for name in header)
 
 
 def _curves(table: Parsed, chart: _Chart, metrics: Mapping[str, int], columns: Mapping[str, str]) -> Curves:

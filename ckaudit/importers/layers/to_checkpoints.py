@@ -176,7 +176,9 @@ class Layers:
         known: dict[str, Any] = {}
         if bins is not None:
             known, worst = bins.statistics()
-            self._add_bins(step, place, bins)
+            self._bins.append(bins)
+            if "histogram" in _FIELDS.get(place.section, ()):
+                self._add(step, _at(place, "histogram"), len(self._bins) - 1)
             if moments is None and place.section in NORMS:
                 self._estimated += "norm" in known
                 self._normless += "norm" not in known
@@ -208,7 +210,22 @@ class Layers:
 
     def documents(self) -> Sequence[Document]:
         """Return the checkpoints in the order of steps; each is made when it is asked for."""
-        return Checkpoints(list(self._targets), self._bins, *self._sorted())
+        # In the order of steps, without what a later part of the log replaced.
+        steps, owners, values = np.array(self._steps), np.array(self._owners), np.array(self._values)
+        order = np.lexsort((steps, owners))  # equal ones stay in the order of the log
+        same = (np.diff(owners[order]) == 0) & (np.diff(steps[order]) == 0)
+        older, newer = order[:-1][same], order[1:][same]
+        differs = ~((values[older] == values[newer]) | (np.isnan(values[older]) & np.isnan(values[newer])))
+        valid = np.ones(len(steps), bool)
+        valid[older] = False
+        changed = np.zeros(len(steps), bool)
+        changed[newer[differs]] = True
+        for owner in np.unique(owners[changed]).tolist():
+            rows = np.flatnonzero(owners == owner)
+            valid[rows] &= ~_replaced(steps[rows], changed[rows])
+        chosen = np.flatnonzero(valid)
+        chosen = chosen[np.argsort(steps[chosen], kind="stable")]
+        return Checkpoints(list(self._targets), self._bins, steps[chosen], owners[chosen], values[chosen])
 
     def tensors(self) -> dict[str, TensorFacts]:
         """Return depth, kind and module of the tensors by their names, for the tensor table of `run.json`."""
@@ -224,7 +241,9 @@ class Layers:
                 f"{len(self._left):,} statistics of layers have no field in a checkpoint: {listed(list(self._left), max_names=3)}"
             )
         if self._estimated or self._normless:
-            notes.append(self._histogram_note())
+            note = f"histograms without the sums of their values: of {self._estimated:,} the norm was taken from the bins"
+            note += f", at most {self._worst:.0%} off" if self._estimated else ""
+            notes.append(note + (f"; of {self._normless:,} the bins are too wide for one" if self._normless else ""))
         if self._unread:
             notes.append(f"{self._unread:,} histograms are empty or not in order and were left out")
         if self._negative:
@@ -238,11 +257,6 @@ class Layers:
             fields.setdefault(place.section, {}).setdefault(place.field)
             names.setdefault(place.section, set()).add(place.name)
         return "; ".join(f"{section} of {len(names[section]):,} ({', '.join(fields[section])})" for section in fields)
-
-    def _histogram_note(self) -> str:
-        note = f"histograms without the sums of their values: of {self._estimated:,} the norm was taken from the bins"
-        note += f", at most {self._worst:.0%} off" if self._estimated else ""
-        return note + (f"; of {self._normless:,} the bins are too wide for one" if self._normless else "")
 
     def _extend(self, place: Place, steps: Whole, values: Floats) -> None:
         if place.field not in _SIGNED:
@@ -262,11 +276,6 @@ class Layers:
         self._owners.append(self._targets.setdefault(place, len(self._targets)))
         self._values.append(value)
 
-    def _add_bins(self, step: int, place: Place, bins: Bins) -> None:
-        self._bins.append(bins)
-        if "histogram" in _FIELDS.get(place.section, ()):
-            self._add(step, _at(place, "histogram"), len(self._bins) - 1)
-
     def _spread(self, step: int, place: Place, known: Mapping[str, Any]) -> None:
         fields = _FIELDS.get(place.section, set())
         for statistic, value in known.items():
@@ -275,24 +284,6 @@ class Layers:
                 continue
             for index, number in enumerate(value) if isinstance(value, list) else ((-1, value),):
                 self._add(step, _at(place, field, index), number)
-
-    def _sorted(self) -> tuple[Whole, Whole, Floats]:
-        """Return steps, targets and values in the order of steps, without what a later part of the log replaced."""
-        steps, owners, values = np.array(self._steps), np.array(self._owners), np.array(self._values)
-        order = np.lexsort((steps, owners))  # equal ones stay in the order of the log
-        same = (np.diff(owners[order]) == 0) & (np.diff(steps[order]) == 0)
-        older, newer = order[:-1][same], order[1:][same]
-        differs = ~((values[older] == values[newer]) | (np.isnan(values[older]) & np.isnan(values[newer])))
-        valid = np.ones(len(steps), bool)
-        valid[older] = False
-        changed = np.zeros(len(steps), bool)
-        changed[newer[differs]] = True
-        for owner in np.unique(owners[changed]).tolist():
-            rows = np.flatnonzero(owners == owner)
-            valid[rows] &= ~_replaced(steps[rows], changed[rows])
-        chosen = np.flatnonzero(valid)
-        chosen = chosen[np.argsort(steps[chosen], kind="stable")]
-        return steps[chosen], owners[chosen], values[chosen]
 
 
 def _replaced(steps: Whole, changed: NDArray[np.bool_]) -> NDArray[np.bool_]:

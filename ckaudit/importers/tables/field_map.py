@@ -92,7 +92,7 @@ def taken(rows: JsonRows, columns: Mapping[str, str], names: Names, *, silent: C
     choices |= {name: [key] for name, key in mapped.items()}
     keys, series, notes = {}, {}, []
     for name, candidates in choices.items():
-        key = _fullest(candidates, rows)
+        key = candidates[fullest(range(len(candidates)), {at: rows.columns[key] for at, key in enumerate(candidates)})]
         factor = names[key].factor if key in names and key not in mapped.values() else factor_of(key)
         values = rows.columns[key]
         keys[name], series[name] = key, values if factor == 1 else values.times(factor)
@@ -111,10 +111,6 @@ def _resolved(rows: JsonRows, columns: Mapping[str, str]) -> dict[str, str]:
         if key not in rows.keys:
             spelt[name] = columns[name]
     return {name: rows.keys[position] for name, position in resolved(spelt, rows.keys).items()}
-
-
-def _fullest(candidates: list[str], rows: JsonRows) -> str:
-    return candidates[fullest(range(len(candidates)), {at: rows.columns[key] for at, key in enumerate(candidates)})]
 
 
 def _notes(rows: JsonRows, keys: Mapping[str, str], choices: Mapping[str, list[str]], known: Collection[str]) -> list[str]:

@@ -1,6 +1,6 @@
 """JSON objects, one to a line, as columns; torn lines, bare NaN and nested members are accepted."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any
@@ -214,7 +214,10 @@ class _Columns(Struct):
             rows = list(map(flat, rows))
         here = set[str]().union(*rows)
         if not here <= self.keys.keys():
-            self._learn(rows)
+            for row in rows:
+                for member in row:
+                    if member not in self.keys and len(self.keys) <= MAX_KEYS:
+                        self.keys[member] = self.wanted(member)
         for key in here & self.keys.keys():
             if self.keys[key]:
                 self.parts.setdefault(key, []).append((self.count, numbers(_cells(rows, key))))
@@ -226,12 +229,6 @@ class _Columns(Struct):
                 f"{shown} holds {len(self.parts):,} series of {self.count:,} entries, more than fit in memory",
                 hint="Split the log, or keep the series that matter.",
             )
-
-    def _learn(self, rows: Iterable[Object]) -> None:
-        for row in rows:
-            for key in row:
-                if key not in self.keys and len(self.keys) <= MAX_KEYS:
-                    self.keys[key] = self.wanted(key)
 
     def columns(self) -> dict[str, Numbers]:
         """Return each column at its full length, in the order of keys."""

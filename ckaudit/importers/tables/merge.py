@@ -103,7 +103,11 @@ def merge_numbers(steps: NDArray[np.int64], series: Mapping[str, Numbers]) -> Me
         steps = steps[np.concatenate([[True], rise > 0])]
         by_line = [_by_line(column, lines, len(steps)) for column in columns]
         columns, replaced = [column for column, _ in by_line], sum(changed for _, changed in by_line)
-    return Merged(_table(steps, names, columns), (), replaced, 0)
+    shape = len(names), len(steps)
+    values = np.array([column.values for column in columns], np.float64).reshape(shape)
+    recorded = np.array([column.recorded for column in columns], bool).reshape(shape)
+    table = LineTable(steps, np.zeros(len(steps), np.int64), names, values, None if recorded.all() else recorded, {})
+    return Merged(table, (), replaced, 0)
 
 
 def _by_line(column: Numbers, lines: NDArray[np.int64], count: int) -> tuple[Numbers, int]:
@@ -118,13 +122,6 @@ def _by_line(column: Numbers, lines: NDArray[np.int64], count: int) -> tuple[Num
     by_line.values[places[last]] = values[last]
     by_line.recorded[places[last]] = True
     return by_line, replaced
-
-
-def _table(steps: NDArray[np.int64], names: tuple[str, ...], columns: Sequence[Numbers]) -> LineTable:
-    shape = len(names), len(steps)
-    values = np.array([column.values for column in columns], np.float64).reshape(shape)
-    recorded = np.array([column.recorded for column in columns], bool).reshape(shape)
-    return LineTable(steps, np.zeros(len(steps), np.int64), names, values, None if recorded.all() else recorded, {})
 
 
 def _entries(steps: NDArray[np.int64], series: Mapping[str, Numbers]) -> Iterator[Entry]:

@@ -261,7 +261,9 @@ def read_table(data: bytes, shown: str, wanted: set[int], delimiter: str) -> Tab
     if not table.lines:
         raise UnreadableError(f"{shown} has a header line and no rows below it", hint="Import it when something was logged.")
     if torn and odd.last_short == table.lines[-1]:
-        _drop_last(table)
+        table.lines.pop()
+        for cells in table.cells.values():
+            cells.pop()
     table.notes.extend(odd.notes(torn=torn))
     return table
 
@@ -302,12 +304,6 @@ def _take(table: Table, rows: list[list[str]], lines: list[int], odd: "_OddRows"
     table.lines.extend(lines)
     for position, cells in table.cells.items():
         cells.extend([row[position] for row in rows])
-
-
-def _drop_last(table: Table) -> None:
-    table.lines.pop()
-    for cells in table.cells.values():
-        cells.pop()
 
 
 class _OddRows(Struct):

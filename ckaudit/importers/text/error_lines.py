@@ -147,15 +147,11 @@ def sightings_of(data: bytes, *, max_lines: int = 10_000) -> list[Sighting]:
     sightings: list[Sighting] = []
     for block in blocks(data):
         lines = [*block.lines, block.torn] if block.torn else block.lines
-        sightings += _seen(block.first, lines)
+        candidates = (sighting(number, line) for number, line in telling(list(enumerate(lines, block.first)), NEEDLES))
+        sightings += [seen for seen in candidates if seen is not None]
         if len(sightings) >= max_lines:
             break
     return sightings[:max_lines]
-
-
-def _seen(first: int, lines: Sequence[str]) -> list[Sighting]:
-    sightings = (sighting(number, line) for number, line in telling(list(enumerate(lines, first)), NEEDLES))
-    return [seen for seen in sightings if seen is not None]
 
 
 def telling(lines: Sequence[tuple[int, str]], needles: Iterable[str]) -> list[tuple[int, str]]:

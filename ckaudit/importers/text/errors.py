@@ -57,17 +57,13 @@ def troubles_of(sightings: Sequence[Sighting], lines: Sequence[int]) -> list[Tro
             latest[sighting.kind] = Trouble(sighting.kind, row, [])
             troubles.append(latest[sighting.kind])
         latest[sighting.kind].seen.append(sighting)
-    return _without_consequences(troubles)
+    # An event that only says that something happened goes where another one between the same two steps says what.
+    explained = {trouble.row for trouble in troubles if not all(line.consequence for line in trouble.seen)}
+    return [trouble for trouble in troubles if trouble.row not in explained or not all(line.consequence for line in trouble.seen)]
 
 
 def _is_later(one: Sighting, other: Sighting) -> bool:
     return one.mark.time is not None and other.mark.time is not None and other.mark.time - one.mark.time > APART
-
-
-def _without_consequences(troubles: Sequence[Trouble]) -> list[Trouble]:
-    """Leave out events that only say that something happened, where another one between the same two steps says what."""
-    explained = {trouble.row for trouble in troubles if not all(line.consequence for line in trouble.seen)}
-    return [trouble for trouble in troubles if trouble.row not in explained or not all(line.consequence for line in trouble.seen)]
 
 
 def add_rates(run: TextRun, troubles: Sequence[Trouble], clock: Floats | None) -> list[str]:
@@ -119,7 +115,9 @@ def clock_of(parts: Sequence[LogPart]) -> tuple[Floats | None, str]:
     """
     marked = np.concatenate([part.rows.origin.times for part in parts])
     if not np.isnan(marked).all():
-        return _filled(marked), ""
+        # A line without a time has that of the line before, and times never fall.
+        first = marked[~np.isnan(marked)][0]
+        return np.asarray(np.maximum.accumulate(np.where(np.isnan(marked), -np.inf, marked)).clip(min=first)), ""
     passed = [_passed(part) for part in parts]
     known = [seconds for seconds in passed if seconds is not None]
     if not parts or len(known) < len(passed):
@@ -134,12 +132,6 @@ def _passed(part: LogPart) -> Floats | None:
         return None
     typical = float(np.median(column.values[column.recorded]))
     return np.where(column.recorded, column.values, typical) * np.maximum(np.diff(part.rows.steps, prepend=part.rows.steps[0]), 0)
-
-
-def _filled(times: Floats) -> Floats:
-    """Return times that never fall, with the time of the line before for lines without one."""
-    first = times[~np.isnan(times)][0]
-    return np.asarray(np.maximum.accumulate(np.where(np.isnan(times), -np.inf, times)).clip(min=first))
 
 
 def _spread(run: TextRun, name: str, values: Floats) -> None:

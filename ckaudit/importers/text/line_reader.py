@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from ckaudit.importers.tables.numbers import MAX_STEP, Numbers, nothing
 from ckaudit.importers.text.error_lines import MAX_SIGHTINGS, NEEDLES, Sighting, sighting, telling
-from ckaudit.importers.text.line_patterns import Cell, Floats, Form, Ints, Mask, Origin, joined, learnt, unlearnt
+from ckaudit.importers.text.line_patterns import Cell, Form, Ints, Mask, Origin, joined, learnt, unlearnt
 from ckaudit.importers.text.prefix import MAX_LINE, Mark, blocks, mark_of, prefix_end
 
 MAX_FORMS = 64
@@ -130,14 +130,12 @@ class _Scanner:
     def take(self, first: int, lines: Sequence[str]) -> None:
         """Take the lines of a block."""
         for begin in range(0, len(lines), CHUNK_LINES):
-            chunk = lines[begin : begin + CHUNK_LINES]
-            self._take_chunk(range(first + begin, first + begin + len(chunk)), chunk)
-
-    def _take_chunk(self, numbers: Sequence[int], lines: Sequence[str]) -> None:
-        for form in self.forms:
-            numbers, lines = form.take_all(numbers, lines)
-        self._look_at([(number, line) for number, line in zip(numbers, lines, strict=True) if not self._takes(number, line)])
-        self._flush()
+            left = lines[begin : begin + CHUNK_LINES]
+            numbers: Sequence[int] = range(first + begin, first + begin + len(left))
+            for form in self.forms:
+                numbers, left = form.take_all(numbers, left)
+            self._look_at([(number, line) for number, line in zip(numbers, left, strict=True) if not self._takes(number, line)])
+            self._flush()
 
     def take_torn(self, number: int, line: str) -> None:
         """Take a last line without a line end, unless a part of it may be missing."""
@@ -156,7 +154,11 @@ class _Scanner:
         pieces = [piece for form in forms for piece in form.origins]
         origin = joined(pieces)
         columns = _placed(forms)
-        steps = _steps(columns, len(origin.lines))
+        steps = np.full(len(origin.lines), np.nan)
+        for name in ("step", "iter"):
+            if name in columns:
+                steps[columns[name].recorded] = columns[name].values[columns[name].recorded]
+        columns.pop("step", None)
         with np.errstate(invalid="ignore"):
             good = (steps >= 0) & (steps <= MAX_STEP) & (steps == np.floor(steps))
         if not good.all():
@@ -207,16 +209,6 @@ class _Scanner:
         """Tell whether the last value of the last line has as many decimals as that of the line before it of the same form."""
         last, before = self._form.texts[-1][-1], self._form.last
         return bool(before) and len(last.partition(".")[2]) == len(before.partition(".")[2])
-
-
-def _steps(columns: dict[str, Numbers], size: int) -> Floats:
-    """Return the step of each row, from the column "step" or "iter"."""
-    steps = np.full(size, np.nan)
-    for name in ("step", "iter"):
-        if name in columns:
-            steps[columns[name].recorded] = columns[name].values[columns[name].recorded]
-    columns.pop("step", None)
-    return steps
 
 
 def _placed(forms: Sequence[Form]) -> dict[str, Numbers]:

@@ -58,7 +58,8 @@ def read_log(source: Source, columns: Mapping[str, str], form: Format) -> list[I
     keys = list(log.rows.columns)
     mapped = {keys[at]: name for name, at in resolved(columns, keys).items()} if columns else {}
     meaning = form.meaning(log.rows, mapped, log.facts)
-    _drop_empty(meaning.rows)
+    for empty in [name for name, column in meaning.rows.columns.items() if not column.recorded.any()]:
+        del meaning.rows.columns[empty]
     if not len(meaning.rows.steps) or all(name.startswith(HELPER) for name in meaning.rows.columns):
         raise UnreadableError(
             f"{source.shown} looks like a {form.dialect.name}, but no line of a step holds a value that is known",
@@ -101,11 +102,6 @@ def _imported(run: TextRun, number: int, runs: Sequence[TextRun], log: Scan, mea
         "a text log holds scalars only: weights, gradients, activations and attention of single tensors were not recorded",
     ]
     return Imported(table, manifest, tuple(notes), name, f"run {number + 1}" if len(runs) > 1 else "")
-
-
-def _drop_empty(rows: StepLines) -> None:
-    for name in [name for name, column in rows.columns.items() if not column.recorded.any()]:
-        del rows.columns[name]
 
 
 def _add_times(run: TextRun, clock: Floats | None, manifest: Manifest, facts: Sequence[Fact]) -> list[str]:

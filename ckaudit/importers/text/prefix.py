@@ -156,18 +156,15 @@ def blocks(data: bytes, *, size: int = BLOCK_BYTES) -> Iterator[LineBlock]:
         end = stop if begin + size >= stop else data.rfind(b"\n", begin, begin + size) + 1
         if end <= begin:
             end = data.find(b"\n", begin, stop) + 1 or stop
-        lines = _cleaned(data[begin:end].decode("utf-8", errors="replace")).split("\n")
+        text = data[begin:end].decode("utf-8", errors="replace")
+        if "\x1b" in text:
+            text = _ESCAPES.sub("", text)
+        if "\r" in text:
+            text = "\n".join([_last_version(line) if "\r" in line else line for line in text.split("\n")])
+        lines = text.split("\n")
         torn = lines.pop() or None
         yield LineBlock(number, lines, torn)
         number, begin = number + len(lines), end
-
-
-def _cleaned(text: str) -> str:
-    if "\x1b" in text:
-        text = _ESCAPES.sub("", text)
-    if "\r" in text:
-        text = "\n".join([_last_version(line) if "\r" in line else line for line in text.split("\n")])
-    return text
 
 
 def _last_version(line: str) -> str:

@@ -202,7 +202,9 @@ def _table(
     count = int(fresh.sum())
     cells = np.full((len(names) + 1, count), np.nan)
     recorded = np.zeros((len(names) + 1, count), bool)
-    replaced = _replaced(owners, lines, values)
+    by_cell = np.lexsort((lines, owners))
+    same = (np.diff(lines[by_cell]) == 0) & (np.diff(owners[by_cell]) == 0)
+    replaced = int((same & _differs(values[by_cell][:-1], values[by_cell][1:])).sum())
     cells[owners, lines] = values
     recorded[owners, lines] = True
     timed = np.flatnonzero(~np.isnan(times))[::-1]  # the first time at a step counts: later ones are of an evaluation
@@ -219,9 +221,3 @@ def _table(
         {},
     )
     return table, replaced
-
-
-def _replaced(owners: Whole, lines: Whole, values: Floats) -> int:
-    by_cell = np.lexsort((lines, owners))
-    same = (np.diff(lines[by_cell]) == 0) & (np.diff(owners[by_cell]) == 0)
-    return int((same & _differs(values[by_cell][:-1], values[by_cell][1:])).sum())

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from ckaudit.errors import UsageError
-from ckaudit.importers.layers.to_checkpoints import Layers
 from ckaudit.importers.names import catalogue_name, short, writable
 from ckaudit.importers.tables.numbers import MAX_STEP
 from ckaudit.importers.trackers.points import NO_TIME, Points, Series, Whole
@@ -54,7 +53,14 @@ class RowCollector:
             if value in _WORDS:
                 self.number(name, _WORDS[value])
         elif isinstance(value, dict) and "_type" in value:
-            self._take_histogram(name, value)
+            if value["_type"] not in _HISTOGRAMS:
+                return
+            counts, edges = _numbers(value.get("values")), _numbers(value.get("bins"))
+            packed = value.get("packedBins")
+            if isinstance(packed, dict) and len(ends := _numbers([packed.get("min"), packed.get("size")])) == 2:
+                edges = [ends[0] + index * ends[1] for index in range(len(counts) + 1)]
+            if counts:
+                self._histograms.append((len(self._own) - 1, name, edges, counts))
         elif isinstance(value, dict) and depth:
             for key, each in value.items():
                 self.take(f"{name}.{key}" if name else str(key), each, depth=depth - 1)
@@ -77,22 +83,9 @@ class RowCollector:
         )
         if lost:
             run.notes.append(f"{lost:,} rows come before the first update that is known, and were left out")
-        self._hand_histograms(run.layers, steps)
+        for row, histogram, edges, counts in self._histograms:
+            run.layers.take_histogram(int(steps[row]), histogram, edges, counts)
         return run
-
-    def _take_histogram(self, name: str, value: Mapping[str, Any]) -> None:
-        if value["_type"] not in _HISTOGRAMS:
-            return
-        counts, edges = _numbers(value.get("values")), _numbers(value.get("bins"))
-        packed = value.get("packedBins")
-        if isinstance(packed, dict) and len(ends := _numbers([packed.get("min"), packed.get("size")])) == 2:
-            edges = [ends[0] + index * ends[1] for index in range(len(counts) + 1)]
-        if counts:
-            self._histograms.append((len(self._own) - 1, name, edges, counts))
-
-    def _hand_histograms(self, layers: Layers, steps: Whole) -> None:
-        for row, name, edges, counts in self._histograms:
-            layers.take_histogram(int(steps[row]), name, edges, counts)
 
     def _steps(self, series: Mapping[str, Series], wanted: str) -> tuple[Whole, list[str]]:
         """Return the update of each row, and say whose count it is."""

@@ -226,10 +226,7 @@ def _rows(padded: NDArray[np.uint8], ends: Whole, lengths: Whole, width: int, tu
     has_start = np.flatnonzero(turned >= 0)
     for offset in range(_FIRST):
         rows[has_start, width - _FIRST - turned[has_start] + offset] ^= 0xFF
-    return _states(np.ascontiguousarray(rows).view("<u4"))
-
-
-def _states(words: Words) -> Words:
+    words = np.ascontiguousarray(rows).view("<u4")
     near, next_, far, farthest = _tables()
     state = np.zeros(len(words), np.uint32)
     for column in words.T:

@@ -83,7 +83,7 @@ def runs_of(runs: Sequence[Tracked], columns: Mapping[str, str], shown: str, sou
     if not empty:
         return imported
     note = f"{len(empty):,} more runs hold no series that is known and were left out: {listed(empty)}"
-    return [_with_note(run, note) for run in imported]
+    return [Imported(run.table, run.manifest, (*run.notes, note), run.source, run.name, run.documents) for run in imported]
 
 
 def named(runs: Sequence[Tracked]) -> None:
@@ -103,10 +103,6 @@ def _nothing(names: Sequence[str], shown: str, source: str) -> UnreadableError:
         f"{shown} is {source}, but none of its series has a name that is known: {listed(names)}",
         hint="Name them, as in --map loss=NAME.",
     )
-
-
-def _with_note(run: Imported, note: str) -> Imported:
-    return Imported(run.table, run.manifest, (*run.notes, note), run.source, run.name, run.documents)
 
 
 def _imported(tracked: Tracked, mapped: Mapping[str, str], source: str) -> Imported | None:
@@ -203,7 +199,8 @@ def tell(manifest: Manifest, config: Mapping[str, Any]) -> None:
         manifest.planned_steps = planned
     if warmup := step_number(number(config.get("warmup_steps"))):
         manifest.warmup_steps = warmup
-    if clip := _positive(config["max_grad_norm"]):
+    clip = number(config["max_grad_norm"])
+    if clip is not None and 0 < clip < float("inf"):
         manifest.clip_norm = clip
     if vocabulary := step_number(number(config.get("vocab_size"))):
         manifest.vocabulary = vocabulary
@@ -228,8 +225,3 @@ def _setting(value: Any, depth: int) -> Any:
     if isinstance(value, float):
         return value if value - value == 0 else str(value)
     return writable(str(value))[:MAX_TEXT]
-
-
-def _positive(value: Any) -> float | None:
-    parsed = number(value)
-    return parsed if parsed is not None and 0 < parsed < float("inf") else None

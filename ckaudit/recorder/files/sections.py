@@ -99,7 +99,8 @@ class Sections:
         return self._planner.suffix
 
     def _part(self, name: str, array: NDArray[Any]) -> SizedPart:
-        return tensor_part(name, array.shape, _depth(name, self._facts.get(name)))
+        facts = self._facts.get(name)
+        return tensor_part(name, array.shape, facts.depth if facts is not None and facts.depth is not UNSET else depth_of(name))
 
     def _grid(self, planned: bool) -> Literal["nested", "q8"] | None:
         return self._planner.grids if planned and self._planner.grids != "none" else None
@@ -179,9 +180,3 @@ def tensor_table(weights: Held, facts: Mapping[str, TensorFacts]) -> dict[str, T
         given = {field: value for field, value in msgspec.structs.asdict(known).items() if value is not UNSET}
         table[name] = msgspec.structs.replace(tensor_facts, **given)
     return table
-
-
-def _depth(name: str, facts: TensorFacts | None) -> int | None:
-    if facts is not None and facts.depth is not UNSET:
-        return facts.depth
-    return depth_of(name)

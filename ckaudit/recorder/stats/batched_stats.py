@@ -136,14 +136,13 @@ def sweep(
             # A view of a few elements would keep all of their stretch.
             samples[owner].append(finite.copy() if strides[owner] > 1 else finite)
     return [
-        Swept(_merged(sums), _whole(parts), -(-values.shape[0] // stride) if stride > 1 else None)
+        Swept(
+            _merged(sums),
+            parts[0] if len(parts) == 1 else np.concatenate([NOTHING, *parts]),
+            -(-values.shape[0] // stride) if stride > 1 else None,
+        )
         for sums, parts, values, stride in zip(rows, samples, flats, strides, strict=True)
     ]
-
-
-def _whole(parts: Sequence[Values]) -> Values:
-    """Return arrays as one."""
-    return parts[0] if len(parts) == 1 else np.concatenate([NOTHING, *parts])
 
 
 def moments(values: Array, *, chunk: int = STRETCH) -> Moments:

@@ -84,16 +84,12 @@ def gradient_stats(
         percentiles=measured.percentiles,
         sampled=UNSET if measured.sampled is None else measured.sampled,
         histogram=measured.histogram or UNSET,
-        sampled_grid_32x32=(_gradient_grid(gradient, grid, scale) or UNSET) if grid else UNSET,
+        sampled_grid_32x32=(matrix_grid(gradient if scale == 1.0 else dense(gradient) / scale, grid) or UNSET) if grid else UNSET,
         dtype=dtype_name(gradient),
         numel=moments.numel,
         nonfinite_count=moments.nonfinite,
         hash=bytes_hash(gradient) if exact else UNSET,
     )
-
-
-def _gradient_grid(gradient: Array, encoding: Literal["nested", "q8"], scale: float) -> Grid | None:
-    return matrix_grid(gradient if scale == 1.0 else dense(gradient) / scale, encoding)
 
 
 def total_norm(norms: Sequence[float]) -> float:

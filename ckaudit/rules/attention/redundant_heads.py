@@ -47,7 +47,10 @@ def redundant_heads(
     choosy = similarity.finite & _choosy(similarity, even, max_evenness)
     told = np.zeros(len(similarity.steps), bool)
     copied = choosy & ~_choosy(similarity, even, min_evenness) & _as_wide(similarity, entropy)
-    equal = _equal(similarity, copied, copy_similarity)
+    layers = [label.partition("/")[0] for label in similarity.labels]
+    groups = [layer if layers.count(layer) >= 2 else None for layer in layers]
+    over = replace(similarity, values=np.where(copied, similarity.values > copy_similarity, 0.0))
+    equal = over.grouped(groups, lambda values: np.asarray(values.mean(axis=1)))
     for span in spans(equal, equal.values > max_head_share, min_points=min_points if similarity.points >= FEW else 2):
         told[span.rows] = True
         yield Hit.over(
@@ -92,14 +95,6 @@ def _as_wide(similarity: Series, entropy: Series | None, *, within: float = 0.01
             middle = row_medians(values)[:, None]
             same[:, mine] = ~(np.abs(values - middle) > within * middle)
     return same
-
-
-def _equal(similarity: Series, judged: Mask, limit: float, *, min_heads: int = 2) -> Series:
-    """Return the share of each layer's heads that are judged and over a limit; layers of `min_heads` heads and more."""
-    layers = [label.partition("/")[0] for label in similarity.labels]
-    groups = [layer if layers.count(layer) >= min_heads else None for layer in layers]
-    over = replace(similarity, values=np.where(judged, similarity.values > limit, 0.0))
-    return over.grouped(groups, lambda values: np.asarray(values.mean(axis=1)))
 
 
 def _share(similarity: Series, judged: Mask, limit: float, *, min_heads: int = 4) -> Series:
