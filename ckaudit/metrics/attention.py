@@ -44,11 +44,11 @@ def normalized_attention_entropy(run: Run) -> Series:
     entropy = run.series("attention", "entropy_per_head")
     if series.recorded.all() and series.labels == entropy.labels and len(series.steps) == len(entropy.steps):
         return series
-    most = _largest_entropy(run, entropy)
-    known = entropy.recorded & (most > 0)
+    largest = _largest_entropy(run, entropy)
+    known = entropy.recorded & (largest > 0)
     with np.errstate(all="ignore"):
-        made = replace(entropy, values=np.where(known, entropy.values / most, np.nan), recorded=known)
-    return filled(series, made)
+        normalized = replace(entropy, values=np.where(known, entropy.values / largest, np.nan), recorded=known)
+    return filled(series, normalized)
 
 
 @metric(unit="1", reads=[normalized_attention_entropy, sampled_evenness], source="playbook D2.5 and D3.1", worst="low")
@@ -261,7 +261,7 @@ def _largest_entropy(run: Run, entropy: Series) -> Floats:
     """Return the entropy of a uniform head for each cell of `entropy`, NaN where the number of keys is not known."""
     keys, causal = run.series("attention", "keys"), run.series("attention", "causal")
     count, masked = at(keys, entropy.steps).values, at(causal, entropy.steps).values
-    most = np.full(entropy.values.shape, np.nan)
+    largest = np.full(entropy.values.shape, np.nan)
     for column, label in enumerate(entropy.labels):
         layer = label.rpartition("/")[0]
         if layer not in keys.labels:
@@ -269,8 +269,8 @@ def _largest_entropy(run: Run, entropy: Series) -> Floats:
         counted = count[:, keys.labels.index(layer)]
         hidden = masked[:, causal.labels.index(layer)] == 1 if layer in causal.labels else np.zeros(len(counted), bool)
         with np.errstate(divide="ignore"):
-            most[:, column] = np.where(hidden, _mean_log(counted), np.log(counted))
-    return most
+            largest[:, column] = np.where(hidden, _mean_log(counted), np.log(counted))
+    return largest
 
 
 def _mean_log(keys: Floats) -> Floats:

@@ -21,11 +21,11 @@ def val_ppl(run: Run) -> Series:
     """
     if run.loss_kind == "other":
         return run.scalar("val_ppl")
-    loss, said = val_loss(run), run.scalar("val_ppl")
-    made = loss.mapped(np.exp, "val_ppl", "1")
+    loss, logged = val_loss(run), run.scalar("val_ppl")
+    of_loss = loss.mapped(np.exp, "val_ppl", "1")
     if loss.labels == ("val_loss",):
-        made = Series(made.name, made.unit, made.steps, ("val_ppl",), made.values, made.recorded)
-    return filled(made, said)
+        of_loss = Series(of_loss.name, of_loss.unit, of_loss.steps, ("val_ppl",), of_loss.values, of_loss.recorded)
+    return filled(of_loss, logged)
 
 
 @metric(unit="score", reads=["microbench_score"], source="catalogue M58", memory=1, worst="low")

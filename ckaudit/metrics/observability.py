@@ -38,10 +38,10 @@ def nan_inf_events(run: Run) -> Series:
     finite. Gradients of an update that the loss scaler skipped are left out: overflow is how it finds its scale. The
     logged number counts where it is larger, for a trainer looks at more.
     """
-    made, series = bad_places(run), run.scalar("nan_inf_events").recorded_rows()
-    steps = merged_steps(made.steps, series.steps)
+    counted, series = bad_places(run), run.scalar("nan_inf_events").recorded_rows()
+    steps = merged_steps(counted.steps, series.steps)
     events = np.zeros(len(steps))
-    events[np.searchsorted(steps, made.steps)] = made.values[:, 0]
+    events[np.searchsorted(steps, counted.steps)] = counted.values[:, 0]
     logged = np.where(series.finite, series.values, 0.0).sum(axis=1)
     np.maximum.at(events, np.searchsorted(steps, series.steps), logged)
     return single("nan_inf_events", "places", steps, events)

@@ -24,8 +24,8 @@ def moe_drop_rate(run: Run) -> Series:
     both = dropped.finite & routed.finite
     lost, asked = (np.where(both, series.values, 0.0).sum(axis=1) for series in (dropped, routed))
     with np.errstate(all="ignore"):
-        made = single("moe_drop_rate", "%", dropped.steps, np.where(asked > 0, 100 * lost / asked, np.nan), asked > 0)
-    return filled(made, relabelled(run.scalar("moe_drop_rate"), "moe_drop_rate"))
+        of_counts = single("moe_drop_rate", "%", dropped.steps, np.where(asked > 0, 100 * lost / asked, np.nan), asked > 0)
+    return filled(of_counts, relabelled(run.scalar("moe_drop_rate"), "moe_drop_rate"))
 
 
 @metric(unit="1", reads=["moe.*.counts"], source="catalogue M27", memory=1, worst="low")
@@ -87,15 +87,15 @@ def balance_losses(run: Run) -> Series:
     layers = [label.rpartition("/")[0] for label in counts.labels]
     both = counts.recorded & shares.recorded
     products = replace(counts, values=np.where(both, counts.values * shares.values, np.nan), recorded=both)
-    summed = products.grouped(layers, lambda each: each.shape[-1] * each.sum(axis=-1))
-    return ratio(summed, replace(counts, recorded=both).grouped(layers, lambda each: each.sum(axis=-1)))
+    summed = products.grouped(layers, lambda experts: experts.shape[-1] * experts.sum(axis=-1))
+    return ratio(summed, replace(counts, recorded=both).grouped(layers, lambda experts: experts.sum(axis=-1)))
 
 
 def _by_layer(run: Run, reduce: Callable[[Floats], Floats]) -> Series:
     counts = run.series("moe", "counts")
     with np.errstate(all="ignore"):
         layers = counts.grouped([label.rpartition("/")[0] for label in counts.labels], reduce)
-        routed = counts.grouped([label.rpartition("/")[0] for label in counts.labels], lambda each: each.sum(axis=-1))
+        routed = counts.grouped([label.rpartition("/")[0] for label in counts.labels], lambda experts: experts.sum(axis=-1))
     recorded = layers.recorded & (routed.values != 0)
     return replace(layers, values=np.where(recorded, layers.values, np.nan), recorded=recorded)
 

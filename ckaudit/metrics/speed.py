@@ -38,8 +38,8 @@ def step_time(run: Run) -> Series:
     steps, times = shared_points([run.scalar("time")])
     passed = np.where(is_restart(run, times[:, 0]), np.nan, increments(times)[:, 0])
     series = _positive("step_time", "s", steps, passed / np.diff(steps, prepend=-1))
-    said = filled(series, relabelled(run.scalar("step_time"), "step_time"))
-    return filled(said, across(rank_step_time(run), np.nanmedian, "step_time", "s"))
+    logged = filled(series, relabelled(run.scalar("step_time"), "step_time"))
+    return filled(logged, across(rank_step_time(run), np.nanmedian, "step_time", "s"))
 
 
 @metric(unit="1", reads=[step_time], source="catalogue M40, tail p95/p50")

@@ -77,8 +77,8 @@ def update_norm(run: Run) -> Series:
         if label not in moved.labels:
             idle[:, column] = False
             continue
-        own = way.values[:, moved.labels.index(label)]
-        has_moved = np.concatenate([[False], own[1:] != own[:-1]]) & np.isfinite(own)
+        path = way.values[:, moved.labels.index(label)]
+        has_moved = np.concatenate([[False], path[1:] != path[:-1]]) & np.isfinite(path)
         took_part = part.age[:, gradients.labels.index(label)] == 0 if label in gradients.labels else False
         idle[:, column] &= has_moved & ~np.asarray(took_part)
     recorded = norms.recorded & ~(idle & np.any(norms.values > 0, axis=1, keepdims=True))

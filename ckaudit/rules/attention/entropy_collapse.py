@@ -66,12 +66,12 @@ def entropy_collapse(
     unknown = np.full(left.values.shape, np.nan)
     share, logits = (unknown if series is None else _beside(left, series) for series in (normalized, logit))
     knew_nothing = _knew_nothing(start)
-    kept = np.fmin(left.values, share) if knew_nothing else left.values
+    smallest = np.fmin(left.values, share) if knew_nothing else left.values
     is_sharp = ~((unknown if entropy is None else _beside(left, entropy)) >= TWO_KEYS)
     collapsed = (
         left.finite
         & (is_sharp | (logits > saturated_logit))
-        & (kept <= np.where(logits <= saturated_logit, max_left_share_calm, max_left_share))
+        & (smallest <= np.where(logits <= saturated_logit, max_left_share_calm, max_left_share))
     )
     reported, layers = np.zeros_like(collapsed), np.array([layer_of(label) for label in left.labels])
     for group in (None, *dict.fromkeys(layers.tolist())):
@@ -92,7 +92,7 @@ def entropy_collapse(
             )
     if knew_nothing and loss is not None:
         yield from _too_early(left, share, reported, loss, early=min_early_entropy, learnt=min_loss_fall)
-    yield from _single_heads(left, np.fmin(share, kept), reported, max_left_share_calm)
+    yield from _single_heads(left, np.fmin(share, smallest), reported, max_left_share_calm)
 
 
 def _single_heads(left: Series, smallest: Floats, reported: Mask, limit: float) -> Iterator[Hit]:
@@ -111,12 +111,12 @@ def _single_heads(left: Series, smallest: Floats, reported: Mask, limit: float) 
 def _beside(left: Series, other: Series) -> Floats:
     """Return the values of another series at the same steps and heads, shape (C, H); NaN where it has none."""
     values = np.full(left.values.shape, np.nan)
-    found = at(other, left.steps)
+    nearest = at(other, left.steps)
     places = {label: place for place, label in enumerate(other.labels)}
     shared = [(column, places[label]) for column, label in enumerate(left.labels) if label in places]
     if shared:
-        own, theirs = np.array(shared).T
-        values[:, own] = np.where(found.age[:, theirs] == 0, found.values[:, theirs], np.nan)
+        ours, theirs = np.array(shared).T
+        values[:, ours] = np.where(nearest.age[:, theirs] == 0, nearest.values[:, theirs], np.nan)
     return values
 
 

@@ -84,5 +84,5 @@ def _lasting(logit: Series, mask: Mask, min_points: int, few: int) -> Iterator[S
 def _first(logit: Series) -> Floats:
     """Return each head's first finite logit, shape (H,); infinite where there is none."""
     rows = logit.finite.argmax(axis=0)
-    found = np.abs(logit.values[rows, np.arange(len(logit.labels))])
-    return np.where(logit.finite.any(axis=0), found, np.inf)
+    logits = np.abs(logit.values[rows, np.arange(len(logit.labels))])
+    return np.where(logit.finite.any(axis=0), logits, np.inf)

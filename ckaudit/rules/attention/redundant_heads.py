@@ -45,14 +45,14 @@ def redundant_heads(
     """
     yield from too_few(similarity, min_points)
     choosy = similarity.finite & _choosy(similarity, even, max_evenness)
-    told = np.zeros(len(similarity.steps), bool)
+    explained = np.zeros(len(similarity.steps), bool)
     copied = choosy & ~_choosy(similarity, even, min_evenness) & _as_wide(similarity, entropy)
     layers = [label.partition("/")[0] for label in similarity.labels]
     groups = [layer if layers.count(layer) >= 2 else None for layer in layers]
     over = replace(similarity, values=np.where(copied, similarity.values > copy_similarity, 0.0))
     equal = over.grouped(groups, lambda values: np.asarray(values.mean(axis=1)))
     for span in spans(equal, equal.values > max_head_share, min_points=min_points if similarity.points >= FEW else 2):
-        told[span.rows] = True
+        explained[span.rows] = True
         yield Hit.over(
             span,
             "sev2",
@@ -61,7 +61,7 @@ def redundant_heads(
             limit=max_head_share,
         )
     share = _share(similarity, choosy, note_similarity)
-    for span in spans(share, (share.values > max_head_share) & ~told[:, None], min_points=min_points):
+    for span in spans(share, (share.values > max_head_share) & ~explained[:, None], min_points=min_points):
         yield Hit.over(
             span,
             "note",
@@ -72,12 +72,12 @@ def redundant_heads(
 
 
 def _choosy(similarity: Series, even: Series, chosen: float) -> Mask:
-    found = at(even, similarity.steps)
+    evenness = at(even, similarity.steps)
     choosy = np.zeros(similarity.values.shape, bool)
     for column, label in enumerate(similarity.labels):
         if label in even.labels:
             place = even.labels.index(label)
-            choosy[:, column] = (found.values[:, place] < chosen) & (found.age[:, place] == 0)
+            choosy[:, column] = (evenness.values[:, place] < chosen) & (evenness.age[:, place] == 0)
     return choosy
 
 

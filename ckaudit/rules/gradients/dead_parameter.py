@@ -97,8 +97,8 @@ def _of_tensors(
 def _of_whole(whole: Series, loss: Series | None, dead: float, min_points: int, min_fall: float) -> Iterator[Hit]:
     """Yield a global norm that is zero, or has come down to hardly anything, while there is something left to learn."""
     none = (whole.values < dead) & ~_is_solved(whole.steps, loss)
-    found = list(spans(whole, none, min_points=min_points))
-    for span in found:
+    dead_spans = list(spans(whole, none, min_points=min_points))
+    for span in dead_spans:
         yield Hit.over(
             span,
             "sev2",
@@ -109,7 +109,7 @@ def _of_whole(whole: Series, loss: Series | None, dead: float, min_points: int, 
         )
     rows = np.flatnonzero(whole.finite[:, 0] & (np.nan_to_num(whole.values[:, 0]) > 0))
     fall = sustained_growth(1 / whole.values[rows, 0], min_ratio=min_fall)
-    if found or fall is None or _is_solved(whole.steps[rows[-1:]], loss).any():
+    if dead_spans or fall is None or _is_solved(whole.steps[rows[-1:]], loss).any():
         return
     inside = rows[fall.onset :]
     yield Hit(

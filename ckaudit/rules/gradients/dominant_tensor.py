@@ -120,7 +120,7 @@ def _holders(
     share: Series,
     clip: Series | None,
     relative: Series | None,
-    told: set[str | None],
+    reported: set[str | None],
     max_share: float,
     deep: float,
     min_points: int,
@@ -135,13 +135,13 @@ def _holders(
         sizes = size[inside]
         before = share.values[: span.rows[0], span.column]
         is_new = len(before) >= HISTORY and median(np.nan_to_num(before)) < LITTLE
-        grave = bool(span.points >= min_points and (is_new or ((sizes > LARGE) | clipped[inside]).sum() >= min_points))
+        is_severe = bool(span.points >= min_points and (is_new or ((sizes > LARGE) | clipped[inside]).sum() >= min_points))
         shock = bool((sizes > SHOCK).any())
-        if span.label in told or (not grave and not shock and span.points < min_points):
+        if span.label in reported or (not is_severe and not shock and span.points < min_points):
             continue
         yield Hit.over(
             span,
-            "sev2" if grave or shock else "note",
+            "sev2" if is_severe or shock else "note",
             "{where} holds {value:.1%} of the squared gradient norm; above {limit:.0%} it decides how all others are clipped",
             badness=share.values,
             limit=max_share,

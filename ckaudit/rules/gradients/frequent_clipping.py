@@ -50,8 +50,8 @@ def frequent_clipping(
     left = at(coefficient, rate.steps).values if coefficient is not None else np.full(rate.values.shape, np.nan)  # (T, 1)
     judged = rate.finite & late[:, None]
     high = (rate.values > max_rate) & (left < deep_coefficient) & (left > 0) & judged
-    grave = list(spans(rate, high, among=judged & (left != 0), min_points=min_points))
-    rows = np.concatenate([span.rows for span in grave]) if grave else np.empty(0, np.int64)
+    severe_spans = list(spans(rate, high, among=judged & (left != 0), min_points=min_points))
+    rows = np.concatenate([span.rows for span in severe_spans]) if severe_spans else np.empty(0, np.int64)
     if len(rows) and coefficient is not None:
         hit = _over(
             rate,

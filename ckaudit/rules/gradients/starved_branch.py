@@ -93,12 +93,12 @@ def _beside_its_like(norm: Series, rms: Series | None, table: TensorTable, block
     homes, roles = [str(table.block(name)) for name in matrices.labels], table.roles(matrices.labels)
     ratio = np.full(matrices.values.shape, np.nan)
     with np.errstate(all="ignore"):
-        own = matrices.values / whole.values[:, [whole.labels.index(home) for home in homes]]
+        share = matrices.values / whole.values[:, [whole.labels.index(home) for home in homes]]
         for column, (home, role) in enumerate(zip(homes, roles, strict=True)):
             like = {blocks[place] for place in np.flatnonzero(alike[blocks.index(home)])}
             columns = [other for other, place in enumerate(homes) if place in like and roles[other] == role]
             if len(columns) >= LIKE:
-                ratio[:, column] = np.median(own[:, columns], axis=1) / own[:, column]
+                ratio[:, column] = np.median(share[:, columns], axis=1) / share[:, column]
     return replace(matrices, values=ratio)
 
 

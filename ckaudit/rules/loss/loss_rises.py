@@ -64,8 +64,8 @@ def loss_rises(
     wave = oscillation(values)
     if wave is not None and rise.end <= 1.1 * wave.high:
         return  # it ends on the way up of a wave, which has a rule of its own
-    grave = rise.noise_is_known and rise.share >= sev1_share and rise.deviations >= sev1_deviations
-    yield _stays(steps, values, rise, grave=grave, restarted=_restarted(rate, int(steps[rise.lowest]), int(steps[-1])))
+    is_severe = rise.noise_is_known and rise.share >= sev1_share and rise.deviations >= sev1_deviations
+    yield _stays(steps, values, rise, is_severe=is_severe, restarted=_restarted(rate, int(steps[rise.lowest]), int(steps[-1])))
 
 
 def _rise(values: Floats, min_rise: float, *, alone: bool) -> Rise | None:
@@ -90,7 +90,7 @@ def _score(steps: Steps, values: Floats) -> Hit:
     )
 
 
-def _stays(steps: Steps, values: Floats, rise: Rise, *, grave: bool, restarted: bool) -> Hit:
+def _stays(steps: Steps, values: Floats, rise: Rise, *, is_severe: bool, restarted: bool) -> Hit:
     """Return the hit of a loss that ends above its lowest level."""
     worst = rise.onset + int(np.argmax(values[rise.onset :]))
     few = "" if rise.noise_is_known else f", in the {len(values)} points that there are"
@@ -103,7 +103,7 @@ def _stays(steps: Steps, values: Floats, rise: Rise, *, grave: bool, restarted: 
         else ""
     )
     return Hit(
-        severity="note" if restarted or eased else "sev1" if grave else "sev2",
+        severity="note" if restarted or eased else "sev1" if is_severe else "sev2",
         where="loss",
         first=int(steps[rise.onset]),
         last=int(steps[-1]),

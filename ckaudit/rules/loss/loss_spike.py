@@ -145,20 +145,20 @@ def _judged_incidents(
     return [_as_part_of_a_fall(incident, loss, relative, window) for incident in candidates]
 
 
-def _without_known_batches(found: list[Incident], loss: Floats, apart: Mask) -> list[Incident]:
+def _without_known_batches(candidates: list[Incident], loss: Floats, apart: Mask) -> list[Incident]:
     """Return the incidents, those as isolated whose points come back at once and are no higher than isolated ones before.
 
     `apart` says which points stand out, and is changed: those of an incident are not isolated.
     """
     judged: list[Incident] = []
-    for each in found:
-        incident = each
-        if each.is_incident:
-            before = slice(max(0, each.first - TAIL), each.first)
+    for candidate in candidates:
+        incident = candidate
+        if candidate.is_incident:
+            before = slice(max(0, candidate.first - TAIL), candidate.first)
             heights = np.sort(loss[before][apart[before]])
-            if not each.lasts and len(heights) >= KNOWN and loss[[*each.core]].max() <= ALIKE * heights[-KNOWN]:
-                incident = replace(each, is_incident=False)
-            apart[each.first : each.last + 1] &= not incident.is_incident
+            if not candidate.lasts and len(heights) >= KNOWN and loss[[*candidate.core]].max() <= ALIKE * heights[-KNOWN]:
+                incident = replace(candidate, is_incident=False)
+            apart[candidate.first : candidate.last + 1] &= not incident.is_incident
         judged.append(incident)
     return judged
 
@@ -253,12 +253,12 @@ def _led(steps: Steps, gradient: Series | None, k: float) -> Mask:
     return np.asarray(before > after)
 
 
-def _calm(steps: Steps, gradient: Series | None, found: list[Incident], k: float) -> list[bool]:
+def _calm(steps: Steps, gradient: Series | None, incidents: list[Incident], k: float) -> list[bool]:
     """Tell of each incident whether the gradient norm was known in it, and never flagged: then data made it, not updates."""
     if gradient is None:
-        return [False] * len(found)
+        return [False] * len(incidents)
     values = gradient.values[:, 0]
-    spans = [(gradient.steps >= steps[incident.first]) & (gradient.steps <= steps[incident.last]) for incident in found]
+    spans = [(gradient.steps >= steps[incident.first]) & (gradient.steps <= steps[incident.last]) for incident in incidents]
     return [bool(np.isfinite(values[inside]).any() and not (values[inside] > k).any()) for inside in spans]
 
 
@@ -278,14 +278,17 @@ def _until_back(incident: Incident, loss: Floats, relative: Floats, quiet: int) 
     return incident if block == 0 else replace(incident, last=int(rows[block, 0]) - 1)
 
 
-def _crowded(steps: Steps, found: list[Incident], many: int, within: int, *, apart: int) -> list[bool]:
+def _crowded(steps: Steps, incidents: list[Incident], many: int, within: int, *, apart: int) -> list[bool]:
     """Tell of each incident whether a spike of it is one of `many` within `within` steps.
 
     Spikes that follow each other closely are one incident; they count one by one where `apart` points lie between them.
     """
-    spikes = [steps[_first_of_runs(np.sort([*incident.core]), apart)] for incident in found]
+    spikes = [steps[_first_of_runs(np.sort([*incident.core]), apart)] for incident in incidents]
     starts = np.concatenate(spikes) if spikes else np.empty(0)
-    return [any(((starts > start - within) & (starts < start + within)).sum() >= many for start in own) for own in spikes]
+    return [
+        any(((starts > start - within) & (starts < start + within)).sum() >= many for start in starts_of_incident)
+        for starts_of_incident in spikes
+    ]
 
 
 def _first_of_runs(rows: Steps, apart: int) -> Steps:

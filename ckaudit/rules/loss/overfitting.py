@@ -98,8 +98,8 @@ def _last_change(same: Series | None) -> int:
     """Return the last step at which a file of the evaluation was another than before; -1 for none."""
     if same is None:
         return -1
-    kept = np.nan_to_num(same.values, nan=1.0)
-    rows = np.flatnonzero(np.any(np.diff(kept, axis=0) != 0, axis=1))
+    is_same = np.nan_to_num(same.values, nan=1.0)
+    rows = np.flatnonzero(np.any(np.diff(is_same, axis=0) != 0, axis=1))
     return int(same.steps[rows[-1] + 1]) if len(rows) else -1
 
 

@@ -87,13 +87,13 @@ def _rates(
     start = int(known[min(int((rate.steps[known] <= warmup).sum()), len(known) // 3)])
     judged = judged & (np.arange(len(rate.steps)) >= start)[:, None]
     needed = min(min_points, max(2, int(judged.any(axis=1).sum()) - 1))
-    told = np.zeros(rate.values.shape, bool)
+    explained = np.zeros(rate.values.shape, bool)
     for span in spans(rate, (rate.values > high) & judged, min_points=needed):
         begins = span.rows[0] == start and bool(np.nanmax(rate.values[: start + 1]) > high)
         if begins and span.rows[-1] != known[-1]:
             continue
         is_storm = span.last - span.first >= long and bool((rate.values[span.rows, 0] > storm).mean() > 0.9)
-        told[span.rows] = True
+        explained[span.rows] = True
         yield Hit.over(
             span,
             "sev0" if is_storm else "sev1",
@@ -101,7 +101,7 @@ def _rates(
             badness=rate.values,
             limit=high,
         )
-    for span in spans(rate, (rate.values > low) & judged & ~told, min_points=needed):
+    for span in spans(rate, (rate.values > low) & judged & ~explained, min_points=needed):
         yield Hit.over(span, "note", "up to {value:.1f} % of the last steps overflowed", badness=rate.values, limit=low)
 
 
@@ -164,8 +164,8 @@ def _is_more(rate: Series, source: Series, hits: Mask) -> Mask:
     """Tell of each cell of a rate whether it says more than the single overflows beside it do: then the trainer logged it."""
     if not source:
         return np.ones(rate.values.shape, bool)
-    made = at(share_of_last(source, hits, window=WINDOW, min_points=MIN_WINDOW), rate.steps).values
-    return np.asarray(rate.values > 100 * np.nan_to_num(made) + 0.5)
+    counted = at(share_of_last(source, hits, window=WINDOW, min_points=MIN_WINDOW), rate.steps).values
+    return np.asarray(rate.values > 100 * np.nan_to_num(counted) + 0.5)
 
 
 def _left_out(norm: Series | None, loss: Series | None) -> Series | None:

@@ -87,14 +87,14 @@ def _falls(series: Series, rows: Steps, drop: float, alone: float, collapse: flo
     inside = np.zeros(series.values.shape, bool)
     inside[rows] = True
     low = (series.values < usual - max(drop * usual, spread)) & inside
-    found = [(span.rows, usual) for span in spans(series, low, min_points=lasting)] if len(rows) >= 2 * lasting else []
+    falls = [(span.rows, usual) for span in spans(series, low, min_points=lasting)] if len(rows) >= 2 * lasting else []
     if (
-        not found
+        not falls
         and (turn := lasting_fall(values, share=drop, share_alone=alone)) is not None
         and _is_level(values, turn.first, lasting)
     ):
-        found = [(rows[turn.first :], turn.before)]
-    for place, before in found:
+        falls = [(rows[turn.first :], turn.before)]
+    for place, before in falls:
         last = series.values[place, 0]
         end = median(last[-max(1, len(last) // 6) :])
         begin = max(before, median(values[: max(1, len(values) // 8)]))

@@ -78,11 +78,11 @@ def layer_not_contributing(
     on = parts.steps > warmup
     if rate is not None:
         on &= np.nan_to_num(at(rate, parts.steps).values[:, 0], nan=1.0) > 0
-    told: set[str] = set()
+    reported: set[str] = set()
     for span in spans(
         parts, (parts.values < min_relative_update) & on[:, None], min_points=min_points if update is not None else min_points - 1
     ):
-        told.add(span.label.rpartition(" ")[0])
+        reported.add(span.label.rpartition(" ")[0])
         yield Hit.over(
             span,
             "sev2",
@@ -93,7 +93,7 @@ def layer_not_contributing(
         )
     if way is not None:
         trained = way.only(lambda name: gradient is None or name in gradient.labels)
-        yield from (hit for hit in _left_behind(trained, rms, tensors, warmup) if hit.where not in told)
+        yield from (hit for hit in _left_behind(trained, rms, tensors, warmup) if hit.where not in reported)
 
 
 def _left_behind(way: Series, rms: Series | None, tensors: TensorTable, warmup: int) -> Iterator[Hit]:
@@ -108,7 +108,7 @@ def _left_behind(way: Series, rms: Series | None, tensors: TensorTable, warmup: 
     sizes = {group: tuple(median(values[columns]) for values in (known, by_element)) for group, columns in groups.items()}
     largest = np.fmax.reduce(np.array([*sizes.values(), np.zeros(2)]))
     for group, size in sizes.items() if largest[0] > 0 else ():
-        share = max([float(own / most) for own, most in zip(size, largest, strict=True) if most > 0 and not np.isnan(own)])
+        share = max([float(one / top) for one, top in zip(size, largest, strict=True) if top > 0 and not np.isnan(one)])
         if group in OUTSIDE or share >= FAR:
             continue
         yield Hit(

@@ -111,14 +111,14 @@ def _beyond_slopes(steps: Steps, values: Floats) -> Floats:
     The smaller of the two counts, for at a corner one of the two lines bends, without two units of the last digit that the
     log has: a rounded warm-up is a staircase. Shape (T,); 0 where a side has no line.
     """
-    found = np.zeros(len(steps))
+    distance = np.zeros(len(steps))
     gaps = np.diff(steps).astype(float)
     slope = np.diff(values) / gaps
     change = np.diff(values)[1:-1]
     before, after = np.abs(change - slope[:-2] * gaps[1:-1]), np.abs(change - slope[2:] * gaps[1:-1])
     size = np.maximum(np.maximum(np.abs(values[1:-2]), np.abs(values[2:-1])), 1e-300)
-    found[2:-1] = np.maximum(np.minimum(before, after) - 2 * _last_digit(values), 0.0) / size
-    return found
+    distance[2:-1] = np.maximum(np.minimum(before, after) - 2 * _last_digit(values), 0.0) / size
+    return distance
 
 
 def _last_digit(values: Floats, *, stairs: int = 5, slack: float = 0.1) -> float:

@@ -62,10 +62,10 @@ def _at_start(severity: Severity, where: str, gain: float, limit: float, message
 def _gains(std: Series, facts: Manifest) -> dict[str, float]:
     """Return the gain of each matrix at step 0, zero ones left out."""
     tensors = table_of(facts)
-    found = {}
+    gains = {}
     for column, name in enumerate(std.labels):
         fact = tensors.facts.get(name)
         shape = fact.shape if fact is not None and fact.shape is not UNSET else ()
         if len(shape) >= 2 and tensors.kind(name) != "embedding" and std.finite[0, column] and std.values[0, column] > 0:
-            found[name] = float(std.values[0, column] * np.sqrt(np.prod(shape[1:])))
-    return found
+            gains[name] = float(std.values[0, column] * np.sqrt(np.prod(shape[1:])))
+    return gains
