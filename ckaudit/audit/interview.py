@@ -14,7 +14,7 @@ from ckaudit.contract.schema.numbers import to_word
 from ckaudit.contract.schema.report import Answer, Check, Diagnosis, Finding, Phase, Pointer, Word
 from ckaudit.metrics import Metric, metrics
 from ckaudit.questions.bad_answer_table import BAD
-from ckaudit.questions.question import MAP, PHASES, Question, SeriesAnswer, Way, questions, worse
+from ckaudit.questions.question import MAP, PHASES, MapRow, Question, SeriesAnswer, questions, worse
 from ckaudit.rules import Rule, rules
 from ckaudit.run.run import Run
 
@@ -36,7 +36,7 @@ ABOUT = {
 """What speaks for it, what against it, and what is not known."""
 
 
-class Weighed(Struct, frozen=True):
+class WeighedAnswer(Struct, frozen=True):
     """An answer that is not better than triage, and the findings that bear on it, gravest first."""
 
     said: SeriesAnswer
@@ -113,7 +113,7 @@ def no_worse_than_findings(given: Answer) -> Answer:
     return replace(given, word="watch", sentence=f"{given.sentence}; no finding counts for it, as policy or baseline say")
 
 
-def _pointer(way: Way, run: Run, step: int | None) -> Pointer:
+def _pointer(way: MapRow, run: Run, step: int | None) -> Pointer:
     """Return the command that shows more, of what the run has recorded."""
     name = shlex.quote(run.name)
     at = "" if step is None else f" --step {step}"
@@ -132,7 +132,7 @@ def _pointer(way: Way, run: Run, step: int | None) -> Pointer:
 # An answer weighed by what triage says of the same run: never better than its findings, nor than its causes allow.
 def weigh(
     asked: Question, series_answer: SeriesAnswer, run: Run, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis]
-) -> Weighed:
+) -> WeighedAnswer:
     """Hold an answer against findings and causes.
 
     Those of the question's own rules count in full: sev2 leaves "watch" at best, what is graver "bad", and so does a finding
@@ -153,19 +153,19 @@ def weigh(
         is_called_bad = asked.id in BAD and any(finding.name in BAD[asked.id].means for finding in of_its_rules)
         word: Word = "bad" if of_its_rules[0].severity != "sev2" or is_called_bad else "watch"
         of_its_rules += [finding for finding in findings if finding.code == asked.id]
-        return Weighed(
+        return WeighedAnswer(
             _never_better(series_answer, word, f"{_told(of_its_rules[0])}{_besides(of_its_rules)}", of_its_rules, diagnoses),
             tuple(of_its_rules),
         )
     if series_answer.word == "bad":
-        return Weighed(
+        return WeighedAnswer(
             series_answer, (*(finding for finding in illnesses if finding.name in asked.weighs), *_of_answers(asked, findings))
         )
     if series_answer.word != "good":
-        return Weighed(series_answer)
+        return WeighedAnswer(series_answer)
     for reason, doubts in _doubts(asked, run, illnesses, diagnoses):
-        return Weighed(_never_better(series_answer, "watch", reason, doubts, diagnoses), tuple(doubts))
-    return Weighed(series_answer)
+        return WeighedAnswer(_never_better(series_answer, "watch", reason, doubts, diagnoses), tuple(doubts))
+    return WeighedAnswer(series_answer)
 
 
 def _of_answers(asked: Question, findings: Iterable[Finding]) -> list[Finding]:

@@ -17,7 +17,7 @@ from ckaudit.contract.violations import Kind
 from ckaudit.metrics import Metric
 from ckaudit.policy.policy_schema import Clauses
 from ckaudit.questions import questions
-from ckaudit.questions.bad_answer_table import BAD, Bad
+from ckaudit.questions.bad_answer_table import BAD, BadAnswer
 from ckaudit.questions.question import FindingsMarker, Question, SeriesAnswer, unrecorded
 from ckaudit.questions.question import Input as QuestionInput
 from ckaudit.rules import rules
@@ -285,7 +285,7 @@ def kinds_of_questions() -> Iterator[Kind]:
         yield Kind(id_, bad.name, bad.severity, title_of(bad), _help(id_), ("triage",))
 
 
-def title_of(bad: Bad) -> str:
+def title_of(bad: BadAnswer) -> str:
     """Return what is wrong as a whole sentence.
 
     >>> title_of(BAD["D1.1"])

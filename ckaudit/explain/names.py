@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from ckaudit.audit import engine
 from ckaudit.audit.coverage.remedies import lines_for
 from ckaudit.audit.drop.gates import DATA, INTERNAL
-from ckaudit.audit.drop.guide import GUIDE, ONE_AXIS, PROCEDURE, Asked, Row
+from ckaudit.audit.drop.guide import GUIDE, ONE_AXIS, PROCEDURE, GatePage, Row
 from ckaudit.audit.playbook import CONDITIONS, FIRST_LOOK, WORKFLOW
 from ckaudit.causes import causes
 from ckaudit.causes.shared.links import causes_reading, metric_names, rules_reading
@@ -28,7 +28,7 @@ from ckaudit.material import files
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.catalogue import Category, Entry, categories, entries, entry_of
 from ckaudit.questions import questions
-from ckaudit.questions.bad_answer_table import BAD, Bad
+from ckaudit.questions.bad_answer_table import BAD, BadAnswer
 from ckaudit.questions.question import MAP, PHASES, Input, Question
 from ckaudit.resume import catalogue as resume_catalogue
 from ckaudit.rules import rules
@@ -240,7 +240,7 @@ def _shapes(entry: Entry) -> Shapes:
 
 
 # The pages of the procedure for a benchmark that fell: its four gates, and the rows of the guide to architecture.
-def gate_page(gate: Asked) -> Page:
+def gate_page(gate: GatePage) -> Page:
     """Return the page of one gate, with the numbers that it looks at."""
     place = PROCEDURE.index(gate)
     before = f"after {PROCEDURE[place - 1].row}, which must pass first" if place else "first of four"
@@ -307,7 +307,7 @@ def question_page(question: Question) -> Page:
     )
 
 
-def _of(bad: Bad) -> str:
+def _of(bad: BadAnswer) -> str:
     """Return what a bad answer is as a finding."""
     means = f"; any finding of {', '.join(bad.means)} makes it bad" if bad.means else ""
     return f"is the finding `{bad.name}`, {bad.severity} ({SEVERITY[bad.severity]}), where no rule's finding says it{means}"

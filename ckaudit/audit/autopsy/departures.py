@@ -14,7 +14,7 @@ from ckaudit.run.series import Floats, Mask
 from ckaudit.run.tensors import TensorTable
 
 
-class Range(Struct, frozen=True, kw_only=True):
+class UsualRange(Struct, frozen=True, kw_only=True):
     """What is usual of a kind of number.
 
     Attributes:
@@ -36,16 +36,16 @@ class Range(Struct, frozen=True, kw_only=True):
 
 # Losses spread by tenths from batch to batch, gradient norms by halves (a healthy start goes through a factor of ten in the
 # black box, and 8 robust deviations let that pass). 1e-10 is what the playbook calls a dead gradient (D1.3).
-RANGES: dict[Kind, Range] = {
-    "loss": Range(above=1.3),
-    "gradient": Range(above=2.0, below=0.01, dead=1e-10),
-    "gradient_norm": Range(above=2.0, below=0.01, dead=1e-10),
-    "update": Range(above=3.0, below=0.01, dead=0.0),
-    "learning_rate": Range(above=1.5, below=0.67, deviations=0.0, window=1),
+RANGES: dict[Kind, UsualRange] = {
+    "loss": UsualRange(above=1.3),
+    "gradient": UsualRange(above=2.0, below=0.01, dead=1e-10),
+    "gradient_norm": UsualRange(above=2.0, below=0.01, dead=1e-10),
+    "update": UsualRange(above=3.0, below=0.01, dead=0.0),
+    "learning_rate": UsualRange(above=1.5, below=0.67, deviations=0.0, window=1),
 }
 
 
-class Out(Struct, frozen=True, kw_only=True):
+class OutOfRange(Struct, frozen=True, kw_only=True):
     """One step out of range: its place in the box, which way, and what was usual."""
 
     row: int
@@ -54,7 +54,7 @@ class Out(Struct, frozen=True, kw_only=True):
     times: float | None
 
 
-def outs(channel: Channel) -> list[Out]:
+def outs(channel: Channel) -> list[OutOfRange]:
     """Return every step at which a number is out of its range, oldest first."""
     rule, out_rows = RANGES[channel.kind], []
     for row in np.flatnonzero(channel.recorded).tolist():
@@ -66,11 +66,11 @@ def outs(channel: Channel) -> list[Out]:
         how = way_out(value, usual, spread, rule, channel.kind)
         if how:
             times = value / usual if usual and np.isfinite(value) else None
-            out_rows.append(Out(row=row, how=how, usual=usual, times=times))
+            out_rows.append(OutOfRange(row=row, how=how, usual=usual, times=times))
     return out_rows
 
 
-def way_out(value: float, usual: float | None, spread: float, rule: Range, kind: Kind) -> How | None:
+def way_out(value: float, usual: float | None, spread: float, rule: UsualRange, kind: Kind) -> How | None:
     """Return which way a value is out of its range, None where it is inside."""
     if not np.isfinite(value):
         return "not_finite"

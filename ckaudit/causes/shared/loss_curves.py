@@ -9,7 +9,7 @@ from ckaudit.run.robust import MAD_TO_SIGMA
 from ckaudit.run.series import Floats, Series, at
 
 
-class Leap(Struct, frozen=True, kw_only=True):
+class LossJump(Struct, frozen=True, kw_only=True):
     """The loss jumps within one step: by how much, and what became of both losses after it.
 
     Attributes:
@@ -77,7 +77,7 @@ def _noise(losses: Floats) -> float:
     return float(MAD_TO_SIGMA * median(np.abs(bends)) / np.sqrt(6) / max(abs(median(losses)), 1e-300))
 
 
-def leap(train: Series | None, val: Series | None, step: int, *, back: int = 10, at_once: float = 0.6) -> Leap | None:
+def leap(train: Series | None, val: Series | None, step: int, *, back: int = 10, at_once: float = 0.6) -> LossJump | None:
     """Return the jump of both losses around a step, None where there is no jump or the rise takes more than one step.
 
     Args:
@@ -108,7 +108,7 @@ def leap(train: Series | None, val: Series | None, step: int, *, back: int = 10,
     base, highest, last = (float(val.values[row, 0]) for row in (before[-1], top, after[-1]))
     near = losses[max(first, int(np.searchsorted(steps, val.steps[top])) - back // 2) :][:back]
     left = (last - base) / (highest - base) if highest > base else 0.0
-    return Leap(
+    return LossJump(
         step=int(steps[first]),
         rise=rise,
         stays=(median(losses[-back:]) - level) / rise,

@@ -14,7 +14,7 @@ from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import listed, resolved, short, taken
 from ckaudit.importers.tables.curves import Curves, joined, steps_of
 from ckaudit.importers.tables.numbers import Numbers
-from ckaudit.importers.tables.table import Parsed, parsed, sniffed
+from ckaudit.importers.tables.table import NumberTable, parsed, sniffed
 
 NAME = "AlgoPerf measurements.csv"
 GENERIC = False
@@ -61,7 +61,7 @@ def _usual(header: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _curves(table: Parsed, usual: Mapping[str, int], chosen: Mapping[str, int]) -> Curves:
+def _curves(table: NumberTable, usual: Mapping[str, int], chosen: Mapping[str, int]) -> Curves:
     notes = []
     series = {name: table.columns[position] for name, position in chosen.items() if name != _COUNT}
     steps, said = steps_of(series.pop("step"), table.lines)
@@ -76,7 +76,7 @@ def _curves(table: Parsed, usual: Mapping[str, int], chosen: Mapping[str, int]) 
     return Curves(steps, series, [*_taken(table, chosen), *said, *notes])
 
 
-def _taken(table: Parsed, chosen: Mapping[str, int]) -> list[str]:
+def _taken(table: NumberTable, chosen: Mapping[str, int]) -> list[str]:
     own = {name: table.header[position] for name, position in chosen.items() if name != _COUNT}
     notes = [*taken(own), "training rows count steps from 0"]
     unused = [name for position, name in enumerate(table.header) if position not in chosen.values() and "loss" in name]

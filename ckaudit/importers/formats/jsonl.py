@@ -26,7 +26,7 @@ from ckaudit.importers.tables.curves import (
     steps_of,
     steps_of_epochs,
 )
-from ckaudit.importers.tables.field_map import SCALARS_ONLY, As, Names, Taken, is_wanted, name_of, taken
+from ckaudit.importers.tables.field_map import SCALARS_ONLY, Mapped, MappedSeries, Names, is_wanted, name_of, taken
 from ckaudit.importers.tables.jsonrows import JsonRows, Object, read_rows, sample
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, carried
 
@@ -35,7 +35,7 @@ GENERIC = True
 EPOCH = "epoch"
 ENDINGS = (".jsonl", ".ndjson")
 
-_NAMES: Names = {EPOCH: As(""), "_runtime": As("")}
+_NAMES: Names = {EPOCH: Mapped(""), "_runtime": Mapped("")}
 
 
 def detects(source: Source) -> bool:
@@ -80,7 +80,9 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     return [joined(curves, source.shown, NAME, found=rows.found, notes=rows.notes, last=SCALARS_ONLY)]
 
 
-def _steps(rows: JsonRows, series: Mapping[str, Numbers], found: Taken, *, asked: bool) -> tuple[NDArray[np.int64], list[str]]:
+def _steps(
+    rows: JsonRows, series: Mapping[str, Numbers], found: MappedSeries, *, asked: bool
+) -> tuple[NDArray[np.int64], list[str]]:
     if "step" in series:
         counters = {key: column for key, column in rows.columns.items() if name_of(key, _NAMES) == "step"}
         better = "" if asked else counter_of_updates(counters, series)

@@ -17,7 +17,7 @@ from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import listed
 from ckaudit.importers.tables.curves import Curves, joined
-from ckaudit.importers.tables.field_map import SCALARS_ONLY, As, Names, name_of, taken
+from ckaudit.importers.tables.field_map import SCALARS_ONLY, Mapped, Names, name_of, taken
 from ckaudit.importers.tables.jsonrows import JsonRows
 from ckaudit.importers.tables.numbers import numbers, steps_from
 
@@ -26,7 +26,7 @@ GENERIC = False
 
 _LIST = re.compile(rb'"([^"\\]{1,80})"\s*:\s*(?:\[\s*(?:-?\d|NaN|null|"|\])|\{\s*"0"\s*:)')
 _WHOLE = re.compile(rb'"history"\s*:\s*\{')
-_NAMES: Names = {"epoch": As("")}
+_NAMES: Names = {"epoch": Mapped("")}
 _DECODER = msgspec.json.Decoder(dict[str, Any])
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.curves import Curves, joined, steps_of
-from ckaudit.importers.tables.field_map import As, Names, is_wanted, taken
+from ckaudit.importers.tables.field_map import Mapped, Names, is_wanted, taken
 from ckaudit.importers.tables.jsonrows import read_rows, sample
 
 NAME = "LLaMA-Factory trainer_log.jsonl"
@@ -17,14 +17,14 @@ GENERIC = False
 FILE = "trainer_log.jsonl"
 
 _NAMES: Names = {
-    "current_steps": As("step"),
-    "loss": As("train_loss_raw"),
-    "eval_loss": As("val_loss"),
-    "lr": As("learning_rate"),
-    "learning_rate": As("learning_rate"),
-    "total_tokens": As("tokens_seen"),
-    "vram_allocated": As("gpu_mem_used", 2**30),
-    **dict.fromkeys(("total_steps", "throughput", "predict_loss", "vram_reserved"), As("")),
+    "current_steps": Mapped("step"),
+    "loss": Mapped("train_loss_raw"),
+    "eval_loss": Mapped("val_loss"),
+    "lr": Mapped("learning_rate"),
+    "learning_rate": Mapped("learning_rate"),
+    "total_tokens": Mapped("tokens_seen"),
+    "vram_allocated": Mapped("gpu_mem_used", 2**30),
+    **dict.fromkeys(("total_steps", "throughput", "predict_loss", "vram_reserved"), Mapped("")),
 }
 _SILENT = ("epoch", "percentage", "elapsed_time", "remaining_time")
 _LAST = (
@@ -49,7 +49,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     rows = read_rows(source.data, source.shown, lambda key: key == "total_steps" or wanted(key))
     tokens = rows.column("total_tokens")
     counted = not tokens.count or bool((tokens.values > 0).any())
-    found = taken(rows, columns, _NAMES if counted else {**_NAMES, "total_tokens": As("")}, silent=_SILENT)
+    found = taken(rows, columns, _NAMES if counted else {**_NAMES, "total_tokens": Mapped("")}, silent=_SILENT)
     series = dict(found.series)
     steps, said = steps_of(series.pop("step", rows.column("current_steps")), rows.lines)
     notes = [*found.notes, *said, *([] if counted else ["total_tokens is 0 all along: tokens were not counted"])]

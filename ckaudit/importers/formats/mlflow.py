@@ -16,7 +16,7 @@ from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import short, writable
 from ckaudit.importers.tables.numbers import number, step_number
 from ckaudit.importers.trackers.points import Points, Series
-from ckaudit.importers.trackers.tracked import Tracked, named, runs_of, tell
+from ckaudit.importers.trackers.tracked import TrackedRun, named, runs_of, tell
 
 NAME = "MLflow file store"
 GENERIC = False
@@ -33,7 +33,7 @@ _SYSTEM = "system/"
 _LONGEST = 200
 
 
-class _Odd(Struct):
+class _Unreadable(Struct):
     """What could not be read of a run's metrics."""
 
     torn: int = 0
@@ -94,8 +94,8 @@ def _unquoted(text: str) -> str:
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
 
 
-def _tracked(folder: Source, meta: Mapping[str, str]) -> Tracked:
-    points, odd = Points(), _Odd()
+def _tracked(folder: Source, meta: Mapping[str, str]) -> TrackedRun:
+    points, odd = Points(), _Unreadable()
     for name, file in _files(folder, "metrics"):
         _take(points, name, file, odd)
     tags = {name: file.text.strip() for name, file in _files(folder, "tags")}
@@ -127,7 +127,7 @@ def _files(folder: Source, part: str) -> Iterator[tuple[str, Source]]:
         yield from inner.files(max_files=MAX_FILES)
 
 
-def _take(points: Points, name: str, file: Source, odd: _Odd) -> None:
+def _take(points: Points, name: str, file: Source, odd: _Unreadable) -> None:
     whole, _, rest = file.text.rpartition("\n")
     odd.torn += bool(rest.strip())
     fields = whole.split()
@@ -159,10 +159,10 @@ def _point(line: str) -> tuple[float, float, int] | None:
 
 
 # For both stores of MLflow, of files and of tables.
-def described(name: str, identity: str, series: Mapping[str, Series]) -> Tracked:
+def described(name: str, identity: str, series: Mapping[str, Series]) -> TrackedRun:
     """Return a run by its name, id and series; measurements of the machine count steps of their own and are left out."""
     kept = {metric: points for metric, points in series.items() if not metric.startswith(_SYSTEM)}
-    run = Tracked(writable((name or identity)[:_LONGEST]), kept)
+    run = TrackedRun(writable((name or identity)[:_LONGEST]), kept)
     if len(kept) < len(series):
         run.notes.append(f"{len(series) - len(kept):,} series of the machine count samples, no updates, and were left out")
     run.notes.append(f"its id is {short(identity)}")

@@ -10,7 +10,7 @@ from typing import Any
 from ckaudit.errors import UsageError
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.curves import Curves, joined, steps_of
-from ckaudit.importers.tables.field_map import As, Names, is_wanted, taken
+from ckaudit.importers.tables.field_map import Mapped, Names, is_wanted, taken
 from ckaudit.importers.tables.jsonrows import read_rows, sample
 from ckaudit.importers.tables.numbers import numbers
 
@@ -20,13 +20,13 @@ GENERIC = False
 _STEP = "global_step/max_steps"
 _OLD_STEP = "global_step"
 _NAMES: Names = {
-    "loss": As("train_loss_raw"),
-    "eval_loss": As("val_loss"),
-    "grad_norm": As("grad_global_norm"),
-    "learning_rate": As("learning_rate"),
-    "memory(GiB)": As("gpu_mem_used", 2**30),
-    "train_loss": As(""),  # the mean of the whole training, in its summary
-    "num_input_tokens_seen": As("tokens_seen"),
+    "loss": Mapped("train_loss_raw"),
+    "eval_loss": Mapped("val_loss"),
+    "grad_norm": Mapped("grad_global_norm"),
+    "learning_rate": Mapped("learning_rate"),
+    "memory(GiB)": Mapped("gpu_mem_used", 2**30),
+    "train_loss": Mapped(""),  # the mean of the whole training, in its summary
+    "num_input_tokens_seen": Mapped("tokens_seen"),
 }
 _SILENT = (_STEP, "epoch", "percentage", "elapsed_time", "remaining_time", "train_speed(iter/s)", "train_speed(s/it)")
 _LAST = (

@@ -17,11 +17,11 @@ from msgspec import Struct, field
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.layers.histogram_moments import Moments
-from ckaudit.importers.layers.to_checkpoints import Layers
+from ckaudit.importers.layers.to_checkpoints import LayerStatistics
 from ckaudit.importers.names import listed
 from ckaudit.importers.trackers.points import NO_TIME, Points, Series
 from ckaudit.importers.trackers.tfevents import MARK, START, STRING, cells_of, messages, records, scalar_of
-from ckaudit.importers.trackers.tracked import Tracked, kept_settings, runs_of, tell
+from ckaudit.importers.trackers.tracked import TrackedRun, kept_settings, runs_of, tell
 
 NAME = "TensorBoard event files"
 GENERIC = False
@@ -61,7 +61,7 @@ class EventFolder(Struct):
 
     folder: str
     points: Points
-    layers: Layers = field(default_factory=Layers)
+    layers: LayerStatistics = field(default_factory=LayerStatistics)
     starts: list[tuple[float, int]] = field(default_factory=list)
     config: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
@@ -228,7 +228,7 @@ def _take_tensor(reading: _Reading, step: int, name: str, tensor: Any, clock: fl
     reading.part.layers.take_histogram(step, name.removesuffix("/histogram_summary"), edges, cells[:, 2].tolist())
 
 
-def _take_histogram(layers: Layers, step: int, name: str, histo: Any) -> None:
+def _take_histogram(layers: LayerStatistics, step: int, name: str, histo: Any) -> None:
     """Take a histogram that has only the right edge of each bin; the outer edges are its smallest and largest value."""
     limits, counts = list(histo.bucket_limit), list(histo.bucket)
     if len(limits) != len(counts):
@@ -258,7 +258,7 @@ def _take_hparams(reading: _Reading, content: bytes) -> None:
 # What writers put beside a run belongs to it. `add_scalars(main, {key: ...})` makes a folder `<main>_<key>` (PyTorch) or
 # `<main>/<key>` (tensorboardX) for each key, with the points under `main`; Keras makes a folder `train` and one `validation`, an
 # Estimator `eval` inside the run, `add_hparams` a folder named by the time. Every other folder is a run by itself.
-def _tracked_runs(parts: Sequence[EventFolder]) -> list[Tracked]:
+def _tracked_runs(parts: Sequence[EventFolder]) -> list[TrackedRun]:
     """Return the runs, each joined with the folders that belong to it."""
     by_folder = {part.folder: part for part in parts}
     series = {part.folder: part.points.series(by_time=True) for part in parts}
@@ -304,8 +304,8 @@ def _joined(parent: str, name: str) -> str:
     return f"{parent}/{name}" if parent else name
 
 
-def _tracked(home: str, members: Iterable[tuple[EventFolder, str | None, dict[str, Series]]]) -> Tracked:
-    run = Tracked(home, {})
+def _tracked(home: str, members: Iterable[tuple[EventFolder, str | None, dict[str, Series]]]) -> TrackedRun:
+    run = TrackedRun(home, {})
     model: dict[str, Any] = {}
     config: dict[str, Any] = {}
     beside = []
@@ -329,7 +329,7 @@ def _tracked(home: str, members: Iterable[tuple[EventFolder, str | None, dict[st
     return run
 
 
-def _know_writers(run: Tracked) -> None:
+def _know_writers(run: TrackedRun) -> None:
     """Set the names of writers whose names mean something else than elsewhere."""
     if _OF_ALGOPERF in run.series:
         run.aside = {name for name in run.series if name.startswith(("train/", "test/"))}

@@ -14,7 +14,7 @@ from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import catalogue_name, left_out, listed, resolved, short, writable
 from ckaudit.importers.tables.curves import Curves, joined, steps_of, steps_of_epochs
 from ckaudit.importers.tables.numbers import Numbers
-from ckaudit.importers.tables.table import Parsed, parsed, sniffed
+from ckaudit.importers.tables.table import NumberTable, parsed, sniffed
 
 NAME = "Weights & Biases CSV"
 GENERIC = False
@@ -79,7 +79,7 @@ def _chart(header: Sequence[str]) -> _Chart:
     return _Chart(axis, runs)
 
 
-def _curves(table: Parsed, chart: _Chart, metrics: Mapping[str, int], columns: Mapping[str, str]) -> Curves:
+def _curves(table: NumberTable, chart: _Chart, metrics: Mapping[str, int], columns: Mapping[str, str]) -> Curves:
     names = [*metrics]
     usual = {
         name: metrics[metric] for metric in reversed(names) if (name := catalogue_name(metric)) not in (None, "step", "time")

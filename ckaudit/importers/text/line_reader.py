@@ -6,9 +6,9 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.importers.tables.numbers import MAX_STEP, Numbers, nothing
-from ckaudit.importers.text.error_lines import MAX_SIGHTINGS, NEEDLES, Sighting, sighting, telling
-from ckaudit.importers.text.line_patterns import Cell, Form, Ints, Mask, Origin, joined, learnt, unlearnt
-from ckaudit.importers.text.prefix import MAX_LINE, Mark, blocks, mark_of, prefix_end
+from ckaudit.importers.text.error_lines import MAX_SIGHTINGS, NEEDLES, ErrorLine, sighting, telling
+from ckaudit.importers.text.line_patterns import Cell, Ints, LineOrigin, LinePattern, Mask, joined, learnt, unlearnt
+from ckaudit.importers.text.prefix import MAX_LINE, LinePrefix, blocks, mark_of, prefix_end
 
 MAX_FORMS = 64
 CHUNK_LINES = 2**8  # the data of so many lines stays in the processor's cache
@@ -28,7 +28,7 @@ class Fact(Struct, frozen=True):
     line: int
     key: str
     value: str
-    mark: Mark
+    mark: LinePrefix
 
 
 class Dialect(Struct, frozen=True):
@@ -64,7 +64,7 @@ class StepLines(Struct):
     """
 
     steps: Ints
-    origin: Origin
+    origin: LineOrigin
     columns: dict[str, Numbers]
 
     def kept(self, mask: Mask) -> "StepLines":
@@ -77,7 +77,7 @@ class StepLines(Struct):
         return StepLines(self.steps[places], self.origin.at(places), columns)
 
 
-class Scan(Struct):
+class LogContent(Struct):
     """The content of a log.
 
     Attributes:
@@ -91,13 +91,13 @@ class Scan(Struct):
 
     rows: StepLines
     facts: list[Fact]
-    sightings: list[Sighting]
+    sightings: list[ErrorLine]
     lines: int
     notes: list[str]
     unwanted: list[str]
 
 
-def scan(data: bytes, dialect: Dialect) -> Scan:
+def scan(data: bytes, dialect: Dialect) -> LogContent:
     """Read a log once, from its first line to its last."""
     scanner = _Scanner(dialect)
     lines = 0
@@ -107,20 +107,20 @@ def scan(data: bytes, dialect: Dialect) -> Scan:
         if block.torn is not None:
             lines += 1
             scanner.take_torn(lines, block.torn)
-    return Scan(scanner.rows(), scanner.facts, scanner.sightings, lines, scanner.notes, scanner.unwanted)
+    return LogContent(scanner.rows(), scanner.facts, scanner.sightings, lines, scanner.notes, scanner.unwanted)
 
 
 class _Scanner:
     """Takes lines of a log; a line of a form that was seen before costs one match."""
 
     def __init__(self, dialect: Dialect) -> None:
-        self.forms: list[Form] = []
+        self.forms: list[LinePattern] = []
         self.facts: list[Fact] = []
-        self.sightings: list[Sighting] = []
+        self.sightings: list[ErrorLine] = []
         self.notes: list[str] = []
         self._dialect = dialect
         self._form = unlearnt(())
-        self._odd: dict[tuple[str, ...], Form] = {}
+        self._odd: dict[tuple[str, ...], LinePattern] = {}
 
     @property
     def unwanted(self) -> list[str]:
@@ -211,7 +211,7 @@ class _Scanner:
         return bool(before) and len(last.partition(".")[2]) == len(before.partition(".")[2])
 
 
-def _placed(forms: Sequence[Form]) -> dict[str, Numbers]:
+def _placed(forms: Sequence[LinePattern]) -> dict[str, Numbers]:
     """Return the columns of all forms, the forms one after the other."""
     sizes = [sum(len(origin.lines) for origin in form.origins) for form in forms]
     columns: dict[str, Numbers] = {}

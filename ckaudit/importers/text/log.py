@@ -14,13 +14,13 @@ from ckaudit.importers.tables.table import UTF16_MARKS, is_table
 from ckaudit.importers.text.assemble_runs import HELPER, LogPart, TextRun, runs_of, table_of
 from ckaudit.importers.text.errors import add_rates, clock_of, of_last_day, troubles_of
 from ckaudit.importers.text.line_patterns import Cell, Floats
-from ckaudit.importers.text.line_reader import Dialect, Fact, Scan, StepLines, scan
+from ckaudit.importers.text.line_reader import Dialect, Fact, LogContent, StepLines, scan
 from ckaudit.importers.text.prefix import MAX_LINE, blocks, prefix_end, unix_time
 
 COARSE = 20.0  # s; whole seconds are too coarse to time shorter steps
 
 
-class Meaning(Struct):
+class NamedLines(Struct):
     """The lines of a log under catalogue names.
 
     Attributes:
@@ -43,7 +43,7 @@ class Format(Struct, frozen=True):
     """
 
     dialect: Dialect
-    meaning: Callable[[StepLines, Mapping[str, str], Sequence[Fact]], Meaning]
+    meaning: Callable[[StepLines, Mapping[str, str], Sequence[Fact]], NamedLines]
     manifest: Callable[[Manifest, Sequence[Fact], TextRun], list[str]]
 
 
@@ -70,7 +70,7 @@ def read_log(source: Source, columns: Mapping[str, str], form: Format) -> list[I
     return [_imported(run, number, runs, log, meaning, form) for number, run in enumerate(runs)]
 
 
-def _imported(run: TextRun, number: int, runs: Sequence[TextRun], log: Scan, meaning: Meaning, form: Format) -> Imported:
+def _imported(run: TextRun, number: int, runs: Sequence[TextRun], log: LogContent, meaning: NamedLines, form: Format) -> Imported:
     """Return one run, with the facts and errors that stand between the run before it and the one after it."""
     name = form.dialect.name
     begin = runs[number - 1].last_line if number else 0

@@ -12,7 +12,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from ckaudit.contract.io.fast_jsonl import LineTable
-from ckaudit.importers.tables.merge import Merged
+from ckaudit.importers.tables.merge import MergedLines
 from ckaudit.importers.tables.numbers import MAX_STEP
 
 Whole = NDArray[np.int64]
@@ -102,7 +102,7 @@ def stands_still(series: Series) -> bool:
     return len(series.steps) > 1 and not series.steps.any()
 
 
-def joined(series: Iterable[tuple[str, Series]], starts: Sequence[tuple[float, int]] = ()) -> Merged:
+def joined(series: Iterable[tuple[str, Series]], starts: Sequence[tuple[float, int]] = ()) -> MergedLines:
     """Join series to lines.
 
     Where a step lies below those before it in the log, and a value from there on differs from an earlier one, the run went back:
@@ -123,7 +123,7 @@ def joined(series: Iterable[tuple[str, Series]], starts: Sequence[tuple[float, i
     sessions = np.cumsum(sessions)
     resumes = tuple((int(steps[:bound][sessions[:bound] == sessions[bound - 1]].max()), int(steps[bound])) for bound in bounds)
     table, replaced = _table([name for name, _ in named], steps, sessions, owners, values, times)
-    return Merged(table, resumes, replaced, 0)
+    return MergedLines(table, resumes, replaced, 0)
 
 
 def _flat(named: Sequence[tuple[str, Series]]) -> tuple[Whole, Whole, Floats, Floats, Whole]:

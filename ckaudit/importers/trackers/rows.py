@@ -16,7 +16,7 @@ from ckaudit.errors import UsageError
 from ckaudit.importers.names import catalogue_name, short, writable
 from ckaudit.importers.tables.numbers import MAX_STEP
 from ckaudit.importers.trackers.points import NO_TIME, Points, Series, Whole
-from ckaudit.importers.trackers.tracked import Tracked
+from ckaudit.importers.trackers.tracked import TrackedRun
 
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _HISTOGRAMS = {"histogram", "trackio.histogram"}
@@ -69,7 +69,7 @@ class RowCollector:
         """Take a number of the row that was begun last."""
         self._points.add(name, len(self._own) - 1, value, self._times[-1])
 
-    def tracked(self, name: str, columns: Mapping[str, str]) -> Tracked:
+    def tracked(self, name: str, columns: Mapping[str, str]) -> TrackedRun:
         """Return the run, its rows at their updates.
 
         Raises:
@@ -77,7 +77,7 @@ class RowCollector:
         """
         series = {writable(each): points for each, points in self._points.series().items()}
         steps, notes = self._steps(series, columns.get("step", ""))
-        run = Tracked(writable(name), {each: _at(points, steps) for each, points in series.items()}, notes=notes)
+        run = TrackedRun(writable(name), {each: _at(points, steps) for each, points in series.items()}, notes=notes)
         lost = (
             len(np.unique(np.concatenate([points.steps[steps[points.steps] < 0] for points in series.values()]))) if series else 0
         )

@@ -12,12 +12,12 @@ from ckaudit.recorder.model.gradient_norms import Norms, alike, take_norms, vers
 from ckaudit.recorder.model.optimizers import state_finite
 from ckaudit.recorder.model.weight_movement import Reference, copies, movement
 from ckaudit.recorder.stats.arrays import Array
-from ckaudit.recorder.stats.batched_stats import Measured, measure
+from ckaudit.recorder.stats.batched_stats import WrittenStats, measure
 
 T = TypeVar("T")
 
 Duty: TypeAlias = Literal["reference", "gradients", "weights", "movement"]
-Look: TypeAlias = Callable[[str, Tensor, Measured], T]
+Look: TypeAlias = Callable[[str, Tensor, WrittenStats], T]
 
 
 class TensorAccess(Protocol):
