@@ -186,10 +186,13 @@ class Writer:
 
     def _look_back(self, attempt: StepState) -> None:
         """Keep the step in the black box, and see whether it holds an event."""
-        norm, rate = (number(attempt.values.get(name)) for name in ("grad_global_norm", "learning_rate"))
-        moment = HistoryStep(attempt.step, attempt.loss, rate, self._batch.get("input_hash"), {})
+        numbers: dict[str, float | None] = {}
+        for name in ("grad_global_norm", "learning_rate"):
+            with self._guard(f"reading {name}"):
+                numbers[name] = number(attempt.values.get(name))
+        moment = HistoryStep(attempt.step, attempt.loss, numbers.get("learning_rate"), self._batch.get("input_hash"), {})
         self._schedule.latest = []
-        self._schedule.see(moment, norm, {})
+        self._schedule.see(moment, numbers.get("grad_global_norm"), {})
         self._schedule.ask(attempt.step + 1)
 
     def checkpoint(
@@ -285,17 +288,12 @@ class Writer:
         self._closed = True
         if self._finished:
             with self._guard("the last checkpoint"):
-                self._folder.write(self._last(*self._finished))
+                attempt, written = self._finished
+                last = written or attempt.checkpoint(self._folder.session)
+                last.scalars = attempt.scalars() if written is None else last.scalars
+                self._folder.write(self._schedule.conclude(attempt, last))
         with self._guard("closing"):
             self._folder.close()
-
-    def _last(self, attempt: StepState, written: Checkpoint | None) -> Checkpoint:
-        last = written or attempt.checkpoint(self._folder.session)
-        last.triggers = [*dict.fromkeys([*attempt.triggers, "last", *self._schedule.latest])]
-        last.event_step = attempt.step if self._schedule.latest else last.event_step
-        last.scalars = attempt.scalars() if written is None else last.scalars
-        last.history = self._schedule.history(before=attempt.step) or UNSET
-        return last
 
     def __enter__(self) -> Self:
         return self
