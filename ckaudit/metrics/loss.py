@@ -9,11 +9,14 @@ from msgspec.structs import replace
 from ckaudit.metrics.metric import metric
 from ckaudit.run.medians import median
 from ckaudit.run.run import Run
-from ckaudit.run.series import Floats, Series, Steps, at, empty, single
+from ckaudit.run.series import Floats, Mask, Series, Steps, at, empty, single
 from ckaudit.run.tensors import loss_vocabulary
 
 LOGGED_AS = ("train_loss_raw", "loss", "train_loss_ema")
 """Names of the training loss, the one that says most first."""
+
+SOLVED = 0.1
+"""A loss below this share of its first is learnt for the most part, and small gradients and updates are no illness."""
 
 
 @metric(unit="nats/token", reads=LOGGED_AS, source="catalogue M03, F11", memory=1)
@@ -173,6 +176,13 @@ def _medians_before(values: Floats, ends: Steps, points: int, *, piece: int = 50
             rows = slice(first, first + piece)
             medians[rows] = np.median(windows[ends[rows] - points], axis=1)
     return medians
+
+
+def is_solved(loss: Series | None, steps: Steps) -> Mask:
+    """Tell of each step whether the loss was below a tenth of its first, shape (T, 1); where it is not known, it was not."""
+    if loss is None or not loss.finite.any():
+        return np.zeros((len(steps), 1), bool)
+    return np.asarray(at(loss, steps).values[:, :1] < SOLVED * loss.values[loss.finite][0])
 
 
 def learnt_since(loss: Series, step: int, *, until: int | None = None, around: int = 10) -> float:

@@ -9,15 +9,13 @@ from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.attention import attention_entropy_left, attn_entropy, max_attn_logit, normalized_attention_entropy
 from ckaudit.metrics.loss import initial_loss_excess, learnt_since, train_loss_raw
 from ckaudit.metrics.reductions import row_medians
-from ckaudit.rules.rule import Hit, Skip, rule, too_few
+from ckaudit.rules.rule import Hit, Skip, lasting_spans, rule, too_few
 from ckaudit.run.directions import layer_of
 from ckaudit.run.series import Floats, Mask, Series, at, single
-from ckaudit.run.spans import Span, spans
+from ckaudit.run.spans import spans
 
 TWO_KEYS = math.log(2)
 """Entropy of looking at two keys alike, in nats: a head below it is dead (F10)."""
-ENOUGH = 6
-"""Checkpoints from which on two in a row are asked for; of fewer, the last one alone may tell."""
 
 
 @rule(
@@ -77,7 +75,9 @@ def entropy_collapse(
     for group in (None, *dict.fromkeys(layers.tolist())):
         heads = np.ones(len(layers), bool) if group is None else layers == group
         portion = _portion(left, collapsed[:, heads], left.finite[:, heads], group or "attention")
-        for span in _lasting(portion, (portion.values > max_collapsed_share) & ~reported[:, heads].any(axis=1, keepdims=True)):
+        for span in lasting_spans(
+            portion, (portion.values > max_collapsed_share) & ~reported[:, heads].any(axis=1, keepdims=True)
+        ):
             reported[np.ix_(span.rows, heads)] = True
             severity: Severity = "sev1" if group is None else "sev2"
             if group is not None and loss is not None and 0 < np.nanmax(logits[:, heads], initial=0) <= saturated_logit:
@@ -97,7 +97,7 @@ def entropy_collapse(
 
 def _single_heads(left: Series, smallest: Floats, reported: Mask, limit: float) -> Iterator[Hit]:
     """Yield a note on each sharp head that is not part of a collapsed group."""
-    for span in _lasting(left, (smallest < limit) & ~reported):
+    for span in lasting_spans(left, (smallest < limit) & ~reported):
         yield Hit.over(
             span,
             "note",
@@ -118,14 +118,6 @@ def _beside(left: Series, other: Series) -> Floats:
         ours, theirs = np.array(shared).T
         values[:, ours] = np.where(nearest.age[:, theirs] == 0, nearest.values[:, theirs], np.nan)
     return values
-
-
-def _lasting(series: Series, mask: Mask) -> Iterator[Span]:
-    """Yield the spans of two checkpoints and more; in a run of fewer than six, also a single one that is the last."""
-    few = series.points < ENOUGH
-    for span in spans(series, mask, min_points=1 if few else 2):
-        if span.points > 1 or span.last == series.steps[-1]:
-            yield span
 
 
 def _last_soft(left: Series, wide: Floats, before: int) -> int:

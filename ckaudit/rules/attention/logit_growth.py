@@ -6,9 +6,8 @@ import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.attention import max_attn_logit
-from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
-from ckaudit.run.series import Floats, Mask, Series
-from ckaudit.run.spans import Span, spans
+from ckaudit.rules.rule import FACTS, Hit, Skip, is_ours, lasting_spans, rule, too_few
+from ckaudit.run.series import Floats, Series
 
 
 @rule("ATTN002", severity="sev1", needs=[max_attn_logit], wants=[FACTS], unit="logit")
@@ -41,7 +40,7 @@ def logit_growth(
         yield Skip("too_few_points", "only a sample of the queries was looked at: a lower bound; checkpoints hold the maximum")
     values: Floats = np.abs(logit.values)
     far = values > sev1_logit
-    for span in _lasting(logit, far, min_points, few_points):
+    for span in lasting_spans(logit, far, min_points=min_points, fewest=3, few=few_points):
         yield Hit.over(
             span,
             "sev1",
@@ -50,7 +49,7 @@ def logit_growth(
             limit=sev1_logit,
         )
     has_grown = values > min_growth * _first(logit)
-    for span in _lasting(logit, (values > sev2_logit) & ~far & has_grown, min_points, few_points):
+    for span in lasting_spans(logit, (values > sev2_logit) & ~far & has_grown, min_points=min_points, fewest=3, few=few_points):
         yield Hit.over(
             span,
             "sev2",
@@ -58,7 +57,9 @@ def logit_growth(
             badness=values,
             limit=sev2_logit,
         )
-    for span in _lasting(logit, (values > note_logit) & (values <= sev2_logit) & has_grown, min_points, few_points):
+    for span in lasting_spans(
+        logit, (values > note_logit) & (values <= sev2_logit) & has_grown, min_points=min_points, fewest=3, few=few_points
+    ):
         yield Hit.over(
             span,
             "note",
@@ -70,15 +71,7 @@ def logit_growth(
 
 def _is_sampled(logit: Series, facts: Manifest | None) -> bool:
     """Tell whether there are only the Recorder's lines between checkpoints, which look at a few queries of one sequence."""
-    ours = facts is not None and isinstance(facts.source, str) and facts.source.startswith("ckaudit")
-    return ours and logit.labels == ("max_attn_logit",)
-
-
-def _lasting(logit: Series, mask: Mask, min_points: int, few: int) -> Iterator[Span]:
-    """Yield what lasts for some points; of a run of few, what is so at the last one too."""
-    for span in spans(logit, mask, min_points=1 if 3 <= logit.points < few else min_points):
-        if span.points >= min_points or span.last == logit.steps[-1]:
-            yield span
+    return is_ours(facts) and logit.labels == ("max_attn_logit",)
 
 
 def _first(logit: Series) -> Floats:

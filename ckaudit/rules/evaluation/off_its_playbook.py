@@ -74,15 +74,13 @@ def off_its_playbook(
             ):
                 continue
             rows = known[turn.first : turn.last + 1]
-            yield Hit(
-                severity="note" if shape.note else "sev2",
+            yield Hit.at(
+                numbers.steps[rows],
+                "note" if shape.note else "sev2",
+                _SENTENCES[shape.kind],
                 where=label,
-                first=int(numbers.steps[rows[0]]),
-                last=int(numbers.steps[rows[-1]]),
                 value=turn.after,
                 limit=turn.before,
-                points=len(rows),
-                message=_SENTENCES[shape.kind],
             )
             break
     if len(short) == int(numbers.finite.any(axis=0).sum()):

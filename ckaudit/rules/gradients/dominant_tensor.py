@@ -102,17 +102,15 @@ def _offenders(
         if len(among) < min_points - 1 or len(high) < max(STEADY * len(among), min_points - 1):
             continue
         values = share.values[high, column]
-        yield Hit(
-            severity="sev2",
+        yield Hit.at(
+            share.steps[high],
+            "sev2",
+            "{where} holds up to {value:.1%} of the squared gradient norm, and the gradient is clipped most of the time: "
+            "it decides how all others are scaled",
             where=name,
-            first=int(share.steps[high[0]]),
-            last=int(share.steps[high[-1]]),
-            points=len(high),
-            worst=int(share.steps[high[np.argmax(values)]]),
             value=float(values.max()),
             limit=limit,
-            message="{where} holds up to {value:.1%} of the squared gradient norm, and the gradient is clipped most of the time: "
-            "it decides how all others are scaled",
+            worst=int(np.argmax(values)),
         )
 
 

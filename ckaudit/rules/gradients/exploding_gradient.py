@@ -116,15 +116,13 @@ def _shock(span: Span, ratio: Floats, limit: float, box: Series | None) -> Hit:
 
 def _sliding(norm: Series, rows: Steps, turn: Turn) -> Hit:
     """Return the hit of a norm that grows over the second half of the run and does not slow down."""
-    return Hit(
-        severity="sev2",
+    return Hit.at(
+        norm.steps[rows],
+        "sev2",
+        "the gradient norm grows and does not slow down, from {limit:.3g} in the middle of the run to {value:.3g}",
         where=norm.labels[0],
-        first=int(norm.steps[rows[0]]),
-        last=int(norm.steps[rows[-1]]),
         value=turn.after,
         limit=turn.before,
-        points=len(rows),
-        message="the gradient norm grows and does not slow down, from {limit:.3g} in the middle of the run to {value:.3g}",
     )
 
 

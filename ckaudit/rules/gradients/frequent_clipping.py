@@ -83,15 +83,5 @@ def _began(coefficient: Series, judged: int, deep: float) -> int:
 def _over(rate: Series, rows: Steps, severity: Severity, shown: Floats, *, at_least: bool, limit: float, message: str) -> Hit:
     """Return one hit for all rows, however often clipping rested between them."""
     inside = shown[rows, 0]
-    worst = rows[int(np.argmax(inside if at_least else -inside))]
-    return Hit(
-        severity=severity,
-        message=message,
-        where=rate.labels[0],
-        first=int(rate.steps[rows[0]]),
-        last=int(rate.steps[rows[-1]]),
-        worst=int(rate.steps[worst]),
-        value=float(shown[worst, 0]),
-        limit=limit,
-        points=len(rows),
-    )
+    worst = int(np.argmax(inside if at_least else -inside))
+    return Hit.at(rate.steps[rows], severity, message, where=rate.labels[0], value=float(inside[worst]), limit=limit, worst=worst)

@@ -106,17 +106,15 @@ def _hit(
     where: str, series: Series, rows: "np.ndarray", column: int, severity: Severity, limit: float, what: str, reason: str
 ) -> Hit:
     values = series.values[rows, column]
-    worst = rows[int(np.argmin(values))]
-    return Hit(
-        severity=severity,
+    worst = int(np.argmin(values))
+    return Hit.at(
+        series.steps[rows],
+        severity,
+        what + " is {value:.3g}, below the {limit:.3g} that honest models of such tokens stay above: " + reason,
         where=where,
-        first=int(series.steps[rows[0]]),
-        last=int(series.steps[rows[-1]]),
-        worst=int(series.steps[worst]),
-        value=float(series.values[worst, column]),
+        value=float(values[worst]),
         limit=limit,
-        points=len(rows),
-        message=what + " is {value:.3g}, below the {limit:.3g} that honest models of such tokens stay above: " + reason,
+        worst=worst,
     )
 
 

@@ -144,18 +144,7 @@ def _falls(val: Series | None) -> bool:
 
 
 def _hit(steps: Steps, row: int, level: float, limit: float, message: str) -> Hit:
-    first, last = int(steps[row]), int(steps[-1])
-    return Hit(
-        severity="sev2",
-        where="loss",
-        first=first,
-        last=last,
-        worst=last,
-        value=level,
-        limit=limit,
-        points=len(steps) - row,
-        message=message,
-    )
+    return Hit.at(steps[row:], "sev2", message, where="loss", value=level, limit=limit, worst=-1)
 
 
 def _bound(entropy: Series | None, facts: Manifest | None, margin: float, guess: float) -> tuple[float | None, str]:

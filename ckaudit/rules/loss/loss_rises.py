@@ -77,22 +77,20 @@ def _rise(values: Floats, min_rise: float, *, alone: bool) -> Rise | None:
 
 def _score(steps: Steps, values: Floats) -> Hit:
     """Return the note on what is logged as the loss and is none."""
-    return Hit(
-        severity="note",
+    return Hit.at(
+        steps,
+        "note",
+        "what is logged as the loss rises from {limit:.4g} to {value:.4g} and levels off, "
+        "as an accuracy or a reward does: it is not judged as a loss",
         where="loss",
-        first=int(steps[0]),
-        last=int(steps[-1]),
         value=float(values[-1]),
         limit=float(values[0]),
-        points=len(steps),
-        message="what is logged as the loss rises from {limit:.4g} to {value:.4g} and levels off, "
-        "as an accuracy or a reward does: it is not judged as a loss",
     )
 
 
 def _stays(steps: Steps, values: Floats, rise: Rise, *, is_severe: bool, restarted: bool) -> Hit:
     """Return the hit of a loss that ends above its lowest level."""
-    worst = rise.onset + int(np.argmax(values[rise.onset :]))
+    worst = int(np.argmax(values[rise.onset :]))
     few = "" if rise.noise_is_known else f", in the {len(values)} points that there are"
     eased = falls_on(values[rise.onset :], rise)
     reason = (
@@ -102,19 +100,14 @@ def _stays(steps: Steps, values: Floats, rise: Rise, *, is_severe: bool, restart
         if eased
         else ""
     )
-    return Hit(
-        severity="note" if restarted or eased else "sev1" if is_severe else "sev2",
+    return Hit.at(
+        steps[rise.onset :],
+        "note" if restarted or eased else "sev1" if is_severe else "sev2",
+        "the loss rises to {value:.4g} from {limit:.4g} and " + ("has not come back" if eased else "stays there") + few + reason,
         where="loss",
-        first=int(steps[rise.onset]),
-        last=int(steps[-1]),
-        worst=int(steps[worst]),
-        value=float(values[worst]),
+        value=float(values[rise.onset + worst]),
         limit=rise.low,
-        points=len(steps) - rise.onset,
-        message="the loss rises to {value:.4g} from {limit:.4g} and "
-        + ("has not come back" if eased else "stays there")
-        + few
-        + reason,
+        worst=worst,
     )
 
 

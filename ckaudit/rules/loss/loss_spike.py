@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.loss import SOLVED, train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.spikes import grad_norm_excess, loss_excess, loss_over_median
 from ckaudit.rules.rule import Hit, Skip, rule
@@ -17,7 +17,7 @@ from ckaudit.run.spikes import Incident, as_one_of_many, incidents, passing_peak
 LEAD, APART = 3, 1.25
 """The gradient norm is flagged before an unstable step, not after it: a lead of three steps makes an incident of a lower jump."""
 
-LEAST, SOLVED, HARD = 0.02, 0.1, 0.25
+LEAST, HARD = 0.02, 0.25
 """Height of an event over the first losses; below a tenth of them, where the loss is that of a few examples still wrong, more."""
 
 BEYOND, TAIL = 3.0, 200
@@ -113,13 +113,8 @@ def loss_spike(
         yield hit
     if alone := [incident for incident in judged if not incident.is_incident]:
         steps = [int(excess.steps[incident.first]) for incident in alone]
-        yield Hit(
-            severity="note",
-            where="loss",
-            first=steps[0],
-            last=steps[-1],
-            points=len(steps),
-            message=f"{len(steps)} isolated points of the loss stand out of its noise and are gone at once",
+        yield Hit.at(
+            steps, "note", f"{len(steps)} isolated points of the loss stand out of its noise and are gone at once", where="loss"
         )
 
 
@@ -182,16 +177,14 @@ def _early(loss: Series, window: int) -> Iterator[Hit]:
     high = np.flatnonzero(values[1:] > lowest[:-1] + EARLY * values[0]) + 1
     if len(high):
         worst = high[int(np.argmax(values[high]))]
-        yield Hit(
-            severity="sev2" if values[worst] > GRAVE * values[0] else "note",
+        yield Hit.at(
+            loss.steps[rows[high]],
+            "sev2" if values[worst] > GRAVE * values[0] else "note",
+            "the loss jumps to {value:.4g} in its first steps, from {limit:.4g}",
             where="loss",
-            points=len(high),
-            first=int(loss.steps[rows[high[0]]]),
-            last=int(loss.steps[rows[high[-1]]]),
-            worst=int(loss.steps[rows[worst]]),
             value=float(values[worst]),
             limit=float(lowest[worst - 1]),
-            message="the loss jumps to {value:.4g} in its first steps, from {limit:.4g}",
+            worst=int(np.argmax(values[high])),
         )
 
 
@@ -203,16 +196,14 @@ def _peaks(loss: Series, rows: Steps, *, after: float = -1.0) -> Iterator[Hit]:
         height = (HARD if level < SOLVED * values[0] else LEAST) * values[0]
         if loss.steps[rows[first]] <= after or values[worst] - level < height:
             continue
-        yield Hit(
-            severity="sev2",
+        yield Hit.at(
+            loss.steps[rows[first : last + 1]],
+            "sev2",
+            "the loss jumps to {value:.4g} from {limit:.4g} and is back after " + f"{last - first + 1} of {len(values)}",
             where="loss",
-            first=int(loss.steps[rows[first]]),
-            last=int(loss.steps[rows[last]]),
-            worst=int(loss.steps[rows[worst]]),
             value=float(values[worst]),
             limit=level,
-            points=last - first + 1,
-            message="the loss jumps to {value:.4g} from {limit:.4g} and is back after " + f"{last - first + 1} of {len(values)}",
+            worst=worst - first,
         )
 
 

@@ -111,15 +111,13 @@ def _stands(steps: Steps, val: Floats, train: Floats | None, gain: float, fall: 
     before, last = (median(val[part]) for part in quarters[2:])
     learnt, memory = (median(train[part]) for part in quarters[2:])
     if before - last < gain * before and memory < (1 - fall) * learnt and val[-1] - train[-1] > apart * val[-1]:
-        yield Hit(
-            severity="sev2",
+        yield Hit.at(
+            steps[quarters[3]],
+            "sev2",
+            f"the validation loss has not come below its lowest, {val.min():.4g} at step {steps[int(np.argmin(val))]}, "
+            "and stands at {value:.4g}, while the training loss has fallen on to {limit:.4g}",
             where="val_loss",
-            first=int(steps[quarters[3][0]]),
-            last=int(steps[-1]),
-            worst=int(steps[-1]),
             value=float(val[-1]),
             limit=float(train[-1]),
-            points=len(quarters[3]),
-            message=f"the validation loss has not come below its lowest, {val.min():.4g} at step {steps[int(np.argmin(val))]}, "
-            "and stands at {value:.4g}, while the training loss has fallen on to {limit:.4g}",
+            worst=-1,
         )

@@ -98,14 +98,12 @@ def _falling(series: Series) -> Iterator[Hit]:
     falls = np.flatnonzero(np.diff(values) < 0) + 1
     if len(falls):
         row = int(falls[0])
-        yield Hit(
-            severity="sev2",
+        yield Hit.at(
+            series.steps[known[falls]],
+            "sev2",
+            f"{series.name} falls from {{limit:.10g}} to {{value:.10g}}; a count only grows",
             where=series.name,
-            first=int(series.steps[known[row]]),
-            last=int(series.steps[known[falls[-1]]]),
-            worst=int(series.steps[known[row]]),
             value=float(values[row]),
             limit=float(values[row - 1]),
-            points=len(falls),
-            message=f"{series.name} falls from {{limit:.10g}} to {{value:.10g}}; a count only grows",
+            worst=0,
         )

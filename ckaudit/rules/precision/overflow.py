@@ -114,16 +114,14 @@ def _counted(source: Series, hits: Mask, warmup: int, high: float, storm: float,
     if len(late) < 3 or share <= high or is_search:
         return None
     first, last = int(source.steps[late[0]]), int(source.steps[late[-1]])
-    return Hit(
-        severity="sev0" if share > storm and last - first >= long else "sev1",
+    return Hit.at(
+        source.steps[late],
+        "sev0" if share > storm and last - first >= long else "sev1",
+        "{value:.0f} % of the logged steps overflowed after the scaler should have found its scale; usual is none",
         where="overflow_rate",
-        first=first,
-        last=last,
-        worst=last,
         value=share,
         limit=high,
-        points=len(late),
-        message="{value:.0f} % of the logged steps overflowed after the scaler should have found its scale; usual is none",
+        worst=-1,
     )
 
 
@@ -147,16 +145,14 @@ def _collapse(scale: Series | None, warmup: int) -> Hit | None:
     if end > usual / 8 or not goes_on or (scale.steps[rows[-1]] <= warmup and end > LOW_SCALE):
         return None
     first = third + int(np.argmax(values[third:] < usual))
-    return Hit(
-        severity="sev1",
+    return Hit.at(
+        scale.steps[rows[first:]],
+        "sev1",
+        "the loss scale collapses: {value:.4g}, from {limit:.4g}, and it goes on falling",
         where="loss_scale",
-        first=int(scale.steps[rows[first]]),
-        last=int(scale.steps[rows[-1]]),
-        worst=int(scale.steps[rows[-1]]),
         value=end,
         limit=usual,
-        points=len(rows) - first,
-        message="the loss scale collapses: {value:.4g}, from {limit:.4g}, and it goes on falling",
+        worst=-1,
     )
 
 

@@ -99,15 +99,14 @@ def _apart(series: Series, limits: Floats, factor: float, message: str, gravest:
     over = np.flatnonzero(values > limits)
     if not len(over):
         return
-    worst = int(over[np.argmax(values[over] / limits[over])])
-    yield Hit(
-        severity=gravest if values[worst] > factor * limits[worst] else "note",
+    place = int(np.argmax(values[over] / limits[over]))
+    worst = int(over[place])
+    yield Hit.at(
+        series.steps[over],
+        gravest if values[worst] > factor * limits[worst] else "note",
+        message + "; the limit is {limit:.2g}",
         where=series.name,
-        first=int(series.steps[over[0]]),
-        last=int(series.steps[over[-1]]),
-        worst=int(series.steps[worst]),
         value=float(values[worst]),
         limit=float(limits[worst]),
-        points=len(over),
-        message=message + "; the limit is {limit:.2g}",
+        worst=place,
     )

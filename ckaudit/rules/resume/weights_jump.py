@@ -185,16 +185,14 @@ def _stretch(size: Series, row: int, column: int, limit: float) -> Hit:
     since, step = int(size.steps[row]), int(size.steps[row + 1])
     before, after = size.values[row, column], size.values[row + 1, column]
     what = f"goes from {before:.3g} to {after:.3g} since step {since}"
-    return Hit(
-        severity="sev0",
+    return Hit.at(
+        [step],
+        "sev0",
+        f"the norm of {{where}} {what}: no learning rates on the way take it so far",
         where=size.labels[column],
-        first=step,
-        last=step,
-        worst=step,
-        points=1,
-        limit=limit,
         value=float(abs(after - before) / max(after, before)),
-        message=f"the norm of {{where}} {what}: no learning rates on the way take it so far",
+        limit=limit,
+        worst=0,
     )
 
 

@@ -117,16 +117,14 @@ def _ends_slower(time: Series, speed: Series | None, mild: float, lost: float) -
     cost = (turn.after - turn.before) * float(time.steps[rows[-1]] - time.steps[rows[turn.first]])
     if cost < lost and (turn.before < A_STEP or turn.after < 1.5 * turn.before):
         return None
-    return Hit(
-        severity="sev2",
+    return Hit.at(
+        time.steps[rows[turn.first :]],
+        "sev2",
+        "a step takes {value:.3g} s from step {first} on, {limit:.3g} s before",
         where="steps",
-        first=int(time.steps[rows[turn.first]]),
-        last=int(time.steps[rows[-1]]),
-        worst=int(time.steps[rows[turn.first + int(np.argmax(values[turn.first :]))]]),
         value=turn.after,
         limit=turn.before,
-        points=len(rows) - turn.first,
-        message="a step takes {value:.3g} s from step {first} on, {limit:.3g} s before",
+        worst=int(np.argmax(values[turn.first :])),
     )
 
 

@@ -68,16 +68,14 @@ def learning_rate_jump(
 
 def _stairs(steps: Steps, values: Floats, rows: list[int]) -> Hit:
     """Return one note on all jumps that may be meant."""
-    return Hit(
-        severity="note",
+    return Hit.at(
+        steps[rows],
+        "note",
+        f"{len(rows)} stairs of the learning rate, the first from {{limit:.3g}} to {{value:.3g}} at step {{first}}",
         where="learning rate",
-        first=int(steps[rows[0]]),
-        last=int(steps[rows[-1]]),
-        points=len(rows),
-        worst=int(steps[rows[0]]),
         value=float(values[rows[0]]),
         limit=float(values[rows[0] - 1]),
-        message=f"{len(rows)} stairs of the learning rate, the first from {{limit:.3g}} to {{value:.3g}} at step {{first}}",
+        worst=0,
     )
 
 
@@ -143,14 +141,12 @@ def _as_planned(facts: Manifest | None, steps: Steps, values: Floats, tolerance:
 
 
 def _hit(severity: Severity, steps: Steps, values: Floats, row: int, message: str) -> Hit:
-    return Hit(
-        severity=severity,
+    return Hit.at(
+        [int(steps[row])],
+        severity,
+        message,
         where="learning rate",
-        first=int(steps[row]),
-        last=int(steps[row]),
-        worst=int(steps[row]),
-        points=1,
         value=float(values[row]),
         limit=float(values[row - 1]),
-        message=message,
+        worst=0,
     )

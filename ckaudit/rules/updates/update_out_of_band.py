@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw
+from ckaudit.metrics.loss import initial_loss_excess, is_solved, train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import update_to_weight, update_to_weight_global
@@ -15,7 +15,7 @@ from ckaudit.run.spans import Span, spans
 LOW, SLOW = 1e-3, 2.5e-3
 """Of the median tensor, while hardly anything is learnt: healthy runs that begin knowing nothing move by 0.005 (lab)."""
 
-LEARNT, SOLVED = 0.25, 0.1
+LEARNT = 0.25
 """Share of the first loss that is gone once something is learnt, and share that is left once little is."""
 
 COME_DOWN = 0.5
@@ -68,7 +68,7 @@ def update_out_of_band(
     yield from too_few(ratio, min_points)
     judged = ((ratio.steps > warmup) & _rate(ratio.steps, rate, 0.0))[:, None]
     large, small = (ratio.values > max_ratio) & judged, (ratio.values < min_ratio) & (ratio.values > 0) & judged
-    small &= (_rate(ratio.steps, rate, min_rate_share) & ~_is_solved(ratio.steps, loss, SOLVED))[:, None]
+    small &= _rate(ratio.steps, rate, min_rate_share)[:, None] & ~is_solved(loss, ratio.steps)
     for span in spans(ratio, large, min_points=min_points):
         yield _too_large(span, ratio, max_ratio, "the weights; above {limit:.0e} they do not settle")
     for span in spans(ratio, small, min_points=min_points):
@@ -112,13 +112,6 @@ def _rises(rate: Series | None) -> bool:
     """Tell whether the learning rate was still rising at its last line."""
     known = rate.values[rate.finite][-2:] if rate is not None else np.empty(0)
     return len(known) == 2 and bool(known[1] > known[0])
-
-
-def _is_solved(steps: Steps, loss: Series | None, share: float) -> Mask:
-    """Tell of each step whether the loss was below a share of its first value; false where the loss is not known."""
-    if loss is None or not loss.finite.any():
-        return np.zeros(len(steps), bool)
-    return np.asarray(at(loss, steps).values[:, 0] < share * loss.values[loss.finite][0])
 
 
 def _has_learnt(steps: Steps, start: Series | None, loss: Series | None, share: float) -> Mask:

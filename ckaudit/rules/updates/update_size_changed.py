@@ -35,15 +35,12 @@ def update_size_changed(size: Series, *, max_change: float = 0.2, window: int = 
     apart = np.abs(np.diff(middle))
     changes = (apart > max_change * middle[:-1]) & (apart > mads * spread) & (middle[1:] > 0) & (middle[:-1] > 0)  # (B - 1,)
     for block in np.flatnonzero(changes).tolist():
-        first = rows[(block + 1) * window]
-        yield Hit(
-            severity="note",
+        yield Hit.at(
+            size.steps[rows[(block + 1) * window :]],
+            "note",
+            "an update has {value:.4g} tokens from about step {first} on, and {limit:.4g} before; losses on the two "
+            "sides do not compare",
             where="tokens_per_update",
-            first=int(size.steps[first]),
-            last=int(size.steps[rows[-1]]),
             value=float(middle[block + 1]),
             limit=float(middle[block]),
-            points=len(rows) - (block + 1) * window,
-            message="an update has {value:.4g} tokens from about step {first} on, and {limit:.4g} before; losses on the two "
-            "sides do not compare",
         )

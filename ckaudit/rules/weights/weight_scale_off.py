@@ -56,7 +56,7 @@ def weight_scale_off(
 
 def _at_start(severity: Severity, where: str, gain: float, limit: float, message: str) -> Hit:
     """Return a hit of step 0."""
-    return Hit(severity=severity, where=where, first=0, last=0, worst=0, value=gain, limit=limit, points=1, message=message)
+    return Hit.at([0], severity, message, where=where, value=gain, limit=limit, worst=0)
 
 
 def _gains(std: Series, facts: Manifest) -> dict[str, float]:
