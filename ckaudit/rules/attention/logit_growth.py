@@ -36,7 +36,7 @@ def logit_growth(
     largest of a sample of the queries, a lower bound: over the limit it is a finding, below it is no word on the others.
     """
     yield from too_few(logit, min_points)
-    if _is_sampled(logit, facts):
+    if is_ours(facts) and logit.labels == ("max_attn_logit",):  # the lines between checkpoints
         yield Skip("too_few_points", "only a sample of the queries was looked at: a lower bound; checkpoints hold the maximum")
     values: Floats = np.abs(logit.values)
     far = values > sev1_logit
@@ -67,11 +67,6 @@ def logit_growth(
             badness=values,
             limit=note_logit,
         )
-
-
-def _is_sampled(logit: Series, facts: Manifest | None) -> bool:
-    """Tell whether there are only the Recorder's lines between checkpoints, which look at a few queries of one sequence."""
-    return is_ours(facts) and logit.labels == ("max_attn_logit",)
 
 
 def _first(logit: Series) -> Floats:

@@ -82,15 +82,10 @@ def loss_limits(loss: Series, level: Series | None, types: Series | None, limit:
         types: Element types of the run.
         limit: The limit of one nat in float32.
     """
-    return max(limit, LOSS[coarsest_type(types)]) * _size_of_loss(loss, level)
-
-
-def _size_of_loss(loss: Series, level: Series | None) -> Floats:
-    """Return the loss at the steps compared, 1 where it is smaller or not known: its rounding grows with it."""
-    if level is None or not level.labels:
-        return np.ones(len(loss.steps))
-    sizes: Floats = np.maximum(1.0, np.nan_to_num(np.abs(at(level, loss.steps).values[:, 0]), nan=1.0))
-    return sizes
+    sizes = np.ones(len(loss.steps))
+    if level is not None and level.labels:  # the rounding of a loss grows with it
+        sizes = np.maximum(1.0, np.nan_to_num(np.abs(at(level, loss.steps).values[:, 0]), nan=1.0))
+    return max(limit, LOSS[coarsest_type(types)]) * sizes
 
 
 def _apart(series: Series, limits: Floats, factor: float, message: str, gravest: Severity) -> Iterator[Hit]:

@@ -74,7 +74,7 @@ def layer_not_contributing(
     enough = min_points if update is not None else min_points - 1  # the way lacks the first checkpoint
     yield from too_few(matrices, enough)
     relative = _to_neighbours(matrices, tensors, blocks_around)
-    parts = relative.grouped([_part(name, tensors) for name in relative.labels], row_medians)
+    parts = relative.grouped([f"{tensors.block(name)} {tensors.kind(name)}" for name in relative.labels], row_medians)
     on = parts.steps > warmup
     if rate is not None:
         on &= np.nan_to_num(at(rate, parts.steps).values[:, 0], nan=1.0) > 0
@@ -144,11 +144,6 @@ def _is_matrix(name: str, tensors: TensorTable) -> bool:
     flat = fact is not None and bool(fact.shape) and len(fact.shape or ()) < 2
     flat = flat or tensors.no_gradient_reason(name) is not None or (fact is None and name.endswith("bias"))
     return tensors.block(name) is not None and not flat and tensors.kind(name) != "norm" and not tensors.is_expert(name)
-
-
-def _part(name: str, tensors: TensorTable) -> str:
-    """Return the part of a block that a tensor belongs to, such as "blocks.1 attention"."""
-    return f"{tensors.block(name)} {tensors.kind(name)}"
 
 
 def _to_neighbours(update: Series, tensors: TensorTable, near: int) -> Series:
