@@ -44,7 +44,18 @@ def normalized_attention_entropy(run: Run) -> Series:
     entropy = run.series("attention", "entropy_per_head")
     if series.recorded.all() and series.labels == entropy.labels and len(series.steps) == len(entropy.steps):
         return series
-    largest = _largest_entropy(run, entropy)
+    # That of a uniform head; NaN where the number of keys is not known.
+    keys, causal = run.series("attention", "keys"), run.series("attention", "causal")
+    count, masked = at(keys, entropy.steps).values, at(causal, entropy.steps).values
+    largest = np.full(entropy.values.shape, np.nan)
+    for column, label in enumerate(entropy.labels):
+        layer = label.rpartition("/")[0]
+        if layer not in keys.labels:
+            continue
+        counted = count[:, keys.labels.index(layer)]
+        hidden = masked[:, causal.labels.index(layer)] == 1 if layer in causal.labels else np.zeros(len(counted), bool)
+        with np.errstate(divide="ignore"):
+            largest[:, column] = np.where(hidden, _mean_log(counted), np.log(counted))
     known = entropy.recorded & (largest > 0)
     with np.errstate(all="ignore"):
         normalized = replace(entropy, values=np.where(known, entropy.values / largest, np.nan), recorded=known)
@@ -255,22 +266,6 @@ def _is_of_whole_keys(entropy: Floats, *, precision: float = 1e-3, keys: int = 4
     place = np.clip(np.searchsorted(possible, entropy), 1, len(possible) - 1)
     nearest = np.minimum(np.abs(possible[place] - entropy), np.abs(possible[place - 1] - entropy))
     return np.asarray(nearest <= precision * entropy)
-
-
-def _largest_entropy(run: Run, entropy: Series) -> Floats:
-    """Return the entropy of a uniform head for each cell of `entropy`, NaN where the number of keys is not known."""
-    keys, causal = run.series("attention", "keys"), run.series("attention", "causal")
-    count, masked = at(keys, entropy.steps).values, at(causal, entropy.steps).values
-    largest = np.full(entropy.values.shape, np.nan)
-    for column, label in enumerate(entropy.labels):
-        layer = label.rpartition("/")[0]
-        if layer not in keys.labels:
-            continue
-        counted = count[:, keys.labels.index(layer)]
-        hidden = masked[:, causal.labels.index(layer)] == 1 if layer in causal.labels else np.zeros(len(counted), bool)
-        with np.errstate(divide="ignore"):
-            largest[:, column] = np.where(hidden, _mean_log(counted), np.log(counted))
-    return largest
 
 
 def _mean_log(keys: Floats) -> Floats:

@@ -6,7 +6,7 @@ off, and the notes say how far.
 """
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from math import isnan
 from typing import Any, overload
 
@@ -183,7 +183,13 @@ class LayerStatistics:
                 self._estimated += "norm" in known
                 self._normless += "norm" not in known
                 self._worst = max(self._worst, worst)
-        self._spread(step, place, known | (moments.statistics() if moments else {}))
+        fields = _FIELDS.get(place.section, set())
+        for statistic, value in (known | (moments.statistics() if moments else {})).items():
+            field = NORMS.get(place.section, "") if statistic == "norm" else statistic
+            if field not in fields:
+                continue
+            for index, number in enumerate(value) if isinstance(value, list) else ((-1, value),):
+                self._add(step, _at(place, field, index), number)
         return True
 
     def put(self, step: int, section: str, name: str, field: str, value: float, *, index: int = -1) -> None:
@@ -275,15 +281,6 @@ class LayerStatistics:
         self._steps.append(step)
         self._owners.append(self._targets.setdefault(place, len(self._targets)))
         self._values.append(value)
-
-    def _spread(self, step: int, place: CheckpointField, known: Mapping[str, Any]) -> None:
-        fields = _FIELDS.get(place.section, set())
-        for statistic, value in known.items():
-            field = NORMS.get(place.section, "") if statistic == "norm" else statistic
-            if field not in fields:
-                continue
-            for index, number in enumerate(value) if isinstance(value, list) else ((-1, value),):
-                self._add(step, _at(place, field, index), number)
 
 
 def _replaced(steps: Whole, changed: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -153,7 +153,14 @@ class _Scanner:
         forms = [form for form in [*self.forms, *self._odd.values()] if form.origins]
         pieces = [piece for form in forms for piece in form.origins]
         origin = joined(pieces)
-        columns = _placed(forms)
+        sizes = [sum(len(origin.lines) for origin in pattern.origins) for pattern in forms]
+        columns: dict[str, Numbers] = {}
+        for pattern, size, begin in zip(forms, sizes, np.cumsum([0, *sizes]), strict=False):
+            for key, parts in pattern.columns.items():
+                if key not in columns:
+                    columns[key] = nothing(sum(sizes))
+                columns[key].values[begin : begin + size] = np.concatenate([part.values for part in parts])
+                columns[key].recorded[begin : begin + size] = np.concatenate([part.recorded for part in parts])
         steps = np.full(len(origin.lines), np.nan)
         for name in ("step", "iter"):
             if name in columns:
@@ -209,16 +216,3 @@ class _Scanner:
         """Tell whether the last value of the last line has as many decimals as that of the line before it of the same form."""
         last, before = self._form.texts[-1][-1], self._form.last
         return bool(before) and len(last.partition(".")[2]) == len(before.partition(".")[2])
-
-
-def _placed(forms: Sequence[LinePattern]) -> dict[str, Numbers]:
-    """Return the columns of all forms, the forms one after the other."""
-    sizes = [sum(len(origin.lines) for origin in form.origins) for form in forms]
-    columns: dict[str, Numbers] = {}
-    for form, size, begin in zip(forms, sizes, np.cumsum([0, *sizes]), strict=False):
-        for key, parts in form.columns.items():
-            if key not in columns:
-                columns[key] = nothing(sum(sizes))
-            columns[key].values[begin : begin + size] = np.concatenate([part.values for part in parts])
-            columns[key].recorded[begin : begin + size] = np.concatenate([part.recorded for part in parts])
-    return columns

@@ -117,7 +117,15 @@ def joined(series: Iterable[tuple[str, Series]], starts: Sequence[tuple[float, i
     held = np.flatnonzero((steps >= 0) & (steps <= MAX_STEP))
     log = held[np.argsort(order[held], kind="stable")]
     steps, owners, values, times = steps[log], owners[log], values[log], times[log]
-    bounds = _bounds(steps, owners, values, times, starts)
+    # Where in the log a new session begins, but for the first.
+    restarts = []
+    for time, first in starts:
+        position = int(np.argmax(times >= time)) if len(times) else 0
+        if position and steps[:position].max() >= first:
+            restarts.append(position)
+    bounds: list[int] = []
+    if restarts or _has_conflicts(steps, owners, values):
+        bounds = _walked(steps.tolist(), owners.tolist(), values.tolist(), restarts)
     sessions = np.zeros(len(steps), np.int64)
     sessions[bounds] = 1
     sessions = np.cumsum(sessions)
@@ -138,18 +146,6 @@ def _flat(named: Sequence[tuple[str, Series]]) -> tuple[Whole, Whole, Floats, Fl
         np.concatenate([series.times for series in serieses]),
         np.concatenate([series.order for series in serieses]),
     )
-
-
-def _bounds(steps: Whole, owners: Whole, values: Floats, times: Floats, starts: Sequence[tuple[float, int]]) -> list[int]:
-    """Return the positions in the log at which a new session begins, without the first session's."""
-    restarts = []
-    for time, first in starts:
-        position = int(np.argmax(times >= time)) if len(times) else 0
-        if position and steps[:position].max() >= first:
-            restarts.append(position)
-    if not restarts and not _has_conflicts(steps, owners, values):
-        return []
-    return _walked(steps.tolist(), owners.tolist(), values.tolist(), restarts)
 
 
 def _has_conflicts(steps: Whole, owners: Whole, values: Floats) -> bool:
