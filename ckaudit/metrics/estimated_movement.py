@@ -112,12 +112,12 @@ def cells_like(like: Series, other: Series) -> Floats:
     """Return the cells of one table in the shape of another, NaN where it has none."""
     cells = np.full(like.values.shape, np.nan)
     place = {label: column for column, label in enumerate(other.labels)}
-    columns = [(own, place[label]) for own, label in enumerate(like.labels) if label in place]
+    columns = [(ours, place[label]) for ours, label in enumerate(like.labels) if label in place]
     if columns and len(other.steps):
         rows = np.minimum(np.searchsorted(other.steps, like.steps), len(other.steps) - 1)
         known = np.flatnonzero(other.steps[rows] == like.steps)
-        own, theirs = np.array(columns).T
-        cells[np.ix_(known, own)] = other.values[np.ix_(rows[known], theirs)]
+        ours, theirs = np.array(columns).T
+        cells[np.ix_(known, ours)] = other.values[np.ix_(rows[known], theirs)]
     return cells
 
 

@@ -152,14 +152,14 @@ def _cells(series: Series, labels: tuple[str, ...], steps: Steps) -> Floats:
     cells, place = np.full((len(steps), len(labels)), np.nan), {label: column for column, label in enumerate(series.labels)}
     known = [(column, place[label]) for column, label in enumerate(labels) if label in place]
     if known:
-        own, theirs = np.array(known).T
-        cells[:, own] = values[:, theirs]
+        ours, theirs = np.array(known).T
+        cells[:, ours] = values[:, theirs]
     return cells
 
 
 def _by_step(grids: Grids) -> dict[str, Series]:
     """Return every measure of maps that are attention, by step and head."""
-    measured = sorted(_measure_all(grids), key=lambda each: each[0])
+    measured = sorted(_measure_all(grids), key=lambda measured_row: measured_row[0])
     places = [(grids.steps[row], grids.labels[row], len(measures[0])) for row, measures in measured]
     heads = {(layer, count): [f"{layer}/head.{head}" for head in range(count)] for _, layer, count in places}
     labels = tuple(dict.fromkeys(label for names in heads.values() for label in names))

@@ -323,7 +323,7 @@ def cut_off(findings: Findings, table: TensorTable, kind: str) -> str:
         table: Knows the kinds of tensors.
         kind: "attention" or "mlp".
     """
-    for finding in sorted(findings.all, key=lambda each: each.first_step or 0):
+    for finding in sorted(findings.all, key=lambda illness: illness.first_step or 0):
         places = [place for place in (finding.where, *finding.also) if place] if finding.name in CUT_OFF else []
         if any(place.endswith(kind) or table.kind(place) == kind for place in places):
             since = "" if finding.first_step is None else f" from step {finding.first_step}"
