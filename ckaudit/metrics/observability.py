@@ -10,7 +10,7 @@ from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.metric import Metric, metric
 from ckaudit.metrics.nonfinite import nonfinite_activations, nonfinite_gradients, nonfinite_weights
 from ckaudit.metrics.optimizer import skipped_updates
-from ckaudit.metrics.pairs import filled, relabelled
+from ckaudit.metrics.pairs import filled, logged_as, relabelled
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, empty, merged_steps, single
 
@@ -101,7 +101,7 @@ def checkpoint_time(run: Run) -> Series:
     step cost.
     """
     cost = run.value("cost.ms").mapped(lambda ms: ms / 1e3, "checkpoint_time", "s")
-    return filled(relabelled(run.scalar("checkpoint_time"), "checkpoint_time"), relabelled(cost, "checkpoint_time"))
+    return filled(logged_as(run, "checkpoint_time"), relabelled(cost, "checkpoint_time"))
 
 
 @metric(unit="bytes", reads=["checkpoint_size", "file_bytes"], source="catalogue M63", memory=1)
@@ -127,7 +127,7 @@ def restart_rate(run: Run) -> Series:
     """
     starts = session_starts(run)
     series = _events_of_last_day(run, starts[1:], "restart_rate", "restarts/day") if len(starts) else empty("x")
-    return filled(series, relabelled(run.scalar("restart_rate"), "restart_rate"))
+    return filled(series, logged_as(run, "restart_rate"))
 
 
 @metric(unit="events/day", reads=["error_event_rate"], source="catalogue M65", memory=1)
@@ -153,7 +153,7 @@ def metrics_ingest_lag(run: Run) -> Series:
     ended, written = run.scalar("file_time"), run.scalar("time")
     steps, times = shared_points([ended, written])
     series = single("metrics_ingest_lag", "s", steps, np.maximum(times[:, 1] - times[:, 0], 0.0))
-    return filled(relabelled(run.scalar("metrics_ingest_lag"), "metrics_ingest_lag"), series)
+    return filled(logged_as(run, "metrics_ingest_lag"), series)
 
 
 @metric(unit="ranks", reads=["rank_facts.heartbeat", "heartbeat_missing"], source="catalogue M67")
@@ -178,7 +178,7 @@ def heartbeat_missing(run: Run, *, patience: float = 300.0) -> Series:
     alive = (beats.finite & (times >= latest - patience)).sum(axis=1)
     known = np.flatnonzero(beats.recorded.any(axis=1))
     series = single("heartbeat_missing", "ranks", beats.steps[known], (expected - alive)[known].astype(float))
-    return filled(series, relabelled(run.scalar("heartbeat_missing"), "heartbeat_missing"))
+    return filled(series, logged_as(run, "heartbeat_missing"))
 
 
 def _unless_skipped(run: Run, series: Series) -> Series:
@@ -189,7 +189,7 @@ def _unless_skipped(run: Run, series: Series) -> Series:
 
 
 def _of_file(run: Run, name: str, fact: str) -> tuple[Series, Series]:
-    return relabelled(run.scalar(name), name), relabelled(run.scalar(fact), name)
+    return logged_as(run, name), relabelled(run.scalar(fact), name)
 
 
 def _events_of_last_day(run: Run, events: Floats, name: str, unit: str) -> Series:

@@ -4,7 +4,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
-from ckaudit.metrics.pairs import filled, relabelled
+from ckaudit.metrics.pairs import filled, logged_as
 from ckaudit.metrics.reductions import across
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, Steps
@@ -33,7 +33,7 @@ def straggler_ratio(run: Run) -> Series:
     times = rank_step_time(run)
     several = times.finite & (times.finite.sum(axis=1) > 1)[:, None]
     series = across(replace(times, recorded=several), _slowest, "straggler_ratio", "1")
-    return filled(series, relabelled(run.scalar("straggler_ratio"), "straggler_ratio"))
+    return filled(series, logged_as(run, "straggler_ratio"))
 
 
 @metric(unit="bytes", reads=["rank_facts.memory_used"], source="catalogue M43", memory=1)

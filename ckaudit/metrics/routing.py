@@ -6,7 +6,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
-from ckaudit.metrics.pairs import filled, ratio, relabelled, together
+from ckaudit.metrics.pairs import filled, logged_as, ratio, together
 from ckaudit.metrics.reductions import across
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, single
@@ -25,7 +25,7 @@ def moe_drop_rate(run: Run) -> Series:
     lost, asked = (np.where(both, series.values, 0.0).sum(axis=1) for series in (dropped, routed))
     with np.errstate(all="ignore"):
         of_counts = single("moe_drop_rate", "%", dropped.steps, np.where(asked > 0, 100 * lost / asked, np.nan), asked > 0)
-    return filled(of_counts, relabelled(run.scalar("moe_drop_rate"), "moe_drop_rate"))
+    return filled(of_counts, logged_as(run, "moe_drop_rate"))
 
 
 @metric(unit="1", reads=["moe.*.counts"], source="catalogue M27", memory=1, worst="low")
@@ -59,7 +59,7 @@ def moe_util_entropy(run: Run) -> Series:
     Shape (T, 1): checkpoints with counts, 0 to 1; the logged value elsewhere.
     """
     series = across(expert_entropy(run), np.nanmin, "moe_util_entropy", "1")
-    return filled(series, relabelled(run.scalar("moe_util_entropy"), "moe_util_entropy"))
+    return filled(series, logged_as(run, "moe_util_entropy"))
 
 
 @metric(
@@ -78,7 +78,7 @@ def moe_load_balance_loss(run: Run) -> Series:
     """
     layers = filled(balance_losses(run), run.series("moe", "aux_loss"))
     series = across(layers, np.nanmean, "moe_load_balance_loss", "1")
-    return filled(series, relabelled(run.scalar("moe_load_balance_loss"), "moe_load_balance_loss"))
+    return filled(series, logged_as(run, "moe_load_balance_loss"))
 
 
 def balance_losses(run: Run) -> Series:

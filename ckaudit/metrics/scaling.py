@@ -7,7 +7,7 @@ from msgspec import UNSET, Struct
 
 from ckaudit.metrics.loss import train_level, train_loss_raw
 from ckaudit.metrics.metric import metric
-from ckaudit.metrics.pairs import relabelled
+from ckaudit.metrics.pairs import logged_as
 from ckaudit.run.medians import median
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, Steps, at, empty, single
@@ -66,7 +66,7 @@ def scaling_law_residual(run: Run, *, growth: float = 1.25) -> Series:
     """
     loss = train_loss_raw(run)
     if not loss:
-        return relabelled(run.scalar("scaling_law_residual"), "scaling_law_residual")
+        return logged_as(run, "scaling_law_residual")
     steps, x, y = _points(run)
     fits = run.derived(("power laws", growth), lambda: _fits(x, y, growth, 0))
     values = np.full(len(y), np.nan)

@@ -64,25 +64,31 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
             f"{source.shown} holds lists of numbers, but none has a name that is known: {listed(list(lists))}",
             hint="Name them, as in --map loss=MEMBER.",
         )
-    params = document.get("params")
-    per_epoch = params.get("steps") if isinstance(params, dict) else None
-    updates = per_epoch if isinstance(per_epoch, int) and 0 < per_epoch < 2**40 else 0
+    updates = _param(document, "steps", below=2**40)
     shorter = [key for key, cells in lists.items() if len(cells) != longest]
     notes = [*found.notes, *([f"shorter than others, taken from the first epoch on: {listed(shorter)}"] if shorter else [])]
     if "step" in found.series:
         steps = steps_from(found.series["step"])
     else:
         steps = np.arange(1, longest + 1) * (updates or 1)
-        notes.append(
-            f"epochs are the axis, of {updates:,} updates each as its params say: epoch N is step N x {updates:,}"
-            if updates
-            else "epochs are the axis: step N here is the end of epoch N; how many updates an epoch took is not recorded"
-        )
+        notes.append(_axis(updates))
     imported = joined(Curves(steps, series, notes), source.shown, NAME, found=f"{longest:,} epochs", last=SCALARS_ONLY)
-    epochs = params.get("epochs") if isinstance(params, dict) else None
-    if isinstance(epochs, int) and 0 < epochs < 2**20:
+    if epochs := _param(document, "epochs", below=2**20):
         imported.manifest.planned_steps = epochs * (updates or 1)
     return [imported]
+
+
+def _param(document: Mapping[str, Any], name: str, *, below: int) -> int:
+    """Return a whole number among the parameters of the training, 0 where nobody says."""
+    params = document.get("params")
+    value = params.get(name) if isinstance(params, dict) else None
+    return value if isinstance(value, int) and 0 < value < below else 0
+
+
+def _axis(updates: int) -> str:
+    if updates:
+        return f"epochs are the axis, of {updates:,} updates each as its params say: epoch N is step N x {updates:,}"
+    return "epochs are the axis: step N here is the end of epoch N; how many updates an epoch took is not recorded"
 
 
 def _document(source: Source) -> dict[str, Any]:

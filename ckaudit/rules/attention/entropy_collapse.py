@@ -75,9 +75,8 @@ def entropy_collapse(
     for group in (None, *dict.fromkeys(layers.tolist())):
         heads = np.ones(len(layers), bool) if group is None else layers == group
         portion = _portion(left, collapsed[:, heads], left.finite[:, heads], group or "attention")
-        for span in lasting_spans(
-            portion, (portion.values > max_collapsed_share) & ~reported[:, heads].any(axis=1, keepdims=True)
-        ):
+        is_new = ~reported[:, heads].any(axis=1, keepdims=True)
+        for span in lasting_spans(portion, (portion.values > max_collapsed_share) & is_new):
             reported[np.ix_(span.rows, heads)] = True
             severity: Severity = "sev1" if group is None else "sev2"
             if group is not None and loss is not None and 0 < np.nanmax(logits[:, heads], initial=0) <= saturated_logit:

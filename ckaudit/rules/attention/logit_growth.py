@@ -1,6 +1,7 @@
 """ATTN002: attention logits are too large, and grow."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -40,7 +41,8 @@ def logit_growth(
         yield Skip("too_few_points", "only a sample of the queries was looked at: a lower bound; checkpoints hold the maximum")
     values: Floats = np.abs(logit.values)
     far = values > sev1_logit
-    for span in lasting_spans(logit, far, min_points=min_points, fewest=3, few=few_points):
+    lasting = partial(lasting_spans, logit, min_points=min_points, fewest=3, few=few_points)
+    for span in lasting(far):
         yield Hit.over(
             span,
             "sev1",
@@ -49,7 +51,7 @@ def logit_growth(
             limit=sev1_logit,
         )
     has_grown = values > min_growth * _first(logit)
-    for span in lasting_spans(logit, (values > sev2_logit) & ~far & has_grown, min_points=min_points, fewest=3, few=few_points):
+    for span in lasting((values > sev2_logit) & ~far & has_grown):
         yield Hit.over(
             span,
             "sev2",
@@ -57,9 +59,7 @@ def logit_growth(
             badness=values,
             limit=sev2_logit,
         )
-    for span in lasting_spans(
-        logit, (values > note_logit) & (values <= sev2_logit) & has_grown, min_points=min_points, fewest=3, few=few_points
-    ):
+    for span in lasting((values > note_logit) & (values <= sev2_logit) & has_grown):
         yield Hit.over(
             span,
             "note",

@@ -42,11 +42,8 @@ def starved_branch(
     """
     table = table_of(facts)
     branches = norm.grouped([table.branch(name) for name in norm.labels], root_sum_square)
-    blocks = [
-        block
-        for block in dict.fromkeys(map(_block, branches.labels))
-        if all(f"{block}/{kind}" in branches.labels for kind in BRANCHES)
-    ]
+    known = {*branches.labels}
+    blocks = [block for block in dict.fromkeys(map(_block, branches.labels)) if {f"{block}/{kind}" for kind in BRANCHES} <= known]
     if not blocks:
         yield Skip("not_applicable", "no block has both attention and an MLP")
         return

@@ -62,8 +62,8 @@ def loss_below_floor(
         yield Skip("too_few_points", f"{loss.points} points of the loss; {window} are needed")
         return
     counted = entropy is not None and entropy.finite.any()
-    floor_of_tokens = min_entropy_share * median(entropy.values[entropy.finite]) if entropy is not None and counted else 0.0
-    level = _running(loss, window, floor_of_tokens)
+    lowest = min_entropy_share * median(entropy.values[entropy.finite]) if entropy is not None and counted else 0.0
+    level = _running(loss, window, lowest)
     for span in spans(level, level.values < 0, min_points=window):
         yield Hit.over(
             span,
@@ -77,19 +77,17 @@ def loss_below_floor(
         return
     too_good, honest = False, _hides_answers(mass, equal, facts)
     if val is not None:
-        for span in spans(val, (val.values < floor_of_tokens) & (val.values >= 0), min_points=min_evals):
+        for span in spans(val, (val.values < lowest) & (val.values >= 0), min_points=min_evals):
             too_good = True
             reason = "the task has one right answer" if honest else "the model sees its answers"
             severity: Severity = "note" if honest else "sev1"
-            yield _hit(span.label, val, span.rows, span.column, severity, floor_of_tokens, "the held-out loss", reason)
-    for span in spans(level, (level.values < floor_of_tokens) & (level.values >= 0), min_points=window):
+            yield _hit(span.label, val, span.rows, span.column, severity, lowest, "the held-out loss", reason)
+    for span in spans(level, (level.values < lowest) & (level.values >= 0), min_points=window):
         if not too_good:
             other = "the task has one right answer" if honest else "the model sees its answers"
             reason = f"it is learnt by heart, or {other}"
             alone = val is None or not val.finite.any()
-            yield _hit(
-                "loss", level, span.rows, 0, "note" if honest and alone else "sev2", floor_of_tokens, "the training loss", reason
-            )
+            yield _hit("loss", level, span.rows, 0, "note" if honest and alone else "sev2", lowest, "the training loss", reason)
 
 
 def _hides_answers(mass: Series | None, equal: Series | None, facts: Manifest | None) -> bool:
