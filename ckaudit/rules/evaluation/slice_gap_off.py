@@ -6,6 +6,7 @@ import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
+from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.slice_gap import tau
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.series import Floats, Series, Steps
@@ -114,7 +115,7 @@ def _level(values: Floats) -> Floats:
     """Return running medians of three, at both ends the outermost one; fewer than eight values are returned as they are."""
     if len(values) < 8:
         return values
-    middle = np.median(np.lib.stride_tricks.sliding_window_view(values, 3), axis=1)
+    middle = running_medians(values, 3)
     return np.concatenate([middle[:1], middle, middle[-1:]])
 
 

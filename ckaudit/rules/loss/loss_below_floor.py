@@ -9,6 +9,7 @@ from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.attention import upper_triangle_mass
 from ckaudit.metrics.data import target_equals_input
 from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.scaling import unigram_entropy
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.directions import may_be_causal
@@ -121,5 +122,5 @@ def _running(loss: Series, window: int, min_loss: float) -> Series:
     known = np.flatnonzero(loss.finite[:, 0])
     if len(known) < window or not (loss.values[known, 0] < min_loss).any():
         return single("loss", loss.unit, loss.steps[:0], loss.values[:0, :0])
-    middle = np.median(np.lib.stride_tricks.sliding_window_view(loss.values[known, 0], window), axis=1)
+    middle = running_medians(loss.values[known, 0], window)
     return single("loss", loss.unit, loss.steps[known[window - 1 :]], middle)

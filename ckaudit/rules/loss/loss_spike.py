@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from ckaudit.metrics.loss import SOLVED, train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.spikes import grad_norm_excess, loss_excess, loss_over_median
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.medians import median
@@ -173,7 +174,8 @@ def _early(loss: Series, window: int) -> Iterator[Hit]:
     if len(values) < 4 or values.min() < 0 or values[0] == 0:
         return
     yield from _peaks(loss, rows, after=max(OPENING_STEPS, OPENING * float(loss.steps[-1])))
-    lowest = np.minimum.accumulate(_middle_of_three(values))
+    padded = np.concatenate([np.full(2, values[:3].max()), values])
+    lowest = np.minimum.accumulate(running_medians(padded, 3))
     high = np.flatnonzero(values[1:] > lowest[:-1] + EARLY * values[0]) + 1
     if len(high):
         worst = high[int(np.argmax(values[high]))]
@@ -205,12 +207,6 @@ def _peaks(loss: Series, rows: Steps, *, after: float = -1.0) -> Iterator[Hit]:
             limit=level,
             worst=worst - first,
         )
-
-
-def _middle_of_three(values: Floats) -> Floats:
-    """Return the median of each point and the two before it; of the first two, the larger so far."""
-    padded = np.concatenate([np.full(2, values[:3].max()), values])
-    return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(padded, 3), axis=1))
 
 
 def _height(loss: Floats, relative: Floats) -> Floats:

@@ -8,6 +8,7 @@ from msgspec import UNSET
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.reductions import running_medians
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.robust import decimal_step
 from ckaudit.run.series import Floats, Mask, Series, Steps
@@ -48,9 +49,10 @@ def learning_rate_jump(
         yield few or Skip("too_few_points", f"{len(steps)} points of the learning rate; {2 * min_points} are needed")
         return
     size = _beyond_slopes(steps, values)
+    around = running_medians(np.pad(size, 5, mode="reflect"), 11)  # where a curve bends, all points are alike
     jumps = (
         (size > min_jump)
-        & (size > min_ratio_to_neighbours * _around(size))
+        & (size > min_ratio_to_neighbours * around)
         & (np.arange(len(steps)) >= min_points)
         & ~_as_planned(facts, steps, values, tolerance)
     )
@@ -123,12 +125,6 @@ def _last_digit(values: Floats, *, stairs: int = 5, slack: float = 0.1) -> float
     """Return the unit of the last decimal of a log in which the rate often moves by just that, else 0."""
     digit = float(decimal_step(values).min())
     return digit if (np.abs(np.abs(np.diff(values)) - digit) < slack * digit).sum() >= stairs else 0.0
-
-
-def _around(size: Floats, reach: int = 5) -> Floats:
-    """Return the median size among the points within `reach` of each; where a curve bends, all of them are alike."""
-    padded = np.pad(size, reach, mode="reflect")
-    return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1), axis=1))
 
 
 def _as_planned(facts: Manifest | None, steps: Steps, values: Floats, tolerance: float) -> Mask:
