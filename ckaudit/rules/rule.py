@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 from msgspec import Struct
 
 from ckaudit.catalogue import Catalogue
@@ -141,6 +142,12 @@ def lasting_spans(series: Series, mask: Mask, *, min_points: int = 2, fewest: in
     for span in spans(series, mask, min_points=1 if fewest <= series.points < few else min_points):
         if span.points >= min_points or span.last == series.steps[-1]:
             yield span
+
+
+def stretches(mask: Mask, *, min_points: int = 1) -> Iterator[tuple[int, int]]:
+    """Yield where each run of true values begins and where the first one behind it stands, `min_points` later and more."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8))).tolist()
+    yield from ((start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if end - start >= min_points)
 
 
 def is_ours(facts: Manifest | None) -> bool:

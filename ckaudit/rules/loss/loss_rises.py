@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
-from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.rules.rule import Hit, Skip, rule, stretches
 from ckaudit.run.medians import median
 from ckaudit.run.oscillation import oscillation
 from ckaudit.run.rises import Rise, falls_on, large_or_clear_rise, sustained_rise
@@ -131,7 +131,7 @@ def _in_blocks(steps: Steps, values: Floats, blocks: int, climbs: int, min_rise:
     table = values[rows]  # (B, W)
     middle = np.median(table, axis=1)
     noise = MAD_TO_SIGMA * median(np.abs(table - middle[:, None])) * 1.25 / np.sqrt(width)
-    for start, end in _climbs(middle, climbs):
+    for start, end in stretches(np.diff(middle) > 0, min_points=climbs):
         risen = middle[end] - middle[start]
         if risen <= max(min_rise * abs(middle[start]), min_deviations * noise):
             continue
@@ -147,12 +147,3 @@ def _in_blocks(steps: Steps, values: Floats, blocks: int, climbs: int, min_rise:
             points=(end - start) * width,
             message="the loss climbs to {value:.4g} from {limit:.4g}" + ("" if stays else f"; it ends at {middle[-1]:.4g}"),
         )
-
-
-def _climbs(middle: Floats, min_steps: int) -> Iterator[tuple[int, int]]:
-    """Yield first and last block of each stretch that rises `min_steps` times in a row or more."""
-    up = np.concatenate(([False], np.diff(middle) > 0, [False]))
-    edges = np.flatnonzero(up[1:] != up[:-1])
-    for start, end in zip(edges[::2], edges[1::2], strict=True):
-        if end - start >= min_steps:
-            yield int(start), int(end)
