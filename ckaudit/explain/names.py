@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from ckaudit.audit import engine
 from ckaudit.audit.coverage.remedies import lines_for
 from ckaudit.audit.drop.gates import DATA, INTERNAL
-from ckaudit.audit.drop.guide import GUIDE, ONE_AXIS, PROCEDURE, GatePage, Row
+from ckaudit.audit.drop.guide import GUIDE, ONE_AXIS, PROCEDURE, Asked, Row
 from ckaudit.audit.playbook import CONDITIONS, FIRST_LOOK, WORKFLOW
 from ckaudit.causes import causes
 from ckaudit.causes.shared.links import causes_reading, metric_names, rules_reading
@@ -240,7 +240,7 @@ def _shapes(entry: Entry) -> Shapes:
 
 
 # The pages of the procedure for a benchmark that fell: its four gates, and the rows of the guide to architecture.
-def gate_page(gate: GatePage) -> Page:
+def gate_page(gate: Asked) -> Page:
     """Return the page of one gate, with the numbers that it looks at."""
     place = PROCEDURE.index(gate)
     before = f"after {PROCEDURE[place - 1].row}, which must pass first" if place else "first of four"

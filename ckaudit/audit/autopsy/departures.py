@@ -45,7 +45,7 @@ RANGES: dict[Kind, UsualRange] = {
 }
 
 
-class OutOfRange(Struct, frozen=True, kw_only=True):
+class Out(Struct, frozen=True, kw_only=True):
     """One step out of range: its place in the box, which way, and what was usual."""
 
     row: int
@@ -54,7 +54,7 @@ class OutOfRange(Struct, frozen=True, kw_only=True):
     times: float | None
 
 
-def outs(channel: Channel) -> list[OutOfRange]:
+def outs(channel: Channel) -> list[Out]:
     """Return every step at which a number is out of its range, oldest first."""
     rule, out_rows = RANGES[channel.kind], []
     for row in np.flatnonzero(channel.recorded).tolist():
@@ -66,7 +66,7 @@ def outs(channel: Channel) -> list[OutOfRange]:
         how = way_out(value, usual, spread, rule, channel.kind)
         if how:
             times = value / usual if usual and np.isfinite(value) else None
-            out_rows.append(OutOfRange(row=row, how=how, usual=usual, times=times))
+            out_rows.append(Out(row=row, how=how, usual=usual, times=times))
     return out_rows
 
 

@@ -117,7 +117,7 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     formulas: dict[str, str] = {}
 
 
-class TrainerLine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Way(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The line of an action where a trainer runs the loop and a callback records.
 
     Attributes:
@@ -154,16 +154,16 @@ class Action(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     call: str
     where: str
     more: str = ""
-    huggingface: TrainerLine | None = None
-    lightning: TrainerLine | None = None
+    huggingface: Way | None = None
+    lightning: Way | None = None
     like: str = ""
     between: str = ", "
     alone: bool = False
 
-    def way(self, trainer: Trainer) -> TrainerLine:
+    def way(self, trainer: Trainer) -> Way:
         """Return its line where that trainer runs the loop."""
         ways = {"": None, "huggingface": self.huggingface, "lightning": self.lightning}
-        return ways[trainer] or TrainerLine(call=self.call, where=self.where, more=self.more)
+        return ways[trainer] or Way(call=self.call, where=self.where, more=self.more)
 
 
 class Category(NamedTuple):
@@ -183,7 +183,7 @@ __all__ = [
     "Entry",
     "Importance",
     "Trainer",
-    "TrainerLine",
+    "Way",
     "actions",
     "categories",
     "entries",
