@@ -138,7 +138,11 @@ def contradictions_of_newest(path: Path, *, step: int | None = None, tried: int 
         except BrokenFile:
             continue
         if checked.document is not None:
-            yield from _one_of_each_code([*_worth_a_word(checked.findings)])
+            code = attrgetter("code")
+            for _, group in groupby(sorted(_worth_a_word(checked.findings), key=code), key=code):
+                first, *others = group
+                places = [other.where for other in others if other.where]
+                yield replace(first, message=first.message + (f" (and {len(others)} more)" if others else ""), also=places)
             return
 
 
@@ -149,15 +153,6 @@ def _worth_a_word(findings: list[Finding]) -> Iterator[Finding]:
             yield from [finding] if finding.severity != "note" or finding.code in LOST else []
         elif not (finding.pointer or "").startswith("/triggers/"):
             yield replace(finding, severity="note")
-
-
-def _one_of_each_code(findings: list[Finding]) -> Iterator[Finding]:
-    """Yield one finding of each code, that names the other places too."""
-    code = attrgetter("code")
-    for _, group in groupby(sorted(findings, key=code), key=code):
-        first, *others = group
-        places = [other.where for other in others if other.where]
-        yield replace(first, message=first.message + (f" (and {len(others)} more)" if others else ""), also=places)
 
 
 @takes_any_numbers

@@ -36,7 +36,7 @@ ABOUT = {
 """What speaks for it, what against it, and what is not known."""
 
 
-class Weighed(Struct, frozen=True):
+class WeighedAnswer(Struct, frozen=True):
     """An answer that is not better than triage, and the findings that bear on it, gravest first."""
 
     said: SeriesAnswer
@@ -132,7 +132,7 @@ def _pointer(way: Way, run: Run, step: int | None) -> Pointer:
 # An answer weighed by what triage says of the same run: never better than its findings, nor than its causes allow.
 def weigh(
     asked: Question, series_answer: SeriesAnswer, run: Run, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis]
-) -> Weighed:
+) -> WeighedAnswer:
     """Hold an answer against findings and causes.
 
     Those of the question's own rules count in full: sev2 leaves "watch" at best, what is graver "bad", and so does a finding
@@ -153,19 +153,19 @@ def weigh(
         is_called_bad = asked.id in BAD and any(finding.name in BAD[asked.id].means for finding in of_its_rules)
         word: Word = "bad" if of_its_rules[0].severity != "sev2" or is_called_bad else "watch"
         of_its_rules += [finding for finding in findings if finding.code == asked.id]
-        return Weighed(
+        return WeighedAnswer(
             _never_better(series_answer, word, f"{_told(of_its_rules[0])}{_besides(of_its_rules)}", of_its_rules, diagnoses),
             tuple(of_its_rules),
         )
     if series_answer.word == "bad":
-        return Weighed(
+        return WeighedAnswer(
             series_answer, (*(finding for finding in illnesses if finding.name in asked.weighs), *_of_answers(asked, findings))
         )
     if series_answer.word != "good":
-        return Weighed(series_answer)
+        return WeighedAnswer(series_answer)
     for reason, doubts in _doubts(asked, run, illnesses, diagnoses):
-        return Weighed(_never_better(series_answer, "watch", reason, doubts, diagnoses), tuple(doubts))
-    return Weighed(series_answer)
+        return WeighedAnswer(_never_better(series_answer, "watch", reason, doubts, diagnoses), tuple(doubts))
+    return WeighedAnswer(series_answer)
 
 
 def _of_answers(asked: Question, findings: Iterable[Finding]) -> list[Finding]:
@@ -181,7 +181,9 @@ def _doubts(
     asked: Question, run: Run, illnesses: Sequence[Finding], diagnoses: Sequence[Diagnosis]
 ) -> Iterator[tuple[str, Sequence[Finding]]]:
     """Yield why a good answer cannot stand, each with the findings that say so."""
-    rests = _rests_on(asked)
+    # Where any of several metrics would do, all of them.
+    needed = [need for need in asked.needs if isinstance(need, Metric)]
+    rests = needed or asked.metrics
     reads = {path for metric in rests for path in (metric.name, *metric.reads)}
     for void in voided(illnesses, diagnoses):
         if reads & void.names:
@@ -212,12 +214,6 @@ def _on_the_same(
     if shared:
         (first, metric), findings = shared[0], [finding for finding, _ in shared]
         yield f"{first.code}{_since(first)}, on the same {metric}: {first.message}{_besides(findings)}", findings
-
-
-def _rests_on(asked: Question) -> list[Metric]:
-    """Return the metrics without which there is no answer; where any of several would do, all of them."""
-    needed = [need for need in asked.needs if isinstance(need, Metric)]
-    return needed or asked.metrics
 
 
 def _shared(finding: Finding, rule: Rule | None, rests: Iterable[Metric]) -> str:

@@ -17,7 +17,7 @@ from ckaudit.contract.violations import Kind
 from ckaudit.metrics import Metric
 from ckaudit.policy.policy_schema import Clauses
 from ckaudit.questions import questions
-from ckaudit.questions.bad_answer_table import BAD, Bad
+from ckaudit.questions.bad_answer_table import BAD, BadAnswer
 from ckaudit.questions.question import FindingsMarker, Question, SeriesAnswer, unrecorded
 from ckaudit.questions.question import Input as QuestionInput
 from ckaudit.rules import rules
@@ -65,7 +65,17 @@ def _apply(rule: Rule, run: Run) -> tuple[list[Finding], Check]:
     except Exception as error:  # noqa: BLE001  one broken rule must not cost the verdict of the others
         detail = f"{type(error).__name__}: {error}"
         return [], Check(code=rule.code, name=rule.name, title=rule.title, severity=rule.severity, outcome="error", detail=detail)
-    return findings, _check(rule, skip, findings)
+    failed = any(finding.severity != "note" for finding in findings)
+    return findings, Check(
+        code=rule.code,
+        name=rule.name,
+        title=rule.title,
+        severity=rule.severity,
+        outcome="skipped" if skip else "failed" if failed else "passed",
+        reason=skip.reason if skip else None,
+        detail=skip.detail if skip else None,
+        findings=len(findings),
+    )
 
 
 def _findings_or_skip(rule: Rule, run: Run) -> tuple[list[Finding], Skip | None]:
@@ -95,20 +105,6 @@ def _why_foreign(needs: Iterable[Sequence[str]], run: Run) -> Skip | None:
         if all(reasons):
             return Skip("not_applicable", reasons[0])
     return None
-
-
-def _check(rule: Rule, skip: Skip | None, findings: list[Finding]) -> Check:
-    failed = any(finding.severity != "note" for finding in findings)
-    return Check(
-        code=rule.code,
-        name=rule.name,
-        title=rule.title,
-        severity=rule.severity,
-        outcome="skipped" if skip else "failed" if failed else "passed",
-        reason=skip.reason if skip else None,
-        detail=skip.detail if skip else None,
-        findings=len(findings),
-    )
 
 
 def _finding(rule: Rule, hit: Hit, run: Run) -> Finding:
@@ -289,7 +285,7 @@ def kinds_of_questions() -> Iterator[Kind]:
         yield Kind(id_, bad.name, bad.severity, title_of(bad), _help(id_), ("triage",))
 
 
-def title_of(bad: Bad) -> str:
+def title_of(bad: BadAnswer) -> str:
     """Return what is wrong as a whole sentence.
 
     >>> title_of(BAD["D1.1"])

@@ -29,7 +29,7 @@ Reason = Literal["not_recorded", "not_in_these_steps", "broke"]
 OF_METRICS = ("claimed_value", "nearest_allowed_value")  # their labels are metrics
 
 
-class Stretch(Struct, frozen=True):
+class StepRange(Struct, frozen=True):
     """Which steps are wanted.
 
     Attributes:
@@ -80,7 +80,7 @@ def measure(
     path: Path,
     *,
     names: Sequence[str] = (),
-    stretch: Stretch = Stretch(),  # noqa: B008  it cannot change
+    stretch: StepRange = StepRange(),  # noqa: B008  it cannot change
     choice: Choice = NOTHING_SAID,
     progress: Progress | None = None,
 ) -> Measurement:
@@ -104,7 +104,7 @@ def measure(
 
 
 @takes_any_numbers
-def measure_run(run: Run, chosen: Sequence[Metric], stretch: Stretch) -> Measurement:
+def measure_run(run: Run, chosen: Sequence[Metric], stretch: StepRange) -> Measurement:
     """Compute metrics of a run that is in memory."""
     run = at_step(run, stretch.step)
     notes = [*run.notes, *notes_on_files(run), *map(str, broken())]
@@ -119,7 +119,7 @@ def measure_run(run: Run, chosen: Sequence[Metric], stretch: Stretch) -> Measure
     return Measurement(run.name, run.last_step, tuple(measured), tuple(missing), tuple(notes), run.files)
 
 
-def _measured(metric: Metric, run: Run, stretch: Stretch) -> Measured | Missing:
+def _measured(metric: Metric, run: Run, stretch: StepRange) -> Measured | Missing:
     try:
         series = metric(run)
     except Exception as error:  # noqa: BLE001  one broken metric must not cost all others
@@ -140,7 +140,7 @@ def _own_label(metric: Metric, series: Series) -> Series:
     return replace(series, labels=(metric.name,)) if made_of else series
 
 
-def cut(series: Series, stretch: Stretch) -> Series:
+def cut(series: Series, stretch: StepRange) -> Series:
     """Return the steps of a series that are shown, and the labels recorded in them.
 
     With every=100, steps 1 to 100 are one hundred, 101 to 200 the next, so that of a dense log 100, 200, ... remain.
@@ -218,7 +218,7 @@ def _key(name: str) -> str:
 SHAPE = 24  # points of a shape: as many columns as a table can spare
 
 
-class Outline(Struct, frozen=True):
+class LabelSummary(Struct, frozen=True):
     """One label of one metric.
 
     Attributes:
@@ -238,12 +238,12 @@ class Outline(Struct, frozen=True):
     points: int
 
 
-def extreme(measured: Measured) -> Outline:
+def extreme(measured: Measured) -> LabelSummary:
     """Return the label whose last value is the worst, as the metric has it; one that is not finite is worse than all."""
     return _outline(measured.series, _worst_first(measured)[0])
 
 
-def labels(measured: Measured, *, max_labels: int | None) -> list[Outline]:
+def labels(measured: Measured, *, max_labels: int | None) -> list[LabelSummary]:
     """Return the labels, worst last value first, `max_labels` of them at most."""
     return [_outline(measured.series, column) for column in _worst_first(measured)[:max_labels]]
 
@@ -260,11 +260,11 @@ def _worst_first(measured: Measured) -> list[int]:
 
 
 @takes_any_numbers
-def _outline(series: Series, column: int) -> Outline:
+def _outline(series: Series, column: int) -> LabelSummary:
     rows = np.flatnonzero(series.recorded[:, column])
     steps, values = series.steps[rows], series.values[rows, column]
     shape = values[shape_preserving(values, SHAPE)].tolist()
-    return Outline(
+    return LabelSummary(
         label=series.labels[column],
         last=to_word(float(values[-1])),
         step=int(steps[-1]),

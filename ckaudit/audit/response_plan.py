@@ -160,7 +160,7 @@ def _benchmarks(run: Run, ill: Sequence[Finding]) -> Iterator[str]:
 
 
 # The playbook's row for a finding that no cause explains: what to change first, and where to look.
-class Advised(Struct, frozen=True):
+class PlaybookAdvice(Struct, frozen=True):
     """What a row of the playbook advises.
 
     Attributes:
@@ -232,20 +232,20 @@ KNOBS = {
 """For rules whose first metric has a playbook about something else."""
 
 
-def advice_on(rule: Rule) -> Advised | None:
+def advice_on(rule: Rule) -> PlaybookAdvice | None:
     """Return the row for a rule: that of the first look, else its own knob, else the playbook of its first metric.
 
     Where to look is, without a row of the first look, what the rule judges by. None: a plugin's rule without any of these.
     """
     look = next((look for look in FIRST_LOOK if rule.name in look.rules), None)
     if look is not None:
-        return Advised(look.knob, look.inspect)
+        return PlaybookAdvice(look.knob, look.inspect)
     named = [metric.name for metric in rule.metrics]
     entry = next((name for name in map(entry_of, named) if name is not None), None)
     knob = KNOBS.get(rule.name) or (entries()[entry].mitigations[0] if entry is not None else None)
     if knob is None:
         return None
-    return Advised(knob, f"{', '.join(named[:3])} (ckaudit metrics)." if named else "what run.json says.")
+    return PlaybookAdvice(knob, f"{', '.join(named[:3])} (ckaudit metrics)." if named else "what run.json says.")
 
 
 def advised(findings: Iterable[Finding], diagnoses: Iterable[Diagnosis], *, sure: float = 0.5) -> list[Finding]:
@@ -266,5 +266,5 @@ def advised(findings: Iterable[Finding], diagnoses: Iterable[Diagnosis], *, sure
 def _helped(finding: Finding, rule: Rule | None) -> Finding:
     row = advice_on(rule) if rule is not None else None
     if rule is not None and rule.name == "off_its_playbook" and (number := entry_of((finding.where or "").partition("/")[0])):
-        row = Advised(entries()[number].mitigations[0], f"{number} (ckaudit explain {number}).")
+        row = PlaybookAdvice(entries()[number].mitigations[0], f"{number} (ckaudit explain {number}).")
     return finding if row is None else replace(finding, help=row.sentence)

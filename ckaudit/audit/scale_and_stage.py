@@ -14,14 +14,14 @@ SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?) ?([kmbt])(?![a-z0-9])", re.IGN
 UNITS = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 
 
-class Guess(NamedTuple):
+class Estimate(NamedTuple):
     """A word, and what it rests on."""
 
     word: str
     reason: str
 
 
-def scale_of(run: Run, *, medium: float = 1e9, large: float = 2e10) -> Guess:
+def scale_of(run: Run, *, medium: float = 1e9, large: float = 2e10) -> Estimate:
     """Return how large a run is.
 
     A word of `model_scale_hint` counts, else the number of parameters, else the number that the hint names. The bounds are
@@ -36,15 +36,15 @@ def scale_of(run: Run, *, medium: float = 1e9, large: float = 2e10) -> Guess:
     hint = facts.model_scale_hint if facts and facts.model_scale_hint is not UNSET else ""
     for word in SCALES:
         if word in re.split(r"[^a-z]+", hint.lower()):
-            return Guess(word, "as model_scale_hint says")
+            return Estimate(word, "as model_scale_hint says")
     count = float(facts.parameters) if facts and facts.parameters is not UNSET else _named(hint)
     if count is None:
-        return Guess("nano", "a guess: no parameter count is recorded; --scale nano, medium or large says it")
+        return Estimate("nano", "a guess: no parameter count is recorded; --scale nano, medium or large says it")
     word = "large" if count >= large else "medium" if count >= medium else "nano"
-    return Guess(word, f"{count:,.0f} parameters")
+    return Estimate(word, f"{count:,.0f} parameters")
 
 
-def stage_of(run: Run, *, early: float = 0.1, late: float = 0.8, decayed: float = 0.5) -> Guess:
+def stage_of(run: Run, *, early: float = 0.1, late: float = 0.8, decayed: float = 0.5) -> Estimate:
     """Return how far a run has come.
 
     Early is warm-up, or the first tenth of the planned steps. Late is their last fifth; where nothing is planned, a
@@ -58,19 +58,21 @@ def stage_of(run: Run, *, early: float = 0.1, late: float = 0.8, decayed: float 
     """
     last, facts = run.last_step, run.manifest
     if last is None:
-        return Guess("early", "nothing is recorded yet")
+        return Estimate("early", "nothing is recorded yet")
     warmup = facts.warmup_steps if facts else UNSET
     if warmup is not UNSET and last <= warmup:
-        return Guess("early", f"step {last} of {warmup} of warm-up")
+        return Estimate("early", f"step {last} of {warmup} of warm-up")
     planned = facts.planned_steps if facts else UNSET
     if planned is not UNSET and planned > 0:
         share = last / planned
         word = "late" if share >= late else "early" if share < early else "steady"
-        return Guess(word, f"step {last} of {planned} planned")
-    rate = _rate_over_peak(run)
+        return Estimate(word, f"step {last} of {planned} planned")
+    rates = learning_rate(run)
+    known = rates.values[:, 0][rates.finite[:, 0]] if rates else np.empty(0)
+    rate = float(known[-1] / known.max()) if known.size and known.max() > 0 else None
     if rate is not None and rate < decayed:
-        return Guess("late", f"the learning rate is at {rate:.0%} of its peak")
-    return Guess("steady", f"step {last}, and no plan is recorded")
+        return Estimate("late", f"the learning rate is at {rate:.0%} of its peak")
+    return Estimate("steady", f"step {last}, and no plan is recorded")
 
 
 def _named(hint: str) -> float | None:
@@ -81,9 +83,3 @@ def _named(hint: str) -> float | None:
     """
     match = SIZE.search(hint.replace("_", " "))
     return float(match[1]) * UNITS[match[2].lower()] if match else None
-
-
-def _rate_over_peak(run: Run) -> float | None:
-    rate = learning_rate(run)
-    known = rate.values[:, 0][rate.finite[:, 0]] if rate else np.empty(0)
-    return float(known[-1] / known.max()) if known.size and known.max() > 0 else None

@@ -12,7 +12,7 @@ from ckaudit.cli.output import check_folder, fitted, opened, progress, say, send
 from ckaudit.errors import UsageError
 
 if TYPE_CHECKING:
-    from ckaudit.audit.measure import Measurement, Stretch
+    from ckaudit.audit.measure import Measurement, StepRange
     from ckaudit.contract.schema.import_options import Choice
 
 EPILOG = """
@@ -112,9 +112,9 @@ def command(
     return _code(measurement)
 
 
-def _stretch(step: str, first: str, last: str, every: str) -> "Stretch":
+def _stretch(step: str, first: str, last: str, every: str) -> "StepRange":
     """Return the steps that were asked for, or raise `UsageError`."""
-    from ckaudit.audit.measure import Stretch
+    from ckaudit.audit.measure import StepRange
 
     numbers = [
         options.step(word or None, option)
@@ -125,7 +125,7 @@ def _stretch(step: str, first: str, last: str, every: str) -> "Stretch":
         raise UsageError(f"--from {start} lies behind --to {end}", hint="swap them")
     if turn == 0:
         raise UsageError("--every 0 shows nothing", hint="--every 100 shows the last value of every 100 steps")
-    return Stretch(step=options.step(step or None), first=start, last=end, every=turn or 1)
+    return StepRange(step=options.step(step or None), first=start, last=end, every=turn or 1)
 
 
 def _of_policy(choice: "Choice") -> "Choice":

@@ -28,7 +28,7 @@ from ckaudit.material import files
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.catalogue import Category, Entry, categories, entries, entry_of
 from ckaudit.questions import questions
-from ckaudit.questions.bad_answer_table import BAD, Bad
+from ckaudit.questions.bad_answer_table import BAD, BadAnswer
 from ckaudit.questions.question import MAP, PHASES, Input, Question
 from ckaudit.resume import catalogue as resume_catalogue
 from ckaudit.rules import rules
@@ -307,7 +307,7 @@ def question_page(question: Question) -> Page:
     )
 
 
-def _of(bad: Bad) -> str:
+def _of(bad: BadAnswer) -> str:
     """Return what a bad answer is as a finding."""
     means = f"; any finding of {', '.join(bad.means)} makes it bad" if bad.means else ""
     return f"is the finding `{bad.name}`, {bad.severity} ({SEVERITY[bad.severity]}), where no rule's finding says it{means}"

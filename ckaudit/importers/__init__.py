@@ -137,7 +137,11 @@ def _unknown(source: Source) -> UnreadableError:
             f"{source.shown} is a folder in which no log is known: expected {expected}",
             hint="Name the log file itself; `ckaudit import --formats` lists what is known.",
         )
-    if _is_binary(source.head):
+    # No text: it holds a zero, or more broken characters than a text in an old encoding.
+    head = source.head
+    if not head.startswith(UTF16_MARKS) and (
+        b"\0" in head or head.decode("utf-8", errors="replace").count("\ufffd") > len(head) / 10
+    ):
         if archive := archive_of(source.head):
             return UnreadableError(f"{source.shown} is {archive}", hint=UNPACK)
         return UnreadableError(f"{source.shown} is binary, and no format that is known", hint="Export its series as CSV.")
@@ -146,20 +150,9 @@ def _unknown(source: Source) -> UnreadableError:
             f"{source.shown} holds no step of a training that is known, but errors: {errors}",
             hint="Name the log of the same run that holds its steps; together they can be judged.",
         )
+    first = source.head.lstrip().splitlines()[0][:40].decode("utf-8", errors="replace")
+    kind = "a JSON document of another kind" if first.startswith("{") else "text"
     return UnreadableError(
-        f"{source.shown} is no log that is known: expected {expected}, found {_looks_like(source.head)}",
+        f"{source.shown} is no log that is known: expected {expected}, found {kind} that starts {first!r}",
         hint="`ckaudit import --formats` lists them. Write its series to a CSV file with a header line, or name a run folder.",
     )
-
-
-def _is_binary(head: bytes) -> bool:
-    """Tell bytes that are no text: they hold a zero, or more broken characters than a text in an old encoding."""
-    if head.startswith(UTF16_MARKS):
-        return False
-    return b"\0" in head or head.decode("utf-8", errors="replace").count("\ufffd") > len(head) / 10
-
-
-def _looks_like(head: bytes) -> str:
-    first = head.lstrip().splitlines()[0][:40].decode("utf-8", errors="replace")
-    kind = "a JSON document of another kind" if first.startswith("{") else "text"
-    return f"{kind} that starts {first!r}"

@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from os import getpid
 from pathlib import Path
 
@@ -56,7 +56,13 @@ def write_run(run: Imported, folder: Path, *, force: bool = False) -> None:
         partial.mkdir()
         for name, data in _files(run):
             (partial / name).write_bytes(data)
-        _move(partial, target, old)
+        for path in old:
+            path.unlink()
+        if target.exists():
+            for path in partial.iterdir():
+                path.replace(target / path.name)
+        else:
+            partial.rename(target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -69,16 +75,6 @@ def _run_files(folder: Path) -> list[Path]:
     listing = list_folder(folder)
     files = [*listing.scalars, *(file.path for file in (*listing.checkpoints, *listing.history))]
     return [folder / MANIFEST_NAME, *files] if (folder / MANIFEST_NAME).exists() else files
-
-
-def _move(partial: Path, target: Path, old: Iterable[Path]) -> None:
-    for path in old:
-        path.unlink()
-    if target.exists():
-        for path in partial.iterdir():
-            path.replace(target / path.name)
-    else:
-        partial.rename(target)
 
 
 def _files(run: Imported) -> Iterator[tuple[str, bytes]]:

@@ -146,8 +146,8 @@ def activation_saturation(run: Run) -> Series:
 def _ends_by_name(mean: Series) -> tuple[Series, Series]:
     """Return the least and the greatest output of the modules whose names say that they are a sigmoid or a tanh."""
     bounded = mean.only(lambda name: _BOUNDED.search(name) is not None)
-    least = np.array([0.0 if "sigmoid" in name.lower() else -1.0 for name in bounded.labels])
-    low = replace(bounded, values=np.where(bounded.recorded, least, np.nan))
+    lowest = np.array([0.0 if "sigmoid" in name.lower() else -1.0 for name in bounded.labels])
+    low = replace(bounded, values=np.where(bounded.recorded, lowest, np.nan))
     return low, replace(bounded, values=np.where(bounded.recorded, 1.0, np.nan))
 
 

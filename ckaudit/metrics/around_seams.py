@@ -31,15 +31,15 @@ def loss_after_resume(run: Run, *, window: int = 30, after: int = 5, min_deviati
         return empty("loss_after_resume")
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
-    found: dict[int, float] = {}
+    deviations: dict[int, float] = {}
     for seam in seams(run.manifest):
         start = int(np.searchsorted(steps, seam, side="right"))
         before = values[max(0, start - window) : start]
         if len(before) >= 10:
             places = np.arange(start, min(start + after, len(values)))
-            found |= zip(steps[places].tolist(), _above(before, values[places], min_deviation_share).tolist(), strict=True)
-    after_all = sorted(found)
-    return single("loss_after_resume", "1", np.array(after_all, np.int64), np.array([found[step] for step in after_all]))
+            deviations |= zip(steps[places].tolist(), _above(before, values[places], min_deviation_share).tolist(), strict=True)
+    after_all = sorted(deviations)
+    return single("loss_after_resume", "1", np.array(after_all, np.int64), np.array([deviations[step] for step in after_all]))
 
 
 def _above(before: Floats, later: Floats, min_deviation_share: float) -> Floats:

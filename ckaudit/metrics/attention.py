@@ -22,7 +22,7 @@ def attn_entropy(run: Run) -> Series:
 
     Shape (C, H): checkpoints by query heads, "layer.0/head.3". The log's attn_entropy stands in where no head was recorded.
     """
-    return _heads_or_scalar(run, "entropy_per_head", "attn_entropy")
+    return run.series("attention", "entropy_per_head") or run.scalar("attn_entropy")
 
 
 @metric(
@@ -44,11 +44,22 @@ def normalized_attention_entropy(run: Run) -> Series:
     entropy = run.series("attention", "entropy_per_head")
     if series.recorded.all() and series.labels == entropy.labels and len(series.steps) == len(entropy.steps):
         return series
-    most = _largest_entropy(run, entropy)
-    known = entropy.recorded & (most > 0)
+    # That of a uniform head; NaN where the number of keys is not known.
+    keys, causal = run.series("attention", "keys"), run.series("attention", "causal")
+    count, masked = at(keys, entropy.steps).values, at(causal, entropy.steps).values
+    largest = np.full(entropy.values.shape, np.nan)
+    for column, label in enumerate(entropy.labels):
+        layer = label.rpartition("/")[0]
+        if layer not in keys.labels:
+            continue
+        counted = count[:, keys.labels.index(layer)]
+        hidden = masked[:, causal.labels.index(layer)] == 1 if layer in causal.labels else np.zeros(len(counted), bool)
+        with np.errstate(divide="ignore"):
+            largest[:, column] = np.where(hidden, _mean_log(counted), np.log(counted))
+    known = entropy.recorded & (largest > 0)
     with np.errstate(all="ignore"):
-        made = replace(entropy, values=np.where(known, entropy.values / most, np.nan), recorded=known)
-    return filled(series, made)
+        normalized = replace(entropy, values=np.where(known, entropy.values / largest, np.nan), recorded=known)
+    return filled(series, normalized)
 
 
 @metric(unit="1", reads=[normalized_attention_entropy, sampled_evenness], source="playbook D2.5 and D3.1", worst="low")
@@ -220,10 +231,6 @@ def upper_triangle_mass(run: Run) -> Series:
     return run.series("attention", "upper_triangle_mass_per_head")
 
 
-def _heads_or_scalar(run: Run, field: str, scalar: str) -> Series:
-    return run.series("attention", field) or run.scalar(scalar)
-
-
 def _by_largest(entropy: Series, largest: Series, *, near: float = 1.25) -> Series:
     """Return how even heads are by their largest weight, where that is below 1, and no less than such an entropy allows."""
     entropy, largest = together(entropy, largest)
@@ -259,22 +266,6 @@ def _is_of_whole_keys(entropy: Floats, *, precision: float = 1e-3, keys: int = 4
     place = np.clip(np.searchsorted(possible, entropy), 1, len(possible) - 1)
     nearest = np.minimum(np.abs(possible[place] - entropy), np.abs(possible[place - 1] - entropy))
     return np.asarray(nearest <= precision * entropy)
-
-
-def _largest_entropy(run: Run, entropy: Series) -> Floats:
-    """Return the entropy of a uniform head for each cell of `entropy`, NaN where the number of keys is not known."""
-    keys, causal = run.series("attention", "keys"), run.series("attention", "causal")
-    count, masked = at(keys, entropy.steps).values, at(causal, entropy.steps).values
-    most = np.full(entropy.values.shape, np.nan)
-    for column, label in enumerate(entropy.labels):
-        layer = label.rpartition("/")[0]
-        if layer not in keys.labels:
-            continue
-        counted = count[:, keys.labels.index(layer)]
-        hidden = masked[:, causal.labels.index(layer)] == 1 if layer in causal.labels else np.zeros(len(counted), bool)
-        with np.errstate(divide="ignore"):
-            most[:, column] = np.where(hidden, _mean_log(counted), np.log(counted))
-    return most
 
 
 def _mean_log(keys: Floats) -> Floats:

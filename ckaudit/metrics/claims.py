@@ -68,7 +68,7 @@ def claim(name: str, *, reads: Iterable[str | Metric]) -> Callable[[ClaimFunctio
     """
 
     def enter(function: ClaimFunction) -> ClaimFunction:
-        flat = [part for each in reads for part in (each.reads if isinstance(each, Metric) else (each,))]
+        flat = [part for read in reads for part in (read.reads if isinstance(read, Metric) else (read,))]
         CLAIMS[name] = Claim(name, tuple(dict.fromkeys([name, *flat])), function)
         return function
 
@@ -89,10 +89,10 @@ def _judged(claim: Claim, run: Run) -> Iterator[Bounds]:
 
 def as_table(name: str, columns: list[tuple[str, Steps, Floats]]) -> Series:
     """Return columns of their own steps as one series."""
-    steps = merged_steps(*(each for _, each, _ in columns))
+    steps = merged_steps(*(of_claim for _, of_claim, _ in columns))
     values = np.full((len(steps), len(columns)), np.nan)
     recorded = np.zeros(values.shape, bool)
-    for index, (_, own, column) in enumerate(columns):
-        rows = slice(None) if len(own) == len(steps) else np.searchsorted(steps, own)
+    for index, (_, mine, column) in enumerate(columns):
+        rows = slice(None) if len(mine) == len(steps) else np.searchsorted(steps, mine)
         values[rows, index], recorded[rows, index] = column, True
     return Series(name, "1", steps, tuple(label for label, _, _ in columns), values, recorded)

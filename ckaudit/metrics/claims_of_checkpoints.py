@@ -74,10 +74,10 @@ def _moe_load_balance_loss(run: Run, *, factor: float = 1.5) -> Iterator[Bounds]
     """
     name, counts = "moe_load_balance_loss", run.series("moe", "counts")
     choices = counts.grouped([label.rpartition("/")[0] for label in counts.labels], _most_choices)
-    losses, most = together(balance_losses(run), choices)
+    losses, possible = together(balance_losses(run), choices)
     if len(run.scalar(name).labels) != 1:
         return
-    raised = replace(losses, values=losses.values * most.values, recorded=losses.recorded & most.recorded)
+    raised = replace(losses, values=losses.values * possible.values, recorded=losses.recorded & possible.recorded)
     low, high = across(losses, np.nanmin, name, "1"), across(raised, np.nanmax, name, "1")
     steps, values = shared_points([run.scalar(name), low, high])
     yield Bounds(name, steps, values[:, 0], np.minimum(values[:, 1], 1.0) / factor, values[:, 2] * factor)

@@ -20,9 +20,9 @@ def _lr_phase(run: Run, *, slack: float = 1.0) -> Iterator[Bounds]:
     planned = run.manifest.warmup_steps if run.manifest else UNSET
     if planned is UNSET or not planned:
         return
-    steps, said = shared_points([run.scalar("lr_phase")])
+    steps, claimed = shared_points([run.scalar("lr_phase")])
     low, high = 100 * np.minimum(1.0, (steps - 1) / planned), 100 * steps / planned
-    yield Bounds("lr_phase", steps, said[:, 0], low - slack, high + slack)
+    yield Bounds("lr_phase", steps, claimed[:, 0], low - slack, high + slack)
 
 
 @claim("steps_seen", reads=[skipped_updates])
@@ -84,10 +84,10 @@ def _step_time(run: Run, *, precision: float = 0.1, waiting: float = 20.0) -> It
     evaluations, checkpoints and the wait for data, but not nineteen twentieths of the time between two usual lines:
     milliseconds, minutes or micro-steps do.
     """
-    each = _windows(run, "step_time", "time")
-    usual = 1 / _usual_speed(run, each, None)
-    most = np.maximum(each.passed.mean(axis=1), (each.total[0] / each.total[1]).max(axis=1)) * (1 + precision)
-    yield Bounds("step_time", each.ends, each.said.mean(axis=1), usual / waiting, most)
+    windows = _windows(run, "step_time", "time")
+    usual = 1 / _usual_speed(run, windows, None)
+    longest = np.maximum(windows.passed.mean(axis=1), (windows.total[0] / windows.total[1]).max(axis=1)) * (1 + precision)
+    yield Bounds("step_time", windows.ends, windows.claimed.mean(axis=1), usual / waiting, longest)
 
 
 @claim("tokens_per_sec", reads=["time", "tokens_seen"])
@@ -110,13 +110,13 @@ def _mfu(run: Run, *, factor: float = 3.0) -> Iterator[Bounds]:
 
 def _throughput(run: Run, name: str, unit: float, factor: float) -> Bounds:
     """Compare median claims with the throughput of each window, times `unit`: its mean, its usual one, and the mean so far."""
-    each = _windows(run, name, "tokens_seen")
+    windows = _windows(run, name, "tokens_seen")
     with np.errstate(all="ignore"):
-        mean, so_far = each.gained.sum(axis=1) / each.passed.sum(axis=1), each.total[2] / each.total[0]
-    speeds = np.stack([mean, _usual_speed(run, each, "tokens_seen"), so_far.min(axis=1), so_far.max(axis=1)])
+        mean, so_far = windows.gained.sum(axis=1) / windows.passed.sum(axis=1), windows.total[2] / windows.total[0]
+    speeds = np.stack([mean, _usual_speed(run, windows, "tokens_seen"), so_far.min(axis=1), so_far.max(axis=1)])
     speeds = np.where(np.isfinite(speeds).all(axis=0) & (mean > 0), speeds, np.nan) * unit
     slow, fast = speeds.min(axis=0), speeds.max(axis=0)
-    return Bounds(name, each.ends, np.median(each.said, axis=1), slow / factor, fast * factor)
+    return Bounds(name, windows.ends, np.median(windows.claimed, axis=1), slow / factor, fast * factor)
 
 
 def _usual_speed(run: Run, windows: "_Windows", counter: str | None) -> Floats:
@@ -132,7 +132,7 @@ def _usual_speed(run: Run, windows: "_Windows", counter: str | None) -> Floats:
     gained = np.diff(steps, prepend=steps[:1]).astype(float) if counter is None else gained
     known = (passed > 0) & (gained > 0) & ~is_restart(run, lines[:, 0])
     steps, speeds = steps[known], gained[known] / passed[known]
-    first, last = (np.searchsorted(steps, each, side="right").tolist() for each in (windows.begins, windows.ends))
+    first, last = (np.searchsorted(steps, bounds, side="right").tolist() for bounds in (windows.begins, windows.ends))
     return np.array([median(speeds[a:b]) for a, b in zip(first, last, strict=True)], float)
 
 
@@ -142,7 +142,7 @@ class _Windows(Struct, frozen=True, eq=False):
     Attributes:
         begins: Step of the line before each window, shape (W,).
         ends: Last step of each window, shape (W,).
-        said: What was logged, shape (W, N), as all that follow.
+        claimed: What was logged, shape (W, N), as all that follow.
         passed: Seconds; NaN at a restart and where the clock went back.
         apart: Steps.
         gained: Of the counter asked for.
@@ -151,7 +151,7 @@ class _Windows(Struct, frozen=True, eq=False):
 
     begins: Steps
     ends: Steps
-    said: Floats
+    claimed: Floats
     passed: Floats
     apart: Floats
     gained: Floats
@@ -174,20 +174,26 @@ def _windows(run: Run, name: str, counter: str, *, window: int = 50, digits: flo
     count = max(len(steps) - 1, 0) // window
     inside = slice(1, 1 + count * window)
     columns = (lines[:, 0], passed, np.diff(steps, prepend=0).astype(float), added[:, 2])
-    said, passed, apart, gained = (column[inside].reshape(count, window) for column in columns)
+    claimed, passed, apart, gained = (column[inside].reshape(count, window) for column in columns)
     digit = np.minimum.accumulate(decimal_step(lines[:, 1]))[inside].reshape(count, window)[:, -1:].ravel()
     known = passed.sum(axis=1) > digits * digit
     begins, ends = steps[: count * window : window], steps[inside].reshape(count, window)[:, -1:].ravel()
-    sums = [np.nancumsum(each).reshape(count, window) for each in (passed, np.where(np.isnan(passed), 0.0, apart), gained)]
-    return _Windows(begins[known], ends[known], said[known], passed[known], apart[known], gained[known], np.stack(sums)[:, known])
+    sums = [
+        np.nancumsum(per_line).reshape(count, window) for per_line in (passed, np.where(np.isnan(passed), 0.0, apart), gained)
+    ]
+    return _Windows(
+        begins[known], ends[known], claimed[known], passed[known], apart[known], gained[known], np.stack(sums)[:, known]
+    )
 
 
 def _rate(run: Run, name: str, source: Series, hits: Mask, *, whole: float = 100.0, slack: float = 0.005) -> Iterator[Bounds]:
     some, all_ = np.logical_or.accumulate(hits[:, :1].ravel()), np.logical_and.accumulate(hits[:, :1].ravel())
-    steps, said = shared_points([run.scalar(name)])
-    low, high = (at(single("x", "1", source.steps, whole * each), steps) for each in (all_, some))
+    steps, claimed = shared_points([run.scalar(name)])
+    low, high = (at(single("x", "1", source.steps, whole * count), steps) for count in (all_, some))
     fresh = (low.age == 0)[:, 0]
-    yield Bounds(name, steps[fresh], said[fresh, 0], low.values[fresh, 0] - slack * whole, high.values[fresh, 0] + slack * whole)
+    yield Bounds(
+        name, steps[fresh], claimed[fresh, 0], low.values[fresh, 0] - slack * whole, high.values[fresh, 0] + slack * whole
+    )
 
 
 def _unbroken(series: Series) -> Series:
@@ -195,15 +201,15 @@ def _unbroken(series: Series) -> Series:
     if not series:
         return series
     steps = series.steps[series.finite[:, 0]]
-    kept = steps[np.logical_and.accumulate(steps == np.arange(1, len(steps) + 1))]
-    rows = np.searchsorted(series.steps, kept)
-    return single(series.name, series.unit, kept, series.values[rows, 0])
+    unbroken = steps[np.logical_and.accumulate(steps == np.arange(1, len(steps) + 1))]
+    rows = np.searchsorted(series.steps, unbroken)
+    return single(series.name, series.unit, unbroken, series.values[rows, 0])
 
 
 def _round_numbers(values: Floats) -> Floats:
     """Return the power of ten in which a count was rounded so far, 0 where it is odd to ten, shape (T,)."""
-    found = np.zeros(len(values))
+    powers = np.zeros(len(values))
     for power in range(1, 13):
         whole = np.logical_and.accumulate(values % 10.0**power == 0)
-        found[whole] = 10.0**power
-    return found
+        powers[whole] = 10.0**power
+    return powers

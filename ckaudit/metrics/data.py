@@ -3,7 +3,7 @@
 import numpy as np
 
 from ckaudit.metrics.metric import metric
-from ckaudit.metrics.pairs import filled, relabelled
+from ckaudit.metrics.pairs import filled, logged_as
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series, single
 
@@ -24,7 +24,7 @@ def token_kl_drift(run: Run, *, pseudo_count: float = 1.0) -> Series:
     counts = run.value("data.token_histogram")
     rows = np.flatnonzero(counts.recorded.any(axis=1))
     if len(rows) < 2:
-        return relabelled(run.scalar("token_kl_drift"), "token_kl_drift")
+        return logged_as(run, "token_kl_drift")
     alike = (counts.recorded == counts.recorded[rows[0]]).all(axis=1) & np.isfinite(counts.values).any(axis=1)
     shares = counts.values + pseudo_count
     with np.errstate(all="ignore"):
@@ -32,7 +32,7 @@ def token_kl_drift(run: Run, *, pseudo_count: float = 1.0) -> Series:
         drift = np.nansum(shares * np.log(shares / shares[rows[0]]), axis=1)
     known = alike & (np.arange(len(drift)) > rows[0])
     series = single("token_kl_drift", "nats", counts.steps, np.where(known, drift, np.nan), known)
-    return filled(series, relabelled(run.scalar("token_kl_drift"), "token_kl_drift"))
+    return filled(series, logged_as(run, "token_kl_drift"))
 
 
 @metric(unit="1", reads=["data.target_shift_match"], source="playbook, analysis contract", memory=1)

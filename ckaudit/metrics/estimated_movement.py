@@ -46,10 +46,10 @@ def _scales(series: Series, size: Series) -> Floats:
         return shown
     place = {label: column for column, label in enumerate(size.labels)}
     row = np.searchsorted(size.steps, series.steps, side="right") - 1
-    found = [(column, place[name]) for column, label in enumerate(series.labels) if (name := tensor_of(label)) in place]
-    if found:
-        columns, own = np.array(found).T
-        scales[:, columns] = np.where(row[:, None] >= 0, shown[np.ix_(row, own)], np.nan)
+    pairs = [(column, place[name]) for column, label in enumerate(series.labels) if (name := tensor_of(label)) in place]
+    if pairs:
+        columns, theirs = np.array(pairs).T
+        scales[:, columns] = np.where(row[:, None] >= 0, shown[np.ix_(row, theirs)], np.nan)
     return scales
 
 
@@ -64,10 +64,10 @@ def by_tensor(series: Series) -> Series:
     place = {name: column for column, name in enumerate(dict.fromkeys(names))}
     if not place:
         return series
-    own = np.array([place[name] for name in names])
-    order = np.argsort(own, kind="stable")
+    columns = np.array([place[name] for name in names])
+    order = np.argsort(columns, kind="stable")
     shown = np.where(series.finite, series.values, -np.inf)[:, order]
-    values = np.maximum.reduceat(shown, np.searchsorted(own[order], np.arange(len(place))), axis=1)
+    values = np.maximum.reduceat(shown, np.searchsorted(columns[order], np.arange(len(place))), axis=1)
     recorded = np.isfinite(values)
     return replace(series, labels=tuple(place), values=np.where(recorded, values, np.nan), recorded=recorded)
 
@@ -112,12 +112,12 @@ def cells_like(like: Series, other: Series) -> Floats:
     """Return the cells of one table in the shape of another, NaN where it has none."""
     cells = np.full(like.values.shape, np.nan)
     place = {label: column for column, label in enumerate(other.labels)}
-    columns = [(own, place[label]) for own, label in enumerate(like.labels) if label in place]
+    columns = [(ours, place[label]) for ours, label in enumerate(like.labels) if label in place]
     if columns and len(other.steps):
         rows = np.minimum(np.searchsorted(other.steps, like.steps), len(other.steps) - 1)
         known = np.flatnonzero(other.steps[rows] == like.steps)
-        own, theirs = np.array(columns).T
-        cells[np.ix_(known, own)] = other.values[np.ix_(rows[known], theirs)]
+        ours, theirs = np.array(columns).T
+        cells[np.ix_(known, ours)] = other.values[np.ix_(rows[known], theirs)]
     return cells
 
 

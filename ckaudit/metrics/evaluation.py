@@ -6,7 +6,7 @@ from msgspec import UNSET
 from ckaudit.metrics.loss import val_loss
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled
-from ckaudit.run.run import Labels, Run
+from ckaudit.run.run import Run
 from ckaudit.run.series import Series, empty
 
 
@@ -21,11 +21,11 @@ def val_ppl(run: Run) -> Series:
     """
     if run.loss_kind == "other":
         return run.scalar("val_ppl")
-    loss, said = val_loss(run), run.scalar("val_ppl")
-    made = loss.mapped(np.exp, "val_ppl", "1")
+    loss, logged = val_loss(run), run.scalar("val_ppl")
+    of_loss = loss.mapped(np.exp, "val_ppl", "1")
     if loss.labels == ("val_loss",):
-        made = Series(made.name, made.unit, made.steps, ("val_ppl",), made.values, made.recorded)
-    return filled(made, said)
+        of_loss = Series(of_loss.name, of_loss.unit, of_loss.steps, ("val_ppl",), of_loss.values, of_loss.recorded)
+    return filled(of_loss, logged)
 
 
 @metric(unit="score", reads=["microbench_score"], source="catalogue M58", memory=1, worst="low")
@@ -53,7 +53,12 @@ def eval_artifact_hash(run: Run) -> Series:
     hashes = run.words("eval_artifact_hash")
     series = empty("eval_artifact_hash")
     for label, words in hashes.items():
-        compared = _same(label, words, None if planned is UNSET else planned.get(label))
+        # Without an expected hash the first one is compared with, which is no comparison for the first itself.
+        expected = None if planned is UNSET else planned.get(label)
+        same = np.array([[word == (expected or words.values[0])] for word in words.values], float)
+        if expected is None:
+            same[:1] = np.nan
+        compared = Series("eval_artifact_hash", "1", np.array(words.steps, np.int64), (label,), same, ~np.isnan(same))
         series = filled(series, compared) if series else compared
     return series
 
@@ -70,11 +75,3 @@ def eval_in_training_mode(run: Run) -> Series:
     compiled.
     """
     return run.scalar("eval_in_training_mode")
-
-
-def _same(label: str, words: Labels, expected: str | None) -> Series:
-    """Compare each hash with the expected one, or else with the first, which is no comparison for the first itself."""
-    same = np.array([[word == (expected or words.values[0])] for word in words.values], float)
-    if expected is None:
-        same[:1] = np.nan
-    return Series("eval_artifact_hash", "1", np.array(words.steps, np.int64), (label,), same, ~np.isnan(same))

@@ -4,7 +4,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
-from ckaudit.metrics.pairs import filled, in_order, ratio, relabelled, total
+from ckaudit.metrics.pairs import filled, in_order, logged_as, ratio, total
 from ckaudit.metrics.weights import weight_norm
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, root_sum_square, single
@@ -45,7 +45,7 @@ def grad_global_norm(run: Run) -> Series:
     recorded that ever is, experts without a token aside; NaN where one was NaN.
     """
     series = total(_with_idle_experts(run), "grad_global_norm")
-    return filled(relabelled(run.scalar("grad_global_norm"), "grad_global_norm"), series)
+    return filled(logged_as(run, "grad_global_norm"), series)
 
 
 @metric(unit="1", reads=[gradient_norm], source="Glorot & Bengio 2010, section 4.2; playbook D1.2", memory=1)
@@ -127,8 +127,10 @@ def top_gradient_share(run: Run) -> Series:
     Not recorded and NaN as in gradient_share.
     """
     shares = gradient_share(run)
-    series = single("top_gradient_share", "1", shares.steps, _row_maximum(shares), np.any(shares.recorded, axis=1))
-    return filled(relabelled(run.scalar("top_gradient_share"), "top_gradient_share"), series)
+    largest: Floats = np.max(np.where(shares.recorded, shares.values, -np.inf), axis=1, initial=-np.inf)
+    largest = np.where(np.isneginf(largest), np.nan, largest)
+    series = single("top_gradient_share", "1", shares.steps, largest, np.any(shares.recorded, axis=1))
+    return filled(logged_as(run, "top_gradient_share"), series)
 
 
 @metric(unit="1", reads=[gradient_norm, weight_norm], source="F16", memory=1)
@@ -176,9 +178,3 @@ def boxed_gradient_norm(run: Run) -> Series:
     Shape (B, P): the last steps before each event, by tensors; between events nothing is recorded. NaN where it was NaN.
     """
     return run.value("history.gradient_norms.*")
-
-
-def _row_maximum(series: Series) -> Floats:
-    """Return the largest recorded value of each row, NaN where one is NaN or none is recorded."""
-    values: Floats = np.max(np.where(series.recorded, series.values, -np.inf), axis=1, initial=-np.inf)
-    return np.where(np.isneginf(values), np.nan, values)

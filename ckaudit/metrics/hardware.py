@@ -3,7 +3,7 @@
 import numpy as np
 
 from ckaudit.metrics.metric import metric
-from ckaudit.metrics.pairs import filled, ratio, relabelled
+from ckaudit.metrics.pairs import filled, logged_as, ratio
 from ckaudit.metrics.ranks import rank_memory
 from ckaudit.metrics.reductions import across
 from ckaudit.run.run import Run
@@ -36,7 +36,7 @@ def gpu_mem_used(run: Run) -> Series:
 def _share(run: Run, part: str, name: str) -> Series:
     """Return the mean over ranks of a part of the step over the step, else what was logged under `name`."""
     shares = ratio(run.value(f"rank_facts.{part}"), run.value("rank_facts.step_time"))
-    return filled(across(shares, np.nanmean, name, "1"), relabelled(run.scalar(name), name))
+    return filled(across(shares, np.nanmean, name, "1"), logged_as(run, name))
 
 
 @metric(

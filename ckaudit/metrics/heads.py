@@ -116,12 +116,12 @@ def of_own_maps(run: Run, name: str) -> Series:
 
 def _measured(run: Run) -> dict[str, Series]:
     """Return every measure of the maps of all layers, (C, H)."""
-    found: dict[str, Series] = dict.fromkeys(Measures._fields, empty("heads"))
+    measures: dict[str, Series] = dict.fromkeys(Measures._fields, empty("heads"))
     for path in GRIDS:
         section, _, field = path.partition(".*.")
         of_path = _by_step(run.grid(section, field))
-        found = {name: filled(found[name], of_path[name]) for name in found}
-    return found
+        measures = {name: filled(measures[name], of_path[name]) for name in measures}
+    return measures
 
 
 def _foreign(
@@ -136,8 +136,8 @@ def _foreign(
     if not entropy or not widest:
         return empty("foreign_maps")
     beside = (entropy, run.series("attention", "max_attn_per_head"), maps["evenness"], widest, maps["entropy"])
-    mean, top, flat, most, mapped = (_cells(series, widest.labels, widest.steps) for series in beside)
-    chooses = ((top < 0.999) & (top > twice * np.exp(-mean))) | (mean < near * most)
+    mean, top, flat, strongest, mapped = (_cells(series, widest.labels, widest.steps) for series in beside)
+    chooses = ((top < 0.999) & (top > twice * np.exp(-mean))) | (mean < near * strongest)
     low, high = np.fmin(mean, mapped), np.fmax(mean, mapped)
     differs = np.isfinite(mean) & np.isfinite(mapped) & (high > apart * low) & (high > low + nats)
     values = (((flat > UNIFORM_ABOVE) & chooses) | differs).astype(float)
@@ -152,15 +152,15 @@ def _cells(series: Series, labels: tuple[str, ...], steps: Steps) -> Floats:
     cells, place = np.full((len(steps), len(labels)), np.nan), {label: column for column, label in enumerate(series.labels)}
     known = [(column, place[label]) for column, label in enumerate(labels) if label in place]
     if known:
-        own, theirs = np.array(known).T
-        cells[:, own] = values[:, theirs]
+        ours, theirs = np.array(known).T
+        cells[:, ours] = values[:, theirs]
     return cells
 
 
 def _by_step(grids: Grids) -> dict[str, Series]:
     """Return every measure of maps that are attention, by step and head."""
-    measured = sorted(_measure_all(grids), key=lambda each: each[0])
-    places = [(grids.steps[row], grids.labels[row], len(found[0])) for row, found in measured]
+    measured = sorted(_measure_all(grids), key=lambda measured_row: measured_row[0])
+    places = [(grids.steps[row], grids.labels[row], len(measures[0])) for row, measures in measured]
     heads = {(layer, count): [f"{layer}/head.{head}" for head in range(count)] for _, layer, count in places}
     labels = tuple(dict.fromkeys(label for names in heads.values() for label in names))
     place = {label: column for column, label in enumerate(labels)}
@@ -168,8 +168,8 @@ def _by_step(grids: Grids) -> dict[str, Series]:
     steps = np.array(sorted({step for step, _, _ in places}), np.int64)
     rows = {int(step): row for row, step in enumerate(steps)}
     table = np.full((len(Measures._fields), len(steps), len(labels)), np.nan)
-    for (step, layer, count), (_, found) in zip(places, measured, strict=True):
-        table[:, rows[step], columns[layer, count]] = found
+    for (step, layer, count), (_, measures) in zip(places, measured, strict=True):
+        table[:, rows[step], columns[layer, count]] = measures
     return {
         name: Series("heads", "1", steps, labels, values, ~np.isnan(values))
         for name, values in zip(Measures._fields, table, strict=True)
@@ -195,8 +195,8 @@ def _measure_some(rows: Sequence[int], values: Sequence[Floats]) -> Iterator[tup
         causal = are_causal(maps)
         for kind in (True, False):
             if (chosen := shares & (causal == kind)).any():
-                found = np.stack(measure(maps if chosen.all() else maps[chosen], causal=kind), axis=1)  # (N, measures, H)
-                yield from zip(places[chosen].tolist(), found, strict=True)
+                measures = np.stack(measure(maps if chosen.all() else maps[chosen], causal=kind), axis=1)  # (N, measures, H)
+                yield from zip(places[chosen].tolist(), measures, strict=True)
 
 
 # What maps of attention show of their heads: many maps of one shape at once, shape (N, H, q, k).

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
-from ckaudit.metrics.pairs import filled, ratio, relabelled
+from ckaudit.metrics.pairs import filled, logged_as, ratio, relabelled
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series
 
@@ -24,7 +24,7 @@ def grad_noise_scale(run: Run) -> Series:
     """
     trace, signal = (relabelled(run.scalar(f"grad_noise_{part}"), "grad_noise_scale") for part in ("trace", "signal"))
     series = ratio(trace, replace(signal, recorded=signal.recorded & ~(signal.values <= 0)))
-    return filled(series, relabelled(run.scalar("grad_noise_scale"), "grad_noise_scale"))
+    return filled(series, logged_as(run, "grad_noise_scale"))
 
 
 @metric(unit="1", reads=["curvature_trace_est"], source="catalogue M18; Hutchinson 1989", memory=1)

@@ -9,11 +9,14 @@ from msgspec.structs import replace
 from ckaudit.metrics.metric import metric
 from ckaudit.run.medians import median
 from ckaudit.run.run import Run
-from ckaudit.run.series import Floats, Series, Steps, at, empty, single
+from ckaudit.run.series import Floats, Mask, Series, Steps, at, empty, single
 from ckaudit.run.tensors import loss_vocabulary
 
 LOGGED_AS = ("train_loss_raw", "loss", "train_loss_ema")
 """Names of the training loss, the one that says most first."""
+
+SOLVED = 0.1
+"""A loss below this share of its first is learnt for the most part, and small gradients and updates are no illness."""
 
 
 @metric(unit="nats/token", reads=LOGGED_AS, source="catalogue M03, F11", memory=1)
@@ -71,7 +74,10 @@ def train_loss_ema(run: Run, *, beta: float = 0.98) -> Series:
     values = np.full(loss.values.shape, np.nan)
     for column in range(len(loss.labels)):
         known = loss.finite_in(column)
-        values[known, column] = _moving_average(loss.values[known, column], beta)
+        losses = loss.values[known, column]
+        sums = accumulate(((1 - beta) * losses).tolist(), lambda past, value: beta * past + value, initial=0.0)
+        weights: Floats = -np.expm1(np.arange(1, len(losses) + 1) * math.log(beta))
+        values[known, column] = np.fromiter(islice(sums, 1, None), float, len(losses)) / weights
     return replace(loss, values=values)
 
 
@@ -172,10 +178,11 @@ def _medians_before(values: Floats, ends: Steps, points: int, *, piece: int = 50
     return medians
 
 
-def _moving_average(values: Floats, beta: float) -> Floats:
-    sums = accumulate(((1 - beta) * values).tolist(), lambda past, value: beta * past + value, initial=0.0)
-    weights: Floats = -np.expm1(np.arange(1, len(values) + 1) * math.log(beta))
-    return np.fromiter(islice(sums, 1, None), float, len(values)) / weights
+def is_solved(loss: Series | None, steps: Steps) -> Mask:
+    """Tell of each step whether the loss was below a tenth of its first, shape (T, 1); where it is not known, it was not."""
+    if loss is None or not loss.finite.any():
+        return np.zeros((len(steps), 1), bool)
+    return np.asarray(at(loss, steps).values[:, :1] < SOLVED * loss.values[loss.finite][0])
 
 
 def learnt_since(loss: Series, step: int, *, until: int | None = None, around: int = 10) -> float:

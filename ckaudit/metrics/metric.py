@@ -65,7 +65,7 @@ def metric(
 
     def enter(function: MetricFunction) -> Metric:
         parts = tuple(reads)
-        flat = [part for each in parts for part in (each.reads if isinstance(each, Metric) else (each,))]
+        flat = [part for read in parts for part in (read.reads if isinstance(read, Metric) else (read,))]
         title = (function.__doc__ or "").strip().partition("\n")[0]
         uses = tuple(part.name for part in parts if isinstance(part, Metric))
         entry = Metric(function.__name__, unit, tuple(dict.fromkeys(flat)), source, title, memory, function, uses, worst)

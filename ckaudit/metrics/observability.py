@@ -10,7 +10,7 @@ from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.metric import Metric, metric
 from ckaudit.metrics.nonfinite import nonfinite_activations, nonfinite_gradients, nonfinite_weights
 from ckaudit.metrics.optimizer import skipped_updates
-from ckaudit.metrics.pairs import filled, relabelled
+from ckaudit.metrics.pairs import filled, logged_as, relabelled
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, empty, merged_steps, single
 
@@ -38,10 +38,10 @@ def nan_inf_events(run: Run) -> Series:
     finite. Gradients of an update that the loss scaler skipped are left out: overflow is how it finds its scale. The
     logged number counts where it is larger, for a trainer looks at more.
     """
-    made, series = bad_places(run), run.scalar("nan_inf_events").recorded_rows()
-    steps = merged_steps(made.steps, series.steps)
+    counted, series = bad_places(run), run.scalar("nan_inf_events").recorded_rows()
+    steps = merged_steps(counted.steps, series.steps)
     events = np.zeros(len(steps))
-    events[np.searchsorted(steps, made.steps)] = made.values[:, 0]
+    events[np.searchsorted(steps, counted.steps)] = counted.values[:, 0]
     logged = np.where(series.finite, series.values, 0.0).sum(axis=1)
     np.maximum.at(events, np.searchsorted(steps, series.steps), logged)
     return single("nan_inf_events", "places", steps, events)
@@ -101,7 +101,7 @@ def checkpoint_time(run: Run) -> Series:
     step cost.
     """
     cost = run.value("cost.ms").mapped(lambda ms: ms / 1e3, "checkpoint_time", "s")
-    return filled(relabelled(run.scalar("checkpoint_time"), "checkpoint_time"), relabelled(cost, "checkpoint_time"))
+    return filled(logged_as(run, "checkpoint_time"), relabelled(cost, "checkpoint_time"))
 
 
 @metric(unit="bytes", reads=["checkpoint_size", "file_bytes"], source="catalogue M63", memory=1)
@@ -125,8 +125,9 @@ def restart_rate(run: Run) -> Series:
     Shape (T, 1): logged steps with a time, of the sessions that run.json lists, the first one left out. The logged rate
     counts where it lists none.
     """
-    series = _events_of_last_day(run, session_starts(run)[1:], "restart_rate", "restarts/day") if _sessions(run) else empty("x")
-    return filled(series, relabelled(run.scalar("restart_rate"), "restart_rate"))
+    starts = session_starts(run)
+    series = _events_of_last_day(run, starts[1:], "restart_rate", "restarts/day") if len(starts) else empty("x")
+    return filled(series, logged_as(run, "restart_rate"))
 
 
 @metric(unit="events/day", reads=["error_event_rate"], source="catalogue M65", memory=1)
@@ -152,7 +153,7 @@ def metrics_ingest_lag(run: Run) -> Series:
     ended, written = run.scalar("file_time"), run.scalar("time")
     steps, times = shared_points([ended, written])
     series = single("metrics_ingest_lag", "s", steps, np.maximum(times[:, 1] - times[:, 0], 0.0))
-    return filled(relabelled(run.scalar("metrics_ingest_lag"), "metrics_ingest_lag"), series)
+    return filled(logged_as(run, "metrics_ingest_lag"), series)
 
 
 @metric(unit="ranks", reads=["rank_facts.heartbeat", "heartbeat_missing"], source="catalogue M67")
@@ -177,7 +178,7 @@ def heartbeat_missing(run: Run, *, patience: float = 300.0) -> Series:
     alive = (beats.finite & (times >= latest - patience)).sum(axis=1)
     known = np.flatnonzero(beats.recorded.any(axis=1))
     series = single("heartbeat_missing", "ranks", beats.steps[known], (expected - alive)[known].astype(float))
-    return filled(series, relabelled(run.scalar("heartbeat_missing"), "heartbeat_missing"))
+    return filled(series, logged_as(run, "heartbeat_missing"))
 
 
 def _unless_skipped(run: Run, series: Series) -> Series:
@@ -188,11 +189,7 @@ def _unless_skipped(run: Run, series: Series) -> Series:
 
 
 def _of_file(run: Run, name: str, fact: str) -> tuple[Series, Series]:
-    return relabelled(run.scalar(name), name), relabelled(run.scalar(fact), name)
-
-
-def _sessions(run: Run) -> bool:
-    return len(session_starts(run)) > 0
+    return logged_as(run, name), relabelled(run.scalar(fact), name)
 
 
 def _events_of_last_day(run: Run, events: Floats, name: str, unit: str) -> Series:

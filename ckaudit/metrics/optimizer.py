@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.metric import metric
-from ckaudit.metrics.pairs import filled, higher, relabelled
+from ckaudit.metrics.pairs import filled, higher, logged_as, relabelled
 from ckaudit.run.run import Run
 from ckaudit.run.series import Mask, Series, at
 
@@ -36,10 +36,7 @@ def clip_coefficient(run: Run) -> Series:
     none it is made of the limit (of the checkpoints, else of run.json) and grad_global_norm.
     Not recorded where no limit is known; NaN where the norm is NaN.
     """
-    recorded = filled(
-        relabelled(run.value("optimizer.clip_coefficient"), "clip_coefficient"),
-        relabelled(run.scalar("clip_coefficient"), "clip_coefficient"),
-    )
+    recorded = filled(relabelled(run.value("optimizer.clip_coefficient"), "clip_coefficient"), logged_as(run, "clip_coefficient"))
     return filled(recorded, _clipped_by_norm(run))
 
 
@@ -71,7 +68,7 @@ def loss_scale(run: Run) -> Series:
     Shape (T, 1): logged steps; checkpoints fill what the log lacks.
     """
     checkpoints = relabelled(run.value("optimizer.loss_scale"), "loss_scale")
-    return filled(relabelled(run.scalar("loss_scale"), "loss_scale"), checkpoints)
+    return filled(logged_as(run, "loss_scale"), checkpoints)
 
 
 @metric(unit="updates", reads=["skipped_updates", "optimizer.found_inf"], source="catalogue M15", memory=1)
@@ -83,7 +80,7 @@ def skipped_updates(run: Run) -> Series:
     Shape (T, 1): logged steps; checkpoints fill what the log lacks.
     """
     checkpoints = relabelled(run.value("optimizer.found_inf"), "skipped_updates")
-    return filled(relabelled(run.scalar("skipped_updates"), "skipped_updates"), checkpoints)
+    return filled(logged_as(run, "skipped_updates"), checkpoints)
 
 
 @metric(unit="1", reads=["optimizer.state_finite", "opt_state_finite"], source="catalogue M12", memory=1, worst="low")
@@ -95,7 +92,7 @@ def opt_state_finite(run: Run) -> Series:
     Shape (T, 1): logged steps; checkpoints fill what the log lacks.
     """
     checkpoints = relabelled(run.value("optimizer.state_finite"), "opt_state_finite")
-    return filled(relabelled(run.scalar("opt_state_finite"), "opt_state_finite"), checkpoints)
+    return filled(logged_as(run, "opt_state_finite"), checkpoints)
 
 
 @metric(
@@ -118,7 +115,7 @@ def overflow_rate(run: Run, *, window: int = 100, min_points: int = 10) -> Serie
     source, hits = overflows(skipped_updates(run), loss_scale(run))
     series = share_of_last(source, hits, window=window, min_points=min_points)
     series = series.mapped(lambda share: 100 * share, "overflow_rate", "%")
-    return higher(relabelled(series, "overflow_rate"), relabelled(run.scalar("overflow_rate"), "overflow_rate"))
+    return higher(relabelled(series, "overflow_rate"), logged_as(run, "overflow_rate"))
 
 
 def overflows(skipped: Series, scale: Series) -> tuple[Series, Mask]:
@@ -157,13 +154,10 @@ def share_of_last(series: Series, hits: Mask, *, window: int, min_points: int) -
 def _clipped_by_norm(run: Run) -> Series:
     norms = grad_global_norm(run)
     limits = run.value("optimizer.clip_norm")
-    limit = at(limits, norms.steps).values if limits else np.full((len(norms.steps), 1), _planned_limit(run))
+    planned = run.manifest.clip_norm if run.manifest else UNSET
+    constant = np.nan if planned is UNSET else float(planned)
+    limit = at(limits, norms.steps).values if limits else np.full((len(norms.steps), 1), constant)
     known = norms.recorded & (limit > 0)
     with np.errstate(all="ignore"):
         factors = np.where(np.isnan(norms.values), np.nan, np.minimum(1.0, limit / norms.values))
     return replace(relabelled(norms, "clip_coefficient"), values=np.where(known, factors, np.nan), recorded=known)
-
-
-def _planned_limit(run: Run) -> float:
-    limit = run.manifest.clip_norm if run.manifest else UNSET
-    return np.nan if limit is UNSET else float(limit)

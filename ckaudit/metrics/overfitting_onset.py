@@ -22,11 +22,11 @@ def divergence_step(run: Run) -> Series:
     evals, level = val_loss(run), train_loss_at_evals(run)
     if not evals or not level:
         return empty("divergence_step")
-    found, looked_at = np.full(len(evals.steps), np.nan), _looked_at(len(evals.steps))
+    onsets, looked_at = np.full(len(evals.steps), np.nan), _looked_at(len(evals.steps))
     for row in looked_at:
         step = onset(evals.steps[: row + 1], level.values[: row + 1, 0], evals.values[: row + 1, 0])
-        found[row] = np.nan if step is None else step
-    return single("divergence_step", "steps", evals.steps, found, np.isin(np.arange(len(found)), looked_at))
+        onsets[row] = np.nan if step is None else step
+    return single("divergence_step", "steps", evals.steps, onsets, np.isin(np.arange(len(onsets)), looked_at))
 
 
 def last_divergence_step(run: Run) -> int | None:

@@ -3,6 +3,7 @@
 import numpy as np
 from msgspec.structs import replace
 
+from ckaudit.run.run import Run
 from ckaudit.run.series import Series, Steps, merged_steps, root_sum_square, single
 
 
@@ -75,6 +76,11 @@ def total(series: Series, name: str) -> Series:
 def relabelled(series: Series, label: str) -> Series:
     """Return a series of one column under another label; one of several columns stays as it is."""
     return replace(series, labels=(label,)) if len(series.labels) == 1 else series
+
+
+def logged_as(run: Run, name: str) -> Series:
+    """Return what was logged by a name, under that name as its label."""
+    return relabelled(run.scalar(name), name)
 
 
 def _columns(series: Series, index: list[int]) -> Series:

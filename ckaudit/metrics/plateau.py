@@ -55,7 +55,12 @@ def steps_since_improvement(run: Run, *, min_fall_share: float = 1e-3) -> Series
     for column in range(len(evals.labels)):
         known = np.flatnonzero(evals.finite_in(column))
         losses, steps = evals.values[known, column], evals.steps[known]
-        values[known, column] = steps - steps[_improved(losses, min_fall_share)]
+        best, rows, last = np.inf, [], 0
+        for row, loss in enumerate(losses.tolist()):
+            if loss < best - min_fall_share * abs(best) or row == 0:
+                best, last = loss, row
+            rows.append(last)
+        values[known, column] = steps - steps[np.array(rows, np.int64)]
     return replace(evals, values=values, recorded=evals.finite)
 
 
@@ -116,13 +121,3 @@ def _every_trend(evals: Series) -> Iterator[tuple[int, int, Trend]]:
         known = np.flatnonzero(evals.finite_in(column))
         for row, trend in recent_trends(evals.steps[known], evals.values[known, column]):
             yield int(known[row]), column, trend
-
-
-def _improved(losses: Floats, min_fall_share: float) -> Steps:
-    """Return for each loss the row of the last one that was better than all before it by `min_fall_share`, shape (E,)."""
-    best, rows, last = np.inf, [], 0
-    for row, loss in enumerate(losses.tolist()):
-        if loss < best - min_fall_share * abs(best) or row == 0:
-            best, last = loss, row
-        rows.append(last)
-    return np.array(rows, np.int64)

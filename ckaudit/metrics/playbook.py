@@ -95,21 +95,21 @@ def playbook_numbers(run: Run) -> Series:
     """
     logged = {name: run.scalar(name) for name in BAD_SHAPES}
     better = {name for name in _BETTER if run.scalar(name)}
-    judged = (each for name, each in logged.items() if not better.intersection(BAD_SHAPES[name][0].unless))
+    judged = (logged_series for name, logged_series in logged.items() if not better.intersection(BAD_SHAPES[name][0].unless))
     return side_by_side("playbook_numbers", "1", judged)
 
 
 def side_by_side(name: str, unit: str, logged: Iterable[Series]) -> Series:
     """Return logged numbers as the columns of one series, each under its own name, with a label behind a slash."""
-    found = [
+    columns = [
         (series.name if label == series.name else f"{series.name}/{label}", series, column)
         for series in logged
         for column, label in enumerate(series.labels)
     ]
-    steps = merged_steps(*(each.steps for _, each, _ in found))
-    values = np.full((len(steps), len(found)), np.nan)
+    steps = merged_steps(*(each.steps for _, each, _ in columns))
+    values = np.full((len(steps), len(columns)), np.nan)
     recorded = np.zeros(values.shape, bool)
-    for index, (_, each, column) in enumerate(found):
+    for index, (_, each, column) in enumerate(columns):
         rows = np.searchsorted(steps, each.steps)
         values[rows, index], recorded[rows, index] = each.values[:, column], each.recorded[:, column]
-    return Series(name, unit, steps, tuple(label for label, _, _ in found), values, recorded)
+    return Series(name, unit, steps, tuple(label for label, _, _ in columns), values, recorded)

@@ -142,10 +142,10 @@ def _of_twin(run: Run, field: str) -> Series:
     twins, shift = together(values.only(lambda name: name.endswith(TWIN)), run.series("probes", "shift"))
     named = replace(twins, labels=tuple(name.removesuffix(TWIN) for name in twins.labels))
     named = replace(named, recorded=twins.recorded & shift.recorded)
-    moved, own = together(named, values)
-    recorded = moved.recorded & own.recorded
+    moved, of_probe = together(named, values)
+    recorded = moved.recorded & of_probe.recorded
     with np.errstate(invalid="ignore"):
-        return replace(moved, values=np.where(recorded, moved.values - own.values, np.nan), recorded=recorded)
+        return replace(moved, values=np.where(recorded, moved.values - of_probe.values, np.nan), recorded=recorded)
 
 
 def _mean(values: Floats) -> Floats:

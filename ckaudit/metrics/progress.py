@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from ckaudit.metrics.counters import increments, shared_points
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.optimizer import skipped_updates
-from ckaudit.metrics.pairs import filled, relabelled
+from ckaudit.metrics.pairs import filled, logged_as
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series, empty, single
 
@@ -24,7 +24,7 @@ def tokens_seen(run: Run) -> Series:
     sizes = run.scalar("tokens_per_update")
     steps, values = shared_points([sizes])
     series = single("tokens_seen", "tokens", steps, np.cumsum(values[:, 0] * np.diff(steps, prepend=0)))
-    return filled(relabelled(run.scalar("tokens_seen"), "tokens_seen"), series)
+    return filled(logged_as(run, "tokens_seen"), series)
 
 
 @metric(unit="updates", reads=["steps_seen", skipped_updates], source="catalogue M02")
@@ -36,7 +36,7 @@ def steps_seen(run: Run) -> Series:
     Shape (T, 1): logged steps. Recomputed as long as every step from the first on has a line that says whether it was
     skipped; elsewhere as the trainer counted.
     """
-    skipped, series = skipped_updates(run), relabelled(run.scalar("steps_seen"), "steps_seen")
+    skipped, series = skipped_updates(run), logged_as(run, "steps_seen")
     if not skipped:
         return series
     known = skipped.recorded[:, 0]
@@ -59,7 +59,7 @@ def tokens_per_update(run: Run) -> Series:
     with np.errstate(all="ignore"):
         sizes = increments(values)[:, 0] / np.diff(steps, prepend=-1)
     series = single("tokens_per_update", "tokens/update", steps[sizes >= 0], sizes[sizes >= 0])
-    return filled(relabelled(run.scalar("tokens_per_update"), "tokens_per_update"), series)
+    return filled(logged_as(run, "tokens_per_update"), series)
 
 
 @metric(unit="%", reads=["learning_rate", "lr_phase"], source="catalogue M07; Goyal et al. 2017, section 2.2", memory=1)
@@ -77,7 +77,7 @@ def lr_phase(run: Run) -> Series:
     if planned is not UNSET and planned and rate:
         known = rate.recorded.any(axis=1)
         series = single("lr_phase", "%", rate.steps[known], 100 * np.minimum(1.0, rate.steps[known] / planned))
-    return filled(series, relabelled(run.scalar("lr_phase"), "lr_phase"))
+    return filled(series, logged_as(run, "lr_phase"))
 
 
 @metric(unit="1", reads=["learning_rate"], source="playbook D4.6")

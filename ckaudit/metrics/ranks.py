@@ -4,7 +4,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
-from ckaudit.metrics.pairs import filled, relabelled
+from ckaudit.metrics.pairs import filled, logged_as
 from ckaudit.metrics.reductions import across
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, Steps
@@ -33,7 +33,7 @@ def straggler_ratio(run: Run) -> Series:
     times = rank_step_time(run)
     several = times.finite & (times.finite.sum(axis=1) > 1)[:, None]
     series = across(replace(times, recorded=several), _slowest, "straggler_ratio", "1")
-    return filled(series, relabelled(run.scalar("straggler_ratio"), "straggler_ratio"))
+    return filled(series, logged_as(run, "straggler_ratio"))
 
 
 @metric(unit="bytes", reads=["rank_facts.memory_used"], source="catalogue M43", memory=1)
@@ -55,7 +55,10 @@ def behind_others(times: Series) -> Series:
     Args:
         times: What `rank_step_time` returns.
     """
-    ordered, place, others = _sorted(np.where(times.finite, times.values, np.nan))
+    values = np.where(times.finite, times.values, np.nan)
+    order = np.argsort(values, axis=1, kind="stable")  # NaN last
+    ordered, place = np.take_along_axis(values, order, axis=1), np.argsort(order, axis=1)
+    others = np.isfinite(values).sum(axis=1, keepdims=True) - 1
     middle = (_of_others(ordered, place, np.maximum(others - 1, 0) // 2) + _of_others(ordered, place, others // 2)) / 2
     recorded = times.recorded & (others > 0)
     with np.errstate(all="ignore"):
@@ -77,17 +80,10 @@ def slowest(times: Series, rows: Mask) -> tuple[str, float] | None:
     return times.labels[int(counts.argmax())], float(counts.max() / len(worst))
 
 
-def _sorted(values: Floats) -> tuple[Floats, Steps, Steps]:
-    """Return rows in rising order with NaN last, where each cell went, and how many other finite ones a row has, (T, 1)."""
-    order = np.argsort(values, axis=1, kind="stable")
-    others = np.isfinite(values).sum(axis=1, keepdims=True) - 1
-    return np.take_along_axis(values, order, axis=1), np.argsort(order, axis=1), others
-
-
 def _of_others(ordered: Floats, place: Steps, rank: Steps) -> Floats:
     """Return of each cell the one that has place `rank` in its row once that cell is left out, (T, R)."""
-    found = np.minimum(rank + (place <= rank), ordered.shape[1] - 1)
-    return np.take_along_axis(ordered, found, axis=1)
+    columns = np.minimum(rank + (place <= rank), ordered.shape[1] - 1)
+    return np.take_along_axis(ordered, columns, axis=1)
 
 
 def _slowest(times: Floats, axis: int) -> Floats:

@@ -41,6 +41,16 @@ def row_medians(values: Floats) -> Floats:
     return np.asarray((ordered[rows, np.maximum(counts - 1, 0) // 2] + ordered[rows, counts // 2]) / 2)
 
 
+def running_medians(values: Floats, window: int) -> Floats:
+    """Return the median of every `window` values in a row, shape (T - window + 1,).
+
+    >>> running_medians(np.array([1.0, 5.0, 2.0, 3.0]), 3).tolist()
+    [2.0, 3.0]
+    """
+    medians: Floats = np.median(np.lib.stride_tricks.sliding_window_view(values, window), axis=1)
+    return medians
+
+
 def over_past(series: Series, history: int, *, window: int = 50, reach: float = 0.0) -> Floats:
     """Return each cell over the median of the finite ones before it in its column, shape (T, P).
 
@@ -61,7 +71,7 @@ def over_past(series: Series, history: int, *, window: int = 50, reach: float = 
         for row in range(history, min(window, len(known))):
             before[row] = median(values[min(oldest[row], row - history) : row])
         if len(known) > window:
-            before[window:] = np.median(np.lib.stride_tricks.sliding_window_view(values[:-1], window), axis=1)
+            before[window:] = running_medians(values[:-1], window)
         positive = before > 0
         ratio[known[positive], column] = values[positive] / before[positive]
     return ratio

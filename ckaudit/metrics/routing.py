@@ -6,7 +6,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
-from ckaudit.metrics.pairs import filled, ratio, relabelled, together
+from ckaudit.metrics.pairs import filled, logged_as, ratio, together
 from ckaudit.metrics.reductions import across
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, single
@@ -24,8 +24,8 @@ def moe_drop_rate(run: Run) -> Series:
     both = dropped.finite & routed.finite
     lost, asked = (np.where(both, series.values, 0.0).sum(axis=1) for series in (dropped, routed))
     with np.errstate(all="ignore"):
-        made = single("moe_drop_rate", "%", dropped.steps, np.where(asked > 0, 100 * lost / asked, np.nan), asked > 0)
-    return filled(made, relabelled(run.scalar("moe_drop_rate"), "moe_drop_rate"))
+        of_counts = single("moe_drop_rate", "%", dropped.steps, np.where(asked > 0, 100 * lost / asked, np.nan), asked > 0)
+    return filled(of_counts, logged_as(run, "moe_drop_rate"))
 
 
 @metric(unit="1", reads=["moe.*.counts"], source="catalogue M27", memory=1, worst="low")
@@ -59,7 +59,7 @@ def moe_util_entropy(run: Run) -> Series:
     Shape (T, 1): checkpoints with counts, 0 to 1; the logged value elsewhere.
     """
     series = across(expert_entropy(run), np.nanmin, "moe_util_entropy", "1")
-    return filled(series, relabelled(run.scalar("moe_util_entropy"), "moe_util_entropy"))
+    return filled(series, logged_as(run, "moe_util_entropy"))
 
 
 @metric(
@@ -78,7 +78,7 @@ def moe_load_balance_loss(run: Run) -> Series:
     """
     layers = filled(balance_losses(run), run.series("moe", "aux_loss"))
     series = across(layers, np.nanmean, "moe_load_balance_loss", "1")
-    return filled(series, relabelled(run.scalar("moe_load_balance_loss"), "moe_load_balance_loss"))
+    return filled(series, logged_as(run, "moe_load_balance_loss"))
 
 
 def balance_losses(run: Run) -> Series:
@@ -87,15 +87,15 @@ def balance_losses(run: Run) -> Series:
     layers = [label.rpartition("/")[0] for label in counts.labels]
     both = counts.recorded & shares.recorded
     products = replace(counts, values=np.where(both, counts.values * shares.values, np.nan), recorded=both)
-    summed = products.grouped(layers, lambda each: each.shape[-1] * each.sum(axis=-1))
-    return ratio(summed, replace(counts, recorded=both).grouped(layers, lambda each: each.sum(axis=-1)))
+    summed = products.grouped(layers, lambda experts: experts.shape[-1] * experts.sum(axis=-1))
+    return ratio(summed, replace(counts, recorded=both).grouped(layers, lambda experts: experts.sum(axis=-1)))
 
 
 def _by_layer(run: Run, reduce: Callable[[Floats], Floats]) -> Series:
     counts = run.series("moe", "counts")
     with np.errstate(all="ignore"):
         layers = counts.grouped([label.rpartition("/")[0] for label in counts.labels], reduce)
-        routed = counts.grouped([label.rpartition("/")[0] for label in counts.labels], lambda each: each.sum(axis=-1))
+        routed = counts.grouped([label.rpartition("/")[0] for label in counts.labels], lambda experts: experts.sum(axis=-1))
     recorded = layers.recorded & (routed.values != 0)
     return replace(layers, values=np.where(recorded, layers.values, np.nan), recorded=recorded)
 

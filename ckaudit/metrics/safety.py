@@ -72,5 +72,5 @@ def memorization_rate(run: Run) -> Series:
     """
     match = probes_of(run, "exact_match", TRAIN)
     whole = replace(match, values=np.where(match.finite, 100.0 * (match.values >= 1), np.nan))
-    logged, made = run.scalar("memorization_rate"), across(whole, np.nanmean, "probes", "%")
-    return filled(logged, made) if logged.labels else made
+    logged, of_probes = run.scalar("memorization_rate"), across(whole, np.nanmean, "probes", "%")
+    return filled(logged, of_probes) if logged.labels else of_probes

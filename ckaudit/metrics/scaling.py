@@ -7,7 +7,7 @@ from msgspec import UNSET, Struct
 
 from ckaudit.metrics.loss import train_level, train_loss_raw
 from ckaudit.metrics.metric import metric
-from ckaudit.metrics.pairs import relabelled
+from ckaudit.metrics.pairs import logged_as
 from ckaudit.run.medians import median
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, Steps, at, empty, single
@@ -66,7 +66,7 @@ def scaling_law_residual(run: Run, *, growth: float = 1.25) -> Series:
     """
     loss = train_loss_raw(run)
     if not loss:
-        return relabelled(run.scalar("scaling_law_residual"), "scaling_law_residual")
+        return logged_as(run, "scaling_law_residual")
     steps, x, y = _points(run)
     fits = run.derived(("power laws", growth), lambda: _fits(x, y, growth, 0))
     values = np.full(len(y), np.nan)
@@ -221,34 +221,34 @@ def fit_power_law(
     """
     x, y = _thinned(x, y, bins)
     middle = float(np.exp(np.mean(np.log(x))))
-    kept = np.ones((1 + groups, len(x)))
+    weights = np.ones((1 + groups, len(x)))
     for number, part in enumerate(np.array_split(np.arange(len(x)), groups) if groups else []):
-        kept[1 + number, part] = 0.0
-    offset, scale, exponent = _search(np.log(x / middle), y, kept, np.log(lowest), np.log(highest))  # all (1 + groups,)
+        weights[1 + number, part] = 0.0
+    offset, scale, exponent = _search(np.log(x / middle), y, weights, np.log(lowest), np.log(highest))  # all (1 + groups,)
     held = not lowest * 1.01 < exponent[0] < highest / 1.01  # the search closes in on a bound without reaching it
     errors = [
-        _jackknife(each[1:]) if groups and not held and bound[0] > 0 else np.nan
-        for each, bound in ((offset, offset), (exponent, scale))
+        _jackknife(estimates[1:]) if groups and not held and bound[0] > 0 else np.nan
+        for estimates, bound in ((offset, offset), (exponent, scale))
     ]
     return PowerLaw(float(offset[0]), float(scale[0] * middle ** exponent[0]), float(exponent[0]), *errors)
 
 
-def _search(log_x: Floats, y: Floats, kept: Floats, low: float, high: float) -> tuple[Floats, Floats, Floats]:
-    """Close in on the exponent of each set of `kept` points, shape (G, N); return offsets, scales and exponents, (G,)."""
-    sets = np.arange(len(kept))
-    lows, highs = np.full(len(kept), low), np.full(len(kept), high)
+def _search(log_x: Floats, y: Floats, weights: Floats, low: float, high: float) -> tuple[Floats, Floats, Floats]:
+    """Close in on the exponent of each set of points, weighted, shape (G, N); return offsets, scales and exponents, (G,)."""
+    sets = np.arange(len(weights))
+    lows, highs = np.full(len(weights), low), np.full(len(weights), high)
     for count, rounds in (17, 4), *[(9, 4)] * 5, *[(9, 12)] * 2:  # a rough cost tells which stretch is best
         grid = lows[:, None] + (highs - lows)[:, None] * np.linspace(0.0, 1.0, count)  # (G, K), log of the exponent
-        offset, scale, cost = _linear(np.exp(-np.exp(grid)[:, :, None] * log_x), y, kept[:, None, :], rounds=rounds)
+        offset, scale, cost = _linear(np.exp(-np.exp(grid)[:, :, None] * log_x), y, weights[:, None, :], rounds=rounds)
         best = np.argmin(cost, axis=1)
         lows, highs = grid[sets, np.maximum(best - 1, 0)], grid[sets, np.minimum(best + 1, count - 1)]
     return offset[sets, best], scale[sets, best], np.exp(grid[sets, best])
 
 
-def _linear(basis: Floats, y: Floats, kept: Floats, *, rounds: int) -> tuple[Floats, Floats, Floats]:
+def _linear(basis: Floats, y: Floats, point_weights: Floats, *, rounds: int) -> tuple[Floats, Floats, Floats]:
     """Solve y = E + A * basis for each (G, K) by least absolute deviations; return E, A and the cost, all (G, K)."""
-    least = 1e-9 * max(float(np.abs(y - median(y)).mean()), 1e-12)
-    weights = np.broadcast_to(kept, basis.shape)
+    smallest = 1e-9 * max(float(np.abs(y - median(y)).mean()), 1e-12)
+    weights = np.broadcast_to(point_weights, basis.shape)
     for _ in range(rounds):
         total = weights.sum(axis=-1)
         mean_z, mean_y = (weights * basis).sum(axis=-1) / total, (weights * y).sum(axis=-1) / total
@@ -259,8 +259,8 @@ def _linear(basis: Floats, y: Floats, kept: Floats, *, rounds: int) -> tuple[Flo
         through = (weights * basis * y).sum(axis=-1) / (weights * basis * basis).sum(axis=-1)
         scale, offset = np.where(offset < 0, np.maximum(through, 0.0), scale), np.maximum(offset, 0.0)
         off = np.abs(y - offset[..., None] - scale[..., None] * basis)
-        weights = kept / np.maximum(off, least)
-    return offset, scale, (kept * off).sum(axis=-1)
+        weights = point_weights / np.maximum(off, smallest)
+    return offset, scale, (point_weights * off).sum(axis=-1)
 
 
 def _jackknife(estimates: Floats) -> float:

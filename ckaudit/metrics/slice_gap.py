@@ -61,8 +61,8 @@ def tau_trend_p(run: Run) -> Series:
 
 def latest_tau_trend(run: Run) -> float | None:
     """Return `tau_trend` at the last evaluation alone, None where there are too few."""
-    found = _trends(run, lambda trend: 1_000 * trend.slope, latest=True)
-    return float(found.values[-1, 0]) if found else None
+    trends = _trends(run, lambda trend: 1_000 * trend.slope, latest=True)
+    return float(trends.values[-1, 0]) if trends else None
 
 
 def slice_loss(run: Run, name: str) -> Series:
@@ -80,8 +80,8 @@ def _column(series: Series, label: str = "") -> Series | None:
     if label not in series.labels:
         return None
     place = series.labels.index(label)
-    found = single(series.name, "nats/token", series.steps, series.values[:, place], series.recorded[:, place])
-    return found or None
+    column = single(series.name, "nats/token", series.steps, series.values[:, place], series.recorded[:, place])
+    return column or None
 
 
 def _on_steps(series: Series, steps: Steps) -> Series:
@@ -98,8 +98,8 @@ def _trends(run: Run, value: Callable[[Trend], float], *, latest: bool = False) 
     gap = tau(run)
     known = np.flatnonzero(gap.finite[:, 0]) if gap else np.empty(0, np.int64)
     steps, values = gap.steps[known], gap.values[known, :1].ravel()
-    found = np.full(len(known), np.nan)
+    slopes = np.full(len(known), np.nan)
     for end in range(max(MIN_POINTS, len(known)) if latest else MIN_POINTS, len(known) + 1):
         inside = slice(max(end - TREND_WINDOW, 0), end)
-        found[end - 1] = value(theil_sen(steps[inside].astype(float), values[inside]))
-    return single("tau", "1", steps, found, np.isfinite(found))
+        slopes[end - 1] = value(theil_sen(steps[inside].astype(float), values[inside]))
+    return single("tau", "1", steps, slopes, np.isfinite(slopes))

@@ -5,7 +5,7 @@ from msgspec import UNSET
 
 from ckaudit.metrics.counters import increments, is_restart, shared_points
 from ckaudit.metrics.metric import metric
-from ckaudit.metrics.pairs import filled, relabelled
+from ckaudit.metrics.pairs import filled, logged_as, relabelled
 from ckaudit.metrics.progress import tokens_seen
 from ckaudit.metrics.ranks import rank_step_time
 from ckaudit.metrics.reductions import across, tumbling
@@ -38,8 +38,8 @@ def step_time(run: Run) -> Series:
     steps, times = shared_points([run.scalar("time")])
     passed = np.where(is_restart(run, times[:, 0]), np.nan, increments(times)[:, 0])
     series = _positive("step_time", "s", steps, passed / np.diff(steps, prepend=-1))
-    said = filled(series, relabelled(run.scalar("step_time"), "step_time"))
-    return filled(said, across(rank_step_time(run), np.nanmedian, "step_time", "s"))
+    logged = filled(series, logged_as(run, "step_time"))
+    return filled(logged, across(rank_step_time(run), np.nanmedian, "step_time", "s"))
 
 
 @metric(unit="1", reads=[step_time], source="catalogue M40, tail p95/p50")
@@ -70,7 +70,7 @@ def tokens_per_sec(run: Run) -> Series:
     passed, gained = increments(values).T
     passed = np.where(is_restart(run, values[:, 0]) | (passed <= 0), np.nan, passed)
     series = _positive("tokens_per_sec", "tokens/s", steps, gained / passed)
-    return filled(series, relabelled(run.scalar("tokens_per_sec"), "tokens_per_sec"))
+    return filled(series, logged_as(run, "tokens_per_sec"))
 
 
 @metric(unit="1", reads=[tokens_per_sec, "mfu"], source="catalogue M41; Chowdhery et al. 2022, appendix B")
@@ -83,7 +83,7 @@ def mfu(run: Run) -> Series:
     run.json does not tell them.
     """
     work, peak = (run.manifest.flops_per_token, run.manifest.peak_flops) if run.manifest else (UNSET, UNSET)
-    recorded = relabelled(run.scalar("mfu"), "mfu")
+    recorded = logged_as(run, "mfu")
     if not isinstance(work, (int, float)) or not isinstance(peak, (int, float)) or peak <= 0:
         return recorded
     series = tokens_per_sec(run).mapped(lambda speed: speed * work / peak, "mfu", "1")

@@ -115,8 +115,8 @@ def baseline(series: Series, *, window: int = WINDOW, min_spread_share: float = 
         values = series.values[known, column]
         fine = resolution(values)
         chunks = list(_chunks(window, len(values)))
-        found = on_each(_median_and_mad, [_before(values, rows, window) for rows in chunks])
-        for rows, (middle, mad) in zip(chunks, found, strict=True):
+        pieces = on_each(_median_and_mad, [_before(values, rows, window) for rows in chunks])
+        for rows, (middle, mad) in zip(chunks, pieces, strict=True):
             steps = _before(fine, rows, window).min(axis=1)
             median[known[rows], column] = middle
             spread[known[rows], column] = np.maximum(MAD_TO_SIGMA * mad, np.maximum(steps / 2, min_spread_share * np.abs(middle)))

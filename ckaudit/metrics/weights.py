@@ -66,11 +66,8 @@ def update_norm(run: Run) -> Series:
     Shape (C, P): checkpoints by tensors. Not recorded at step 0, which has no update, nor where the writer kept no copy, nor
     at steps in which a tensor took no part, as the heads of tasks that take turns, though it has moved since the last.
     """
-    return _where_taken_part(run.series("weight_deltas", "norm"), run)
-
-
-def _where_taken_part(norms: Series, run: Run) -> Series:
-    """Return updates without those of zero of tensors that got no gradient at that step, and have moved in others."""
+    # An update of zero of a tensor that got no gradient at that step, and has moved in others, is none.
+    norms = run.series("weight_deltas", "norm")
     moved, gradients = run.series("weight_deltas", "moved"), run.series("gradients", "norm")
     idle = norms.recorded & (norms.values == 0)
     if not moved or not np.any(np.any(idle, axis=1) & np.any(norms.values > 0, axis=1)):
@@ -80,8 +77,8 @@ def _where_taken_part(norms: Series, run: Run) -> Series:
         if label not in moved.labels:
             idle[:, column] = False
             continue
-        own = way.values[:, moved.labels.index(label)]
-        has_moved = np.concatenate([[False], own[1:] != own[:-1]]) & np.isfinite(own)
+        path = way.values[:, moved.labels.index(label)]
+        has_moved = np.concatenate([[False], path[1:] != path[:-1]]) & np.isfinite(path)
         took_part = part.age[:, gradients.labels.index(label)] == 0 if label in gradients.labels else False
         idle[:, column] &= has_moved & ~np.asarray(took_part)
     recorded = norms.recorded & ~(idle & np.any(norms.values > 0, axis=1, keepdims=True))

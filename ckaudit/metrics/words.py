@@ -34,8 +34,8 @@ def tensors_without_optimizer(run: Run) -> Series:
 
     Shape (C, 1 + P): checkpoints by its own name, how many there are, and by each tensor that was ever one, 1 where it is.
     """
-    found = run.value("optimizer.trainable_without_optimizer")
-    return replace(found, labels=("tensors_without_optimizer", *found.labels[1:])) if found.labels else found
+    counts = run.value("optimizer.trainable_without_optimizer")
+    return replace(counts, labels=("tensors_without_optimizer", *counts.labels[1:])) if counts.labels else counts
 
 
 @metric(unit="1", reads=["optimizer.name"], source="Kingma & Ba 2015, section 2.1; analysis contract", memory=1)

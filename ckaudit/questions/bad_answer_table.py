@@ -15,7 +15,7 @@ from msgspec import Struct
 from ckaudit.contract.schema.report import Severity
 
 
-class Bad(Struct, frozen=True):
+class BadAnswer(Struct, frozen=True):
     """What it means that one question is answered bad.
 
     Attributes:
@@ -37,52 +37,52 @@ class Bad(Struct, frozen=True):
     by_rules: bool = False
 
 
-BAD: Mapping[str, Bad] = {
-    "D1.1": Bad("not_training", "sev2", "it does not train", ("loss_not_falling", "loss_frozen"), ("D2.1",)),
-    "D1.2": Bad("gradient_stops_short", "sev2", "the gradient does not reach every layer", (), ("D4.2",)),
-    "D1.3": Bad("parameters_dead", "sev2", "parameters get no gradient"),
-    "D1.4": Bad("implementation_wrong", "sev1", "the implementation is not that of the reference", ("parity_broken",)),
-    "D1.5": Bad("weights_not_updated", "sev2", "weights are not updated"),
-    "D1.6": Bad("not_deterministic", "sev2", "the training is not deterministic", ("replay_differs",)),
-    "D2.1": Bad(
+BAD: Mapping[str, BadAnswer] = {
+    "D1.1": BadAnswer("not_training", "sev2", "it does not train", ("loss_not_falling", "loss_frozen"), ("D2.1",)),
+    "D1.2": BadAnswer("gradient_stops_short", "sev2", "the gradient does not reach every layer", (), ("D4.2",)),
+    "D1.3": BadAnswer("parameters_dead", "sev2", "parameters get no gradient"),
+    "D1.4": BadAnswer("implementation_wrong", "sev1", "the implementation is not that of the reference", ("parity_broken",)),
+    "D1.5": BadAnswer("weights_not_updated", "sev2", "weights are not updated"),
+    "D1.6": BadAnswer("not_deterministic", "sev2", "the training is not deterministic", ("replay_differs",)),
+    "D2.1": BadAnswer(
         "no_downward_trend",
         "sev2",
         "the loss has no downward trend",
         ("loss_not_falling", "loss_frozen", "loss_rises", "loss_oscillates"),
     ),
-    "D2.2": Bad("seen_text_not_learnt", "note", "what training sees is not learnt"),
-    "D2.3": Bad("no_early_fall", "note", "the loss does not fall at first", (), ("D2.1",)),
-    "D2.4": Bad("plateau_above_frequencies", "sev2", "the loss stands above what word frequencies give", by_rules=True),
-    "D2.5": Bad("no_patterns_in_attention", "note", "attention follows no pattern"),
-    "D2.6": Bad("few_layers_move", "sev2", "a small part of the layers moves"),
-    "D3.1": Bad("heads_alike", "note", "the heads do not differ"),
-    "D3.2": Bad("heads_repeat_each_other", "note", "most heads have a twin"),
-    "D3.3": Bad("attention_by_position", "note", "attention follows positions alone"),
-    "D3.4": Bad("core_weights_stand_still", "sev2", "embeddings, norms and the head move, and the projections do not"),
-    "D3.5": Bad("neurons_do_not_specialize", "note", "the shape of the hidden activations does not change"),
-    "D3.6": Bad("embedding_stands_still", "sev2", "the embedding stands still while other weights move"),
-    "D4.1": Bad("spike_without_recovery", "sev2", "the loss spiked and did not recover"),
-    "D4.2": Bad("gradient_vanishes", "sev2", "the gradient vanishes on its way through the blocks"),
-    "D4.3": Bad("gradient_grows", "sev2", "the gradient norm has grown out of its size"),
-    "D4.4": Bad("clipping_at_every_step", "sev2", "clipping cuts every step to a fraction"),
-    "D4.5": Bad("activations_run_away", "sev2", "activations grow without bound", ("activation_drift",)),
-    "D4.6": Bad(
+    "D2.2": BadAnswer("seen_text_not_learnt", "note", "what training sees is not learnt"),
+    "D2.3": BadAnswer("no_early_fall", "note", "the loss does not fall at first", (), ("D2.1",)),
+    "D2.4": BadAnswer("plateau_above_frequencies", "sev2", "the loss stands above what word frequencies give", by_rules=True),
+    "D2.5": BadAnswer("no_patterns_in_attention", "note", "attention follows no pattern"),
+    "D2.6": BadAnswer("few_layers_move", "sev2", "a small part of the layers moves"),
+    "D3.1": BadAnswer("heads_alike", "note", "the heads do not differ"),
+    "D3.2": BadAnswer("heads_repeat_each_other", "note", "most heads have a twin"),
+    "D3.3": BadAnswer("attention_by_position", "note", "attention follows positions alone"),
+    "D3.4": BadAnswer("core_weights_stand_still", "sev2", "embeddings, norms and the head move, and the projections do not"),
+    "D3.5": BadAnswer("neurons_do_not_specialize", "note", "the shape of the hidden activations does not change"),
+    "D3.6": BadAnswer("embedding_stands_still", "sev2", "the embedding stands still while other weights move"),
+    "D4.1": BadAnswer("spike_without_recovery", "sev2", "the loss spiked and did not recover"),
+    "D4.2": BadAnswer("gradient_vanishes", "sev2", "the gradient vanishes on its way through the blocks"),
+    "D4.3": BadAnswer("gradient_grows", "sev2", "the gradient norm has grown out of its size"),
+    "D4.4": BadAnswer("clipping_at_every_step", "sev2", "clipping cuts every step to a fraction"),
+    "D4.5": BadAnswer("activations_run_away", "sev2", "activations grow without bound", ("activation_drift",)),
+    "D4.6": BadAnswer(
         "schedule_wrong",
         "sev2",
         "the learning-rate schedule does harm or no good",
         told_by_rules=("loss_rises", "loss_not_falling"),
     ),
-    "D5.1": Bad("does_not_generalize", "sev2", "the training loss falls and the held-out loss does not", ("overfitting",)),
-    "D5.2": Bad("pretraining_too_long", "note", "the time to stop was earlier", ("overfitting",), ("D5.1",)),
-    "D5.3": Bad("capacity_too_low", "sev2", "the loss is flat far above any floor", by_rules=True),
-    "D5.4": Bad("data_ends_early", "note", "the record ends while the loss falls as fast as ever"),
-    "D5.5": Bad("earlier_text_forgotten", "sev2", "what was known before is forgotten", (), ("D5.1",)),
-    "D6.1": Bad("not_done_with_pretraining", "note", "pretraining has not come to a good end", ("overfitting",), ("D5.1",)),
-    "D6.2": Bad("language_not_fluent", "note", "the language is not fluent enough for fine-tuning"),
-    "D6.3": Bad("fine_tuning_fails", "note", "fine-tuning does not teach the format"),
-    "D6.4": Bad("format_not_kept", "note", "answers do not keep the format"),
-    "D6.5": Bad("seen_probes_not_continued", "note", "not even seen probes are continued"),
-    "MP-4": Bad("memory_without_generalization", "note", "seen text is known by heart, other text is not"),
-    "MPC-1": Bad("known_before_training", "note", "the probes were known before training"),
+    "D5.1": BadAnswer("does_not_generalize", "sev2", "the training loss falls and the held-out loss does not", ("overfitting",)),
+    "D5.2": BadAnswer("pretraining_too_long", "note", "the time to stop was earlier", ("overfitting",), ("D5.1",)),
+    "D5.3": BadAnswer("capacity_too_low", "sev2", "the loss is flat far above any floor", by_rules=True),
+    "D5.4": BadAnswer("data_ends_early", "note", "the record ends while the loss falls as fast as ever"),
+    "D5.5": BadAnswer("earlier_text_forgotten", "sev2", "what was known before is forgotten", (), ("D5.1",)),
+    "D6.1": BadAnswer("not_done_with_pretraining", "note", "pretraining has not come to a good end", ("overfitting",), ("D5.1",)),
+    "D6.2": BadAnswer("language_not_fluent", "note", "the language is not fluent enough for fine-tuning"),
+    "D6.3": BadAnswer("fine_tuning_fails", "note", "fine-tuning does not teach the format"),
+    "D6.4": BadAnswer("format_not_kept", "note", "answers do not keep the format"),
+    "D6.5": BadAnswer("seen_probes_not_continued", "note", "not even seen probes are continued"),
+    "MP-4": BadAnswer("memory_without_generalization", "note", "seen text is known by heart, other text is not"),
+    "MPC-1": BadAnswer("known_before_training", "note", "the probes were known before training"),
 }
 """The remaining questions, MP-1 to MP-3 and MPC-2 to MPC-5, are at worst to be watched."""

@@ -132,16 +132,20 @@ def gradient_reaches_all(
     if len(norm.labels) < 2:
         return foreign("the model has fewer than two blocks")
     step, row = last_row(norm)
-    (low, least), (high, most) = smallest(row), largest(row)
-    if least <= 0:
+    (low, low_value), (high, high_value) = smallest(row), largest(row)
+    if low_value <= 0:
         return SeriesAnswer(
-            word="bad", sentence=f"{low} gets no gradient at step {step}", numbers={"smallest": least, "largest": most}
+            word="bad", sentence=f"{low} gets no gradient at step {step}", numbers={"smallest": low_value, "largest": high_value}
         )
     alike = apart_alike(row, norm.labels, alike_blocks(norm.labels, table_of(facts), tensors, rms))
-    word: Word = "bad" if alike > far or most / least > far**2 else above(most / least, watch=near, bad=np.inf)
-    text = f"at step {step} {high} gets the largest gradient, {most:.3g}, and {low} the smallest, {least:.3g}: "
-    text += f"{most / least:.3g}x apart"
-    return SeriesAnswer(word=word, sentence=text, numbers={"smallest": least, "largest": most, "ratio": most / least})
+    word: Word = (
+        "bad" if alike > far or high_value / low_value > far**2 else above(high_value / low_value, watch=near, bad=np.inf)
+    )
+    text = f"at step {step} {high} gets the largest gradient, {high_value:.3g}, and {low} the smallest, {low_value:.3g}: "
+    text += f"{high_value / low_value:.3g}x apart"
+    return SeriesAnswer(
+        word=word, sentence=text, numbers={"smallest": low_value, "largest": high_value, "ratio": high_value / low_value}
+    )
 
 
 @question(
@@ -179,11 +183,11 @@ def parameter_dead(
     now = [name for name, value in latest.items() if value < dead]
     both = [name for name in now if before.get(name, np.inf) < dead and not table_of(facts).is_expert(name)]
     faint = [name for name, value in latest.items() if value < alive]
-    low, least = smallest(latest)
-    text = f"at step {step} the smallest gradient of {len(latest)} trainable tensors is {least:.3g}, of {low}"
+    low, low_value = smallest(latest)
+    text = f"at step {step} the smallest gradient of {len(latest)} trainable tensors is {low_value:.3g}, of {low}"
     if faint:
         text += f"; below {dead if now else alive:.0e} are {listed(now or faint)}"
-    numbers = {"smallest": least, "tensors": float(len(latest)), "dead": float(len(now))}
+    numbers = {"smallest": low_value, "tensors": float(len(latest)), "dead": float(len(now))}
     return SeriesAnswer(word="bad" if both else "watch" if faint else "good", sentence=text, numbers=numbers)
 
 

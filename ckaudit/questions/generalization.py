@@ -208,8 +208,8 @@ def data_enough(
     steps, values, error = _slopes(loss, slope, enough)
     falls = np.maximum(-values, 0.0)
     if len(falls) < enough:
-        least = 3 * (enough + 1)
-        return unrecorded(f"{points(loss).values.size} points of the loss; {least} are needed", "train_loss_raw")
+        min_evals = 3 * (enough + 1)
+        return unrecorded(f"{points(loss).values.size} points of the loss; {min_evals} are needed", "train_loss_raw")
     steepest, end = int(np.argmax(falls)), float(falls[-1])
     share = end / float(falls[steepest]) if falls[steepest] > 0 else 0.0
     text = f"the loss falls by {end:.3g} in 1,000 steps at step {steps[-1]}, by {falls[steepest]:.3g} at its steepest,"
@@ -292,9 +292,9 @@ def forgets(
 
 def _over_lowest(slices: Series) -> tuple[int, dict[str, float]] | None:
     """Return the last step, and each slice's perplexity there over its lowest; None where none was evaluated twice."""
-    found = {label: points(slices, label) for label in slices.labels}
-    known = {label: each for label, each in found.items() if len(each.values) > 1}
+    courses = {label: points(slices, label) for label in slices.labels}
+    known = {label: course for label, course in courses.items() if len(course.values) > 1}
     if not known:
         return None
-    ratios = {label: math.exp(min(700.0, each.last[1] - float(each.values.min()))) for label, each in known.items()}
-    return max(each.last[0] for each in known.values()), ratios
+    ratios = {label: math.exp(min(700.0, course.last[1] - float(course.values.min()))) for label, course in known.items()}
+    return max(course.last[0] for course in known.values()), ratios

@@ -77,8 +77,8 @@ def heads_do(
     """
     step, row = last_row(shares)
     even = points(uniform).last[1] if uniform is not None else row.get("uniform", 0.0)
-    told = ", ".join(f"{name.replace('_', ' ')} {share:.0%}" for name, share in row.items() if share > 0)
-    text, numbers = f"at step {step}: {told}; {even:.0%} of the heads are uniform", {**row, "uniform_heads": even}
+    kinds = ", ".join(f"{name.replace('_', ' ')} {share:.0%}" for name, share in row.items() if share > 0)
+    text, numbers = f"at step {step}: {kinds}; {even:.0%} of the heads are uniform", {**row, "uniform_heads": even}
     twins = 0.0
     if similarity is not None:
         _, nearest = last_row(similarity)
@@ -188,8 +188,8 @@ def weights_changed_most(
     if not any(table.kind(name) in CORE for name in ranked):
         return foreign("no tensor is known to be one of attention or MLP")
     core = sum(table.kind(name) in CORE for name in first) / len(first)
-    told = ", ".join(f"{name} by {row[name]:.3g}" for name in first[:3])
-    text = f"by step {step} furthest from where they started: {told}; {core:.0%} of the first {len(first)} are core weights"
+    changes = ", ".join(f"{name} by {row[name]:.3g}" for name in first[:3])
+    text = f"by step {step} furthest from where they started: {changes}; {core:.0%} of the first {len(first)} are core weights"
     furthest = max(row[name] for name in ranked if table.kind(name) in CORE)
     beside = max((row[name] for name in ranked if table.kind(name) in BESIDE), default=0.0)
     stands = furthest < min(min_relative_movement * beside, hardly)
@@ -245,7 +245,7 @@ def neurons_specialize(
         numbers["silent"] = quiet
         text += f"; at most {quiet:.0%} of the units are silent at step {step}" + (f", in {where}" if quiet else "")
     changed = abs(last - first) > min_change
-    shaped = any(abs(each - NORMAL) > noise for _, each in shapes.values())
+    shaped = any(abs(ratio - NORMAL) > noise for _, ratio in shapes.values())
     word: Word = "good" if changed and quiet <= silent else "watch" if changed or shaped else "bad"
     if cut := cut_off(findings, table, "mlp"):
         word, text = worse(word, "watch"), f"{text}; {cut}"
@@ -298,7 +298,9 @@ def embedding_organizes(
     if not trained:
         return foreign(f"{largest(embeddings)[0]} is not trained")
     name, value = largest(trained)
-    others = [row[each] for each in row if each not in embeddings and table.is_trainable(each) and is_matrix(table, each)]
+    others = [
+        row[tensor] for tensor in row if tensor not in embeddings and table.is_trainable(tensor) and is_matrix(table, tensor)
+    ]
     beside = median(others) if others else 0.0
     text = f"by step {step} {name} has moved by {value:.3g} of where it started"
     text += f", the other matrices by {beside:.3g}" if others else ""
@@ -321,7 +323,7 @@ def cut_off(findings: Findings, table: TensorTable, kind: str) -> str:
         table: Knows the kinds of tensors.
         kind: "attention" or "mlp".
     """
-    for finding in sorted(findings.all, key=lambda each: each.first_step or 0):
+    for finding in sorted(findings.all, key=lambda illness: illness.first_step or 0):
         places = [place for place in (finding.where, *finding.also) if place] if finding.name in CUT_OFF else []
         if any(place.endswith(kind) or table.kind(place) == kind for place in places):
             since = "" if finding.first_step is None else f" from step {finding.first_step}"

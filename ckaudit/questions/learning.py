@@ -204,7 +204,7 @@ def against_floor(
     start, stages = float(values[:3].max()), levels(values, 4)
     share = left / (start - bottom) if start > bottom else 1.0
     is_flat = abs(float(stages[-1] - stages[-2])) < flat * abs(float(stages[-2]))
-    told = len(error.values) > 0 and int(error.steps[-1]) == step and float(error.values[-1]) < left
+    is_known = len(error.values) > 0 and int(error.steps[-1]) == step and float(error.values[-1]) < left
     if share < -near:
         below = f"at step {step} the loss lies {-left:.3g} below the floor of its power law: it does not follow one"
         return SeriesAnswer(word="not_recorded", sentence=below, missing=("a loss that falls like a power of the steps",))
@@ -219,7 +219,7 @@ def against_floor(
         if float(stages[-1]) > numbers["unigram_entropy"]:
             text += f", less than its last level, {stages[-1]:.4g}"
             return SeriesAnswer(word="bad" if is_flat else "watch", sentence=text, numbers=numbers)
-    if abs(share) <= near or told:
+    if abs(share) <= near or is_known:
         return SeriesAnswer(word=above(share, watch=near, bad=np.inf), sentence=text, numbers=numbers)
     short = f"{text}; the record does not tell its floor yet"
     return SeriesAnswer(word="not_recorded", sentence=short, numbers=numbers, missing=("a longer record",))
@@ -246,9 +246,9 @@ def patterns(shares: Series, *, watch: float = 0.5, bad: float = 0.9, early: int
     """
     step, row = last_row(shares)
     idle = row.get("uniform", 0.0) + row.get("first_token", 0.0)
-    told = ", ".join(f"{name.replace('_', ' ')} {share:.0%}" for name, share in row.items() if share > 0)
+    kinds = ", ".join(f"{name.replace('_', ' ')} {share:.0%}" for name, share in row.items() if share > 0)
     word = young(above(idle, watch=watch, bad=bad), step, early)
-    return SeriesAnswer(word=word, sentence=f"at step {step} heads follow: {told}", numbers=row)
+    return SeriesAnswer(word=word, sentence=f"at step {step} heads follow: {kinds}", numbers=row)
 
 
 @question(
@@ -300,17 +300,19 @@ def layers_contribute(
     if len(blocks.labels) < 2 or not blocks.finite.any():
         return foreign("the model has fewer than two blocks")
     step, row = last_row(blocks)
-    (low, value), (high, most) = smallest(row), largest(row)
-    taking = [name for name, value in row.items() if value >= min_relative_update * most and value > 0]
-    standing = [name for name, value in row.items() if value < still * most or value <= 0]
-    text = f"by step {step} {len(taking)} of {len(row)} blocks moved; {high} by {most:.3g} of its start, {low} by {value:.3g}"
-    numbers = {"blocks": float(len(row)), "moving": float(len(taking)), "largest": most, "smallest": value}
+    (low, value), (high, high_value) = smallest(row), largest(row)
+    taking = [name for name, value in row.items() if value >= min_relative_update * high_value and value > 0]
+    standing = [name for name, value in row.items() if value < still * high_value or value <= 0]
+    text = (
+        f"by step {step} {len(taking)} of {len(row)} blocks moved; {high} by {high_value:.3g} of its start, {low} by {value:.3g}"
+    )
+    numbers = {"blocks": float(len(row)), "moving": float(len(taking)), "largest": high_value, "smallest": value}
     if share is not None:
         numbers["moving_share"] = points(share).last[1]
         text += f"; {numbers['moving_share']:.0%} of all tensors moved"
-    if most == 0:  # of a loss that falls, the record stands still: MOVE001 says which it is
+    if high_value == 0:  # of a loss that falls, the record stands still: MOVE001 says which it is
         return SeriesAnswer(word="watch", sentence=f"{text}: none has moved at all", numbers=numbers)
-    if most < nothing:
+    if high_value < nothing:
         return SeriesAnswer(word=young("bad", step, early), sentence=f"{text}: none has moved by {nothing:.0e}", numbers=numbers)
     word: Word = "bad" if 1 - len(standing) / len(row) < few else "good" if len(taking) == len(row) else "watch"
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)

@@ -113,11 +113,11 @@ def fine_tuning_may_start(scores: Series, *, well: float = WELL, broken: float =
     Fluency is below `broken`: fine-tuning repairs no language. Both are starting values.
     """
     fluent, following = _scores(scores, FLUENCY), _scores(scores, FOLLOWING)
-    missing = [name for name, found in ((FLUENCY, fluent), (FOLLOWING, following)) if not len(found.values)]
+    missing = [name for name, known in ((FLUENCY, fluent), (FOLLOWING, following)) if not len(known.values)]
     texts = [
-        f"{name.replace('_', ' ')} is {found.last[1]:.2g} at step {found.last[0]}"
-        for name, found in ((FLUENCY, fluent), (FOLLOWING, following))
-        if len(found.values)
+        f"{name.replace('_', ' ')} is {known.last[1]:.2g} at step {known.last[0]}"
+        for name, known in ((FLUENCY, fluent), (FOLLOWING, following))
+        if len(known.values)
     ]
     if len(fluent.values) and fluent.last[1] < broken:
         return SeriesAnswer(word="bad", sentence="; ".join(texts), numbers={FLUENCY: fluent.last[1]})
@@ -145,7 +145,7 @@ def fine_tuning_works(slices: Series | None, scores: Series | None, *, min_chang
     loss = Points(np.empty(0, np.int64), np.empty(0)) if slices is None else points(slices, INSTRUCTION)
     formed, following = _scores(scores, FORMAT), _scores(scores, FOLLOWING)
     named = ((f"slice_val_loss/{INSTRUCTION}", loss), (f"microbench_score/{FORMAT}", formed))
-    missing = [name for name, found in named if len(found.values) < 2]
+    missing = [name for name, known in named if len(known.values) < 2]
     if missing:
         return unrecorded("fewer than two evaluations of instructions", *missing)
     text = (
@@ -184,9 +184,9 @@ def preference_tuning_may_start(
     The format is `broken`: basic compliance comes first. The three are starting values.
     """
     formed, steady = _scores(scores, FORMAT), _scores(scores, CONSISTENCY)
-    found = {name: each.last for name, each in ((FORMAT, formed), (CONSISTENCY, steady)) if len(each.values)}
-    text = "; ".join(f"{name.replace('_', ' ')} is {value:.2g} at step {step}" for name, (step, value) in found.items())
-    numbers = {name: value for name, (_, value) in found.items()}
+    last = {name: course.last for name, course in ((FORMAT, formed), (CONSISTENCY, steady)) if len(course.values)}
+    text = "; ".join(f"{name.replace('_', ' ')} is {value:.2g} at step {step}" for name, (step, value) in last.items())
+    numbers = {name: value for name, (_, value) in last.items()}
     if FORMAT in numbers and numbers[FORMAT] < broken:
         return SeriesAnswer(word="bad", sentence=text, numbers=numbers)
     if missing := [f"microbench_score/{name}" for name in (FORMAT, CONSISTENCY) if name not in numbers]:
@@ -233,5 +233,5 @@ def _scores(scores: Series | None, name: str) -> Points:
     """Return the points of one score, as shares: percent where one of them is above 1."""
     if scores is None:
         return Points(np.empty(0, np.int64), np.empty(0))
-    found = points(scores, name)
-    return Points(found.steps, found.values / 100) if len(found.values) and found.values.max() > 1 else found
+    known = points(scores, name)
+    return Points(known.steps, known.values / 100) if len(known.values) and known.values.max() > 1 else known

@@ -137,7 +137,7 @@ def schedule_right(
     course = points(loss)
     spike = _spike(course, over_peak, near, until, lost, _planned(facts))
     if spike is not None:  # what the log tells costs more than the spike, and is only asked where there is one
-        changes = [*_planned(facts), *_told((sources, SHARE), (languages, SHARE), (lengths, TOKENS))]
+        changes = [*_planned(facts), *_departing((sources, SHARE), (languages, SHARE), (lengths, TOKENS))]
         spike = _spike(course, over_peak, near, until, lost, changes)
     if spike is not None:
         word, numbers["spike"] = "bad", spike.height
@@ -194,12 +194,12 @@ def _planned(facts: Manifest | None) -> list[_Change]:
     return [_Change(step - 1, step) for step in [*changes_of_data(facts), *_stages(facts.config if facts is not None else UNSET)]]
 
 
-def _told(*logged: tuple[Series | None, float]) -> Iterator[_Change]:
-    """Yield where logged shares or lengths leave what they were (as source_drift has it), each by `least` at the least."""
-    for series, least in logged:
+def _departing(*logged: tuple[Series | None, float]) -> Iterator[_Change]:
+    """Yield where logged shares or lengths leave what they were (as source_drift has it), each by `min_change` at the least."""
+    for series, min_change in logged:
         if series is None:
             continue
-        away, _ = departures(series, min_deviation=least, relative=RELATIVE)
+        away, _ = departures(series, min_deviation=min_change, relative=RELATIVE)
         is_away = np.any(np.abs(np.nan_to_num(away)) > 1, axis=1).astype(np.int8)
         for row in np.flatnonzero(np.diff(is_away) > 0) + 1:
             yield _Change(int(series.steps[row - 1]), int(series.steps[row]))
@@ -234,7 +234,7 @@ def _spike(
     if len(values) < 5:
         return None
     at_peak = (np.nan_to_num(at(over_peak, steps).values).max(axis=1, initial=0.0) > near) & (steps <= until)
-    found = []
+    spikes = []
     for first, last, low in _stretches(values, min_jump_share):
         rows = first + np.flatnonzero(at_peak[first : last + 1])
         if not len(rows) or any(steps[first] > change.old and steps[first - 1] < change.new + soon for change in changes):
@@ -243,8 +243,8 @@ def _spike(
         height, way = float(values[row] - low), float(values[0] - low)
         enough = max((jump if first == last else min_jump_share) * abs(low), lost * way)
         if way > min_jump_share * abs(values[0]) and height > enough:
-            found.append(_Spike(int(steps[row]), height, low))
-    return max(found, key=lambda each: each.height, default=None)
+            spikes.append(_Spike(int(steps[row]), height, low))
+    return max(spikes, key=lambda spike: spike.height, default=None)
 
 
 def _stretches(values: Floats, min_jump_share: float) -> Iterator[tuple[int, int, float]]:
@@ -294,4 +294,4 @@ def _at_peak(over_peak: Series, findings: Findings, near: float) -> list[Finding
     """Return the spikes that began while the rate was near its highest so far, in order of time."""
     spikes = [finding for finding in findings.of(loss_spike, exploding_gradient) if finding.first_step is not None]
     peaks = at(over_peak, np.array([spike.first_step for spike in spikes], np.int64)).values
-    return [each for each, row in zip(spikes, peaks, strict=True) if np.nan_to_num(row).max() > near]
+    return [candidate for candidate, row in zip(spikes, peaks, strict=True) if np.nan_to_num(row).max() > near]

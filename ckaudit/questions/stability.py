@@ -94,10 +94,10 @@ def spike_recovers(
     for height in heights[steps == step].tolist():
         numbers[f"over_{level.partition(' ')[0]}"] = height
         text += f", {height:.3g}x the {level} before it"
-    told, others = _at_jump(here, gradient, rate, shares)
+    circumstances, others = _at_jump(here, gradient, rate, shares)
     word: Word = "bad" if stays else "watch" if rises else "good"
-    told += "; it stays there" if stays else f"; {rises[0].code} tells of a rise that stays" if rises else ""
-    return SeriesAnswer(word=word, sentence=text + told, numbers=numbers | others)
+    circumstances += "; it stays there" if stays else f"; {rises[0].code} tells of a rise that stays" if rises else ""
+    return SeriesAnswer(word=word, sentence=text + circumstances, numbers=numbers | others)
 
 
 def _at_jump(here: Steps, gradient: Series | None, rate: Series | None, shares: Series | None) -> tuple[str, dict[str, float]]:
@@ -106,8 +106,8 @@ def _at_jump(here: Steps, gradient: Series | None, rate: Series | None, shares: 
     if gradient is not None and (at_step := at(gradient, here)).age[0, 0] == 0:
         numbers["gradient_over_median"] = float(at_step.values[0, 0])
         text += f"; the gradient norm is {numbers['gradient_over_median']:.3g}x its own"
-    if rate is not None and np.isfinite(found := at(rate, here).values).any():
-        numbers["learning_rate"] = float(np.nanmax(found))
+    if rate is not None and np.isfinite(rates := at(rate, here).values).any():
+        numbers["learning_rate"] = float(np.nanmax(rates))
         text += f"; the learning rate {numbers['learning_rate']:.3g}"
     if shares is not None and np.isfinite((known := at(shares, here)).values).any():
         column = int(np.nanargmax(known.values[0]))
@@ -145,7 +145,7 @@ def gradient_vanishes(
     rows = [(int(norm.steps[row]), row_of(norm, int(row))) for row in np.flatnonzero(norm.finite.any(axis=1))]
     apart = [(_apart(row), step, row) for step, row in rows]
     now, step, row = apart[-1]
-    worst, when, then = max(apart, key=lambda each: each[0])
+    worst, when, then = max(apart, key=lambda ratio: ratio[0])
     text = f"at step {step} {_weakest(row)}"
     if worst > now:
         text += f"; at the worst, step {when}, {_weakest(then)}"
@@ -157,15 +157,15 @@ def gradient_vanishes(
 
 def _apart(row: dict[str, float]) -> float:
     """Return how many times less the weakest has than the strongest: 1 where none has any."""
-    least, most = min(row.values()), max(row.values())
-    return most / least if least > 0 else np.inf if most > 0 else 1.0
+    smallest_norm, largest_norm = min(row.values()), max(row.values())
+    return largest_norm / smallest_norm if smallest_norm > 0 else np.inf if largest_norm > 0 else 1.0
 
 
 def _weakest(row: dict[str, float]) -> str:
-    (low, least), (high, most) = smallest(row), largest(row)
-    if least == most:
-        return "all blocks get the same gradient" if most > 0 else "no block gets a gradient"
-    return f"{low} gets {most / least:.3g}x less gradient than {high}" if least > 0 else f"{low} gets no gradient"
+    (low, low_value), (high, high_value) = smallest(row), largest(row)
+    if low_value == high_value:
+        return "all blocks get the same gradient" if high_value > 0 else "no block gets a gradient"
+    return f"{low} gets {high_value / low_value:.3g}x less gradient than {high}" if low_value > 0 else f"{low} gets no gradient"
 
 
 @question(

@@ -98,19 +98,19 @@ def ratio_to_lowest_before(curve: Points) -> Points:
     return Points(curve.steps[1:], curve.values[1:] / lowest)
 
 
-def rises_at_once(found: Points, rise: Finding, *, min_rise_ratio: float) -> bool:
+def rises_at_once(course: Points, rise: Finding, *, min_rise_ratio: float) -> bool:
     """Tell whether a curve makes half of a lasting rise from the two points before where it begins to the three from there on.
 
     Args:
-        found: The curve.
+        course: The curve.
         rise: A finding of loss_rises: its first step, and as its limit the level before.
         min_rise_ratio: How many times the level before those three must be.
     """
-    row = int(np.searchsorted(found.steps, rise.first_step or 0))
-    if not 0 < row < len(found.values) or not isinstance(rise.limit, float):
+    row = int(np.searchsorted(course.steps, rise.first_step or 0))
+    if not 0 < row < len(course.values) or not isinstance(rise.limit, float):
         return False
-    before, after = found.values[max(0, row - 2) : row], found.values[row : row + 3]
-    is_at_once = median(after) - median(before) >= 0.5 * (end_level(found.values[row:]) - rise.limit)
+    before, after = course.values[max(0, row - 2) : row], course.values[row : row + 3]
+    is_at_once = median(after) - median(before) >= 0.5 * (end_level(course.values[row:]) - rise.limit)
     return is_at_once and median(after) > min_rise_ratio * rise.limit > 0
 
 
@@ -166,16 +166,16 @@ def _ratio(one: float, other: float) -> float:
     return high / low if low > 0 else math.inf if high > 0 else 1.0
 
 
-def largest(found: dict[str, float]) -> tuple[str, float]:
+def largest(values: dict[str, float]) -> tuple[str, float]:
     """Return the label with the largest value, and the value; the first of equals."""
-    label = max(found, key=lambda name: found[name])
-    return label, found[label]
+    label = max(values, key=lambda name: values[name])
+    return label, values[label]
 
 
-def smallest(found: dict[str, float]) -> tuple[str, float]:
+def smallest(values: dict[str, float]) -> tuple[str, float]:
     """Return the label with the smallest value, and the value; the first of equals."""
-    label = min(found, key=lambda name: found[name])
-    return label, found[label]
+    label = min(values, key=lambda name: values[name])
+    return label, values[label]
 
 
 def listed(names: Sequence[str], *, max_names: int = 3) -> str:

@@ -42,9 +42,9 @@ def learning_rate_is_on(steps: Steps, rate: Series | None, near: float = 0.0) ->
     """Mark the steps that had a learning rate, of at least a share of its peak, as far as nobody said otherwise."""
     if rate is None:
         return steps > 0
-    least = near * float(rate.values[rate.finite].max(initial=0.0))
+    lowest_rate = near * float(rate.values[rate.finite].max(initial=0.0))
     rates: Floats = np.nan_to_num(at(rate, steps).values, nan=np.inf)
-    return np.logical_and(steps > 0, ((rates > 0) & (rates >= least)).any(axis=1))
+    return np.logical_and(steps > 0, ((rates > 0) & (rates >= lowest_rate)).any(axis=1))
 
 
 def answer_from_checkpoints(seen: Series, gradient: Series | None, findings: Findings) -> SeriesAnswer:
@@ -100,5 +100,5 @@ def _with_gradient(names: list[str], gradient: Series | None) -> list[str]:
     if gradient is None or not names:
         return []
     _, last = last_row(gradient)
-    least = SMALL * median(list(last.values()))
-    return [name for name in names if last.get(name, 0.0) > max(0.0, least)]
+    limit = SMALL * median(list(last.values()))
+    return [name for name in names if last.get(name, 0.0) > max(0.0, limit)]

@@ -23,10 +23,10 @@ from ckaudit.recorder.files.run_folder import RunFolder
 from ckaudit.recorder.files.scalar_log import number, taken
 from ckaudit.recorder.files.sections import (
     Arrays,
-    Given,
+    GivenArrays,
     Held,
     Options,
-    Sections,
+    SectionWriter,
     attention_held,
     given_facts,
     held,
@@ -35,7 +35,7 @@ from ckaudit.recorder.files.sections import (
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.loop.step_state import StepState
 from ckaudit.recorder.loop.triggers import CheckpointSchedule, HistoryStep, Limits
-from ckaudit.recorder.model.budget_planner import Planner
+from ckaudit.recorder.model.budget_planner import BudgetPlanner
 
 
 class Writer:
@@ -110,11 +110,11 @@ class Writer:
         self._batch: dict[str, Any] = {}
         self._closed, self._described, self._packs_itself = False, False, suffix is None
         self._given = given_facts(tensors or {}, self._guard)
-        self._sections = Sections(
+        self._sections = SectionWriter(
             self._guard,
             self._given,
             Options(causal=causal, hidden=tuple(hidden), spectral=tuple(spectral_norms), exact=exact),
-            Planner(grids=grids, budget_kb=budget_kb, suffix=suffix or ".json", cadence=self._cadence),
+            BudgetPlanner(grids=grids, budget_kb=budget_kb, suffix=suffix or ".json", cadence=self._cadence),
         )
         self._open(limits, start_step)
         self._ended = perf_counter()
@@ -186,10 +186,13 @@ class Writer:
 
     def _look_back(self, attempt: StepState) -> None:
         """Keep the step in the black box, and see whether it holds an event."""
-        norm, rate = (number(attempt.values.get(name)) for name in ("grad_global_norm", "learning_rate"))
-        moment = HistoryStep(attempt.step, attempt.loss, rate, self._batch.get("input_hash"), {})
+        numbers: dict[str, float | None] = {}
+        for name in ("grad_global_norm", "learning_rate"):
+            with self._guard(f"reading {name}"):
+                numbers[name] = number(attempt.values.get(name))
+        moment = HistoryStep(attempt.step, attempt.loss, numbers.get("learning_rate"), self._batch.get("input_hash"), {})
         self._schedule.latest = []
-        self._schedule.see(moment, norm, {})
+        self._schedule.see(moment, numbers.get("grad_global_norm"), {})
         self._schedule.ask(attempt.step + 1)
 
     def checkpoint(
@@ -223,7 +226,7 @@ class Writer:
             attempt.triggers = self._schedule.triggers(step)
             attempt.event_step = step - 1 if self._schedule.follows_event(step) else None
             attempt.source = gradients_source if gradients else None
-            given = Given(
+            given = GivenArrays(
                 weights=held(weights),
                 gradients=held(gradients),
                 previous=held(previous),
@@ -253,7 +256,7 @@ class Writer:
             parameters = sum(math.prod(shape) for shape in shapes if shape is not UNSET)
             self._folder.describe(tensors=tensors, parameters=parameters)
 
-    def _fill(self, attempt: StepState, given: Given) -> Checkpoint:
+    def _fill(self, attempt: StepState, given: GivenArrays) -> Checkpoint:
         """Return the checkpoint of an attempt, and add to its line what only the arrays could say."""
         checkpoint = attempt.checkpoint(self._folder.session)
         checkpoint.model_scale_hint = self._facts.get("model_scale_hint", UNSET)
@@ -285,17 +288,12 @@ class Writer:
         self._closed = True
         if self._finished:
             with self._guard("the last checkpoint"):
-                self._folder.write(self._last(*self._finished))
+                attempt, written = self._finished
+                last = written or attempt.checkpoint(self._folder.session)
+                last.scalars = attempt.scalars() if written is None else last.scalars
+                self._folder.write(self._schedule.conclude(attempt, last))
         with self._guard("closing"):
             self._folder.close()
-
-    def _last(self, attempt: StepState, written: Checkpoint | None) -> Checkpoint:
-        last = written or attempt.checkpoint(self._folder.session)
-        last.triggers = [*dict.fromkeys([*attempt.triggers, "last", *self._schedule.latest])]
-        last.event_step = attempt.step if self._schedule.latest else last.event_step
-        last.scalars = attempt.scalars() if written is None else last.scalars
-        last.history = self._schedule.history(before=attempt.step) or UNSET
-        return last
 
     def __enter__(self) -> Self:
         return self

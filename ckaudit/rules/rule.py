@@ -4,14 +4,16 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 from msgspec import Struct
 
 from ckaudit.catalogue import Catalogue
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity, SkipReason
 from ckaudit.contract.summaries import ONE_OF
 from ckaudit.metrics import Metric, metrics
-from ckaudit.run.series import Floats, Series
-from ckaudit.run.spans import Span
+from ckaudit.run.series import Floats, Mask, Series, Steps
+from ckaudit.run.spans import Span, spans
 
 
 class Hit(Struct, frozen=True, kw_only=True):
@@ -73,6 +75,41 @@ class Hit(Struct, frozen=True, kw_only=True):
             badness=worst,
         )
 
+    @classmethod
+    def at(
+        cls,
+        steps: Steps | Sequence[int],
+        severity: Severity,
+        message: str,
+        *,
+        where: str | None = None,
+        value: float | None = None,
+        limit: float | None = None,
+        worst: int | None = None,
+    ) -> "Hit":
+        """Make a hit of points.
+
+        Args:
+            steps: The steps of the points, in their order.
+            severity: How grave.
+            message: One sentence for a tired engineer.
+            where: Which tensor, block or number.
+            value: What is shown of it.
+            limit: The limit it broke.
+            worst: Which of the points is the worst, by its place among them.
+        """
+        return cls(
+            severity=severity,
+            message=message,
+            where=where,
+            first=int(steps[0]),
+            last=int(steps[-1]),
+            worst=None if worst is None else int(steps[worst]),
+            value=value,
+            limit=limit,
+            points=len(steps),
+        )
+
 
 class Skip(Struct, frozen=True):
     """A rule's word that it cannot judge this run: the reason, and what would have been needed."""
@@ -90,6 +127,32 @@ def too_few(series: Series, min_points: int) -> Iterator[Skip]:
     """Yield the word that a series is too short to judge, where it is."""
     if series.points < min_points:
         yield Skip("too_few_points", f"{series.points} points of {series.name}; {min_points} are needed")
+
+
+def lasting_spans(series: Series, mask: Mask, *, min_points: int = 2, fewest: int = 0, few: int = 6) -> Iterator[Span]:
+    """Yield the spans of some points and more; of a series of few points, those that hold its last step too.
+
+    Args:
+        series: What is judged.
+        mask: Where it is ill, shape (T, P).
+        min_points: Points of a span.
+        fewest: Points of a series below which its last step counts like the others.
+        few: Points of a series from which on it does too.
+    """
+    for span in spans(series, mask, min_points=1 if fewest <= series.points < few else min_points):
+        if span.points >= min_points or span.last == series.steps[-1]:
+            yield span
+
+
+def stretches(mask: Mask, *, min_points: int = 1) -> Iterator[tuple[int, int]]:
+    """Yield where each run of true values begins and where the first one behind it stands, `min_points` later and more."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8))).tolist()
+    yield from ((start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if end - start >= min_points)
+
+
+def is_ours(facts: Manifest | None) -> bool:
+    """Tell whether our own recorder or writer wrote the run."""
+    return facts is not None and isinstance(facts.source, str) and facts.source.startswith("ckaudit")
 
 
 class FactsMarker:

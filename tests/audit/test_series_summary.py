@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ckaudit.audit.measure import SHAPE, Measured, Stretch, cut, extreme, labels, trend_of
+from ckaudit.audit.measure import SHAPE, Measured, StepRange, cut, extreme, labels, trend_of
 from tests.loops import for_each
 from tests.metrics.samples import NAN, cells, column, table
 
@@ -70,17 +70,17 @@ def test_each_label_has_its_own_last_value():
 
 def test_a_cut_keeps_what_was_recorded_in_it():
     series = table({step: {"a": float(step)} | ({"b": 1.0} if step == 5 else {}) for step in (1, 5, 9, 10, 11, 20, 21)})
-    assert list(cells(cut(series, Stretch(first=9, last=20)))) == [(9, "a"), (10, "a"), (11, "a"), (20, "a")]
-    assert cut(series, Stretch(first=9)).labels == ("a",)
-    assert cut(series, Stretch(every=10)).steps.tolist() == [10, 20, 21]
-    assert cut(series, Stretch(every=5)).steps.tolist() == [5, 10, 11, 20, 21]
-    assert not cut(series, Stretch(first=100))
-    assert not cut(series, Stretch(first=100, every=5))
+    assert list(cells(cut(series, StepRange(first=9, last=20)))) == [(9, "a"), (10, "a"), (11, "a"), (20, "a")]
+    assert cut(series, StepRange(first=9)).labels == ("a",)
+    assert cut(series, StepRange(every=10)).steps.tolist() == [10, 20, 21]
+    assert cut(series, StepRange(every=5)).steps.tolist() == [5, 10, 11, 20, 21]
+    assert not cut(series, StepRange(first=100))
+    assert not cut(series, StepRange(first=100, every=5))
 
 
 def test_of_every_k_steps_the_last_recorded_one_is_kept():
     series = column([1.0, 2.0, None, 4.0, None, None], steps=range(1, 7))
-    assert cells(cut(series, Stretch(every=3))) == {(2, "x"): 2.0, (4, "x"): 4.0}
+    assert cells(cut(series, StepRange(every=3))) == {(2, "x"): 2.0, (4, "x"): 4.0}
 
 
 @pytest.mark.parametrize(("worst", "expected"), [("high", "cab"), ("low", "cba"), ("first", "abc")])

@@ -16,7 +16,7 @@ from ckaudit.contract.schema.checkpoint import Checkpoint, MoeStats
 from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.contract.sizes import SizedPart, Sizes
 from ckaudit.recorder.loop.step_state import StepState
-from ckaudit.recorder.model.budget_planner import Planner, fitted
+from ckaudit.recorder.model.budget_planner import BudgetPlanner, fitted
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "fixtures"))
 
@@ -131,7 +131,7 @@ def whole():
 @pytest.mark.parametrize("cadence", [DEFAULT_CADENCE, (Cadence(until=None, every=7),)])
 @pytest.mark.parametrize("suffix", [".json", ".json.zst"])
 def test_two_runs_of_one_cadence_have_equal_grids_whatever_events_they_have(cadence, suffix):
-    planner = Planner(grids="q8", budget_kb=200, suffix=suffix, cadence=cadence)
+    planner = BudgetPlanner(grids="q8", budget_kb=200, suffix=suffix, cadence=cadence)
 
     def grids(step):
         chosen = planner.plan(TENSORS, LAYERS, OBSERVED, StepState(step=step)).chosen
@@ -147,7 +147,7 @@ def test_two_runs_of_one_cadence_have_equal_grids_whatever_events_they_have(cade
 @pytest.mark.parametrize(("suffix", "many"), [(".json", 32), (".json.zst", 128)])
 def test_the_routing_of_many_experts_counts(whole, suffix, many):
     rng = np.random.default_rng(0)
-    planner, sizes = Planner(grids="q8", budget_kb=200, suffix=suffix, cadence=DEFAULT_CADENCE), []
+    planner, sizes = BudgetPlanner(grids="q8", budget_kb=200, suffix=suffix, cadence=DEFAULT_CADENCE), []
     for experts in (0, many):
         document = msgspec.json.decode(whole, type=Checkpoint)
         if experts:

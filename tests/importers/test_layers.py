@@ -13,7 +13,7 @@ from ckaudit.contract.io.codec import encode
 from ckaudit.contract.schema.checkpoint import VERSION, Checkpoint
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.layers.histogram_moments import MAX_ERROR, Moments, bins_of
-from ckaudit.importers.layers.to_checkpoints import Layers
+from ckaudit.importers.layers.to_checkpoints import LayerStatistics
 
 NAMES = [
     ("l2_norm/grad/model.transformer.blocks.0.attn.Wqkv.weight", "gradients", "norm"),
@@ -68,7 +68,7 @@ NO_LAYER = [
 
 @pytest.mark.parametrize(("name", "section", "field"), NAMES, ids=[name for name, _, _ in NAMES])
 def test_a_name_finds_its_field(name, section, field):
-    layers = Layers()
+    layers = LayerStatistics()
     assert layers.take(7, name, 0.25)
     (document,) = layers.documents()
     assert document["step"] == 7
@@ -79,7 +79,7 @@ def test_a_name_finds_its_field(name, section, field):
 
 @pytest.mark.parametrize("name", NO_FIELD)
 def test_what_a_checkpoint_has_no_field_for_is_known_and_said(name):
-    layers = Layers()
+    layers = LayerStatistics()
     assert layers.take(1, name, 1.0)
     assert not layers
     assert [*layers.documents()] == []
@@ -88,18 +88,18 @@ def test_what_a_checkpoint_has_no_field_for_is_known_and_said(name):
 
 @pytest.mark.parametrize("name", NO_LAYER)
 def test_what_is_no_statistic_of_a_layer_is_left_to_others(name):
-    assert not Layers().take(1, name, 1.0)
+    assert not LayerStatistics().take(1, name, 1.0)
 
 
 def test_names_lose_what_wrappers_put_into_them_and_keep_their_order():
-    layers = Layers()
+    layers = LayerStatistics()
     for name in ("h.10.mlp.weight", "_orig_mod.h.2.mlp.weight", "module.h.1._fsdp_wrapped_module.mlp.weight"):
         layers.take(1, f"l2_norm/grad/{name}", 1.0)
     assert list(layers.documents()[0]["gradients"]) == ["h.10.mlp.weight", "h.2.mlp.weight", "h.1.mlp.weight"]
 
 
 def test_place_and_part_in_the_model_follow_from_the_name():
-    layers = Layers()
+    layers = LayerStatistics()
     names = ["wte.weight", "h.3.attn.c_attn.weight", "h.3.mlp.c_fc.weight", "encoder/layer_2/attention/kernel", "lm_head.weight"]
     for name in names:
         layers.take(1, f"grad_norm/{name}", 1.0)
@@ -115,7 +115,7 @@ def test_place_and_part_in_the_model_follow_from_the_name():
 
 
 def test_values_that_are_no_number_are_kept_as_such_and_those_below_zero_are_not():
-    layers = Layers()
+    layers = LayerStatistics()
     for index, value in enumerate((math.nan, math.inf, -1.0)):
         layers.take(1, f"grad_norm/h.{index}.weight", value)
     assert layers.documents()[0]["gradients"] == {"h.0.weight": {"norm": "NaN"}, "h.1.weight": {"norm": "Infinity"}}
@@ -123,7 +123,7 @@ def test_values_that_are_no_number_are_kept_as_such_and_those_below_zero_are_not
 
 
 def test_what_a_run_that_went_back_says_anew_replaces_what_stood_from_there_on():
-    layers = Layers()
+    layers = LayerStatistics()
     for step, value in [(1, 1.0), (2, 2.0), (3, 3.0), (2, 2.5), (4, 4.0)]:
         layers.take(step, "grad_norm/h.0.weight", value)
     layers.take(3, "grad_norm/h.1.weight", 9.0)
@@ -132,14 +132,14 @@ def test_what_a_run_that_went_back_says_anew_replaces_what_stood_from_there_on()
 
 
 def test_a_step_said_again_with_the_same_value_takes_nothing_away():
-    layers = Layers()
+    layers = LayerStatistics()
     for step in (1, 3, 2, 2, 3):
         layers.take(step, "grad_norm/h.0.weight", float(step))
     assert [each["step"] for each in layers.documents()] == [1, 2, 3]
 
 
 def test_experts_and_heads_become_lists():
-    layers = Layers()
+    layers = LayerStatistics()
     for expert, load in enumerate((0.5, 0.25, 0.25)):
         layers.take(1, f"moe/layer_3/expert_{expert}/load", load)
         layers.take(1, f"moe/layer_3_expert_{expert}_tokens", load)
@@ -149,7 +149,7 @@ def test_experts_and_heads_become_lists():
 
 
 def test_a_layer_without_experts_has_no_auxiliary_loss_of_zero():
-    layers = Layers()
+    layers = LayerStatistics()
     assert layers.take(1, "moe/load_balancing_loss_layer_0", 0.0)
     assert layers.take(1, "moe/load_balancing_loss_layer_1", 1.25)
     assert layers.documents()[0]["moe"] == {"layer.1": {"aux_loss": 1.25}}
@@ -218,7 +218,7 @@ def test_a_series_at_once_is_what_its_values_are_one_by_one():
         "loss",
     ]
     steps, values = np.array([-1, 1, 2, 3]), np.array([0.25, 0.25, 0.0, math.nan])
-    one, many = Layers(), Layers()
+    one, many = LayerStatistics(), LayerStatistics()
     for name in names:
         taken = [one.take(step, name, value) for step, value in zip(steps.tolist(), values.tolist(), strict=True)]
         assert many.take_series(name, steps, values) == taken[0]
@@ -227,7 +227,7 @@ def test_a_series_at_once_is_what_its_values_are_one_by_one():
 
 
 def test_many_values_at_once_are_those_taken_one_by_one():
-    one, many = Layers(), Layers()
+    one, many = LayerStatistics(), LayerStatistics()
     cells = [(1, "a.weight", 0.5), (1, "b.weight", -1.0), (2, "a.weight", math.nan), (2, "b.weight", 2.0)]
     for step, name, value in cells:
         one.put(step, "gradients", name, "norm", value)
@@ -251,7 +251,7 @@ def test_many_values_at_once_are_those_taken_one_by_one():
     ],
 )
 def test_what_are_no_bins_is_left_out_and_said(edges, counts):
-    layers = Layers()
+    layers = LayerStatistics()
     assert layers.take_histogram(1, "gradients/fc.weight", edges, counts)
     assert not layers
     assert "1 histograms are empty" in layers.notes()[0]
@@ -264,7 +264,7 @@ def test_tensorboards_outermost_limits_are_cut_off():
 def test_a_histogram_goes_where_its_name_says_with_its_norm_and_its_bins():
     values = np.random.default_rng(1).normal(0, 1, 5000)
     counts, edges = np.histogram(values, bins=64)
-    layers = Layers()
+    layers = LayerStatistics()
     assert layers.take_histogram(1, "gradients/fc.weight", edges.tolist(), counts.tolist())
     assert layers.take_histogram(1, "parameters/fc.weight", edges.tolist(), counts.tolist())
     assert not layers.take_histogram(1, "predictions", edges.tolist(), counts.tolist())
@@ -278,7 +278,7 @@ def test_a_histogram_goes_where_its_name_says_with_its_norm_and_its_bins():
 
 
 def test_the_sums_of_a_histogram_stand_above_its_bins():
-    layers = Layers()
+    layers = LayerStatistics()
     layers.take_histogram(1, "gradients/fc.weight", [-1.0, 1.0], [2], Moments(2, 1.0, 0.5, -0.1, 0.7))
     entry = layers.documents()[0]["gradients"]["fc.weight"]
     assert (entry["norm"], entry["mean"], entry["min"], entry["max"]) == (math.sqrt(0.5), 0.5, -0.1, 0.7)
@@ -296,7 +296,7 @@ def _grads(step: int, block: int, tensor: str, *, dead: bool, exploding: bool) -
     return value * 10.0 ** (step // 20 - 10) if exploding and block == 3 and step > 200 else value
 
 
-def _written(folder: Path, layers: Layers, losses: list[dict[str, float]]) -> Path:
+def _written(folder: Path, layers: LayerStatistics, losses: list[dict[str, float]]) -> Path:
     manifest = Manifest(schema_version="ck.run.v1", tensors=layers.tensors())
     (folder / "run.json").write_bytes(encode(manifest))
     (folder / "scalars.jsonl").write_text("".join(json.dumps(line) + "\n" for line in losses))
@@ -317,7 +317,7 @@ def _written(folder: Path, layers: Layers, losses: list[dict[str, float]]) -> Pa
 )
 @pytest.mark.parametrize("ill", ["", "dead", "exploding"])
 def test_a_dead_branch_and_an_exploding_layer_are_found_by_their_names(tmp_path, spelled, ill):
-    layers, losses = Layers(), []
+    layers, losses = LayerStatistics(), []
     for step in STEPS:
         total = 0.0
         for block in range(4):

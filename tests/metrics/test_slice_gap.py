@@ -93,3 +93,9 @@ def test_chance_of_the_trend_is_that_of_its_points():
     assert found.keys() == values(tau_trend(run)).keys()
     taxes = [row["irregular"] - 1.0 for row in rows.values()]
     assert found[800] == theil_sen(np.arange(9.0), np.array(taxes)).p < 0.001
+
+
+def test_the_tax_of_the_drill():
+    """DR-3 and FX-7: 1.8 nats on regular forms and 3.4 on irregular ones at step 500."""
+    run = run_of(scalars={"slice_val_loss": {500: {"regular": 1.8, "irregular": 3.4}}})
+    assert cells(tau(run))[500, "tau"] == pytest.approx(1.6)

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from ckaudit.audit import triage
 from ckaudit.contract.schema.manifest import TensorFacts
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.hooks.autograd_trace import PathTrace, Reader
+from ckaudit.recorder.hooks.autograd_trace import GradientNode, PathTrace
 from ckaudit.recorder.loop.requests import kernels_for
 from ckaudit.recorder.model.tensor_table import tensor_table
 from ckaudit.reports import render
@@ -186,8 +186,8 @@ def test_a_device_names_its_own_kernels():
     forward = event("aten::addmm", event("aten::expand"), event("cudaLaunchKernel", kernels=["sm90_gemm"]))
     backward = event("AddmmBackward0", event("aten::mm", kernels=["sm90_gemm_t"]), event("aten::mm", kernels=["sm90_gemm"]))
     numbered = {7: [event("aten::linear", forward), forward, backward], 8: [event("aten::addmm", kernels=["other"])]}
-    assert kernels_for([Reader("AddmmBackward0", 7)], numbered) == ["sm90_gemm", "sm90_gemm_t"]
-    assert kernels_for([Reader("AddmmBackward0", 9)], numbered) == []
+    assert kernels_for([GradientNode("AddmmBackward0", 7)], numbered) == ["sm90_gemm", "sm90_gemm_t"]
+    assert kernels_for([GradientNode("AddmmBackward0", 9)], numbered) == []
 
 
 def test_a_profile_that_no_step_ends_is_ended_by_the_close(tiny, tmp_path):

@@ -9,7 +9,7 @@ from ckaudit.recorder import Recorder
 from ckaudit.recorder.batches import token_count
 from ckaudit.recorder.loop.step_clock import StepTime
 from ckaudit.recorder.loop.step_state import StepState
-from ckaudit.recorder.loop.throughput import Pace
+from ckaudit.recorder.loop.throughput import ThroughputMeter
 from ckaudit.validate import validate
 from tests.recorder.conftest import LENGTH
 
@@ -29,7 +29,7 @@ COUNTED = torch.tensor([[1, 2, -100], [4, 5, -100]])
 
 
 def values_of(*times, alone=False, batch=None, **values):
-    return Pace(Told(*times), alone=alone).values(StepState(step=25, values=values), batch)
+    return ThroughputMeter(Told(*times), alone=alone).values(StepState(step=25, values=values), batch)
 
 
 def test_shares_are_medians_of_each_steps_own():
@@ -81,7 +81,7 @@ def test_tokens_are_those_that_are_told_or_those_of_the_only_batch(alone, passes
 
 
 def test_tokens_seen_tell_the_tokens_of_a_step_by_their_growth():
-    pace = Pace(Told(StepTime(0.5)), alone=False)
+    pace = ThroughputMeter(Told(StepTime(0.5)), alone=False)
     for step, seen in ((25, 1000), (50, 3500)):
         found = pace.values(StepState(step=step, values={"tokens_seen": seen}), None)
     assert found["tokens_per_sec"] == 100 / 0.5

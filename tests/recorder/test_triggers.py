@@ -78,9 +78,10 @@ def test_patience_spaces_event_checkpoints_and_ends():
     assert [step for step in range(100) if patience.allows(step)] == [0, 10, 20]
 
 
-def test_who_is_asked_ahead_has_the_checkpoints_of_who_goes_step_by_step():
+@pytest.mark.parametrize(("planned", "answered"), [(41, [8, 10, 14, 32, 40]), (25, [8, 10, 14, 25, 32, 40])])
+def test_who_is_asked_ahead_has_the_checkpoints_of_who_goes_step_by_step(planned, answered):
     limits, cadence = Limits(loss_after=5, cooldown=3, at_most=2), (Cadence(until=20, every=5), Cadence(until=None, every=8))
-    recorders, writers = (CheckpointSchedule(cadence, limits, 41) for _ in range(2))
+    recorders, writers = (CheckpointSchedule(cadence, limits, planned) for _ in range(2))
     events = []
     for step in range(1, 44):
         attempt = StepState(step=step)
@@ -94,4 +95,4 @@ def test_who_is_asked_ahead_has_the_checkpoints_of_who_goes_step_by_step():
             schedule.latest = []
             schedule.see(moment, None, {})
         writers.ask(step + 1)
-    assert events == [8, 10, 14, 32, 40]  # two of their own, and those that the cadence asks for anyway
+    assert events == answered  # two of their own, and those that the cadence or the plan asks for anyway

@@ -8,7 +8,7 @@ from torch import nn
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.hooks.forward_hooks import ForwardHooks
 from ckaudit.recorder.hooks.sdpa_sample import fused_call, softmax_call, take
-from ckaudit.recorder.hooks.vital_signs import DeadUnits, Readings, Vitals, blocks
+from ckaudit.recorder.hooks.vital_signs import DeadUnits, DeferredNumbers, Vitals, blocks
 from ckaudit.recorder.setup import HookOptions
 from ckaudit.recorder.stats.attention_stats import attention_stats
 from tests.recorder.llama import llama
@@ -91,7 +91,7 @@ def test_vitals_of_a_llama(attention):
 
 
 def test_more_than_a_sample_is_not_looked_at(monkeypatch):
-    readings = Readings()
+    readings = DeferredNumbers()
     logits = torch.randn(4, 2, 100, 100, generator=torch.Generator().manual_seed(0))
     call = softmax_call(logits)
     readings.see_call(call)
@@ -106,7 +106,7 @@ def test_the_same_numbers_as_a_checkpoint_s():
     logits = torch.randn(1, 3, 12, 12, generator=torch.Generator().manual_seed(0)) * 4
     p = logits.masked_fill(torch.ones(12, 12, dtype=torch.bool).triu(1), -torch.inf).softmax(-1)
     stats, lowest = attention_stats(p)
-    readings = Readings()
+    readings = DeferredNumbers()
     readings.see_probabilities(p, causal=None)
     found = readings.vitals(dead=True, dead_above=0.5)
     assert found.min_normalized_entropy == pytest.approx(lowest, rel=1e-6)
@@ -118,7 +118,7 @@ def test_a_head_that_looks_at_one_key_is_dead(tiny, batches):
     assert vitals_of(model, tokens, dead=True).dead_heads == 0
     sharp = torch.eye(8).expand(1, 2, 8, 8).clone()
     sharp[:, 1] = torch.ones(8, 8).tril() / torch.arange(1, 9)[:, None]
-    readings = Readings()
+    readings = DeferredNumbers()
     readings.see_probabilities(sharp, causal=True)
     found = readings.vitals(dead=True)
     assert (found.dead_heads, found.heads) == (1, 2)
@@ -137,7 +137,7 @@ def test_dead_units_are_those_that_no_token_moves(tiny, batches):
 
 def test_what_was_not_seen_is_not_there():
     assert vitals_of(nn.Sequential(nn.Linear(2, 2)), torch.ones(1, 2), dead=True) == Vitals()
-    readings = Readings()
+    readings = DeferredNumbers()
     readings.see_probabilities(torch.ones(1, 2, 1, 1), causal=True)
     assert readings.vitals(dead=True) == Vitals()
     q = torch.ones(1, 2, 4, 8)
@@ -148,14 +148,14 @@ def test_what_was_not_seen_is_not_there():
 def test_nan_is_recorded_as_nan():
     logits = torch.randn(1, 2, 9, 9, generator=torch.Generator().manual_seed(0))
     logits[0, 0] = torch.nan
-    readings = Readings()
+    readings = DeferredNumbers()
     readings.see_call(softmax_call(logits))
     readings.see_block("block", torch.full((1, 4, 8), torch.nan))
     found = readings.vitals(dead=False)
     assert math.isnan(found.min_normalized_entropy)
     assert math.isfinite(found.max_attn_logit)
     assert math.isnan(found.residual_rms_p50["block"])
-    readings = Readings()
+    readings = DeferredNumbers()
     readings.see_call(softmax_call(logits[:, :1]))
     assert math.isnan(readings.vitals(dead=False).max_attn_logit)
 

@@ -14,6 +14,7 @@ from torch import nn
 from ckaudit.audit import triage
 from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder import Recorder, Writer
+from ckaudit.recorder.loop.triggers import Limits
 from ckaudit.validate import validate
 
 ROOT = Path(__file__).parents[2]
@@ -245,6 +246,19 @@ def test_nothing_raises_into_the_training(tmp_path, lines, manifest, caplog):
     assert (tmp_path / "run" / "analysis_checkpoint_step_00000002.json").exists()
     assert manifest(tmp_path / "run").sessions[-1].write_errors >= 4
     assert "comes after step 2" in caplog.text
+
+
+def test_a_norm_that_is_a_text_leaves_its_step_in_the_black_box_and_no_event_of_the_step_before(tmp_path, lines, manifest, read):
+    with Writer(tmp_path, limits=Limits(cooldown=1)) as writer:
+        writer.step(1023, loss=float("nan"))
+        assert writer.is_due(1024)
+        writer.step(1024, loss=1.0, grad_global_norm="high")
+        assert not writer.is_due(1025)
+        writer.step(1025, loss=1.0)
+    last = read(tmp_path, 1025)
+    assert (last.triggers, last.event_step, last.history.steps) == (["last"], UNSET, [1023, 1024])
+    assert lines(tmp_path)[1]["grad_global_norm"] == "high"
+    assert manifest(tmp_path).sessions[-1].write_errors == 1
 
 
 @pytest.mark.parametrize(

@@ -242,20 +242,15 @@ def batches(run: Run, history: History, findings: Iterable[Finding]) -> Iterator
         history: The black box.
         findings: What triage says of the run; notes do not count.
     """
-    names = _names(history)
+    names: dict[int, str] = {}
+    if history.batch_hash is not UNSET and len(history.batch_hash) == len(history.steps):
+        names = {step: word for step, word in zip(history.steps, history.batch_hash, strict=True) if word}
     for step, usual in _empty(tokens_seen(run), history.steps):
         yield Departure(step=step, kind="batch", name=names.get(step, ""), how="empty", value=0.0, usual=usual)
     for finding in findings:
         if finding.code == token_drift.code and finding.severity != "note" and finding.first_step in history.steps:
             step = int(finding.first_step or 0)
             yield Departure(step=step, kind="batch", name=names.get(step, ""), how="unlike", value=finding.value)
-
-
-def _names(history: History) -> dict[int, str]:
-    """Return the hash of each step's batch, where one was made."""
-    if history.batch_hash is UNSET or len(history.batch_hash) != len(history.steps):
-        return {}
-    return {step: word for step, word in zip(history.steps, history.batch_hash, strict=True) if word}
 
 
 def _empty(tokens: Series, steps: list[int], *, rare: float = 0.2) -> Iterator[tuple[int, float]]:

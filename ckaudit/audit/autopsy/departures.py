@@ -14,7 +14,7 @@ from ckaudit.run.series import Floats, Mask
 from ckaudit.run.tensors import TensorTable
 
 
-class Range(Struct, frozen=True, kw_only=True):
+class UsualRange(Struct, frozen=True, kw_only=True):
     """What is usual of a kind of number.
 
     Attributes:
@@ -36,12 +36,12 @@ class Range(Struct, frozen=True, kw_only=True):
 
 # Losses spread by tenths from batch to batch, gradient norms by halves (a healthy start goes through a factor of ten in the
 # black box, and 8 robust deviations let that pass). 1e-10 is what the playbook calls a dead gradient (D1.3).
-RANGES: dict[Kind, Range] = {
-    "loss": Range(above=1.3),
-    "gradient": Range(above=2.0, below=0.01, dead=1e-10),
-    "gradient_norm": Range(above=2.0, below=0.01, dead=1e-10),
-    "update": Range(above=3.0, below=0.01, dead=0.0),
-    "learning_rate": Range(above=1.5, below=0.67, deviations=0.0, window=1),
+RANGES: dict[Kind, UsualRange] = {
+    "loss": UsualRange(above=1.3),
+    "gradient": UsualRange(above=2.0, below=0.01, dead=1e-10),
+    "gradient_norm": UsualRange(above=2.0, below=0.01, dead=1e-10),
+    "update": UsualRange(above=3.0, below=0.01, dead=0.0),
+    "learning_rate": UsualRange(above=1.5, below=0.67, deviations=0.0, window=1),
 }
 
 
@@ -62,14 +62,15 @@ def outs(channel: Channel) -> list[Out]:
         known = channel.values[:row][np.isfinite(channel.values[:row])]
         earlier = known[-rule.window :]
         usual = median(earlier) if len(known) >= rule.least else None
-        how = way_out(value, usual, _spread(earlier), rule, channel.kind)
+        spread = MAD_TO_SIGMA * median(np.abs(earlier - median(earlier))) if len(earlier) else 0.0
+        how = way_out(value, usual, spread, rule, channel.kind)
         if how:
             times = value / usual if usual and np.isfinite(value) else None
             out_rows.append(Out(row=row, how=how, usual=usual, times=times))
     return out_rows
 
 
-def way_out(value: float, usual: float | None, spread: float, rule: Range, kind: Kind) -> How | None:
+def way_out(value: float, usual: float | None, spread: float, rule: UsualRange, kind: Kind) -> How | None:
     """Return which way a value is out of its range, None where it is inside."""
     if not np.isfinite(value):
         return "not_finite"
@@ -82,11 +83,6 @@ def way_out(value: float, usual: float | None, spread: float, rule: Range, kind:
     if value < rule.below * usual:
         return "changed" if kind == "learning_rate" else "below"
     return None
-
-
-def _spread(values: Floats) -> float:
-    """Return the robust standard deviation, 0 of nothing."""
-    return MAD_TO_SIGMA * median(np.abs(values - median(values))) if len(values) else 0.0
 
 
 def is_back(values: Floats, usual: float | None, limit_times: float) -> Mask:

@@ -85,7 +85,14 @@ def remedies(
     groups = _grouped([lack for lack in urgent if lack not in placed], now)
     pairs = [(_remedy(run, group, now), group) for group in groups]
     if placed:
-        pairs.append((_program(run, placed), placed))
+        loop = Remedy(
+            lines=program(run, placed),
+            where=" ".join(filter(None, [IN_ORDER, filled_in(run)])),
+            besides=besides(run),
+            names=_names(placed),
+            readers=_joined(lack.readers for lack in placed),
+        )
+        pairs.append((loop, placed))
     ranked = sorted(pairs, key=lambda pair: _order(*pair))
     return tuple(_into(run, remedy) if in_folder else _elsewhere(remedy) for remedy, _ in ranked)
 
@@ -114,16 +121,6 @@ def _grouped(lacks: Sequence[MissingInput], now: Situation) -> Iterable[list[Mis
         serves = target.between == " " or not waited.get(target.text, set()).isdisjoint(options)
         groups.setdefault((target.text, target.plain, serves), []).append(lack)
     return groups.values()
-
-
-def _program(run: Run, lacks: Sequence[MissingInput]) -> Remedy:
-    return Remedy(
-        lines=program(run, lacks),
-        where=" ".join(filter(None, [IN_ORDER, filled_in(run)])),
-        besides=besides(run),
-        names=_names(lacks),
-        readers=_joined(lack.readers for lack in lacks),
-    )
 
 
 def _remedy(run: Run, lacks: Sequence[MissingInput], now: Situation) -> Remedy:
@@ -229,13 +226,10 @@ def _joined(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 def _order(remedy: Remedy, lacks: Sequence[MissingInput]) -> tuple[int, int, bool, int]:
     level = min(lack.urgency[-1] for lack in lacks)
-    return -len(remedy.readers), level, not remedy.lines, _cost(lacks)
-
-
-def _cost(lacks: Iterable[MissingInput]) -> int:
-    """Return the place of the dearest action: a line of the loop, a second program, a second implementation."""
+    # From the cheapest to the dearest: a line of the loop, a second program, a second implementation.
     order = list(actions())
-    return max(order.index(_own(lack.by, Situation())[0]) for lack in lacks)
+    dearest = max(order.index(_own(lack.by, Situation())[0]) for lack in lacks)
+    return -len(remedy.readers), level, not remedy.lines, dearest
 
 
 # The metric by which the Hugging Face Trainer picks its best model: it gets another name where there are several sets.
@@ -261,7 +255,7 @@ def with_sets(run: Run) -> str:
 OURS = "ckaudit "
 
 
-class Place(NamedTuple):
+class ProgramLine(NamedTuple):
     """A line of the program: the action that it is, when it comes, and what it brings whatever is missing."""
 
     code: str
@@ -271,19 +265,21 @@ class Place(NamedTuple):
 
 
 LOOP = (
-    Place("from ckaudit import Recorder"),
-    Place('recorder = Recorder(model, "run/", optimizer=optimizer{options})', "recorder", "once, before the first step"),
-    Place("loss.backward()  # yours"),
-    Place("recorder.after_backward()", "after_backward", "in the loop, before clipping", ("grad_global_norm",)),
-    Place("optimizer.step()  # yours"),
-    Place("recorder.step(loss, batch=(inputs, targets))", "step", "in the loop", ("train_loss_raw",)),
-    Place("recorder.log_after(val_loss=...)", "evaluate", "after each evaluation", ("val_loss",)),
-    Place("recorder.close()", when="after the last step: the last checkpoint"),
+    ProgramLine("from ckaudit import Recorder"),
+    ProgramLine('recorder = Recorder(model, "run/", optimizer=optimizer{options})', "recorder", "once, before the first step"),
+    ProgramLine("loss.backward()  # yours"),
+    ProgramLine("recorder.after_backward()", "after_backward", "in the loop, before clipping", ("grad_global_norm",)),
+    ProgramLine("optimizer.step()  # yours"),
+    ProgramLine("recorder.step(loss, batch=(inputs, targets))", "step", "in the loop", ("train_loss_raw",)),
+    ProgramLine("recorder.log_after(val_loss=...)", "evaluate", "after each evaluation", ("val_loss",)),
+    ProgramLine("recorder.close()", when="after the last step: the last checkpoint"),
 )
 TRAINER = (
-    Place("from ckaudit.recorder.huggingface import RecorderCallback"),
-    Place('callback = RecorderCallback("run/")', "recorder", "it finds optimizer, loss scaler, clipping and plan by itself"),
-    Place("trainer = Trainer(..., callbacks=[callback])", when="beside what stands there already"),
+    ProgramLine("from ckaudit.recorder.huggingface import RecorderCallback"),
+    ProgramLine(
+        'callback = RecorderCallback("run/")', "recorder", "it finds optimizer, loss scaler, clipping and plan by itself"
+    ),
+    ProgramLine("trainer = Trainer(..., callbacks=[callback])", when="beside what stands there already"),
 )
 GIVEN = ("optimizer", "batch")  # options that stand in the lines of LOOP
 TOLD = ("vocabulary", "sequence_length", "warmup_steps", "planned_steps")  # and those that only whoever trains can fill in
@@ -356,10 +352,10 @@ def besides(run: Run) -> str:
     return f"{OF_TABLE}{', '.join(missing)}.{SCORES if left else ''}"
 
 
-def _line_of_program(place: Place, options: str, brings: Sequence[str]) -> Line:
+def _line_of_program(place: ProgramLine, options: str, brings: Sequence[str]) -> Line:
     names = tuple(dict.fromkeys([*brings, *place.always])) if place.action else ()
     return Line(code=place.code.replace("{options}", options), when=place.when, brings=names)
 
 
-def _places(run: Run) -> tuple[Place, ...]:
+def _places(run: Run) -> tuple[ProgramLine, ...]:
     return TRAINER if trainer_of(run) else LOOP

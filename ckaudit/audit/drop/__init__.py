@@ -262,7 +262,8 @@ def fall_since(run: Run, since: int) -> Fall:
     Raises:
         UsageError: Where the record has nothing on one of the two sides.
     """
-    steps = _all_steps(run)
+    every = [run.checkpoint_steps, *(series.steps for series in run.scalars.values())]
+    steps = np.unique(np.concatenate(every)) if every else np.empty(0, np.int64)
     earlier, later = steps[steps < since], steps[steps >= since]
     if not len(earlier) or not len(later):
         side, there = ("before", later) if len(later) else ("from", earlier)
@@ -303,9 +304,3 @@ def _noise(scores: Floats) -> float:
     """Return the standard deviation of noise around a smooth course, (N,): second differences have sqrt(6) times as much."""
     second = np.diff(scores, n=2)
     return MAD_TO_SIGMA * median(np.abs(second - median(second))) / math.sqrt(6) if len(second) > 1 else 0.0
-
-
-def _all_steps(run: Run) -> Steps:
-    """Return every step that anything was recorded of, in order."""
-    every = [run.checkpoint_steps, *(series.steps for series in run.scalars.values())]
-    return np.unique(np.concatenate(every)) if every else np.empty(0, np.int64)

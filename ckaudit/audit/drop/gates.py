@@ -175,11 +175,8 @@ def _illnesses(run: Run, fall: Fall, gate: Gate, *, late: int = 50) -> Iterator[
         first = finding.first_step
         counts = not finding.code.startswith(ELSEWHERE) and finding.severity != "note"
         if counts and first is not None and fall.before < first <= until:
-            word: Said = "remark" if _is_of_evaluations(finding.code) else "changed"
+            # What a rule finds that judges evaluations is another side of the fall and no reason for it.
+            rule = rules().get(finding.code)
+            judged = rule.metrics[: len(rule.needs)] if rule is not None else ()
+            word: Said = "remark" if any(metric.name in OF_EVALUATIONS for metric in judged) else "changed"
             yield Evidence(metric=finding.code, said=word, sentence=finding.message, label=finding.where or "", step=first)
-
-
-def _is_of_evaluations(code: str) -> bool:
-    """Tell whether a rule judges evaluations: what it finds is another side of the fall and no reason for it."""
-    rule = rules().get(code)
-    return rule is not None and any(metric.name in OF_EVALUATIONS for metric in rule.metrics[: len(rule.needs)])

@@ -49,19 +49,15 @@ def evaluation_in_training_mode(
         return
     if changed := findings.first(evaluation_artifact_changed):
         yield contradicts(strong, changed.message, changed)
-    rates = [*_told(facts), *_dropouts(facts.config if facts is not None else None)]
+    rates = [*_dropouts(facts.config if facts is not None else None)]
+    if facts is not None and isinstance(facts.dropout, float):
+        rates.append(facts.dropout)  # the largest of the modules, where the recorder looked
     if any(rates):
         yield supports(strong, f"the model has a dropout of {max(rates):g}", "run.json")
     elif rates:
         yield contradicts(strong, "the model has no dropout", "run.json")
     else:
         yield contradicts(medium, "nothing says that the model has dropout", "run.json")
-
-
-def _told(facts: Manifest | None) -> Iterator[float]:
-    """Yield the largest rate of the modules, where the recorder looked."""
-    if facts is not None and isinstance(facts.dropout, float):
-        yield facts.dropout
 
 
 def _dropouts(config: Any) -> Iterator[float]:

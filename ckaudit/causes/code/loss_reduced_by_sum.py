@@ -50,7 +50,7 @@ def loss_reduced_by_sum(
     starting values.
     """
     ratio = _over_held_out(train, val)
-    usual = _median(tokens)
+    usual = median(tokens.values[tokens.finite]) if tokens is not None and tokens.finite.any() else None
     if ratio is not None and ratio < min_ratio:
         yield contradicts(decisive, f"the training loss is {ratio:.2g} times the held-out loss: no sum of many", val_loss.name)
         return
@@ -82,7 +82,3 @@ def _over_held_out(train: Series | None, val: Series | None) -> float | None:
     with np.errstate(all="ignore"):
         ratio = at(train, val.steps).values[:, :1] / np.where(val.values > 0, val.values, np.nan)
     return float(np.nanmedian(ratio)) if np.isfinite(ratio).any() else None
-
-
-def _median(series: Series | None) -> float | None:
-    return median(series.values[series.finite]) if series is not None and series.finite.any() else None

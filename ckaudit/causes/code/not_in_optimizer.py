@@ -56,22 +56,18 @@ def not_in_optimizer(
     if not frozen:
         yield contradicts(strong, "no tensor with a gradient stands quite still", "MOVE001")
         return
-    yield from _still(findings, frozen, norm, strong)
-    if moved is not None:
-        yield from _before(frozen[0], moved, strong, medium)
-    if skipped := findings.first(skipped_updates):
-        yield contradicts(decisive, f"no tensor is updated then: {skipped.message}", skipped)
-    elif count is not None and moved is not None and len(places_of(frozen)) == len(moved.labels):
-        yield supports(medium, "updates are counted and nothing moves: the optimizer moves other tensors, or copies", count.name)
-
-
-def _still(findings: Findings, frozen: list[Finding], norm: Series | None, strong: float) -> Iterator[Evidence]:
     places, dead = places_of(frozen), places_of(findings.of(dead_parameter))
     fed = {place for place in places - dead if norm is not None and place in norm.labels}
     if fed:
         yield supports(strong, f"{named(fed)}: a gradient, and never an update", frozen[0])
     if places & dead:
         yield contradicts(strong, f"{min(places & dead)} gets no gradient either", "GRAD003")
+    if moved is not None:
+        yield from _before(frozen[0], moved, strong, medium)
+    if skipped := findings.first(skipped_updates):
+        yield contradicts(decisive, f"no tensor is updated then: {skipped.message}", skipped)
+    elif count is not None and moved is not None and len(places_of(frozen)) == len(moved.labels):
+        yield supports(medium, "updates are counted and nothing moves: the optimizer moves other tensors, or copies", count.name)
 
 
 def _before(frozen: Finding, moved: Series, strong: float, medium: float) -> Iterator[Evidence]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.contract.schema.report import Evidence, Finding
+from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.activations.dead_units import dead_units
@@ -65,7 +65,10 @@ def init_too_large(
     """
     scale = findings.first(weight_scale_off)
     if scale is not None:
-        yield from _scale(scale, decisive)
+        if isinstance(scale.value, float) and isinstance(scale.limit, float) and scale.value > scale.limit:
+            yield supports(decisive, f"the median matrix begins with a gain of {scale.value:.2g}; 0.1 to 1.4 is usual", scale)
+        else:
+            yield contradicts(decisive, "the median matrix begins too small, not too large", scale)
     first = findings.first(initial_loss_off)
     if first is None or not isinstance(first.value, float) or not isinstance(first.limit, float):
         return
@@ -79,13 +82,6 @@ def init_too_large(
         yield contradicts(strong, f"the loss is still {end:.3g}, above the {first.limit:.3g} of a guess, at the end", first)
     if inverted := findings.first(train_val_inverted):
         yield contradicts(medium, "held-out loss and training loss are not on one scale", inverted)
-
-
-def _scale(scale: Finding, weight: float) -> Iterator[Evidence]:
-    if isinstance(scale.value, float) and isinstance(scale.limit, float) and scale.value > scale.limit:
-        yield supports(weight, f"the median matrix begins with a gain of {scale.value:.2g}; 0.1 to 1.4 is usual", scale)
-    else:
-        yield contradicts(weight, "the median matrix begins too small, not too large", scale)
 
 
 def _level(loss: Series | None, *, tail: float = 0.1) -> float | None:

@@ -87,17 +87,14 @@ def attention_logits_grow(
     if jump := findings.first(weights_jump):
         yield contradicts(strong, f"the weights jumped and did not grow: {jump.message}", jump)
     if logit is not None and logit.finite.any():
-        yield from _course(logit, grown, runaway, strong, medium)
-
-
-def _course(logit: Series, grown: float, runaway: float, strong: float, medium: float) -> Iterator[Evidence]:
-    """Judge how the largest logit of all heads goes."""
-    largest = np.nanmax(np.where(logit.finite, np.abs(logit.values), np.nan), axis=1)[logit.finite.any(axis=1)]  # (T,)
-    start, peak, end = float(largest[0]), float(largest.max()), float(largest[-1])
-    if start > UNTRAINED:
-        yield contradicts(strong, f"the largest logit begins at {start:.3g}: it was large from the first", logit.name)
-    elif peak > grown * start and end > TURNED_BACK * peak:
-        weight = strong if peak > runaway else medium
-        yield supports(weight, f"the largest logit has grown from {start:.2g} to {end:.3g}, and has not turned back", logit.name)
-    else:
-        yield contradicts(medium, f"the largest logit comes back from {peak:.3g} to {end:.3g}", logit.name)
+        largest = np.nanmax(np.where(logit.finite, np.abs(logit.values), np.nan), axis=1)[logit.finite.any(axis=1)]  # (T,)
+        start, peak, end = float(largest[0]), float(largest.max()), float(largest[-1])
+        if start > UNTRAINED:
+            yield contradicts(strong, f"the largest logit begins at {start:.3g}: it was large from the first", logit.name)
+        elif peak > grown * start and end > TURNED_BACK * peak:
+            weight = strong if peak > runaway else medium
+            yield supports(
+                weight, f"the largest logit has grown from {start:.2g} to {end:.3g}, and has not turned back", logit.name
+            )
+        else:
+            yield contradicts(medium, f"the largest logit comes back from {peak:.3g} to {end:.3g}", logit.name)

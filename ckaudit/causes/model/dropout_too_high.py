@@ -51,7 +51,10 @@ def dropout_too_high(
     Srivastava et al. 2014 drop a half (`max_usual_dropout`) in the widest layers, and less elsewhere. Wrong targets and a loss
     that is summed raise the training loss alone as well. Weights are starting values, to be fitted on runs of known truth.
     """
-    rates = [*_told(facts), *_configured(facts), *_seen(sparsity)]
+    rates = [*_configured(facts), *_seen(sparsity)]
+    if facts is not None and isinstance(facts.dropout, float):
+        module = facts.dropout_module
+        rates.append((facts.dropout, f"the dropout of {module}" if module else "the largest dropout of all modules"))
     if rates:
         highest, where = max(rates)
         if highest > max_usual_dropout:
@@ -69,15 +72,6 @@ def dropout_too_high(
             yield contradicts(weight, "held-out text does no better than the training set", gap.name)
     if other := findings.first(target_misalignment, initial_loss_off, split_overlap):
         yield contradicts(strong, f"the two losses differ for another reason: {other.message}", other)
-
-
-def _told(facts: Manifest | None) -> Iterator[tuple[float, str]]:
-    """Yield the largest rate of the modules, where the recorder looked."""
-    if facts is not None and isinstance(facts.dropout, float):
-        yield (
-            facts.dropout,
-            f"the dropout of {facts.dropout_module}" if facts.dropout_module else "the largest dropout of all modules",
-        )
 
 
 def _configured(facts: Manifest | None) -> Iterator[tuple[float, str]]:

@@ -43,7 +43,13 @@ def expert_capacity_too_small(
         yield contradicts(strong, f"the router overfills one expert: {uneven.message}", uneven)
     if use is not None and (level := _lowest(use)) is not None:
         if level > even:
-            yield from _room(rate)
+            # An even router drops one less the capacity factor.
+            dropped = None if rate is None else rate.late_median()
+            if dropped is not None:
+                yield Advice(
+                    f"Raise the capacity factor from about {1 - dropped / 100:.2g}, which is what the experts take, "
+                    "above 1 (1.25 is usual), or route without dropping."
+                )
             yield supports(
                 strong,
                 f"the experts are used evenly, {level:.2g} of the possible entropy, and drop tokens all the same",
@@ -66,13 +72,3 @@ def _lowest(use: Series) -> float | None:
     usual = use.late_median()
     last = use.values[use.finite][-1:]
     return usual if usual is None or not last.size else min(usual, float(last[0]))
-
-
-def _room(rate: Series | None) -> Iterator[Advice]:
-    """Say the capacity factor that an even router shows: what it drops is one less the factor."""
-    dropped = None if rate is None else rate.late_median()
-    if dropped is not None:
-        yield Advice(
-            f"Raise the capacity factor from about {1 - dropped / 100:.2g}, which is what the experts take, above 1 (1.25 is "
-            "usual), or route without dropping."
-        )

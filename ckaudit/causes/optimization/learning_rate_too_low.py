@@ -78,7 +78,8 @@ def learning_rate_too_low(
         yield contradicts(strong, "plain descent: its rates are not Adam's", adapts.name)
     elif (moves := usual_steps(step, rate)) is not None:
         yield _by_movement(median(moves), ordinary, strong, medium)
-    if any(_below(finding.value, finding.limit) for finding in findings.of(update_out_of_band)):
+    bands = [(finding.value, finding.limit) for finding in findings.of(update_out_of_band)]
+    if any(value is not None and limit is not None and float(value) < float(limit) for value, limit in bands):
         yield supports(medium, "updates are small for the weights", "MOVE002")
     elif high := findings.first(update_out_of_band):
         yield contradicts(2 * strong, high.message, high)
@@ -119,7 +120,3 @@ def _by_curves(
         )
     elif len(falls) >= 5 and not falls.any():
         yield contradicts(2 * medium, "the held-out loss does not change at all: no rate is so low", val_loss.name)
-
-
-def _below(value: float | str | None, limit: float | str | None) -> bool:
-    return value is not None and limit is not None and float(value) < float(limit)

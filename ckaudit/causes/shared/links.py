@@ -1,6 +1,6 @@
 """Links between metrics, rules and causes, derived from their declarations: who reads a metric, who explains a rule."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from ckaudit.causes import causes
 from ckaudit.causes.cause import Cause
@@ -18,7 +18,9 @@ def rules_reading(names: Iterable[str]) -> list[Rule]:
 def causes_reading(names: Iterable[str]) -> list[Cause]:
     """Return the causes that weigh one of these metrics, also by way of a metric made of it."""
     wanted = set(names)
-    return [cause for cause in causes().values() if wanted & made_of(_metrics(cause.wants))]
+    return [
+        cause for cause in causes().values() if wanted & made_of(input_ for input_ in cause.wants if isinstance(input_, Metric))
+    ]
 
 
 def causes_of(rule: Rule) -> list[Cause]:
@@ -41,7 +43,3 @@ def made_of(given: Iterable[Metric]) -> set[str]:
 def metric_names(inputs: Iterable[Input]) -> tuple[str, ...]:
     """Return the names of the metrics among inputs, and "run.json" for the facts of the run."""
     return tuple(input_.name if isinstance(input_, Metric) else "run.json" for input_ in inputs)
-
-
-def _metrics(inputs: Iterable[Input]) -> Iterator[Metric]:
-    return (input_ for input_ in inputs if isinstance(input_, Metric))

@@ -5,11 +5,11 @@ from msgspec import Struct
 
 from ckaudit.run.falls import Standstill, standstill
 from ckaudit.run.medians import median
-from ckaudit.run.robust import MAD_TO_SIGMA
-from ckaudit.run.series import Floats, Series, at
+from ckaudit.run.robust import difference_noise
+from ckaudit.run.series import Series, at
 
 
-class Leap(Struct, frozen=True, kw_only=True):
+class LossJump(Struct, frozen=True, kw_only=True):
     """The loss jumps within one step: by how much, and what became of both losses after it.
 
     Attributes:
@@ -67,17 +67,11 @@ def lost_noise(
     losses = train.values[train.finite[:, 0], 0]
     if len(losses) < min_points:
         return None
-    shares = np.array([_noise(part) for part in np.array_split(losses, parts)])
+    shares = np.array([difference_noise(part) / max(abs(median(part)), 1e-300) for part in np.array_split(losses, parts)])
     return float(shares[-1]) if shares[-1] < low and shares[1:-1].max() > times * shares[-1] else None
 
 
-def _noise(losses: Floats) -> float:
-    """Return the robust deviation of losses from the line through their neighbours, over their median."""
-    bends = losses[2:] - 2 * losses[1:-1] + losses[:-2]
-    return float(MAD_TO_SIGMA * median(np.abs(bends)) / np.sqrt(6) / max(abs(median(losses)), 1e-300))
-
-
-def leap(train: Series | None, val: Series | None, step: int, *, back: int = 10, at_once: float = 0.6) -> Leap | None:
+def leap(train: Series | None, val: Series | None, step: int, *, back: int = 10, at_once: float = 0.6) -> LossJump | None:
     """Return the jump of both losses around a step, None where there is no jump or the rise takes more than one step.
 
     Args:
@@ -108,7 +102,7 @@ def leap(train: Series | None, val: Series | None, step: int, *, back: int = 10,
     base, highest, last = (float(val.values[row, 0]) for row in (before[-1], top, after[-1]))
     near = losses[max(first, int(np.searchsorted(steps, val.steps[top])) - back // 2) :][:back]
     left = (last - base) / (highest - base) if highest > base else 0.0
-    return Leap(
+    return LossJump(
         step=int(steps[first]),
         rise=rise,
         stays=(median(losses[-back:]) - level) / rise,

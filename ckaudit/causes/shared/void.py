@@ -12,7 +12,7 @@ HELD_OUT = ("val_loss", "slice_val_loss", "microbench_score")
 PROBES = ("probes.*.loss", "probes.*.perplexity", "probe_perplexity", "fixed_probe_loss")
 
 
-class Void(Struct, frozen=True, kw_only=True):
+class VoidReason(Struct, frozen=True, kw_only=True):
     """One reason for which numbers mean nothing.
 
     Attributes:
@@ -30,53 +30,53 @@ class Void(Struct, frozen=True, kw_only=True):
     rules: tuple[str, ...] = ()
 
 
-VOIDS: tuple[Void, ...] = (
-    Void(
+VOIDS: tuple[VoidReason, ...] = (
+    VoidReason(
         because="attention sees the tokens that it is to predict",
         names=TRAINING + HELD_OUT + PROBES,
         cause="causal_mask_leaks",
         rules=("mask_leak",),
     ),
-    Void(
+    VoidReason(
         because="targets do not belong to the inputs beside them",
         names=TRAINING + HELD_OUT,
         cause="targets_misaligned",
         rules=("target_misalignment",),
     ),
-    Void(
+    VoidReason(
         because="the target of a token is the token itself",
         names=TRAINING + HELD_OUT,
         cause="targets_not_shifted",
         rules=("target_equals_input",),
     ),
-    Void(because="they are lower than an honest model can be", names=TRAINING + HELD_OUT, rules=("loss_below_floor",)),
-    Void(because="the sign of the loss is flipped", names=TRAINING + HELD_OUT, cause="loss_sign_flipped"),
-    Void(because="softmax is applied twice", names=TRAINING + HELD_OUT, cause="softmax_applied_twice"),
-    Void(
+    VoidReason(because="they are lower than an honest model can be", names=TRAINING + HELD_OUT, rules=("loss_below_floor",)),
+    VoidReason(because="the sign of the loss is flipped", names=TRAINING + HELD_OUT, cause="loss_sign_flipped"),
+    VoidReason(because="softmax is applied twice", names=TRAINING + HELD_OUT, cause="softmax_applied_twice"),
+    VoidReason(
         because="the log hides what was not a number", names=TRAINING, cause="nan_hidden_by_logger", rules=("hidden_nonfinite",)
     ),
-    Void(
+    VoidReason(
         because="what is held out is trained on",
         what="the held-out losses",
         names=HELD_OUT,
         cause="validation_leaks_into_training",
         rules=("split_overlap",),
     ),
-    Void(
+    VoidReason(
         because="evaluations run in training mode",
         what="the held-out losses",
         names=HELD_OUT,
         cause="evaluation_in_training_mode",
         rules=("evaluated_in_training_mode",),
     ),
-    Void(
+    VoidReason(
         because="the evaluation is not the one that earlier values came from",
         what="held-out losses and scores",
         names=HELD_OUT,
         cause="evaluation_changed",
         rules=("evaluation_artifact_changed",),
     ),
-    Void(
+    VoidReason(
         because="a logged number is not what its formula gives",
         what="comparisons with it",
         cause="metric_computed_wrongly",

@@ -14,7 +14,7 @@ from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import listed, resolved, short, taken
 from ckaudit.importers.tables.curves import Curves, joined, steps_of
 from ckaudit.importers.tables.numbers import Numbers
-from ckaudit.importers.tables.table import Parsed, parsed, sniffed
+from ckaudit.importers.tables.table import NumberTable, parsed, sniffed
 
 NAME = "AlgoPerf measurements.csv"
 GENERIC = False
@@ -61,12 +61,13 @@ def _usual(header: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _curves(table: Parsed, usual: Mapping[str, int], chosen: Mapping[str, int]) -> Curves:
+def _curves(table: NumberTable, usual: Mapping[str, int], chosen: Mapping[str, int]) -> Curves:
     notes = []
     series = {name: table.columns[position] for name, position in chosen.items() if name != _COUNT}
     steps, said = steps_of(series.pop("step"), table.lines)
     for group in (tuple(_TRAINING), ("val_loss", _COUNT)):
-        rows = _rows_with(table, [usual[name] for name in group if name in usual])
+        known = [table.columns[usual[name]].recorded for name in group if name in usual]
+        rows = np.logical_or.reduce(known) if known else np.zeros(len(table.lines), bool)
         for name in group:
             if name in series and chosen[name] == usual.get(name) and (filled := _fill(series[name], rows)):
                 series[name], count = filled
@@ -75,19 +76,13 @@ def _curves(table: Parsed, usual: Mapping[str, int], chosen: Mapping[str, int]) 
     return Curves(steps, series, [*_taken(table, chosen), *said, *notes])
 
 
-def _taken(table: Parsed, chosen: Mapping[str, int]) -> list[str]:
+def _taken(table: NumberTable, chosen: Mapping[str, int]) -> list[str]:
     own = {name: table.header[position] for name, position in chosen.items() if name != _COUNT}
     notes = [*taken(own), "training rows count steps from 0"]
     unused = [name for position, name in enumerate(table.header) if position not in chosen.values() and "loss" in name]
     if unused:
         notes.append(f"left out, because they evaluate a part of another split: {listed(unused)}")
     return notes
-
-
-def _rows_with(table: Parsed, positions: Sequence[int]) -> NDArray[np.bool_]:
-    """Return for each row whether any of the columns holds a value there."""
-    known = [table.columns[position].recorded for position in positions]
-    return np.logical_or.reduce(known) if known else np.zeros(len(table.lines), bool)
 
 
 def _fill(column: Numbers, rows: NDArray[np.bool_]) -> tuple[Numbers, int] | None:

@@ -33,9 +33,9 @@ from ckaudit.importers.ckernel_artifacts import (
     updates_per_row,
 )
 from ckaudit.importers.importer import Document, Imported, Source
-from ckaudit.importers.layers.to_checkpoints import Layers
+from ckaudit.importers.layers.to_checkpoints import LayerStatistics
 from ckaudit.importers.names import left_out
-from ckaudit.importers.tables.merge import Merged, merge_columns, merge_notes
+from ckaudit.importers.tables.merge import MergedLines, merge_columns, merge_notes
 from ckaudit.importers.tables.numbers import number, step_number
 
 NAME = "C-Kernel-Engine training artifacts"
@@ -51,7 +51,7 @@ _LEFT = ("logits_max_abs_diff", "first_bad_tensor", "mean_param_diff", "torch_st
 Line = tuple[int, dict[str, float]]
 
 
-class Parts(Struct):
+class Artifacts(Struct):
     """What the artifacts of one training hold."""
 
     curve: list[Object] = field(default_factory=list)
@@ -86,7 +86,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """
     if columns:
         raise UsageError(f"the members of {NAME} need no --map", hint="Leave it out.")
-    parts = Parts()
+    parts = Artifacts()
     for file in _files(source):
         _take(parts, file)
     runs = [_run(parts, rows, name) for rows, name in _stages(parts.curve)]
@@ -117,7 +117,7 @@ def _files(source: Source) -> Iterator[Source]:
             yield found
 
 
-def _take(parts: Parts, file: Source) -> None:
+def _take(parts: Artifacts, file: Source) -> None:
     """Add what an artifact holds to the parts, whichever it is."""
     if b'"ck.run_ledger.v1"' in file.head or file.path.name.endswith(".jsonl"):
         parts.ledger, torn = read_ledger(file.data)
@@ -173,15 +173,16 @@ def _stages(rows: list[Object]) -> list[tuple[list[Object], str]]:
     return stages if len(stages) > 1 else [(rows, "")]
 
 
-def _run(parts: Parts, rows: list[Object], name: str) -> Imported:
+def _run(parts: Artifacts, rows: list[Object], name: str) -> Imported:
     """Return the run that a curve and everything beside it make."""
-    empty, layers = Placeholders(), Layers()
+    empty, layers = Placeholders(), LayerStatistics()
     span = updates_per_row(rows, parts.profile, parts.summary)
     totals = _norms(parts.norms, span, layers, empty) if not name else {}
     curve = curve_of(rows, parts.curve_source, span, empty)
     profiled = _profiled(parts.profile, span, with_curve=bool(rows))
     merged = _merged(curve, totals, profiled)
     documents, said = _documents(parts, rows, span, layers, empty, alone=not name)
+    known = [name for name in _LEFT if any(number(row.get(name)) for row in (*rows[:100], *parts.parity[:100], parts.profile))]
     notes = [
         f"read as {NAME}: {_summary(parts, rows)}",
         *([f"the curve has a row for each of {span} micro-steps of an update: they were joined"] if span > 1 else []),
@@ -189,7 +190,7 @@ def _run(parts: Parts, rows: list[Object], name: str) -> Imported:
         *said,
         *layers.notes(),
         *merge_notes(merged),
-        *_left(parts, rows),
+        *left_out(known),
         *parts.notes,
     ]
     return Imported(
@@ -197,7 +198,7 @@ def _run(parts: Parts, rows: list[Object], name: str) -> Imported:
     )
 
 
-def _merged(curve: Curve, totals: dict[int, float], profiled: list[Line]) -> Merged:
+def _merged(curve: Curve, totals: dict[int, float], profiled: list[Line]) -> MergedLines:
     """Return the lines of a curve, with the norms that it lacks, and with the profile where that is of its last step."""
     steps, values = curve.steps, curve.values
     values["grad_global_norm"] = [
@@ -218,7 +219,7 @@ def _merged(curve: Curve, totals: dict[int, float], profiled: list[Line]) -> Mer
     return merge_columns([*steps, *(step for step, _ in more)], columns)
 
 
-def _norms(norms: Object, span: int, layers: Layers, empty: Placeholders) -> dict[int, float]:
+def _norms(norms: Object, span: int, layers: LayerStatistics, empty: Placeholders) -> dict[int, float]:
     """Put the norm of each tensor into the layers, and return that of all by update."""
     totals = {}
     for step, total, tensors in norm_rows(norms, empty):
@@ -248,7 +249,7 @@ def _profiled(profile: Object, span: int, *, with_curve: bool) -> list[Line]:
 
 
 def _documents(
-    parts: Parts, rows: list[Object], span: int, layers: Layers, empty: Placeholders, *, alone: bool
+    parts: Artifacts, rows: list[Object], span: int, layers: LayerStatistics, empty: Placeholders, *, alone: bool
 ) -> tuple[list[Document], list[str]]:
     """Return checkpoints with gradients, parity and whatever the viewer merged, in the order of steps."""
     from ckaudit.contract.schema.checkpoint import VERSION, Checkpoint
@@ -280,7 +281,7 @@ def _add(found: dict[int, dict[str, Any]], document: Mapping[str, Any]) -> None:
         held.setdefault(section, entries)
 
 
-def _summary(parts: Parts, rows: list[Object]) -> str:
+def _summary(parts: Artifacts, rows: list[Object]) -> str:
     counts = {
         "steps of a loss curve": len(rows),
         "of gradient norms": len(parts.norms.get("steps") or ()),
@@ -290,8 +291,3 @@ def _summary(parts: Parts, rows: list[Object]) -> str:
     }
     said = [f"{count:,} {what}" for what, count in counts.items() if count]
     return ", ".join([*said, *(["a step profile"] if parts.profile else [])]) or "nothing"
-
-
-def _left(parts: Parts, rows: list[Object]) -> list[str]:
-    known = [name for name in _LEFT if any(number(row.get(name)) for row in (*rows[:100], *parts.parity[:100], parts.profile))]
-    return left_out(known)

@@ -26,7 +26,7 @@ from ckaudit.importers.tables.curves import (
     steps_of_tokens,
 )
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, carried, fullest, steps_from, without_placeholders
-from ckaudit.importers.tables.table import Parsed, holds_numbers, parsed, sniffed
+from ckaudit.importers.tables.table import NumberTable, holds_numbers, parsed, sniffed
 
 NAME = "CSV"
 GENERIC = True
@@ -57,7 +57,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     return [joined(curves, source.shown, NAME, found=table.found, notes=table.notes)]
 
 
-def table_of(source: Source, columns: Mapping[str, str]) -> tuple[Parsed, Curves]:
+def table_of(source: Source, columns: Mapping[str, str]) -> tuple[NumberTable, Curves]:
     """Return the table and the series in it, under their common names.
 
     Raises:
@@ -109,7 +109,7 @@ def choices_of(header: Sequence[str], columns: Mapping[str, str], shown: str) ->
     return choices
 
 
-def curves_of(table: Parsed, choices: Mapping[str, Sequence[int]]) -> Curves:
+def curves_of(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> Curves:
     """Return the series of a table: of several columns for one name the fullest, with a step for each row."""
     epoch = epoch_of(table.header)
     chosen = {name: fullest(positions, table.columns) for name, positions in choices.items()}
@@ -133,7 +133,7 @@ def curves_of(table: Parsed, choices: Mapping[str, Sequence[int]]) -> Curves:
 
 
 def _steps(
-    table: Parsed, series: Mapping[str, Numbers], chosen: Mapping[str, int], counters: Sequence[int]
+    table: NumberTable, series: Mapping[str, Numbers], chosen: Mapping[str, int], counters: Sequence[int]
 ) -> tuple[NDArray[np.int64], list[str]]:
     if "step" in series:
         named = {table.header[position]: table.columns[position] for position in counters}

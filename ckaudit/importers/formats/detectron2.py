@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.curves import Curves, joined, steps_of
-from ckaudit.importers.tables.field_map import SCALARS_ONLY, As, Names, is_wanted, taken
+from ckaudit.importers.tables.field_map import SCALARS_ONLY, Mapped, Names, is_wanted, taken
 from ckaudit.importers.tables.jsonrows import read_rows, sample
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, ratio
 
@@ -21,13 +21,13 @@ GENERIC = False
 
 _TIMES = ("time", "data_time", "eval_time", "rank_data_time")
 _NAMES: Names = {
-    "iteration": As("step"),
-    "total_loss": As("train_loss_raw"),
-    "loss": As("train_loss_raw"),
-    "total_val_loss": As("val_loss"),
-    "lr": As("learning_rate"),
-    "time": As("step_time"),
-    **dict.fromkeys(("data_time", "eta_seconds", "rank_data_time", "eval_time"), As("")),
+    "iteration": Mapped("step"),
+    "total_loss": Mapped("train_loss_raw"),
+    "loss": Mapped("train_loss_raw"),
+    "total_val_loss": Mapped("val_loss"),
+    "lr": Mapped("learning_rate"),
+    "time": Mapped("step_time"),
+    **dict.fromkeys(("data_time", "eta_seconds", "rank_data_time", "eval_time"), Mapped("")),
 }
 
 

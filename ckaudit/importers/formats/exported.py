@@ -75,26 +75,17 @@ def _table(data: bytes) -> Any:
         return read_table(pa.BufferReader(data))
     if data.startswith(_ARROW):
         return pa.ipc.open_file(pa.BufferReader(data)).read_all()
-    return _csv(data)
-
-
-def _csv(data: bytes) -> Any:
-    """Return a CSV as a table: only a cell with nothing in it, not even quotes, is not recorded."""
-    import pyarrow as pa
     from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv
 
     names = _header(data)
     types = {name: pa.string() if name.endswith(EXPORTED_WORDS) else pa.float64() for name in names}
     types |= dict.fromkeys(EXPORT_KEYS, pa.int64())
-    start = data.index(b"\n") + 1 if not _lines_in_header(names) else _end_of_header(data)
+    start = _end_of_header(data) if any("\n" in name or "\r" in name for name in names) else data.index(b"\n") + 1
+    # Only a cell with nothing in it, not even quotes, is not recorded.
     converted = ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False)
     return read_csv(
         pa.BufferReader(data[start:]), ReadOptions(column_names=names), ParseOptions(newlines_in_values=True), converted
     )
-
-
-def _lines_in_header(names: list[str]) -> bool:
-    return any("\n" in name or "\r" in name for name in names)
 
 
 def _end_of_header(data: bytes) -> int:

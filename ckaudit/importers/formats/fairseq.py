@@ -19,7 +19,7 @@ from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import listed
 from ckaudit.importers.tables.curves import Curves, joined, steps_of
-from ckaudit.importers.tables.field_map import SCALARS_ONLY, As, Names, is_wanted, taken
+from ckaudit.importers.tables.field_map import SCALARS_ONLY, Mapped, Names, is_wanted, taken
 from ckaudit.importers.tables.jsonrows import JsonRows, read_rows
 from ckaudit.importers.tables.numbers import Numbers, filled, whole
 
@@ -30,17 +30,17 @@ _TIME = rb"(?:(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)[^|\n]*\| *\w+ *\| *)?"
 _LINE = re.compile(rb"^" + _TIME + rb"(?:([\w.\-/]+) *\| *)?(\{.*\})[ \t\r]*$", re.MULTILINE)
 _BITS = ("train_loss_raw", "val_loss")
 _NAMES: Names = {
-    "num_updates": As("step"),
-    "loss": As("train_loss_raw"),
-    "ppl": As("train_ppl"),
-    "lr": As("learning_rate"),
-    "gnorm": As("grad_global_norm"),
-    "clip": As("grad_clip_rate", 0.01),
-    "loss_scale": As("loss_scale"),
-    "wps": As("tokens_per_sec"),
-    "wpb": As("tokens_per_update"),
-    "cuda_gb_allocated": As("gpu_mem_used", 2**30),
-    **dict.fromkeys(("train_loss", "train_ppl", "train_wps", "valid_wps", "train_lr", "train_gnorm", "nll_loss"), As("")),
+    "num_updates": Mapped("step"),
+    "loss": Mapped("train_loss_raw"),
+    "ppl": Mapped("train_ppl"),
+    "lr": Mapped("learning_rate"),
+    "gnorm": Mapped("grad_global_norm"),
+    "clip": Mapped("grad_clip_rate", 0.01),
+    "loss_scale": Mapped("loss_scale"),
+    "wps": Mapped("tokens_per_sec"),
+    "wpb": Mapped("tokens_per_update"),
+    "cuda_gb_allocated": Mapped("gpu_mem_used", 2**30),
+    **dict.fromkeys(("train_loss", "train_ppl", "train_wps", "valid_wps", "train_lr", "train_gnorm", "nll_loss"), Mapped("")),
 }
 _SILENT = ("epoch", "update", "bsz", "ups", "wall", "train_wall", "gb_free", "cuda_gb_free", "cuda_gb_reserved")
 _UPDATES = "num_updates"
@@ -70,14 +70,24 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where nothing was logged.
         UsageError: Where `columns` names what is not there.
     """
-    lines = _lines(source.data)
+    lines = _Lines([], [], [], [])
+    for place, match in _numbered(source.data):
+        lines.times.append(match[1] or b"")
+        lines.tags.append((match[2] or b"").decode())
+        lines.objects.append(match[3])
+        lines.places.append(place)
     if not lines.objects:
         raise UnreadableError(f"{source.shown} has no line with a JSON object", hint="Log with --log-format json.")
     sets = sorted({tag for tag in lines.tags if tag.startswith("valid")})
     names = {**_NAMES, **_of_sets(sets)}
     wanted = is_wanted(columns, names)
     rows = read_rows(b"\n".join(lines.objects), source.shown, lambda key: key.endswith(_UPDATES) or wanted(key))
-    found = taken(rows, columns, names, silent=_silent(rows))
+    found = taken(
+        rows,
+        columns,
+        names,
+        silent=[*_SILENT, *(key for key in rows.keys if key.endswith((_UPDATES, "_best_loss")) or key.startswith("train_"))],
+    )
     series = {name: values for name, values in found.series.items() if name != "step"}
     notes = [*found.notes, *_to_nats(series)]
     steps, said = steps_of(_updates(rows), [lines.places[line - 1] for line in rows.lines])
@@ -89,16 +99,6 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     return [joined(curves, source.shown, NAME, found=rows.found, notes=rows.notes, last=SCALARS_ONLY)]
 
 
-def _lines(data: bytes) -> _Lines:
-    lines = _Lines([], [], [], [])
-    for place, match in _numbered(data):
-        lines.times.append(match[1] or b"")
-        lines.tags.append((match[2] or b"").decode())
-        lines.objects.append(match[3])
-        lines.places.append(place)
-    return lines
-
-
 def _numbered(data: bytes) -> Iterator[tuple[int, re.Match[bytes]]]:
     """Yield lines with an object, and their number in the file."""
     line, last = 1, 0
@@ -108,17 +108,13 @@ def _numbered(data: bytes) -> Iterator[tuple[int, re.Match[bytes]]]:
         yield line, match
 
 
-def _of_sets(sets: list[str]) -> dict[str, As]:
+def _of_sets(sets: list[str]) -> dict[str, Mapped]:
     """Return what the members of validation sets are: that of `valid` is the whole, others are parts."""
     made = {}
     for set_ in sets:
-        made[f"{set_}_loss"] = As("val_loss" if set_ == "valid" else f"slice_val_loss/{set_}")
-        made[f"{set_}_ppl"] = As("val_ppl" if set_ == "valid" else "")
+        made[f"{set_}_loss"] = Mapped("val_loss" if set_ == "valid" else f"slice_val_loss/{set_}")
+        made[f"{set_}_ppl"] = Mapped("val_ppl" if set_ == "valid" else "")
     return made
-
-
-def _silent(rows: JsonRows) -> list[str]:
-    return [*_SILENT, *(key for key in rows.keys if key.endswith((_UPDATES, "_best_loss")) or key.startswith("train_"))]
 
 
 def _updates(rows: JsonRows) -> Numbers:

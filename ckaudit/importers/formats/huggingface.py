@@ -190,7 +190,11 @@ def _notes_on_entries(entries: list[Entry], mapped: Mapping[str, str]) -> list[s
     placeless = [entry for entry in entries if step_number(number(entry.get("step"))) is None]
     lossless = [entry for entry in entries if any(key.startswith("eval_") for key in entry) and not any(map(_is_loss, entry))]
     logged = dict.fromkeys(key for entry in entries if _SUMMARY not in entry for key in entry)
-    left = [key for key in logged if not (key in _NAMES or key in mapped or _is_known(key))]
+    left = [
+        key
+        for key in logged
+        if not (key in _NAMES or key in mapped or _is_loss(key) or _of_the_catalogue(key) or _NO_SERIES.fullmatch(key))
+    ]
     notes = []
     if placeless:
         notes.append(f"{len(placeless):,} entries without a step were left out, such as predictions made after training")
@@ -199,10 +203,6 @@ def _notes_on_entries(entries: list[Entry], mapped: Mapping[str, str]) -> list[s
     if any(_SUMMARY in entry for entry in entries):
         notes.append("the summary at the end, with the mean loss of the whole training, belongs to no step and was left out")
     return [*notes, *left_out(left), *_hidden_nan(entries)]
-
-
-def _is_known(key: str) -> bool:
-    return _is_loss(key) or bool(_of_the_catalogue(key)) or _NO_SERIES.fullmatch(key) is not None
 
 
 def _is_loss(key: str) -> bool:

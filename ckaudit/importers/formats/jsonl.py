@@ -26,7 +26,7 @@ from ckaudit.importers.tables.curves import (
     steps_of,
     steps_of_epochs,
 )
-from ckaudit.importers.tables.field_map import SCALARS_ONLY, As, Names, Taken, is_wanted, name_of, taken
+from ckaudit.importers.tables.field_map import SCALARS_ONLY, Mapped, MappedSeries, Names, is_wanted, name_of, taken
 from ckaudit.importers.tables.jsonrows import JsonRows, Object, read_rows, sample
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, carried
 
@@ -35,7 +35,7 @@ GENERIC = True
 EPOCH = "epoch"
 ENDINGS = (".jsonl", ".ndjson")
 
-_NAMES: Names = {EPOCH: As(""), "_runtime": As("")}
+_NAMES: Names = {EPOCH: Mapped(""), "_runtime": Mapped("")}
 
 
 def detects(source: Source) -> bool:
@@ -72,19 +72,17 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
             f"{source.shown} holds JSON entries, but none of their members has a name that is known: {listed(list(rows.keys))}",
             hint="Name them, as in --map loss=MEMBER --map step=MEMBER.",
         )
-    return [_told(rows, found, columns, source.shown)]
-
-
-def _told(rows: JsonRows, found: Taken, columns: Mapping[str, str], shown: str) -> Imported:
     series = dict(found.series)
     drop_other_clock(series)
     steps, said = _steps(rows, series, found, asked="step" in columns)
     plain = {name: values for name, values in series.items() if name != "step"}
     curves = Curves(steps, plain, [*found.notes, *said], found.layers, [*rows.keys])
-    return joined(curves, shown, NAME, found=rows.found, notes=rows.notes, last=SCALARS_ONLY)
+    return [joined(curves, source.shown, NAME, found=rows.found, notes=rows.notes, last=SCALARS_ONLY)]
 
 
-def _steps(rows: JsonRows, series: Mapping[str, Numbers], found: Taken, *, asked: bool) -> tuple[NDArray[np.int64], list[str]]:
+def _steps(
+    rows: JsonRows, series: Mapping[str, Numbers], found: MappedSeries, *, asked: bool
+) -> tuple[NDArray[np.int64], list[str]]:
     if "step" in series:
         counters = {key: column for key, column in rows.columns.items() if name_of(key, _NAMES) == "step"}
         better = "" if asked else counter_of_updates(counters, series)

@@ -6,19 +6,18 @@ its index as keys, has the same form; one with a list of steps says them itself.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec import UNSET, UnsetType
 
 from ckaudit.contract.io.codec import decode
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import listed
 from ckaudit.importers.tables.curves import Curves, joined
-from ckaudit.importers.tables.field_map import SCALARS_ONLY, As, Names, name_of, taken
+from ckaudit.importers.tables.field_map import SCALARS_ONLY, Mapped, Names, name_of, taken
 from ckaudit.importers.tables.jsonrows import JsonRows
 from ckaudit.importers.tables.numbers import numbers, steps_from
 
@@ -27,7 +26,7 @@ GENERIC = False
 
 _LIST = re.compile(rb'"([^"\\]{1,80})"\s*:\s*(?:\[\s*(?:-?\d|NaN|null|"|\])|\{\s*"0"\s*:)')
 _WHOLE = re.compile(rb'"history"\s*:\s*\{')
-_NAMES: Names = {"epoch": As("")}
+_NAMES: Names = {"epoch": Mapped("")}
 _DECODER = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -65,16 +64,31 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
             f"{source.shown} holds lists of numbers, but none has a name that is known: {listed(list(lists))}",
             hint="Name them, as in --map loss=MEMBER.",
         )
-    updates = _updates(document)
-    notes = [*found.notes, *_uneven(lists, longest)]
+    updates = _param(document, "steps", below=2**40)
+    shorter = [key for key, cells in lists.items() if len(cells) != longest]
+    notes = [*found.notes, *([f"shorter than others, taken from the first epoch on: {listed(shorter)}"] if shorter else [])]
     if "step" in found.series:
         steps = steps_from(found.series["step"])
     else:
         steps = np.arange(1, longest + 1) * (updates or 1)
         notes.append(_axis(updates))
     imported = joined(Curves(steps, series, notes), source.shown, NAME, found=f"{longest:,} epochs", last=SCALARS_ONLY)
-    imported.manifest.planned_steps = _planned(document, updates)
+    if epochs := _param(document, "epochs", below=2**20):
+        imported.manifest.planned_steps = epochs * (updates or 1)
     return [imported]
+
+
+def _param(document: Mapping[str, Any], name: str, *, below: int) -> int:
+    """Return a whole number among the parameters of the training, 0 where nobody says."""
+    params = document.get("params")
+    value = params.get(name) if isinstance(params, dict) else None
+    return value if isinstance(value, int) and 0 < value < below else 0
+
+
+def _axis(updates: int) -> str:
+    if updates:
+        return f"epochs are the axis, of {updates:,} updates each as its params say: epoch N is step N x {updates:,}"
+    return "epochs are the axis: step N here is the end of epoch N; how many updates an epoch took is not recorded"
 
 
 def _document(source: Source) -> dict[str, Any]:
@@ -91,27 +105,3 @@ def _cells(value: Any) -> list[Any]:
     if isinstance(value, dict) and all(key.isdecimal() for key in value):
         return [value[key] for key in sorted(value, key=int)]
     return value if isinstance(value, list) else []
-
-
-def _updates(document: Mapping[str, Any]) -> int:
-    """Return the updates of an epoch, 0 where nobody says."""
-    params = document.get("params")
-    steps = params.get("steps") if isinstance(params, dict) else None
-    return steps if isinstance(steps, int) and 0 < steps < 2**40 else 0
-
-
-def _planned(document: Mapping[str, Any], updates: int) -> int | UnsetType:
-    params = document.get("params")
-    epochs = params.get("epochs") if isinstance(params, dict) else None
-    return epochs * (updates or 1) if isinstance(epochs, int) and 0 < epochs < 2**20 else UNSET
-
-
-def _axis(updates: int) -> str:
-    if updates:
-        return f"epochs are the axis, of {updates:,} updates each as its params say: epoch N is step N x {updates:,}"
-    return "epochs are the axis: step N here is the end of epoch N; how many updates an epoch took is not recorded"
-
-
-def _uneven(lists: Mapping[str, Sequence[Any]], longest: int) -> list[str]:
-    shorter = [key for key, cells in lists.items() if len(cells) != longest]
-    return [f"shorter than others, taken from the first epoch on: {listed(shorter)}"] if shorter else []

@@ -21,7 +21,7 @@ from ckaudit.importers.text.assemble_runs import TextRun
 from ckaudit.importers.text.error_lines import shortened
 from ckaudit.importers.text.line_patterns import Cell
 from ckaudit.importers.text.line_reader import Dialect, Fact, StepLines
-from ckaudit.importers.text.log import Format, Meaning, holds_line, read_log
+from ckaudit.importers.text.log import Format, NamedLines, holds_line, read_log
 
 NAME = "key:value text log"
 GENERIC = True
@@ -167,7 +167,7 @@ def is_derived(key: str) -> bool:
     return key.startswith(("step_avg", "train_time"))
 
 
-def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[Fact]) -> Meaning:
+def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[Fact]) -> NamedLines:
     """Give the columns their names and units, and convert steps to finished updates."""
     raw = rows.columns
     made: Columns = {}
@@ -183,7 +183,7 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[Fact]) -
     notes += _durations(made, rows)
     notes += _tokens(made, rows, facts)
     steps, said = _steps(rows, made)
-    return Meaning(StepLines(steps, rows.origin, made), [f"taken: {', '.join(taken)}", *said, *notes])
+    return NamedLines(StepLines(steps, rows.origin, made), [f"taken: {', '.join(taken)}", *said, *notes])
 
 
 def _scaled(key: str, name: str, column: Numbers) -> Numbers | None:

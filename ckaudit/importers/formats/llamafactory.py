@@ -9,23 +9,22 @@ from collections.abc import Mapping
 
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.curves import Curves, joined, steps_of
-from ckaudit.importers.tables.field_map import As, Names, is_wanted, taken
+from ckaudit.importers.tables.field_map import Mapped, Names, is_wanted, taken
 from ckaudit.importers.tables.jsonrows import read_rows, sample
-from ckaudit.importers.tables.numbers import Numbers
 
 NAME = "LLaMA-Factory trainer_log.jsonl"
 GENERIC = False
 FILE = "trainer_log.jsonl"
 
 _NAMES: Names = {
-    "current_steps": As("step"),
-    "loss": As("train_loss_raw"),
-    "eval_loss": As("val_loss"),
-    "lr": As("learning_rate"),
-    "learning_rate": As("learning_rate"),
-    "total_tokens": As("tokens_seen"),
-    "vram_allocated": As("gpu_mem_used", 2**30),
-    **dict.fromkeys(("total_steps", "throughput", "predict_loss", "vram_reserved"), As("")),
+    "current_steps": Mapped("step"),
+    "loss": Mapped("train_loss_raw"),
+    "eval_loss": Mapped("val_loss"),
+    "lr": Mapped("learning_rate"),
+    "learning_rate": Mapped("learning_rate"),
+    "total_tokens": Mapped("tokens_seen"),
+    "vram_allocated": Mapped("gpu_mem_used", 2**30),
+    **dict.fromkeys(("total_steps", "throughput", "predict_loss", "vram_reserved"), Mapped("")),
 }
 _SILENT = ("epoch", "percentage", "elapsed_time", "remaining_time")
 _LAST = (
@@ -50,19 +49,15 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     rows = read_rows(source.data, source.shown, lambda key: key == "total_steps" or wanted(key))
     tokens = rows.column("total_tokens")
     counted = not tokens.count or bool((tokens.values > 0).any())
-    found = taken(rows, columns, _NAMES if counted else {**_NAMES, "total_tokens": As("")}, silent=_SILENT)
+    found = taken(rows, columns, _NAMES if counted else {**_NAMES, "total_tokens": Mapped("")}, silent=_SILENT)
     series = dict(found.series)
     steps, said = steps_of(series.pop("step", rows.column("current_steps")), rows.lines)
     notes = [*found.notes, *said, *([] if counted else ["total_tokens is 0 all along: tokens were not counted"])]
     imported = joined(
         Curves(steps, series, notes, found.layers), source.shown, NAME, found=rows.found, notes=rows.notes, last=_LAST
     )
-    if planned := _last(rows.column("total_steps")):
+    column = rows.column("total_steps")
+    known = column.values[column.recorded]
+    if planned := int(known[-1]) if len(known) and 0 < known[-1] < 2**53 else 0:
         imported.manifest.planned_steps = planned
     return [imported]
-
-
-def _last(column: Numbers) -> int:
-    """Return the last number of a column, 0 where there is none."""
-    known = column.values[column.recorded]
-    return int(known[-1]) if len(known) and 0 < known[-1] < 2**53 else 0

@@ -18,7 +18,7 @@ from ckaudit.importers.tables.numbers import Numbers, nothing
 from ckaudit.importers.text.assemble_runs import TextRun
 from ckaudit.importers.text.line_patterns import Cell
 from ckaudit.importers.text.line_reader import Dialect, Fact, StepLines
-from ckaudit.importers.text.log import Format, Meaning, holds_line, read_log
+from ckaudit.importers.text.log import Format, NamedLines, holds_line, read_log
 
 NAME = "llm.c main.log"
 GENERIC = False
@@ -76,7 +76,7 @@ def _facts(text: str) -> Iterator[tuple[str, str]]:
         yield match[1], match[2]
 
 
-def _meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[Fact]) -> Meaning:
+def _meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[Fact]) -> NamedLines:
     """Give the columns their names and units, and convert steps to finished updates."""
     raw = rows.columns
     made = {name: raw[key] for key, name in _NAMES.items() if key in raw and name not in mapped.values()}
@@ -89,7 +89,7 @@ def _meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[Fact]) -> M
     if "trl" in raw and (counted := raw["trl"].recorded & ~_printed(raw)).any():
         steps = np.where(counted, rows.steps + 1, rows.steps)
         notes.append("s:N of a training line is the update after N finished ones, so it was taken as step N + 1")
-    return Meaning(StepLines(steps, rows.origin, made), notes)
+    return NamedLines(StepLines(steps, rows.origin, made), notes)
 
 
 def _printed(raw: Mapping[str, Numbers]) -> np.ndarray:

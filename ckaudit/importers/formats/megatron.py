@@ -22,7 +22,7 @@ from ckaudit.importers.text.assemble_runs import TextRun
 from ckaudit.importers.text.error_lines import shortened
 from ckaudit.importers.text.line_patterns import Cell
 from ckaudit.importers.text.line_reader import Dialect, Fact, StepLines
-from ckaudit.importers.text.log import Format, Meaning, holds_line, read_log
+from ckaudit.importers.text.log import Format, NamedLines, holds_line, read_log
 
 NAME = "Megatron or DeepSpeed text log"
 GENERIC = False
@@ -197,7 +197,7 @@ def is_derived(key: str) -> bool:
     return key.endswith(" ppl") or key.startswith(("lr ", "samples "))
 
 
-def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[Fact]) -> Meaning:
+def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[Fact]) -> NamedLines:
     """Give the columns their names."""
     raw = rows.columns
     names = {key: name for key, name in _PLAIN.items() if key in raw and name not in mapped.values()} | dict(mapped)
@@ -211,7 +211,7 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[Fact]) -
     notes += _deepspeed(made, raw)
     notes += _without_loss(made, raw, losses["train_loss_raw"])
     notes += _not_computed(made)
-    return Meaning(StepLines(rows.steps, rows.origin, made), notes)
+    return NamedLines(StepLines(rows.steps, rows.origin, made), notes)
 
 
 def _first(raw: Columns, keys: Sequence[str]) -> str:

@@ -92,17 +92,13 @@ def _series(metric: _Metric) -> tuple[NDArray[np.int64], Numbers]:
     if isinstance(metric.values, list):
         steps = metric.start_step + 1 + np.arange(len(cells)) * metric.step_interval
     else:
-        steps = _whole(list(metric.values))
+        texts = list(metric.values)
+        try:
+            steps = np.array(list(map(int, texts)), np.int64)
+        except (ValueError, OverflowError):
+            steps = steps_from(numbers(texts))
+        steps = np.where(steps < 0, NO_STEP, steps)  # texts that are no steps too
     return steps, numbers([None if cell == _NEVER_RUN else cell for cell in cells] if _NEVER_RUN in cells else cells)
-
-
-def _whole(texts: list[str]) -> NDArray[np.int64]:
-    """Return steps, `NO_STEP` for a text that is none."""
-    try:
-        steps = np.array(list(map(int, texts)), np.int64)
-    except (ValueError, OverflowError):
-        steps = steps_from(numbers(texts))
-    return np.where(steps < 0, NO_STEP, steps)
 
 
 def _cells(metric: _Metric) -> list[Any]:

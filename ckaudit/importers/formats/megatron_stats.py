@@ -20,7 +20,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.layers.names import NORMS
-from ckaudit.importers.layers.to_checkpoints import Layers
+from ckaudit.importers.layers.to_checkpoints import LayerStatistics
 from ckaudit.importers.names import listed, writable
 from ckaudit.importers.tables.merge import merge
 from ckaudit.importers.tables.numbers import MAX_STEP, number, step_number
@@ -55,7 +55,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """
     if columns:
         raise UsageError(f"{NAME} have no columns to map", hint="Leave --map out.")
-    layers, files, torn, left = Layers(), 0, 0, dict[str, None]()
+    layers, files, torn, left = LayerStatistics(), 0, 0, dict[str, None]()
     of_experts, tables = False, dict[str, TensorSums]()
     for file in _files(source):
         files += 1
@@ -129,7 +129,7 @@ class TensorSums:
         self.owners.append(self.names.setdefault(name, len(self.names)))
         self.sums.extend((count, total, squares))
 
-    def hand(self, layers: Layers, section: str) -> None:
+    def hand(self, layers: LayerStatistics, section: str) -> None:
         """Hand on what follows from the sums: norm, mean, population deviation and size; of activations the root mean square."""
         sums = np.array(self.sums).reshape(-1, 3)
         steps, owners = np.array(self.steps), np.array(self.owners)
@@ -192,7 +192,7 @@ def _read_sums(values: Mapping[str, Any]) -> Iterator[tuple[str, float, float, f
 _DECODER = msgspec.json.Decoder(_Line)
 
 
-def _take_experts(layers: Layers, record: Mapping[str, Any]) -> None:
+def _take_experts(layers: LayerStatistics, record: Mapping[str, Any]) -> None:
     step, depth = step_number(number(record.get("iter"))), step_number(number(record.get("layer")))
     batches = record.get("tpe")
     if step is None or depth is None or not isinstance(batches, list):

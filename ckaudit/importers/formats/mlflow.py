@@ -16,7 +16,7 @@ from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import short, writable
 from ckaudit.importers.tables.numbers import number, step_number
 from ckaudit.importers.trackers.points import Points, Series
-from ckaudit.importers.trackers.tracked import Tracked, named, runs_of, tell
+from ckaudit.importers.trackers.tracked import TrackedRun, named, runs_of, tell
 
 NAME = "MLflow file store"
 GENERIC = False
@@ -33,7 +33,7 @@ _SYSTEM = "system/"
 _LONGEST = 200
 
 
-class _Odd(Struct):
+class _Unreadable(Struct):
     """What could not be read of a run's metrics."""
 
     torn: int = 0
@@ -94,8 +94,8 @@ def _unquoted(text: str) -> str:
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
 
 
-def _tracked(folder: Source, meta: Mapping[str, str]) -> Tracked:
-    points, odd = Points(), _Odd()
+def _tracked(folder: Source, meta: Mapping[str, str]) -> TrackedRun:
+    points, odd = Points(), _Unreadable()
     for name, file in _files(folder, "metrics"):
         _take(points, name, file, odd)
     tags = {name: file.text.strip() for name, file in _files(folder, "tags")}
@@ -104,9 +104,19 @@ def _tracked(folder: Source, meta: Mapping[str, str]) -> Tracked:
         meta.get("run_id") or meta.get("run_uuid", ""),
         points.series(by_time=True),
     )
-    run.manifest = _manifest(meta, tags)
+    manifest = run.manifest = Manifest(schema_version="ck.run.v1")
+    if commit := tags.get("mlflow.source.git.commit"):
+        manifest.commit = commit
+    start, end = (step_number(number(meta.get(name))) for name in ("start_time", "end_time"))
+    if start is not None:
+        manifest.sessions = [Session(start=start / 1000)] if end is None else [Session(start=start / 1000, end=end / 1000)]
     tell(run.manifest, {name: file.text for name, file in _files(folder, "params")})
-    run.notes += _notes(meta, odd)
+    if (status := meta.get("status", "")) in NUMBERED:
+        run.notes.append(f"MLflow says the run {ENDED[NUMBERED[status]]}")
+    if odd.torn:
+        run.notes.append(f"{odd.torn:,} metrics end in the middle of a line, which was left out")
+    if odd.faulty:
+        run.notes.append(f"{odd.faulty:,} lines of metrics are no time, value and step and were left out")
     return run
 
 
@@ -117,7 +127,7 @@ def _files(folder: Source, part: str) -> Iterator[tuple[str, Source]]:
         yield from inner.files(max_files=MAX_FILES)
 
 
-def _take(points: Points, name: str, file: Source, odd: _Odd) -> None:
+def _take(points: Points, name: str, file: Source, odd: _Unreadable) -> None:
     whole, _, rest = file.text.rpartition("\n")
     odd.torn += bool(rest.strip())
     fields = whole.split()
@@ -148,30 +158,11 @@ def _point(line: str) -> tuple[float, float, int] | None:
     return None if time is None or value is None or step is None else (time / 1000, value, step)
 
 
-def _manifest(meta: Mapping[str, str], tags: Mapping[str, str]) -> Manifest:
-    manifest = Manifest(schema_version="ck.run.v1")
-    if commit := tags.get("mlflow.source.git.commit"):
-        manifest.commit = commit
-    start, end = (step_number(number(meta.get(name))) for name in ("start_time", "end_time"))
-    if start is not None:
-        manifest.sessions = [Session(start=start / 1000)] if end is None else [Session(start=start / 1000, end=end / 1000)]
-    return manifest
-
-
-def _notes(meta: Mapping[str, str], odd: _Odd) -> list[str]:
-    notes = [f"MLflow says the run {ENDED[NUMBERED[status]]}"] if (status := meta.get("status", "")) in NUMBERED else []
-    if odd.torn:
-        notes.append(f"{odd.torn:,} metrics end in the middle of a line, which was left out")
-    if odd.faulty:
-        notes.append(f"{odd.faulty:,} lines of metrics are no time, value and step and were left out")
-    return notes
-
-
 # For both stores of MLflow, of files and of tables.
-def described(name: str, identity: str, series: Mapping[str, Series]) -> Tracked:
+def described(name: str, identity: str, series: Mapping[str, Series]) -> TrackedRun:
     """Return a run by its name, id and series; measurements of the machine count steps of their own and are left out."""
     kept = {metric: points for metric, points in series.items() if not metric.startswith(_SYSTEM)}
-    run = Tracked(writable((name or identity)[:_LONGEST]), kept)
+    run = TrackedRun(writable((name or identity)[:_LONGEST]), kept)
     if len(kept) < len(series):
         run.notes.append(f"{len(series) - len(kept):,} series of the machine count samples, no updates, and were left out")
     run.notes.append(f"its id is {short(identity)}")

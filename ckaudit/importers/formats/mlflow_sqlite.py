@@ -16,7 +16,7 @@ from ckaudit.importers.formats.mlflow import ENDED, described
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.trackers.points import Points
 from ckaudit.importers.trackers.sqlite import databases, opened, tables
-from ckaudit.importers.trackers.tracked import Tracked, named, runs_of, tell
+from ckaudit.importers.trackers.tracked import TrackedRun, named, runs_of, tell
 
 if TYPE_CHECKING:
     import sqlite3
@@ -92,7 +92,7 @@ def _texts(database: "sqlite3.Connection", table: str) -> dict[str, dict[str, st
     return found
 
 
-def _tracked(row: tuple[Any, ...], points: Points, params: Mapping[str, str], tags: Mapping[str, str]) -> Tracked:
+def _tracked(row: tuple[Any, ...], points: Points, params: Mapping[str, str], tags: Mapping[str, str]) -> TrackedRun:
     identity, name, status, start, end, _ = row
     run = described(tags.get("mlflow.runName") or str(name or ""), identity, points.series(by_time=True))
     run.manifest = Manifest(schema_version="ck.run.v1")

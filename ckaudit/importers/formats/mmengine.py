@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.curves import Curves, joined, steps_of
-from ckaudit.importers.tables.field_map import SCALARS_ONLY, As, Names, Taken, is_wanted, taken
+from ckaudit.importers.tables.field_map import SCALARS_ONLY, Mapped, MappedSeries, Names, is_wanted, taken
 from ckaudit.importers.tables.jsonrows import JsonRows, Object, read_rows, sample
 from ckaudit.importers.tables.numbers import carried, ratio
 
@@ -24,12 +24,12 @@ _START = re.compile(r"\d{8}_\d{6}")
 MEGABYTE = 2**20
 OF_TRAINING = ("train_loss_raw", "learning_rate", "grad_global_norm", "gpu_mem_used", "step_time", "dataloader_stall_frac")
 NAMES: Names = {
-    "loss": As("train_loss_raw"),
-    "lr": As("learning_rate"),
-    "grad_norm": As("grad_global_norm"),
-    "time": As("step_time"),
-    "memory": As("gpu_mem_used", MEGABYTE),
-    **dict.fromkeys(("base_lr", "data_time", "epoch", "iter"), As("")),
+    "loss": Mapped("train_loss_raw"),
+    "lr": Mapped("learning_rate"),
+    "grad_norm": Mapped("grad_global_norm"),
+    "time": Mapped("step_time"),
+    "memory": Mapped("gpu_mem_used", MEGABYTE),
+    **dict.fromkeys(("base_lr", "data_time", "epoch", "iter"), Mapped("")),
 }
 
 
@@ -88,7 +88,9 @@ def _read(source: Source, columns: Mapping[str, str], name: str) -> Imported:
 
 
 # MMCV's JSON log has the same names, and its evaluations too belong to the update logged before them.
-def curves_of(rows: JsonRows, taken: Taken, steps: NDArray[np.int64], training: NDArray[np.bool_], notes: list[str]) -> Curves:
+def curves_of(
+    rows: JsonRows, taken: MappedSeries, steps: NDArray[np.int64], training: NDArray[np.bool_], notes: list[str]
+) -> Curves:
     """Return the series of a log, those of training only from its entries of training.
 
     Args:

@@ -18,7 +18,7 @@ from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import writable
 from ckaudit.importers.tables.curves import joined
 from ckaudit.importers.tables.numbers import Numbers, from_arrow, nothing, numbers
-from ckaudit.importers.tables.table import Parsed
+from ckaudit.importers.tables.table import NumberTable
 
 NAME = "Parquet"
 GENERIC = True
@@ -52,7 +52,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     for name, rows in _split(table[runs] if runs else None, file.metadata.num_rows):
         part = values if rows is None else {at: each.at(rows) for at, each in values.items()}
         places = range(1, file.metadata.num_rows + 1) if rows is None else (rows + 1).tolist()
-        parsed = Parsed(header, part, places, "", [])
+        parsed = NumberTable(header, part, places, "", [])
         run = joined(curves_of(parsed, choices), source.shown, NAME, found=parsed.found, name=name)
         run.manifest.name = name or UNSET
         made.append(run)

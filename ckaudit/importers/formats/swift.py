@@ -4,13 +4,13 @@
 was reserved so far; the speed is the mean over the whole training so far. The last entry sums the training up.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ckaudit.errors import UsageError
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.curves import Curves, joined, steps_of
-from ckaudit.importers.tables.field_map import As, Names, is_wanted, taken
+from ckaudit.importers.tables.field_map import Mapped, Names, is_wanted, taken
 from ckaudit.importers.tables.jsonrows import read_rows, sample
 from ckaudit.importers.tables.numbers import numbers
 
@@ -20,13 +20,13 @@ GENERIC = False
 _STEP = "global_step/max_steps"
 _OLD_STEP = "global_step"
 _NAMES: Names = {
-    "loss": As("train_loss_raw"),
-    "eval_loss": As("val_loss"),
-    "grad_norm": As("grad_global_norm"),
-    "learning_rate": As("learning_rate"),
-    "memory(GiB)": As("gpu_mem_used", 2**30),
-    "train_loss": As(""),  # the mean of the whole training, in its summary
-    "num_input_tokens_seen": As("tokens_seen"),
+    "loss": Mapped("train_loss_raw"),
+    "eval_loss": Mapped("val_loss"),
+    "grad_norm": Mapped("grad_global_norm"),
+    "learning_rate": Mapped("learning_rate"),
+    "memory(GiB)": Mapped("gpu_mem_used", 2**30),
+    "train_loss": Mapped(""),  # the mean of the whole training, in its summary
+    "num_input_tokens_seen": Mapped("tokens_seen"),
 }
 _SILENT = (_STEP, "epoch", "percentage", "elapsed_time", "remaining_time", "train_speed(iter/s)", "train_speed(s/it)")
 _LAST = (
@@ -57,7 +57,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     steps, said = steps_of(old if progress is None else numbers([_part(cell, 0) for cell in progress]), rows.lines)
     curves = Curves(steps, series, [*found.notes, *said], found.layers)
     imported = joined(curves, source.shown, NAME, found=rows.found, notes=rows.notes, last=_LAST)
-    if planned := _planned(progress or ()):
+    if planned := int(next((last for cell in reversed(progress or ()) if (last := _part(cell, 1))), 0)):
         imported.manifest.planned_steps = planned
     return [imported]
 
@@ -70,7 +70,3 @@ def _part(cell: Any, which: int) -> float | None:
     """
     parts = cell.split("/") if isinstance(cell, str) else ()
     return float(parts[which]) if len(parts) == 2 and parts[which].isdecimal() and len(parts[which]) < 16 else None
-
-
-def _planned(progress: Sequence[Any]) -> int:
-    return int(next((last for cell in reversed(progress) if (last := _part(cell, 1))), 0))

@@ -17,11 +17,11 @@ from msgspec import Struct, field
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.layers.histogram_moments import Moments
-from ckaudit.importers.layers.to_checkpoints import Layers
+from ckaudit.importers.layers.to_checkpoints import LayerStatistics
 from ckaudit.importers.names import listed
 from ckaudit.importers.trackers.points import NO_TIME, Points, Series
 from ckaudit.importers.trackers.tfevents import MARK, START, STRING, cells_of, messages, records, scalar_of
-from ckaudit.importers.trackers.tracked import Tracked, kept_settings, runs_of, tell
+from ckaudit.importers.trackers.tracked import TrackedRun, kept_settings, runs_of, tell
 
 NAME = "TensorBoard event files"
 GENERIC = False
@@ -61,7 +61,7 @@ class EventFolder(Struct):
 
     folder: str
     points: Points
-    layers: Layers = field(default_factory=Layers)
+    layers: LayerStatistics = field(default_factory=LayerStatistics)
     starts: list[tuple[float, int]] = field(default_factory=list)
     config: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
@@ -116,12 +116,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 def _files(source: Source) -> Iterator[tuple[str, Source]]:
     """Yield the event files in a folder and in those inside it."""
     for name, file in source.files(max_files=MAX_FILES, part_of_name=_PART_OF_NAME):
-        if _is_events(file):
+        if MARK in file.first(_MARKED):
             yield name, file
-
-
-def _is_events(file: Source) -> bool:
-    return MARK in file.first(_MARKED)
 
 
 def _part(name: str, files: list[Source]) -> EventFolder:
@@ -213,7 +209,8 @@ def _take(reading: _Reading, step: int, value: Any, clock: float) -> None:
     if value.HasField("histo"):
         _take_histogram(reading.part.layers, step, name, value.histo)
     elif value.HasField("tensor") and value.tensor.dtype == STRING:
-        _take_text(reading, name, value.tensor)
+        if name in _SETTINGS and value.tensor.string_val:
+            reading.part.take_settings(_SETTINGS[name], value.tensor.string_val[0])
     elif value.HasField("tensor") and reading.plugins.get(tag) not in _NO_CURVES:
         _take_tensor(reading, step, name, value.tensor, clock)
 
@@ -231,7 +228,7 @@ def _take_tensor(reading: _Reading, step: int, name: str, tensor: Any, clock: fl
     reading.part.layers.take_histogram(step, name.removesuffix("/histogram_summary"), edges, cells[:, 2].tolist())
 
 
-def _take_histogram(layers: Layers, step: int, name: str, histo: Any) -> None:
+def _take_histogram(layers: LayerStatistics, step: int, name: str, histo: Any) -> None:
     """Take a histogram that has only the right edge of each bin; the outer edges are its smallest and largest value."""
     limits, counts = list(histo.bucket_limit), list(histo.bucket)
     if len(limits) != len(counts):
@@ -245,11 +242,6 @@ def _take_histogram(layers: Layers, step: int, name: str, histo: Any) -> None:
         edges[-1] = max(min(edges[-1], histo.max), edges[-2])
         counts = counts[first : last + 1]
     layers.take_histogram(step, name, edges, counts, Moments(histo.num, histo.sum, histo.sum_squares, histo.min, histo.max))
-
-
-def _take_text(reading: _Reading, name: str, tensor: Any) -> None:
-    if name in _SETTINGS and tensor.string_val:
-        reading.part.take_settings(_SETTINGS[name], tensor.string_val[0])
 
 
 def _take_hparams(reading: _Reading, content: bytes) -> None:
@@ -266,7 +258,7 @@ def _take_hparams(reading: _Reading, content: bytes) -> None:
 # What writers put beside a run belongs to it. `add_scalars(main, {key: ...})` makes a folder `<main>_<key>` (PyTorch) or
 # `<main>/<key>` (tensorboardX) for each key, with the points under `main`; Keras makes a folder `train` and one `validation`, an
 # Estimator `eval` inside the run, `add_hparams` a folder named by the time. Every other folder is a run by itself.
-def _tracked_runs(parts: Sequence[EventFolder]) -> list[Tracked]:
+def _tracked_runs(parts: Sequence[EventFolder]) -> list[TrackedRun]:
     """Return the runs, each joined with the folders that belong to it."""
     by_folder = {part.folder: part for part in parts}
     series = {part.folder: part.points.series(by_time=True) for part in parts}
@@ -312,8 +304,8 @@ def _joined(parent: str, name: str) -> str:
     return f"{parent}/{name}" if parent else name
 
 
-def _tracked(home: str, members: Iterable[tuple[EventFolder, str | None, dict[str, Series]]]) -> Tracked:
-    run = Tracked(home, {})
+def _tracked(home: str, members: Iterable[tuple[EventFolder, str | None, dict[str, Series]]]) -> TrackedRun:
+    run = TrackedRun(home, {})
     model: dict[str, Any] = {}
     config: dict[str, Any] = {}
     beside = []
@@ -337,27 +329,22 @@ def _tracked(home: str, members: Iterable[tuple[EventFolder, str | None, dict[st
     return run
 
 
-def _know_writers(run: Tracked) -> None:
+def _know_writers(run: TrackedRun) -> None:
     """Set the names of writers whose names mean something else than elsewhere."""
     if _OF_ALGOPERF in run.series:
         run.aside = {name for name in run.series if name.startswith(("train/", "test/"))}
         run.notes.append("AlgoPerf's train/ and test/ evaluate a part of another split and were left out")
     if f"train/{_EPOCHS}" in run.series or _EPOCHS in run.series:
-        _know_keras(run)
-
-
-def _know_keras(run: Tracked) -> None:
-    """Set Keras's names: those by update where it logged by update, else those by epoch, whose steps are epochs."""
-    before = "train/" if f"train/{_EPOCHS}" in run.series else ""
-    by_update = f"{before}batch_loss" in run.series
-    if by_update:
-        run.usual = {"train_loss_raw": f"{before}batch_loss", "val_loss": "validation/evaluation_loss_vs_iterations"}
-        run.aside = {name for name in run.series if "epoch_" in name}
-        return
-    run.usual = {
-        "train_loss_raw": f"{before}{_EPOCHS}",
-        "val_loss": f"validation/{_EPOCHS}",
-        "learning_rate": f"{before}epoch_learning_rate",
-    }
-    run.aside = {"validation/evaluation_loss_vs_iterations"}
-    run.notes.append("Keras counted epochs, not updates: a step here is an epoch; update_freq='batch' logs by update")
+        # Keras's names: those by update where it logged by update, else those by epoch, whose steps are epochs.
+        before = "train/" if f"train/{_EPOCHS}" in run.series else ""
+        if f"{before}batch_loss" in run.series:
+            run.usual = {"train_loss_raw": f"{before}batch_loss", "val_loss": "validation/evaluation_loss_vs_iterations"}
+            run.aside = {name for name in run.series if "epoch_" in name}
+            return
+        run.usual = {
+            "train_loss_raw": f"{before}{_EPOCHS}",
+            "val_loss": f"validation/{_EPOCHS}",
+            "learning_rate": f"{before}epoch_learning_rate",
+        }
+        run.aside = {"validation/evaluation_loss_vs_iterations"}
+        run.notes.append("Keras counted epochs, not updates: a step here is an epoch; update_freq='batch' logs by update")

@@ -15,7 +15,7 @@ from ckaudit.importers.tables.numbers import step_number
 from ckaudit.importers.trackers.points import NO_TIME
 from ckaudit.importers.trackers.rows import RowCollector, json_of
 from ckaudit.importers.trackers.sqlite import databases, opened, tables
-from ckaudit.importers.trackers.tracked import Tracked, named, runs_of, tell
+from ckaudit.importers.trackers.tracked import TrackedRun, named, runs_of, tell
 
 if TYPE_CHECKING:
     import sqlite3
@@ -43,7 +43,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     return runs_of(tracked, {name: each for name, each in columns.items() if name != "step"}, source.shown, NAME)
 
 
-def _project(source: Source, columns: Mapping[str, str]) -> list[Tracked]:
+def _project(source: Source, columns: Mapping[str, str]) -> list[TrackedRun]:
     """Return the runs of one database."""
     found = tables(source)
     key = "run_id" if "run_id" in found.get("metrics", ()) else "run_name"
@@ -102,7 +102,7 @@ def _configs(database: "sqlite3.Connection", key: str) -> Iterator[tuple[str, di
         yield str(run), {name: value for name, value in config.items() if not name.startswith("_")}
 
 
-def _tracked(name: str, rows: RowCollector, faulty: int, config: Mapping[str, Any], columns: Mapping[str, str]) -> Tracked:
+def _tracked(name: str, rows: RowCollector, faulty: int, config: Mapping[str, Any], columns: Mapping[str, str]) -> TrackedRun:
     run = rows.tracked(name, columns)
     tell(run.manifest, config)
     run.manifest.name = name

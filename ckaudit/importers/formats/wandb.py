@@ -22,7 +22,7 @@ from ckaudit.importers.tables.numbers import number, step_number
 from ckaudit.importers.trackers.messages import message_classes
 from ckaudit.importers.trackers.points import NO_TIME
 from ckaudit.importers.trackers.rows import MAX_DEPTH, RowCollector, json_of
-from ckaudit.importers.trackers.tracked import Tracked, named, runs_of, tell
+from ckaudit.importers.trackers.tracked import TrackedRun, named, runs_of, tell
 
 NAME = "Weights & Biases offline run"
 GENERIC = False
@@ -262,7 +262,7 @@ def _read_history(run: _Run, file: Source) -> None:
         run.notes.append(f"{file.shown} ends in the middle of a row, which was left out")
 
 
-def _tracked(logged: _Run, columns: Mapping[str, str]) -> Tracked:
+def _tracked(logged: _Run, columns: Mapping[str, str]) -> TrackedRun:
     run = logged.rows.tracked(logged.name, columns)
     run.notes += logged.notes
     tell(run.manifest, logged.config)

@@ -14,7 +14,7 @@ from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import catalogue_name, left_out, listed, resolved, short, writable
 from ckaudit.importers.tables.curves import Curves, joined, steps_of, steps_of_epochs
 from ckaudit.importers.tables.numbers import Numbers
-from ckaudit.importers.tables.table import Parsed, parsed, sniffed
+from ckaudit.importers.tables.table import NumberTable, parsed, sniffed
 
 NAME = "Weights & Biases CSV"
 GENERIC = False
@@ -70,7 +70,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _chart(header: Sequence[str]) -> _Chart:
-    axis = next(position for position, name in enumerate(header) if _BETWEEN not in name) if _has_axis(header) else 0
+    axis = next((position for position, name in enumerate(header) if _BETWEEN not in name), 0)
     runs: dict[str, dict[str, int]] = {}
     for position, name in enumerate(header):
         run, between, metric = name.rpartition(_BETWEEN)
@@ -79,11 +79,7 @@ def _chart(header: Sequence[str]) -> _Chart:
     return _Chart(axis, runs)
 
 
-def _has_axis(header: Sequence[str]) -> bool:
-    return any(_BETWEEN not in name for name in header)
-
-
-def _curves(table: Parsed, chart: _Chart, metrics: Mapping[str, int], columns: Mapping[str, str]) -> Curves:
+def _curves(table: NumberTable, chart: _Chart, metrics: Mapping[str, int], columns: Mapping[str, str]) -> Curves:
     names = [*metrics]
     usual = {
         name: metrics[metric] for metric in reversed(names) if (name := catalogue_name(metric)) not in (None, "step", "time")

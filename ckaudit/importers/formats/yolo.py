@@ -14,7 +14,7 @@ from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import left_out, resolved
 from ckaudit.importers.tables.curves import Curves, joined, steps_of, steps_of_epochs
 from ckaudit.importers.tables.numbers import Numbers
-from ckaudit.importers.tables.table import Parsed, parsed, sniffed
+from ckaudit.importers.tables.table import NumberTable, parsed, sniffed
 
 NAME = "YOLO results.csv"
 GENERIC = False
@@ -57,7 +57,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     return [joined(curves, source.shown, NAME, found=table.found, notes=table.notes)]
 
 
-def _curves(table: Parsed, series: dict[str, Numbers], epoch: int | None) -> Curves:
+def _curves(table: NumberTable, series: dict[str, Numbers], epoch: int | None) -> Curves:
     if "step" in series:
         steps, notes = steps_of(series.pop("step"), table.lines)
         return Curves(steps, series, notes)
@@ -73,7 +73,7 @@ def _parts(header: Sequence[str], prefix: str) -> list[int]:
     return whole or [position for position, name in enumerate(header) if name.startswith(prefix) and name.endswith("_loss")]
 
 
-def _sum(table: Parsed, positions: Sequence[int]) -> Numbers:
+def _sum(table: NumberTable, positions: Sequence[int]) -> Numbers:
     parts = [table.columns[position] for position in positions]
     recorded = np.logical_and.reduce([part.recorded for part in parts])
     return Numbers(np.sum([part.values for part in parts], axis=0), recorded)

@@ -75,7 +75,11 @@ class Bins(Struct, frozen=True):
         if not 0 < count < inf:
             return {}, 0.0
         left, right = self.edges[:-1], self.edges[1:]
-        known: dict[str, float | list[float]] = {"numel": int(count), "percentiles": self._percentiles()}
+        below = np.concatenate(([0.0], np.cumsum(self.counts)))
+        known: dict[str, float | list[float]] = {
+            "numel": int(count),
+            "percentiles": list(map(float, np.interp(np.array(PERCENTILE_LEVELS) / 100 * below[-1], below, self.edges))),
+        }
         squares = (self.counts * (left * left + left * right + right * right) / 3).sum()
         least, most = self._bounds()
         worst = _error(sqrt(squares), sqrt(least), sqrt(most))
@@ -108,10 +112,6 @@ class Bins(Struct, frozen=True):
         least = np.where(straddles, 0.0, np.minimum(near, far))
         most = np.maximum(near, far)
         return float((self.counts * least**2).sum()), float((self.counts * most**2).sum())
-
-    def _percentiles(self) -> list[float]:
-        below = np.concatenate(([0.0], np.cumsum(self.counts)))
-        return list(map(float, np.interp(np.array(PERCENTILE_LEVELS) / 100 * below[-1], below, self.edges)))
 
 
 def bins_of(edges: Sequence[float], counts: Sequence[float]) -> Bins | None:

@@ -6,7 +6,7 @@ off, and the notes say how far.
 """
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from math import isnan
 from typing import Any, overload
 
@@ -17,7 +17,7 @@ from ckaudit.contract.schema.manifest import TensorFacts
 from ckaudit.contract.schema.numbers import to_word
 from ckaudit.importers.importer import Document
 from ckaudit.importers.layers.histogram_moments import Bins, Floats, Moments, Whole, bins_of
-from ckaudit.importers.layers.names import NORMS, Place, bare, place_of, place_of_histogram, tensor_facts
+from ckaudit.importers.layers.names import NORMS, CheckpointPlace, bare, place_of, place_of_histogram, tensor_facts
 from ckaudit.importers.names import listed
 from ckaudit.importers.tables.numbers import MAX_STEP
 
@@ -46,7 +46,7 @@ class Checkpoints(Sequence[Document]):
         values: Shape (N,).
     """
 
-    def __init__(self, places: list[Place], bins: list[Bins], steps: Whole, owners: Whole, values: Floats) -> None:
+    def __init__(self, places: list[CheckpointPlace], bins: list[Bins], steps: Whole, owners: Whole, values: Floats) -> None:
         self._places, self._bins, self._owners, self._values = places, bins, owners, values
         self._steps, self._starts = np.unique(steps, return_index=True)
 
@@ -89,13 +89,13 @@ class Checkpoints(Sequence[Document]):
         return document
 
 
-class Layers:
+class LayerStatistics:
     """Collects statistics of tensors and layers value by value, in the order of the log."""
 
     def __init__(self) -> None:
         """Begin with nothing."""
-        self._places: dict[str, Place | None] = {}
-        self._targets: dict[Place, int] = {}
+        self._places: dict[str, CheckpointPlace | None] = {}
+        self._targets: dict[CheckpointPlace, int] = {}
         self._steps, self._owners, self._values = array("q"), array("q"), array("d")
         self._bins: list[Bins] = []
         self._left: dict[str, None] = {}
@@ -176,18 +176,26 @@ class Layers:
         known: dict[str, Any] = {}
         if bins is not None:
             known, worst = bins.statistics()
-            self._add_bins(step, place, bins)
+            self._bins.append(bins)
+            if "histogram" in _FIELDS.get(place.section, ()):
+                self._add(step, _at(place, "histogram"), len(self._bins) - 1)
             if moments is None and place.section in NORMS:
                 self._estimated += "norm" in known
                 self._normless += "norm" not in known
                 self._worst = max(self._worst, worst)
-        self._spread(step, place, known | (moments.statistics() if moments else {}))
+        fields = _FIELDS.get(place.section, set())
+        for statistic, value in (known | (moments.statistics() if moments else {})).items():
+            field = NORMS.get(place.section, "") if statistic == "norm" else statistic
+            if field not in fields:
+                continue
+            for index, number in enumerate(value) if isinstance(value, list) else ((-1, value),):
+                self._add(step, _at(place, field, index), number)
         return True
 
     def put(self, step: int, section: str, name: str, field: str, value: float, *, index: int = -1) -> None:
         """Take a value whose place is known, such as ("gradients", "fc1.weight", "norm"); a value of a list has an index."""
         if index < MAX_ENTRIES:
-            self._add(step, Place(section, bare(name), field, index), value)
+            self._add(step, CheckpointPlace(section, bare(name), field, index), value)
 
     def extend(self, section: str, field: str, names: Sequence[str], steps: Whole, owners: Whole, values: Floats) -> None:
         """Take many values of one field.
@@ -204,11 +212,26 @@ class Layers:
         bounds = np.searchsorted(owners[order], np.arange(len(names) + 1))
         for name, start, end in zip(names, bounds[:-1], bounds[1:], strict=True):
             rows = order[start:end]
-            self._extend(Place(section, bare(name), field), steps[rows], values[rows])
+            self._extend(CheckpointPlace(section, bare(name), field), steps[rows], values[rows])
 
     def documents(self) -> Sequence[Document]:
         """Return the checkpoints in the order of steps; each is made when it is asked for."""
-        return Checkpoints(list(self._targets), self._bins, *self._sorted())
+        # In the order of steps, without what a later part of the log replaced.
+        steps, owners, values = np.array(self._steps), np.array(self._owners), np.array(self._values)
+        order = np.lexsort((steps, owners))  # equal ones stay in the order of the log
+        same = (np.diff(owners[order]) == 0) & (np.diff(steps[order]) == 0)
+        older, newer = order[:-1][same], order[1:][same]
+        differs = ~((values[older] == values[newer]) | (np.isnan(values[older]) & np.isnan(values[newer])))
+        valid = np.ones(len(steps), bool)
+        valid[older] = False
+        changed = np.zeros(len(steps), bool)
+        changed[newer[differs]] = True
+        for owner in np.unique(owners[changed]).tolist():
+            rows = np.flatnonzero(owners == owner)
+            valid[rows] &= ~_replaced(steps[rows], changed[rows])
+        chosen = np.flatnonzero(valid)
+        chosen = chosen[np.argsort(steps[chosen], kind="stable")]
+        return Checkpoints(list(self._targets), self._bins, steps[chosen], owners[chosen], values[chosen])
 
     def tensors(self) -> dict[str, TensorFacts]:
         """Return depth, kind and module of the tensors by their names, for the tensor table of `run.json`."""
@@ -224,7 +247,9 @@ class Layers:
                 f"{len(self._left):,} statistics of layers have no field in a checkpoint: {listed(list(self._left), max_names=3)}"
             )
         if self._estimated or self._normless:
-            notes.append(self._histogram_note())
+            note = f"histograms without the sums of their values: of {self._estimated:,} the norm was taken from the bins"
+            note += f", at most {self._worst:.0%} off" if self._estimated else ""
+            notes.append(note + (f"; of {self._normless:,} the bins are too wide for one" if self._normless else ""))
         if self._unread:
             notes.append(f"{self._unread:,} histograms are empty or not in order and were left out")
         if self._negative:
@@ -239,12 +264,7 @@ class Layers:
             names.setdefault(place.section, set()).add(place.name)
         return "; ".join(f"{section} of {len(names[section]):,} ({', '.join(fields[section])})" for section in fields)
 
-    def _histogram_note(self) -> str:
-        note = f"histograms without the sums of their values: of {self._estimated:,} the norm was taken from the bins"
-        note += f", at most {self._worst:.0%} off" if self._estimated else ""
-        return note + (f"; of {self._normless:,} the bins are too wide for one" if self._normless else "")
-
-    def _extend(self, place: Place, steps: Whole, values: Floats) -> None:
+    def _extend(self, place: CheckpointPlace, steps: Whole, values: Floats) -> None:
         if place.field not in _SIGNED:
             negative = values < 0
             self._negative += int(negative.sum())
@@ -254,45 +274,13 @@ class Layers:
         self._owners.frombytes(np.full(len(steps), target, np.int64).tobytes())
         self._values.frombytes(np.ascontiguousarray(values, np.float64).tobytes())
 
-    def _add(self, step: int, place: Place, value: float) -> None:
+    def _add(self, step: int, place: CheckpointPlace, value: float) -> None:
         if value < 0 and place.field not in _SIGNED:
             self._negative += 1
             return
         self._steps.append(step)
         self._owners.append(self._targets.setdefault(place, len(self._targets)))
         self._values.append(value)
-
-    def _add_bins(self, step: int, place: Place, bins: Bins) -> None:
-        self._bins.append(bins)
-        if "histogram" in _FIELDS.get(place.section, ()):
-            self._add(step, _at(place, "histogram"), len(self._bins) - 1)
-
-    def _spread(self, step: int, place: Place, known: Mapping[str, Any]) -> None:
-        fields = _FIELDS.get(place.section, set())
-        for statistic, value in known.items():
-            field = NORMS.get(place.section, "") if statistic == "norm" else statistic
-            if field not in fields:
-                continue
-            for index, number in enumerate(value) if isinstance(value, list) else ((-1, value),):
-                self._add(step, _at(place, field, index), number)
-
-    def _sorted(self) -> tuple[Whole, Whole, Floats]:
-        """Return steps, targets and values in the order of steps, without what a later part of the log replaced."""
-        steps, owners, values = np.array(self._steps), np.array(self._owners), np.array(self._values)
-        order = np.lexsort((steps, owners))  # equal ones stay in the order of the log
-        same = (np.diff(owners[order]) == 0) & (np.diff(steps[order]) == 0)
-        older, newer = order[:-1][same], order[1:][same]
-        differs = ~((values[older] == values[newer]) | (np.isnan(values[older]) & np.isnan(values[newer])))
-        valid = np.ones(len(steps), bool)
-        valid[older] = False
-        changed = np.zeros(len(steps), bool)
-        changed[newer[differs]] = True
-        for owner in np.unique(owners[changed]).tolist():
-            rows = np.flatnonzero(owners == owner)
-            valid[rows] &= ~_replaced(steps[rows], changed[rows])
-        chosen = np.flatnonzero(valid)
-        chosen = chosen[np.argsort(steps[chosen], kind="stable")]
-        return steps[chosen], owners[chosen], values[chosen]
 
 
 def _replaced(steps: Whole, changed: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -302,5 +290,5 @@ def _replaced(steps: Whole, changed: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return np.asarray(lowest_after <= steps)
 
 
-def _at(place: Place, field: str, index: int = -1) -> Place:
-    return Place(place.section, place.name, field, index, place.source)
+def _at(place: CheckpointPlace, field: str, index: int = -1) -> CheckpointPlace:
+    return CheckpointPlace(place.section, place.name, field, index, place.source)

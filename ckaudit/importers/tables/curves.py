@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported
-from ckaudit.importers.layers.to_checkpoints import Layers
+from ckaudit.importers.layers.to_checkpoints import LayerStatistics
 from ckaudit.importers.names import listed, loss_kind_of_names, slices_of
 from ckaudit.importers.tables.merge import merge_notes, merge_numbers
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, steps_from
@@ -81,9 +81,9 @@ def joined(
     return Imported(merged.table, manifest, tuple(all_notes), source, name, layers.documents())
 
 
-def layers_of(curves: Curves) -> Layers:
+def layers_of(curves: Curves) -> LayerStatistics:
     """Return the statistics of single tensors and layers among the columns."""
-    layers = Layers()
+    layers = LayerStatistics()
     for name, statistic in curves.layers.items():
         placed = statistic.recorded & (curves.steps != NO_STEP)
         layers.take_series(name, curves.steps[placed], statistic.values[placed])

@@ -14,7 +14,7 @@ WRAPPERS = ("metrics/", "data/", "scalars/", "log/", "logs/")
 SCALARS_ONLY = "the log holds scalars only: weights, gradients, activations and attention of single tensors were not recorded"
 
 
-class As(Struct, frozen=True):
+class Mapped(Struct, frozen=True):
     """The meaning of a writer's member.
 
     Attributes:
@@ -26,10 +26,10 @@ class As(Struct, frozen=True):
     factor: float = 1.0
 
 
-Names = Mapping[str, As]
+Names = Mapping[str, Mapped]
 
 
-class Taken(Struct, frozen=True):
+class MappedSeries(Struct, frozen=True):
     """The series of a log.
 
     Attributes:
@@ -72,7 +72,7 @@ def name_of(key: str, names: Names) -> str:
     return writable(catalogue_name(key) or catalogue_name(_unwrapped(key)) or "")
 
 
-def taken(rows: JsonRows, columns: Mapping[str, str], names: Names, *, silent: Collection[str] = ()) -> Taken:
+def taken(rows: JsonRows, columns: Mapping[str, str], names: Names, *, silent: Collection[str] = ()) -> MappedSeries:
     """Return the series of a log.
 
     Args:
@@ -92,7 +92,7 @@ def taken(rows: JsonRows, columns: Mapping[str, str], names: Names, *, silent: C
     choices |= {name: [key] for name, key in mapped.items()}
     keys, series, notes = {}, {}, []
     for name, candidates in choices.items():
-        key = _fullest(candidates, rows)
+        key = candidates[fullest(range(len(candidates)), {at: rows.columns[key] for at, key in enumerate(candidates)})]
         factor = names[key].factor if key in names and key not in mapped.values() else factor_of(key)
         values = rows.columns[key]
         keys[name], series[name] = key, values if factor == 1 else values.times(factor)
@@ -102,7 +102,7 @@ def taken(rows: JsonRows, columns: Mapping[str, str], names: Names, *, silent: C
     offered = {key for candidates in choices.values() for key in candidates}
     layers = {_unwrapped(key): rows.columns[key] for key in rows.columns if key not in offered and is_of_layer(key, names)}
     known = {*silent, *names, *(key for key in rows.keys if is_of_layer(key, names))}
-    return Taken(series, keys, [*_notes(rows, keys, choices, known), *notes], layers)
+    return MappedSeries(series, keys, [*_notes(rows, keys, choices, known), *notes], layers)
 
 
 def _resolved(rows: JsonRows, columns: Mapping[str, str]) -> dict[str, str]:
@@ -111,10 +111,6 @@ def _resolved(rows: JsonRows, columns: Mapping[str, str]) -> dict[str, str]:
         if key not in rows.keys:
             spelt[name] = columns[name]
     return {name: rows.keys[position] for name, position in resolved(spelt, rows.keys).items()}
-
-
-def _fullest(candidates: list[str], rows: JsonRows) -> str:
-    return candidates[fullest(range(len(candidates)), {at: rows.columns[key] for at, key in enumerate(candidates)})]
 
 
 def _notes(rows: JsonRows, keys: Mapping[str, str], choices: Mapping[str, list[str]], known: Collection[str]) -> list[str]:

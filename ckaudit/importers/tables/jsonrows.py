@@ -1,6 +1,6 @@
 """JSON objects, one to a line, as columns; torn lines, bare NaN and nested members are accepted."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any
@@ -49,7 +49,7 @@ class JsonRows(Struct, frozen=True):
         return self.columns.get(key) or nothing(len(self.lines))
 
 
-class _Odd(Struct):
+class _NoObjects(Struct):
     """Lines that hold no object."""
 
     broken: int = 0
@@ -93,7 +93,7 @@ def read_rows(data: bytes, shown: str, wanted: Callable[[str], bool], *, texts: 
     Raises:
         UnreadableError: Where no line holds an object, or more numbers than fit in memory are asked for.
     """
-    columns, odd, lines = _Columns(wanted, frozenset(texts)), _Odd(), list[Sequence[int]]()
+    columns, odd, lines = _Columns(wanted, frozenset(texts)), _NoObjects(), list[Sequence[int]]()
     for block, first in _blocks(data.removeprefix(BOM).rstrip(b"\0")):
         rows, where = _objects(block, first, odd)
         if rows:
@@ -117,7 +117,7 @@ def _blocks(data: bytes) -> Iterator[tuple[bytes, int]]:
         start, line = end, line + block.count(b"\n")
 
 
-def _objects(block: bytes, first: int, odd: _Odd) -> tuple[list[Object], Sequence[int]]:
+def _objects(block: bytes, first: int, odd: _NoObjects) -> tuple[list[Object], Sequence[int]]:
     """Return the objects of whole lines and the number of each line: all at once where every line is one, else one by one."""
     count = block.count(b"\n") + (not block.endswith(b"\n"))
     for text in (block, None):
@@ -130,7 +130,7 @@ def _objects(block: bytes, first: int, odd: _Odd) -> tuple[list[Object], Sequenc
     return _objects_one_by_one(block, first, odd)
 
 
-def _objects_one_by_one(block: bytes, first: int, odd: _Odd) -> tuple[list[Object], Sequence[int]]:
+def _objects_one_by_one(block: bytes, first: int, odd: _NoObjects) -> tuple[list[Object], Sequence[int]]:
     rows: list[Object] = []
     places: list[int] = []
     *whole, tail = block.split(b"\n")
@@ -214,7 +214,10 @@ class _Columns(Struct):
             rows = list(map(flat, rows))
         here = set[str]().union(*rows)
         if not here <= self.keys.keys():
-            self._learn(rows)
+            for row in rows:
+                for member in row:
+                    if member not in self.keys and len(self.keys) <= MAX_KEYS:
+                        self.keys[member] = self.wanted(member)
         for key in here & self.keys.keys():
             if self.keys[key]:
                 self.parts.setdefault(key, []).append((self.count, numbers(_cells(rows, key))))
@@ -226,12 +229,6 @@ class _Columns(Struct):
                 f"{shown} holds {len(self.parts):,} series of {self.count:,} entries, more than fit in memory",
                 hint="Split the log, or keep the series that matter.",
             )
-
-    def _learn(self, rows: Iterable[Object]) -> None:
-        for row in rows:
-            for key in row:
-                if key not in self.keys and len(self.keys) <= MAX_KEYS:
-                    self.keys[key] = self.wanted(key)
 
     def columns(self) -> dict[str, Numbers]:
         """Return each column at its full length, in the order of keys."""

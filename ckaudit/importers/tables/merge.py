@@ -15,7 +15,7 @@ Entry = tuple[int, Mapping[str, float | str]]
 Values = Sequence[float | None]
 
 
-class Merged(Struct, frozen=True):
+class MergedLines(Struct, frozen=True):
     """Lines in the order of sessions, then of steps, and what was met while joining them.
 
     Attributes:
@@ -36,7 +36,7 @@ class Merged(Struct, frozen=True):
         return rows_of(self.table)
 
 
-def merge(entries: Iterable[Entry]) -> Merged:
+def merge(entries: Iterable[Entry]) -> MergedLines:
     """Join entries by step.
 
     Entries of one step complete each other. Where a step lies below those before it and has another value than before,
@@ -67,10 +67,10 @@ def merge(entries: Iterable[Entry]) -> Merged:
             row.update(values)
             replaced += changed
         last = step
-    return Merged(table_of(sessions), tuple(resumes), replaced, disordered)
+    return MergedLines(table_of(sessions), tuple(resumes), replaced, disordered)
 
 
-def merge_columns(steps: Sequence[int | None], series: Mapping[str, Values]) -> Merged:
+def merge_columns(steps: Sequence[int | None], series: Mapping[str, Values]) -> MergedLines:
     """Join rows by step as `merge` does, in a fraction of its time where no row has a step below the one before.
 
     Args:
@@ -81,7 +81,7 @@ def merge_columns(steps: Sequence[int | None], series: Mapping[str, Values]) -> 
     return merge_numbers(places, {name: numbers(values) for name, values in series.items()})
 
 
-def merge_numbers(steps: NDArray[np.int64], series: Mapping[str, Numbers]) -> Merged:
+def merge_numbers(steps: NDArray[np.int64], series: Mapping[str, Numbers]) -> MergedLines:
     """Join columns by step, as `merge_columns` does.
 
     Args:
@@ -103,7 +103,11 @@ def merge_numbers(steps: NDArray[np.int64], series: Mapping[str, Numbers]) -> Me
         steps = steps[np.concatenate([[True], rise > 0])]
         by_line = [_by_line(column, lines, len(steps)) for column in columns]
         columns, replaced = [column for column, _ in by_line], sum(changed for _, changed in by_line)
-    return Merged(_table(steps, names, columns), (), replaced, 0)
+    shape = len(names), len(steps)
+    values = np.array([column.values for column in columns], np.float64).reshape(shape)
+    recorded = np.array([column.recorded for column in columns], bool).reshape(shape)
+    table = LineTable(steps, np.zeros(len(steps), np.int64), names, values, None if recorded.all() else recorded, {})
+    return MergedLines(table, (), replaced, 0)
 
 
 def _by_line(column: Numbers, lines: NDArray[np.int64], count: int) -> tuple[Numbers, int]:
@@ -118,13 +122,6 @@ def _by_line(column: Numbers, lines: NDArray[np.int64], count: int) -> tuple[Num
     by_line.values[places[last]] = values[last]
     by_line.recorded[places[last]] = True
     return by_line, replaced
-
-
-def _table(steps: NDArray[np.int64], names: tuple[str, ...], columns: Sequence[Numbers]) -> LineTable:
-    shape = len(names), len(steps)
-    values = np.array([column.values for column in columns], np.float64).reshape(shape)
-    recorded = np.array([column.recorded for column in columns], bool).reshape(shape)
-    return LineTable(steps, np.zeros(len(steps), np.int64), names, values, None if recorded.all() else recorded, {})
 
 
 def _entries(steps: NDArray[np.int64], series: Mapping[str, Numbers]) -> Iterator[Entry]:
@@ -162,7 +159,7 @@ def table_of(sessions: Sequence[Mapping[int, Row]]) -> LineTable:
     )
 
 
-def merge_notes(merged: Merged) -> list[str]:
+def merge_notes(merged: MergedLines) -> list[str]:
     """Return notes on how the entries were joined; none where each step stood there once and in order."""
     notes = []
     if merged.resumes:

@@ -29,7 +29,7 @@ _ODD = (b'"', b"(", b"\0")  # a quoted cell, the word nan(...), a hole in the fi
 Block = tuple[list[list[str]], list[int], int | None]
 
 
-class Table(Struct, frozen=True):
+class TextTable(Struct, frozen=True):
     """The wanted columns of a file as text.
 
     Attributes:
@@ -47,7 +47,7 @@ class Table(Struct, frozen=True):
     notes: list[str] = field(default_factory=list)
 
 
-class Parsed(Struct, frozen=True):
+class NumberTable(Struct, frozen=True):
     """The wanted columns of a table as numbers.
 
     Attributes:
@@ -135,7 +135,7 @@ def holds_numbers(rows: list[list[str]], width: int) -> bool:
     return numeric > 0 and 2 * numeric_or_empty > len(cells)
 
 
-def parsed(data: bytes, shown: str, header: Sequence[str], wanted: Collection[int], delimiter: str) -> Parsed:
+def parsed(data: bytes, shown: str, header: Sequence[str], wanted: Collection[int], delimiter: str) -> NumberTable:
     """Read the numbers of the wanted columns; notes say which cells were no numbers.
 
     Raises:
@@ -143,7 +143,7 @@ def parsed(data: bytes, shown: str, header: Sequence[str], wanted: Collection[in
     """
     if plain := plain_columns(data, len(header), wanted, delimiter):
         columns, rows = plain
-        return Parsed(header, columns, range(2, rows + 2), delimiter, [])
+        return NumberTable(header, columns, range(2, rows + 2), delimiter, [])
     return _with_care(read_table(data, shown, set(wanted), delimiter))
 
 
@@ -191,7 +191,7 @@ def _is_plain(data: bytes, start: int) -> bool:
     )
 
 
-def _with_care(table: Table) -> Parsed:
+def _with_care(table: TextTable) -> NumberTable:
     """Return the columns of a table as numbers; notes name the cells that are none."""
     columns, notes = {}, []
     for position, cells in table.cells.items():
@@ -205,7 +205,7 @@ def _with_care(table: Table) -> Parsed:
             )
         if read.commas:
             notes.append(f"{read.commas:,} cells of {short(table.header[position])} were read with a decimal comma")
-    return Parsed(table.header, columns, table.lines, table.delimiter, [*notes, *table.notes])
+    return NumberTable(table.header, columns, table.lines, table.delimiter, [*notes, *table.notes])
 
 
 def column(cells: Sequence[str], *, decimal_comma: bool = False) -> Column:
@@ -234,7 +234,7 @@ def column(cells: Sequence[str], *, decimal_comma: bool = False) -> Column:
     return Column(values, faulty, commas)
 
 
-def read_table(data: bytes, shown: str, wanted: set[int], delimiter: str) -> Table:
+def read_table(data: bytes, shown: str, wanted: set[int], delimiter: str) -> TextTable:
     """Read the wanted columns of every row.
 
     Args:
@@ -246,7 +246,7 @@ def read_table(data: bytes, shown: str, wanted: set[int], delimiter: str) -> Tab
     Raises:
         UnreadableError: Where the header cannot be read, or no row stands below it.
     """
-    table: Table | None = None
+    table: TextTable | None = None
     odd = _OddRows()
     for rows, lines, lost in _blocks(text_of(data), delimiter):
         table = table or _empty_table(rows, lines, wanted, delimiter)
@@ -261,7 +261,9 @@ def read_table(data: bytes, shown: str, wanted: set[int], delimiter: str) -> Tab
     if not table.lines:
         raise UnreadableError(f"{shown} has a header line and no rows below it", hint="Import it when something was logged.")
     if torn and odd.last_short == table.lines[-1]:
-        _drop_last(table)
+        table.lines.pop()
+        for cells in table.cells.values():
+            cells.pop()
     table.notes.extend(odd.notes(torn=torn))
     return table
 
@@ -285,15 +287,15 @@ def _blocks(text: str, delimiter: str) -> Iterator[Block]:
         rows, lines = [], []
 
 
-def _empty_table(rows: list[list[str]], lines: list[int], wanted: set[int], delimiter: str) -> Table:
+def _empty_table(rows: list[list[str]], lines: list[int], wanted: set[int], delimiter: str) -> TextTable:
     """Take the header off the first rows; lines before it are blank."""
     start = next((index for index, row in enumerate(rows) if any(map(str.strip, row))), len(rows) - 1)
     header = tuple(names_of(rows[start])) if rows and rows[start] else ()
     del rows[: start + 1], lines[: start + 1]
-    return Table(header, {position: [] for position in sorted(wanted) if position < len(header)}, [], delimiter)
+    return TextTable(header, {position: [] for position in sorted(wanted) if position < len(header)}, [], delimiter)
 
 
-def _take(table: Table, rows: list[list[str]], lines: list[int], odd: "_OddRows") -> None:
+def _take(table: TextTable, rows: list[list[str]], lines: list[int], odd: "_OddRows") -> None:
     width = len(table.header)
     if any(len(row) != width for row in rows):
         filled = [(row, line) for row, line in zip(rows, lines, strict=True) if row]
@@ -302,12 +304,6 @@ def _take(table: Table, rows: list[list[str]], lines: list[int], odd: "_OddRows"
     table.lines.extend(lines)
     for position, cells in table.cells.items():
         cells.extend([row[position] for row in rows])
-
-
-def _drop_last(table: Table) -> None:
-    table.lines.pop()
-    for cells in table.cells.values():
-        cells.pop()
 
 
 class _OddRows(Struct):

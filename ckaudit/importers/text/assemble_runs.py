@@ -69,8 +69,10 @@ def runs_of(rows: StepLines, starts: Sequence[int], resumes: Mapping[int, int]) 
     pieces = [rows.at(np.arange(begin, end)) for begin, end in pairwise(bounds)] if cuts else [rows]
     runs: list[TextRun] = []
     for piece in pieces:
-        resumed = _resumed(piece, runs[-1].last_line if runs else 0, resumes)
-        if not runs or (resumed is None and _from_the_beginning(piece, runs[-1])):
+        after = runs[-1].last_line if runs else 0
+        steps = [step for line, step in resumes.items() if after < line < piece.origin.lines[0]]
+        resumed = steps[-1] if steps else None  # the last checkpoint that was loaded in between
+        if not runs or (resumed is None and _is_beginning(runs[-1].parts[0].rows.steps) and _is_beginning(piece.steps)):
             runs.append(TextRun([LogPart(piece)]))
         else:
             runs[-1].parts.append(LogPart(piece, resumed))
@@ -78,7 +80,9 @@ def runs_of(rows: StepLines, starts: Sequence[int], resumes: Mapping[int, int]) 
     for run in runs:
         run.parts = [_in_order(part, run.notes) for part in run.parts]
         run.notes += _notes_on_parts(run)
-    _note_copies(runs)
+    for number, (before, run) in enumerate(pairwise(runs), 1):
+        if _same(run, before):
+            run.notes.append(f"it says line by line what run {number} says: the file may hold one log twice")
     if replaced:
         notes.append(f"{replaced:,} values stand twice at one step: the later one was taken")
     runs[0].notes = [*notes, *runs[0].notes]
@@ -168,17 +172,6 @@ def _reached(steps: Ints, column: Numbers) -> Ints:
     return np.where(at >= 0, steps[at], -1)
 
 
-def _resumed(piece: StepLines, after: int, resumes: Mapping[int, int]) -> int | None:
-    """Return the step of the last checkpoint that was loaded between the piece before and this one."""
-    steps = [step for line, step in resumes.items() if after < line < piece.origin.lines[0]]
-    return steps[-1] if steps else None
-
-
-def _from_the_beginning(piece: StepLines, run: TextRun) -> bool:
-    """Tell whether both the run and a piece begin at the beginning of a training."""
-    return _is_beginning(run.parts[0].rows.steps) and _is_beginning(piece.steps)
-
-
 def _is_beginning(steps: Ints) -> bool:
     """Tell whether the first step is no further from 0 than two lines are from each other."""
     apart = np.diff(steps)
@@ -187,23 +180,16 @@ def _is_beginning(steps: Ints) -> bool:
 
 def _without_false_starts(runs: list[TextRun]) -> list[TextRun]:
     """Leave out starts that ended after a few lines, where the next one went on."""
-    real = [run for run, later in pairwise(runs) if not _is_false_start(run, later)]
+    real = [
+        run
+        for run, later in pairwise(runs)
+        if not (len(run.parts) == 1 and len(run.parts[0].rows.steps) <= FEW_ROWS < len(later.parts[0].rows.steps))
+    ]
     left_out = len(runs) - 1 - len(real)
     runs = [*real, runs[-1]]
     if left_out:
         runs[-1].notes.append(f"{left_out:,} starts that ended within {FEW_ROWS} lines were left out: the training began again")
     return runs
-
-
-def _is_false_start(run: TextRun, later: TextRun) -> bool:
-    return len(run.parts) == 1 and len(run.parts[0].rows.steps) <= FEW_ROWS < len(later.parts[0].rows.steps)
-
-
-def _note_copies(runs: Sequence[TextRun]) -> None:
-    """Note where a run repeats the run before it line by line, as where a log was written to one file twice."""
-    for number, (before, run) in enumerate(pairwise(runs), 1):
-        if _same(run, before):
-            run.notes.append(f"it says line by line what run {number} says: the file may hold one log twice")
 
 
 def _same(one: TextRun, other: TextRun) -> bool:

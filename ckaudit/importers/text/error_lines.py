@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from ckaudit.importers.names import writable
-from ckaudit.importers.text.prefix import Mark, blocks, mark_of, prefix_end
+from ckaudit.importers.text.prefix import LinePrefix, blocks, mark_of, prefix_end
 
 # Every line that one of the patterns below matches holds one of these; a plain search for them is fast.
 NEEDLES = (
@@ -90,7 +90,7 @@ _CODE = re.compile(
 )
 
 
-class Sighting(Struct, frozen=True):
+class ErrorLine(Struct, frozen=True):
     """A line that tells of an error.
 
     Attributes:
@@ -103,12 +103,12 @@ class Sighting(Struct, frozen=True):
 
     line: int
     kind: str
-    mark: Mark
+    mark: LinePrefix
     quoted: str
     consequence: bool = False
 
 
-def sighting(number: int, line: str) -> Sighting | None:
+def sighting(number: int, line: str) -> ErrorLine | None:
     """Return the error that a line tells of, None where there is none, as in lines of a program's source code.
 
     >>> sighting(3, "[rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB").kind
@@ -128,7 +128,7 @@ def sighting(number: int, line: str) -> Sighting | None:
         kind = "python"
     if kind is None:
         return None
-    return Sighting(number, kind, mark_of(line[:start]), shortened(text), consequence)
+    return ErrorLine(number, kind, mark_of(line[:start]), shortened(text), consequence)
 
 
 def shortened(text: str) -> str:
@@ -137,25 +137,21 @@ def shortened(text: str) -> str:
     return writable(plain if len(plain) <= MAX_QUOTED else f"{plain[: MAX_QUOTED - 3]}...")
 
 
-def sightings_of(data: bytes, *, max_lines: int = 10_000) -> list[Sighting]:
+def sightings_of(data: bytes, *, max_lines: int = 10_000) -> list[ErrorLine]:
     """Return the lines that tell of errors in a log of no known format.
 
     Args:
         data: The whole file.
         max_lines: The search ends after so many.
     """
-    sightings: list[Sighting] = []
+    sightings: list[ErrorLine] = []
     for block in blocks(data):
         lines = [*block.lines, block.torn] if block.torn else block.lines
-        sightings += _seen(block.first, lines)
+        candidates = (sighting(number, line) for number, line in telling(list(enumerate(lines, block.first)), NEEDLES))
+        sightings += [seen for seen in candidates if seen is not None]
         if len(sightings) >= max_lines:
             break
     return sightings[:max_lines]
-
-
-def _seen(first: int, lines: Sequence[str]) -> list[Sighting]:
-    sightings = (sighting(number, line) for number, line in telling(list(enumerate(lines, first)), NEEDLES))
-    return [seen for seen in sightings if seen is not None]
 
 
 def telling(lines: Sequence[tuple[int, str]], needles: Iterable[str]) -> list[tuple[int, str]]:

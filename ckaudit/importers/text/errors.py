@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ckaudit.importers.tables.numbers import Numbers
 from ckaudit.importers.text.assemble_runs import LogPart, TextRun
-from ckaudit.importers.text.error_lines import WORDS, Sighting
+from ckaudit.importers.text.error_lines import WORDS, ErrorLine
 from ckaudit.importers.text.line_patterns import Floats
 
 DAY = 86_400.0
@@ -17,7 +17,7 @@ APART = 300.0  # s; the lines of one trouble, on all ranks and in retries, come 
 HEARTBEAT = "heartbeat"
 
 
-class Trouble(Struct):
+class ErrorEvent(Struct):
     """One event: lines of one kind between two lines of steps, on whichever ranks.
 
     Attributes:
@@ -28,7 +28,7 @@ class Trouble(Struct):
 
     kind: str
     row: int
-    seen: list[Sighting]
+    seen: list[ErrorLine]
 
     @property
     def time(self) -> float | None:
@@ -41,7 +41,7 @@ class Trouble(Struct):
         return max(1, len({sighting.mark.who for sighting in self.seen} - {""}))
 
 
-def troubles_of(sightings: Sequence[Sighting], lines: Sequence[int]) -> list[Trouble]:
+def troubles_of(sightings: Sequence[ErrorLine], lines: Sequence[int]) -> list[ErrorEvent]:
     """Group the lines that tell of errors into events.
 
     Args:
@@ -49,28 +49,24 @@ def troubles_of(sightings: Sequence[Sighting], lines: Sequence[int]) -> list[Tro
         lines: Numbers of the lines of steps, rising.
     """
     rows = np.searchsorted(np.asarray(lines, np.int64), [sighting.line for sighting in sightings], side="right") - 1
-    troubles: list[Trouble] = []
-    latest: dict[str, Trouble] = {}
+    troubles: list[ErrorEvent] = []
+    latest: dict[str, ErrorEvent] = {}
     for sighting, row in zip(sightings, np.maximum(rows, 0).tolist(), strict=True):
         before = latest.get(sighting.kind)
         if before is None or before.row != row or _is_later(before.seen[-1], sighting):
-            latest[sighting.kind] = Trouble(sighting.kind, row, [])
+            latest[sighting.kind] = ErrorEvent(sighting.kind, row, [])
             troubles.append(latest[sighting.kind])
         latest[sighting.kind].seen.append(sighting)
-    return _without_consequences(troubles)
-
-
-def _is_later(one: Sighting, other: Sighting) -> bool:
-    return one.mark.time is not None and other.mark.time is not None and other.mark.time - one.mark.time > APART
-
-
-def _without_consequences(troubles: Sequence[Trouble]) -> list[Trouble]:
-    """Leave out events that only say that something happened, where another one between the same two steps says what."""
+    # An event that only says that something happened goes where another one between the same two steps says what.
     explained = {trouble.row for trouble in troubles if not all(line.consequence for line in trouble.seen)}
     return [trouble for trouble in troubles if trouble.row not in explained or not all(line.consequence for line in trouble.seen)]
 
 
-def add_rates(run: TextRun, troubles: Sequence[Trouble], clock: Floats | None) -> list[str]:
+def _is_later(one: ErrorLine, other: ErrorLine) -> bool:
+    return one.mark.time is not None and other.mark.time is not None and other.mark.time - one.mark.time > APART
+
+
+def add_rates(run: TextRun, troubles: Sequence[ErrorEvent], clock: Floats | None) -> list[str]:
     """Write to each line of a run how many events the last 24 hours had, and return notes on them.
 
     Args:
@@ -119,7 +115,9 @@ def clock_of(parts: Sequence[LogPart]) -> tuple[Floats | None, str]:
     """
     marked = np.concatenate([part.rows.origin.times for part in parts])
     if not np.isnan(marked).all():
-        return _filled(marked), ""
+        # A line without a time has that of the line before, and times never fall.
+        first = marked[~np.isnan(marked)][0]
+        return np.asarray(np.maximum.accumulate(np.where(np.isnan(marked), -np.inf, marked)).clip(min=first)), ""
     passed = [_passed(part) for part in parts]
     known = [seconds for seconds in passed if seconds is not None]
     if not parts or len(known) < len(passed):
@@ -136,12 +134,6 @@ def _passed(part: LogPart) -> Floats | None:
     return np.where(column.recorded, column.values, typical) * np.maximum(np.diff(part.rows.steps, prepend=part.rows.steps[0]), 0)
 
 
-def _filled(times: Floats) -> Floats:
-    """Return times that never fall, with the time of the line before for lines without one."""
-    first = times[~np.isnan(times)][0]
-    return np.asarray(np.maximum.accumulate(np.where(np.isnan(times), -np.inf, times)).clip(min=first))
-
-
 def _spread(run: TextRun, name: str, values: Floats) -> None:
     """Write a column over all lines of a run to its parts."""
     begin = 0
@@ -151,7 +143,7 @@ def _spread(run: TextRun, name: str, values: Floats) -> None:
         begin = end
 
 
-def _note(kind: str, troubles: Sequence[Trouble]) -> str:
+def _note(kind: str, troubles: Sequence[ErrorEvent]) -> str:
     """Return a note on events of one kind: how many, on which ranks, and the first line quoted."""
     seen = [line for trouble in troubles for line in trouble.seen]
     first = seen[0]
@@ -164,12 +156,12 @@ def _note(kind: str, troubles: Sequence[Trouble]) -> str:
     return f"{WORDS[kind]} {times}{lines}, first in line {first.line:,}{who}{at}: {first.quoted!r}"
 
 
-def _notes(troubles: Sequence[Trouble]) -> list[str]:
+def _notes(troubles: Sequence[ErrorEvent]) -> list[str]:
     """Return a note for each kind of event."""
     kinds = dict.fromkeys(trouble.kind for trouble in troubles)
     return [_note(kind, [trouble for trouble in troubles if trouble.kind == kind]) for kind in kinds]
 
 
-def summary_of(sightings: Sequence[Sighting], *, max_errors: int = 4) -> str:
+def summary_of(sightings: Sequence[ErrorLine], *, max_errors: int = 4) -> str:
     """Return a sentence on the errors in a log without a known step; empty: there are none."""
     return "; ".join(_notes(troubles_of(sightings, []))[:max_errors])

@@ -30,19 +30,19 @@ class Cell(NamedTuple):
     end: int
 
 
-class Origin(NamedTuple):
+class LineOrigin(NamedTuple):
     """Where lines come from, shape (N,) each: their numbers, ranks (-1: unknown) and times (NaN: unknown)."""
 
     lines: Ints
     ranks: Ints
     times: Floats
 
-    def at(self, places: Ints | Mask) -> "Origin":
+    def at(self, places: Ints | Mask) -> "LineOrigin":
         """Return those of some lines."""
-        return Origin(self.lines[places], self.ranks[places], self.times[places])
+        return LineOrigin(self.lines[places], self.ranks[places], self.times[places])
 
 
-class Form(Struct):
+class LinePattern(Struct):
     """A pattern of lines that differ only in their values, and the lines of this form that were taken.
 
     Attributes:
@@ -67,7 +67,7 @@ class Form(Struct):
     texts: list[tuple[str, ...]] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     prefixes: list[str] = field(default_factory=list)
-    origins: list[Origin] = field(default_factory=list)
+    origins: list[LineOrigin] = field(default_factory=list)
     columns: dict[str, list[Numbers]] = field(default_factory=dict)
     last: str = ""
 
@@ -104,7 +104,7 @@ class Form(Struct):
             pending.clear()
 
 
-def learnt(line: str, start: int, cells: Sequence[Cell], wanted: Callable[[str], bool]) -> Form:
+def learnt(line: str, start: int, cells: Sequence[Cell], wanted: Callable[[str], bool]) -> LinePattern:
     """Return the form of a line from `start` on, given its values.
 
     Args:
@@ -127,19 +127,19 @@ def learnt(line: str, start: int, cells: Sequence[Cell], wanted: Callable[[str],
     pattern = re.compile("".join([*parts, _between(rest, first=False), r"\s*\Z"]))
     keys = tuple(cell.key for cell, is_taken in zip(cells, taken, strict=True) if is_taken)
     others = tuple(cell.key for cell in cells if not wanted(cell.key))
-    return Form(keys, others, start, pattern.match, bool(rest))
+    return LinePattern(keys, others, start, pattern.match, bool(rest))
 
 
-def joined(origins: Sequence[Origin]) -> Origin:
+def joined(origins: Sequence[LineOrigin]) -> LineOrigin:
     """Return the origins one after the other."""
-    nowhere = Origin(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+    nowhere = LineOrigin(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
     lines, ranks, times = zip(nowhere, *origins, strict=True)
-    return Origin(np.concatenate(lines), np.concatenate(ranks), np.concatenate(times))
+    return LineOrigin(np.concatenate(lines), np.concatenate(ranks), np.concatenate(times))
 
 
-def unlearnt(keys: tuple[str, ...]) -> Form:
+def unlearnt(keys: tuple[str, ...]) -> LinePattern:
     """Return a form that no line matches, for values that were found without a pattern."""
-    return Form(keys, (), 0, re.compile(r"(?!)").match, closed=False)
+    return LinePattern(keys, (), 0, re.compile(r"(?!)").match, closed=False)
 
 
 def _between(text: str, *, first: bool) -> str:
@@ -162,7 +162,7 @@ def _column(texts: Sequence[str]) -> Numbers:
     return Numbers(np.array([np.nan if value is None else value for value in values], np.float64), known)
 
 
-def _origin(numbers: Sequence[int], prefixes: Sequence[str]) -> Origin:
+def _origin(numbers: Sequence[int], prefixes: Sequence[str]) -> LineOrigin:
     size = len(numbers)
     lines = np.fromiter(numbers, np.int64, size)
     begin, end = time_span(prefixes[0])
@@ -170,7 +170,7 @@ def _origin(numbers: Sequence[int], prefixes: Sequence[str]) -> Origin:
     if len(same) == 1:
         mark = mark_of(prefixes[0])
         times = unix_times([prefix[begin:end] for prefix in prefixes]) if end else np.full(size, np.nan)
-        return Origin(lines, np.full(size, NO_RANK if mark.rank is None else mark.rank), times)
+        return LineOrigin(lines, np.full(size, NO_RANK if mark.rank is None else mark.rank), times)
     marks = [mark_of(prefix) for prefix in prefixes]
     ranks = np.array([NO_RANK if mark.rank is None else mark.rank for mark in marks], np.int64)
-    return Origin(lines, ranks, np.array([np.nan if mark.time is None else mark.time for mark in marks], np.float64))
+    return LineOrigin(lines, ranks, np.array([np.nan if mark.time is None else mark.time for mark in marks], np.float64))

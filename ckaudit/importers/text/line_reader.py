@@ -6,9 +6,9 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.importers.tables.numbers import MAX_STEP, Numbers, nothing
-from ckaudit.importers.text.error_lines import MAX_SIGHTINGS, NEEDLES, Sighting, sighting, telling
-from ckaudit.importers.text.line_patterns import Cell, Floats, Form, Ints, Mask, Origin, joined, learnt, unlearnt
-from ckaudit.importers.text.prefix import MAX_LINE, Mark, blocks, mark_of, prefix_end
+from ckaudit.importers.text.error_lines import MAX_SIGHTINGS, NEEDLES, ErrorLine, sighting, telling
+from ckaudit.importers.text.line_patterns import Cell, Ints, LineOrigin, LinePattern, Mask, joined, learnt, unlearnt
+from ckaudit.importers.text.prefix import MAX_LINE, LinePrefix, blocks, mark_of, prefix_end
 
 MAX_FORMS = 64
 CHUNK_LINES = 2**8  # the data of so many lines stays in the processor's cache
@@ -28,7 +28,7 @@ class Fact(Struct, frozen=True):
     line: int
     key: str
     value: str
-    mark: Mark
+    mark: LinePrefix
 
 
 class Dialect(Struct, frozen=True):
@@ -64,7 +64,7 @@ class StepLines(Struct):
     """
 
     steps: Ints
-    origin: Origin
+    origin: LineOrigin
     columns: dict[str, Numbers]
 
     def kept(self, mask: Mask) -> "StepLines":
@@ -77,7 +77,7 @@ class StepLines(Struct):
         return StepLines(self.steps[places], self.origin.at(places), columns)
 
 
-class Scan(Struct):
+class LogContent(Struct):
     """The content of a log.
 
     Attributes:
@@ -91,13 +91,13 @@ class Scan(Struct):
 
     rows: StepLines
     facts: list[Fact]
-    sightings: list[Sighting]
+    sightings: list[ErrorLine]
     lines: int
     notes: list[str]
     unwanted: list[str]
 
 
-def scan(data: bytes, dialect: Dialect) -> Scan:
+def scan(data: bytes, dialect: Dialect) -> LogContent:
     """Read a log once, from its first line to its last."""
     scanner = _Scanner(dialect)
     lines = 0
@@ -107,20 +107,20 @@ def scan(data: bytes, dialect: Dialect) -> Scan:
         if block.torn is not None:
             lines += 1
             scanner.take_torn(lines, block.torn)
-    return Scan(scanner.rows(), scanner.facts, scanner.sightings, lines, scanner.notes, scanner.unwanted)
+    return LogContent(scanner.rows(), scanner.facts, scanner.sightings, lines, scanner.notes, scanner.unwanted)
 
 
 class _Scanner:
     """Takes lines of a log; a line of a form that was seen before costs one match."""
 
     def __init__(self, dialect: Dialect) -> None:
-        self.forms: list[Form] = []
+        self.forms: list[LinePattern] = []
         self.facts: list[Fact] = []
-        self.sightings: list[Sighting] = []
+        self.sightings: list[ErrorLine] = []
         self.notes: list[str] = []
         self._dialect = dialect
         self._form = unlearnt(())
-        self._odd: dict[tuple[str, ...], Form] = {}
+        self._odd: dict[tuple[str, ...], LinePattern] = {}
 
     @property
     def unwanted(self) -> list[str]:
@@ -130,14 +130,12 @@ class _Scanner:
     def take(self, first: int, lines: Sequence[str]) -> None:
         """Take the lines of a block."""
         for begin in range(0, len(lines), CHUNK_LINES):
-            chunk = lines[begin : begin + CHUNK_LINES]
-            self._take_chunk(range(first + begin, first + begin + len(chunk)), chunk)
-
-    def _take_chunk(self, numbers: Sequence[int], lines: Sequence[str]) -> None:
-        for form in self.forms:
-            numbers, lines = form.take_all(numbers, lines)
-        self._look_at([(number, line) for number, line in zip(numbers, lines, strict=True) if not self._takes(number, line)])
-        self._flush()
+            left = lines[begin : begin + CHUNK_LINES]
+            numbers: Sequence[int] = range(first + begin, first + begin + len(left))
+            for form in self.forms:
+                numbers, left = form.take_all(numbers, left)
+            self._look_at([(number, line) for number, line in zip(numbers, left, strict=True) if not self._takes(number, line)])
+            self._flush()
 
     def take_torn(self, number: int, line: str) -> None:
         """Take a last line without a line end, unless a part of it may be missing."""
@@ -155,8 +153,19 @@ class _Scanner:
         forms = [form for form in [*self.forms, *self._odd.values()] if form.origins]
         pieces = [piece for form in forms for piece in form.origins]
         origin = joined(pieces)
-        columns = _placed(forms)
-        steps = _steps(columns, len(origin.lines))
+        sizes = [sum(len(origin.lines) for origin in pattern.origins) for pattern in forms]
+        columns: dict[str, Numbers] = {}
+        for pattern, size, begin in zip(forms, sizes, np.cumsum([0, *sizes]), strict=False):
+            for key, parts in pattern.columns.items():
+                if key not in columns:
+                    columns[key] = nothing(sum(sizes))
+                columns[key].values[begin : begin + size] = np.concatenate([part.values for part in parts])
+                columns[key].recorded[begin : begin + size] = np.concatenate([part.recorded for part in parts])
+        steps = np.full(len(origin.lines), np.nan)
+        for name in ("step", "iter"):
+            if name in columns:
+                steps[columns[name].recorded] = columns[name].values[columns[name].recorded]
+        columns.pop("step", None)
         with np.errstate(invalid="ignore"):
             good = (steps >= 0) & (steps <= MAX_STEP) & (steps == np.floor(steps))
         if not good.all():
@@ -207,26 +216,3 @@ class _Scanner:
         """Tell whether the last value of the last line has as many decimals as that of the line before it of the same form."""
         last, before = self._form.texts[-1][-1], self._form.last
         return bool(before) and len(last.partition(".")[2]) == len(before.partition(".")[2])
-
-
-def _steps(columns: dict[str, Numbers], size: int) -> Floats:
-    """Return the step of each row, from the column "step" or "iter"."""
-    steps = np.full(size, np.nan)
-    for name in ("step", "iter"):
-        if name in columns:
-            steps[columns[name].recorded] = columns[name].values[columns[name].recorded]
-    columns.pop("step", None)
-    return steps
-
-
-def _placed(forms: Sequence[Form]) -> dict[str, Numbers]:
-    """Return the columns of all forms, the forms one after the other."""
-    sizes = [sum(len(origin.lines) for origin in form.origins) for form in forms]
-    columns: dict[str, Numbers] = {}
-    for form, size, begin in zip(forms, sizes, np.cumsum([0, *sizes]), strict=False):
-        for key, parts in form.columns.items():
-            if key not in columns:
-                columns[key] = nothing(sum(sizes))
-            columns[key].values[begin : begin + size] = np.concatenate([part.values for part in parts])
-            columns[key].recorded[begin : begin + size] = np.concatenate([part.recorded for part in parts])
-    return columns

@@ -14,13 +14,13 @@ from ckaudit.importers.tables.table import UTF16_MARKS, is_table
 from ckaudit.importers.text.assemble_runs import HELPER, LogPart, TextRun, runs_of, table_of
 from ckaudit.importers.text.errors import add_rates, clock_of, of_last_day, troubles_of
 from ckaudit.importers.text.line_patterns import Cell, Floats
-from ckaudit.importers.text.line_reader import Dialect, Fact, Scan, StepLines, scan
+from ckaudit.importers.text.line_reader import Dialect, Fact, LogContent, StepLines, scan
 from ckaudit.importers.text.prefix import MAX_LINE, blocks, prefix_end, unix_time
 
 COARSE = 20.0  # s; whole seconds are too coarse to time shorter steps
 
 
-class Meaning(Struct):
+class NamedLines(Struct):
     """The lines of a log under catalogue names.
 
     Attributes:
@@ -43,7 +43,7 @@ class Format(Struct, frozen=True):
     """
 
     dialect: Dialect
-    meaning: Callable[[StepLines, Mapping[str, str], Sequence[Fact]], Meaning]
+    meaning: Callable[[StepLines, Mapping[str, str], Sequence[Fact]], NamedLines]
     manifest: Callable[[Manifest, Sequence[Fact], TextRun], list[str]]
 
 
@@ -58,7 +58,8 @@ def read_log(source: Source, columns: Mapping[str, str], form: Format) -> list[I
     keys = list(log.rows.columns)
     mapped = {keys[at]: name for name, at in resolved(columns, keys).items()} if columns else {}
     meaning = form.meaning(log.rows, mapped, log.facts)
-    _drop_empty(meaning.rows)
+    for empty in [name for name, column in meaning.rows.columns.items() if not column.recorded.any()]:
+        del meaning.rows.columns[empty]
     if not len(meaning.rows.steps) or all(name.startswith(HELPER) for name in meaning.rows.columns):
         raise UnreadableError(
             f"{source.shown} looks like a {form.dialect.name}, but no line of a step holds a value that is known",
@@ -69,7 +70,7 @@ def read_log(source: Source, columns: Mapping[str, str], form: Format) -> list[I
     return [_imported(run, number, runs, log, meaning, form) for number, run in enumerate(runs)]
 
 
-def _imported(run: TextRun, number: int, runs: Sequence[TextRun], log: Scan, meaning: Meaning, form: Format) -> Imported:
+def _imported(run: TextRun, number: int, runs: Sequence[TextRun], log: LogContent, meaning: NamedLines, form: Format) -> Imported:
     """Return one run, with the facts and errors that stand between the run before it and the one after it."""
     name = form.dialect.name
     begin = runs[number - 1].last_line if number else 0
@@ -101,11 +102,6 @@ def _imported(run: TextRun, number: int, runs: Sequence[TextRun], log: Scan, mea
         "a text log holds scalars only: weights, gradients, activations and attention of single tensors were not recorded",
     ]
     return Imported(table, manifest, tuple(notes), name, f"run {number + 1}" if len(runs) > 1 else "")
-
-
-def _drop_empty(rows: StepLines) -> None:
-    for name in [name for name, column in rows.columns.items() if not column.recorded.any()]:
-        del rows.columns[name]
 
 
 def _add_times(run: TextRun, clock: Floats | None, manifest: Manifest, facts: Sequence[Fact]) -> list[str]:

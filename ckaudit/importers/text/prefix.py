@@ -41,7 +41,7 @@ _ZONELESS = re.compile(r"[-\d]{10}[T ][:\d]{8}(?:[.,]\d{1,6})?")
 _MAX_PIECES = 12
 
 
-class Mark(Struct, frozen=True):
+class LinePrefix(Struct, frozen=True):
     """Who wrote a line and when.
 
     Attributes:
@@ -61,7 +61,7 @@ class Mark(Struct, frozen=True):
         return ", ".join([*words, self.node] if self.node else words)
 
 
-NOBODY = Mark()
+NOBODY = LinePrefix()
 
 
 class LineBlock(NamedTuple):
@@ -89,7 +89,7 @@ def prefix_end(line: str) -> int:
     return end
 
 
-def mark_of(prefix: str) -> Mark:
+def mark_of(prefix: str) -> LinePrefix:
     """Return who wrote a line and when, from what stands before its text.
 
     >>> mark_of("[default7]: "), mark_of("worker-3: 1970-01-01T00:01:00Z ")
@@ -105,7 +105,7 @@ def mark_of(prefix: str) -> Mark:
         rank = int(digits) if digits else rank
         node = piece["node"] or piece["host"] or node
         time = unix_time(piece["time"]) if piece["time"] else time
-    return Mark(rank, node, time)
+    return LinePrefix(rank, node, time)
 
 
 def unix_time(text: str) -> float | None:
@@ -156,18 +156,15 @@ def blocks(data: bytes, *, size: int = BLOCK_BYTES) -> Iterator[LineBlock]:
         end = stop if begin + size >= stop else data.rfind(b"\n", begin, begin + size) + 1
         if end <= begin:
             end = data.find(b"\n", begin, stop) + 1 or stop
-        lines = _cleaned(data[begin:end].decode("utf-8", errors="replace")).split("\n")
+        text = data[begin:end].decode("utf-8", errors="replace")
+        if "\x1b" in text:
+            text = _ESCAPES.sub("", text)
+        if "\r" in text:
+            text = "\n".join([_last_version(line) if "\r" in line else line for line in text.split("\n")])
+        lines = text.split("\n")
         torn = lines.pop() or None
         yield LineBlock(number, lines, torn)
         number, begin = number + len(lines), end
-
-
-def _cleaned(text: str) -> str:
-    if "\x1b" in text:
-        text = _ESCAPES.sub("", text)
-    if "\r" in text:
-        text = "\n".join([_last_version(line) if "\r" in line else line for line in text.split("\n")])
-    return text
 
 
 def _last_version(line: str) -> str:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from ckaudit.contract.io.fast_jsonl import LineTable
-from ckaudit.importers.tables.merge import Merged
+from ckaudit.importers.tables.merge import MergedLines
 from ckaudit.importers.tables.numbers import MAX_STEP
 
 Whole = NDArray[np.int64]
@@ -102,7 +102,7 @@ def stands_still(series: Series) -> bool:
     return len(series.steps) > 1 and not series.steps.any()
 
 
-def joined(series: Iterable[tuple[str, Series]], starts: Sequence[tuple[float, int]] = ()) -> Merged:
+def joined(series: Iterable[tuple[str, Series]], starts: Sequence[tuple[float, int]] = ()) -> MergedLines:
     """Join series to lines.
 
     Where a step lies below those before it in the log, and a value from there on differs from an earlier one, the run went back:
@@ -117,13 +117,21 @@ def joined(series: Iterable[tuple[str, Series]], starts: Sequence[tuple[float, i
     held = np.flatnonzero((steps >= 0) & (steps <= MAX_STEP))
     log = held[np.argsort(order[held], kind="stable")]
     steps, owners, values, times = steps[log], owners[log], values[log], times[log]
-    bounds = _bounds(steps, owners, values, times, starts)
+    # Where in the log a new session begins, but for the first.
+    restarts = []
+    for time, first in starts:
+        position = int(np.argmax(times >= time)) if len(times) else 0
+        if position and steps[:position].max() >= first:
+            restarts.append(position)
+    bounds: list[int] = []
+    if restarts or _has_conflicts(steps, owners, values):
+        bounds = _walked(steps.tolist(), owners.tolist(), values.tolist(), restarts)
     sessions = np.zeros(len(steps), np.int64)
     sessions[bounds] = 1
     sessions = np.cumsum(sessions)
     resumes = tuple((int(steps[:bound][sessions[:bound] == sessions[bound - 1]].max()), int(steps[bound])) for bound in bounds)
     table, replaced = _table([name for name, _ in named], steps, sessions, owners, values, times)
-    return Merged(table, resumes, replaced, 0)
+    return MergedLines(table, resumes, replaced, 0)
 
 
 def _flat(named: Sequence[tuple[str, Series]]) -> tuple[Whole, Whole, Floats, Floats, Whole]:
@@ -138,18 +146,6 @@ def _flat(named: Sequence[tuple[str, Series]]) -> tuple[Whole, Whole, Floats, Fl
         np.concatenate([series.times for series in serieses]),
         np.concatenate([series.order for series in serieses]),
     )
-
-
-def _bounds(steps: Whole, owners: Whole, values: Floats, times: Floats, starts: Sequence[tuple[float, int]]) -> list[int]:
-    """Return the positions in the log at which a new session begins, without the first session's."""
-    restarts = []
-    for time, first in starts:
-        position = int(np.argmax(times >= time)) if len(times) else 0
-        if position and steps[:position].max() >= first:
-            restarts.append(position)
-    if not restarts and not _has_conflicts(steps, owners, values):
-        return []
-    return _walked(steps.tolist(), owners.tolist(), values.tolist(), restarts)
 
 
 def _has_conflicts(steps: Whole, owners: Whole, values: Floats) -> bool:
@@ -202,7 +198,9 @@ def _table(
     count = int(fresh.sum())
     cells = np.full((len(names) + 1, count), np.nan)
     recorded = np.zeros((len(names) + 1, count), bool)
-    replaced = _replaced(owners, lines, values)
+    by_cell = np.lexsort((lines, owners))
+    same = (np.diff(lines[by_cell]) == 0) & (np.diff(owners[by_cell]) == 0)
+    replaced = int((same & _differs(values[by_cell][:-1], values[by_cell][1:])).sum())
     cells[owners, lines] = values
     recorded[owners, lines] = True
     timed = np.flatnonzero(~np.isnan(times))[::-1]  # the first time at a step counts: later ones are of an evaluation
@@ -219,9 +217,3 @@ def _table(
         {},
     )
     return table, replaced
-
-
-def _replaced(owners: Whole, lines: Whole, values: Floats) -> int:
-    by_cell = np.lexsort((lines, owners))
-    same = (np.diff(lines[by_cell]) == 0) & (np.diff(owners[by_cell]) == 0)
-    return int((same & _differs(values[by_cell][:-1], values[by_cell][1:])).sum())

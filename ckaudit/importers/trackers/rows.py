@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from ckaudit.errors import UsageError
-from ckaudit.importers.layers.to_checkpoints import Layers
 from ckaudit.importers.names import catalogue_name, short, writable
 from ckaudit.importers.tables.numbers import MAX_STEP
 from ckaudit.importers.trackers.points import NO_TIME, Points, Series, Whole
-from ckaudit.importers.trackers.tracked import Tracked
+from ckaudit.importers.trackers.tracked import TrackedRun
 
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _HISTOGRAMS = {"histogram", "trackio.histogram"}
@@ -54,7 +53,14 @@ class RowCollector:
             if value in _WORDS:
                 self.number(name, _WORDS[value])
         elif isinstance(value, dict) and "_type" in value:
-            self._take_histogram(name, value)
+            if value["_type"] not in _HISTOGRAMS:
+                return
+            counts, edges = _numbers(value.get("values")), _numbers(value.get("bins"))
+            packed = value.get("packedBins")
+            if isinstance(packed, dict) and len(ends := _numbers([packed.get("min"), packed.get("size")])) == 2:
+                edges = [ends[0] + index * ends[1] for index in range(len(counts) + 1)]
+            if counts:
+                self._histograms.append((len(self._own) - 1, name, edges, counts))
         elif isinstance(value, dict) and depth:
             for key, each in value.items():
                 self.take(f"{name}.{key}" if name else str(key), each, depth=depth - 1)
@@ -63,7 +69,7 @@ class RowCollector:
         """Take a number of the row that was begun last."""
         self._points.add(name, len(self._own) - 1, value, self._times[-1])
 
-    def tracked(self, name: str, columns: Mapping[str, str]) -> Tracked:
+    def tracked(self, name: str, columns: Mapping[str, str]) -> TrackedRun:
         """Return the run, its rows at their updates.
 
         Raises:
@@ -71,28 +77,15 @@ class RowCollector:
         """
         series = {writable(each): points for each, points in self._points.series().items()}
         steps, notes = self._steps(series, columns.get("step", ""))
-        run = Tracked(writable(name), {each: _at(points, steps) for each, points in series.items()}, notes=notes)
+        run = TrackedRun(writable(name), {each: _at(points, steps) for each, points in series.items()}, notes=notes)
         lost = (
             len(np.unique(np.concatenate([points.steps[steps[points.steps] < 0] for points in series.values()]))) if series else 0
         )
         if lost:
             run.notes.append(f"{lost:,} rows come before the first update that is known, and were left out")
-        self._hand_histograms(run.layers, steps)
+        for row, histogram, edges, counts in self._histograms:
+            run.layers.take_histogram(int(steps[row]), histogram, edges, counts)
         return run
-
-    def _take_histogram(self, name: str, value: Mapping[str, Any]) -> None:
-        if value["_type"] not in _HISTOGRAMS:
-            return
-        counts, edges = _numbers(value.get("values")), _numbers(value.get("bins"))
-        packed = value.get("packedBins")
-        if isinstance(packed, dict) and len(ends := _numbers([packed.get("min"), packed.get("size")])) == 2:
-            edges = [ends[0] + index * ends[1] for index in range(len(counts) + 1)]
-        if counts:
-            self._histograms.append((len(self._own) - 1, name, edges, counts))
-
-    def _hand_histograms(self, layers: Layers, steps: Whole) -> None:
-        for row, name, edges, counts in self._histograms:
-            layers.take_histogram(int(steps[row]), name, edges, counts)
 
     def _steps(self, series: Mapping[str, Series], wanted: str) -> tuple[Whole, list[str]]:
         """Return the update of each row, and say whose count it is."""

@@ -91,7 +91,7 @@ _FIRST = 4
 _MASK = 0xA282EAD8  # added by the format, so that a checksum of checksums does not vanish
 
 
-class Records(Struct, frozen=True):
+class EventRecords(Struct, frozen=True):
     """The events of a file.
 
     Attributes:
@@ -105,11 +105,11 @@ class Records(Struct, frozen=True):
     broken: int
 
 
-def records(data: bytes) -> Records:
+def records(data: bytes) -> EventRecords:
     """Find the events of a file."""
     starts, lengths, end = _framed(data)
     if not starts:
-        return Records([], len(data), 0)
+        return EventRecords([], len(data), 0)
     raw = np.frombuffer(data, np.uint8)
     first, size = np.array(starts), np.array(lengths)
     right = masked(raw, first - _HEAD, np.full(len(first), 8)) == _word(raw, first - _TAIL)
@@ -119,7 +119,7 @@ def records(data: bytes) -> Records:
         first, size = first[: wrong[0]], size[: wrong[0]]
     whole = masked(raw, first, size) == _word(raw, first + size)
     good = [(start, start + length) for start, length in zip(first[whole].tolist(), size[whole].tolist(), strict=True)]
-    return Records(good, len(data) - end, len(first) - len(good))
+    return EventRecords(good, len(data) - end, len(first) - len(good))
 
 
 def _framed(data: bytes) -> tuple[list[int], list[int], int]:
@@ -226,10 +226,7 @@ def _rows(padded: NDArray[np.uint8], ends: Whole, lengths: Whole, width: int, tu
     has_start = np.flatnonzero(turned >= 0)
     for offset in range(_FIRST):
         rows[has_start, width - _FIRST - turned[has_start] + offset] ^= 0xFF
-    return _states(np.ascontiguousarray(rows).view("<u4"))
-
-
-def _states(words: Words) -> Words:
+    words = np.ascontiguousarray(rows).view("<u4")
     near, next_, far, farthest = _tables()
     state = np.zeros(len(words), np.uint32)
     for column in words.T:

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers.importer import Imported
-from ckaudit.importers.layers.to_checkpoints import Layers
+from ckaudit.importers.layers.to_checkpoints import LayerStatistics
 from ckaudit.importers.names import (
     catalogue_name,
     could_be,
@@ -34,7 +34,7 @@ _NO_LAYERS = "no statistics of single tensors were logged: weights, gradients, a
 _OF_A_TRAINER = {"per_device_train_batch_size", "max_grad_norm", "max_steps"}  # only Hugging Face's arguments have all three
 
 
-class Tracked(Struct):
+class TrackedRun(Struct):
     """One run as its store holds it.
 
     Attributes:
@@ -51,14 +51,14 @@ class Tracked(Struct):
     name: str
     series: dict[str, Series]
     notes: list[str] = field(default_factory=list)
-    layers: Layers = field(default_factory=Layers)
+    layers: LayerStatistics = field(default_factory=LayerStatistics)
     starts: list[tuple[float, int]] = field(default_factory=list)
     usual: Mapping[str, str] = field(default_factory=dict)
     aside: set[str] = field(default_factory=set)
     manifest: Manifest = field(default_factory=lambda: Manifest(schema_version="ck.run.v1"))
 
 
-def runs_of(runs: Sequence[Tracked], columns: Mapping[str, str], shown: str, source: str) -> list[Imported]:
+def runs_of(runs: Sequence[TrackedRun], columns: Mapping[str, str], shown: str, source: str) -> list[Imported]:
     """Return the runs that hold a known series or layer; a note names the other ones.
 
     Args:
@@ -83,10 +83,10 @@ def runs_of(runs: Sequence[Tracked], columns: Mapping[str, str], shown: str, sou
     if not empty:
         return imported
     note = f"{len(empty):,} more runs hold no series that is known and were left out: {listed(empty)}"
-    return [_with_note(run, note) for run in imported]
+    return [Imported(run.table, run.manifest, (*run.notes, note), run.source, run.name, run.documents) for run in imported]
 
 
-def named(runs: Sequence[Tracked]) -> None:
+def named(runs: Sequence[TrackedRun]) -> None:
     """Give runs of one name a number; a single run needs none."""
     counts = Counter(run.name for run in runs)
     seen: Counter[str] = Counter()
@@ -105,11 +105,7 @@ def _nothing(names: Sequence[str], shown: str, source: str) -> UnreadableError:
     )
 
 
-def _with_note(run: Imported, note: str) -> Imported:
-    return Imported(run.table, run.manifest, (*run.notes, note), run.source, run.name, run.documents)
-
-
-def _imported(tracked: Tracked, mapped: Mapping[str, str], source: str) -> Imported | None:
+def _imported(tracked: TrackedRun, mapped: Mapping[str, str], source: str) -> Imported | None:
     """Return a run, None where it holds no known series and no layer."""
     chosen, notes_on_names = _chosen(tracked, mapped)
     curves, notes_on_steps = _with_steps([(name, tracked.series[foreign]) for name, foreign in chosen.items()])
@@ -134,7 +130,7 @@ def _imported(tracked: Tracked, mapped: Mapping[str, str], source: str) -> Impor
     return Imported(merged.table, _manifest(tracked, chosen, source), tuple(notes), source, tracked.name, documents)
 
 
-def _manifest(tracked: Tracked, chosen: Iterable[str], source: str) -> Manifest:
+def _manifest(tracked: TrackedRun, chosen: Iterable[str], source: str) -> Manifest:
     """Return the manifest of the store, with the kind of loss, slices and tensors."""
     manifest = tracked.manifest
     manifest.source = source
@@ -147,7 +143,7 @@ def _manifest(tracked: Tracked, chosen: Iterable[str], source: str) -> Manifest:
     return manifest
 
 
-def _chosen(tracked: Tracked, mapped: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+def _chosen(tracked: TrackedRun, mapped: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """Return the series of each catalogue name, and notes on others that could have been meant."""
     decided = {name: foreign for name, foreign in tracked.usual.items() if foreign in tracked.series}
     decided = {name: foreign for name, foreign in decided.items() if foreign not in mapped.values()}
@@ -182,7 +178,7 @@ def _with_steps(curves: Iterable[tuple[str, Series]]) -> tuple[list[tuple[str, S
     return counted, notes
 
 
-def _take_layer(tracked: Tracked, name: str) -> bool:
+def _take_layer(tracked: TrackedRun, name: str) -> bool:
     """Take a series if it is a statistic of a layer; tell whether it was taken."""
     series = tracked.series[name]
     return bool(len(series.steps)) and tracked.layers.take_series(name, series.steps, series.values)
@@ -203,7 +199,8 @@ def tell(manifest: Manifest, config: Mapping[str, Any]) -> None:
         manifest.planned_steps = planned
     if warmup := step_number(number(config.get("warmup_steps"))):
         manifest.warmup_steps = warmup
-    if clip := _positive(config["max_grad_norm"]):
+    clip = number(config["max_grad_norm"])
+    if clip is not None and 0 < clip < float("inf"):
         manifest.clip_norm = clip
     if vocabulary := step_number(number(config.get("vocab_size"))):
         manifest.vocabulary = vocabulary
@@ -228,8 +225,3 @@ def _setting(value: Any, depth: int) -> Any:
     if isinstance(value, float):
         return value if value - value == 0 else str(value)
     return writable(str(value))[:MAX_TEXT]
-
-
-def _positive(value: Any) -> float | None:
-    parsed = number(value)
-    return parsed if parsed is not None and 0 < parsed < float("inf") else None

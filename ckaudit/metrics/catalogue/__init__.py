@@ -259,11 +259,11 @@ def entries() -> Entries:
 @cache
 def _covered() -> dict[str, str]:
     """Return by metric the first entry that covers it."""
-    found: dict[str, str] = {}
+    numbers: dict[str, str] = {}
     for name in entries():
         for metric in entries().field(name, "covers") or ():
-            found.setdefault(metric, name)
-    return found
+            numbers.setdefault(metric, name)
+    return numbers
 
 
 @cache

@@ -36,7 +36,7 @@ class NextTokenStats(Struct, frozen=True, kw_only=True):
     kept: Tensor
 
 
-class Reading(Struct, frozen=True, kw_only=True):
+class ProbeReading(Struct, frozen=True, kw_only=True):
     """What the model said to a pinned batch once.
 
     Attributes:
@@ -68,10 +68,10 @@ class FixedBatch:
         self._loss, self._held_out, self._hookable = loss, held_out, hookable
         self._before: Tensor | None = None
 
-    def read(self, model: nn.Module, name: str) -> Reading:
+    def read(self, model: nn.Module, name: str) -> ProbeReading:
         """Return what the model says to the batch now, under `name`, and how far that is from what it said before."""
         loss, seen = self._look(model, self.batch)
-        reading = Reading(probes={name: self._stats(loss, seen)}, scalars={"fixed_probe_loss": shorten(loss)})
+        reading = ProbeReading(probes={name: self._stats(loss, seen)}, scalars={"fixed_probe_loss": shorten(loss)})
         if seen is not None:
             reading.scalars["logit_entropy_probe"] = shorten(seen.entropy)
             reading.scalars["topk_mass_probe"] = shorten(seen.top_mass)

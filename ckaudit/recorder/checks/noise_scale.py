@@ -18,7 +18,7 @@ SMOOTHING = 0.95  # per update; McCandlish et al. smooth too, and leave the cons
 FEWEST = 10  # updates before the ratio of two averages means anything
 
 
-class Noise(Struct, frozen=True):
+class NoiseParts(Struct, frozen=True):
     """Both parts of the noise scale, each a mean over updates, the latest of which count most.
 
     Attributes:
@@ -72,7 +72,7 @@ class NoiseScale:
         self.sizes.append(examples)
         self._before = now
 
-    def settle(self) -> Noise | None:
+    def settle(self) -> NoiseParts | None:
         """Finish an update, and return what is known of the noise so far; None before enough updates."""
         squares, sizes, total = self._squares, self.sizes, self._stride * square(list(self._before.values()))
         self._squares, self.sizes, self._before = [], [], {}
@@ -80,7 +80,7 @@ class NoiseScale:
             self._smooth(*noise_and_signal(squares, sizes, total))
         return None if len(squares) < 2 else self._known()
 
-    def compare(self, part: float, whole: float, *, small: float, big: float) -> Noise | None:
+    def compare(self, part: float, whole: float, *, small: float, big: float) -> NoiseParts | None:
         """Finish an update of whose batch one part was seen alone, and return what `settle` does.
 
         Args:
@@ -98,11 +98,11 @@ class NoiseScale:
         self._noise, self._signal = keep * self._noise + (1 - keep) * noise, keep * self._signal + (1 - keep) * signal
         self._updates += 1
 
-    def _known(self) -> Noise | None:
+    def _known(self) -> NoiseParts | None:
         if self._updates < self._fewest:
             return None
         seen = 1 - self._smoothing**self._updates  # the averages began at 0
-        return Noise(self._noise / seen, self._signal / seen)
+        return NoiseParts(self._noise / seen, self._signal / seen)
 
 
 def noise_and_signal(squares: Sequence[float], sizes: Sequence[float], total: float) -> tuple[float, float]:
@@ -155,7 +155,7 @@ def square(parts: Sequence[Tensor]) -> float:
 
 
 # A part of the batch is that of one rank: its own gradient before those of other ranks are averaged in, and their mean after it.
-class Pair(Struct, frozen=True):
+class GradientPair(Struct, frozen=True):
     """Squared norms of one update's gradients.
 
     Attributes:
@@ -195,14 +195,14 @@ class RankNoise:
             parameters: list[Any] = [*self._parameters.values()]  # torch gives the method no types
             self._handles = [parameter.register_post_accumulate_grad_hook(self._accumulated) for parameter in parameters]
 
-    def take(self) -> Pair | None:
+    def take(self) -> GradientPair | None:
         """Stop looking, and return what was seen; None where no backward pass was, or none that averaged."""
         for handle in self._handles:
             handle.remove()
         own, mean = _sum(self._own.values()), _sum(self._mean)
         self._handles, self._own, self._mean, self._is_waiting = [], {}, [], False
         # Equal to the last bit, they were not averaged.
-        return Pair(own, mean) if own is not None and mean is not None and own != mean else None
+        return GradientPair(own, mean) if own is not None and mean is not None and own != mean else None
 
     def _accumulated(self, parameter: nn.Parameter) -> None:
         with self._guard("looking at a rank's own gradient"):

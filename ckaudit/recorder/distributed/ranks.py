@@ -186,15 +186,12 @@ class WorkerSession:
 
     def _write(self, checkpoint: Checkpoint) -> None:
         if not self._is_open:
-            self._open()
+            self._path.mkdir(parents=True, exist_ok=True)
+            # A rank on a machine with a disk of its own finds none.
+            manifest = load(self._path)
+            self._session = None if manifest is None else len(manifest.sessions or []) - 1
+            self._is_open = True
         if self._session is not None:
             checkpoint.session = self._session
         path, data = self._path / checkpoint_file_name(checkpoint.step, rank=self._rank), encode(checkpoint)
         self._background.submit("writing the facts of this rank", lambda: write_atomic(path, data))
-
-    def _open(self) -> None:
-        self._path.mkdir(parents=True, exist_ok=True)
-        # A rank on a machine with a disk of its own finds none.
-        manifest = load(self._path)
-        self._session = None if manifest is None else len(manifest.sessions or []) - 1
-        self._is_open = True

@@ -17,7 +17,7 @@ from ckaudit.contract.schema.tensor_names import depth_of, kind_by_name
 from ckaudit.contract.sizes import SizedPart, tensor_part
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.loop.step_state import StepState, lowest
-from ckaudit.recorder.model.budget_planner import Planner, layer_parts, module_parts
+from ckaudit.recorder.model.budget_planner import BudgetPlanner, layer_parts, module_parts
 from ckaudit.recorder.model.weight_movement import Reference, movement
 from ckaudit.recorder.stats.activation_stats import activation_stats, note
 from ckaudit.recorder.stats.arrays import dtype_name
@@ -40,7 +40,7 @@ class Options(Struct, frozen=True, kw_only=True):
     exact: bool
 
 
-class Given(Struct, frozen=True, kw_only=True):
+class GivenArrays(Struct, frozen=True, kw_only=True):
     """Arrays of one step, by name: see `Writer.checkpoint`."""
 
     weights: Held = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Given(Struct, frozen=True, kw_only=True):
     attention: dict[str, tuple[NDArray[Any], NDArray[Any] | None]] = field(default_factory=dict)
 
 
-class Sections:
+class SectionWriter:
     """Everything of the writer that looks at an array.
 
     Args:
@@ -60,13 +60,13 @@ class Sections:
         planner: What there is room for.
     """
 
-    def __init__(self, guard: Guard, facts: Mapping[str, TensorFacts], options: Options, planner: Planner) -> None:
+    def __init__(self, guard: Guard, facts: Mapping[str, TensorFacts], options: Options, planner: BudgetPlanner) -> None:
         self._guard, self._facts, self._options = guard, facts, options
         self._spectral = SpectralNorms(options.spectral)
         self._planner = replace(planner, exact=options.exact, spectral=bool(options.spectral))
 
     def fill(
-        self, checkpoint: Checkpoint, attempt: StepState, given: Given, reference: Reference | None
+        self, checkpoint: Checkpoint, attempt: StepState, given: GivenArrays, reference: Reference | None
     ) -> dict[str, float | None]:
         """Fill the sections of tensors, and return the checkpoint's derived scalars; one that fails stays absent."""
         derived: dict[str, float | None] = {"update_to_weight": None, "min_normalized_entropy": None}
@@ -99,7 +99,8 @@ class Sections:
         return self._planner.suffix
 
     def _part(self, name: str, array: NDArray[Any]) -> SizedPart:
-        return tensor_part(name, array.shape, _depth(name, self._facts.get(name)))
+        facts = self._facts.get(name)
+        return tensor_part(name, array.shape, facts.depth if facts is not None and facts.depth is not UNSET else depth_of(name))
 
     def _grid(self, planned: bool) -> Literal["nested", "q8"] | None:
         return self._planner.grids if planned and self._planner.grids != "none" else None
@@ -132,7 +133,7 @@ class Sections:
         ]
         return dict(zip(activations, activation_stats(outputs), strict=True))
 
-    def _attention(self, given: Given, depths: frozenset[int | None]) -> tuple[dict[str, AttentionStats], list[float]]:
+    def _attention(self, given: GivenArrays, depths: frozenset[int | None]) -> tuple[dict[str, AttentionStats], list[float]]:
         stats, entropies = {}, []
         for layer, (probabilities, logits) in given.attention.items():
             grid = self._grid(depth_of(layer) in depths)
@@ -179,9 +180,3 @@ def tensor_table(weights: Held, facts: Mapping[str, TensorFacts]) -> dict[str, T
         given = {field: value for field, value in msgspec.structs.asdict(known).items() if value is not UNSET}
         table[name] = msgspec.structs.replace(tensor_facts, **given)
     return table
-
-
-def _depth(name: str, facts: TensorFacts | None) -> int | None:
-    if facts is not None and facts.depth is not UNSET:
-        return facts.depth
-    return depth_of(name)

@@ -19,7 +19,7 @@ from ckaudit.contract.schema.manifest import AttentionDirection
 from ckaudit.contract.schema.tensor_names import ATTENTION, CROSS, direction_by_name
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.hooks.hook import Hook
-from ckaudit.recorder.hooks.sdpa_sample import Call, fused_call, sampled, softmax_call
+from ckaudit.recorder.hooks.sdpa_sample import AttentionCall, fused_call, sampled, softmax_call
 from ckaudit.recorder.stats.arrays import Array, is_sharded, to_numpy
 
 FUSED = functional.scaled_dot_product_attention
@@ -30,7 +30,7 @@ IS_CAUSAL = ("is_causal", "causal")
 CAUSAL_CLASS = re.compile(r"(?<!non)(?<!non_)causal")
 
 
-class Running(Struct):
+class RunningModule(Struct):
     """A module that runs now.
 
     Attributes:
@@ -48,7 +48,7 @@ class _Thread(threading.local):
     """What runs in one thread: a backward pass that recomputes may have threads of its own."""
 
     def __init__(self) -> None:
-        self.running: list[Running] = []
+        self.running: list[RunningModule] = []
         self.is_watching = False
 
 
@@ -77,9 +77,9 @@ class AttentionWatch:
         self.ran: set[str] = set()
         self._thread, self._handles = _Thread(), list[RemovableHandle]()
         self._mode = _Mode(self._called)
-        self._see: Callable[[str, nn.Module, Callable[[], Call | None]], None] | None = None
+        self._see: Callable[[str, nn.Module, Callable[[], AttentionCall | None]], None] | None = None
 
-    def attach(self, see: Callable[[str, nn.Module, Callable[[], Call | None]], None]) -> None:
+    def attach(self, see: Callable[[str, nn.Module, Callable[[], AttentionCall | None]], None]) -> None:
         """Tell `see` of each call: name and module, and how to get hold of it."""
         self.detach()
         self._see, self.ran = see, set()
@@ -105,7 +105,7 @@ class AttentionWatch:
             if wanted:
                 self.ran.add(name)
             with self._guard("watching for attention"):
-                self._thread.running.append(Running(name, module, wanted != self._thread.is_watching))
+                self._thread.running.append(RunningModule(name, module, wanted != self._thread.is_watching))
                 self._switch(on=wanted)
 
         return enter

@@ -24,7 +24,7 @@ SCALES = re.compile(rf"MulBackward\d*|{NORMS.pattern}")
 NODE = re.compile(r"(?P<operator>\w+?)Backward(?P<number>\d*)")
 
 
-class Reader(Struct, frozen=True):
+class GradientNode(Struct, frozen=True):
     """A node of the backward graph that fills a parameter's gradient.
 
     Attributes:
@@ -51,7 +51,7 @@ class PathTrace:
 
     def __init__(self, model: nn.Module, *, hookable: bool) -> None:
         self._named = dict(model.named_parameters(remove_duplicate=False))
-        self._readers: dict[int, list[Reader]] = {}
+        self._readers: dict[int, list[GradientNode]] = {}
         self._taken: dict[str, list[Any]] = {}
         self.aside: frozenset[str] = frozenset()
         self._handle = model.register_forward_hook(Hook(self._look)) if hookable else None
@@ -61,7 +61,7 @@ class PathTrace:
         if self._handle is not None:
             self._handle.remove()
 
-    def readers_of(self, name: str) -> list[Reader]:
+    def readers_of(self, name: str) -> list[GradientNode]:
         """Return the nodes that fill a parameter's gradient, in the order of the forward pass."""
         return self._readers.get(id(self._named.get(name)), [])
 
@@ -84,7 +84,7 @@ class PathTrace:
         self.aside = frozenset(name for name, sources in taken.items() if name not in owners and _reaches(sources, nodes))
 
 
-def _told(facts: TensorFacts, found: list[Reader]) -> TensorFacts:
+def _told(facts: TensorFacts, found: list[GradientNode]) -> TensorFacts:
     if not found:
         return facts
     nodes = dict.fromkeys(reader.node for reader in found)
@@ -110,7 +110,7 @@ def graph_of(outputs: Iterable[Tensor]) -> dict[Any, list[Any]]:
     return parents
 
 
-def readers(parents: Mapping[Any, list[Any]]) -> dict[int, list[Reader]]:
+def readers(parents: Mapping[Any, list[Any]]) -> dict[int, list[GradientNode]]:
     """Return the nodes that fill each leaf's gradient, by the leaf's id; views and casts are passed over."""
     return {id(leaf.variable): _above(leaf, parents) for leaf in parents if hasattr(leaf, "variable")}
 
@@ -129,7 +129,7 @@ def _reaches(nodes: Iterable[Any], graph: Mapping[Any, list[Any]]) -> bool:
     return False
 
 
-def _above(leaf: Any, parents: Mapping[Any, list[Any]]) -> list[Reader]:
+def _above(leaf: Any, parents: Mapping[Any, list[Any]]) -> list[GradientNode]:
     """Return the nodes that a leaf's gradient comes from, in the order of the forward pass; a relay only at the very top."""
     sources: set[Any] = set()
     waiting, seen = list(parents.get(leaf, [])), set()
@@ -146,7 +146,7 @@ def _above(leaf: Any, parents: Mapping[Any, list[Any]]) -> list[Reader]:
     ordered = sorted(sources, key=lambda node: node._sequence_nr())  # noqa: SLF001
     is_small = leaf.variable.ndim < 2
     return [
-        Reader(node.name(), node._sequence_nr(), is_small and _is_taken_out(node, leaf.variable.numel(), parents))  # noqa: SLF001
+        GradientNode(node.name(), node._sequence_nr(), is_small and _is_taken_out(node, leaf.variable.numel(), parents))  # noqa: SLF001
         for node in ordered
     ]
 

@@ -21,11 +21,11 @@ from ckaudit.recorder.guard import Guard, logger
 from ckaudit.recorder.hooks.attention_hooks import AttentionWatch, seen_direction, stated_direction
 from ckaudit.recorder.hooks.forward_stats import DeferredStats, ForwardStats
 from ckaudit.recorder.hooks.hook import Hook
-from ckaudit.recorder.hooks.sdpa_sample import SEQUENCES, Call, largest_logits, sample_stats, take
-from ckaudit.recorder.hooks.vital_signs import Readings, Vitals, blocks
+from ckaudit.recorder.hooks.sdpa_sample import SEQUENCES, AttentionCall, largest_logits, sample_stats, take
+from ckaudit.recorder.hooks.vital_signs import DeferredNumbers, Vitals, blocks
 from ckaudit.recorder.model.tensor_table import CONVOLUTION, kind_of
 from ckaudit.recorder.setup import HookOptions
-from ckaudit.recorder.stats.activation_stats import Output, activation_stats, note
+from ckaudit.recorder.stats.activation_stats import ModuleOutput, activation_stats, note
 from ckaudit.recorder.stats.arrays import local
 from ckaudit.recorder.stats.attention_stats import attention_stats, four_dimensional, max_logits
 from ckaudit.recorder.stats.float32_rounding import shortest
@@ -59,9 +59,9 @@ class ForwardHooks:
         self._watch = self._attention_watch(usable) if options.queries and eager else None
         self._handles: list[RemovableHandle] = []
         self._expects, self._has_said_unseen = frozenset[str](), False
-        self._outputs: dict[str, Output] = {}
+        self._outputs: dict[str, ModuleOutput] = {}
         self._put_off = DeferredStats(self._looking)
-        self._seen, self._readings, self._counts_dead = ForwardStats(), Readings(), False
+        self._seen, self._readings, self._counts_dead = ForwardStats(), DeferredNumbers(), False
 
     def _attention_watch(self, modules: Mapping[str, nn.Module]) -> AttentionWatch | None:
         """Return what sees the calls that compute attention; a model that shows all of its attention need not be watched."""
@@ -137,7 +137,7 @@ class ForwardHooks:
             self._watch.detach()
             self._say_unseen(self._expects & self._watch.ran)
         self._expects = frozenset()
-        seen, self._seen, self._readings = self._seen, ForwardStats(), Readings()
+        seen, self._seen, self._readings = self._seen, ForwardStats(), DeferredNumbers()
         outputs, self._outputs = self._outputs, {}
         with self._guard("activations"):
             seen.activations = dict(zip(outputs, activation_stats([*outputs.values()]), strict=True))
@@ -171,11 +171,13 @@ class ForwardHooks:
 
         self._handles.append(module.register_forward_hook(Hook(first)))
 
-    def _once(self, look: Callable[[str, nn.Module, Call], None]) -> Callable[[str, nn.Module, Callable[[], Call | None]], None]:
+    def _once(
+        self, look: Callable[[str, nn.Module, AttentionCall], None]
+    ) -> Callable[[str, nn.Module, Callable[[], AttentionCall | None]], None]:
         """Return what looks at the first call of each module."""
         known = set[str]()
 
-        def first(name: str, module: nn.Module, call: Callable[[], Call | None]) -> None:
+        def first(name: str, module: nn.Module, call: Callable[[], AttentionCall | None]) -> None:
             if name in known:
                 return
             known.add(name)
@@ -237,7 +239,7 @@ class ForwardHooks:
 
         return _with_attention(look)
 
-    def _computed(self, name: str, module: nn.Module, call: Call, grid: Literal["nested", "q8"] | None) -> None:
+    def _computed(self, name: str, module: nn.Module, call: AttentionCall, grid: Literal["nested", "q8"] | None) -> None:
         some, top = call.first_sequences(), largest_logits(call)
         size = sum(tensor.numel() for tensor in some.given)
         if self._put_off.has_room(size):
@@ -245,7 +247,9 @@ class ForwardHooks:
         else:
             self._sampled(name, module, some, grid, top)
 
-    def _sampled(self, name: str, module: nn.Module, call: Call, grid: Literal["nested", "q8"] | None, top: list[float]) -> None:
+    def _sampled(
+        self, name: str, module: nn.Module, call: AttentionCall, grid: Literal["nested", "q8"] | None, top: list[float]
+    ) -> None:
         sample = take(call, queries=self._options.queries, with_cells=grid is not None)
         if sample is None:
             return

@@ -23,7 +23,7 @@ LARGEST = 2**24  # logits computed at a time: 64 MiB
 SEQUENCES = 2
 
 
-class Call(Struct, frozen=True):
+class AttentionCall(Struct, frozen=True):
     """One computation of attention, from which the logits of any query can be had again.
 
     Attributes:
@@ -43,24 +43,24 @@ class Call(Struct, frozen=True):
     given: tuple[Tensor, ...]
     logits: Callable[[Sequence[Tensor], int, Tensor], tuple[Tensor, Tensor]]
 
-    def first_sequences(self, count: int = SEQUENCES) -> "Call":
+    def first_sequences(self, count: int = SEQUENCES) -> "AttentionCall":
         """Return the same of the first sequences alone."""
         return replace(
             self, shape=(min(count, self.shape[0]), *self.shape[1:]), given=tuple(tensor[:count] for tensor in self.given)
         )
 
-    def some_sequences(self, start: int, end: int) -> "Call":
+    def some_sequences(self, start: int, end: int) -> "AttentionCall":
         """Return the same of sequences from `start` to before `end`; what all sequences share stays as it is."""
         batch = self.shape[0]
         given = tuple(tensor[start:end] if len(tensor) == batch else tensor for tensor in self.given)
         return replace(self, shape=(min(end, batch) - start, *self.shape[1:]), given=given)
 
-    def copied(self) -> "Call":
+    def copied(self) -> "AttentionCall":
         """Return the same from copies, that the model does not write to."""
         return replace(self, given=tuple(tensor.clone() for tensor in self.given))
 
 
-class Sample(Struct, frozen=True):
+class SampledQueries(Struct, frozen=True):
     """Some queries of a call.
 
     Attributes:
@@ -78,7 +78,7 @@ class Sample(Struct, frozen=True):
     cells: Tensor | None = None
 
 
-def fused_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+def fused_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> AttentionCall | None:
     """Return a call of `scaled_dot_product_attention`; None where its tensors are not of shape (B, H, L, E) or (B, L, E).
 
     Its causal mask starts at the first key, whatever the number of queries, as its definition has it. A query without
@@ -109,10 +109,10 @@ def fused_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
         return (tensor, seen & part) if part.dtype == torch.bool else (tensor + part, seen & ~(part <= FORBIDDEN))
 
     first, kv_heads = 0 if causal else shape[3] - queries, key.shape[1] if key.shape[1] < heads else None
-    return Call(shape, query.device, first, kv_heads, (query, key, *masks), logits)
+    return AttentionCall(shape, query.device, first, kv_heads, (query, key, *masks), logits)
 
 
-def softmax_call(logits: Tensor, heads: int | None = None) -> Call | None:
+def softmax_call(logits: Tensor, heads: int | None = None) -> AttentionCall | None:
     """Return the attention whose logits (B, H, Q, K), or (B * H, Q, K) where `heads` are known, go through a softmax.
 
     None where there is one key more than queries: that is a sink beside the keys, and no query's place is known.
@@ -129,7 +129,7 @@ def softmax_call(logits: Tensor, heads: int | None = None) -> Call | None:
         rows_of_logits = given[0][:sequences, :, rows]
         return rows_of_logits.float(), ~(rows_of_logits <= FORBIDDEN)
 
-    return Call((batch, count, queries, keys), logits.device, keys - queries, None, (logits.detach(),), part)
+    return AttentionCall((batch, count, queries, keys), logits.device, keys - queries, None, (logits.detach(),), part)
 
 
 def sampled(size: int, count: int) -> NDArray[np.intp]:
@@ -143,8 +143,8 @@ def sampled(size: int, count: int) -> NDArray[np.intp]:
 
 
 def take(
-    call: Call, *, queries: int, sequences: int = SEQUENCES, largest: int = LARGEST, with_cells: bool = False
-) -> Sample | None:
+    call: AttentionCall, *, queries: int, sequences: int = SEQUENCES, largest: int = LARGEST, with_cells: bool = False
+) -> SampledQueries | None:
     """Return a sample of a call's queries; None where it has none, or no keys.
 
     Args:
@@ -166,18 +166,18 @@ def take(
     return replace(sample, cells=_sample(call, 1, rows).probabilities[0][..., columns])
 
 
-def _sample(call: Call, sequences: int, places: NDArray[np.intp]) -> Sample:
+def _sample(call: AttentionCall, sequences: int, places: NDArray[np.intp]) -> SampledQueries:
     logits, seen = call.logits(call.given, sequences, torch.as_tensor(places, device=call.device))
     count = seen.sum(-1).broadcast_to(logits.shape[:-1])  # (b, H, n)
     logits.masked_fill_(~seen, -math.inf)
     probabilities = logits.softmax(-1)
     if bool((see_nothing := count == 0).any()):
         probabilities.masked_fill_(see_nothing[..., None], 0.0)
-    return Sample(probabilities, logits, Queries(places + call.first, count.double()), call.kv_heads)
+    return SampledQueries(probabilities, logits, Queries(places + call.first, count.double()), call.kv_heads)
 
 
 def sample_stats(
-    sample: Sample, *, causal: bool | None = None, grid: Literal["nested", "q8"] | None = None
+    sample: SampledQueries, *, causal: bool | None = None, grid: Literal["nested", "q8"] | None = None
 ) -> tuple[AttentionStats, float | None] | None:
     """Return the statistics of a call's sampled queries, and the smallest normalized entropy of its heads.
 
@@ -192,7 +192,7 @@ def sample_stats(
     return stats, lowest
 
 
-def largest_logits(call: Call, *, largest: int = LARGEST) -> list[float]:
+def largest_logits(call: AttentionCall, *, largest: int = LARGEST) -> list[float]:
     """Return the largest finite logit of each head over all sequences, queries and keys that may be seen (M19), shape (H,).
 
     NaN where there is none. They are computed in blocks.

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ckaudit.contract.schema.tensor_names import depth_of
 from ckaudit.recorder.hooks.forward_stats import ForwardStats
-from ckaudit.recorder.hooks.sdpa_sample import Call, sampled, take
+from ckaudit.recorder.hooks.sdpa_sample import AttentionCall, sampled, take
 from ckaudit.recorder.loop.step_state import lowest
 from ckaudit.recorder.stats.activation_stats import dead_units
 from ckaudit.recorder.stats.arrays import dense, flat, line
@@ -59,7 +59,7 @@ class Vitals(Struct, frozen=True, kw_only=True):
     heads: int | None = None
 
 
-class Readings(Struct):
+class DeferredNumbers(Struct):
     """Numbers that are still where the model is: fetching each at once would make it wait.
 
     Attributes:
@@ -97,7 +97,7 @@ class Readings(Struct):
             heads=len(sharp) if dead and sharp else None,
         )
 
-    def see_call(self, call: Call) -> None:
+    def see_call(self, call: AttentionCall) -> None:
         """Note the attention of one layer, from a sample of its queries."""
         if (sample := take(call, queries=QUERIES, sequences=1)) is not None:
             self.see_logits(sample.logits)

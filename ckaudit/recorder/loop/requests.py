@@ -15,11 +15,11 @@ from ckaudit.recorder.batches import TOKEN_TYPES, pair, row_fingerprints
 from ckaudit.recorder.checks.curvature import Curvature, trace_of
 from ckaudit.recorder.checks.fixed_batch import FixedBatch
 from ckaudit.recorder.checks.gradient_check import GradientCheck, check_gradients
-from ckaudit.recorder.checks.noise_scale import Noise, NoiseScale, RankNoise
+from ckaudit.recorder.checks.noise_scale import NoiseParts, NoiseScale, RankNoise
 from ckaudit.recorder.checks.side_effect_free import LossOf
 from ckaudit.recorder.files.run_folder import RunFolder
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.hooks.autograd_trace import PathTrace, Reader, operator_of
+from ckaudit.recorder.hooks.autograd_trace import GradientNode, PathTrace, operator_of
 from ckaudit.recorder.loop.step_state import StepState
 from ckaudit.recorder.model.collector import Collector
 from ckaudit.recorder.model.tensor_table import is_spread
@@ -257,7 +257,7 @@ def _labelled(scalars: dict[str, float], name: str) -> dict[str, float]:
     return scalars if name == FIRST else {f"{scalar}/{name}": value for scalar, value in scalars.items()}
 
 
-def _say(noise: Noise | None, attempt: StepState) -> None:
+def _say(noise: NoiseParts | None, attempt: StepState) -> None:
     """Put the noise scale and its parts into the values of a step, unless the trainer logged a scale of its own."""
     if noise is not None and "grad_noise_scale" not in attempt.values:
         attempt.values = noise.values() | attempt.values
@@ -278,7 +278,7 @@ def _rows(batch: Any) -> set[int]:
 
 
 # The kernels that ran for each parameter in one profiled step.
-def kernels_for(readers: Iterable[Reader], numbered: Mapping[int, list[Any]]) -> list[str]:
+def kernels_for(readers: Iterable[GradientNode], numbered: Mapping[int, list[Any]]) -> list[str]:
     """Return the kernels of a tensor's operators, forward before backward, each once.
 
     Args:

@@ -26,7 +26,7 @@ from ckaudit.recorder.loop.requests import Requests
 from ckaudit.recorder.loop.step_clock import ExchangeWait, StepClock
 from ckaudit.recorder.loop.step_numbers import PendingStats, fetch, finish_plain
 from ckaudit.recorder.loop.step_state import StepState
-from ckaudit.recorder.loop.throughput import DeviceGauge, Pace, devices_of
+from ckaudit.recorder.loop.throughput import DeviceGauge, ThroughputMeter, devices_of
 from ckaudit.recorder.loop.triggers import CheckpointSchedule
 from ckaudit.recorder.model.collector import Collector
 from ckaudit.recorder.model.optimizers import Clipping, learning_rates, listen, overflowed
@@ -79,7 +79,9 @@ class RunSession:
         self.requests = Requests(model, self._collector, self._folder, guard, hookable=setup.is_hookable, world_size=world_size)
         self._sent: StepState | None = None
         self._clock, self._notes = clock, RankNotes(0, self._collector.parameters, clock) if world_size > 1 else None
-        self._throughput = Pace(clock, alone=world_size == 1, gauge=DeviceGauge(devices_of(self._collector.weights.values())))
+        self._throughput = ThroughputMeter(
+            clock, alone=world_size == 1, gauge=DeviceGauge(devices_of(self._collector.weights.values()))
+        )
         self._finished: tuple[StepState, Checkpoint | None] | None = None
         self._latest_line: tuple[int, dict[str, Any]] = (start_step, {})
         self._order: ForwardOrder | None = ForwardOrder(model, setup.hooks.hookable)

@@ -144,14 +144,11 @@ class StepClock:
         self._forward_began = self._forward_ended = self._waited = None
         self._passes = 0
         if self._alone and self._module is not None:
-            self._hook_some(self._module, step)
+            if step % EVERY >= EVERY - SAMPLED:
+                self._handles = self._handles or [self._module.register_forward_pre_hook(Hook(self._entered))]
+            elif self._handles:
+                self._handles.pop().remove()
         return now
-
-    def _hook_some(self, module: nn.Module, step: int) -> None:
-        if step % EVERY >= EVERY - SAMPLED:
-            self._handles = self._handles or [module.register_forward_pre_hook(Hook(self._entered))]
-        elif self._handles:
-            self._handles.pop().remove()
 
     def gradients_ready(self) -> None:
         """Note that the last backward pass of the step has ended."""

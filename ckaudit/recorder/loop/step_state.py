@@ -89,7 +89,11 @@ class StepState(Struct):
         """Return the values of this step that are numbers, and those that only a checkpoint can say."""
         share = top_share([*self.norms.values()])
         known = self.values | derived | {"top_gradient_share": None if share is None else shorten(share)}
-        return {name: to_word(float(value)) for name, value in known.items() if _is_number(value)}
+        return {
+            name: to_word(float(value))
+            for name, value in known.items()
+            if isinstance(value, int | float) and not isinstance(value, bool)
+        }
 
     def note(self, values: Mapping[str, Any]) -> None:
         """Put values into the line of the step, without those that are None; one that it has already stays."""
@@ -124,7 +128,3 @@ class StepState(Struct):
 def lowest(values: list[float]) -> float | None:
     """Return the smallest value, NaN where one is NaN, None of nothing."""
     return math.nan if any(map(math.isnan, values)) else min(values, default=None)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

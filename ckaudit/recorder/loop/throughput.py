@@ -97,7 +97,7 @@ def devices_of(tensors: Iterable[Tensor]) -> list[Device]:
 
 
 # How fast a training goes: the duration of a step, what it is spent on, and tokens per second.
-class Pace:
+class ThroughputMeter:
     """Says every 25 steps how the steps since then went: medians over those that no hook of a checkpoint looked into.
 
     `step_time` (M40) is the time from the end of a step to the end of the next, by the clock of the host. A host

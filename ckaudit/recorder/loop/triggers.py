@@ -105,19 +105,19 @@ class CheckpointSchedule:
         attempt.triggers += regular_triggers(attempt.step, self._cadence, self.planned_steps)
         if attempt.step == self.next_due:
             self.next_due = next_due(attempt.step, self._cadence)
-        if self._may_answer(attempt.step, has_checkpoint=attempt.is_due):
+        if self._may_answer(attempt.step, attempt.triggers):
             attempt.triggers += self.latest
             attempt.event_step = self._event_step
 
     def ask(self, step: int) -> None:
         """Have a step that has not begun answer the latest events: who writes it learns of that from `is_due`."""
         self._asked = {asked: events for asked, events in self._asked.items() if asked >= step - 1}
-        # Unlike in `begin`, the last planned step counts against the patience.
-        if self._may_answer(step, has_checkpoint=is_due(step, self._cadence)):
+        if self._may_answer(step, regular_triggers(step, self._cadence, self.planned_steps)):
             self._asked[step] = self.latest
 
-    def _may_answer(self, step: int, *, has_checkpoint: bool) -> bool:
-        return bool(self.latest) and (has_checkpoint or self._patience.allows(step))
+    def _may_answer(self, step: int, triggers: Sequence[Trigger]) -> bool:
+        """Return whether a step answers the latest events: it has a checkpoint anyway, or the patience allows one."""
+        return bool(self.latest) and (bool(triggers) or self._patience.allows(step))
 
     def is_due(self, step: int) -> bool:
         """Return whether a step has a checkpoint."""

@@ -17,7 +17,7 @@ from ckaudit.contract.sizes import SIZES, WEIGHTS_ONLY, SizedPart, Sizes, beyond
 from ckaudit.recorder.loop.step_state import StepState
 
 
-class Planner(Struct, frozen=True, kw_only=True):
+class BudgetPlanner(Struct, frozen=True, kw_only=True):
     """How a run is to be written.
 
     Attributes:
@@ -36,7 +36,9 @@ class Planner(Struct, frozen=True, kw_only=True):
     exact: bool = False
     spectral: bool = False
 
-    def choose_suffix(self, tensors: Sequence[SizedPart], layers: Sequence[SizedPart], modules: Sequence[SizedPart]) -> "Planner":
+    def choose_suffix(
+        self, tensors: Sequence[SizedPart], layers: Sequence[SizedPart], modules: Sequence[SizedPart]
+    ) -> "BudgetPlanner":
         """Return this planner for files packed as the budget asks for."""
         sizes = beyond(SIZES, exact=self.exact, spectral=self.spectral)
         suffix = suffix_for(tensors, layers, modules, self.budget_kb, encoding=self.grids, sizes=sizes)

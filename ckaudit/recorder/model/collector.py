@@ -22,7 +22,7 @@ from ckaudit.recorder.hooks.forward_stats import ForwardStats
 from ckaudit.recorder.hooks.vital_signs import DEAD_EVERY, values_of
 from ckaudit.recorder.loop.step_numbers import PendingStats, PlainGradients
 from ckaudit.recorder.loop.step_state import StepState, lowest
-from ckaudit.recorder.model.budget_planner import Planner, layer_parts, module_parts
+from ckaudit.recorder.model.budget_planner import BudgetPlanner, layer_parts, module_parts
 from ckaudit.recorder.model.gradient_norms import LONG, VERY_LONG, loss_scale_left, present, versions
 from ckaudit.recorder.model.optimizers import (
     Clipping,
@@ -39,7 +39,7 @@ from ckaudit.recorder.model.tensor_table import distinct, is_spread, parameters
 from ckaudit.recorder.model.weight_movement import Reference
 from ckaudit.recorder.setup import Setup
 from ckaudit.recorder.stats.arrays import Array, is_sharded
-from ckaudit.recorder.stats.batched_stats import Measured
+from ckaudit.recorder.stats.batched_stats import WrittenStats
 from ckaudit.recorder.stats.float32_rounding import shorten, shortest
 from ckaudit.recorder.stats.moe import moe_scalars
 from ckaudit.recorder.stats.tensor_stats import SpectralNorms, gradient_stats, total_norm, weight_stats
@@ -103,7 +103,7 @@ class Collector:
         self.plain = plain if is_usual and plain.is_usable else None
         self._guard, self._observer, self._options = setup.guard, observer, options
         self._parts = [tensor_part(name, tensor.shape, depth_of(name)) for name, tensor in self.parameters.items()]
-        planner = Planner(
+        planner = BudgetPlanner(
             grids=options.grids,
             budget_kb=options.budget_kb,
             suffix=options.suffix or ".json",
@@ -225,7 +225,7 @@ class Collector:
         encoding, exact = self._options.grids, self._options.exact
         depths = self._planner.depths([*self._parts, *self._observer.parts], attempt)
 
-        def look(name: str, gradient: Tensor, measured: Measured) -> GradientStats:
+        def look(name: str, gradient: Tensor, measured: WrittenStats) -> GradientStats:
             grid = encoding if encoding != "none" and depth_of(name) in depths else None
             return gradient_stats(gradient, measured=measured, grid=grid, scale=scale, exact=exact)
 
@@ -313,7 +313,7 @@ class Collector:
     def _weights(self, plan: BudgetPlan, reference: Reference | None) -> dict[str, WeightStats]:
         encoding, exact = self._options.grids, self._options.exact
 
-        def look(name: str, tensor: Tensor, measured: Measured) -> WeightStats:
+        def look(name: str, tensor: Tensor, measured: WrittenStats) -> WeightStats:
             grid = encoding if encoding != "none" and plan.has("weights", name) else None
             spectral = self._spectral.measure({name: tensor}).get(name)
             return weight_stats(tensor, measured=measured, grid=grid, spectral=spectral, exact=exact)

@@ -109,10 +109,13 @@ def optimizer_state(
 
 def state_finite(optimizers: Sequence[Optimizer]) -> bool | None:
     """Return whether every element of every moment is finite (M12); None before there are any."""
-    tensors = [value for optimizer in optimizers for state in optimizer.state.values() for value in _moments(state)]
+    values = (value for optimizer in optimizers for state in optimizer.state.values() for value in state.values())
+    tensors = [value for value in values if isinstance(value, Tensor) and value.is_floating_point() and value.numel()]
     if not tensors:
         return None
-    return all_finite([tensor if _is_whole(tensor) else dense(tensor) for tensor in tensors])
+    return all_finite(
+        [tensor if tensor.layout == torch.strided and not is_sharded(tensor) else dense(tensor) for tensor in tensors]
+    )
 
 
 def clip_coefficient(clip_norm: float, norm: float) -> float:
@@ -150,11 +153,3 @@ def _group(group: Mapping[str, Any], rate: float | None) -> OptimizerGroup:
         weight_decay=UNSET if decay is None else shortest(float(decay)),
         tensors=len(group["params"]),
     )
-
-
-def _moments(state: Mapping[str, Any]) -> list[Tensor]:
-    return [value for value in state.values() if isinstance(value, Tensor) and value.is_floating_point() and value.numel()]
-
-
-def _is_whole(tensor: Tensor) -> bool:
-    return tensor.layout == torch.strided and not is_sharded(tensor)

@@ -18,7 +18,7 @@ MOST = 4  # tensors looked at
 LARGEST = 2**14  # elements of each, where there are any so small
 
 
-class Standing(Struct):
+class StaleGradient(Struct):
     """One tensor while it is looked at; what is measured stays where the model is.
 
     Attributes:
@@ -95,7 +95,7 @@ class StaleGradients:
         self._parameters, self._optimizers, self._guard = [*parameters], optimizers, guard
         self._most, self._largest = max_tensors, largest
         self._chosen: list[tuple[nn.Parameter, Optimizer]] = []
-        self._standing: list[Standing] = []
+        self._standing: list[StaleGradient] = []
         self._handles: list[Any] = []
         self._step = 0
         self.seconds = 0.0
@@ -107,7 +107,7 @@ class StaleGradients:
         if not self._chosen or not all(parameter.requires_grad for parameter, _ in self._chosen):
             self._chosen = [*self._choose()]
         for parameter, optimizer in self._chosen:
-            standing = Standing(parameter, optimizer, get_gradient_edge(parameter).node)
+            standing = StaleGradient(parameter, optimizer, get_gradient_edge(parameter).node)
             self._standing.append(standing)
             standing.handle = standing.node.register_prehook(self._reaching(standing))
         for optimizer in {id(optimizer): optimizer for _, optimizer in self._chosen}.values():
@@ -120,7 +120,7 @@ class StaleGradients:
         self.seconds += perf_counter() - start
         return max((share for share in shares if share is not None), default=None)
 
-    def stop(self) -> list[Standing]:
+    def stop(self) -> list[StaleGradient]:
         """Take all hooks away, and return what they saw."""
         for handle in self._handles:
             handle.remove()
@@ -139,7 +139,7 @@ class StaleGradients:
             places = {round(part * (len(small) - 1) / max(1, count - 1)) for part in range(count)} if small else set()
             yield from ((small[place], optimizer) for place in sorted(places))
 
-    def _reaching(self, standing: Standing) -> Callable[[tuple[Tensor | None, ...]], None]:
+    def _reaching(self, standing: StaleGradient) -> Callable[[tuple[Tensor | None, ...]], None]:
         def reach(gradients: tuple[Tensor | None, ...]) -> None:
             start = perf_counter()
             with self._guard("looking at what a gradient is added to"), torch.no_grad():

@@ -20,14 +20,14 @@ from ckaudit.recorder.stats.arrays import (
     row_norms,
     to_numpy,
 )
-from ckaudit.recorder.stats.batched_stats import Swept, sweep
+from ckaudit.recorder.stats.batched_stats import SweptTensor, sweep
 from ckaudit.recorder.stats.float32_rounding import shortest_of
 from ckaudit.recorder.stats.quantiles import quantiles_of, spread_of
 
 LOOKED_AT, TOKENS = 2**13, 64  # elements of one output, and fewest tokens that make a percentile
 
 
-class Output(Struct, frozen=True):
+class ModuleOutput(Struct, frozen=True):
     """What is kept of one module's output until all are measured; numbers are still where the model is.
 
     Attributes:
@@ -49,7 +49,7 @@ class Output(Struct, frozen=True):
     dead: Array | None
 
 
-def note(output: Array, *, count_dead: bool = False, looked_at: int = LOOKED_AT, fewest: int = TOKENS) -> Output:
+def note(output: Array, *, count_dead: bool = False, looked_at: int = LOOKED_AT, fewest: int = TOKENS) -> ModuleOutput:
     """Look at what a module has just put out, shape (..., units), as long as it is there.
 
     Args:
@@ -65,7 +65,7 @@ def note(output: Array, *, count_dead: bool = False, looked_at: int = LOOKED_AT,
     # A convolution's last dimension is a place, not a unit.
     is_hidden = count_dead and 2 <= output.ndim <= 3 and math.prod(tokens.shape) > 0
     nonfinite, low, high = _extremes(values) if math.prod(tokens.shape) else (0, math.nan, math.nan)
-    return Output(
+    return ModuleOutput(
         shape=tuple(output.shape),
         dtype=dtype_name(output),
         tokens=copied.copy() if library(copied) is np else copied.clone(),
@@ -76,7 +76,7 @@ def note(output: Array, *, count_dead: bool = False, looked_at: int = LOOKED_AT,
     )
 
 
-def activation_stats(outputs: Sequence[Output]) -> list[ActivationStats]:
+def activation_stats(outputs: Sequence[ModuleOutput]) -> list[ActivationStats]:
     r"""Return the statistics of the outputs.
 
     `p50` and `p99` are over tokens, of the root mean square of a token's vector. A unit is dead where
@@ -138,7 +138,7 @@ def _token_rms(tokens: Array) -> Array:
     return norms[np.isfinite(norms)]
 
 
-def _numbers(output: Output, swept: Swept, spread: Sequence[float]) -> list[float]:
+def _numbers(output: ModuleOutput, swept: SweptTensor, spread: Sequence[float]) -> list[float]:
     """Return extremes, mean, deviation, rms, mean magnitude, sparsity, outlier rate and the two percentiles of tokens."""
     moments = swept.moments
     if not moments.numel:
@@ -148,7 +148,7 @@ def _numbers(output: Output, swept: Swept, spread: Sequence[float]) -> list[floa
     return [float(output.low), float(output.high), *rest, *spread]
 
 
-def _outlier_rate(tokens: Array, swept: Swept, *, distance: float = 6.0) -> float:
+def _outlier_rate(tokens: Array, swept: SweptTensor, *, distance: float = 6.0) -> float:
     """Return the share of finite elements that lie further from the mean than `distance` deviations, the k of M22."""
     moments, reach = swept.moments, distance * swept.moments.std
     if not moments.finite or (moments.max - moments.mean <= reach and moments.mean - moments.min <= reach):
@@ -157,7 +157,7 @@ def _outlier_rate(tokens: Array, swept: Swept, *, distance: float = 6.0) -> floa
     return int((far & library(tokens).isfinite(flat(tokens))).sum()) / moments.finite
 
 
-def _stats(output: Output, swept: Swept, histogram: Histogram | None, numbers: Sequence[Number]) -> ActivationStats:
+def _stats(output: ModuleOutput, swept: SweptTensor, histogram: Histogram | None, numbers: Sequence[Number]) -> ActivationStats:
     stats = ActivationStats(shape=list(output.shape), dtype=output.dtype, nonfinite_count=int(output.nonfinite))
     if not numbers:
         return stats

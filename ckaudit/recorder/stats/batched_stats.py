@@ -41,7 +41,7 @@ class Moments(Struct, frozen=True):
         return self.numel - self.finite
 
 
-class Swept(Struct, frozen=True):
+class SweptTensor(Struct, frozen=True):
     """What a sweep finds of one tensor.
 
     Attributes:
@@ -55,7 +55,7 @@ class Swept(Struct, frozen=True):
     sampled: int | None
 
 
-class Measured(Struct, frozen=True):
+class WrittenStats(Struct, frozen=True):
     """What a sweep tells of one tensor, as it is written.
 
     Attributes:
@@ -73,7 +73,7 @@ class Measured(Struct, frozen=True):
     sampled: int | None
 
 
-class Sums(Struct, frozen=True):
+class StretchSums(Struct, frozen=True):
     """The sums of one stretch of elements: those of the finite ones, but `squares`, which is of all."""
 
     size: int
@@ -89,18 +89,18 @@ class Sums(Struct, frozen=True):
 
 def measure(
     arrays: Sequence[Array], *, scale: float = 1.0, exact_up_to: int = EXACT_UP_TO, chunk: int = STRETCH
-) -> list[Measured]:
+) -> list[WrittenStats]:
     """Return the statistics of each tensor as they are written; see `sweep`."""
     swept = sweep(arrays, scale=scale, exact_up_to=exact_up_to, chunk=chunk)
     quantiles, counted = spread_of([one.sample for one in swept], PERCENTILE_LEVELS)
     levels = significant_all(np.array(quantiles).reshape(-1, len(PERCENTILE_LEVELS)))
     return [
-        Measured(one.moments, numbers, percentiles, bins, one.sampled)
+        WrittenStats(one.moments, numbers, percentiles, bins, one.sampled)
         for one, numbers, percentiles, bins in zip(swept, _written(swept), levels, counted, strict=True)
     ]
 
 
-def _written(swept: Sequence[Swept]) -> Iterator[list[Number]]:
+def _written(swept: Sequence[SweptTensor]) -> Iterator[list[Number]]:
     """Yield each tensor's numbers as they are written."""
     momentses = [one.moments for one in swept]
     unwritten = [(one.norm, one.mean, one.std, one.min, one.max, one.zeros / max(one.numel, 1)) for one in momentses]
@@ -110,7 +110,7 @@ def _written(swept: Sequence[Swept]) -> Iterator[list[Number]]:
 
 def sweep(
     arrays: Sequence[Array], *, scale: float = 1.0, exact_up_to: int = EXACT_UP_TO, chunk: int = STRETCH, magnitudes: bool = False
-) -> list[Swept]:
+) -> list[SweptTensor]:
     """Return moments and sample of each tensor, of its elements divided by `scale`.
 
     Args:
@@ -122,7 +122,7 @@ def sweep(
     """
     # Widened a stretch at a time: a model of half precision is not copied whole.
     flats = [dense_at_hand(array).reshape(-1) for array in arrays]
-    rows: list[list[Sums]] = [[] for _ in flats]
+    rows: list[list[StretchSums]] = [[] for _ in flats]
     samples: list[list[Values]] = [[] for _ in flats]
     strides = [strided(array.shape, exact_up_to) for array in arrays]
     for group in stretches(flats, chunk):
@@ -136,14 +136,13 @@ def sweep(
             # A view of a few elements would keep all of their stretch.
             samples[owner].append(finite.copy() if strides[owner] > 1 else finite)
     return [
-        Swept(_merged(sums), _whole(parts), -(-values.shape[0] // stride) if stride > 1 else None)
+        SweptTensor(
+            _merged(sums),
+            parts[0] if len(parts) == 1 else np.concatenate([NOTHING, *parts]),
+            -(-values.shape[0] // stride) if stride > 1 else None,
+        )
         for sums, parts, values, stride in zip(rows, samples, flats, strides, strict=True)
     ]
-
-
-def _whole(parts: Sequence[Values]) -> Values:
-    """Return arrays as one."""
-    return parts[0] if len(parts) == 1 else np.concatenate([NOTHING, *parts])
 
 
 def moments(values: Array, *, chunk: int = STRETCH) -> Moments:
@@ -186,7 +185,7 @@ def _apart(pieces: Sequence[Array], scale: float) -> list[Values]:
     return np.split(laid(pieces) / scale, np.cumsum([piece.shape[0] for piece in pieces])[:-1])
 
 
-def _rows_there(pieces: Sequence[Array], scale: float, *, magnitudes: bool) -> tuple[list[Sums], Sequence[Array]]:
+def _rows_there(pieces: Sequence[Array], scale: float, *, magnitudes: bool) -> tuple[list[StretchSums], Sequence[Array]]:
     """Return the sums of stretches that are on an accelerator, taken there, and the stretches themselves."""
     lib, columns = library(pieces[0]), []
     for piece in pieces:
@@ -200,12 +199,12 @@ def _rows_there(pieces: Sequence[Array], scale: float, *, magnitudes: bool) -> t
     for piece, (squares, *sums) in zip(pieces, lib.stack(columns).tolist(), strict=True):
         size = piece.shape[0]
         absolute, zeros, mean, m2, low, high = sums
-        whole = Sums(size, size, squares, absolute, int(zeros) if math.isfinite(squares) else 0, mean, m2, low, high)
+        whole = StretchSums(size, size, squares, absolute, int(zeros) if math.isfinite(squares) else 0, mean, m2, low, high)
         rows.append(whole if math.isfinite(squares) else _by_itself(to_numpy(piece) / scale, squares))
     return rows, pieces
 
 
-def _rows_here(pieces: Sequence[Array], scale: float, *, magnitudes: bool) -> tuple[list[Sums], Sequence[Values]]:
+def _rows_here(pieces: Sequence[Array], scale: float, *, magnitudes: bool) -> tuple[list[StretchSums], Sequence[Values]]:
     """Return the sums of stretches, in float64, and the stretches as NumPy's, divided by `scale`."""
     values = laid(pieces)
     values = values if scale == 1.0 else values / scale
@@ -226,17 +225,17 @@ def _rows_here(pieces: Sequence[Array], scale: float, *, magnitudes: bool) -> tu
     return corrected, apart
 
 
-def _sums_of_one(values: Values, *, magnitudes: bool) -> Sums:
+def _sums_of_one(values: Values, *, magnitudes: bool) -> StretchSums:
     """Return the sums of one stretch whose elements are all finite; of another, sums that are not."""
     x, size = values.astype(np.float64), values.size
     squares, mean = float(square_sum(x)), float(x.sum()) / size
     low, high = float(values.min()), float(values.max())
     zeros = int(np.count_nonzero(values == 0))
     absolute = float(np.abs(x, out=x).sum()) if magnitudes else math.nan
-    return Sums(size, size, squares, absolute, zeros, mean, squares - size * mean * mean, low, high)
+    return StretchSums(size, size, squares, absolute, zeros, mean, squares - size * mean * mean, low, high)
 
 
-def _sums_of_many(values: Values, sizes: Sequence[int], starts: Sequence[int], *, magnitudes: bool) -> Iterator[Sums]:
+def _sums_of_many(values: Values, sizes: Sequence[int], starts: Sequence[int], *, magnitudes: bool) -> Iterator[StretchSums]:
     """Yield the same of stretches that lie end to end in `values`."""
     x, counts = values.astype(np.float64), np.array(sizes)
     mean = np.add.reduceat(x, starts) / counts
@@ -247,22 +246,22 @@ def _sums_of_many(values: Values, sizes: Sequence[int], starts: Sequence[int], *
     squares = np.add.reduceat(np.multiply(x, x, out=x), starts)
     m2 = squares - counts * mean * mean
     columns = (counts, counts, squares, absolute, zeros, mean, m2, low, high)
-    return starmap(Sums, zip(*(column.tolist() for column in columns), strict=True))
+    return starmap(StretchSums, zip(*(column.tolist() for column in columns), strict=True))
 
 
-def _by_itself(stretch: Values, squares: float) -> Sums:
+def _by_itself(stretch: Values, squares: float) -> StretchSums:
     """Return the sums of the finite elements of one stretch, its spread in a second pass."""
     x = stretch[np.isfinite(stretch)].astype(np.float64)
     if not x.size:
-        return Sums(stretch.size, 0, squares, 0.0, 0, 0.0, 0.0, math.inf, -math.inf)
+        return StretchSums(stretch.size, 0, squares, 0.0, 0, 0.0, 0.0, math.inf, -math.inf)
     mean = float(x.mean())
     with np.errstate(over="ignore"):
         m2 = float(((x - mean) ** 2).sum())
     absolute, zeros = float(np.abs(x).sum()), int((x == 0).sum())
-    return Sums(stretch.size, x.size, squares, absolute, zeros, mean, m2, float(x.min()), float(x.max()))
+    return StretchSums(stretch.size, x.size, squares, absolute, zeros, mean, m2, float(x.min()), float(x.max()))
 
 
-def _merged(rows: Sequence[Sums]) -> Moments:
+def _merged(rows: Sequence[StretchSums]) -> Moments:
     r"""Return the moments of all stretches of a tensor, merged after Chan, Golub and LeVeque (1983).
 
     $$\delta = \mu_b - \mu_a,\quad \mu = \mu_a + \delta\,n_b/n,\quad M = M_a + M_b + \delta^2 n_a n_b / n$$

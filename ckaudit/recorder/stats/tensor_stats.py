@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from ckaudit.contract.io.grids import encode_grid, sample_indices
 from ckaudit.contract.schema.checkpoint import GradientStats, Grid, WeightStats
 from ckaudit.recorder.stats.arrays import Array, bytes_hash, dense, dense_at_hand, double, dtype_name, library, to_numpy
-from ckaudit.recorder.stats.batched_stats import Measured, measure
+from ckaudit.recorder.stats.batched_stats import WrittenStats, measure
 from ckaudit.recorder.stats.float32_rounding import short_ends, shortest
 
 
 def weight_stats(
     tensor: Array,
     *,
-    measured: Measured | None = None,
+    measured: WrittenStats | None = None,
     grid: Literal["nested", "q8"] | None = None,
     spectral: float | None = None,
     exact: bool = False,
@@ -53,7 +53,7 @@ def weight_stats(
 def gradient_stats(
     gradient: Array,
     *,
-    measured: Measured | None = None,
+    measured: WrittenStats | None = None,
     grid: Literal["nested", "q8"] | None = None,
     scale: float = 1.0,
     exact: bool = False,
@@ -84,16 +84,12 @@ def gradient_stats(
         percentiles=measured.percentiles,
         sampled=UNSET if measured.sampled is None else measured.sampled,
         histogram=measured.histogram or UNSET,
-        sampled_grid_32x32=(_gradient_grid(gradient, grid, scale) or UNSET) if grid else UNSET,
+        sampled_grid_32x32=(matrix_grid(gradient if scale == 1.0 else dense(gradient) / scale, grid) or UNSET) if grid else UNSET,
         dtype=dtype_name(gradient),
         numel=moments.numel,
         nonfinite_count=moments.nonfinite,
         hash=bytes_hash(gradient) if exact else UNSET,
     )
-
-
-def _gradient_grid(gradient: Array, encoding: Literal["nested", "q8"], scale: float) -> Grid | None:
-    return matrix_grid(gradient if scale == 1.0 else dense(gradient) / scale, encoding)
 
 
 def total_norm(norms: Sequence[float]) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.audit.measure import SHAPE, Measured, Measurement, Outline, extreme, labels
+from ckaudit.audit.measure import SHAPE, LabelSummary, Measured, Measurement, extreme, labels
 from ckaudit.contract.schema.metrics import Missing
 from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.reports.terminal.charts import CROSS, LEVELS, finite, heatmap, ranked, sparkline
@@ -97,7 +97,7 @@ def _lines(measured: Measured, view: View, *, each_label: bool, max_labels: int 
             yield TableLine(sentence=f"  ... and {count - max_labels:,} more (--all)")
 
 
-def _line(name: str, measured: Measured, outline: Outline, view: View, *, points: int) -> TableLine:
+def _line(name: str, measured: Measured, outline: LabelSummary, view: View, *, points: int) -> TableLine:
     cells = {
         "metric": shown(name, view),
         "last": number(outline.last),

@@ -7,9 +7,9 @@ import numpy as np
 from ckaudit.metrics.activations import activation_outlier_rate, activation_rms, activation_std, residual_rms
 from ckaudit.metrics.loss import learnt_since, train_loss_raw
 from ckaudit.metrics.reductions import over_past
-from ckaudit.rules.rule import Hit, Skip, rule, too_few
+from ckaudit.rules.rule import Hit, Skip, lasting_spans, rule, too_few
 from ckaudit.run.medians import median, thirds_of_steps
-from ckaudit.run.series import Floats, Mask, Series
+from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import Span, spans
 
 
@@ -60,7 +60,7 @@ def activation_drift(
     streams = stream.labels if stream is not None else ()
     sizes = [series for series in (rms, std) if series is not None and rms.steps[-1] > warmup]
     runaways = {label: course for size in sizes for label, course in _runaways(size, runaway_ratio).items()}
-    for span in _lasting(rms, (ratio > max_ratio) & settled):
+    for span in lasting_spans(rms, (ratio > max_ratio) & settled):
         is_serious = span.label in streams
         if is_serious and loss is not None:
             is_serious = learnt_since(loss, _last_usual(rms, span, ratio, usual_ratio), until=span.first) <= paid_loss_fall
@@ -79,7 +79,7 @@ def activation_drift(
         has_learnt = loss is not None and learnt_since(loss, first, until=last) > paid_loss_fall
         is_serious = level >= (runaway_ratio if label in streams else max_ratio) and not has_learnt
         yield _runaway(label, first, last, level, runaway_ratio, is_serious=is_serious)
-    for span in _lasting(rms, (ratio < 1 / max_ratio) & settled):
+    for span in lasting_spans(rms, (ratio < 1 / max_ratio) & settled):
         yield Hit.over(
             span,
             "sev2" if span.label in streams else "note",
@@ -114,14 +114,6 @@ def _outliers(outliers: Series, max_rate: float) -> Iterator[Hit]:
         yield Hit.over(
             span, "note", "{value:.2g} % of the outputs of {where} are outliers", badness=outliers.values, limit=max_rate
         )
-
-
-def _lasting(rms: Series, mask: Mask) -> Iterator[Span]:
-    """Yield the spans of two checkpoints and more; in a run of fewer than six, also a single one that is the last."""
-    few = rms.points < 6
-    for span in spans(rms, mask, min_points=1 if few else 2):
-        if span.points > 1 or span.last == rms.steps[-1]:
-            yield span
 
 
 def _runaways(sizes: Series, limit: float) -> dict[str, tuple[int, int, float]]:

@@ -31,16 +31,14 @@ def dropout_rate_high(facts: Manifest, *, max_rate: float = 0.5, max_rate_before
     if isinstance(rate, str) or rate <= max_rate:
         return
     where = None if facts.dropout_module is UNSET else facts.dropout_module
-    yield Hit(
-        severity="note" if _is_before_head(where) and rate <= max_rate_before_head else "sev2",
+    yield Hit.at(
+        [0],
+        "note" if _is_before_head(where) and rate <= max_rate_before_head else "sev2",
+        f"{'a module' if where is None else '{where}'} drops {{value:.3g}} of what goes through it: more than it leaves",
         where=where,
-        first=0,
-        last=0,
-        worst=0,
         value=rate,
         limit=max_rate,
-        points=1,
-        message=f"{'a module' if where is None else '{where}'} drops {{value:.3g}} of what goes through it: more than it leaves",
+        worst=0,
     )
 
 

@@ -45,10 +45,10 @@ def saturated_units(
         return
     yield from too_few(functions, min_points)
     for span in spans(functions, (functions.values > note_saturation) & bounded, min_points=min_points):
-        grave: Severity = "sev2" if median(functions.values[span.rows, span.column]) > max_saturation else "note"
+        severity: Severity = "sev2" if median(functions.values[span.rows, span.column]) > max_saturation else "note"
         yield Hit.over(
             span,
-            grave,
+            severity,
             "the outputs of {where} sit at the two ends of its range: {value:.2g} of what is possible",
             badness=functions.values,
             limit=note_saturation,
@@ -58,9 +58,9 @@ def saturated_units(
 def _bounded(functions: Series, largest: Series | None, reach: float) -> Mask:
     """Tell of each cell whether the outputs come up to 1 in magnitude and not beyond, where it is not the name that tells."""
     bounded = np.ones(functions.values.shape, bool)
-    found = None if largest is None else at(largest, functions.steps).values
+    outputs = None if largest is None else at(largest, functions.steps).values
     for column, name in enumerate(functions.labels):
-        if largest is not None and found is not None and name in largest.labels:
-            reached = found[:, largest.labels.index(name)]
+        if largest is not None and outputs is not None and name in largest.labels:
+            reached = outputs[:, largest.labels.index(name)]
             bounded[:, column] = (reached >= reach) & (reached <= 1)
     return bounded

@@ -9,15 +9,13 @@ from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.attention import attention_entropy_left, attn_entropy, max_attn_logit, normalized_attention_entropy
 from ckaudit.metrics.loss import initial_loss_excess, learnt_since, train_loss_raw
 from ckaudit.metrics.reductions import row_medians
-from ckaudit.rules.rule import Hit, Skip, rule, too_few
+from ckaudit.rules.rule import Hit, Skip, lasting_spans, rule, too_few
 from ckaudit.run.directions import layer_of
 from ckaudit.run.series import Floats, Mask, Series, at, single
-from ckaudit.run.spans import Span, spans
+from ckaudit.run.spans import spans
 
 TWO_KEYS = math.log(2)
 """Entropy of looking at two keys alike, in nats: a head below it is dead (F10)."""
-ENOUGH = 6
-"""Checkpoints from which on two in a row are asked for; of fewer, the last one alone may tell."""
 
 
 @rule(
@@ -66,18 +64,19 @@ def entropy_collapse(
     unknown = np.full(left.values.shape, np.nan)
     share, logits = (unknown if series is None else _beside(left, series) for series in (normalized, logit))
     knew_nothing = _knew_nothing(start)
-    kept = np.fmin(left.values, share) if knew_nothing else left.values
+    smallest = np.fmin(left.values, share) if knew_nothing else left.values
     is_sharp = ~((unknown if entropy is None else _beside(left, entropy)) >= TWO_KEYS)
     collapsed = (
         left.finite
         & (is_sharp | (logits > saturated_logit))
-        & (kept <= np.where(logits <= saturated_logit, max_left_share_calm, max_left_share))
+        & (smallest <= np.where(logits <= saturated_logit, max_left_share_calm, max_left_share))
     )
     reported, layers = np.zeros_like(collapsed), np.array([layer_of(label) for label in left.labels])
     for group in (None, *dict.fromkeys(layers.tolist())):
         heads = np.ones(len(layers), bool) if group is None else layers == group
         portion = _portion(left, collapsed[:, heads], left.finite[:, heads], group or "attention")
-        for span in _lasting(portion, (portion.values > max_collapsed_share) & ~reported[:, heads].any(axis=1, keepdims=True)):
+        is_new = ~reported[:, heads].any(axis=1, keepdims=True)
+        for span in lasting_spans(portion, (portion.values > max_collapsed_share) & is_new):
             reported[np.ix_(span.rows, heads)] = True
             severity: Severity = "sev1" if group is None else "sev2"
             if group is not None and loss is not None and 0 < np.nanmax(logits[:, heads], initial=0) <= saturated_logit:
@@ -92,12 +91,12 @@ def entropy_collapse(
             )
     if knew_nothing and loss is not None:
         yield from _too_early(left, share, reported, loss, early=min_early_entropy, learnt=min_loss_fall)
-    yield from _single_heads(left, np.fmin(share, kept), reported, max_left_share_calm)
+    yield from _single_heads(left, np.fmin(share, smallest), reported, max_left_share_calm)
 
 
 def _single_heads(left: Series, smallest: Floats, reported: Mask, limit: float) -> Iterator[Hit]:
     """Yield a note on each sharp head that is not part of a collapsed group."""
-    for span in _lasting(left, (smallest < limit) & ~reported):
+    for span in lasting_spans(left, (smallest < limit) & ~reported):
         yield Hit.over(
             span,
             "note",
@@ -111,21 +110,13 @@ def _single_heads(left: Series, smallest: Floats, reported: Mask, limit: float) 
 def _beside(left: Series, other: Series) -> Floats:
     """Return the values of another series at the same steps and heads, shape (C, H); NaN where it has none."""
     values = np.full(left.values.shape, np.nan)
-    found = at(other, left.steps)
+    nearest = at(other, left.steps)
     places = {label: place for place, label in enumerate(other.labels)}
     shared = [(column, places[label]) for column, label in enumerate(left.labels) if label in places]
     if shared:
-        own, theirs = np.array(shared).T
-        values[:, own] = np.where(found.age[:, theirs] == 0, found.values[:, theirs], np.nan)
+        ours, theirs = np.array(shared).T
+        values[:, ours] = np.where(nearest.age[:, theirs] == 0, nearest.values[:, theirs], np.nan)
     return values
-
-
-def _lasting(series: Series, mask: Mask) -> Iterator[Span]:
-    """Yield the spans of two checkpoints and more; in a run of fewer than six, also a single one that is the last."""
-    few = series.points < ENOUGH
-    for span in spans(series, mask, min_points=1 if few else 2):
-        if span.points > 1 or span.last == series.steps[-1]:
-            yield span
 
 
 def _last_soft(left: Series, wide: Floats, before: int) -> int:

@@ -1,14 +1,14 @@
 """ATTN002: attention logits are too large, and grow."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.attention import max_attn_logit
-from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
-from ckaudit.run.series import Floats, Mask, Series
-from ckaudit.run.spans import Span, spans
+from ckaudit.rules.rule import FACTS, Hit, Skip, is_ours, lasting_spans, rule, too_few
+from ckaudit.run.series import Floats, Series
 
 
 @rule("ATTN002", severity="sev1", needs=[max_attn_logit], wants=[FACTS], unit="logit")
@@ -37,11 +37,12 @@ def logit_growth(
     largest of a sample of the queries, a lower bound: over the limit it is a finding, below it is no word on the others.
     """
     yield from too_few(logit, min_points)
-    if _is_sampled(logit, facts):
+    if is_ours(facts) and logit.labels == ("max_attn_logit",):  # the lines between checkpoints
         yield Skip("too_few_points", "only a sample of the queries was looked at: a lower bound; checkpoints hold the maximum")
     values: Floats = np.abs(logit.values)
     far = values > sev1_logit
-    for span in _lasting(logit, far, min_points, few_points):
+    lasting = partial(lasting_spans, logit, min_points=min_points, fewest=3, few=few_points)
+    for span in lasting(far):
         yield Hit.over(
             span,
             "sev1",
@@ -50,7 +51,7 @@ def logit_growth(
             limit=sev1_logit,
         )
     has_grown = values > min_growth * _first(logit)
-    for span in _lasting(logit, (values > sev2_logit) & ~far & has_grown, min_points, few_points):
+    for span in lasting((values > sev2_logit) & ~far & has_grown):
         yield Hit.over(
             span,
             "sev2",
@@ -58,7 +59,7 @@ def logit_growth(
             badness=values,
             limit=sev2_logit,
         )
-    for span in _lasting(logit, (values > note_logit) & (values <= sev2_logit) & has_grown, min_points, few_points):
+    for span in lasting((values > note_logit) & (values <= sev2_logit) & has_grown):
         yield Hit.over(
             span,
             "note",
@@ -68,21 +69,8 @@ def logit_growth(
         )
 
 
-def _is_sampled(logit: Series, facts: Manifest | None) -> bool:
-    """Tell whether there are only the Recorder's lines between checkpoints, which look at a few queries of one sequence."""
-    ours = facts is not None and isinstance(facts.source, str) and facts.source.startswith("ckaudit")
-    return ours and logit.labels == ("max_attn_logit",)
-
-
-def _lasting(logit: Series, mask: Mask, min_points: int, few: int) -> Iterator[Span]:
-    """Yield what lasts for some points; of a run of few, what is so at the last one too."""
-    for span in spans(logit, mask, min_points=1 if 3 <= logit.points < few else min_points):
-        if span.points >= min_points or span.last == logit.steps[-1]:
-            yield span
-
-
 def _first(logit: Series) -> Floats:
     """Return each head's first finite logit, shape (H,); infinite where there is none."""
     rows = logit.finite.argmax(axis=0)
-    found = np.abs(logit.values[rows, np.arange(len(logit.labels))])
-    return np.where(logit.finite.any(axis=0), found, np.inf)
+    logits = np.abs(logit.values[rows, np.arange(len(logit.labels))])
+    return np.where(logit.finite.any(axis=0), logits, np.inf)

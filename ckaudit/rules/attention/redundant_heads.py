@@ -45,11 +45,14 @@ def redundant_heads(
     """
     yield from too_few(similarity, min_points)
     choosy = similarity.finite & _choosy(similarity, even, max_evenness)
-    told = np.zeros(len(similarity.steps), bool)
+    explained = np.zeros(len(similarity.steps), bool)
     copied = choosy & ~_choosy(similarity, even, min_evenness) & _as_wide(similarity, entropy)
-    equal = _equal(similarity, copied, copy_similarity)
+    layers = [label.partition("/")[0] for label in similarity.labels]
+    groups = [layer if layers.count(layer) >= 2 else None for layer in layers]
+    over = replace(similarity, values=np.where(copied, similarity.values > copy_similarity, 0.0))
+    equal = over.grouped(groups, lambda values: np.asarray(values.mean(axis=1)))
     for span in spans(equal, equal.values > max_head_share, min_points=min_points if similarity.points >= FEW else 2):
-        told[span.rows] = True
+        explained[span.rows] = True
         yield Hit.over(
             span,
             "sev2",
@@ -58,7 +61,7 @@ def redundant_heads(
             limit=max_head_share,
         )
     share = _share(similarity, choosy, note_similarity)
-    for span in spans(share, (share.values > max_head_share) & ~told[:, None], min_points=min_points):
+    for span in spans(share, (share.values > max_head_share) & ~explained[:, None], min_points=min_points):
         yield Hit.over(
             span,
             "note",
@@ -69,12 +72,12 @@ def redundant_heads(
 
 
 def _choosy(similarity: Series, even: Series, chosen: float) -> Mask:
-    found = at(even, similarity.steps)
+    evenness = at(even, similarity.steps)
     choosy = np.zeros(similarity.values.shape, bool)
     for column, label in enumerate(similarity.labels):
         if label in even.labels:
             place = even.labels.index(label)
-            choosy[:, column] = (found.values[:, place] < chosen) & (found.age[:, place] == 0)
+            choosy[:, column] = (evenness.values[:, place] < chosen) & (evenness.age[:, place] == 0)
     return choosy
 
 
@@ -92,14 +95,6 @@ def _as_wide(similarity: Series, entropy: Series | None, *, within: float = 0.01
             middle = row_medians(values)[:, None]
             same[:, mine] = ~(np.abs(values - middle) > within * middle)
     return same
-
-
-def _equal(similarity: Series, judged: Mask, limit: float, *, min_heads: int = 2) -> Series:
-    """Return the share of each layer's heads that are judged and over a limit; layers of `min_heads` heads and more."""
-    layers = [label.partition("/")[0] for label in similarity.labels]
-    groups = [layer if layers.count(layer) >= min_heads else None for layer in layers]
-    over = replace(similarity, values=np.where(judged, similarity.values > limit, 0.0))
-    return over.grouped(groups, lambda values: np.asarray(values.mean(axis=1)))
 
 
 def _share(similarity: Series, judged: Mask, limit: float, *, min_heads: int = 4) -> Series:

@@ -35,9 +35,9 @@ def uniform_heads(
     yield from too_few(uniform, min_points)
     end = int(uniform.steps[-1])
     planned = facts.planned_steps if facts else UNSET
-    least = min_steps if planned is UNSET else max(min_steps, int(min_plan_share * planned))
-    if end <= least:
-        yield Skip("too_few_points", f"step {end}; heads are judged after step {least}")
+    first_judged = min_steps if planned is UNSET else max(min_steps, int(min_plan_share * planned))
+    if end <= first_judged:
+        yield Skip("too_few_points", f"step {end}; heads are judged after step {first_judged}")
         return
     for span in spans(uniform, uniform.values > max_uniform_share, min_points=min_points):
         if span.last == end:

@@ -8,7 +8,7 @@ from msgspec import UNSET
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.data import batch_repeat_distance
 from ckaudit.metrics.loss import train_loss_raw
-from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.rules.rule import FACTS, Hit, Skip, is_ours, rule
 from ckaudit.run.series import Floats, Mask, Series, single
 from ckaudit.run.spans import spans
 
@@ -38,7 +38,7 @@ def repeated_batch(
     An epoch repeats the data at a distance of its own length, and is silent. A single batch trained on deliberately is not.
     """
     if distance is None:
-        if not _is_watched(facts):
+        if not is_ours(facts):  # of our own, no repeat on record means that there was none
             yield Skip("not_recorded", "needs batch")
         return
     again = np.zeros(len(loss.steps), bool)
@@ -81,19 +81,12 @@ def _from_the_beginning(distance: Series, facts: Manifest | None, near: int, min
         same = (distance.values[:, 0] == seam) & (distance.steps > seam)
         if same.sum() >= min_points and distance.steps[same][0] <= seam + near:
             steps = distance.steps[same]
-            yield Hit(
-                severity="sev2",
+            yield Hit.at(
+                steps,
+                "sev2",
+                "after the resume from step {value:.0f} the batches are those from the beginning of the data",
                 where="batches",
-                first=int(steps[0]),
-                last=int(steps[-1]),
-                worst=int(steps[0]),
-                points=len(steps),
                 value=float(seam),
                 limit=0.0,
-                message="after the resume from step {value:.0f} the batches are those from the beginning of the data",
+                worst=0,
             )
-
-
-def _is_watched(facts: Manifest | None) -> bool:
-    """Tell whether our own recorder wrote the run: then no repeat on record means that there was none."""
-    return facts is not None and isinstance(facts.source, str) and facts.source.startswith(("ckaudit recorder", "ckaudit writer"))

@@ -35,15 +35,15 @@ def repeated_documents(
         return
     if rate is not None:
         for span in spans(rate, rate.values > note_percent):
-            grave = bool(np.nanmax(rate.values[span.rows, span.column]) > sev2_percent) or _crosses(
+            is_severe = bool(np.nanmax(rate.values[span.rows, span.column]) > sev2_percent) or _crosses(
                 rate, span.column, span.rows, sev2_percent
             )
             yield Hit.over(
                 span,
-                "sev2" if grave else "note",
+                "sev2" if is_severe else "note",
                 "{value:.3g} % of the documents have a near duplicate",
                 badness=rate.values,
-                limit=sev2_percent if grave else note_percent,
+                limit=sev2_percent if is_severe else note_percent,
             )
     if clusters is not None:
         for span in spans(clusters, clusters.values > max_copies):

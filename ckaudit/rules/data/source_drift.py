@@ -72,14 +72,12 @@ def _slid(series: Series, column: int, share: float, min_change: float) -> Itera
     values = series.values[rows, column]
     turn = lasting_change(values, share=share)
     if turn is not None and abs(turn.after - turn.before) > 0.4 * min_change:
-        yield Hit(
-            severity="sev2",
+        yield Hit.at(
+            series.steps[rows[turn.first :]],
+            "sev2",
+            "{where} makes {value:.1%} of the tokens; it was {limit:.1%}",
             where=series.labels[column],
-            first=int(series.steps[rows[turn.first]]),
-            last=int(series.steps[rows[-1]]),
-            worst=int(series.steps[rows[-1]]),
             value=turn.after,
             limit=turn.before,
-            points=len(rows) - turn.first,
-            message="{where} makes {value:.1%} of the tokens; it was {limit:.1%}",
+            worst=-1,
         )

@@ -29,7 +29,16 @@ def split_overlap(
     if overlap is not None:
         yield from _of_documents(overlap, sev2_percent, sev1_percent)
     if rows is not None:
-        yield from _of_rows(rows, sev2_percent, sev1_percent)
+        # One hit: ever more rows are met, so that the first steps say little of how many there are.
+        for span in spans(rows, rows.values > sev2_percent):
+            worst = float(rows.values[span.rows, span.column].max())
+            yield Hit.over(
+                span,
+                "sev1" if worst > sev1_percent else "sev2",
+                "{value:.3g} % of the rows held out were met in batches of the training",
+                badness=rows.values,
+                limit=sev2_percent,
+            )
 
 
 def _of_documents(overlap: Series, budget: float, leak: float) -> Iterator[Hit]:
@@ -48,18 +57,5 @@ def _of_documents(overlap: Series, budget: float, leak: float) -> Iterator[Hit]:
             "sev2",
             "{value:.3g} % of what is held out has a near duplicate in the training data, above {limit:.3g} %",
             badness=overlap.values,
-            limit=budget,
-        )
-
-
-def _of_rows(rows: Series, budget: float, leak: float) -> Iterator[Hit]:
-    """Yield one hit: ever more rows are met, so that the first steps say little of how many there are."""
-    for span in spans(rows, rows.values > budget):
-        worst = float(rows.values[span.rows, span.column].max())
-        yield Hit.over(
-            span,
-            "sev1" if worst > leak else "sev2",
-            "{value:.3g} % of the rows held out were met in batches of the training",
-            badness=rows.values,
             limit=budget,
         )

@@ -83,14 +83,12 @@ def _slid(series: Series, column: int, relative: float) -> Iterator[Hit]:
     rows = np.flatnonzero(series.finite_in(column))
     turn = lasting_change(series.values[rows, column], share=relative)
     if turn is not None and abs(turn.after - turn.before) > LEAST[series.name]:
-        yield Hit(
-            severity="sev2",
+        yield Hit.at(
+            series.steps[rows[turn.first :]],
+            "sev2",
+            f"{series.name} of {{where}} is {{value:.4g}}; it was {{limit:.4g}}",
             where=series.labels[column],
-            first=int(series.steps[rows[turn.first]]),
-            last=int(series.steps[rows[-1]]),
-            worst=int(series.steps[rows[-1]]),
             value=turn.after,
             limit=turn.before,
-            points=len(rows) - turn.first,
-            message=f"{series.name} of {{where}} is {{value:.4g}}; it was {{limit:.4g}}",
+            worst=-1,
         )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.metrics.progress import tokens_seen
-from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.rules.rule import Hit, Skip, rule, stretches
 from ckaudit.run.series import Series
 
 FEW = 5
@@ -31,20 +31,17 @@ def tokens_stand_still(
         yield Skip("too_few_points", f"{len(rows)} values of tokens_seen; {FEW} are needed")
         return
     min_stretch, min_growths = (min_stretch, min_growths) if len(rows) > 2 * min_stretch else (max(3, len(rows) // 3), 2)
-    still = np.concatenate(([False], np.diff(tokens.values[rows, 0]) <= 0, [False]))
-    edges = np.flatnonzero(still[1:] != still[:-1])
+    still = np.diff(tokens.values[rows, 0]) <= 0
     longest = 0
-    for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+    for start, end in stretches(still):
         length = end - start
-        known = (~still[1 : start + 1]).sum() >= min_growths or length == len(rows) - 1
+        known = (~still[:start]).sum() >= min_growths or length == len(rows) - 1
         if length >= min_stretch and length > min_ratio * longest and known:
-            yield Hit(
-                severity="sev2",
+            yield Hit.at(
+                tokens.steps[rows[start + 1 : end + 1]],
+                "sev2",
+                f"{{value:.6g}} tokens are counted at step {{first}}, and not one more in {length} logged steps",
                 where="tokens_seen",
-                first=int(tokens.steps[rows[start + 1]]),
-                last=int(tokens.steps[rows[end]]),
                 value=float(tokens.values[rows[end], 0]),
-                points=length,
-                message=f"{{value:.6g}} tokens are counted at step {{first}}, and not one more in {length} logged steps",
             )
         longest = max(longest, length)

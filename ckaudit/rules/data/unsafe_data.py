@@ -33,11 +33,11 @@ def unsafe_data(
     ## False alarms
     Classifiers err on fiction, medicine and law, evenly over time: only a change or a large share counts.
     """
-    told = [(series, what) for series, what in ((toxic, "toxic"), (personal, "personal data")) if series is not None]
-    if not told:
+    serieses = [(series, what) for series, what in ((toxic, "toxic"), (personal, "personal data")) if series is not None]
+    if not serieses:
         yield needs_one_of(data_toxicity_rate, pii_hit_rate)
         return
-    for series, what in told:
+    for series, what in serieses:
         away, _ = departures(series, min_deviation=min_percent, relative=min_relative_rise, history=history, k=k)
         for span in spans(series, (series.values > max_percent) | (np.nan_to_num(away) > 1)):
             yield Hit.over(

@@ -71,15 +71,13 @@ def _stepped(
     later = float(np.abs(moves[place + 1 :]).max(initial=0.0))
     stays = abs(float(moves[place:].sum())) > size / 2
     if size > max(alone * max(usual, beside, later), min_step * abs(float(held_out[place]))) and stays:
-        yield Hit(
-            severity="sev2",
+        yield Hit.at(
+            val.steps[rows[place + 1 :]],
+            "sev2",
+            "the held-out loss goes from {limit:.4g} to {value:.4g} in one evaluation, the training loss goes on as "
+            "before: it is measured in another way",
             where=val.labels[0],
-            first=int(val.steps[rows[place + 1]]),
-            last=int(val.steps[rows[-1]]),
-            worst=int(val.steps[rows[place + 1]]),
             value=float(held_out[place + 1]),
             limit=float(held_out[place]),
-            points=len(rows) - place - 1,
-            message="the held-out loss goes from {limit:.4g} to {value:.4g} in one evaluation, the training loss goes on as "
-            "before: it is measured in another way",
+            worst=0,
         )

@@ -38,14 +38,12 @@ def memorization_rising(
         over = values > max(usual_percent, min_growth * before)
         if over[-1]:
             first = len(over) - int(np.argmin(over[::-1])) if not over.all() else 0
-            yield Hit(
-                severity="sev2",
+            yield Hit.at(
+                judged.steps[rows[first:]],
+                "sev2",
+                "{where}: {value:.3g} % of the training sequences are recited, after {limit:.3g} %",
                 where=label,
-                first=int(judged.steps[rows[first]]),
-                last=int(judged.steps[rows[-1]]),
-                worst=int(judged.steps[rows[first + int(np.argmax(values[first:]))]]),
                 value=float(values[first:].max()),
                 limit=before,
-                points=len(rows) - first,
-                message="{where}: {value:.3g} % of the training sequences are recited, after {limit:.3g} %",
+                worst=int(np.argmax(values[first:])),
             )

@@ -74,15 +74,13 @@ def off_its_playbook(
             ):
                 continue
             rows = known[turn.first : turn.last + 1]
-            yield Hit(
-                severity="note" if shape.note else "sev2",
+            yield Hit.at(
+                numbers.steps[rows],
+                "note" if shape.note else "sev2",
+                _SENTENCES[shape.kind],
                 where=label,
-                first=int(numbers.steps[rows[0]]),
-                last=int(numbers.steps[rows[-1]]),
                 value=turn.after,
                 limit=turn.before,
-                points=len(rows),
-                message=_SENTENCES[shape.kind],
             )
             break
     if len(short) == int(numbers.finite.any(axis=0).sum()):
@@ -152,11 +150,11 @@ _JUDGES: dict[str, Callable[[Floats, float, float], Turn | None]] = {
     "rises": lambda values, size, few: lasting_rise(values, share=size, share_alone=max(size, few)),
     "falls": lambda values, size, few: lasting_fall(values, share=size, share_alone=max(size, few)),
     "is never back": lambda values, size, _: never_back(values, share=size),
-    "is never back up": lambda values, size, _: _inverted(lambda each, share: never_back(each, share=share), values, size),
+    "is never back up": lambda values, size, _: _inverted(lambda inverse, share: never_back(inverse, share=share), values, size),
     "shifts": lambda values, size, _: _leaves(values, size),
     "humps": lambda values, size, _: hump(values, times=size),
     "slides up": lambda values, size, _: slide(values, times=size),
-    "slides down": lambda values, size, _: _inverted(lambda each, times: slide(each, times=times), values, size),
+    "slides down": lambda values, size, _: _inverted(lambda inverse, times: slide(inverse, times=times), values, size),
     "surges": lambda values, size, _: surge(values, times=size),
     "spikes": lambda values, size, _: spike(values, times=size),
     "warms up again": lambda values, *_: warms_up_again(values) if len(values) >= ENOUGH_FOR_NOISE else None,

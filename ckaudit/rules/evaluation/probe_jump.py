@@ -102,14 +102,12 @@ def _hit(
 ) -> Hit:
     inside = np.empty(0) if training is None else training.values[(training.steps > before) & (training.steps <= step), 0]
     seen = bool((np.nan_to_num(inside, nan=np.inf) > spike).any()) or not len(inside)
-    return Hit(
-        severity="note" if seen else "sev2",
+    return Hit.at(
+        [step],
+        "note" if seen else "sev2",
+        message + ("" if seen else ", and the training loss saw nothing"),
         where=label,
-        first=step,
-        last=step,
-        worst=step,
         value=value,
         limit=limit,
-        points=1,
-        message=message + ("" if seen else ", and the training loss saw nothing"),
+        worst=0,
     )

@@ -6,6 +6,7 @@ import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
+from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.slice_gap import tau
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.series import Floats, Series, Steps
@@ -92,42 +93,29 @@ def _at_end(steps: Steps, level: Floats, max_end: float, min_end: float, margin:
 def _worrying(steps: Steps, level: Floats, wide: np.ndarray, peak: float, *, half: int = 500) -> Hit:
     """Return the hit of a gap that is too wide, and say at which part of its course."""
     rows = np.flatnonzero(wide)
-    worst = int(rows[np.argmax(level[rows])])
     first, last = int(steps[rows[0]]), int(steps[rows[-1]])
     at_end = rows[-1] == len(steps) - 1 and first > 1.5 * half
     part = "at the end" if at_end else f"near step {half}" if last >= half / 1.5 else "early in the run"
-    return Hit(
-        severity="sev2",
+    return Hit.at(
+        steps[rows],
+        "sev2",
+        f"{part} tau is {{value:.3g}} nats, above the expected 0.5 to {{limit:g}}: worrying",
         where="tau",
-        first=first,
-        last=last,
-        worst=int(steps[worst]),
-        value=float(level[worst]),
+        value=float(level[rows].max()),
         limit=peak,
-        points=len(rows),
-        message=f"{part} tau is {{value:.3g}} nats, above the expected 0.5 to {{limit:g}}: worrying",
+        worst=int(np.argmax(level[rows])),
     )
 
 
 def _hit(severity: Severity, steps: Steps, values: Floats, limit: float, message: str) -> Hit:
-    return Hit(
-        severity=severity,
-        where="tau",
-        first=int(steps[0]),
-        last=int(steps[-1]),
-        worst=int(steps[-1]),
-        value=float(values[-1]),
-        limit=limit,
-        points=len(steps),
-        message=message,
-    )
+    return Hit.at(steps, severity, message, where="tau", value=float(values[-1]), limit=limit, worst=-1)
 
 
 def _level(values: Floats) -> Floats:
     """Return running medians of three, at both ends the outermost one; fewer than eight values are returned as they are."""
     if len(values) < 8:
         return values
-    middle = np.median(np.lib.stride_tricks.sliding_window_view(values, 3), axis=1)
+    middle = running_medians(values, 3)
     return np.concatenate([middle[:1], middle, middle[-1:]])
 
 

@@ -33,7 +33,7 @@ def contradicted_claim(claimed: Series, allowed: Series, *, max_relative_error: 
         step, _ = span.worst(badness)
         row = int(np.searchsorted(claimed.steps, step))
         value, limit = float(claimed.values[row, span.column]), float(allowed.values[row, span.column])
-        most = "at most" if value > limit else "at least"
+        bound = "at most" if value > limit else "at least"
         yield Hit(
             severity="sev2",
             where=span.label,
@@ -43,5 +43,5 @@ def contradicted_claim(claimed: Series, allowed: Series, *, max_relative_error: 
             points=span.points,
             value=value,
             limit=limit,
-            message="{where} was logged as {value:.4g}, but what it is made of gives " + most + " {limit:.4g}",
+            message="{where} was logged as {value:.4g}, but what it is made of gives " + bound + " {limit:.4g}",
         )

@@ -32,17 +32,17 @@ def heavy_checkpoints(
     ## False alarms
     Analysis checkpoints are small, and their grids take turns: they stay below the least amounts.
     """
-    found = [
+    sizes = [
         (time, min_seconds, "takes {value:.3g} s, before {limit:.3g}"),
         (size, 1e6 * min_megabytes, "is {value:.3g} bytes, before {limit:.3g}"),
     ]
     if time is None and size is None:
         yield needs_one_of(checkpoint_time, checkpoint_size)
         return
-    for series, least, what in found:
+    for series, min_size, what in sizes:
         if series is None:
             continue
-        away, usual = departures(series, min_deviation=least, relative=min_relative_growth, history=history, k=k)
+        away, usual = departures(series, min_deviation=min_size, relative=min_relative_growth, history=history, k=k)
         for span in spans(series, np.nan_to_num(away) > 1):
             step, _ = span.worst(away)
             row = int(np.searchsorted(series.steps, step))

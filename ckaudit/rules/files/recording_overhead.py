@@ -69,7 +69,9 @@ def _too_often(share: Series, noticeable: float, many: int, apart: float) -> Mas
     often = np.zeros(len(share.steps), bool)
     if len(known) < many:
         return often
-    steps, values = (np.lib.stride_tricks.sliding_window_view(each[known], many) for each in (share.steps, share.values[:, 0]))
+    steps, values = (
+        np.lib.stride_tricks.sliding_window_view(column[known], many) for column in (share.steps, share.values[:, 0])
+    )
     close = (steps[:, -1] - steps[:, 0] <= apart * (many - 1)) & (np.median(values, axis=1) > noticeable)
     for start in np.flatnonzero(close):
         often[known[start : start + many]] = True

@@ -48,14 +48,12 @@ def undecided_unit(share: Series, *, falling_share: float = 0.7, min_points: int
         first, last = median(values[:third]), median(values[-third:])
         name = label.partition("/")[0]
         if last > LIMITS[name] and last >= falling_share * first:
-            yield Hit(
-                severity="sev2" if name in GRAVE else "note",
+            yield Hit.at(
+                share.steps[known],
+                "sev2" if name in GRAVE else "note",
+                f"{{where}} is about {last / 100:.3g}: as percent that is little, as a fraction it is {{value:.3g}} %, "
+                f"and above {{limit:.3g}} % is ill; say --unit {name}=percent or --unit {name}=fraction",
                 where=label,
-                first=int(share.steps[known[0]]),
-                last=int(share.steps[known[-1]]),
                 value=last,
                 limit=LIMITS[name],
-                points=len(known),
-                message=f"{{where}} is about {last / 100:.3g}: as percent that is little, as a fraction it is {{value:.3g}} %, "
-                f"and above {{limit:.3g}} % is ill; say --unit {name}=percent or --unit {name}=fraction",
             )

@@ -6,20 +6,17 @@ import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.gradients import grad_global_norm, gradient_norm
-from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.loss import is_solved, train_loss_raw
 from ckaudit.metrics.words import element_type
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
 from ckaudit.run.cancelled import cancelled
-from ckaudit.run.series import Mask, Series, Steps, at
+from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 from ckaudit.run.spikes import sustained_growth
 from ckaudit.run.tensors import table_of
 
 EXPERT_POINTS = 10
 """Checkpoints for which an expert of a mixture may go without a token: healthy ones of the lab stay so for up to five."""
-
-SOLVED = 0.1
-"""A loss below this share of its first is learnt for the most part, and a gradient that goes with it is no illness."""
 
 
 @rule(
@@ -96,9 +93,9 @@ def _of_tensors(
 
 def _of_whole(whole: Series, loss: Series | None, dead: float, min_points: int, min_fall: float) -> Iterator[Hit]:
     """Yield a global norm that is zero, or has come down to hardly anything, while there is something left to learn."""
-    none = (whole.values < dead) & ~_is_solved(whole.steps, loss)
-    found = list(spans(whole, none, min_points=min_points))
-    for span in found:
+    none = (whole.values < dead) & ~is_solved(loss, whole.steps)
+    dead_spans = list(spans(whole, none, min_points=min_points))
+    for span in dead_spans:
         yield Hit.over(
             span,
             "sev2",
@@ -109,23 +106,14 @@ def _of_whole(whole: Series, loss: Series | None, dead: float, min_points: int, 
         )
     rows = np.flatnonzero(whole.finite[:, 0] & (np.nan_to_num(whole.values[:, 0]) > 0))
     fall = sustained_growth(1 / whole.values[rows, 0], min_ratio=min_fall)
-    if found or fall is None or _is_solved(whole.steps[rows[-1:]], loss).any():
+    if dead_spans or fall is None or is_solved(loss, whole.steps[rows[-1:]]).any():
         return
     inside = rows[fall.onset :]
-    yield Hit(
-        severity="sev2",
+    yield Hit.at(
+        whole.steps[inside],
+        "sev2",
+        "the gradient norm has come down to {value:.2g}, from {limit:.3g}, and the loss has not come down with it",
         where=whole.labels[0],
-        first=int(whole.steps[inside[0]]),
-        last=int(whole.steps[inside[-1]]),
         value=1 / fall.end,
         limit=1 / fall.low,
-        points=len(inside),
-        message="the gradient norm has come down to {value:.2g}, from {limit:.3g}, and the loss has not come down with it",
     )
-
-
-def _is_solved(steps: Steps, loss: Series | None) -> Mask:
-    """Tell of each step whether the loss was below a tenth of its first, shape (T, 1); where it is not known, it was not."""
-    if loss is None or not loss.finite.any():
-        return np.zeros((len(steps), 1), bool)
-    return np.asarray(at(loss, steps).values[:, :1] < SOLVED * loss.values[loss.finite][0])

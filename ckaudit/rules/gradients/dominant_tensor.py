@@ -102,17 +102,15 @@ def _offenders(
         if len(among) < min_points - 1 or len(high) < max(STEADY * len(among), min_points - 1):
             continue
         values = share.values[high, column]
-        yield Hit(
-            severity="sev2",
+        yield Hit.at(
+            share.steps[high],
+            "sev2",
+            "{where} holds up to {value:.1%} of the squared gradient norm, and the gradient is clipped most of the time: "
+            "it decides how all others are scaled",
             where=name,
-            first=int(share.steps[high[0]]),
-            last=int(share.steps[high[-1]]),
-            points=len(high),
-            worst=int(share.steps[high[np.argmax(values)]]),
             value=float(values.max()),
             limit=limit,
-            message="{where} holds up to {value:.1%} of the squared gradient norm, and the gradient is clipped most of the time: "
-            "it decides how all others are scaled",
+            worst=int(np.argmax(values)),
         )
 
 
@@ -120,7 +118,7 @@ def _holders(
     share: Series,
     clip: Series | None,
     relative: Series | None,
-    told: set[str | None],
+    reported: set[str | None],
     max_share: float,
     deep: float,
     min_points: int,
@@ -135,13 +133,13 @@ def _holders(
         sizes = size[inside]
         before = share.values[: span.rows[0], span.column]
         is_new = len(before) >= HISTORY and median(np.nan_to_num(before)) < LITTLE
-        grave = bool(span.points >= min_points and (is_new or ((sizes > LARGE) | clipped[inside]).sum() >= min_points))
+        is_severe = bool(span.points >= min_points and (is_new or ((sizes > LARGE) | clipped[inside]).sum() >= min_points))
         shock = bool((sizes > SHOCK).any())
-        if span.label in told or (not grave and not shock and span.points < min_points):
+        if span.label in reported or (not is_severe and not shock and span.points < min_points):
             continue
         yield Hit.over(
             span,
-            "sev2" if grave or shock else "note",
+            "sev2" if is_severe or shock else "note",
             "{where} holds {value:.1%} of the squared gradient norm; above {limit:.0%} it decides how all others are clipped",
             badness=share.values,
             limit=max_share,

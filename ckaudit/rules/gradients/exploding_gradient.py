@@ -103,20 +103,26 @@ def _shock(span: Span, ratio: Floats, limit: float, box: Series | None) -> Hit:
         badness=ratio,
         limit=limit,
     )
-    return _placed(hit, box)
+    # The tensor that has most of the gradient at the worst step, where the black box tells.
+    if box is None or hit.worst is None or hit.worst not in box.steps:
+        return hit
+    norms = np.nan_to_num(box.values[int(np.searchsorted(box.steps, hit.worst))], posinf=0.0)
+    total, top = float(np.hypot.reduce(norms)), int(np.argmax(norms))
+    if not total or (norms[top] / total) ** 2 <= HOLDER_SHARE:
+        return hit
+    share = (norms[top] / total) ** 2
+    return replace(hit, where=box.labels[top], message=f"{hit.message}; {{where}} has {share:.1%} of its square")
 
 
 def _sliding(norm: Series, rows: Steps, turn: Turn) -> Hit:
     """Return the hit of a norm that grows over the second half of the run and does not slow down."""
-    return Hit(
-        severity="sev2",
+    return Hit.at(
+        norm.steps[rows],
+        "sev2",
+        "the gradient norm grows and does not slow down, from {limit:.3g} in the middle of the run to {value:.3g}",
         where=norm.labels[0],
-        first=int(norm.steps[rows[0]]),
-        last=int(norm.steps[rows[-1]]),
         value=turn.after,
         limit=turn.before,
-        points=len(rows),
-        message="the gradient norm grows and does not slow down, from {limit:.3g} in the middle of the run to {value:.3g}",
     )
 
 
@@ -164,18 +170,6 @@ def _grown(norm: Series, rows: Steps, growth: Growth, loss: Series | None, felt:
         message="the gradient norm has grown to {value:.3g}, from {limit:.3g} in all of the run before"
         + (", while the loss falls" if is_start else ""),
     )
-
-
-def _placed(hit: Hit, box: Series | None) -> Hit:
-    """Return a hit with the tensor that has most of the gradient at its worst step, where the black box tells."""
-    if box is None or hit.worst is None or hit.worst not in box.steps:
-        return hit
-    norms = np.nan_to_num(box.values[int(np.searchsorted(box.steps, hit.worst))], posinf=0.0)
-    total, top = float(np.hypot.reduce(norms)), int(np.argmax(norms))
-    if not total or (norms[top] / total) ** 2 <= HOLDER_SHARE:
-        return hit
-    share = (norms[top] / total) ** 2
-    return replace(hit, where=box.labels[top], message=f"{hit.message}; {{where}} has {share:.1%} of its square")
 
 
 def _isolated(norm: Series, ratio: Floats, limit: float) -> Iterator[Hit]:

@@ -50,8 +50,8 @@ def frequent_clipping(
     left = at(coefficient, rate.steps).values if coefficient is not None else np.full(rate.values.shape, np.nan)  # (T, 1)
     judged = rate.finite & late[:, None]
     high = (rate.values > max_rate) & (left < deep_coefficient) & (left > 0) & judged
-    grave = list(spans(rate, high, among=judged & (left != 0), min_points=min_points))
-    rows = np.concatenate([span.rows for span in grave]) if grave else np.empty(0, np.int64)
+    severe_spans = list(spans(rate, high, among=judged & (left != 0), min_points=min_points))
+    rows = np.concatenate([span.rows for span in severe_spans]) if severe_spans else np.empty(0, np.int64)
     if len(rows) and coefficient is not None:
         hit = _over(
             rate,
@@ -83,15 +83,5 @@ def _began(coefficient: Series, judged: int, deep: float) -> int:
 def _over(rate: Series, rows: Steps, severity: Severity, shown: Floats, *, at_least: bool, limit: float, message: str) -> Hit:
     """Return one hit for all rows, however often clipping rested between them."""
     inside = shown[rows, 0]
-    worst = rows[int(np.argmax(inside if at_least else -inside))]
-    return Hit(
-        severity=severity,
-        message=message,
-        where=rate.labels[0],
-        first=int(rate.steps[rows[0]]),
-        last=int(rate.steps[rows[-1]]),
-        worst=int(rate.steps[worst]),
-        value=float(shown[worst, 0]),
-        limit=limit,
-        points=len(rows),
-    )
+    worst = int(np.argmax(inside if at_least else -inside))
+    return Hit.at(rate.steps[rows], severity, message, where=rate.labels[0], value=float(inside[worst]), limit=limit, worst=worst)

@@ -42,7 +42,8 @@ def starved_branch(
     """
     table = table_of(facts)
     branches = norm.grouped([table.branch(name) for name in norm.labels], root_sum_square)
-    blocks = [block for block in dict.fromkeys(map(_block, branches.labels)) if _both(block, branches)]
+    known = {*branches.labels}
+    blocks = [block for block in dict.fromkeys(map(_block, branches.labels)) if {f"{block}/{kind}" for kind in BRANCHES} <= known]
     if not blocks:
         yield Skip("not_applicable", "no block has both attention and an MLP")
         return
@@ -84,27 +85,19 @@ def _beside_its_like(norm: Series, rms: Series | None, table: TensorTable, block
     """Return the median share of the same matrix in its block's gradient, in blocks of one build, over its own: shape (T, N)."""
     alike = alike_blocks(blocks, table, norm, rms)
     whole = norm.grouped([table.block(name) for name in norm.labels], root_sum_square)
-    matrices = norm.only(lambda name: table.block(name) in blocks and _is_comparable(name, table))
+    # Queries and keys wait for each other in each block: only an MLP's matrices can be compared.
+    matrices = norm.only(lambda name: table.block(name) in blocks and table.kind(name) == "mlp" and not name.endswith(NO_MATRIX))
     homes, roles = [str(table.block(name)) for name in matrices.labels], table.roles(matrices.labels)
     ratio = np.full(matrices.values.shape, np.nan)
     with np.errstate(all="ignore"):
-        own = matrices.values / whole.values[:, [whole.labels.index(home) for home in homes]]
+        share = matrices.values / whole.values[:, [whole.labels.index(home) for home in homes]]
         for column, (home, role) in enumerate(zip(homes, roles, strict=True)):
             like = {blocks[place] for place in np.flatnonzero(alike[blocks.index(home)])}
             columns = [other for other, place in enumerate(homes) if place in like and roles[other] == role]
             if len(columns) >= LIKE:
-                ratio[:, column] = np.median(own[:, columns], axis=1) / own[:, column]
+                ratio[:, column] = np.median(share[:, columns], axis=1) / share[:, column]
     return replace(matrices, values=ratio)
-
-
-def _is_comparable(name: str, table: TensorTable) -> bool:
-    """Tell whether a matrix can be compared between blocks: an MLP's can; queries and keys wait for each other in each block."""
-    return table.kind(name) == "mlp" and not name.endswith(NO_MATRIX)
 
 
 def _block(label: str) -> str:
     return label.partition("/")[0]
-
-
-def _both(block: str, branches: Series) -> bool:
-    return all(f"{block}/{kind}" in branches.labels for kind in BRANCHES)

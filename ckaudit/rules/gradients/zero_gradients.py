@@ -86,26 +86,26 @@ def zero_gradients(
 
 def _lost(zeros: Series, max_zero_share: float, many: int) -> Iterator[Hit]:
     """Yield the gradients that were zero for one checkpoint only, all of them together."""
-    found = []
+    cells = []
     for column in range(len(zeros.labels)):
         rows = np.flatnonzero(zeros.finite_in(column))
         values = zeros.values[rows, column]
         alone = (values[1:-1] == 1) & (values[:-2] < max_zero_share) & (values[2:] < max_zero_share)
-        found += [(int(zeros.steps[row]), zeros.labels[column]) for row in rows[1:-1][alone]]
-    if len(found) < many:
+        cells += [(int(zeros.steps[row]), zeros.labels[column]) for row in rows[1:-1][alone]]
+    if len(cells) < many:
         return
-    found.sort()
-    places = tuple(dict.fromkeys(label for _, label in found))
+    cells.sort()
+    places = tuple(dict.fromkeys(label for _, label in cells))
     yield Hit(
         severity="sev2",
         where=places[0],
         also=places[1:],
-        first=found[0][0],
-        last=found[-1][0],
-        points=len(found),
+        first=cells[0][0],
+        last=cells[-1][0],
+        points=len(cells),
         value=1.0,
         limit=max_zero_share,
-        message=f"{len(found)} times a gradient is all zeros for a single checkpoint and as ever at the next: "
+        message=f"{len(cells)} times a gradient is all zeros for a single checkpoint and as ever at the next: "
         "parts of it are lost on the way",
-        joined_by=found[-1][0],
+        joined_by=cells[-1][0],
     )

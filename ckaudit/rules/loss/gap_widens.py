@@ -38,14 +38,12 @@ def gap_widens(
         return
     if rise is not None and float(np.nan_to_num(rise.values[late[-1], 0])) > 0.01:
         return
-    yield Hit(
-        severity="note",
+    yield Hit.at(
+        gap.steps[late],
+        "note",
+        "the held-out loss lies {value:.3g} above the training loss, and the gap widens steadily",
         where=gap.labels[0],
-        first=int(gap.steps[late[0]]),
-        last=int(gap.steps[late[-1]]),
-        points=len(late),
-        worst=int(gap.steps[late[-1]]),
         value=width,
         limit=min_gap_share * abs(level),
-        message="the held-out loss lies {value:.3g} above the training loss, and the gap widens steadily",
+        worst=-1,
     )

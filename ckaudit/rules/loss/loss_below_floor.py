@@ -9,6 +9,7 @@ from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.attention import upper_triangle_mass
 from ckaudit.metrics.data import target_equals_input
 from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.scaling import unigram_entropy
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.directions import may_be_causal
@@ -62,8 +63,8 @@ def loss_below_floor(
         yield Skip("too_few_points", f"{loss.points} points of the loss; {window} are needed")
         return
     counted = entropy is not None and entropy.finite.any()
-    least = min_entropy_share * median(entropy.values[entropy.finite]) if entropy is not None and counted else 0.0
-    level = _running(loss, window, least)
+    lowest = min_entropy_share * median(entropy.values[entropy.finite]) if entropy is not None and counted else 0.0
+    level = _running(loss, window, lowest)
     for span in spans(level, level.values < 0, min_points=window):
         yield Hit.over(
             span,
@@ -77,17 +78,17 @@ def loss_below_floor(
         return
     too_good, honest = False, _hides_answers(mass, equal, facts)
     if val is not None:
-        for span in spans(val, (val.values < least) & (val.values >= 0), min_points=min_evals):
+        for span in spans(val, (val.values < lowest) & (val.values >= 0), min_points=min_evals):
             too_good = True
             reason = "the task has one right answer" if honest else "the model sees its answers"
-            grave: Severity = "note" if honest else "sev1"
-            yield _hit(span.label, val, span.rows, span.column, grave, least, "the held-out loss", reason)
-    for span in spans(level, (level.values < least) & (level.values >= 0), min_points=window):
+            severity: Severity = "note" if honest else "sev1"
+            yield _hit(span.label, val, span.rows, span.column, severity, lowest, "the held-out loss", reason)
+    for span in spans(level, (level.values < lowest) & (level.values >= 0), min_points=window):
         if not too_good:
             other = "the task has one right answer" if honest else "the model sees its answers"
             reason = f"it is learnt by heart, or {other}"
             alone = val is None or not val.finite.any()
-            yield _hit("loss", level, span.rows, 0, "note" if honest and alone else "sev2", least, "the training loss", reason)
+            yield _hit("loss", level, span.rows, 0, "note" if honest and alone else "sev2", lowest, "the training loss", reason)
 
 
 def _hides_answers(mass: Series | None, equal: Series | None, facts: Manifest | None) -> bool:
@@ -104,17 +105,15 @@ def _hit(
     where: str, series: Series, rows: "np.ndarray", column: int, severity: Severity, limit: float, what: str, reason: str
 ) -> Hit:
     values = series.values[rows, column]
-    worst = rows[int(np.argmin(values))]
-    return Hit(
-        severity=severity,
+    worst = int(np.argmin(values))
+    return Hit.at(
+        series.steps[rows],
+        severity,
+        what + " is {value:.3g}, below the {limit:.3g} that honest models of such tokens stay above: " + reason,
         where=where,
-        first=int(series.steps[rows[0]]),
-        last=int(series.steps[rows[-1]]),
-        worst=int(series.steps[worst]),
-        value=float(series.values[worst, column]),
+        value=float(values[worst]),
         limit=limit,
-        points=len(rows),
-        message=what + " is {value:.3g}, below the {limit:.3g} that honest models of such tokens stay above: " + reason,
+        worst=worst,
     )
 
 
@@ -123,5 +122,5 @@ def _running(loss: Series, window: int, min_loss: float) -> Series:
     known = np.flatnonzero(loss.finite[:, 0])
     if len(known) < window or not (loss.values[known, 0] < min_loss).any():
         return single("loss", loss.unit, loss.steps[:0], loss.values[:0, :0])
-    middle = np.median(np.lib.stride_tricks.sliding_window_view(loss.values[known, 0], window), axis=1)
+    middle = running_medians(loss.values[known, 0], window)
     return single("loss", loss.unit, loss.steps[known[window - 1 :]], middle)

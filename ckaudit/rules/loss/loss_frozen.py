@@ -48,13 +48,4 @@ def _is_fine(values: "np.ndarray", value: float, digits: float) -> bool:
 
 
 def _hit(steps: "np.ndarray", row: int, value: float, severity: "str", message: str) -> Hit:
-    return Hit(
-        severity="sev1" if severity == "sev1" else "sev2",
-        where="loss",
-        first=int(steps[row]),
-        last=int(steps[-1]),
-        worst=int(steps[row]),
-        value=value,
-        points=len(steps) - row,
-        message=message,
-    )
+    return Hit.at(steps[row:], "sev1" if severity == "sev1" else "sev2", message, where="loss", value=value, worst=0)

@@ -8,6 +8,7 @@ from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.scaling import unigram_entropy
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.falls import Fall, fall_would_show, flat_fall, largest_fall, standstill
@@ -144,18 +145,7 @@ def _falls(val: Series | None) -> bool:
 
 
 def _hit(steps: Steps, row: int, level: float, limit: float, message: str) -> Hit:
-    first, last = int(steps[row]), int(steps[-1])
-    return Hit(
-        severity="sev2",
-        where="loss",
-        first=first,
-        last=last,
-        worst=last,
-        value=level,
-        limit=limit,
-        points=len(steps) - row,
-        message=message,
-    )
+    return Hit.at(steps[row:], "sev2", message, where="loss", value=level, limit=limit, worst=-1)
 
 
 def _bound(entropy: Series | None, facts: Manifest | None, margin: float, guess: float) -> tuple[float | None, str]:
@@ -178,7 +168,6 @@ def _narrow(facts: Manifest | None) -> int | None:
 
 def _since(values: Floats, bound: float, *, smooth: int = 9) -> int:
     """Return the row since which the running median of a loss stays above a bound."""
-    padded = np.concatenate([np.full(smooth - 1, values[0]), values])
-    middle = np.median(np.lib.stride_tricks.sliding_window_view(padded, smooth), axis=1)
+    middle = running_medians(np.concatenate([np.full(smooth - 1, values[0]), values]), smooth)
     below = np.flatnonzero(middle <= bound)
     return int(below[-1]) + 1 if len(below) else 0

@@ -43,25 +43,22 @@ def loss_oscillates(
     if len(known) < FEWEST:
         yield Skip("too_few_points", f"{len(known)} finite points of the loss; {FEWEST} are needed")
         return
-    found = oscillation(values, min_swing=min_swing, min_power=min_power, max_chance=max_chance, max_progress=max_progress)
-    if found is None:
+    swing = oscillation(values, min_swing=min_swing, min_power=min_power, max_chance=max_chance, max_progress=max_progress)
+    if swing is None:
         return
-    worst = found.first + int(np.argmax(values[found.first :]))
-    times = f"{found.cycles:.0f} times" if len(known) >= MIN_POINTS else f"in the {len(known)} points that there are"
-    swings = rate is not None and _is_cyclic(rate, found.cycles)
-    yield Hit(
-        severity="note" if swings else "sev2",
-        where="loss",
-        first=int(steps[found.first]),
-        last=int(steps[-1]),
-        worst=int(steps[worst]),
-        value=found.high,
-        limit=found.low,
-        points=len(steps) - found.first,
-        message="the loss goes up and down between {limit:.4g} and {value:.4g}, "
+    times = f"{swing.cycles:.0f} times" if len(known) >= MIN_POINTS else f"in the {len(known)} points that there are"
+    swings = rate is not None and _is_cyclic(rate, swing.cycles)
+    yield Hit.at(
+        steps[swing.first :],
+        "note" if swings else "sev2",
+        "the loss goes up and down between {limit:.4g} and {value:.4g}, "
         + times
         + ", and gets no lower"
         + (", as the learning rate does" if swings else ""),
+        where="loss",
+        value=swing.high,
+        limit=swing.low,
+        worst=int(np.argmax(values[swing.first :])),
     )
 
 

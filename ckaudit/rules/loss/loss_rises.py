@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
-from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.rules.rule import Hit, Skip, rule, stretches
 from ckaudit.run.medians import median
 from ckaudit.run.oscillation import oscillation
 from ckaudit.run.rises import Rise, falls_on, large_or_clear_rise, sustained_rise
@@ -64,8 +64,8 @@ def loss_rises(
     wave = oscillation(values)
     if wave is not None and rise.end <= 1.1 * wave.high:
         return  # it ends on the way up of a wave, which has a rule of its own
-    grave = rise.noise_is_known and rise.share >= sev1_share and rise.deviations >= sev1_deviations
-    yield _stays(steps, values, rise, grave=grave, restarted=_restarted(rate, int(steps[rise.lowest]), int(steps[-1])))
+    is_severe = rise.noise_is_known and rise.share >= sev1_share and rise.deviations >= sev1_deviations
+    yield _stays(steps, values, rise, is_severe=is_severe, restarted=_restarted(rate, int(steps[rise.lowest]), int(steps[-1])))
 
 
 def _rise(values: Floats, min_rise: float, *, alone: bool) -> Rise | None:
@@ -77,22 +77,20 @@ def _rise(values: Floats, min_rise: float, *, alone: bool) -> Rise | None:
 
 def _score(steps: Steps, values: Floats) -> Hit:
     """Return the note on what is logged as the loss and is none."""
-    return Hit(
-        severity="note",
+    return Hit.at(
+        steps,
+        "note",
+        "what is logged as the loss rises from {limit:.4g} to {value:.4g} and levels off, "
+        "as an accuracy or a reward does: it is not judged as a loss",
         where="loss",
-        first=int(steps[0]),
-        last=int(steps[-1]),
         value=float(values[-1]),
         limit=float(values[0]),
-        points=len(steps),
-        message="what is logged as the loss rises from {limit:.4g} to {value:.4g} and levels off, "
-        "as an accuracy or a reward does: it is not judged as a loss",
     )
 
 
-def _stays(steps: Steps, values: Floats, rise: Rise, *, grave: bool, restarted: bool) -> Hit:
+def _stays(steps: Steps, values: Floats, rise: Rise, *, is_severe: bool, restarted: bool) -> Hit:
     """Return the hit of a loss that ends above its lowest level."""
-    worst = rise.onset + int(np.argmax(values[rise.onset :]))
+    worst = int(np.argmax(values[rise.onset :]))
     few = "" if rise.noise_is_known else f", in the {len(values)} points that there are"
     eased = falls_on(values[rise.onset :], rise)
     reason = (
@@ -102,19 +100,14 @@ def _stays(steps: Steps, values: Floats, rise: Rise, *, grave: bool, restarted: 
         if eased
         else ""
     )
-    return Hit(
-        severity="note" if restarted or eased else "sev1" if grave else "sev2",
+    return Hit.at(
+        steps[rise.onset :],
+        "note" if restarted or eased else "sev1" if is_severe else "sev2",
+        "the loss rises to {value:.4g} from {limit:.4g} and " + ("has not come back" if eased else "stays there") + few + reason,
         where="loss",
-        first=int(steps[rise.onset]),
-        last=int(steps[-1]),
-        worst=int(steps[worst]),
-        value=float(values[worst]),
+        value=float(values[rise.onset + worst]),
         limit=rise.low,
-        points=len(steps) - rise.onset,
-        message="the loss rises to {value:.4g} from {limit:.4g} and "
-        + ("has not come back" if eased else "stays there")
-        + few
-        + reason,
+        worst=worst,
     )
 
 
@@ -138,7 +131,7 @@ def _in_blocks(steps: Steps, values: Floats, blocks: int, climbs: int, min_rise:
     table = values[rows]  # (B, W)
     middle = np.median(table, axis=1)
     noise = MAD_TO_SIGMA * median(np.abs(table - middle[:, None])) * 1.25 / np.sqrt(width)
-    for start, end in _climbs(middle, climbs):
+    for start, end in stretches(np.diff(middle) > 0, min_points=climbs):
         risen = middle[end] - middle[start]
         if risen <= max(min_rise * abs(middle[start]), min_deviations * noise):
             continue
@@ -154,12 +147,3 @@ def _in_blocks(steps: Steps, values: Floats, blocks: int, climbs: int, min_rise:
             points=(end - start) * width,
             message="the loss climbs to {value:.4g} from {limit:.4g}" + ("" if stays else f"; it ends at {middle[-1]:.4g}"),
         )
-
-
-def _climbs(middle: Floats, min_steps: int) -> Iterator[tuple[int, int]]:
-    """Yield first and last block of each stretch that rises `min_steps` times in a row or more."""
-    up = np.concatenate(([False], np.diff(middle) > 0, [False]))
-    edges = np.flatnonzero(up[1:] != up[:-1])
-    for start, end in zip(edges[::2], edges[1::2], strict=True):
-        if end - start >= min_steps:
-            yield int(start), int(end)

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.loss import SOLVED, train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.spikes import grad_norm_excess, loss_excess, loss_over_median
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.medians import median
@@ -17,7 +18,7 @@ from ckaudit.run.spikes import Incident, as_one_of_many, incidents, passing_peak
 LEAD, APART = 3, 1.25
 """The gradient norm is flagged before an unstable step, not after it: a lead of three steps makes an incident of a lower jump."""
 
-LEAST, SOLVED, HARD = 0.02, 0.1, 0.25
+LEAST, HARD = 0.02, 0.25
 """Height of an event over the first losses; below a tenth of them, where the loss is that of a few examples still wrong, more."""
 
 BEYOND, TAIL = 3.0, 200
@@ -113,13 +114,8 @@ def loss_spike(
         yield hit
     if alone := [incident for incident in judged if not incident.is_incident]:
         steps = [int(excess.steps[incident.first]) for incident in alone]
-        yield Hit(
-            severity="note",
-            where="loss",
-            first=steps[0],
-            last=steps[-1],
-            points=len(steps),
-            message=f"{len(steps)} isolated points of the loss stand out of its noise and are gone at once",
+        yield Hit.at(
+            steps, "note", f"{len(steps)} isolated points of the loss stand out of its noise and are gone at once", where="loss"
         )
 
 
@@ -145,20 +141,20 @@ def _judged_incidents(
     return [_as_part_of_a_fall(incident, loss, relative, window) for incident in candidates]
 
 
-def _without_known_batches(found: list[Incident], loss: Floats, apart: Mask) -> list[Incident]:
+def _without_known_batches(candidates: list[Incident], loss: Floats, apart: Mask) -> list[Incident]:
     """Return the incidents, those as isolated whose points come back at once and are no higher than isolated ones before.
 
     `apart` says which points stand out, and is changed: those of an incident are not isolated.
     """
     judged: list[Incident] = []
-    for each in found:
-        incident = each
-        if each.is_incident:
-            before = slice(max(0, each.first - TAIL), each.first)
+    for candidate in candidates:
+        incident = candidate
+        if candidate.is_incident:
+            before = slice(max(0, candidate.first - TAIL), candidate.first)
             heights = np.sort(loss[before][apart[before]])
-            if not each.lasts and len(heights) >= KNOWN and loss[[*each.core]].max() <= ALIKE * heights[-KNOWN]:
-                incident = replace(each, is_incident=False)
-            apart[each.first : each.last + 1] &= not incident.is_incident
+            if not candidate.lasts and len(heights) >= KNOWN and loss[[*candidate.core]].max() <= ALIKE * heights[-KNOWN]:
+                incident = replace(candidate, is_incident=False)
+            apart[candidate.first : candidate.last + 1] &= not incident.is_incident
         judged.append(incident)
     return judged
 
@@ -178,20 +174,19 @@ def _early(loss: Series, window: int) -> Iterator[Hit]:
     if len(values) < 4 or values.min() < 0 or values[0] == 0:
         return
     yield from _peaks(loss, rows, after=max(OPENING_STEPS, OPENING * float(loss.steps[-1])))
-    lowest = np.minimum.accumulate(_middle_of_three(values))
+    padded = np.concatenate([np.full(2, values[:3].max()), values])
+    lowest = np.minimum.accumulate(running_medians(padded, 3))
     high = np.flatnonzero(values[1:] > lowest[:-1] + EARLY * values[0]) + 1
     if len(high):
         worst = high[int(np.argmax(values[high]))]
-        yield Hit(
-            severity="sev2" if values[worst] > GRAVE * values[0] else "note",
+        yield Hit.at(
+            loss.steps[rows[high]],
+            "sev2" if values[worst] > GRAVE * values[0] else "note",
+            "the loss jumps to {value:.4g} in its first steps, from {limit:.4g}",
             where="loss",
-            points=len(high),
-            first=int(loss.steps[rows[high[0]]]),
-            last=int(loss.steps[rows[high[-1]]]),
-            worst=int(loss.steps[rows[worst]]),
             value=float(values[worst]),
             limit=float(lowest[worst - 1]),
-            message="the loss jumps to {value:.4g} in its first steps, from {limit:.4g}",
+            worst=int(np.argmax(values[high])),
         )
 
 
@@ -203,23 +198,15 @@ def _peaks(loss: Series, rows: Steps, *, after: float = -1.0) -> Iterator[Hit]:
         height = (HARD if level < SOLVED * values[0] else LEAST) * values[0]
         if loss.steps[rows[first]] <= after or values[worst] - level < height:
             continue
-        yield Hit(
-            severity="sev2",
+        yield Hit.at(
+            loss.steps[rows[first : last + 1]],
+            "sev2",
+            "the loss jumps to {value:.4g} from {limit:.4g} and is back after " + f"{last - first + 1} of {len(values)}",
             where="loss",
-            first=int(loss.steps[rows[first]]),
-            last=int(loss.steps[rows[last]]),
-            worst=int(loss.steps[rows[worst]]),
             value=float(values[worst]),
             limit=level,
-            points=last - first + 1,
-            message="the loss jumps to {value:.4g} from {limit:.4g} and is back after " + f"{last - first + 1} of {len(values)}",
+            worst=worst - first,
         )
-
-
-def _middle_of_three(values: Floats) -> Floats:
-    """Return the median of each point and the two before it; of the first two, the larger so far."""
-    padded = np.concatenate([np.full(2, values[:3].max()), values])
-    return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(padded, 3), axis=1))
 
 
 def _height(loss: Floats, relative: Floats) -> Floats:
@@ -253,12 +240,12 @@ def _led(steps: Steps, gradient: Series | None, k: float) -> Mask:
     return np.asarray(before > after)
 
 
-def _calm(steps: Steps, gradient: Series | None, found: list[Incident], k: float) -> list[bool]:
+def _calm(steps: Steps, gradient: Series | None, incidents: list[Incident], k: float) -> list[bool]:
     """Tell of each incident whether the gradient norm was known in it, and never flagged: then data made it, not updates."""
     if gradient is None:
-        return [False] * len(found)
+        return [False] * len(incidents)
     values = gradient.values[:, 0]
-    spans = [(gradient.steps >= steps[incident.first]) & (gradient.steps <= steps[incident.last]) for incident in found]
+    spans = [(gradient.steps >= steps[incident.first]) & (gradient.steps <= steps[incident.last]) for incident in incidents]
     return [bool(np.isfinite(values[inside]).any() and not (values[inside] > k).any()) for inside in spans]
 
 
@@ -278,14 +265,17 @@ def _until_back(incident: Incident, loss: Floats, relative: Floats, quiet: int) 
     return incident if block == 0 else replace(incident, last=int(rows[block, 0]) - 1)
 
 
-def _crowded(steps: Steps, found: list[Incident], many: int, within: int, *, apart: int) -> list[bool]:
+def _crowded(steps: Steps, incidents: list[Incident], many: int, within: int, *, apart: int) -> list[bool]:
     """Tell of each incident whether a spike of it is one of `many` within `within` steps.
 
     Spikes that follow each other closely are one incident; they count one by one where `apart` points lie between them.
     """
-    spikes = [steps[_first_of_runs(np.sort([*incident.core]), apart)] for incident in found]
+    spikes = [steps[_first_of_runs(np.sort([*incident.core]), apart)] for incident in incidents]
     starts = np.concatenate(spikes) if spikes else np.empty(0)
-    return [any(((starts > start - within) & (starts < start + within)).sum() >= many for start in own) for own in spikes]
+    return [
+        any(((starts > start - within) & (starts < start + within)).sum() >= many for start in starts_of_incident)
+        for starts_of_incident in spikes
+    ]
 
 
 def _first_of_runs(rows: Steps, apart: int) -> Steps:

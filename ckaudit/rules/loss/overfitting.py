@@ -98,8 +98,8 @@ def _last_change(same: Series | None) -> int:
     """Return the last step at which a file of the evaluation was another than before; -1 for none."""
     if same is None:
         return -1
-    kept = np.nan_to_num(same.values, nan=1.0)
-    rows = np.flatnonzero(np.any(np.diff(kept, axis=0) != 0, axis=1))
+    is_same = np.nan_to_num(same.values, nan=1.0)
+    rows = np.flatnonzero(np.any(np.diff(is_same, axis=0) != 0, axis=1))
     return int(same.steps[rows[-1] + 1]) if len(rows) else -1
 
 
@@ -111,15 +111,13 @@ def _stands(steps: Steps, val: Floats, train: Floats | None, gain: float, fall: 
     before, last = (median(val[part]) for part in quarters[2:])
     learnt, memory = (median(train[part]) for part in quarters[2:])
     if before - last < gain * before and memory < (1 - fall) * learnt and val[-1] - train[-1] > apart * val[-1]:
-        yield Hit(
-            severity="sev2",
+        yield Hit.at(
+            steps[quarters[3]],
+            "sev2",
+            f"the validation loss has not come below its lowest, {val.min():.4g} at step {steps[int(np.argmin(val))]}, "
+            "and stands at {value:.4g}, while the training loss has fallen on to {limit:.4g}",
             where="val_loss",
-            first=int(steps[quarters[3][0]]),
-            last=int(steps[-1]),
-            worst=int(steps[-1]),
             value=float(val[-1]),
             limit=float(train[-1]),
-            points=len(quarters[3]),
-            message=f"the validation loss has not come below its lowest, {val.min():.4g} at step {steps[int(np.argmin(val))]}, "
-            "and stands at {value:.4g}, while the training loss has fallen on to {limit:.4g}",
+            worst=-1,
         )

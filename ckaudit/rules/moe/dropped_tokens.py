@@ -52,11 +52,11 @@ def dropped_tokens(
         tail = ", and more and more" if rising else "" if steady else ", but fewer"
         usually = median(rate.values[span.rows, 0])
         limit = 2 * sev2_percent if _is_young_and_even(used, rate, warmup) else sev2_percent
-        grave, dear = usually > sev1_percent or rising, usually > limit and steady
-        whole = reaching_back(span, rate, rate.values > limit) if grave or dear else span
+        is_severe, dear = usually > sev1_percent or rising, usually > limit and steady
+        whole = reaching_back(span, rate, rate.values > limit) if is_severe or dear else span
         yield Hit.over(
             whole,
-            "sev1" if grave else "sev2" if dear else "note",
+            "sev1" if is_severe else "sev2" if dear else "note",
             "up to {value:.3g} % of the tokens sent to the experts of all layers are dropped" + tail,
             badness=rate.values,
             limit=usual_percent,

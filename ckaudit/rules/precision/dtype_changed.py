@@ -32,14 +32,12 @@ def dtype_changed(types: Series, *, min_points: int = 2, lasting_points: int = 1
         start = int(np.flatnonzero(values != values[-1])[-1]) + 1
         if len(rows) - start < lasting_points:
             continue
-        yield Hit(
-            severity="sev2",
+        yield Hit.at(
+            types.steps[rows[start:]],
+            "sev2",
+            f"{{where}} was {_name(values[start - 1])} and is {_name(values[-1])} from step {{first}} on",
             where=label,
-            first=int(types.steps[rows[start]]),
-            last=int(types.steps[rows[-1]]),
-            worst=int(types.steps[rows[start]]),
-            points=len(rows) - start,
-            message=f"{{where}} was {_name(values[start - 1])} and is {_name(values[-1])} from step {{first}} on",
+            worst=0,
         )
 
 

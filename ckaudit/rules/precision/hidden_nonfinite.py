@@ -10,7 +10,7 @@ from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.nonfinite import nonfinite_activations, nonfinite_gradients, nonfinite_weights
 from ckaudit.metrics.optimizer import skipped_updates
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule
-from ckaudit.run.series import Floats, Mask, Series, Steps
+from ckaudit.run.series import Mask, Series, Steps
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import TensorTable, table_of
 
@@ -58,7 +58,9 @@ def hidden_nonfinite(
         bad -= {int(step) for step in skipped.steps[(skipped.values > 0).any(axis=1)]}
     values = loss.values[:, 0]
     same = np.diff(values, prepend=np.nan) == 0
-    stopped = _fell_to_zero(values, min_loss) | (same & np.roll(same, 1))
+    last = np.maximum.accumulate(np.where(values != 0, np.arange(len(values)), 0))
+    fell_to_zero = (values == 0) & (values[last] > min_loss)
+    stopped = fell_to_zero | (same & np.roll(same, 1))
     hidden = _among(loss.steps, lost) | (_among(loss.steps, bad) & stopped)
     for span in spans(loss, hidden[:, None] & loss.finite, min_points=min_points):
         yield Hit.over(
@@ -77,12 +79,6 @@ def _broken_before(weights: Series | None, tensors: TensorTable) -> set[int]:
     used = weights.only(lambda name: tensors.kind(name) != "embedding")
     broken = used.nonfinite | (np.nan_to_num(used.values) > 0)
     return {int(step) for step in used.steps[1:][(broken[1:] & broken[:-1]).any(axis=1)]}
-
-
-def _fell_to_zero(values: Floats, min_loss: float) -> Mask:
-    """Tell of each loss whether it is exactly zero and the last one that was not is above `min_loss`."""
-    last = np.maximum.accumulate(np.where(values != 0, np.arange(len(values)), 0))
-    return np.asarray((values == 0) & (values[last] > min_loss))
 
 
 def _steps_of(serieses: list[Series], *, counts: bool = False) -> set[int]:

@@ -47,7 +47,7 @@ COUNTS = (tokens_seen, steps_seen)
 
 @rule("VALUE001", severity="sev1", needs=[], wants=[FACTS, *LOSSES, *SHARES, *PERCENT, *POSITIVE, *COUNTS], unit="1")
 def impossible_value(
-    facts: Manifest | None, *found: Series | None, max_rounding: float = 0.01, min_points: int = 1
+    facts: Manifest | None, *serieses: Series | None, max_rounding: float = 0.01, min_points: int = 1
 ) -> Iterator[Hit | Skip]:
     """A number lies outside what is possible.
 
@@ -62,13 +62,13 @@ def impossible_value(
     Losses of other kinds may be negative: without a vocabulary they are not judged. A count that begins anew with a session
     is one fall, and not judged where run.json lists the session.
     """
-    if not any(series is not None for series in found):
+    if not any(series is not None for series in serieses):
         yield needs_one_of(*LOSSES, *POSITIVE, *COUNTS, *SHARES, *PERCENT)
         return
-    named = {series.name: series for series in found if series is not None}
+    named = {series.name: series for series in serieses if series is not None}
     is_entropy = loss_vocabulary(facts) is not None
     limits = {share.name: (0.0, 1.0) for share in SHARES} | {metric.name: (0.0, 100.0) for metric in PERCENT}
-    limits |= {each.name: (0.0, math.inf) for each in (*POSITIVE, *(LOSSES if is_entropy else ()))}
+    limits |= {positive.name: (0.0, math.inf) for positive in (*POSITIVE, *(LOSSES if is_entropy else ()))}
     for name, (low, high) in limits.items():
         if name in named:
             room = max_rounding * high if math.isfinite(high) else 0.0
@@ -98,14 +98,12 @@ def _falling(series: Series) -> Iterator[Hit]:
     falls = np.flatnonzero(np.diff(values) < 0) + 1
     if len(falls):
         row = int(falls[0])
-        yield Hit(
-            severity="sev2",
+        yield Hit.at(
+            series.steps[known[falls]],
+            "sev2",
+            f"{series.name} falls from {{limit:.10g}} to {{value:.10g}}; a count only grows",
             where=series.name,
-            first=int(series.steps[known[row]]),
-            last=int(series.steps[known[falls[-1]]]),
-            worst=int(series.steps[known[row]]),
             value=float(values[row]),
             limit=float(values[row - 1]),
-            points=len(falls),
-            message=f"{series.name} falls from {{limit:.10g}} to {{value:.10g}}; a count only grows",
+            worst=0,
         )

@@ -119,8 +119,8 @@ def _skipped(series: Series, overflow: Series | None) -> Mask:
     """Tell of each cell whether the loss scaler skipped the update of its step."""
     if overflow is None:
         return np.zeros(series.values.shape, bool)
-    found = at(overflow, series.steps)
-    return np.broadcast_to((found.values > 0) & (found.age == 0), series.values.shape)
+    overflows = at(overflow, series.steps)
+    return np.broadcast_to((overflows.values > 0) & (overflows.age == 0), series.values.shape)
 
 
 def _bad(series: Series, mask: Mask, message: str) -> Iterator[Hit]:

@@ -87,13 +87,13 @@ def _rates(
     start = int(known[min(int((rate.steps[known] <= warmup).sum()), len(known) // 3)])
     judged = judged & (np.arange(len(rate.steps)) >= start)[:, None]
     needed = min(min_points, max(2, int(judged.any(axis=1).sum()) - 1))
-    told = np.zeros(rate.values.shape, bool)
+    explained = np.zeros(rate.values.shape, bool)
     for span in spans(rate, (rate.values > high) & judged, min_points=needed):
         begins = span.rows[0] == start and bool(np.nanmax(rate.values[: start + 1]) > high)
         if begins and span.rows[-1] != known[-1]:
             continue
         is_storm = span.last - span.first >= long and bool((rate.values[span.rows, 0] > storm).mean() > 0.9)
-        told[span.rows] = True
+        explained[span.rows] = True
         yield Hit.over(
             span,
             "sev0" if is_storm else "sev1",
@@ -101,7 +101,7 @@ def _rates(
             badness=rate.values,
             limit=high,
         )
-    for span in spans(rate, (rate.values > low) & judged & ~told, min_points=needed):
+    for span in spans(rate, (rate.values > low) & judged & ~explained, min_points=needed):
         yield Hit.over(span, "note", "up to {value:.1f} % of the last steps overflowed", badness=rate.values, limit=low)
 
 
@@ -114,16 +114,14 @@ def _counted(source: Series, hits: Mask, warmup: int, high: float, storm: float,
     if len(late) < 3 or share <= high or is_search:
         return None
     first, last = int(source.steps[late[0]]), int(source.steps[late[-1]])
-    return Hit(
-        severity="sev0" if share > storm and last - first >= long else "sev1",
+    return Hit.at(
+        source.steps[late],
+        "sev0" if share > storm and last - first >= long else "sev1",
+        "{value:.0f} % of the logged steps overflowed after the scaler should have found its scale; usual is none",
         where="overflow_rate",
-        first=first,
-        last=last,
-        worst=last,
         value=share,
         limit=high,
-        points=len(late),
-        message="{value:.0f} % of the logged steps overflowed after the scaler should have found its scale; usual is none",
+        worst=-1,
     )
 
 
@@ -147,16 +145,14 @@ def _collapse(scale: Series | None, warmup: int) -> Hit | None:
     if end > usual / 8 or not goes_on or (scale.steps[rows[-1]] <= warmup and end > LOW_SCALE):
         return None
     first = third + int(np.argmax(values[third:] < usual))
-    return Hit(
-        severity="sev1",
+    return Hit.at(
+        scale.steps[rows[first:]],
+        "sev1",
+        "the loss scale collapses: {value:.4g}, from {limit:.4g}, and it goes on falling",
         where="loss_scale",
-        first=int(scale.steps[rows[first]]),
-        last=int(scale.steps[rows[-1]]),
-        worst=int(scale.steps[rows[-1]]),
         value=end,
         limit=usual,
-        points=len(rows) - first,
-        message="the loss scale collapses: {value:.4g}, from {limit:.4g}, and it goes on falling",
+        worst=-1,
     )
 
 
@@ -164,8 +160,8 @@ def _is_more(rate: Series, source: Series, hits: Mask) -> Mask:
     """Tell of each cell of a rate whether it says more than the single overflows beside it do: then the trainer logged it."""
     if not source:
         return np.ones(rate.values.shape, bool)
-    made = at(share_of_last(source, hits, window=WINDOW, min_points=MIN_WINDOW), rate.steps).values
-    return np.asarray(rate.values > 100 * np.nan_to_num(made) + 0.5)
+    counted = at(share_of_last(source, hits, window=WINDOW, min_points=MIN_WINDOW), rate.steps).values
+    return np.asarray(rate.values > 100 * np.nan_to_num(counted) + 0.5)
 
 
 def _left_out(norm: Series | None, loss: Series | None) -> Series | None:

@@ -61,31 +61,27 @@ def optimizer_state_reset(
         if abs(first) <= max_first_deviations and highest > max(min_later_deviations, min_ratio * abs(first)):
             reached = loss.values[np.searchsorted(loss.steps, above.steps[rows]), 0]
             worst = int(np.argmax(reached))
-            yield Hit(
-                severity="sev1",
+            yield Hit.at(
+                above.steps[rows],
+                "sev1",
+                f"after the resume from step {seam} the loss starts well, at {{limit:.4g}}, and the first updates raise "
+                "it to {value:.4g} at the same learning rate: the optimizer's state is not what it was",
                 where="loss",
-                first=int(above.steps[rows[0]]),
-                last=int(above.steps[rows[-1]]),
-                worst=int(above.steps[rows[worst]]),
                 value=float(reached[worst]),
                 limit=float(reached[0]),
-                points=len(rows),
-                message=f"after the resume from step {seam} the loss starts well, at {{limit:.4g}}, and the first updates raise "
-                "it to {value:.4g} at the same learning rate: the optimizer's state is not what it was",
+                worst=worst,
             )
 
 
 def _empty(facts: Manifest) -> Iterator[Hit]:
     """Yield the resumes at which the optimizer had lost everything, where the recorder looked."""
     for seam in [int(session.resumed_from or 0) for session in resumed(facts) if session.optimizer_restored is False]:
-        yield Hit(
-            severity="sev1",
+        yield Hit.at(
+            [seam + 1],
+            "sev1",
+            f"the optimizer held nothing before its first update after the resume from step {seam}, and does since",
             where="optimizer",
-            first=seam + 1,
-            last=seam + 1,
-            worst=seam + 1,
-            points=1,
-            message=f"the optimizer held nothing before its first update after the resume from step {seam}, and does since",
+            worst=0,
         )
 
 

@@ -82,15 +82,10 @@ def loss_limits(loss: Series, level: Series | None, types: Series | None, limit:
         types: Element types of the run.
         limit: The limit of one nat in float32.
     """
-    return max(limit, LOSS[coarsest_type(types)]) * _size_of_loss(loss, level)
-
-
-def _size_of_loss(loss: Series, level: Series | None) -> Floats:
-    """Return the loss at the steps compared, 1 where it is smaller or not known: its rounding grows with it."""
-    if level is None or not level.labels:
-        return np.ones(len(loss.steps))
-    sizes: Floats = np.maximum(1.0, np.nan_to_num(np.abs(at(level, loss.steps).values[:, 0]), nan=1.0))
-    return sizes
+    sizes = np.ones(len(loss.steps))
+    if level is not None and level.labels:  # the rounding of a loss grows with it
+        sizes = np.maximum(1.0, np.nan_to_num(np.abs(at(level, loss.steps).values[:, 0]), nan=1.0))
+    return max(limit, LOSS[coarsest_type(types)]) * sizes
 
 
 def _apart(series: Series, limits: Floats, factor: float, message: str, gravest: Severity) -> Iterator[Hit]:
@@ -99,15 +94,14 @@ def _apart(series: Series, limits: Floats, factor: float, message: str, gravest:
     over = np.flatnonzero(values > limits)
     if not len(over):
         return
-    worst = int(over[np.argmax(values[over] / limits[over])])
-    yield Hit(
-        severity=gravest if values[worst] > factor * limits[worst] else "note",
+    place = int(np.argmax(values[over] / limits[over]))
+    worst = int(over[place])
+    yield Hit.at(
+        series.steps[over],
+        gravest if values[worst] > factor * limits[worst] else "note",
+        message + "; the limit is {limit:.2g}",
         where=series.name,
-        first=int(series.steps[over[0]]),
-        last=int(series.steps[over[-1]]),
-        worst=int(series.steps[worst]),
         value=float(values[worst]),
         limit=float(limits[worst]),
-        points=len(over),
-        message=message + "; the limit is {limit:.2g}",
+        worst=place,
     )

@@ -38,8 +38,8 @@ def replay_differs(same: Series | None, diff: Series | None, first: Series | Non
         return
     apart = [] if diff is None else [float(value) for value in diff.values[diff.finite[:, 0], 0] if value]
     since = None if first is None else int(first.values[first.finite].min())
-    told = f"{len(differs)} of {len(steps)} replays did not give every bit again"
-    told += "; losses differ by up to {value:.3g}" if apart else ""
+    message = f"{len(differs)} of {len(steps)} replays did not give every bit again"
+    message += "; losses differ by up to {value:.3g}" if apart else ""
     yield Hit(
         severity="sev2",
         where="replay",
@@ -48,7 +48,7 @@ def replay_differs(same: Series | None, diff: Series | None, first: Series | Non
         worst=differs[0],
         value=max(map(abs, apart), default=None),
         points=len(differs),
-        message=told + ("" if since is None else f"; the first difference is at step {since}"),
+        message=message + ("" if since is None else f"; the first difference is at step {since}"),
     )
 
 

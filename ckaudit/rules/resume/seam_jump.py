@@ -52,14 +52,12 @@ def seam_jump(
         usual = median(before)
         if error > max_errors and float(reached.mean()) - usual > min_loss_share * abs(usual):
             worst = int(np.argmax(reached))
-            yield Hit(
-                severity="sev2",
+            yield Hit.at(
+                steps,
+                "sev2",
+                f"after the resume from step {seam} the loss is {{value:.4g}}, before it {{limit:.4g}}",
                 where="loss",
-                first=int(steps[0]),
-                last=int(steps[-1]),
-                worst=int(steps[worst]),
                 value=float(reached[worst]),
                 limit=usual,
-                points=len(rows),
-                message=f"after the resume from step {seam} the loss is {{value:.4g}}, before it {{limit:.4g}}",
+                worst=worst,
             )

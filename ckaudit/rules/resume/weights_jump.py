@@ -175,26 +175,24 @@ def _is_step(steps: Steps, values: Floats, *, calm: int = 3, more: float = 3.0) 
         logs, times = np.log(values), steps[:, None].astype(float)
         speed = np.diff(logs, axis=0) / np.diff(times, axis=0)
         around = (logs[calm:] - logs[:-calm]) / (times[calm:] - times[:-calm])
-        found = np.ones(speed.shape, bool)
-        found[calm:] &= speed[calm:] > more * around[:-1]
-        found[:-calm] &= speed[:-calm] > more * around[1:]
-    return found
+        is_step = np.ones(speed.shape, bool)
+        is_step[calm:] &= speed[calm:] > more * around[:-1]
+        is_step[:-calm] &= speed[:-calm] > more * around[1:]
+    return is_step
 
 
 def _stretch(size: Series, row: int, column: int, limit: float) -> Hit:
     since, step = int(size.steps[row]), int(size.steps[row + 1])
     before, after = size.values[row, column], size.values[row + 1, column]
     what = f"goes from {before:.3g} to {after:.3g} since step {since}"
-    return Hit(
-        severity="sev0",
+    return Hit.at(
+        [step],
+        "sev0",
+        f"the norm of {{where}} {what}: no learning rates on the way take it so far",
         where=size.labels[column],
-        first=step,
-        last=step,
-        worst=step,
-        points=1,
-        limit=limit,
         value=float(abs(after - before) / max(after, before)),
-        message=f"the norm of {{where}} {what}: no learning rates on the way take it so far",
+        limit=limit,
+        worst=0,
     )
 
 
@@ -225,8 +223,8 @@ def _before(values: Floats) -> Floats:
 def _is_calm(steps: Steps, gradient: Series, *, ratio: float = 3.0) -> NDArray[np.bool_]:
     """Tell of each checkpoint whether no recent gradient was over `ratio` times what those before it had, shape (T, 1)."""
     largest = _pull(steps, steps, np.ones(len(steps)), gradient)[:, 0]
-    own = at(gradient, steps).values[:, 0]
-    usual = [median(own[max(0, row - WINDOW) : row]) if row else np.nan for row in range(len(steps))]
+    norms = at(gradient, steps).values[:, 0]
+    usual = [median(norms[max(0, row - WINDOW) : row]) if row else np.nan for row in range(len(steps))]
     return np.asarray(largest <= ratio * np.array(usual))[:, None]
 
 
@@ -246,9 +244,9 @@ def _beyond_past(per_rate: Floats, rows: Steps, *, min_points: int, beside_other
         for row in rows[rows >= min_points - 1]:
             past = per_rate[max(0, row - WINDOW) : row]
             known = np.isfinite(past).any(axis=0) & np.isfinite(per_rate[row])
-            own = per_rate[row, known] / np.maximum(row_medians(past[:, known].T), 1e-300)
-            if len(own):
-                excess[row, known] = own / max(median(own), 1.0) if beside_others else own
+            ratios = per_rate[row, known] / np.maximum(row_medians(past[:, known].T), 1e-300)
+            if len(ratios):
+                excess[row, known] = ratios / max(median(ratios), 1.0) if beside_others else ratios
     return excess
 
 
@@ -257,9 +255,9 @@ def _farthest(moved: Series, rate: Series, facts: Manifest | None) -> Floats:
 
     Infinite beyond the end of the log.
     """
-    found = np.asarray(np.nan_to_num(at(rate, moved.steps).values) * np.nan_to_num(_roots(moved, facts)))
-    found[_is_beyond(moved.steps, rate.steps[rate.finite[:, 0]])] = np.inf
-    return found
+    reach = np.asarray(np.nan_to_num(at(rate, moved.steps).values) * np.nan_to_num(_roots(moved, facts)))
+    reach[_is_beyond(moved.steps, rate.steps[rate.finite[:, 0]])] = np.inf
+    return reach
 
 
 def _roots(series: Series, facts: Manifest | None) -> Floats:
@@ -271,5 +269,5 @@ def _rates(steps: Steps, rate: Series | None) -> Floats:
     """Return the learning rate of each step, 1 where it is not known or zero."""
     if rate is None:
         return np.ones(len(steps))
-    found = at(rate, steps).values[:, 0]
-    return np.where(found > 0, found, 1.0)
+    rates = at(rate, steps).values[:, 0]
+    return np.where(rates > 0, rates, 1.0)

@@ -34,14 +34,12 @@ def communication_rising(
     if whole > min_rise and (np.diff(middles) > -max_dip_share * whole).all():
         higher = share.values[rows, 0] > middles[0] + max_dip_share * whole
         start = len(rows) // parts + int(higher[len(rows) // parts :].argmax())
-        yield Hit(
-            severity="sev2",
+        yield Hit.at(
+            share.steps[rows[start:]],
+            "sev2",
+            "communication takes {value:.0%} of a step, and {limit:.0%} at the beginning",
             where="communication",
-            first=int(share.steps[rows[start]]),
-            last=int(share.steps[rows[-1]]),
-            worst=int(share.steps[rows[-1]]),
             value=float(middles[-1]),
             limit=float(middles[0]),
-            points=len(rows) - start,
-            message="communication takes {value:.0%} of a step, and {limit:.0%} at the beginning",
+            worst=-1,
         )

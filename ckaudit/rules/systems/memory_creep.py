@@ -44,14 +44,12 @@ def memory_creep(
         rises = np.diff(middles) / middles[:-1]
         flat = int((rises <= min_stair).sum())
         if flat <= (len(rises) > 2) and (rises >= 0).all() and middles[-1] > (1 + min_growth) * middles[0]:
-            yield Hit(
-                severity="sev2",
+            yield Hit.at(
+                used.steps[rows],
+                "sev2",
+                "the memory in use grows all the time, from {limit:.3g} to {value:.3g} bytes",
                 where=label,
-                first=int(used.steps[rows[0]]),
-                last=int(used.steps[rows[-1]]),
-                worst=int(used.steps[rows[-1]]),
                 value=float(middles[-1]),
                 limit=float(middles[0]),
-                points=len(rows),
-                message="the memory in use grows all the time, from {limit:.3g} to {value:.3g} bytes",
+                worst=-1,
             )

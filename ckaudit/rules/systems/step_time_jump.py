@@ -7,7 +7,7 @@ import numpy as np
 
 from ckaudit.metrics.reductions import windows
 from ckaudit.metrics.speed import step_time, tokens_per_sec
-from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.rules.rule import Hit, Skip, rule, stretches
 from ckaudit.run.curve_shapes import Turn, lasting_rise
 from ckaudit.run.medians import median
 from ckaudit.run.robust import MAD_TO_SIGMA
@@ -71,7 +71,7 @@ def step_time_jump(
     slow = (excess > (min_ratio - 1) * base) & (excess > k * noise)
     slow &= _fewer_tokens(speed, steps, min_ratio)
     seen = False
-    for start, end in _runs(slow, lasting_windows):
+    for start, end in stretches(slow, min_points=lasting_windows):
         longer = median(middle[start:end]) - base[start]
         is_at_once = longer > max((at_once_ratio - 1) * base[start], TIME_SLICE)
         cost = float(((middle[start:end] - base[start]) * (steps[start:end, -1] - steps[start:end, 0] + 1)).sum())
@@ -117,16 +117,14 @@ def _ends_slower(time: Series, speed: Series | None, mild: float, lost: float) -
     cost = (turn.after - turn.before) * float(time.steps[rows[-1]] - time.steps[rows[turn.first]])
     if cost < lost and (turn.before < A_STEP or turn.after < 1.5 * turn.before):
         return None
-    return Hit(
-        severity="sev2",
+    return Hit.at(
+        time.steps[rows[turn.first :]],
+        "sev2",
+        "a step takes {value:.3g} s from step {first} on, {limit:.3g} s before",
         where="steps",
-        first=int(time.steps[rows[turn.first]]),
-        last=int(time.steps[rows[-1]]),
-        worst=int(time.steps[rows[turn.first + int(np.argmax(values[turn.first :]))]]),
         value=turn.after,
         limit=turn.before,
-        points=len(rows) - turn.first,
-        message="a step takes {value:.3g} s from step {first} on, {limit:.3g} s before",
+        worst=int(np.argmax(values[turn.first :])),
     )
 
 
@@ -214,9 +212,3 @@ def _fewer_tokens(speed: Series | None, steps: Steps, mild: float) -> Mask:
         if counted[index - 1] and np.isfinite(middle[index]):
             fewer[index] = middle[index] < halves[min(max(3, index // 2), int(counted[index - 1]))] / mild
     return fewer
-
-
-def _runs(mask: Mask, min_windows: int) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each run of at least `min_windows` true windows."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(int)))
-    yield from ((int(start), int(end)) for start, end in zip(edges[::2], edges[1::2], strict=True) if end - start >= min_windows)

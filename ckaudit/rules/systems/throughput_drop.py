@@ -87,28 +87,25 @@ def _falls(series: Series, rows: Steps, drop: float, alone: float, collapse: flo
     inside = np.zeros(series.values.shape, bool)
     inside[rows] = True
     low = (series.values < usual - max(drop * usual, spread)) & inside
-    found = [(span.rows, usual) for span in spans(series, low, min_points=lasting)] if len(rows) >= 2 * lasting else []
+    falls = [(span.rows, usual) for span in spans(series, low, min_points=lasting)] if len(rows) >= 2 * lasting else []
     if (
-        not found
+        not falls
         and (turn := lasting_fall(values, share=drop, share_alone=alone)) is not None
         and _is_level(values, turn.first, lasting)
     ):
-        found = [(rows[turn.first :], turn.before)]
-    for place, before in found:
+        falls = [(rows[turn.first :], turn.before)]
+    for place, before in falls:
         last = series.values[place, 0]
         end = median(last[-max(1, len(last) // 6) :])
         begin = max(before, median(values[: max(1, len(values) // 8)]))
-        worst = place[int(np.argmin(last))]
-        yield Hit(
-            severity="sev1" if end < collapse * begin else "sev2",
+        yield Hit.at(
+            series.steps[place],
+            "sev1" if end < collapse * begin else "sev2",
+            series.name + " falls to {value:.4g}, from {limit:.4g}",
             where=series.labels[0],
-            first=int(series.steps[place[0]]),
-            last=int(series.steps[place[-1]]),
-            worst=int(series.steps[worst]),
             value=float(last.min()),
             limit=before,
-            points=len(place),
-            message=series.name + " falls to {value:.4g}, from {limit:.4g}",
+            worst=int(np.argmin(last)),
         )
 
 

@@ -99,25 +99,25 @@ def barely_moving(
         series and series.only(lambda name: tensors.is_trainable(name) and name not in by_nature)
         for series in (norm, relative, way, seen)
     )
-    told: set[str] = set()
+    reported: set[str] = set()
     if norm is not None and relative is not None:
         yield from enough
         excused = _as_its_gradient(norm, gradient, adapts)
-        for found in _of_updates(
+        for hit_or_skip in _of_updates(
             norm, relative, rms, rate, gradient, tensors, excused, warmup, min_relative_movement, min_points
         ):
-            told |= {found.where or ""} if isinstance(found, Hit) else set()
-            yield found
-    elif max(each.points for each in (way, seen) if each is not None) < min_points - 1:
+            reported |= {hit_or_skip.where or ""} if isinstance(hit_or_skip, Hit) else set()
+            yield hit_or_skip
+    elif max(number.points for number in (way, seen) if number is not None) < min_points - 1:
         yield Skip("too_few_points", f"{min_points} checkpoints are needed, that two changes lie between them")
         return
     measured = set(norm.labels) if norm is not None else set()
     unmeasured = None if seen is None else seen.only(lambda name: name not in measured and not tensors.is_expert(name))
     for hit in _unchanged(unmeasured, rate, gradient, loss, min_points - 1):
-        told |= {hit.where or "", *hit.also}
+        reported |= {hit.where or "", *hit.also}
         yield hit
     if way is not None:
-        far = way.only(lambda name: name not in told)
+        far = way.only(lambda name: name not in reported)
         yield from _of_ways(far, measured, rms, rate, gradient, tensors, warmup, min_relative_movement)
 
 
@@ -136,7 +136,7 @@ def _of_updates(
     """Yield tensors whose measured updates are zero, or small beside those of the others."""
     moving = _judged(norm.steps, rate, warmup)
     for span in spans(norm, (norm.values == 0) & moving, min_points=min_points):
-        severity, message = _told(span, gradient)
+        severity, message = _reason(span, gradient)
         yield Hit.over(span, severity, message, badness=-norm.values, value=norm.values, limit=0.0)
     own_size = replace(norm, values=np.where(excused, 1.0, np.nan))
     norm, relative = together(norm, relative)
@@ -169,7 +169,7 @@ def _unchanged(
     any_moves = np.asarray((seen.values > 0).any(axis=1))
     falls = loss is not None and _falls(loss, seen.steps)
     for span in spans(seen, still, min_points=min_points):
-        severity, message = _told_of_record(span.label, span.first, span.last, gradient)
+        severity, message = _reason_in_record(span.label, span.first, span.last, gradient)
         if not any_moves[span.rows].any() and (falls or any_moves.any()):
             severity = "note"
             message = "no tensor changes any more" if not falls else "no tensor changes while the loss falls: the record shows "
@@ -211,7 +211,7 @@ def _of_ways(
 def _stayed(way: Series, column: int, rows: Steps, value: float, limit: float, message: str, gradient: Series | None) -> Hit:
     """Return a tensor that has hardly come anywhere by the end."""
     name, first, last = way.labels[column], int(way.steps[rows[0]]), int(way.steps[rows[-1]])
-    severity, _ = _told_of_record(name, first, last, gradient)
+    severity, _ = _reason_in_record(name, first, last, gradient)
     return Hit(
         severity=severity,
         message=message,
@@ -243,7 +243,7 @@ def _falls(loss: Series, steps: Steps) -> bool:
     return len(values) >= 3 and not fall_between_thirds(values).is_none
 
 
-def _told_of_record(name: str, first: int, last: int, gradient: Series | None) -> tuple[Severity, str]:
+def _reason_in_record(name: str, first: int, last: int, gradient: Series | None) -> tuple[Severity, str]:
     """Return how grave it is that what a record shows of a tensor does not change, and what to say of it."""
     message = "{where} does not change from one checkpoint to the next"
     if gradient is None or not gradient.recorded[(gradient.steps >= first) & (gradient.steps <= last)].any():
@@ -256,7 +256,7 @@ def _told_of_record(name: str, first: int, last: int, gradient: Series | None) -
     return "sev2", message + ", though it gets a gradient"
 
 
-def _told(span: Span, gradient: Series | None) -> tuple[Severity, str]:
+def _reason(span: Span, gradient: Series | None) -> tuple[Severity, str]:
     """Return how grave it is that a tensor is not updated, and what to say of it, by the gradient that it has."""
     if gradient is None:
         return "sev1", "{where} is not updated: its update is exactly zero"
@@ -287,5 +287,5 @@ def _of_median(relative: Series, by_element: Floats) -> Floats:
     """Return how far each tensor moves over the median tensor, for its size or by element, which is more: shape (T, P)."""
     moving = relative.finite & (relative.values > 0)
     with np.errstate(all="ignore"):  # a tensor may have no elements at all
-        own, elements = (np.where(moving, values, np.nan) for values in (relative.values, by_element))
-        return np.maximum(own / row_medians(own)[:, None], elements / row_medians(elements)[:, None])
+        of_norm, elements = (np.where(moving, values, np.nan) for values in (relative.values, by_element))
+        return np.maximum(of_norm / row_medians(of_norm)[:, None], elements / row_medians(elements)[:, None])

@@ -52,19 +52,19 @@ def frozen_parameter(
     still = [name for name, fact in names.items() if fact.trainable is False]
     still += [name for name, fact in names.items() if fact.trainable is not False and _never(name, gradient, update, min_points)]
     config = facts.config if isinstance(facts.config, dict) else {}
-    found = [name for name in still if not _is_meant(name, config)]
-    if not found or len(found) == len(names):
+    unintended = [name for name in still if not _is_meant(name, config)]
+    if not unintended or len(unintended) == len(names):
         return
     learnt = start is not None and start.finite.any() and float(start.values[start.finite][0]) < -min_nats_below_guess
-    by_intent = learnt or len(still) >= max_frozen_share * len(names) or whole_parts(still, names) >= {*found}
+    by_intent = learnt or len(still) >= max_frozen_share * len(names) or whole_parts(still, names) >= {*unintended}
     severity: Severity = "note" if by_intent else "sev2"
     yield Hit(
         severity=severity,
-        where=found[0],
-        also=tuple(found[1:]),
+        where=unintended[0],
+        also=tuple(unintended[1:]),
         first=int(gradient.steps[0]),
         last=int(gradient.steps[-1]),
-        value=float(len(found)),
+        value=float(len(unintended)),
         limit=0.0,
         points=gradient.points,
         joined_by=int(gradient.steps[0]),

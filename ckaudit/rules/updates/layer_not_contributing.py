@@ -74,15 +74,15 @@ def layer_not_contributing(
     enough = min_points if update is not None else min_points - 1  # the way lacks the first checkpoint
     yield from too_few(matrices, enough)
     relative = _to_neighbours(matrices, tensors, blocks_around)
-    parts = relative.grouped([_part(name, tensors) for name in relative.labels], row_medians)
+    parts = relative.grouped([f"{tensors.block(name)} {tensors.kind(name)}" for name in relative.labels], row_medians)
     on = parts.steps > warmup
     if rate is not None:
         on &= np.nan_to_num(at(rate, parts.steps).values[:, 0], nan=1.0) > 0
-    told: set[str] = set()
+    reported: set[str] = set()
     for span in spans(
         parts, (parts.values < min_relative_update) & on[:, None], min_points=min_points if update is not None else min_points - 1
     ):
-        told.add(span.label.rpartition(" ")[0])
+        reported.add(span.label.rpartition(" ")[0])
         yield Hit.over(
             span,
             "sev2",
@@ -93,7 +93,7 @@ def layer_not_contributing(
         )
     if way is not None:
         trained = way.only(lambda name: gradient is None or name in gradient.labels)
-        yield from (hit for hit in _left_behind(trained, rms, tensors, warmup) if hit.where not in told)
+        yield from (hit for hit in _left_behind(trained, rms, tensors, warmup) if hit.where not in reported)
 
 
 def _left_behind(way: Series, rms: Series | None, tensors: TensorTable, warmup: int) -> Iterator[Hit]:
@@ -108,7 +108,7 @@ def _left_behind(way: Series, rms: Series | None, tensors: TensorTable, warmup: 
     sizes = {group: tuple(median(values[columns]) for values in (known, by_element)) for group, columns in groups.items()}
     largest = np.fmax.reduce(np.array([*sizes.values(), np.zeros(2)]))
     for group, size in sizes.items() if largest[0] > 0 else ():
-        share = max([float(own / most) for own, most in zip(size, largest, strict=True) if most > 0 and not np.isnan(own)])
+        share = max([float(one / top) for one, top in zip(size, largest, strict=True) if top > 0 and not np.isnan(one)])
         if group in OUTSIDE or share >= FAR:
             continue
         yield Hit(
@@ -144,11 +144,6 @@ def _is_matrix(name: str, tensors: TensorTable) -> bool:
     flat = fact is not None and bool(fact.shape) and len(fact.shape or ()) < 2
     flat = flat or tensors.no_gradient_reason(name) is not None or (fact is None and name.endswith("bias"))
     return tensors.block(name) is not None and not flat and tensors.kind(name) != "norm" and not tensors.is_expert(name)
-
-
-def _part(name: str, tensors: TensorTable) -> str:
-    """Return the part of a block that a tensor belongs to, such as "blocks.1 attention"."""
-    return f"{tensors.block(name)} {tensors.kind(name)}"
 
 
 def _to_neighbours(update: Series, tensors: TensorTable, near: int) -> Series:

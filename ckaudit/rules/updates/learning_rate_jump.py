@@ -8,6 +8,7 @@ from msgspec import UNSET
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.reductions import running_medians
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.robust import decimal_step
 from ckaudit.run.series import Floats, Mask, Series, Steps
@@ -48,9 +49,10 @@ def learning_rate_jump(
         yield few or Skip("too_few_points", f"{len(steps)} points of the learning rate; {2 * min_points} are needed")
         return
     size = _beyond_slopes(steps, values)
+    around = running_medians(np.pad(size, 5, mode="reflect"), 11)  # where a curve bends, all points are alike
     jumps = (
         (size > min_jump)
-        & (size > min_ratio_to_neighbours * _around(size))
+        & (size > min_ratio_to_neighbours * around)
         & (np.arange(len(steps)) >= min_points)
         & ~_as_planned(facts, steps, values, tolerance)
     )
@@ -68,16 +70,14 @@ def learning_rate_jump(
 
 def _stairs(steps: Steps, values: Floats, rows: list[int]) -> Hit:
     """Return one note on all jumps that may be meant."""
-    return Hit(
-        severity="note",
+    return Hit.at(
+        steps[rows],
+        "note",
+        f"{len(rows)} stairs of the learning rate, the first from {{limit:.3g}} to {{value:.3g}} at step {{first}}",
         where="learning rate",
-        first=int(steps[rows[0]]),
-        last=int(steps[rows[-1]]),
-        points=len(rows),
-        worst=int(steps[rows[0]]),
         value=float(values[rows[0]]),
         limit=float(values[rows[0] - 1]),
-        message=f"{len(rows)} stairs of the learning rate, the first from {{limit:.3g}} to {{value:.3g}} at step {{first}}",
+        worst=0,
     )
 
 
@@ -111,26 +111,20 @@ def _beyond_slopes(steps: Steps, values: Floats) -> Floats:
     The smaller of the two counts, for at a corner one of the two lines bends, without two units of the last digit that the
     log has: a rounded warm-up is a staircase. Shape (T,); 0 where a side has no line.
     """
-    found = np.zeros(len(steps))
+    distance = np.zeros(len(steps))
     gaps = np.diff(steps).astype(float)
     slope = np.diff(values) / gaps
     change = np.diff(values)[1:-1]
     before, after = np.abs(change - slope[:-2] * gaps[1:-1]), np.abs(change - slope[2:] * gaps[1:-1])
     size = np.maximum(np.maximum(np.abs(values[1:-2]), np.abs(values[2:-1])), 1e-300)
-    found[2:-1] = np.maximum(np.minimum(before, after) - 2 * _last_digit(values), 0.0) / size
-    return found
+    distance[2:-1] = np.maximum(np.minimum(before, after) - 2 * _last_digit(values), 0.0) / size
+    return distance
 
 
 def _last_digit(values: Floats, *, stairs: int = 5, slack: float = 0.1) -> float:
     """Return the unit of the last decimal of a log in which the rate often moves by just that, else 0."""
     digit = float(decimal_step(values).min())
     return digit if (np.abs(np.abs(np.diff(values)) - digit) < slack * digit).sum() >= stairs else 0.0
-
-
-def _around(size: Floats, reach: int = 5) -> Floats:
-    """Return the median size among the points within `reach` of each; where a curve bends, all of them are alike."""
-    padded = np.pad(size, reach, mode="reflect")
-    return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1), axis=1))
 
 
 def _as_planned(facts: Manifest | None, steps: Steps, values: Floats, tolerance: float) -> Mask:
@@ -143,14 +137,12 @@ def _as_planned(facts: Manifest | None, steps: Steps, values: Floats, tolerance:
 
 
 def _hit(severity: Severity, steps: Steps, values: Floats, row: int, message: str) -> Hit:
-    return Hit(
-        severity=severity,
+    return Hit.at(
+        [int(steps[row])],
+        severity,
+        message,
         where="learning rate",
-        first=int(steps[row]),
-        last=int(steps[row]),
-        worst=int(steps[row]),
-        points=1,
         value=float(values[row]),
         limit=float(values[row - 1]),
-        message=message,
+        worst=0,
     )

@@ -99,18 +99,16 @@ def _endless_warmup(steps: Steps, values: Floats, facts: Manifest) -> Iterator[H
     done = np.flatnonzero(steps <= end)
     if not end or not len(after) or not len(done):
         return
-    first, last = int(after[0]), int(after[-1])
+    last = int(after[-1])
     if values[last] > GROWN * values[done[-1]] and (np.diff(values[done[-1] :]) > 0).all():
-        yield Hit(
-            severity="sev2",
+        yield Hit.at(
+            steps[after],
+            "sev2",
+            f"the learning rate still grows, to {{value:.3g}}; the warm-up was to end at step {end}, with {{limit:.3g}}",
             where="learning rate",
-            first=int(steps[first]),
-            last=int(steps[last]),
-            worst=int(steps[last]),
             value=float(values[last]),
             limit=float(values[done[-1]]),
-            points=len(after),
-            message=f"the learning rate still grows, to {{value:.3g}}; the warm-up was to end at step {end}, with {{limit:.3g}}",
+            worst=-1,
         )
 
 
@@ -118,17 +116,15 @@ def _by_shape(steps: Steps, values: Floats, loss: Series | None, beyond_end: flo
     """Yield what the curve of a rate says where no plan is known."""
     end = _end_of_slope(steps, values)
     if end is not None and steps[-1] - steps[end] >= beyond_end * steps[end]:
-        yield Hit(
-            severity="sev2",
+        yield Hit.at(
+            steps[end:],
+            "sev2",
+            "the learning rate has come down its slope from {limit:.3g} to {value:.3g} by step {first}, and the training "
+            "goes on to step {last}",
             where="learning rate",
-            first=int(steps[end]),
-            last=int(steps[-1]),
-            worst=int(steps[-1]),
             value=float(values[-1]),
             limit=float(values.max()),
-            points=len(steps) - end,
-            message="the learning rate has come down its slope from {limit:.3g} to {value:.3g} by step {first}, and the training "
-            "goes on to step {last}",
+            worst=-1,
         )
     since = _stalls_since(steps, loss, stall) if (np.diff(values) > 0).mean() > 0.9 else None
     if since is not None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw
+from ckaudit.metrics.loss import initial_loss_excess, is_solved, train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import update_to_weight, update_to_weight_global
@@ -15,7 +15,7 @@ from ckaudit.run.spans import Span, spans
 LOW, SLOW = 1e-3, 2.5e-3
 """Of the median tensor, while hardly anything is learnt: healthy runs that begin knowing nothing move by 0.005 (lab)."""
 
-LEARNT, SOLVED = 0.25, 0.1
+LEARNT = 0.25
 """Share of the first loss that is gone once something is learnt, and share that is left once little is."""
 
 COME_DOWN = 0.5
@@ -68,14 +68,15 @@ def update_out_of_band(
     yield from too_few(ratio, min_points)
     judged = ((ratio.steps > warmup) & _rate(ratio.steps, rate, 0.0))[:, None]
     large, small = (ratio.values > max_ratio) & judged, (ratio.values < min_ratio) & (ratio.values > 0) & judged
-    small &= (_rate(ratio.steps, rate, min_rate_share) & ~_is_solved(ratio.steps, loss, SOLVED))[:, None]
+    small &= _rate(ratio.steps, rate, min_rate_share)[:, None] & ~is_solved(loss, ratio.steps)
     for span in spans(ratio, large, min_points=min_points):
         yield _too_large(span, ratio, max_ratio, "the weights; above {limit:.0e} they do not settle")
     for span in spans(ratio, small, min_points=min_points):
         yield _too_small(span, ratio, min_ratio, "the weights; below {limit:.0e} they stand still")
     if tensors is None or large.any() or small.any():
         return
-    middle = _middle(tensors)
+    known = tensors.recorded_rows()
+    middle = single("median tensor", "1", known.steps, row_medians(np.where(known.recorded, known.values, np.nan)))
     for span in spans(middle, (middle.values > max_matrix_ratio) & (middle.steps > warmup)[:, None], min_points=min_points):
         yield _too_large(span, middle, max_matrix_ratio, "the median tensor; above {limit:.0e} it does not settle")
     if _rises(rate) or not len(middle.steps):
@@ -83,7 +84,9 @@ def update_out_of_band(
     full = (
         _rate(middle.steps, rate, min_rate_share) & (middle.steps > warmup // 5) & ~_has_learnt(middle.steps, start, loss, LEARNT)
     )
-    limit = LOW if _has_learnt(_by_when(loss or ratio, rate), start, loss, LEARNT)[0] else SLOW
+    last = (loss or ratio).steps[-1:]
+    by = last if _rate(last, rate, COME_DOWN)[0] else last // 2  # the middle of the run once the rate is low
+    limit = LOW if _has_learnt(by, start, loss, LEARNT)[0] else SLOW
     for span in spans(middle, (middle.values < limit) & (middle.values > 0) & full[:, None], min_points=min_points):
         yield _too_small(span, middle, limit, "the median tensor, and hardly anything is learnt; {limit:.1e} is little")
 
@@ -105,28 +108,10 @@ def _rate(steps: Steps, rate: Series | None, share: float) -> Mask:
     return np.asarray(np.nan_to_num(at(rate, steps).values[:, 0], nan=np.inf) > share * (known.max() if known.size else 0.0))
 
 
-def _by_when(logged: Series, rate: Series | None) -> Steps:
-    """Return the step by which a run must have learnt something, shape (1,): its last, or its middle once the rate is low."""
-    last = logged.steps[-1:]
-    return last if _rate(last, rate, COME_DOWN)[0] else last // 2
-
-
 def _rises(rate: Series | None) -> bool:
     """Tell whether the learning rate was still rising at its last line."""
     known = rate.values[rate.finite][-2:] if rate is not None else np.empty(0)
     return len(known) == 2 and bool(known[1] > known[0])
-
-
-def _middle(tensors: Series) -> Series:
-    known = tensors.recorded_rows()
-    return single("median tensor", "1", known.steps, row_medians(np.where(known.recorded, known.values, np.nan)))
-
-
-def _is_solved(steps: Steps, loss: Series | None, share: float) -> Mask:
-    """Tell of each step whether the loss was below a share of its first value; false where the loss is not known."""
-    if loss is None or not loss.finite.any():
-        return np.zeros(len(steps), bool)
-    return np.asarray(at(loss, steps).values[:, 0] < share * loss.values[loss.finite][0])
 
 
 def _has_learnt(steps: Steps, start: Series | None, loss: Series | None, share: float) -> Mask:

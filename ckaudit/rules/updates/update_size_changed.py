@@ -7,7 +7,7 @@ import numpy as np
 from ckaudit.metrics.progress import tokens_per_update
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.robust import MAD_TO_SIGMA
-from ckaudit.run.series import Floats, Series
+from ckaudit.run.series import Series
 
 
 @rule("DATA011", severity="note", needs=[tokens_per_update], unit="tokens/update")
@@ -31,23 +31,16 @@ def update_size_changed(size: Series, *, max_change: float = 0.2, window: int = 
         return
     blocks = size.values[rows[: count * window], 0].reshape(count, window)
     middle = np.median(blocks, axis=1)
-    for block in np.flatnonzero(_changes(blocks, middle, max_change, mads)).tolist():
-        first = rows[(block + 1) * window]
-        yield Hit(
-            severity="note",
-            where="tokens_per_update",
-            first=int(size.steps[first]),
-            last=int(size.steps[rows[-1]]),
-            value=float(middle[block + 1]),
-            limit=float(middle[block]),
-            points=len(rows) - (block + 1) * window,
-            message="an update has {value:.4g} tokens from about step {first} on, and {limit:.4g} before; losses on the two "
-            "sides do not compare",
-        )
-
-
-def _changes(blocks: Floats, middle: Floats, share: float, mads: float) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    """Tell of each block but the last whether the one behind it is of another size; shape (B - 1,)."""
     spread = MAD_TO_SIGMA * np.median(np.abs(blocks - middle[:, None]), axis=1)[:-1]
     apart = np.abs(np.diff(middle))
-    return np.asarray((apart > share * middle[:-1]) & (apart > mads * spread) & (middle[1:] > 0) & (middle[:-1] > 0))
+    changes = (apart > max_change * middle[:-1]) & (apart > mads * spread) & (middle[1:] > 0) & (middle[:-1] > 0)  # (B - 1,)
+    for block in np.flatnonzero(changes).tolist():
+        yield Hit.at(
+            size.steps[rows[(block + 1) * window :]],
+            "note",
+            "an update has {value:.4g} tokens from about step {first} on, and {limit:.4g} before; losses on the two "
+            "sides do not compare",
+            where="tokens_per_update",
+            value=float(middle[block + 1]),
+            limit=float(middle[block]),
+        )

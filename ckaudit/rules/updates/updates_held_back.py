@@ -41,7 +41,8 @@ def updates_held_back(
     if not (at(adapts, step.steps).values == 1).any():
         yield Skip("not_applicable", "the optimizer is none of Adam's kin")
         return
-    largest = _largest(step)
+    values = np.where(step.finite, step.values, 0.0).max(axis=1, initial=0.0)
+    largest = single("largest step of a matrix", "1", step.steps[values > 0], values[values > 0])
     judged = (largest.steps > warmup) & (_of_usual(gradient, largest.steps) >= min_gradient_share)
     series = single("largest step of a matrix", "1", largest.steps[judged], largest.values[judged, 0])
     yield from too_few(series, min_points)
@@ -55,12 +56,6 @@ def updates_held_back(
             value=series.values,
             limit=max_bound_share,
         )
-
-
-def _largest(step: Series) -> Series:
-    """Return the largest value of each checkpoint at which anything moved."""
-    values = np.where(step.finite, step.values, 0.0).max(axis=1, initial=0.0)
-    return single("largest step of a matrix", "1", step.steps[values > 0], values[values > 0])
 
 
 def _of_usual(gradient: Series, steps: Steps) -> Floats:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.metrics.weights import weight_norm
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
-from ckaudit.run.series import Mask, Series
+from ckaudit.run.series import Series
 
 
 @rule("MODEL001", severity="sev1", needs=[weight_norm], unit="tensors")
@@ -27,9 +27,10 @@ def parameter_count_changed(norm: Series, *, min_points: int = 2) -> Iterator[Hi
     rows = norm.recorded_rows()
     if rows.recorded.all() or len(rows.steps) < min_points:
         return
-    switch = _single_switch(rows.recorded)
-    if switch is None:
+    changes = np.flatnonzero((rows.recorded[1:] != rows.recorded[:-1]).any(axis=1)) + 1
+    if len(changes) != 1:
         return
+    switch = int(changes[0])  # all tensors that come or go do so at this row
     step = int(rows.steps[switch])
     for came, what in ((True, "new"), (False, "gone")):
         names = [label for label, there in zip(rows.labels, rows.recorded[switch] == came, strict=True) if there]
@@ -48,9 +49,3 @@ def parameter_count_changed(norm: Series, *, min_points: int = 2) -> Iterator[Hi
                 joined_by=step,
                 message="{where} is " + what + ": from step {first} on there are {value:.0f} tensors, before {limit:.0f}",
             )
-
-
-def _single_switch(recorded: Mask) -> int | None:
-    """Return the row at which all tensors that come or go do so, None where there is no such row."""
-    changes = np.flatnonzero((recorded[1:] != recorded[:-1]).any(axis=1)) + 1
-    return int(changes[0]) if len(changes) == 1 else None

@@ -42,10 +42,10 @@ def spectral_norm_runaway(
 
 def _over_recent(steps: Steps, values: Floats, within: int) -> Floats:
     """Return each value over the lowest of the steps just before it, shape (T, P); NaN where there is none."""
-    found = np.full(values.shape, np.nan)
+    ratios = np.full(values.shape, np.nan)
     for row in range(1, len(steps)):
         start = min(int(np.searchsorted(steps, steps[row] - within)), row - 1)
         recent = values[start:row]
         lowest = np.where(np.isfinite(recent), recent, np.inf).min(axis=0)
-        found[row] = np.where(np.isfinite(lowest), values[row] / lowest, np.nan)
-    return found
+        ratios[row] = np.where(np.isfinite(lowest), values[row] / lowest, np.nan)
+    return ratios

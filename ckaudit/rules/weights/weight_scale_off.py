@@ -56,16 +56,16 @@ def weight_scale_off(
 
 def _at_start(severity: Severity, where: str, gain: float, limit: float, message: str) -> Hit:
     """Return a hit of step 0."""
-    return Hit(severity=severity, where=where, first=0, last=0, worst=0, value=gain, limit=limit, points=1, message=message)
+    return Hit.at([0], severity, message, where=where, value=gain, limit=limit, worst=0)
 
 
 def _gains(std: Series, facts: Manifest) -> dict[str, float]:
     """Return the gain of each matrix at step 0, zero ones left out."""
     tensors = table_of(facts)
-    found = {}
+    gains = {}
     for column, name in enumerate(std.labels):
         fact = tensors.facts.get(name)
         shape = fact.shape if fact is not None and fact.shape is not UNSET else ()
         if len(shape) >= 2 and tensors.kind(name) != "embedding" and std.finite[0, column] and std.values[0, column] > 0:
-            found[name] = float(std.values[0, column] * np.sqrt(np.prod(shape[1:])))
-    return found
+            gains[name] = float(std.values[0, column] * np.sqrt(np.prod(shape[1:])))
+    return gains

@@ -93,10 +93,10 @@ def _of_unknown_shapes(std: Series, max_std: float, max_growth: float, min_point
 def _gains(std: Series, facts: Manifest | None) -> Series:
     tensors = table_of(facts)
     wide = {name: np.prod(fact.shape[1:]) for name, fact in tensors.facts.items() if fact.shape and len(fact.shape) >= 2}
-    kept = std.only(lambda name: name in wide and tensors.kind(name) != "embedding").recorded_rows()
-    root = np.sqrt([float(wide[name]) for name in kept.labels])
-    values = np.where(kept.finite, kept.values * root if len(root) else kept.values, np.nan)
-    return Series("gain", "1", kept.steps, kept.labels, values, kept.recorded)
+    matrices = std.only(lambda name: name in wide and tensors.kind(name) != "embedding").recorded_rows()
+    root = np.sqrt([float(wide[name]) for name in matrices.labels])
+    values = np.where(matrices.finite, matrices.values * root if len(root) else matrices.values, np.nan)
+    return Series("gain", "1", matrices.steps, matrices.labels, values, matrices.recorded)
 
 
 def _first(values: Floats) -> Floats:
