@@ -14,7 +14,6 @@ from ckaudit.errors import CkauditError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ckaudit.cli.deliver import Request
     from ckaudit.material.columns import Columns
     from ckaudit.material.records import Reading
     from ckaudit.probes.passages import Reserved
@@ -294,18 +293,13 @@ def score(
         reading.named.check(reading.files)
     code = hand_out(measures, request, into=into, step=at)
     if into and measures.measures:
-        _draw_curve(into, request)
+        from ckaudit.audit.memorization_curve import curve_of
+        from ckaudit.cli.output import fitted, send
+        from ckaudit.metrics.probes import probe_accuracy
+        from ckaudit.reports.measures import memorization_curve
+        from ckaudit.reports.view import View
+        from ckaudit.run.read import read_run
+
+        view, encoding = fitted(View(verbose=request.verbose), drawn=request.format == "terminal")
+        send(memorization_curve(curve_of(read_run(Path(into), reads=probe_accuracy.paths)), request.format, view), encoding)
     return code
-
-
-def _draw_curve(into: str, request: "Request") -> None:
-    """Show the curve of the run, on the screen where the values went to a file."""
-    from ckaudit.audit.memorization_curve import curve_of
-    from ckaudit.cli.output import fitted, send
-    from ckaudit.metrics.probes import probe_accuracy
-    from ckaudit.reports.measures import memorization_curve
-    from ckaudit.reports.view import View
-    from ckaudit.run.read import read_run
-
-    view, encoding = fitted(View(verbose=request.verbose), drawn=request.format == "terminal")
-    send(memorization_curve(curve_of(read_run(Path(into), reads=probe_accuracy.paths)), request.format, view), encoding)

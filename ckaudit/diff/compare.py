@@ -170,7 +170,12 @@ def _notes(both: Both, wanted: Axes, parted: Parting, replicas: Sequence[JudgedR
     """Yield what is to be known of a pair besides its answers."""
     if wanted.missing:
         yield f"{wanted.missing} is not recorded by both, so that the runs are aligned by step"
-    yield from _limits(both)
+    sides = (("first", both.left), ("second", both.right))
+    yield from [
+        f"of the {word} {side.limits}" if side.is_ill else f"no illness seen in the {word}, but {side.limits}"
+        for word, side in sides
+        if side.limits
+    ]
     if parted.aside:
         yield parted.aside
     yield from (*both.right.run.notes, *_seams(both), *_short(both, replicas))
@@ -224,16 +229,6 @@ def _noise(both: Both, parted: Parting, replicas: Sequence[JudgedRun]) -> Noise:
         message="bands come from the runs' own residuals, and from what a seed did to small trainings that were measured; "
         "--noise with replicas of the first tells it for this one",
     )
-
-
-def _limits(both: Both) -> list[str]:
-    """Return a sentence on each side of which not every vital check could judge."""
-    sides = (("first", both.left), ("second", both.right))
-    return [
-        f"of the {word} {side.limits}" if side.is_ill else f"no illness seen in the {word}, but {side.limits}"
-        for word, side in sides
-        if side.limits
-    ]
 
 
 def _seams(both: Both) -> list[str]:

@@ -81,7 +81,20 @@ def drifts_of(left: Document, right: Document, step: int, *, max_places: int = 3
     farthest: list[Far] = []
     for name, size in FARTHEST.items():
         farthest += nsmallest(max_places, by_measure[name], key=lambda far, size=size: -size(far.value))  # type: ignore[misc]
-    return [_drift(far, step) for far in farthest]
+    return [
+        Drift(
+            measure=far.measure,
+            section=far.section,
+            where=far.where,
+            step=step,
+            left=far.left,
+            right=far.right,
+            value=to_word(far.value),
+            unit=UNITS.get(far.measure, "1"),
+            message=_sentence(far),
+        )
+        for far in farthest
+    ]
 
 
 def shared(left: Document, right: Document, section: str) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
@@ -177,20 +190,6 @@ def _movement(left: Document, right: Document) -> Iterator[Far]:
     rank = rank_correlation([here for here, _ in pairs], [there for _, there in pairs])
     if rank is not None and rank < 1:
         yield Far("movement_rank", "weight_deltas", None, rank, pairs=len(pairs))
-
-
-def _drift(far: Far, step: int) -> Drift:
-    return Drift(
-        measure=far.measure,
-        section=far.section,
-        where=far.where,
-        step=step,
-        left=far.left,
-        right=far.right,
-        value=to_word(far.value),
-        unit=UNITS.get(far.measure, "1"),
-        message=_sentence(far),
-    )
 
 
 def _sentence(far: Far, *, shift: float = SHIFT, large: float = 0.25) -> str:

@@ -120,7 +120,12 @@ def parting(both: Both, *, without: Collection[Metric] = (), one_plan: bool = Fa
         return _in_bits(both)
     departures = sorted((*_exact(both), *_whole(both, without)), key=lambda departure: departure.step)
     if one_plan:
-        departures = [_not_decided(departure) if _follows_loss(both, departure) else departure for departure in departures]
+        departures = [
+            replace(departure, message=departure.message.replace(DECIDED, "under the same settings it follows the loss"))
+            if _follows_loss(both, departure)
+            else departure
+            for departure in departures
+        ]
     if one_plan and len(departures) == 1 and _follows_loss(both, departures[0]):
         where = f"from step {departures[0].step} on the learning rates differ, and the losses did before: under the same settings"
         return Parting(aside=f"{where} that is a schedule which follows the loss, and no change")
@@ -228,10 +233,6 @@ def _follows_loss(both: Both, departure: Departure) -> bool:
     row = int(np.searchsorted(rates.steps, departure.step))
     held = [bool(row) and values[row, 0] == values[row - 1, 0] for values in (rates.left, rates.right)]
     return held[0] != held[1]
-
-
-def _not_decided(departure: Departure) -> Departure:
-    return replace(departure, message=departure.message.replace(DECIDED, "under the same settings it follows the loss"))
 
 
 def _is_steady(paired: Paired, *, share: float = 0.9) -> Mask:

@@ -342,7 +342,9 @@ def _of_place(first: Sequence[Departure], left: Run, right: Run) -> Iterator[str
     if first[0].step == 0:
         yield "the weights differ before the first update: seed before the model is built, and build its parts in one order"
         return
-    yield from _dropout(left, right)
+    rates = [run.manifest.dropout for run in (left, right) if run.manifest and run.manifest.dropout is not UNSET]
+    if any(isinstance(rate, float) and rate > 0 for rate in rates):
+        yield "dropout draws from the random state of its device: seed it in both, and let nothing else draw from it between"
     if not _on_processor(left, right):
         yield from _of_kernels(stage, left.tensors.kind(tensor) if tensor else "", tensor or "")
     if _ranks(left) > 1 or _ranks(right) > 1:
@@ -367,12 +369,6 @@ def _of_kernels(stage: str, kind: str, tensor: str) -> Iterator[str]:
         yield "cuDNN chooses its kernels by timing them: torch.backends.cudnn.benchmark = False and .deterministic = True"
     yield f"index_add, scatter_add and split sums of matrix products add in no fixed order: {_GPU}"
     yield "TF32 and other precisions of products may be set differently: torch.backends.cuda.matmul.allow_tf32 in both"
-
-
-def _dropout(left: Run, right: Run) -> Iterator[str]:
-    rates = [run.manifest.dropout for run in (left, right) if run.manifest and run.manifest.dropout is not UNSET]
-    if any(isinstance(rate, float) and rate > 0 for rate in rates):
-        yield "dropout draws from the random state of its device: seed it in both, and let nothing else draw from it between"
 
 
 def _ranks(run: Run) -> int:

@@ -48,16 +48,12 @@ def unequal_leaves(left: Mapping[str, Any], right: Mapping[str, Any]) -> Leaves:
     leaves = Leaves([], [])
     for section, place, one, other in values(left, right):
         if place is not None and isinstance(one, dict) and isinstance(other, dict):
-            _members(leaves, section, place, one, other)
+            for key in sorted(dict.fromkeys((*one, *other)), key=lambda key: key != "hash"):
+                leaves.hashed += key == "hash" and key in one and key in other
+                _walk(leaves, f"{section}.{key}", place, one.get(key), other.get(key))
         else:
             _walk(leaves, section, place, one, other)
     return leaves
-
-
-def _members(leaves: Leaves, section: str, place: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
-    for key in sorted(dict.fromkeys((*left, *right)), key=lambda key: key != "hash"):
-        leaves.hashed += key == "hash" and key in left and key in right
-        _walk(leaves, f"{section}.{key}", place, left.get(key), right.get(key))
 
 
 def _is_lacking(leaves: Leaves, name: str, left: Any, right: Any) -> bool:

@@ -177,13 +177,14 @@ def metric_page(name: str) -> Page:
     documented = documentation(metric.function)
     own, entry = entries().get(name), entries()[owner] if owner else None
     covers = own.covers if own else ()
+    defined = tuple(Formula(tex=tex) for tex in documented.formulas)
     return Page(
         kind="metric",
         name=name,
         ids=own.rows if own else (),
         also_called=own.also_called if own else (),
         title=metric.title,
-        formulas=_formulas(documented, own),
+        formulas=defined + tuple(Formula(row=row, tex=tex) for row, tex in (own.formulas if own else {}).items()),
         facts=_facts(metric, documented, entry, own),
         importance={"scale": asdict(own.scale), "stage": asdict(own.stage)} if own else {},
         thresholds=thresholds(metric.function, lambda each: documented.arguments.get(each, "")),
@@ -191,18 +192,13 @@ def metric_page(name: str) -> Page:
         line="\n".join(lines_for(entries()[owner].elsewhere.get(name, owner))) if owner else "",
         sections=_playbook(entry) if entry else (),
         belongs_to=owner if owner and not own else "",
-        shapes=_shapes(own) if own else None,
+        shapes=Shapes(good=own.good, bad=own.bad, good_values=own.good_shape, bad_values=own.bad_shape) if own else None,
     )
 
 
 def category_of(entry: Entry) -> Category:
     """Return the category that an entry stands in."""
     return next(category for category in categories() if entry in category.entries.values())
-
-
-def _formulas(documented: Documentation, entry: Entry | None) -> tuple[Formula, ...]:
-    defined = tuple(Formula(tex=tex) for tex in documented.formulas)
-    return defined + tuple(Formula(row=row, tex=tex) for row, tex in (entry.formulas if entry else {}).items())
 
 
 def _facts(metric: Metric, documented: Documentation, entry: Entry | None, own: Entry | None) -> dict[str, str]:
@@ -233,10 +229,6 @@ def _playbook(entry: Entry) -> tuple[Section, ...]:
         Section(title="What goes wrong", items=entry.failures),
         Section(title="What to do", items=entry.mitigations),
     )
-
-
-def _shapes(entry: Entry) -> Shapes:
-    return Shapes(good=entry.good, bad=entry.bad, good_values=entry.good_shape, bad_values=entry.bad_shape)
 
 
 # The pages of the procedure for a benchmark that fell: its four gates, and the rows of the guide to architecture.

@@ -51,7 +51,7 @@ def _part(heading: str, texts: Iterator[str] | Sequence[str], view: View, width:
 
 def _timeline(autopsy: Autopsy, view: View, width: int) -> list[str]:
     """Return a row for each track, its last value behind it, and marks below the steps out of range."""
-    labels = [_track_label(track) for track in autopsy.tracks]
+    labels = [f"{'grad' if track.kind == 'gradient' else NAMES[track.kind]} {track.name}".rstrip() for track in autopsy.tracks]
     column = min(LABEL, width // 3, max((len(label) for label in labels), default=0))
     room = width - column - ENDS - 6
     heading = (
@@ -65,10 +65,6 @@ def _timeline(autopsy: Autopsy, view: View, width: int) -> list[str]:
         if marks := _marks(track, autopsy.steps, room):
             lines.append(" " * (column + 4) + paint(marks, "sev1", view))
     return lines
-
-
-def _track_label(track: Track) -> str:
-    return f"{'grad' if track.kind == 'gradient' else NAMES[track.kind]} {track.name}".rstrip()
 
 
 def _end(values: Sequence[Number | None]) -> str:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.raw_measurements import Measure, Measures
-from ckaudit.contract.schema.report import Finding
 from ckaudit.reports.escape import code, escaped
 from ckaudit.reports.json import dumps
 from ckaudit.reports.terminal.text import columns, fit, pad, paint, shown
@@ -74,7 +73,9 @@ def _table(measures: list[Measure], view: View) -> Iterator[str]:
             line = "  " + "  ".join(_aligned(row[index], widths[index], right=index in (1, 4)) for index in used)
             yield from _with_remark(line, remark, taken + 2, view)
         elif each:
-            yield from _hanging(_sentence(row), view, "  ", "    ")
+            name, value, unit, interval, reference = row
+            parts = [f"{value} {unit}".strip(), interval and f"95 % interval {interval}", reference and f"reference {reference}"]
+            yield from _hanging(f"{name}: {', '.join(part for part in parts if part)}", view, "  ", "    ")
             yield from (paint(part, "dim", view) for part in _hanging(remark, view, "      ", "      ") if remark)
 
 
@@ -88,12 +89,6 @@ def _with_remark(line: str, remark: str, taken: int, view: View) -> Iterator[str
         return
     yield f"{line}  {paint(parts[0], 'dim', view)}"
     yield from (" " * taken + paint(part, "dim", view) for part in parts[1:])
-
-
-def _sentence(row: tuple[str, ...]) -> str:
-    name, value, unit, interval, reference = row
-    parts = [f"{value} {unit}".strip(), interval and f"95 % interval {interval}", reference and f"reference {reference}"]
-    return f"{name}: {', '.join(part for part in parts if part)}"
 
 
 def _hanging(text: str, view: View, first: str, rest: str) -> Iterator[str]:
@@ -149,13 +144,12 @@ def _sections(measures: Measures) -> Iterator[tuple[str, list[str]]]:
         ]
         yield "Largest groups of near duplicates", lines
     if measures.findings:
-        yield "Findings", [_finding(finding) for finding in measures.findings]
+        yield (
+            "Findings",
+            [f"{finding.severity} {finding.code} {finding.file or ''}: {finding.message}" for finding in measures.findings],
+        )
     if measures.notes:
         yield "Notes", list(measures.notes)
-
-
-def _finding(finding: Finding) -> str:
-    return f"{finding.severity} {finding.code} {finding.file or ''}: {finding.message}"
 
 
 # The curve of memorization: a bar for each group at each step, or a table in Markdown.

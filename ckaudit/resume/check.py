@@ -135,7 +135,13 @@ def resume_check(
     seen = [examine(checkpoint, root, expected, tick, hashed=hashed) for checkpoint in window.checkpoints]
     findings = [finding for examined in seen for finding in examined.findings]
     findings += [finding for trend in TRENDS for finding in trend(seen)]
-    findings += [*_left_over(window, root), *_unfound(expected, seen, root)]
+    findings += [
+        *[
+            LEFT_OVER.at(shown_name(path.relative_to(root).as_posix()), "has the name of a save that did not end")
+            for path in window.left_over
+        ],
+        *_unfound(expected, seen, root),
+    ]
     digests = {file: digest for examined in seen for file, digest in examined.digests.items()}
     return Checked(make_report(shown_name(str(path)), seen, findings, _notes(window, seen, root)), digests)
 
@@ -164,13 +170,6 @@ def _ticker(progress: Callable[[int, int], None] | None, total: int) -> Callable
             progress(min(done, total), total)
 
     return tick
-
-
-def _left_over(window: Window, root: Path) -> list[Finding]:
-    return [
-        LEFT_OVER.at(shown_name(path.relative_to(root).as_posix()), "has the name of a save that did not end")
-        for path in window.left_over
-    ]
 
 
 def _unfound(expected: Mapping[Path, str], seen: Sequence[Examined], root: Path) -> list[Finding]:

@@ -112,14 +112,11 @@ def _read_file(source: OpenFile, pieces: list[ShardEntry], take: Callable[[OpenF
         content = read_torch(source, piece.offset, piece.size)
         way = tuple(piece.name.split("."))
         content.tensors = [replace(tensor, way=(*way, *tensor.way)) for tensor in content.tensors]
-        content.value = _nested(way, content.value)
+        value = content.value
+        for key in reversed(way[:64]):
+            value = Pairs([(key, value)])
+        content.value = value
         take(source, content)
-
-
-def _nested(way: tuple[str, ...], value: Any) -> Any:
-    for key in reversed(way[:64]):
-        value = Pairs([(key, value)])
-    return value
 
 
 def _piece(key: Any, value: Any) -> ShardEntry:

@@ -64,7 +64,13 @@ def read_torch(source: OpenFile, start: int = 0, length: int | None = None) -> C
     if not head.startswith(MAGIC):
         raise _not_a_zip(head)
     members = read_directory(source, start, size)
-    root, pickle = _pickle_of(members)
+    pickles = [name for name in members if name.rpartition("/")[2] == "data.pkl" and name.count("/") <= 1]
+    if len(pickles) != 1:
+        raise Trouble(DAMAGED, f"holds {len(pickles)} times data.pkl, where there must be one")
+    member = members[pickles[0]]
+    if member.size > MAX_BYTES:
+        raise Trouble(DAMAGED, f"holds a pickle of {member.size:,} bytes; the limit is {MAX_BYTES:,}")
+    root, pickle = pickles[0].removesuffix("data.pkl"), member
     if f"{root}constants.pkl" in members:
         raise Unjudged("is a TorchScript archive, a program and no checkpoint")
     try:
@@ -86,16 +92,6 @@ def _not_a_zip(head: bytes) -> Exception:
     if not head.strip(b"\0"):
         return Trouble(CUT_OFF, "begins with zeros where a torch file should be: its bytes never reached the disk")
     return Trouble(DAMAGED, f"is not a torch file: it begins with {head[:8]!r}")
-
-
-def _pickle_of(members: dict[str, Member]) -> tuple[str, Member]:
-    pickles = [name for name in members if name.rpartition("/")[2] == "data.pkl" and name.count("/") <= 1]
-    if len(pickles) != 1:
-        raise Trouble(DAMAGED, f"holds {len(pickles)} times data.pkl, where there must be one")
-    member = members[pickles[0]]
-    if member.size > MAX_BYTES:
-        raise Trouble(DAMAGED, f"holds a pickle of {member.size:,} bytes; the limit is {MAX_BYTES:,}")
-    return pickles[0].removesuffix("data.pkl"), member
 
 
 class _Builder:
@@ -196,7 +192,10 @@ def read_directory(source: OpenFile, start: int, length: int) -> dict[str, Membe
         if at + entry.size > start + offset:
             raise Trouble(CUT_OFF, f"member {entry.name!r} of {entry.size:,} bytes does not fit before the directory")
         members[entry.name] = Member(entry.name, at, entry.size, entry.crc)
-    _refuse_overlaps(members)
+    ordered = sorted(members.values(), key=lambda member: (member.offset, member.size))
+    for one, following in pairwise(ordered):
+        if one.offset + one.size > following.offset:
+            raise Trouble(DAMAGED, f"members {one.name!r} and {following.name!r} overlap")
     return members
 
 
@@ -266,10 +265,3 @@ def _data_at(source: OpenFile, start: int, length: int, member: Member) -> int:
     if signature != MAGIC:
         raise Trouble(DAMAGED, f"member {member.name!r} is not where the directory says")
     return _LOCAL.size + int(name_size) + int(extra_size)
-
-
-def _refuse_overlaps(members: dict[str, Member]) -> None:
-    ordered = sorted(members.values(), key=lambda member: (member.offset, member.size))
-    for one, following in pairwise(ordered):
-        if one.offset + one.size > following.offset:
-            raise Trouble(DAMAGED, f"members {one.name!r} and {following.name!r} overlap")

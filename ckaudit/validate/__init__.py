@@ -87,7 +87,10 @@ def validate(
 
         check_units(units)
     folders, findings = sort_arguments(paths)
-    total = sum(_count(folder) for folder, _ in folders)
+    total = sum(
+        len(folder.checkpoints) + len(folder.history) + len(folder.scalars) + (folder.manifest is not None)
+        for folder, _ in folders
+    )
     done = 0
 
     def tick() -> None:
@@ -112,10 +115,6 @@ def validate(
 def _judge_run(run: RunFacts) -> Iterator[Finding]:
     for check in ALWAYS + WHOLE_RUNS if run.whole else ALWAYS:
         yield from check(run)
-
-
-def _count(folder: RunFolder) -> int:
-    return len(folder.checkpoints) + len(folder.history) + len(folder.scalars) + (folder.manifest is not None)
 
 
 # The arguments of the user: each folder is a run, and files are judged together with those of the same folder.

@@ -98,7 +98,11 @@ class Walk(Struct):
         if not self._in_order(rows, steps, sessions):
             for row, number in zip(rows, lines.numbers, strict=True):
                 self._take_row(row, number)
-        self._keep_wanted(rows, lines.numbers, steps)
+        for index in [index for index, step in enumerate(steps) if step in self.wanted]:
+            for name in COMPARED:
+                value = rows[index].get(name)
+                if isinstance(value, (int, float)) or value in ("NaN", "Infinity", "-Infinity"):
+                    self._values[steps[index], _session_of(rows[index]), name] = value, lines.numbers[index]  # type: ignore[assignment,index]
 
     def close(self) -> tuple[LogFacts, list[Finding]]:
         """Return what is kept of the file, and what was wrong with its order."""
@@ -159,13 +163,6 @@ class Walk(Struct):
             self.found.add(CONFLICT, message, where=name, line=number, first_step=step, **values)
         return self._row | row
 
-    def _keep_wanted(self, rows: list[Row], numbers: list[int], steps: list[Any]) -> None:
-        for index in [index for index, step in enumerate(steps) if step in self.wanted]:
-            for name in COMPARED:
-                value = rows[index].get(name)
-                if isinstance(value, (int, float)) or value in ("NaN", "Infinity", "-Infinity"):
-                    self._values[steps[index], _session_of(rows[index]), name] = value, numbers[index]  # type: ignore[assignment]
-
 
 # A second pass, only where a step may hold one name twice.
 def conflicts(logs: Iterable[tuple[Path, str]], ranges: Ranges, *, root: Path | None, limit: int = 200_000) -> list[Finding]:
@@ -184,18 +181,14 @@ def conflicts(logs: Iterable[tuple[Path, str]], ranges: Ranges, *, root: Path | 
         for row, number in _rows_within(path, shown, ranges, root):
             key = (int(row["step"] or 0), int(row.get("session") or 0))
             older, where = seen.get(key, ({}, shown))
-            _compare(older, row, bounded, number=number, before=where)
+            for name in contradicted(older, row):
+                message = f"{name} of step {row['step']} is {row[name]} in line {number}, {older[name]} in {where} before"
+                place = {"where": name, "line": number, "first_step": row["step"]}
+                bounded.add(CONFLICT, message, expected=str(older[name]), found=str(row[name]), **place)
             if key in seen or len(seen) < limit:
                 seen[key] = older | row, shown
         findings += bounded.close()
     return findings
-
-
-def _compare(older: Row, newer: Row, bounded: Bounded, *, number: int, before: str) -> None:
-    for name in contradicted(older, newer):
-        message = f"{name} of step {newer['step']} is {newer[name]} in line {number}, {older[name]} in {before} before"
-        place = {"where": name, "line": number, "first_step": newer["step"]}
-        bounded.add(CONFLICT, message, expected=str(older[name]), found=str(newer[name]), **place)
 
 
 def _rows_within(path: Path, shown: str, ranges: Ranges, root: Path | None) -> Iterator[tuple[Row, int]]:

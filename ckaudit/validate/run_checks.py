@@ -12,7 +12,6 @@ from ckaudit.contract.io.folder import RunFolder
 from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import Finding
-from ckaudit.contract.violations import Kind
 from ckaudit.validate.catalogue import (
     CADENCE_GAP,
     CLOCK_BACK,
@@ -218,18 +217,14 @@ def disagreements(run: RunFacts, *, tolerance: float = 1e-3) -> Iterator[Finding
             (GRAD_NORM_MISMATCH, "grad_global_norm", facts.grad_norm),
         ):
             if value is not None:
-                yield from _disagreement(kind, name, value, facts, run, tolerance)
-
-
-def _disagreement(
-    kind: Kind, name: str, value: Number, facts: CheckpointFacts, run: RunFacts, tolerance: float
-) -> Iterator[Finding]:
-    line = line_of(run, facts, name)
-    if line is not None and not agree(value, line[0], tolerance=tolerance):
-        logged, number, log = line
-        message = f"{name} of step {facts.step} is {value} here, but {logged} in line {number} of {log}"
-        pointer = "/loss" if name == "train_loss_raw" else f"/scalars/{name}"
-        yield kind.at(facts.shown, message, first_step=facts.step, pointer=pointer, expected=str(logged), found=str(value))
+                line = line_of(run, facts, name)
+                if line is not None and not agree(value, line[0], tolerance=tolerance):
+                    logged, number, log = line
+                    message = f"{name} of step {facts.step} is {value} here, but {logged} in line {number} of {log}"
+                    pointer = "/loss" if name == "train_loss_raw" else f"/scalars/{name}"
+                    yield kind.at(
+                        facts.shown, message, first_step=facts.step, pointer=pointer, expected=str(logged), found=str(value)
+                    )
 
 
 def line_of(run: RunFacts, facts: CheckpointFacts, name: str) -> tuple[Number, int, str] | None:

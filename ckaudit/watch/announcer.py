@@ -220,17 +220,14 @@ class Teller:
     def _silences(self, moment: Look) -> Iterator[WatchEvent]:
         too_long = self.silence.is_too_long(moment.now) and not self._has_ended()
         if too_long and not self.stalled:
-            yield self._stall(moment)
+            lasts, limit = self.silence.lasts(moment.now) or 0.0, self.silence.limit or 0.0
+            message = f"no new line for {lasts:.0f} s after step {self.step}; {limit:.0f} s are too long"
+            step = {} if self.step is None else {"first_step": self.step, "last_step": self.step}
+            finding = STALLED.at(None, message, where="log", value=round(lasts, 1), limit=round(limit, 1), unit="s", **step)
+            yield self._say("stall", message, moment, finding)
         elif self.stalled and not too_long:
             yield self._say("resumed", "lines come again", moment)
         self.stalled = too_long
-
-    def _stall(self, moment: Look) -> WatchEvent:
-        lasts, limit = self.silence.lasts(moment.now) or 0.0, self.silence.limit or 0.0
-        message = f"no new line for {lasts:.0f} s after step {self.step}; {limit:.0f} s are too long"
-        step = {} if self.step is None else {"first_step": self.step, "last_step": self.step}
-        finding = STALLED.at(None, message, where="log", value=round(lasts, 1), limit=round(limit, 1), unit="s", **step)
-        return self._say("stall", message, moment, finding)
 
     def _end(self, moment: Look) -> WatchEvent:
         """Return the word that the run has ended, with how much could be judged of it."""

@@ -125,7 +125,8 @@ def thin(log: ScalarLog) -> int | None:
             column.parts = [(joined.steps, joined.values)]
     for name, words in log.words.items():
         if len(words) >= MOST:
-            log.words[name] = _thinned_words(words)
+            older = len(words) - NEAR
+            log.words[name] = dict(islice(words.items(), 0, older, -(-older // FAR))) | dict(islice(words.items(), older, None))
     return max(firsts, default=None)
 
 
@@ -149,8 +150,3 @@ def _kept(steps: Steps, values: Floats) -> Mask:
     rows[:older] |= np.diff(turn, prepend=-1) != 0
     rows[older:] = True
     return rows
-
-
-def _thinned_words(words: dict[int, str]) -> dict[int, str]:
-    older = len(words) - NEAR
-    return dict(islice(words.items(), 0, older, -(-older // FAR))) | dict(islice(words.items(), older, None))

@@ -141,7 +141,13 @@ def take(pattern: Pattern, data: bytes, file: str, row: Floats) -> Taken | None:
         return None
     grids = _grids(pattern.known, cut)
     remaining = pattern.remaining(cut.changed.difference(grids), _recorded(cut.document))
-    checked = Checked(cut.document, cut.tables, _found(cut, file, remaining))
+    document = cut.document
+    findings = forgiven(Decoded(document, cut.text, cut.bare_words), file)
+    if cut.unknown:
+        findings += unknown_findings(_unknown(cut), file, VERSION)
+    subject = Subject(file, document, cut.tables)
+    wrong = [finding for check in remaining for finding in check.function(subject)]
+    checked = Checked(cut.document, cut.tables, findings + with_lines(wrong, cut.text) if wrong else findings)
     return Taken(checked, Waiting(data, file, checked.findings, pattern.proved.difference(remaining), grids))
 
 
@@ -158,17 +164,6 @@ def _grids(known: Known, cut: Cut) -> dict[Place, Grids]:
                 except (NotNumbers, TypeError):
                     continue
     return columns
-
-
-def _found(cut: Cut, file: str, remaining: tuple[MeaningCheck, ...]) -> list[Finding]:
-    """Return what is wrong with a file, as far as it is not put off."""
-    document = cut.document
-    findings = forgiven(Decoded(document, cut.text, cut.bare_words), file)
-    if cut.unknown:
-        findings += unknown_findings(_unknown(cut), file, VERSION)
-    subject = Subject(file, document, cut.tables)
-    wrong = [finding for check in remaining for finding in check.function(subject)]
-    return findings + with_lines(wrong, cut.text) if wrong else findings
 
 
 def _unknown(cut: Cut) -> dict[str, Unknown]:

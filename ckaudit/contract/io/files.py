@@ -92,7 +92,10 @@ def raw_bytes(path: Path, shown: str, *, root: Path | None = None, max_bytes: in
     with _open(path, shown, root, max_bytes) as stream:
         if path.suffix in PACKED:
             return b"".join(_unpacked_blocks(stream, path.suffix, shown, max_bytes))
-        return _read_all(stream, shown)
+        try:
+            return stream.readall()
+        except OSError as error:
+            raise _unreadable(shown, error) from None
 
 
 def refuse_crowds(data: bytes, shown: str) -> None:
@@ -108,13 +111,6 @@ def refuse_crowds(data: bytes, shown: str) -> None:
         raise BrokenFile(violations.TOO_LARGE.at(shown, message))
     if data.count(b",") > MAX_ITEMS:
         raise BrokenFile(violations.TOO_LARGE.at(shown, f"holds more than {MAX_ITEMS:,} items"))
-
-
-def _read_all(stream: FileIO, shown: str) -> bytes:
-    try:
-        return stream.readall()
-    except OSError as error:
-        raise _unreadable(shown, error) from None
 
 
 def read_blocks(path: Path, shown: str, *, root: Path | None = None, max_bytes: int = MAX_LOG_BYTES) -> Iterator[bytes]:
@@ -233,7 +229,13 @@ def write_atomic(path: Path, data: bytes) -> None:
         with suppress(OSError):
             temporary.unlink()
         raise
-    _sync_folder(path.parent)
+    # Some network file systems cannot sync a folder; the file itself is already safe.
+    with suppress(OSError):
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def remove_stale(folder: Path) -> list[str]:
@@ -258,16 +260,6 @@ def _lives_elsewhere(pid: int) -> bool:
     except OSError:
         return True  # it lives, and belongs to someone else
     return True
-
-
-def _sync_folder(folder: Path) -> None:
-    # Some network file systems cannot sync a folder; the file itself is already safe.
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def archive_of(data: bytes) -> str | None:

@@ -117,7 +117,9 @@ def _is_binary(head: bytes) -> bool:
 
 
 def _parse(block: bytes, file: str, number: int, faulty: int, tabulate: Tabulate | None) -> Lines:
-    if _has_short_lines(block):
+    beyond = len(block) - MAX_LINE_BYTES
+    # A line that is too long covers this stretch: where one ends in it, there is none.
+    if beyond <= 0 or block.find(b"\n", beyond, MAX_LINE_BYTES) >= 0:
         return parse_lines(block, file, first_line=number, explained=faulty, tabulate=tabulate)
     parts = block.split(b"\n")
     long = [index for index, part in enumerate(parts) if len(part) > MAX_LINE_BYTES]
@@ -127,12 +129,6 @@ def _parse(block: bytes, file: str, number: int, faulty: int, tabulate: Tabulate
     lines = parse_lines(body, file, first_line=number, explained=faulty, tabulate=tabulate)
     lines.findings += [_too_long(file, number + index) for index in long]
     return lines
-
-
-def _has_short_lines(block: bytes) -> bool:
-    """Tell whether surely no line is too long, as none is where one ends in the stretch that each such line would cover."""
-    beyond = len(block) - MAX_LINE_BYTES
-    return beyond <= 0 or block.find(b"\n", beyond, MAX_LINE_BYTES) >= 0
 
 
 def _too_long(file: str, number: int) -> Finding:

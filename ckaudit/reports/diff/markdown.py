@@ -54,7 +54,13 @@ def _pair(pair: Pair, view: View) -> Iterator[str]:
     if pair.parting is not None:
         yield f"**First to part**: {escaped(pair.parting.message)}"
     folded = (
-        ("What differs most" if pair.parting is None else "What parted, in order", _propagation(pair)),
+        (
+            "What differs most" if pair.parting is None else "What parted, in order",
+            [
+                f"step {departure.step}: {escaped(say.place(departure))} {code(say.numbers(departure))}"
+                for departure in pair.propagation
+            ],
+        ),
         ("How far apart", [f"step {drift.step}: {escaped(drift.message)}" for drift in pair.drifts]),
         (f"Only {code(pair.right)} is ill with", [_ill(finding) for finding in pair.gained]),
         (f"Only {code(pair.left)} is ill with", [_ill(finding) for finding in pair.lost]),
@@ -93,12 +99,6 @@ def _questions(pair: Pair) -> Iterator[str]:
 def _in_brackets(left: Number | None, right: Number | None) -> str:
     part = say.share(left, right)
     return f"({part})" if part else ""
-
-
-def _propagation(pair: Pair) -> list[str]:
-    return [
-        f"step {departure.step}: {escaped(say.place(departure))} {code(say.numbers(departure))}" for departure in pair.propagation
-    ]
 
 
 def _ill(finding: Finding) -> str:

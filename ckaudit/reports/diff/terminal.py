@@ -4,7 +4,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ckaudit.contract.schema.diff import Answer, Comparison, Curve, Departure, Pair, Unlike, Word
-from ckaudit.contract.schema.report import Finding
 from ckaudit.reports import words
 from ckaudit.reports.diff import sentences as say
 from ckaudit.reports.diff.sentences import GATE_LEGEND, LEGEND, WORDS, badge, headline, how, labels, rows_of, unit, verdict
@@ -43,7 +42,12 @@ def render(comparison: Comparison, view: View = PLAIN) -> str:
     else:
         parts.append(many(comparison, view, width))
         for index, pair in enumerate(comparison.pairs):
-            parts += _one_of_many(comparison, pair, index, view, width)
+            left, right = (0, index + 1) if comparison.gate is None else (index, len(comparison.subjects) - 1)
+            names = labels(comparison)
+            head = f"{names[right]} against {names[left]}: {WORDS[pair.word]}: "
+            lines = paragraph(shown(verdict(pair), view), width, first=head, indent="")
+            lines[0] = lines[0].replace(head, paint(head, "bold", view), 1)
+            parts += [lines, *sections(pair, view, width)] if view.verbose else [lines]
     parts.append(_sentences("Notes", comparison.notes, view, width))
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
@@ -78,16 +82,6 @@ def _gate(comparison: Comparison, view: View, width: int) -> list[str]:
     terms += f"; policy {gate.policy}" if gate.policy else "; no policy"
     title = [paint("Why", "bold", view), *lines] if lines else []
     return [*title, *(paint(line, "dim", view) for line in paragraph(shown(terms, view), width))]
-
-
-def _one_of_many(comparison: Comparison, pair: Pair, index: int, view: View, width: int) -> list[list[str]]:
-    """Return the sections of one pair among several: all of them where everything is asked for, else its verdict."""
-    left, right = (0, index + 1) if comparison.gate is None else (index, len(comparison.subjects) - 1)
-    names = labels(comparison)
-    head = f"{names[right]} against {names[left]}: {WORDS[pair.word]}: "
-    lines = paragraph(shown(verdict(pair), view), width, first=head, indent="")
-    lines[0] = lines[0].replace(head, paint(head, "bold", view), 1)
-    return [lines, *sections(pair, view, width)] if view.verbose else [lines]
 
 
 # The sections of one pair: what is not alike, the questions, where the runs part, and what cannot be said.
@@ -224,17 +218,13 @@ def _health(pair: Pair, view: View, width: int) -> list[str]:
     lines = [paint("Health", "bold", view)]
     for title, findings in (("only B: ", pair.gained), ("only A: ", pair.lost)):
         for finding in findings[: _shortened(len(findings), view)]:
-            lines += _finding(finding, title, view, width)
+            when = words.interval(finding)
+            text = f"{finding.severity} {finding.code} {finding.name}" + (f", {when}" if when else "") + f": {finding.message}"
+            drawn = paragraph(shown(text, view), width, first=title)
+            drawn[0] = drawn[0].replace(finding.severity, paint(finding.severity, finding.severity, view), 1)
+            lines += drawn
         lines = _kept(lines, len(findings), view)
     return lines
-
-
-def _finding(finding: Finding, title: str, view: View, width: int) -> list[str]:
-    when = words.interval(finding)
-    text = f"{finding.severity} {finding.code} {finding.name}" + (f", {when}" if when else "") + f": {finding.message}"
-    drawn = paragraph(shown(text, view), width, first=title)
-    drawn[0] = drawn[0].replace(finding.severity, paint(finding.severity, finding.severity, view), 1)
-    return drawn
 
 
 def _open(pair: Pair, view: View, width: int) -> list[str]:

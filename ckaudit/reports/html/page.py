@@ -27,6 +27,7 @@ QUESTION = "What is wrong?"
 SIGNS = {"good": ("✓", "good"), "watch": ("!", "watch"), "bad": ("✕", "bad"), "unknown": ("?", "not known")}
 
 MISSING_SHOWN = 8
+ALSO_SHOWN = 40
 
 Places = Mapping[int, Link]
 
@@ -174,7 +175,8 @@ def overview(report: Report, panels: Panels) -> Iterator[Markup]:
     where = places(panels)
     yield tag("h2", QUESTION)
     if report.state:
-        yield _state(report)
+        cells = [tag("div", tag("dt", name.replace("_", " ")), tag("dd", number(value))) for name, value in report.state.items()]
+        yield tag("dl", *cells, class_="state", aria_label=f"State at step {report.step}")
     if rows := derived_numbers(report, missing=True):
         yield tag("h3", "Derived numbers")
         yield tag("dl", *(tag("div", tag("dt", name), tag("dd", told)) for name, told in rows), class_="facts")
@@ -188,12 +190,6 @@ def overview(report: Report, panels: Panels) -> Iterator[Markup]:
     if report.findings:
         yield tag("ul", *(finding(each, where.get(place)) for place, each in enumerate(report.findings)), class_="findings")
     yield from _quiet(report, panels)
-
-
-def _state(report: Report) -> Markup:
-    """Return the last value of the main series."""
-    cells = [tag("div", tag("dt", name.replace("_", " ")), tag("dd", number(value))) for name, value in report.state.items()]
-    return tag("dl", *cells, class_="state", aria_label=f"State at step {report.step}")
 
 
 def _diagnosis(place: int, diagnosis: Diagnosis, report: Report, where: Places) -> Markup:
@@ -267,7 +263,15 @@ def section(tab: Tab, report: Report, where: Places) -> Iterator[Markup]:
         yield tag("h3", "The questions behind it")
         yield tag("dl", *map(_answer, tab.answers), class_="facts")
     if tab.missing:
-        yield _missing(tab.missing, is_answer=tab.kind == "question" and tab.word == "unknown")
+        lines = tag("ul", *(tag("li", sentence) for sentence in tab.missing))
+        title = f"Not drawn, for want of data: {len(tab.missing)}"
+        yield tag(
+            "details",
+            tag("summary", title),
+            lines,
+            class_="missing",
+            open=(tab.kind == "question" and tab.word == "unknown") or len(tab.missing) <= MISSING_SHOWN,
+        )
 
 
 def sign(word: str) -> Markup:
@@ -282,13 +286,6 @@ def _answer(answer: Answer) -> Markup:
         tag("dt", tag("code", answer.id), f" {answer.question}"),
         tag("dd", f"{answer.word.replace('_', ' ')}: {answer.sentence}"),
     )
-
-
-def _missing(sentences: list[str], *, is_answer: bool) -> Markup:
-    """Return what could not be drawn, a long list folded unless it is what the tab is about."""
-    lines = tag("ul", *(tag("li", sentence) for sentence in sentences))
-    title = f"Not drawn, for want of data: {len(sentences)}"
-    return tag("details", tag("summary", title), lines, class_="missing", open=is_answer or len(sentences) <= MISSING_SHOWN)
 
 
 # Links from a finding to where it is seen best: a tab, a chart on it, a step.
@@ -313,7 +310,9 @@ def finding(each: Finding, link: Link | None) -> Markup:
     if each.where:
         parts.append(tag("span", " in ", tag("code", each.group or each.where), class_="dim"))
     if each.also:
-        parts.append(_also(each.also))
+        more = f" and {len(each.also) - ALSO_SHOWN} more" if len(each.also) > ALSO_SHOWN else ""
+        shown = ", ".join(each.also[:ALSO_SHOWN]) + more
+        parts.append(tag("details", tag("summary", f"and {len(each.also)} more places"), tag("p", tag("code", shown))))
     if each.help:
         parts.append(tag("p", each.help, class_="help"))
     return tag("li", *parts)
@@ -322,8 +321,3 @@ def finding(each: Finding, link: Link | None) -> Markup:
 def badge(severity: str) -> Markup:
     """Return a severity as a word that colour only repeats."""
     return tag("span", severity, class_=f"badge {severity}")
-
-
-def _also(names: list[str], *, max_names: int = 40) -> Markup:
-    shown = ", ".join(names[:max_names]) + (f" and {len(names) - max_names} more" if len(names) > max_names else "")
-    return tag("details", tag("summary", f"and {len(names)} more places"), tag("p", tag("code", shown)))

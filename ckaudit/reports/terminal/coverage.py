@@ -40,9 +40,10 @@ def render(coverage: Coverage, view: View) -> str:
         _unusable(coverage, view, width),
         _foreign(coverage, view, width),
     ]
+    legend = [paint(line, "dim", view) for line in fit(levels_sentence(coverage), width)]
     parts = [
         _head(coverage, view, width),
-        _bars(coverage, view, width),
+        [*(_bar(coverage, level, view, width) for level in RANKS), *legend],
         _notes(coverage, view, width),
         _recorded(coverage, view, width) if view.verbose else [],
         *([] if coverage.part_of else missing),
@@ -71,11 +72,6 @@ def _head(coverage: Coverage, view: View, width: int) -> list[str]:
     headline_lines = _title(headline(coverage, max_names=_most(3, view)), view, width)
     command = ["    " + shown(whole_command(coverage), view)] if coverage.part_of else []
     return [*_title(f"coverage {coverage.subject}", view, width), *dim, *headline_lines, *command]
-
-
-def _bars(coverage: Coverage, view: View, width: int) -> list[str]:
-    legend = [paint(line, "dim", view) for line in fit(levels_sentence(coverage), width)]
-    return [*(_bar(coverage, level, view, width) for level in RANKS), *legend]
 
 
 def _bar(coverage: Coverage, level: Importance, view: View, width: int) -> str:

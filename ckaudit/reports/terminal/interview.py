@@ -18,14 +18,14 @@ def interview(report: Report, view: View) -> list[list[str]]:
     """Return the counts, then a section for each phase; answers without numbers only by name, unless everything is asked for."""
     width = min(WIDEST, max(NARROWEST, view.width or UNSEEN))
     sections = [_phase(phase, view, width) for phase in report.interview]
-    return [_counts(report, view, width), *sections, _pointers(report, view, width)]
-
-
-def _counts(report: Report, view: View, width: int) -> list[str]:
     answers = [answer for phase in report.interview for answer in phase.answers]
     counts = Counter(answer.word for answer in answers)
     counted = ", ".join(f"{counts[word]} {word.replace('_', ' ')}" for word in WORDS if counts[word])
-    return [paint(line, "bold", view) for line in fit(f"{words.plural(len(answers), 'question')}: {counted}", width)]
+    return [
+        [paint(line, "bold", view) for line in fit(f"{words.plural(len(answers), 'question')}: {counted}", width)],
+        *sections,
+        _pointers(report, view, width),
+    ]
 
 
 def _phase(phase: Phase, view: View, width: int) -> list[str]:
