@@ -93,11 +93,11 @@ def command(
     from ckaudit.data.document import COLUMNS
     from ckaudit.material.files import SampleFile, sample_files
     from ckaudit.material.plugin import load_classifier
-    from ckaudit.material.records import SPLITS, Named, Reading
+    from ckaudit.material.records import SPLITS, MappedColumns, Reading
 
     how = cast("records.Split", one_of(split, SPLITS, "split"))
     chosen = options.columns(map or [])
-    columns, named, files = COLUMNS.mapped(chosen), Named(chosen), list[SampleFile]()
+    columns, named, files = COLUMNS.mapped(chosen), MappedColumns(chosen), list[SampleFile]()
 
     def reading(names: list[str]) -> Reading:
         files.extend(chosen_files := sample_files(paths(names)))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ckaudit.material.columns import Columns
     from ckaudit.material.records import Reading
-    from ckaudit.probes.passages import Reserved
+    from ckaudit.probes.passages import ReservedPassages
 
 
 def build() -> typer.Typer:
@@ -50,9 +50,9 @@ Generations = Annotated[
 def reading_of(files: list[str], usual: "Columns", chosen: "Mapping[str, str]") -> "Reading":
     """Return how generations are read."""
     from ckaudit.material.files import sample_files
-    from ckaudit.material.records import Named, Reading
+    from ckaudit.material.records import MappedColumns, Reading
 
-    return Reading(sample_files(paths(files)), usual.mapped(chosen), named=Named(chosen))
+    return Reading(sample_files(paths(files)), usual.mapped(chosen), named=MappedColumns(chosen))
 
 
 def whole_number(word: str, name: str) -> int | None:
@@ -223,7 +223,7 @@ def init(
     return _written(reserved, path, many, with_held_out=bool(held_out))
 
 
-def _written(reserved: "Reserved", path: Path, many: int, *, with_held_out: bool) -> int:
+def _written(reserved: "ReservedPassages", path: Path, many: int, *, with_held_out: bool) -> int:
     """Write the probes, say what they are, and return the exit code."""
     from ckaudit.cli.output import say, send
     from ckaudit.contract.io.artifact_hash import artifact_hash

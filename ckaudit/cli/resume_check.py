@@ -11,7 +11,7 @@ from ckaudit.errors import UsageError
 from ckaudit.material.counts import plural
 
 if TYPE_CHECKING:
-    from ckaudit.resume.check import Checked
+    from ckaudit.resume.check import ResumeCheckResult
 
 EPILOG = """
 \b
@@ -96,7 +96,7 @@ def command(
     return code
 
 
-def _add(checked: "Checked", run: Path) -> None:
+def _add(checked: "ResumeCheckResult", run: Path) -> None:
     """Add what was found to the scalars of a run, at the steps of the checkpoints."""
     from ckaudit.contract.io.add_line import add_lines
     from ckaudit.resume.check import LOG, facts_by_step

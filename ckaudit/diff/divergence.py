@@ -11,7 +11,7 @@ from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.diff.align import Paired, pair
 from ckaudit.diff.checkpoint_values import RANK_FACTS, SECTIONS, tells_time
 from ckaudit.diff.noise import Stretches, quantile
-from ckaudit.diff.run_pair import Both
+from ckaudit.diff.run_pair import RunPair
 from ckaudit.metrics import Metric
 from ckaudit.metrics.activations import activation_rms
 from ckaudit.metrics.attention import attn_entropy
@@ -103,7 +103,7 @@ class Parting(Struct, frozen=True, kw_only=True):
     aside: str = ""
 
 
-def parting(both: Both, *, without: Collection[Metric] = (), one_plan: bool = False, first_points: int = 3) -> Parting:
+def parting(both: RunPair, *, without: Collection[Metric] = (), one_plan: bool = False, first_points: int = 3) -> Parting:
     """Return where two runs part.
 
     Runs whose first losses agree in every bit are the same training until their first difference: there is no noise to
@@ -134,7 +134,7 @@ def parting(both: Both, *, without: Collection[Metric] = (), one_plan: bool = Fa
     return Parting(departures=tuple(sorted(departures, key=lambda departure: departure.step)[:MOST]))
 
 
-def _begin_alike(both: Both, points: int, *, coarse: float = 1e-5, more: int = 10) -> bool:
+def _begin_alike(both: RunPair, points: int, *, coarse: float = 1e-5, more: int = 10) -> bool:
     """Tell whether the first losses agree in every bit; of a log rounded to `coarse` or worse, `more` times as many."""
     paired = both.paired(train_loss_raw)
     rows: Mask = np.any(paired.recorded, axis=1)
@@ -148,7 +148,7 @@ def _begin_alike(both: Both, points: int, *, coarse: float = 1e-5, more: int = 1
     return int(rows.sum()) >= max(points, needed) and (not len(different) or int(different[0]) >= needed)
 
 
-def _in_bits(both: Both) -> Parting:
+def _in_bits(both: RunPair) -> Parting:
     """Return the first difference of everything recorded.
 
     What follows is told of the scalars and of one quantity of each section; of another one only where it differs before.
@@ -165,7 +165,7 @@ def _in_bits(both: Both) -> Parting:
     return Parting(departures=tuple(entry[3] for entry in first[:MOST]), shared_until=until, is_same=not first)
 
 
-def _first_of(path: str, left: Series, right: Series, both: Both, *, max_places: int = 5) -> Iterator[_Ranked]:
+def _first_of(path: str, left: Series, right: Series, both: RunPair, *, max_places: int = 5) -> Iterator[_Ranked]:
     """Yield step, place in the step, place in the model and departure of the first places of a series that differ."""
     paired = pair(left, right, both.axes)
     cells = [(int(paired.steps[row]), column, row) for row, column in _first_unequal(paired)]
@@ -206,7 +206,7 @@ def _word(value: float | None) -> Number | None:
     return None if value is None else to_word(value)
 
 
-def _exact(both: Both, *, slack: float = 1e-6) -> Iterator[Departure]:
+def _exact(both: RunPair, *, slack: float = 1e-6) -> Iterator[Departure]:
     """Yield the first difference of what the configuration decides.
 
     Args:
@@ -225,7 +225,7 @@ def _exact(both: Both, *, slack: float = 1e-6) -> Iterator[Departure]:
             yield _exactly(metric.name, paired, row, int(np.argmax(apart[row])))
 
 
-def _follows_loss(both: Both, departure: Departure) -> bool:
+def _follows_loss(both: RunPair, departure: Departure) -> bool:
     """Tell whether a learning rate departs as one does that is lowered when the loss stands still: one run holds its own."""
     losses, rates = both.paired(train_loss_raw), both.paired(learning_rate)
     if departure.statistic != learning_rate.name or not losses.unequal[losses.steps < departure.step].any():
@@ -257,7 +257,7 @@ def _exactly(name: str, paired: Paired, row: int, column: int) -> Departure:
     )
 
 
-def _whole(both: Both, without: Collection[Metric], *, share: float = 0.01) -> Iterator[Departure]:
+def _whole(both: RunPair, without: Collection[Metric], *, share: float = 0.01) -> Iterator[Departure]:
     """Yield where each number of the whole run leaves the band for good.
 
     Args:
@@ -302,7 +302,7 @@ def _left_band(name: str, unit: str, stretches: Stretches, row: int, limit: floa
 
 
 # Tensors, layers and heads that have come further apart than others of their kind, where runs with different noise diverge.
-def far_places(both: Both, *, of_each: int = 4, share: float = 0.01, min_deviation: float = 0.05) -> list[Departure]:
+def far_places(both: RunPair, *, of_each: int = 4, share: float = 0.01, min_deviation: float = 0.05) -> list[Departure]:
     """Return where each quantity first leaves its band for good, `of_each` places of it at most.
 
     The band of log ratios holds what a tensor's own ratio does from checkpoint to checkpoint, and how far all tensors

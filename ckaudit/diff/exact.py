@@ -13,7 +13,7 @@ from ckaudit.contract.schema.diff import Answer, Departure, Noise, Pair, Unlike,
 from ckaudit.contract.schema.numbers import Number, takes_any_numbers, to_word
 from ckaudit.diff.checkpoint_values import Document, read_document, tells_time
 from ckaudit.diff.comparability import unlike
-from ckaudit.diff.exact_values import Leaf, apart, unequal_leaves
+from ckaudit.diff.exact_values import UnequalValue, apart, unequal_leaves
 from ckaudit.errors import UnreadableError
 from ckaudit.material.counts import plural
 from ckaudit.run.run import Run
@@ -282,7 +282,7 @@ def _replaced(path: Path, which: str) -> Iterator[str]:
         yield f"{plural(count, 'checkpoint')} of the {which} that a resume replaced stand beside the run and were not compared"
 
 
-def _departure(leaf: Leaf, step: int, file: CheckpointFile) -> Departure:
+def _departure(leaf: UnequalValue, step: int, file: CheckpointFile) -> Departure:
     place = f" of {leaf.where}" if leaf.where else ""
     message = f"{leaf.statistic}{place} at step {step} ({file.shown}) is {apart(leaf.left, leaf.right)}"
     return Departure(

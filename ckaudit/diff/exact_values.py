@@ -10,7 +10,7 @@ from msgspec import Struct
 from ckaudit.diff.checkpoint_values import values
 
 
-class Leaf(Struct, frozen=True):
+class UnequalValue(Struct, frozen=True):
     """One value that is not the same.
 
     Attributes:
@@ -26,7 +26,7 @@ class Leaf(Struct, frozen=True):
     right: Any
 
 
-class Leaves(Struct):
+class UnequalValues(Struct):
     """The result of comparing two checkpoints.
 
     Attributes:
@@ -36,16 +36,16 @@ class Leaves(Struct):
         hashed: How many hashes of tensor bytes were compared.
     """
 
-    unequal: list[Leaf]
+    unequal: list[UnequalValue]
     lacking: list[str]
     equal: int = 0
     hashed: int = 0
 
 
 # Every value of two checkpoints, one against the other, exactly: which differ, and what only one of them has.
-def unequal_leaves(left: Mapping[str, Any], right: Mapping[str, Any]) -> Leaves:
+def unequal_leaves(left: Mapping[str, Any], right: Mapping[str, Any]) -> UnequalValues:
     """Compare two checkpoints as plain objects."""
-    leaves = Leaves([], [])
+    leaves = UnequalValues([], [])
     for section, place, one, other in values(left, right):
         if place is not None and isinstance(one, dict) and isinstance(other, dict):
             for key in sorted(dict.fromkeys((*one, *other)), key=lambda key: key != "hash"):
@@ -56,14 +56,14 @@ def unequal_leaves(left: Mapping[str, Any], right: Mapping[str, Any]) -> Leaves:
     return leaves
 
 
-def _is_lacking(leaves: Leaves, name: str, left: Any, right: Any) -> bool:
+def _is_lacking(leaves: UnequalValues, name: str, left: Any, right: Any) -> bool:
     if left is None or right is None:
         leaves.lacking.append(name)
         return True
     return False
 
 
-def _walk(leaves: Leaves, path: str, where: str | None, left: Any, right: Any) -> None:
+def _walk(leaves: UnequalValues, path: str, where: str | None, left: Any, right: Any) -> None:
     if _is_lacking(leaves, f"{path} of {where}" if where else path, left, right):
         return
     if isinstance(left, dict) and isinstance(right, dict):
@@ -75,7 +75,7 @@ def _walk(leaves: Leaves, path: str, where: str | None, left: Any, right: Any) -
     elif _same(left, right):
         leaves.equal += 1
     else:
-        leaves.unequal.append(Leaf(path, where, left, right))
+        leaves.unequal.append(UnequalValue(path, where, left, right))
 
 
 def _same(left: Any, right: Any) -> bool:

@@ -22,8 +22,8 @@ from ckaudit.rules.resume.seam_jump import seam_jump
 from ckaudit.rules.resume.weights_not_as_saved import weights_not_as_saved
 from ckaudit.rules.updates.learning_rate_jump import learning_rate_jump
 from ckaudit.run.run import Labels, Run
+from ckaudit.run.run_facts import resumed as later_sessions
 from ckaudit.run.series import Series
-from ckaudit.run.settings import resumed as later_sessions
 
 RULES = (seam_jump, optimizer_state_reset, weights_not_as_saved, learning_rate_jump, repeated_batch)
 

@@ -56,7 +56,7 @@ class AllShown(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     causes: dict[str, Shown]
 
 
-class Drawn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RuleShapes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What stands in the file under the name of a rule.
 
     Attributes:
@@ -142,7 +142,7 @@ def violation_page(kind: Kind) -> Page:
 
 # How an illness looks beside health: as its rule's first metric does, or by a pair of series of its own.
 @cache
-def drawn() -> dict[str, Drawn]:
+def drawn() -> dict[str, RuleShapes]:
     """Return the pairs of series of rules that have their own, by the name of the rule.
 
     Raises:
@@ -152,7 +152,7 @@ def drawn() -> dict[str, Drawn]:
 
     import msgspec
 
-    return msgspec.convert(tomllib.loads(RULE_SHAPES.read_text(encoding="utf-8")), dict[str, Drawn])
+    return msgspec.convert(tomllib.loads(RULE_SHAPES.read_text(encoding="utf-8")), dict[str, RuleShapes])
 
 
 def shapes_of(rule: Rule) -> Shapes | None:

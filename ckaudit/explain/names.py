@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from ckaudit.audit import engine
 from ckaudit.audit.coverage.remedies import lines_for
 from ckaudit.audit.drop.gates import DATA, INTERNAL
-from ckaudit.audit.drop.guide import GUIDE, ONE_AXIS, PROCEDURE, Asked, Row
+from ckaudit.audit.drop.guide import GUIDE, ONE_AXIS, PROCEDURE, GateDescription, Row
 from ckaudit.audit.playbook import CONDITIONS, FIRST_LOOK, WORKFLOW
 from ckaudit.causes import causes
 from ckaudit.causes.shared.links import causes_reading, metric_names, rules_reading
@@ -23,7 +23,7 @@ from ckaudit.errors import UsageError
 from ckaudit.explain.docstring import Documentation, cited, documentation, sections, sentences_about, thresholds
 from ckaudit.explain.judgement_pages import SEVERITY, cause_page, rule_page, violation_page
 from ckaudit.explain.page import Formula, Page, Section, Shapes
-from ckaudit.explain.playbook_pages import cited_rows, condition_page, look_page, row_page, stage_page, way_page
+from ckaudit.explain.playbook_pages import cited_rows, condition_page, look_page, map_page, row_page, stage_page
 from ckaudit.material import files
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.catalogue import Category, Entry, categories, entries, entry_of
@@ -162,7 +162,7 @@ def _all() -> Iterator[ExplainedName]:
     for stage in WORKFLOW:
         yield ExplainedName((stage.name, stage.row), (), partial(stage_page, stage))
     for way in MAP:
-        yield ExplainedName((way.id,), (), partial(way_page, way))
+        yield ExplainedName((way.id,), (), partial(map_page, way))
     for name in cited_rows().rows:
         yield ExplainedName((name,), (), partial(row_page, name))
 
@@ -232,7 +232,7 @@ def _playbook(entry: Entry) -> tuple[Section, ...]:
 
 
 # The pages of the procedure for a benchmark that fell: its four gates, and the rows of the guide to architecture.
-def gate_page(gate: Asked) -> Page:
+def gate_page(gate: GateDescription) -> Page:
     """Return the page of one gate, with the numbers that it looks at."""
     place = PROCEDURE.index(gate)
     before = f"after {PROCEDURE[place - 1].row}, which must pass first" if place else "first of four"

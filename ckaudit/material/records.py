@@ -38,7 +38,7 @@ LOOKED_AT, SHOWN = 100, 12
 ROWS = 64  # of one batch: a page with the same long text in every row is unpacked row by row
 
 
-class Named:
+class MappedColumns:
     """The columns that the user named, each until a record of any of the samples has it."""
 
     def __init__(self, chosen: Mapping[str, str] | None = None) -> None:
@@ -112,7 +112,7 @@ class Reading(Struct, frozen=True):
     files: Sequence[SampleFile]
     columns: Columns
     split: Split = "file"
-    named: Named = field(default_factory=Named)
+    named: MappedColumns = field(default_factory=MappedColumns)
 
     def records(self, tell: Tell, progress: Progress | None = None) -> Iterator[Record]:
         """Yield every record that can be read; what cannot is told, and costs no more than itself.

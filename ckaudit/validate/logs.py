@@ -22,7 +22,7 @@ NO_VALUE = frozenset({"schema_version", "step", "time", "session"})
 COMPARED = ("train_loss_raw", "grad_global_norm")
 
 
-class Bounded(Struct):
+class CappedFindings(Struct):
     """Findings of one file: the first `limit` of each kind, then one that counts the others, so that they have an end.
 
     Attributes:
@@ -67,7 +67,7 @@ class Stretch(Struct):
     back: int | None = None
 
 
-class Walk(Struct):
+class LogPass(Struct):
     """One pass over a scalar log, line by line: steps, clock and sessions must not go back, and values not contradict each other.
 
     Attributes:
@@ -76,7 +76,7 @@ class Walk(Struct):
         tolerance: Seconds that a clock may go back by when it is set right; NTP slews smaller errors instead of jumping.
     """
 
-    found: Bounded
+    found: CappedFindings
     wanted: Container[int]
     tolerance: float = 1.0
     stretches: dict[int, Stretch] = field(default_factory=dict)
@@ -177,7 +177,7 @@ def conflicts(logs: Iterable[tuple[Path, str]], ranges: Ranges, *, root: Path | 
     seen: dict[tuple[int, int], tuple[Row, str]] = {}
     findings: list[Finding] = []
     for path, shown in logs:
-        bounded = Bounded(shown)
+        bounded = CappedFindings(shown)
         for row, number in _rows_within(path, shown, ranges, root):
             key = (int(row["step"] or 0), int(row.get("session") or 0))
             older, where = seen.get(key, ({}, shown))
@@ -226,7 +226,7 @@ def read_logs(files: Sequence[tuple[Path, str]], run: RunFacts, tick: Callable[[
     root, read, walks = run.folder.root, LogsRead(), []
     wanted = {checkpoint.step for checkpoint in run.checkpoints}
     for path, shown in files:
-        walk = Walk(Bounded(shown), wanted)
+        walk = LogPass(CappedFindings(shown), wanted)
         for lines in read_lines(path, shown, root=root):
             walk.take(lines)
             read.findings += lines.findings
@@ -252,7 +252,7 @@ def contradicted(older: Row, newer: Row) -> Iterator[str]:
             yield name
 
 
-def repeated_stretches(walks: list[Walk]) -> dict[int, list[tuple[int, int]]]:
+def repeated_stretches(walks: list[LogPass]) -> dict[int, list[tuple[int, int]]]:
     """Return, by session, the ranges of steps that may hold one name twice: a session went back, or two files share names."""
     ranges: dict[int, list[tuple[int, int]]] = {}
     for walk in walks:

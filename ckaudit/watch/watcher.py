@@ -20,7 +20,7 @@ from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.schema.watch import RANK_LOST, WatchEvent
 from ckaudit.errors import UnreadableError
 from ckaudit.policy.gate import OPEN, Gate
-from ckaudit.watch.announcer import Look, Teller
+from ckaudit.watch.announcer import Announcer, Moment
 from ckaudit.watch.history import History
 from ckaudit.watch.silence import Ranks
 from ckaudit.watch.tail import GONE, AppendedLines, Logs, ShrunkError, Stamp, stamp_of
@@ -215,7 +215,7 @@ class Pace(Struct):
         return PURSE if waited == float("inf") else min(PURSE, self.purse + REFILL * waited)
 
 
-class Watcher(Teller):
+class Watcher(Announcer):
     """Follows one run folder."""
 
     def __init__(self, path: Path, *, gate: Gate = OPEN, stall_after: float | None = None, notes: bool = False) -> None:
@@ -237,7 +237,7 @@ class Watcher(Teller):
         self._contradictions: list[Finding] = []
         self._new, self._lines_judged = False, 0
 
-    def look(self, moment: Look) -> Iterator[WatchEvent]:
+    def look(self, moment: Moment) -> Iterator[WatchEvent]:
         """Read what is new, and yield what there is to say."""
         growth = self._follower.look(moment.now, moment.wall)
         why = growth.anew or self._take(growth, moment)
@@ -269,7 +269,7 @@ class Watcher(Teller):
         """What `run.json` says; None: it is not there."""
         return self._history.reader.manifest
 
-    def _take(self, growth: Growth, moment: Look) -> str:
+    def _take(self, growth: Growth, moment: Moment) -> str:
         """Read what grew; return why the folder is to be read again, empty: it is not."""
         reader = self._history.reader
         reader.folder = self._follower.folder
@@ -293,7 +293,7 @@ class Watcher(Teller):
             return str(why)
         return ""
 
-    def _take_piece(self, piece: AppendedLines, moment: Look) -> None:
+    def _take_piece(self, piece: AppendedLines, moment: Moment) -> None:
         self._new = True
         if piece.broken:
             self._history.reader.findings.append(piece.broken)
@@ -312,7 +312,7 @@ class Watcher(Teller):
         self.silence.heard(moment.now, times, moment.wall)
         self._pace.urgent |= self._history.lines >= 1.25 * self._lines_judged
 
-    def _judge(self, moment: Look) -> Iterator[WatchEvent]:
+    def _judge(self, moment: Moment) -> Iterator[WatchEvent]:
         began = process_time()
         run = self._history.run(self.name, self._follower.folder)
         run = replace(run, findings=(*run.findings, *self._contradictions))

@@ -261,7 +261,7 @@ def with_sets(run: Run) -> str:
 OURS = "ckaudit "
 
 
-class Place(NamedTuple):
+class ProgramLine(NamedTuple):
     """A line of the program: the action that it is, when it comes, and what it brings whatever is missing."""
 
     code: str
@@ -271,19 +271,21 @@ class Place(NamedTuple):
 
 
 LOOP = (
-    Place("from ckaudit import Recorder"),
-    Place('recorder = Recorder(model, "run/", optimizer=optimizer{options})', "recorder", "once, before the first step"),
-    Place("loss.backward()  # yours"),
-    Place("recorder.after_backward()", "after_backward", "in the loop, before clipping", ("grad_global_norm",)),
-    Place("optimizer.step()  # yours"),
-    Place("recorder.step(loss, batch=(inputs, targets))", "step", "in the loop", ("train_loss_raw",)),
-    Place("recorder.log_after(val_loss=...)", "evaluate", "after each evaluation", ("val_loss",)),
-    Place("recorder.close()", when="after the last step: the last checkpoint"),
+    ProgramLine("from ckaudit import Recorder"),
+    ProgramLine('recorder = Recorder(model, "run/", optimizer=optimizer{options})', "recorder", "once, before the first step"),
+    ProgramLine("loss.backward()  # yours"),
+    ProgramLine("recorder.after_backward()", "after_backward", "in the loop, before clipping", ("grad_global_norm",)),
+    ProgramLine("optimizer.step()  # yours"),
+    ProgramLine("recorder.step(loss, batch=(inputs, targets))", "step", "in the loop", ("train_loss_raw",)),
+    ProgramLine("recorder.log_after(val_loss=...)", "evaluate", "after each evaluation", ("val_loss",)),
+    ProgramLine("recorder.close()", when="after the last step: the last checkpoint"),
 )
 TRAINER = (
-    Place("from ckaudit.recorder.huggingface import RecorderCallback"),
-    Place('callback = RecorderCallback("run/")', "recorder", "it finds optimizer, loss scaler, clipping and plan by itself"),
-    Place("trainer = Trainer(..., callbacks=[callback])", when="beside what stands there already"),
+    ProgramLine("from ckaudit.recorder.huggingface import RecorderCallback"),
+    ProgramLine(
+        'callback = RecorderCallback("run/")', "recorder", "it finds optimizer, loss scaler, clipping and plan by itself"
+    ),
+    ProgramLine("trainer = Trainer(..., callbacks=[callback])", when="beside what stands there already"),
 )
 GIVEN = ("optimizer", "batch")  # options that stand in the lines of LOOP
 TOLD = ("vocabulary", "sequence_length", "warmup_steps", "planned_steps")  # and those that only whoever trains can fill in
@@ -356,10 +358,10 @@ def besides(run: Run) -> str:
     return f"{OF_TABLE}{', '.join(missing)}.{SCORES if left else ''}"
 
 
-def _line_of_program(place: Place, options: str, brings: Sequence[str]) -> Line:
+def _line_of_program(place: ProgramLine, options: str, brings: Sequence[str]) -> Line:
     names = tuple(dict.fromkeys([*brings, *place.always])) if place.action else ()
     return Line(code=place.code.replace("{options}", options), when=place.when, brings=names)
 
 
-def _places(run: Run) -> tuple[Place, ...]:
+def _places(run: Run) -> tuple[ProgramLine, ...]:
     return TRAINER if trainer_of(run) else LOOP

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET, Struct, field
 
-from ckaudit.contract.bulk.column_store import Bools, FileBlock, Floats, Grids, Known, known_of, pack_grids, write
-from ckaudit.contract.bulk.specialized_decoder import ENTRIES, Cut, Place, Tailor, measure
+from ckaudit.contract.bulk.column_store import Bools, FileBlock, Floats, Grids, LearnedLayout, known_of, pack_grids, write
+from ckaudit.contract.bulk.specialized_decoder import ENTRIES, FieldKey, FileColumns, SpecializedDecoder, measure
 from ckaudit.contract.bulk.vectorized_checks import PROOFS, provable
 from ckaudit.contract.check import Checked, check_checkpoint, colons_elsewhere, forgiven
 from ckaudit.contract.checks import MeaningCheck, Subject, checks, recorded_members
@@ -35,13 +35,13 @@ class Pattern(Struct, frozen=True):
         alone: Checks that must look at each file, by what differs in it.
     """
 
-    tailor: Tailor
-    known: Known
+    tailor: SpecializedDecoder
+    known: LearnedLayout
     proved: frozenset[MeaningCheck]
     recorded: frozenset[str]
-    alone: dict[tuple[frozenset[Place], frozenset[str]], tuple[MeaningCheck, ...]] = field(default_factory=dict)
+    alone: dict[tuple[frozenset[FieldKey], frozenset[str]], tuple[MeaningCheck, ...]] = field(default_factory=dict)
 
-    def remaining(self, changed: frozenset[Place], recorded: frozenset[str]) -> tuple[MeaningCheck, ...]:
+    def remaining(self, changed: frozenset[FieldKey], recorded: frozenset[str]) -> tuple[MeaningCheck, ...]:
         """Return the checks that must look at a file: what they read is new in it, or is neither proved nor kept."""
         key = changed, recorded
         if key not in self.alone:
@@ -56,7 +56,7 @@ class Pattern(Struct, frozen=True):
         return self.alone[key]
 
 
-def _columns(check: MeaningCheck) -> set[Place]:
+def _columns(check: MeaningCheck) -> set[FieldKey]:
     """Return the columns that a check reads."""
     parts = [path.split(".") for path in check.reads]
     return {(part[0], part[2]) for part in parts if part[0] in ENTRIES}
@@ -93,7 +93,7 @@ def _recorded(document: Any) -> frozenset[str]:
     return recorded_members(document).difference(ENTRIES)
 
 
-class Waiting(Struct, frozen=True):
+class PendingFile(Struct, frozen=True):
     """What is kept of a file until its block is proved.
 
     Attributes:
@@ -108,17 +108,17 @@ class Waiting(Struct, frozen=True):
     file: str
     said: list[Finding]
     proved: frozenset[MeaningCheck]
-    grids: dict[Place, Grids]
+    grids: dict[FieldKey, Grids]
 
 
-class Taken(Struct, frozen=True):
+class RecognisedFile(Struct, frozen=True):
     """A file that looks like the pattern: what is known of it, and what waits for its proof."""
 
     checked: Checked
-    waiting: Waiting
+    waiting: PendingFile
 
 
-def take(pattern: Pattern, data: bytes, file: str, row: Floats) -> Taken | None:
+def take(pattern: Pattern, data: bytes, file: str, row: Floats) -> RecognisedFile | None:
     """Read a file and judge what cannot be proved later.
 
     Args:
@@ -148,10 +148,10 @@ def take(pattern: Pattern, data: bytes, file: str, row: Floats) -> Taken | None:
     subject = Subject(file, document, cut.tables)
     wrong = [finding for check in remaining for finding in check.function(subject)]
     checked = Checked(cut.document, cut.tables, findings + with_lines(wrong, cut.text) if wrong else findings)
-    return Taken(checked, Waiting(data, file, checked.findings, pattern.proved.difference(remaining), grids))
+    return RecognisedFile(checked, PendingFile(data, file, checked.findings, pattern.proved.difference(remaining), grids))
 
 
-def _grids(known: Known, cut: Cut) -> dict[Place, Grids]:
+def _grids(known: LearnedLayout, cut: FileColumns) -> dict[FieldKey, Grids]:
     """Pack the grids of each field whose grids can be packed."""
     columns = {}
     for name, table in cut.tables.items():
@@ -166,7 +166,7 @@ def _grids(known: Known, cut: Cut) -> dict[Place, Grids]:
     return columns
 
 
-def _unknown(cut: Cut) -> dict[str, Unknown]:
+def _unknown(cut: FileColumns) -> dict[str, Unknown]:
     """Return the unknown fields of a file by path."""
     unknown = {}
     for (section, key), column in cut.unknown.items():
@@ -194,7 +194,7 @@ class Bulk(Struct):
     lessons: int = 32
     _pattern: Pattern | None = None
     _numbers: Floats = field(default_factory=lambda: np.empty((0, 0)))
-    _block: list[Waiting] = field(default_factory=list)
+    _block: list[PendingFile] = field(default_factory=list)
     _late: list[Finding] = field(default_factory=list)
     _misses: int = 0
 
@@ -234,7 +234,7 @@ class Bulk(Struct):
         self._block = []
 
 
-def _doubtful(pattern: Pattern, taken: list[Waiting], numbers: Floats) -> Bools:
+def _doubtful(pattern: Pattern, taken: list[PendingFile], numbers: Floats) -> Bools:
     """Return which files of a block are not proved, shape (files,)."""
     block = FileBlock(
         numbers=numbers[: len(taken)],

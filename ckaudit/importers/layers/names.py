@@ -26,7 +26,7 @@ _DEPTH = re.compile(r"(?:^|[./])(\d+)(?=[./]|$)")
 _NAMED_DEPTH = re.compile(r"(?:^|[./_])(?:layers?|blocks?|h)_?(\d+)(?=[./_]|$)", re.IGNORECASE)
 
 
-class Place(Struct, frozen=True):
+class CheckpointPlace(Struct, frozen=True):
     """The place of a value in a checkpoint.
 
     Attributes:
@@ -48,7 +48,7 @@ class Place(Struct, frozen=True):
     zero_is_absent: bool = False
 
 
-_Maker = Callable[[re.Match[str]], Place]
+_Maker = Callable[[re.Match[str]], CheckpointPlace]
 _TARGETS = {
     "grad": GRADIENTS,
     "grads": GRADIENTS,
@@ -70,7 +70,7 @@ _ANY = "|".join(word for word in sorted(_TARGETS, key=len, reverse=True) if word
 _MEANS = {"avg": "mean", "mean": "mean", "average": "mean", "std": "std", "rms": "rms", "mean_abs": "mean_abs"}
 
 
-def place_of(name: str) -> Place | None:
+def place_of(name: str) -> CheckpointPlace | None:
     """Return the place of a scalar by its name, None where it is no statistic of one tensor or layer.
 
     >>> place_of("l2_norm/grad/model.blocks.0.ffn.up_proj.weight").field, place_of("l2_norm/grad/global")
@@ -84,7 +84,7 @@ def place_of(name: str) -> Place | None:
     return None
 
 
-def place_of_histogram(name: str) -> Place | None:
+def place_of_histogram(name: str) -> CheckpointPlace | None:
     """Return the place of a histogram by its name, its field empty; None where it is of no tensor or layer.
 
     >>> place_of_histogram("gradients/fc.weight").section, place_of_histogram("fc.weight").section
@@ -121,63 +121,63 @@ def bare(name: str) -> str:
     return _WRAPPERS.sub("", name)
 
 
-def _norm(match: re.Match[str], source: str = "") -> Place:
+def _norm(match: re.Match[str], source: str = "") -> CheckpointPlace:
     section = _TARGETS[match["of"]]
-    return Place(section, bare(match["t"]), NORMS.get(section, ""), source=source if section == GRADIENTS else "")
+    return CheckpointPlace(section, bare(match["t"]), NORMS.get(section, ""), source=source if section == GRADIENTS else "")
 
 
-def _composer(match: re.Match[str]) -> Place:
+def _composer(match: re.Match[str]) -> CheckpointPlace:
     return _norm(match, "post_clip")
 
 
-def _before_clip(match: re.Match[str]) -> Place:
+def _before_clip(match: re.Match[str]) -> CheckpointPlace:
     return _norm(match, "pre_clip")
 
 
-def _olmo(match: re.Match[str]) -> Place:
+def _olmo(match: re.Match[str]) -> CheckpointPlace:
     """Return the place of a statistic of OLMo; its min and max are those of magnitudes, for which there is no field."""
     section = _TARGETS[match["of"]]
     field = {"norm": NORMS.get(section, ""), "avg": "mean" if section in (GRADIENTS, WEIGHTS) else ""}.get(match["stat"], "")
-    return Place(section, bare(match["t"]), field, source="pre_clip" if section == GRADIENTS else "")
+    return CheckpointPlace(section, bare(match["t"]), field, source="pre_clip" if section == GRADIENTS else "")
 
 
-def _moment(match: re.Match[str]) -> Place:
+def _moment(match: re.Match[str]) -> CheckpointPlace:
     """Return the place of a mean, a deviation or a variance; a sample deviation is taken for the population's."""
     section, stat = _TARGETS[match["of"]], match["stat"]
     if stat == "var":
-        return Place(section, bare(match["t"]), "std" if section != DELTAS else "", convert=_root)
+        return CheckpointPlace(section, bare(match["t"]), "std" if section != DELTAS else "", convert=_root)
     if stat in ("norm", "l2", "l2_norm"):
-        return Place(section, bare(match["t"]), NORMS.get(section, ""))
+        return CheckpointPlace(section, bare(match["t"]), NORMS.get(section, ""))
     field = _MEANS[stat]
-    return Place(section, bare(match["t"]), field if field in _FIELDS[section] else "")
+    return CheckpointPlace(section, bare(match["t"]), field if field in _FIELDS[section] else "")
 
 
-def _nowhere(match: re.Match[str]) -> Place:
-    return Place("", bare(match["t"]), "")
+def _nowhere(match: re.Match[str]) -> CheckpointPlace:
+    return CheckpointPlace("", bare(match["t"]), "")
 
 
-def _relative(match: re.Match[str]) -> Place:
-    return Place(DELTAS, bare(match["t"]), "relative")
+def _relative(match: re.Match[str]) -> CheckpointPlace:
+    return CheckpointPlace(DELTAS, bare(match["t"]), "relative")
 
 
-def _composer_activation(match: re.Match[str]) -> Place:
+def _composer_activation(match: re.Match[str]) -> CheckpointPlace:
     """Return the place of Composer's mean of an output; its other statistics are means over tokens, which have no field."""
     is_mean = match["stat"] == "average" and match["way"] == "output" and match["n"] == "0"
-    return Place(ACTIVATIONS, bare(match["t"]), "mean" if is_mean else "")
+    return CheckpointPlace(ACTIVATIONS, bare(match["t"]), "mean" if is_mean else "")
 
 
-def _expert(match: re.Match[str]) -> Place:
-    return Place(MOE, f"layer.{match['l']}", "counts", index=int(match["e"]))
+def _expert(match: re.Match[str]) -> CheckpointPlace:
+    return CheckpointPlace(MOE, f"layer.{match['l']}", "counts", index=int(match["e"]))
 
 
-def _aux_loss(match: re.Match[str]) -> Place:
+def _aux_loss(match: re.Match[str]) -> CheckpointPlace:
     """Return the place of Megatron's auxiliary loss of a layer; layers without experts get 0."""
-    return Place(MOE, f"layer.{match['l']}", "aux_loss", zero_is_absent=True)
+    return CheckpointPlace(MOE, f"layer.{match['l']}", "aux_loss", zero_is_absent=True)
 
 
-def _head(match: re.Match[str]) -> Place:
+def _head(match: re.Match[str]) -> CheckpointPlace:
     field = "entropy_per_head" if match["what"] == "entropy" else "max_logit_per_head"
-    return Place(ATTENTION, f"layer.{match['l']}", field, index=int(match["e"]))
+    return CheckpointPlace(ATTENTION, f"layer.{match['l']}", field, index=int(match["e"]))
 
 
 def _root(variance: float) -> float:
@@ -202,7 +202,7 @@ def _compiled(*pairs: tuple[str, _Maker]) -> tuple[tuple[re.Pattern[str], _Maker
 
 _SCALARS = _compiled(
     (r"l2_norm/(?P<of>grad|param|update)/(?P<t>.+)", _composer),
-    (r"layer_grad_l2_norm/(?P<t>.+)", lambda match: Place(GRADIENTS, bare(match["t"]), "norm", source="post_clip")),
+    (r"layer_grad_l2_norm/(?P<t>.+)", lambda match: CheckpointPlace(GRADIENTS, bare(match["t"]), "norm", source="post_clip")),
     (r"l2_norm_ratio/update_param/(?P<t>.+)", _relative),
     (r"(?:l2_norm|l2_norm_ratio|cosine)/\w+/(?P<t>.+)", _nowhere),
     (
@@ -213,7 +213,7 @@ _SCALARS = _compiled(
     (r"exp_avg(?:_sq)?/(?P<t>.+)\.(?:norm|avg|min|max)", _nowhere),
     (r"(?P<of>grad|params|updates)/norm/(?P<t>.+)", _before_clip),
     (r"opt_state/.*norm/(?P<t>.+)", _nowhere),
-    (r"grad_2(?:\.0)?_norm[/_](?P<t>.+)", lambda match: Place(GRADIENTS, bare(match["t"]), "norm")),
+    (r"grad_2(?:\.0)?_norm[/_](?P<t>.+)", lambda match: CheckpointPlace(GRADIENTS, bare(match["t"]), "norm")),
     (r"grad_(?:[\d.]+|inf)_norm/(?P<t>.+)", _nowhere),
     (rf"(?P<of>{_ANY})/(?P<t>.+)/(?P<stat>mean|avg|average|std|var|rms|mean_abs|norm|l2|l2_norm)", _moment),
     (r"(?P<of>grad|gradient|weight|param|parameter|update)_(?:l2_)?norms?(?:_per_(?:layer|param|tensor))?/(?P<t>.+)", _norm),
@@ -225,8 +225,11 @@ _SCALARS = _compiled(
 )
 _TENSOR = r"(?P<t>(?:.*[./])?\w*(?:weight|bias|kernel|gamma|beta|embeddings?)(?:_\d+|:\d+)?)"
 _HISTOGRAMS = _compiled(
-    (r"(?P<of>grad|params|updates)/hist/(?P<t>.+)", lambda match: Place(_TARGETS[match["of"]], bare(match["t"]), "")),
-    (rf"(?P<of>{_ANY})/(?P<t>.+)", lambda match: Place(_TARGETS[match["of"]], bare(match["t"]), "")),
-    (r"(?P<t>.+)[/._](?P<of>grads?|gradients?|activations?)", lambda match: Place(_TARGETS[match["of"]], bare(match["t"]), "")),
-    (_TENSOR, lambda match: Place(WEIGHTS, bare(match["t"]), "")),
+    (r"(?P<of>grad|params|updates)/hist/(?P<t>.+)", lambda match: CheckpointPlace(_TARGETS[match["of"]], bare(match["t"]), "")),
+    (rf"(?P<of>{_ANY})/(?P<t>.+)", lambda match: CheckpointPlace(_TARGETS[match["of"]], bare(match["t"]), "")),
+    (
+        r"(?P<t>.+)[/._](?P<of>grads?|gradients?|activations?)",
+        lambda match: CheckpointPlace(_TARGETS[match["of"]], bare(match["t"]), ""),
+    ),
+    (_TENSOR, lambda match: CheckpointPlace(WEIGHTS, bare(match["t"]), "")),
 )

@@ -17,7 +17,7 @@ from ckaudit.contract.schema.manifest import TensorFacts
 from ckaudit.contract.schema.numbers import to_word
 from ckaudit.importers.importer import Document
 from ckaudit.importers.layers.histogram_moments import Bins, Floats, Moments, Whole, bins_of
-from ckaudit.importers.layers.names import NORMS, Place, bare, place_of, place_of_histogram, tensor_facts
+from ckaudit.importers.layers.names import NORMS, CheckpointPlace, bare, place_of, place_of_histogram, tensor_facts
 from ckaudit.importers.names import listed
 from ckaudit.importers.tables.numbers import MAX_STEP
 
@@ -46,7 +46,7 @@ class Checkpoints(Sequence[Document]):
         values: Shape (N,).
     """
 
-    def __init__(self, places: list[Place], bins: list[Bins], steps: Whole, owners: Whole, values: Floats) -> None:
+    def __init__(self, places: list[CheckpointPlace], bins: list[Bins], steps: Whole, owners: Whole, values: Floats) -> None:
         self._places, self._bins, self._owners, self._values = places, bins, owners, values
         self._steps, self._starts = np.unique(steps, return_index=True)
 
@@ -94,8 +94,8 @@ class Layers:
 
     def __init__(self) -> None:
         """Begin with nothing."""
-        self._places: dict[str, Place | None] = {}
-        self._targets: dict[Place, int] = {}
+        self._places: dict[str, CheckpointPlace | None] = {}
+        self._targets: dict[CheckpointPlace, int] = {}
         self._steps, self._owners, self._values = array("q"), array("q"), array("d")
         self._bins: list[Bins] = []
         self._left: dict[str, None] = {}
@@ -187,7 +187,7 @@ class Layers:
     def put(self, step: int, section: str, name: str, field: str, value: float, *, index: int = -1) -> None:
         """Take a value whose place is known, such as ("gradients", "fc1.weight", "norm"); a value of a list has an index."""
         if index < MAX_ENTRIES:
-            self._add(step, Place(section, bare(name), field, index), value)
+            self._add(step, CheckpointPlace(section, bare(name), field, index), value)
 
     def extend(self, section: str, field: str, names: Sequence[str], steps: Whole, owners: Whole, values: Floats) -> None:
         """Take many values of one field.
@@ -204,7 +204,7 @@ class Layers:
         bounds = np.searchsorted(owners[order], np.arange(len(names) + 1))
         for name, start, end in zip(names, bounds[:-1], bounds[1:], strict=True):
             rows = order[start:end]
-            self._extend(Place(section, bare(name), field), steps[rows], values[rows])
+            self._extend(CheckpointPlace(section, bare(name), field), steps[rows], values[rows])
 
     def documents(self) -> Sequence[Document]:
         """Return the checkpoints in the order of steps; each is made when it is asked for."""
@@ -244,7 +244,7 @@ class Layers:
         note += f", at most {self._worst:.0%} off" if self._estimated else ""
         return note + (f"; of {self._normless:,} the bins are too wide for one" if self._normless else "")
 
-    def _extend(self, place: Place, steps: Whole, values: Floats) -> None:
+    def _extend(self, place: CheckpointPlace, steps: Whole, values: Floats) -> None:
         if place.field not in _SIGNED:
             negative = values < 0
             self._negative += int(negative.sum())
@@ -254,7 +254,7 @@ class Layers:
         self._owners.frombytes(np.full(len(steps), target, np.int64).tobytes())
         self._values.frombytes(np.ascontiguousarray(values, np.float64).tobytes())
 
-    def _add(self, step: int, place: Place, value: float) -> None:
+    def _add(self, step: int, place: CheckpointPlace, value: float) -> None:
         if value < 0 and place.field not in _SIGNED:
             self._negative += 1
             return
@@ -262,12 +262,12 @@ class Layers:
         self._owners.append(self._targets.setdefault(place, len(self._targets)))
         self._values.append(value)
 
-    def _add_bins(self, step: int, place: Place, bins: Bins) -> None:
+    def _add_bins(self, step: int, place: CheckpointPlace, bins: Bins) -> None:
         self._bins.append(bins)
         if "histogram" in _FIELDS.get(place.section, ()):
             self._add(step, _at(place, "histogram"), len(self._bins) - 1)
 
-    def _spread(self, step: int, place: Place, known: Mapping[str, Any]) -> None:
+    def _spread(self, step: int, place: CheckpointPlace, known: Mapping[str, Any]) -> None:
         fields = _FIELDS.get(place.section, set())
         for statistic, value in known.items():
             field = NORMS.get(place.section, "") if statistic == "norm" else statistic
@@ -302,5 +302,5 @@ def _replaced(steps: Whole, changed: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return np.asarray(lowest_after <= steps)
 
 
-def _at(place: Place, field: str, index: int = -1) -> Place:
-    return Place(place.section, place.name, field, index, place.source)
+def _at(place: CheckpointPlace, field: str, index: int = -1) -> CheckpointPlace:
+    return CheckpointPlace(place.section, place.name, field, index, place.source)

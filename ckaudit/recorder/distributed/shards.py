@@ -13,7 +13,7 @@ from torch import distributed as dist
 from torch.optim import Optimizer
 
 from ckaudit.contract.schema.checkpoint import DeltaStats
-from ckaudit.recorder.distributed.tensor_access import Duty, Look
+from ckaudit.recorder.distributed.tensor_access import Duty, TensorInspector
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.hooks.vital_signs import WeightSample
 from ckaudit.recorder.model.gradient_norms import Norms, norms_of
@@ -265,7 +265,13 @@ class ShardedTensors:
         return False
 
     def look(
-        self, duty: Duty, tensors: Mapping[str, Tensor], look: Look[T], *, scale: float = 1.0, reference: Reference | None = None
+        self,
+        duty: Duty,
+        tensors: Mapping[str, Tensor],
+        look: TensorInspector[T],
+        *,
+        scale: float = 1.0,
+        reference: Reference | None = None,
     ) -> dict[str, T]:
         """Look at each tensor while it is whole."""
         looks: dict[str, T] = {}

@@ -17,7 +17,7 @@ from ckaudit.recorder.stats.batched_stats import Measured, measure
 T = TypeVar("T")
 
 Duty: TypeAlias = Literal["reference", "gradients", "weights", "movement"]
-Look: TypeAlias = Callable[[str, Tensor, Measured], T]
+TensorInspector: TypeAlias = Callable[[str, Tensor, Measured], T]
 
 
 class TensorAccess(Protocol):
@@ -45,7 +45,13 @@ class TensorAccess(Protocol):
         """Return whether gradients were written to since `versions` said `then`, and their norms can be taken again."""
 
     def look(
-        self, duty: Duty, tensors: Mapping[str, Tensor], look: Look[T], *, scale: float = 1.0, reference: Reference | None = None
+        self,
+        duty: Duty,
+        tensors: Mapping[str, Tensor],
+        look: TensorInspector[T],
+        *,
+        scale: float = 1.0,
+        reference: Reference | None = None,
     ) -> dict[str, T]:
         """Return what `look` says of each tensor as a whole, and of its statistics divided by `scale`.
 
@@ -116,7 +122,7 @@ class LocalTensors:
         self,
         duty: Duty,
         tensors: Mapping[str, Tensor],
-        look: Look[T],
+        look: TensorInspector[T],
         *,
         scale: float = 1.0,
         reference: Reference | None = None,  # noqa: ARG002

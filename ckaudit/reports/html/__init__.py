@@ -27,7 +27,7 @@ FINDINGS = 200
 LEAST = 10
 
 
-class Fitted(NamedTuple):
+class FittedPage(NamedTuple):
     """A page, and what had to be left out of it, in sentences."""
 
     page: str
@@ -46,7 +46,7 @@ class _Content(msgspec.Struct, frozen=True):
 
 
 # A file that is never too large: where it would be, names are cut, pictures get coarser, and at last some are left out.
-def fitted(report: Report, panels: Panels, *, whole: int = WHOLE, data: int = DATA) -> Fitted:
+def fitted(report: Report, panels: Panels, *, whole: int = WHOLE, data: int = DATA) -> FittedPage:
     """Return the page of a report.
 
     Args:
@@ -62,10 +62,10 @@ def fitted(report: Report, panels: Panels, *, whole: int = WHOLE, data: int = DA
         # A page is longer than the findings that stand in it: that much is known without writing it.
         page = "" if coarse > 0 or len(msgspec.json.encode(content.report)) > whole else _page(content, notes)
         if page and len(page.encode()) <= whole:
-            return Fitted(page, notes)
+            return FittedPage(page, notes)
         smaller = _smaller(content, max(coarse, len(page.encode()) - whole), coarse=coarse > 0)
         if smaller is None:
-            return Fitted(page or _page(content, notes), notes)
+            return FittedPage(page or _page(content, notes), notes)
         content = smaller
 
 
