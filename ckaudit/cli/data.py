@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.measured import Classifier, Format, Into, Map, Quiet, Step, check_into, hand_out, paths, requested
-from ckaudit.cli.options import AllowEmpty, FailOn, Output, Verbose, one_of
+from ckaudit.cli.measured import Classifier, Format, Into, Map, Step, check_into, hand_out, paths, requested
+from ckaudit.cli.options import AllowEmpty, FailOn, Output, Quiet, Verbose, one_of
 from ckaudit.cli.output import progress
 from ckaudit.errors import UsageError
 

@@ -65,6 +65,7 @@ TauSlices = Annotated[
     ),
 ]
 AllowEmpty = Annotated[bool, typer.Option("--allow-empty", help="Exit with 0 where nothing could be judged.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Leave nothing out.")]
 
 

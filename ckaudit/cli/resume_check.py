@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ckaudit.cli.options import AllowEmpty, FailOn, Format, Output, Verbose, base, severity
+from ckaudit.cli.options import AllowEmpty, FailOn, Format, Output, Quiet, Verbose, base, severity
 from ckaudit.cli.output import progress, say
 from ckaudit.errors import UsageError
 from ckaudit.material.counts import plural
@@ -46,7 +46,6 @@ Into = Annotated[
         "--into", metavar="RUN", help="Add checkpoint_ok, _size and _time to the scalars of this run folder.", show_default=False
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 
 def command(

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ckaudit.diff.checkpoint_values import values
+from ckaudit.diff.checkpoint_values import brief, values
 
 
 class UnequalValue(Struct, frozen=True):
@@ -143,9 +143,9 @@ def apart(left: Any, right: Any) -> str:
     >>> apart(1.0, 1.0000000000000002)
     '1.0 (0x1.0000000000000p+0) and 1.0000000000000002 (0x1.0000000000001p+0), 1 ulp apart in float64'
     """
-    one, other = _number(left), _number(right)
+    one, other = _float_of(left), _float_of(right)
     if one is None or other is None:
-        return f"{_brief(left)} and {_brief(right)}"
+        return f"{brief(left)} and {brief(right)}"
     numbers = f"{left} ({one.hex()}) and {right} ({other.hex()})"
     if not (math.isfinite(one) and math.isfinite(other)):
         return numbers
@@ -155,12 +155,7 @@ def apart(left: Any, right: Any) -> str:
     return f"{numbers}, {count:,} ulp{'s' if count != 1 else ''} apart in float64"
 
 
-def _brief(value: Any, max_characters: int = 80) -> str:
-    text = str(value)
-    return text if len(text) <= max_characters else text[: max_characters - 3] + "..."
-
-
-def _number(value: Any) -> float | None:
+def _float_of(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

@@ -12,7 +12,7 @@ from ckaudit.audit.load_run import is_ours, open_run
 from ckaudit.contract.io.folder import list_folder
 from ckaudit.contract.schema.diff import Answer, Departure, Noise, Pair, Word
 from ckaudit.contract.schema.numbers import takes_any_numbers, to_word
-from ckaudit.diff.checkpoint_values import checkpoints_of, is_number, read_document
+from ckaudit.diff.checkpoint_values import checkpoints_of, number_of, read_document
 from ckaudit.diff.comparability import unlike
 from ckaudit.diff.distances import relative_distance
 from ckaudit.diff.distribution_drift import cells, shared
@@ -133,9 +133,9 @@ def _type(member: Mapping[str, Any]) -> str:
 
 def _distances(left: Mapping[str, Any], right: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float, float], float]]:
     """Yield how far each statistic of one tensor is apart, relative to the tensor's own size."""
-    spread = _number(left.get("std")) or _number(left.get("frobenius_norm")) or 1.0
+    spread = number_of(left.get("std")) or number_of(left.get("frobenius_norm")) or 1.0
     for field in ("frobenius_norm", "std", "mean", "min", "max"):
-        one, other = _number(left.get(field)), _number(right.get(field))
+        one, other = number_of(left.get(field)), number_of(right.get(field))
         if one is None or other is None:
             continue
         size = max(spread, abs(one), abs(other)) if field == "mean" else max(abs(one), abs(other))
@@ -152,12 +152,6 @@ def _resolution(grid: Any, values: list[float]) -> float:
     if not isinstance(grid, dict) or not size:
         return 1e-3
     return (max(values) - min(values)) / 255 * math.sqrt(len(values)) / size
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, str):
-        return float(value) if value in ("NaN", "Infinity", "-Infinity") else None
-    return float(value) if is_number(value) else None
 
 
 def _take(

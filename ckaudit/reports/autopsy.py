@@ -14,8 +14,6 @@ from ckaudit.reports.terminal.text import fit, pad, paint, paragraph, shown
 from ckaudit.reports.view import View
 from ckaudit.reports.words import interval, likelihood, number, plural
 
-UNSEEN = 100  # columns where no screen says how many
-NARROWEST, WIDEST = 50, 118
 LABEL = 32  # columns of a label at most
 ENDS = 12  # columns for the last value
 
@@ -31,7 +29,7 @@ NAMES = {
 
 def terminal(autopsy: Autopsy, view: View) -> str:
     """Return the whole, each part under its heading."""
-    width = min(WIDEST, max(NARROWEST, view.width or UNSEEN))
+    width = view.columns(50, 118)
     parts = [_head(autopsy, view, width), _timeline(autopsy, view, width), _story(autopsy, view, width)]
     if autopsy.returns:
         parts.append(_part("Afterwards", recovery(autopsy), view, width))

@@ -9,8 +9,6 @@ from ckaudit.reports.terminal.text import fit, paint, paragraph, shown
 from ckaudit.reports.view import View
 from ckaudit.reports.words import number
 
-UNSEEN = 100  # columns where no screen says how many
-NARROWEST, WIDEST = 40, 110
 COLOURS = {"passed": "ok", "failed": "sev1", "not_judged": "sev2", "advice": "note", "not_reached": "dim"}
 MARKS = {"changed": "!", "steady": "=", "remark": "-", "too_few": "?", "not_recorded": "?", "not_applicable": "-"}
 
@@ -19,7 +17,7 @@ OUTCOMES = {"passed": "passed", "failed": "FAILED", "not_judged": "not judged", 
 
 def terminal(drop: Drop, view: View) -> str:
     """Return the whole, each gate a paragraph."""
-    width = min(WIDEST, max(NARROWEST, view.width or UNSEEN))
+    width = view.columns()
     parts = [_head(drop, view, width), *(_gate(gate, drop, view, width) for gate in drop.gates)]
     if rows := guide_of(drop, verbose=view.verbose):
         parts += [[paint("Guide to architecture", "bold", view), *paragraph(ONE_AXIS, width)]]

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 FORMATS = ("terminal", "json", "markdown")
 HEAD = ("value", "", "95 % interval", "reference")
 REMARK = 24  # columns that a remark beside its value takes at least
-NARROWEST = 20
 CURVE_BAR = 20  # columns of 100 %
 
 
@@ -93,7 +92,7 @@ def _with_remark(line: str, remark: str, taken: int, view: View) -> Iterator[str
 
 def _hanging(text: str, view: View, first: str, rest: str) -> Iterator[str]:
     """Yield `text` cut to the screen, its first line led by `first` and the others by `rest`."""
-    lines = [text] if view.width is None else fit(text, max(view.width, NARROWEST) - len(rest))
+    lines = [text] if view.width is None else fit(text, max(view.width, 20) - len(rest))
     yield first + lines[0]
     yield from (rest + line for line in lines[1:])
 

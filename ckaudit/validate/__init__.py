@@ -13,8 +13,8 @@ import msgspec
 from ckaudit import __version__
 from ckaudit.contract import violations
 from ckaudit.contract.contradictions import is_of_other_unit
-from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
-from ckaudit.contract.io.folder import RunFolder, holds_run, list_files, list_folder, shown_name
+from ckaudit.contract.io.files import MANIFEST_NAME
+from ckaudit.contract.io.folder import RunFolder, first_bytes, holds_run, is_own_name, list_files, list_folder, shown_name
 from ckaudit.contract.schema.report import SEVERITIES, VERSION, Finding, Report, worst
 from ckaudit.contract.summaries import across_files, same_place
 from ckaudit.errors import UnreadableError
@@ -149,11 +149,8 @@ def sort_arguments(paths: Sequence[Path]) -> tuple[list[tuple[RunFolder, str]], 
 
 def _refuse_other_programs(path: Path) -> None:
     """Refuse the log of another program: its every key would break a contract that it never promised to keep."""
-    if path.name == MANIFEST_NAME or CHECKPOINT_NAME.match(path.name) or SCALARS_NAME.match(path.name):
+    if path.name == MANIFEST_NAME or is_own_name(path.name) or b'"ck.' in first_bytes(path, HEAD_BYTES):
         return
-    with path.open("rb") as stream:
-        if b'"ck.' in stream.read(HEAD_BYTES):
-            return
     from ckaudit.importers import named_format
 
     if name := named_format(path):

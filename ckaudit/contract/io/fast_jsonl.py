@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 from numpy.typing import NDArray
 
+from ckaudit.contract.io.columns import holds_keys
 from ckaudit.contract.schema.scalars import ScalarLine, Value
 
 WORDS = frozenset({"NaN", "Infinity", "-Infinity"})
@@ -129,7 +130,7 @@ def _table(body: bytes, rows: list[Any], form: _Form) -> LineTable | None:
     absent = numbers == _ABSENT_BITS
     words = sum(text is not _ABSENT for column in texts.values() for text in column)
     keys = len(rows) + np.count_nonzero(sessions != _NO_SESSION) + numbers.size - np.count_nonzero(absent) + words
-    if not _holds_keys(body, int(keys)):
+    if not holds_keys(body, int(keys), _count(body, b":")):
         return None
     missing = absent | (numbers == _NULL_BITS)
     values = numbers.view(np.float64)
@@ -171,11 +172,6 @@ def _texts(rows: list[Any], place: str) -> list[Any]:
     if any(text is not _ABSENT and text is not None and (not isinstance(text, str) or text in WORDS) for text in column):
         raise TypeError("a number among texts")
     return column
-
-
-def _holds_keys(body: bytes, keys: int) -> bool:
-    """Tell whether `body` surely holds no more than `keys` keys: a decoder skips what it does not know or knows already."""
-    return _count(body, b":") == keys or body.count(b'":') - body.count(b'\\":') == keys
 
 
 def _count(body: bytes, character: bytes) -> int:

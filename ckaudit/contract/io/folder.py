@@ -79,6 +79,17 @@ def holds_run(root: Path) -> bool:
     return any(SCALARS_NAME.match(name) or _is_checkpoint_of_run(name) for name in _names(root))
 
 
+def is_own_name(name: str) -> bool:
+    """Tell whether a file is a checkpoint or a scalar log of ours by its name."""
+    return bool(CHECKPOINT_NAME.match(name) or SCALARS_NAME.match(name))
+
+
+def first_bytes(path: Path, count: int) -> bytes:
+    """Return the beginning of a file, where one of ours says its version."""
+    with path.open("rb") as stream:
+        return stream.read(count)
+
+
 def list_files(paths: Iterable[Path], *, prefix: str | None = None) -> RunFolder:
     """List single files that the user named: everything that is not a scalar log or a manifest is taken for a checkpoint.
 

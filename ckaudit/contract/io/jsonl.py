@@ -18,6 +18,7 @@ from msgspec import Struct, field
 from ckaudit.contract import violations
 from ckaudit.contract.explain import explain, not_text
 from ckaudit.contract.io.codec import BOM, quote_bare_words
+from ckaudit.contract.io.columns import holds_keys
 from ckaudit.contract.io.files import MAGIC, MAX_BYTES, BrokenFile, read_blocks
 from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.schema.scalars import VERSION, ScalarLine
@@ -209,13 +210,7 @@ def _decode_all(body: bytes) -> list[Row] | None:
         fixed.decode_lines(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return rows if len(rows) == body.count(b"\n") and _holds_keys(body, sum(map(len, rows))) else None
-
-
-def _holds_keys(text: bytes, keys: int) -> bool:
-    """Tell whether `text` surely holds no more than `keys` keys: a decoder keeps one of two that are equal."""
-    # Every common writer puts a key's colon right after its quote; inside a string that quote would be escaped.
-    return text.count(b":") == keys or text.count(b'":') - text.count(b'\\":') == keys
+    return rows if len(rows) == body.count(b"\n") and holds_keys(body, sum(map(len, rows)), body.count(b":")) else None
 
 
 def _take(text: bytes, lines: Lines, file: str, number: int, explained: int) -> None:
@@ -267,7 +262,7 @@ def _decode_line(text: bytes) -> Row | None:
         fixed.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return row if _holds_keys(text, len(row)) else None
+    return row if holds_keys(text, len(row), text.count(b":")) else None
 
 
 def _parse_line(text: bytes) -> tuple[Row | None, list[str]]:

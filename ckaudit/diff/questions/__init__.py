@@ -67,9 +67,9 @@ class Question(Struct, frozen=True, eq=False):
             question=self.name,
             title=self.title,
             word=answer.word,
-            left=_number(answer.left),
-            right=_number(answer.right),
-            band=_number(answer.band),
+            left=_as_word(answer.left),
+            right=_as_word(answer.right),
+            band=_as_word(answer.band),
             unit=answer.unit,
             message=answer.sentence,
         ), answer.grave
@@ -129,5 +129,5 @@ def _by_whom(both: RunPair, names: tuple[str, ...]) -> str:
     return "both at common steps" if has[0] else "either run"
 
 
-def _number(value: float | None) -> Number | None:
+def _as_word(value: float | None) -> Number | None:
     return None if value is None else to_word(float(value))  # a number of numpy has no place in a document

@@ -12,8 +12,6 @@ from ckaudit.reports.terminal.text import columns, fit, pad, paint, paragraph, s
 from ckaudit.reports.view import PLAIN, View
 from ckaudit.reports.words import number
 
-UNSEEN = 100  # columns where no screen says how many
-NARROWEST, WIDEST = 40, 120
 GATE_COLOURS = {"passed": "ok", "failed": "sev1", "incomparable": "sev2"}
 ANSWER_COLOURS: dict[Word, str] = {
     "same": "ok",
@@ -35,7 +33,7 @@ GAP = 2
 
 def render(comparison: Comparison, view: View = PLAIN) -> str:
     """Return the whole, a section each; `verbose` leaves nothing out."""
-    width = min(WIDEST, max(NARROWEST, view.width or UNSEEN))
+    width = view.columns(widest=120)
     parts = [_head(comparison, view, width), _gate(comparison, view, width)]
     if len(comparison.pairs) == 1:
         parts += sections(comparison.pairs[0], view, width)

@@ -63,14 +63,13 @@ def _not_scored(score: Score, view: View, width: int) -> Iterator[str]:
 
 # Rows of cells in columns that fit a width: long cells are wrapped; where that is not enough, columns go on below.
 GAP = 2
-UNSEEN, NARROWEST, WIDEST = 100, 60, 130  # columns where no screen says how many, and between which a table is drawn
 FLOOR = 10  # columns that no cell is wrapped below
 Row = Sequence[str]
 
 
 def room(view: View) -> int:
     """Return how many columns there are to draw on."""
-    return min(WIDEST, max(NARROWEST, view.width or UNSEEN))
+    return view.columns(60, 130)
 
 
 def table(rows: Sequence[Row], width: int, view: View, *, min_widths: Mapping[int, int], heading: bool = True) -> list[str]:

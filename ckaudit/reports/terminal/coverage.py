@@ -22,8 +22,6 @@ from ckaudit.reports.coverage import (
 from ckaudit.reports.terminal.text import fit, paint, paragraph, shown
 from ckaudit.reports.view import View
 
-UNSEEN = 100  # columns where no screen says how many
-NARROWEST, WIDEST = 40, 110
 FEW = 2  # numbers of a remedy that are told in full, whoever reads them
 WORTH_SAYING = ("cut off", "left out, because no common name", "could also be", "ckaudit validate says")
 COLOURS: dict[Importance, str] = {"must": "sev1", "should": "sev2", "nice": "note"}
@@ -31,7 +29,7 @@ COLOURS: dict[Importance, str] = {"must": "sev1", "should": "sev2", "nice": "not
 
 def render(coverage: Coverage, view: View) -> str:
     """Return how many rules wait, counts, then what to write or run: musts in full, names of the rest."""
-    width = min(WIDEST, max(NARROWEST, view.width or UNSEEN))
+    width = view.columns()
     missing = [
         _advice(coverage, view, width),
         *_remedies(coverage, view, width),

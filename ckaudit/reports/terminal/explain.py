@@ -13,22 +13,20 @@ from ckaudit.reports.terminal.text import columns, fit, pad, paint, paragraph, s
 from ckaudit.reports.view import View
 from ckaudit.reports.words import number
 
-UNSEEN = 100  # columns where no screen says how many
-NARROWEST, WIDEST = 40, 110  # prose wider than that is hard to read
 INLINE = re.compile(r"(?<![\w$])\$([^$\s][^$]*)\$")
 GAP = 3  # columns between the two drawings
 
 
 def pages(found: Sequence[Page], view: View) -> str:
     """Return pages one below the other, a line between them."""
-    width = _width(view)
+    width = view.columns()
     rule = "\n" + paint(("─" if view.unicode else "-") * width, "dim", view) + "\n\n"
     return rule.join("\n\n".join("\n".join(part) for part in _parts(page, view, width) if part) + "\n" for page in found)
 
 
 def groups(found: Sequence[Group], view: View) -> str:
     """Return all names, a line each, under the question of their group."""
-    width = _width(view)
+    width = view.columns()
     blocks = []
     for group in found:
         names = max(len(line.name) for line in group.lines)
@@ -37,10 +35,6 @@ def groups(found: Sequence[Group], view: View) -> str:
         lines = [_entry(f"  {line.name:<{names}}  {' '.join(line.ids):<{ids}}", line.title, view, width) for line in group.lines]
         blocks.append("\n".join([*head, *lines]))
     return "\n\n".join([*blocks, "ckaudit explain NAME says all of one"]) + "\n"
-
-
-def _width(view: View) -> int:
-    return min(WIDEST, max(NARROWEST, view.width or UNSEEN))
 
 
 def _entry(head: str, title: str, view: View, width: int, *, min_width: int = 20) -> str:

@@ -8,7 +8,6 @@ from ckaudit.reports import words
 from ckaudit.reports.terminal.text import fit, paint, paragraph, shown
 from ckaudit.reports.view import View
 
-NARROWEST, WIDEST, UNSEEN = 40, 110, 100
 COLOURS: dict[Word, str] = {"good": "ok", "watch": "sev2", "bad": "sev1", "not_recorded": "dim", "not_applicable": "dim"}
 ROOM = max(len(word) for word in WORDS)
 NARROW = 80  # below it the sentence stands under the question, not beside the words
@@ -16,7 +15,7 @@ NARROW = 80  # below it the sentence stands under the question, not beside the w
 
 def interview(report: Report, view: View) -> list[list[str]]:
     """Return the counts, then a section for each phase; answers without numbers only by name, unless everything is asked for."""
-    width = min(WIDEST, max(NARROWEST, view.width or UNSEEN))
+    width = view.columns()
     sections = [_phase(phase, view, width) for phase in report.interview]
     answers = [answer for phase in report.interview for answer in phase.answers]
     counts = Counter(answer.word for answer in answers)

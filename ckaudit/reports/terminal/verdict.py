@@ -23,11 +23,9 @@ from ckaudit.reports.terminal.interview import interview
 from ckaudit.reports.terminal.text import badge, columns, fit, pad, paint, paragraph, shown
 from ckaudit.reports.view import View
 
-UNSEEN = 100  # columns where no screen says how many
-
 FLAT = 3  # rows of the picture of a finding
 
-NARROWEST, WIDEST = 40, 132  # a line longer than that is hard to read on
+WIDEST = 132  # a line longer than that is hard to read on
 
 MOST = 20  # a rolling window is smaller
 
@@ -38,7 +36,7 @@ GAP = "  "
 
 def draw(report: Report, view: View) -> str:
     """Return `report` from the verdict down to what was skipped; a section with nothing in it is left out."""
-    width = min(WIDEST, max(NARROWEST, view.width or UNSEEN))
+    width = view.columns(widest=WIDEST)
     if report.interview:
         rest = [_accepted(report, view, width), _notes(report, view, width), _trouble(report, view, width)]
         return _joined([_verdict(report, view, width), *interview(report, view), *rest])
