@@ -243,7 +243,7 @@ def _live(rounds: "WatchRounds", tell: "Callable[[WatchEvent], None]") -> int:
     from rich.live import Live
     from rich.text import Text
 
-    from ckaudit.reports.terminal.text import screen
+    from ckaudit.reports.terminal.screen_text import screen
     from ckaudit.reports.terminal.watch import line, panel
     from ckaudit.reports.view import View
 

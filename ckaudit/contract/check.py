@@ -16,7 +16,7 @@ from ckaudit.contract.io.columns import SectionColumns, count_colons, table
 from ckaudit.contract.io.json_locations import with_lines
 from ckaudit.contract.schema.checkpoint import VERSION, Checkpoint
 from ckaudit.contract.schema.report import Finding
-from ckaudit.contract.unknown_names import (
+from ckaudit.contract.unknown_fields import (
     MAX_LISTED,
     duplicate_findings,
     opened,

@@ -10,7 +10,7 @@ from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import Finding
 from ckaudit.reports.escape import escaped
 from ckaudit.reports.terminal.charts import sparkline, starts
-from ckaudit.reports.terminal.text import fit, pad, paint, paragraph, shown
+from ckaudit.reports.terminal.screen_text import fit, pad, paint, paragraph, shown
 from ckaudit.reports.view import View
 from ckaudit.reports.words import interval, likelihood, number, plural
 

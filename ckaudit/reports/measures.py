@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.raw_measurements import Measure, Measures
 from ckaudit.reports.escape import code, escaped
 from ckaudit.reports.json import dumps
-from ckaudit.reports.terminal.text import columns, fit, pad, paint, shown
+from ckaudit.reports.terminal.screen_text import columns, fit, pad, paint, shown
 from ckaudit.reports.view import PLAIN, View
 
 if TYPE_CHECKING:
@@ -49,11 +49,11 @@ def _cells(measure: Measure) -> tuple[str, ...]:
     return number(measure.value, measure.unit), unit, interval, number(measure.reference, measure.unit)
 
 
-def _screen(found: Measures, view: View) -> Iterator[str]:
-    yield from _hanging(f"{shown(found.subject, view)}: {_counted(found)}", view, "", "  ")
-    measures = list(_first(found.measures, view))
+def _screen(measured: Measures, view: View) -> Iterator[str]:
+    yield from _hanging(f"{shown(measured.subject, view)}: {_counted(measured)}", view, "", "  ")
+    measures = list(_first(measured.measures, view))
     yield from _table(measures, view) if measures else ()
-    for heading, lines in _sections(found):
+    for heading, lines in _sections(measured):
         yield f"\n{paint(heading, 'bold', view)}"
         for line in lines:
             yield from _hanging(shown(line, view), view, "  ", "    ")
@@ -66,12 +66,12 @@ def _table(measures: list[Measure], view: View) -> Iterator[str]:
     widths = {index: max(columns(row[index]) for row in rows) for index in used}
     taken = sum(widths.values()) + 2 * len(used)
     is_narrow = view.width is not None and taken > view.width
-    for row, each in zip(rows, [None, *measures], strict=True):
-        remark = shown((each and each.detail) or "", view)
+    for row, measure in zip(rows, [None, *measures], strict=True):
+        remark = shown((measure and measure.detail) or "", view)
         if not is_narrow:
             line = "  " + "  ".join(_aligned(row[index], widths[index], right=index in (1, 4)) for index in used)
             yield from _with_remark(line, remark, taken + 2, view)
-        elif each:
+        elif measure:
             name, value, unit, interval, reference = row
             parts = [f"{value} {unit}".strip(), interval and f"95 % interval {interval}", reference and f"reference {reference}"]
             yield from _hanging(f"{name}: {', '.join(part for part in parts if part)}", view, "  ", "    ")

@@ -39,8 +39,8 @@ def output_schema(version: str) -> dict[str, Any]:
         "tool": {"description": "Name and version of the program.", "type": "string"},
     }
     tail = {
-        name: {"$ref": f"#/$defs/{made.__name__}", "description": inspect.cleandoc(made.__doc__ or "").partition("\n")[0]}
-        for name, made in more.items()
+        name: {"$ref": f"#/$defs/{member.__name__}", "description": inspect.cleandoc(member.__doc__ or "").partition("\n")[0]}
+        for name, member in more.items()
     }
     properties = head | root["properties"] | tail
     return {

@@ -17,7 +17,7 @@ from msgspec import UNSET, Struct, UnsetType
 from ckaudit.contract.io.columns import Column
 from ckaudit.contract.io.grids import unpack
 from ckaudit.contract.schema.checkpoint import Checkpoint, HeadKind
-from ckaudit.contract.unknown_names import opened
+from ckaudit.contract.unknown_fields import opened
 from ckaudit.run.run import Grids
 from ckaudit.run.series import Floats, Mask, Series, empty
 

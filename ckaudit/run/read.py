@@ -19,7 +19,7 @@ from ckaudit.contract.schema.checkpoint import VERSION
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.contract.schema.report import Finding
-from ckaudit.contract.unknown_names import forget, opened, unknown_words, word_finding
+from ckaudit.contract.unknown_fields import forget, opened, unknown_words, word_finding
 from ckaudit.errors import UnreadableError
 from ckaudit.run.builder import Gatherer
 from ckaudit.run.column_builder import every_path

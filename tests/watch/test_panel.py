@@ -14,7 +14,7 @@ import pytest
 
 from ckaudit.contract.schema.watch import VERSION, Gauge, Snapshot, WatchEvent
 from ckaudit.metrics.catalogue import PER_MINUTE, PER_STEP
-from ckaudit.reports.terminal.text import columns
+from ckaudit.reports.terminal.screen_text import columns
 from ckaudit.reports.terminal.watch import line, panel
 from ckaudit.reports.view import View
 from ckaudit.watch.scheduler import WatchRounds

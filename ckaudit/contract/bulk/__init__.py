@@ -20,7 +20,7 @@ from ckaudit.contract.io.codec import Decoded
 from ckaudit.contract.io.json_locations import escape, with_lines
 from ckaudit.contract.schema.checkpoint import VERSION
 from ckaudit.contract.schema.report import Finding
-from ckaudit.contract.unknown_names import Unknown, unknown_findings
+from ckaudit.contract.unknown_fields import Unknown, unknown_findings
 from ckaudit.contract.violations import BARE_NAN, UNKNOWN_FIELD
 
 

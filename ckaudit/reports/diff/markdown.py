@@ -47,7 +47,7 @@ def _folded_pair(pair: Pair, view: View) -> str:
 def _pair(pair: Pair, view: View) -> Iterator[str]:
     """Yield the blocks of one pair."""
     if decisive := [unlike for unlike in pair.unlike if say.voided(unlike, pair)]:
-        lines = [f"- {escaped(say.meaning(each))} (no answer to {escaped(say.voids(each, pair))})" for each in decisive]
+        lines = [f"- {escaped(say.meaning(unlike))} (no answer to {escaped(say.voids(unlike, pair))})" for unlike in decisive]
         yield "\n".join(["**Not alike**", "", *lines])
     if pair.answers:
         yield "\n".join(_questions(pair))

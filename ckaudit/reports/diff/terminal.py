@@ -8,7 +8,7 @@ from ckaudit.reports import words
 from ckaudit.reports.diff import sentences as say
 from ckaudit.reports.diff.sentences import GATE_LEGEND, LEGEND, WORDS, badge, headline, how, labels, rows_of, unit, verdict
 from ckaudit.reports.terminal.charts import finite, sparkline, starts
-from ckaudit.reports.terminal.text import columns, fit, pad, paint, paragraph, shown
+from ckaudit.reports.terminal.screen_text import columns, fit, pad, paint, paragraph, shown
 from ckaudit.reports.view import PLAIN, View
 from ckaudit.reports.words import number
 
@@ -119,7 +119,7 @@ def _unlike(pair: Pair, view: View, width: int) -> list[str]:
     """Return what is not alike: first what leaves questions without an answer."""
     if not pair.unlike:
         return []
-    ranked = sorted(pair.unlike, key=lambda each: not say.voided(each, pair))
+    ranked = sorted(pair.unlike, key=lambda unlike: not say.voided(unlike, pair))
     lines = [line for unlike in ranked[: _shortened(len(ranked), view)] for line in _difference(unlike, pair, view, width)]
     return [paint("Not alike", "bold", view), *_kept(lines, len(ranked), view)]
 
@@ -203,7 +203,9 @@ def _departure(departure: Departure, first: str, view: View, width: int, *, whol
 def _drifts(pair: Pair, view: View, width: int) -> list[str]:
     """Return how far parts have come apart: of each measure the farthest, unless everything is asked for."""
     drifts = pair.drifts if view.verbose else say.farthest(pair)
-    lines = [line for each in drifts for line in paragraph(shown(f"step {each.step}: {each.message}", view), width, first="- ")]
+    lines = [
+        line for drift in drifts for line in paragraph(shown(f"step {drift.step}: {drift.message}", view), width, first="- ")
+    ]
     more = len(pair.drifts) - len(drifts)
     rest = [f"  ... and {more} more (-v shows all)"] if more else []
     return [paint("How far apart", "bold", view), *lines, *rest] if lines else []

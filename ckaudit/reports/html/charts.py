@@ -70,10 +70,10 @@ def unit(words: str) -> str:
 def _controls(chart: Chart, identity: str) -> list[Markup]:
     """Return what chooses a tensor, and a step where there is one at a time."""
     shown = chart.frames or chart.ridges
-    places = list(dict.fromkeys(each.where for each in shown))
+    places = list(dict.fromkeys(frame.where for frame in shown))
     if chart.shape not in SLIDES or not places:
         return []
-    options = [tag("option", each, value=place) for place, each in enumerate(places)]
+    options = [tag("option", option, value=place) for place, option in enumerate(places)]
     parts = [tag("label", "of ", tag("select", *options, class_="where", id=f"{identity}-where"))]
     if chart.frames:
         steps = {frame.step for frame in chart.frames if frame.where == places[0]}

@@ -179,16 +179,18 @@ def overview(report: Report, panels: Panels) -> Iterator[Markup]:
         yield tag("dl", *cells, class_="state", aria_label=f"State at step {report.step}")
     if rows := derived_numbers(report, missing=True):
         yield tag("h3", "Derived numbers")
-        yield tag("dl", *(tag("div", tag("dt", name), tag("dd", told)) for name, told in rows), class_="facts")
+        yield tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in rows), class_="facts")
     if report.response:
         yield tag("h3", "What to do now")
-        yield tag("ol", *(tag("li", each) for each in report.response))
+        yield tag("ol", *(tag("li", text) for text in report.response))
     if report.diagnoses:
         yield tag("h3", "Likeliest causes")
-        yield from (_diagnosis(place, each, report, where) for place, each in enumerate(report.diagnoses))
+        yield from (_diagnosis(place, diagnosis, report, where) for place, diagnosis in enumerate(report.diagnoses))
     yield tag("h3", f"Findings: {len(report.findings)}" if report.findings else "No findings")
     if report.findings:
-        yield tag("ul", *(finding(each, where.get(place)) for place, each in enumerate(report.findings)), class_="findings")
+        yield tag(
+            "ul", *(finding_item(finding, where.get(place)) for place, finding in enumerate(report.findings)), class_="findings"
+        )
     yield from _quiet(report, panels)
 
 
@@ -201,7 +203,9 @@ def _diagnosis(place: int, diagnosis: Diagnosis, report: Report, where: Places) 
         ("Runbook", diagnosis.runbook),
     )
     explained = [
-        finding(found, where.get(index)) for index, found in enumerate(report.findings) if found.code in diagnosis.explains
+        finding_item(finding, where.get(index))
+        for index, finding in enumerate(report.findings)
+        if finding.code in diagnosis.explains
     ]
     return tag(
         "details",
@@ -255,7 +259,7 @@ def section(tab: Tab, report: Report, where: Places) -> Iterator[Markup]:
     yield tag("p", *([sign(tab.word), " "] if tab.kind == "question" else []), tab.answer, class_="answer")
     if tab.charts:
         yield tag("div", *(figure(chart) for chart in tab.charts), class_="charts")
-    markups = [finding(report.findings[place], where.get(place)) for place in tab.findings if place < len(report.findings)]
+    markups = [finding_item(report.findings[place], where.get(place)) for place in tab.findings if place < len(report.findings)]
     if markups:
         yield tag("h3", "Found")
         yield tag("ul", *markups, class_="findings")
@@ -302,19 +306,19 @@ def to(link: Link | None, words: str) -> Markup:
     return tag("a", words, href=target, data_step=False if link.step is None or not link.chart else link.step)
 
 
-def finding(each: Finding, link: Link | None) -> Markup:
+def finding_item(finding: Finding, link: Link | None) -> Markup:
     """Return a finding as an item of a list, its sentence the link to its chart."""
-    parts = [badge(each.severity), " ", tag("code", each.code), " ", to(link, each.message)]
-    if steps := interval(each):
+    parts = [badge(finding.severity), " ", tag("code", finding.code), " ", to(link, finding.message)]
+    if steps := interval(finding):
         parts.append(tag("span", f" {steps}", class_="dim"))
-    if each.where:
-        parts.append(tag("span", " in ", tag("code", each.group or each.where), class_="dim"))
-    if each.also:
-        more = f" and {len(each.also) - ALSO_SHOWN} more" if len(each.also) > ALSO_SHOWN else ""
-        shown = ", ".join(each.also[:ALSO_SHOWN]) + more
-        parts.append(tag("details", tag("summary", f"and {len(each.also)} more places"), tag("p", tag("code", shown))))
-    if each.help:
-        parts.append(tag("p", each.help, class_="help"))
+    if finding.where:
+        parts.append(tag("span", " in ", tag("code", finding.group or finding.where), class_="dim"))
+    if finding.also:
+        more = f" and {len(finding.also) - ALSO_SHOWN} more" if len(finding.also) > ALSO_SHOWN else ""
+        shown = ", ".join(finding.also[:ALSO_SHOWN]) + more
+        parts.append(tag("details", tag("summary", f"and {len(finding.also)} more places"), tag("p", tag("code", shown))))
+    if finding.help:
+        parts.append(tag("p", finding.help, class_="help"))
     return tag("li", *parts)
 
 

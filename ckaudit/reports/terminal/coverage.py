@@ -19,7 +19,7 @@ from ckaudit.reports.coverage import (
     whole_command,
     young_sentence,
 )
-from ckaudit.reports.terminal.text import fit, paint, paragraph, shown
+from ckaudit.reports.terminal.screen_text import fit, paint, paragraph, shown
 from ckaudit.reports.view import View
 
 FEW = 2  # numbers of a remedy that are told in full, whoever reads them
@@ -122,7 +122,7 @@ def _remedy(remedy: Remedy, coverage: Coverage, view: View, width: int) -> Itera
     yield from paragraph(shown(remedy.where, view), width)
     for line in remedy.lines:
         if line.when:
-            yield from (f"    # {each}" for each in fit(shown(said_of(line, max_names=_most(3, view)), view), width - 6))
+            yield from (f"    # {comment}" for comment in fit(shown(said_of(line, max_names=_most(3, view)), view), width - 6))
         yield "    " + shown(line.code, view)
     if remedy.besides:
         yield from paragraph(shown(remedy.besides, view), width)

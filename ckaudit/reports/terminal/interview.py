@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from ckaudit.contract.schema.report import WORDS, Answer, Phase, Pointer, Report, Word
 from ckaudit.reports import words
-from ckaudit.reports.terminal.text import fit, paint, paragraph, shown
+from ckaudit.reports.terminal.screen_text import fit, paint, paragraph, shown
 from ckaudit.reports.view import View
 
 COLOURS: dict[Word, str] = {"good": "ok", "watch": "sev2", "bad": "sev1", "not_recorded": "dim", "not_applicable": "dim"}
@@ -69,7 +69,7 @@ def _pointers(report: Report, view: View, width: int) -> list[str]:
     if not pointers:
         return []
     lines = [paint("Where to look on", "bold", view)]
-    for pointer in sorted(pointers.values(), key=lambda each: each.id):
+    for pointer in sorted(pointers.values(), key=lambda pointer: pointer.id):
         why = f" ({pointer.why})" if pointer.why else ""
         lines += paragraph(shown(f"{pointer.id}  {pointer.question}{why}", view), width)
         lines.append("    " + shown(pointer.command, view))

@@ -9,7 +9,7 @@ from ckaudit.audit.measure import SHAPE, Measured, Measurement, Outline, extreme
 from ckaudit.contract.schema.metrics import Missing
 from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.reports.terminal.charts import CROSS, LEVELS, finite, heatmap, ranked, sparkline
-from ckaudit.reports.terminal.text import abbreviate, columns, fit, paint, paragraph, shown
+from ckaudit.reports.terminal.screen_text import abbreviate, columns, fit, paint, paragraph, shown
 from ckaudit.reports.terminal.verdict import WIDEST
 from ckaudit.reports.view import View
 from ckaudit.reports.words import number, plural

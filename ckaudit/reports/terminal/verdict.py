@@ -20,7 +20,7 @@ from ckaudit.reports.report_sections import (
 )
 from ckaudit.reports.terminal.charts import curve, waterfall
 from ckaudit.reports.terminal.interview import interview
-from ckaudit.reports.terminal.text import badge, columns, fit, pad, paint, paragraph, shown
+from ckaudit.reports.terminal.screen_text import badge, columns, fit, pad, paint, paragraph, shown
 from ckaudit.reports.view import View
 
 FLAT = 3  # rows of the picture of a finding
