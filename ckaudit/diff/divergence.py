@@ -222,7 +222,16 @@ def _exact(both: RunPair, *, slack: float = 1e-6) -> Iterator[Departure]:
         apart = known & (np.abs(paired.left - paired.right) > slack * size)
         if apart.any():
             row = int(np.argmax(apart.any(axis=1)))
-            yield _exactly(metric.name, paired, row, int(np.argmax(apart[row])))
+            column = int(np.argmax(apart[row]))
+            left, right, step = float(paired.left[row, column]), float(paired.right[row, column]), int(paired.steps[row])
+            yield Departure(
+                statistic=metric.name,
+                step=step,
+                left=left,
+                right=right,
+                unit=paired.unit,
+                message=f"step {step}: {metric.name} is {left:.4g} in the first and {right:.4g} in the second; {DECIDED}",
+            )
 
 
 def _follows_loss(both: RunPair, departure: Departure) -> bool:
@@ -243,18 +252,6 @@ def _is_steady(paired: Paired, *, share: float = 0.9) -> Mask:
         at_median = values == (median(known) if len(known) else np.nan)
         steady &= at_median & (at_median.sum() >= share * len(known))
     return np.asarray(steady)
-
-
-def _exactly(name: str, paired: Paired, row: int, column: int) -> Departure:
-    left, right, step = float(paired.left[row, column]), float(paired.right[row, column]), int(paired.steps[row])
-    return Departure(
-        statistic=name,
-        step=step,
-        left=left,
-        right=right,
-        unit=paired.unit,
-        message=f"step {step}: {name} is {left:.4g} in the first and {right:.4g} in the second; {DECIDED}",
-    )
 
 
 def _whole(both: RunPair, without: Collection[Metric], *, share: float = 0.01) -> Iterator[Departure]:
@@ -323,13 +320,13 @@ def far_places(both: RunPair, *, of_each: int = 4, share: float = 0.01, min_devi
             ratio = np.log(np.abs(paired.right) / np.abs(paired.left))  # (T, P)
         ratio = np.where(paired.finite & np.isfinite(ratio), ratio, np.nan)
         limit = quantile(share / max(1, ratio.size))
-        band = limit * np.sqrt(_own(ratio) ** 2 + max(min_deviation, _at_first(ratio)) ** 2)  # (P,)
+        band = limit * np.sqrt(_own_noise(ratio) ** 2 + max(min_deviation, _at_first(ratio)) ** 2)  # (P,)
         cells = sorted(_first_lasting(np.abs(ratio) > band), key=lambda cell: (cell[0], cell[1]))
         departures += [_place_departure(metric.name, paired, row, column, float(band[column])) for row, column in cells[:of_each]]
     return departures
 
 
-def _own(ratio: Floats) -> Floats:
+def _own_noise(ratio: Floats) -> Floats:
     """Return how far each column goes from one row to the next, as a standard deviation, shape (P,)."""
     moves = row_medians(np.ascontiguousarray(np.abs(np.diff(ratio, axis=0)).T))
     return np.asarray(MAD_TO_SIGMA * np.nan_to_num(moves) / np.sqrt(2))

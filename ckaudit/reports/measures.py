@@ -69,7 +69,7 @@ def _table(measures: list[Measure], view: View) -> Iterator[str]:
     for row, measure in zip(rows, [None, *measures], strict=True):
         remark = shown((measure and measure.detail) or "", view)
         if not is_narrow:
-            line = "  " + "  ".join(_aligned(row[index], widths[index], right=index in (1, 4)) for index in used)
+            line = "  " + "  ".join(pad(row[index], widths[index], right=index in (1, 4)) for index in used)
             yield from _with_remark(line, remark, taken + 2, view)
         elif measure:
             name, value, unit, interval, reference = row
@@ -108,10 +108,6 @@ def _first(measures: list[Measure], view: View, *, max_rows: int = 12) -> Iterat
             yield measure
         elif seen[family] == max_rows:
             yield replace(measure, detail=f"and {counts[family] - max_rows:,} more: -v, or --format json")
-
-
-def _aligned(cell: str, width: int, *, right: bool) -> str:
-    return " " * (width - columns(cell)) + cell if right else pad(cell, width)
 
 
 def _markdown(measures: Measures) -> Iterator[str]:

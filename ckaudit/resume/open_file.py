@@ -6,6 +6,7 @@ from pathlib import Path, PurePosixPath
 from stat import S_ISREG
 from typing import Self
 
+from ckaudit.contract.io.files import is_inside
 from ckaudit.contract.violations import Kind
 from ckaudit.resume.catalogue import CUT_OFF, UNREADABLE
 
@@ -51,7 +52,7 @@ class OpenFile:
             Trouble: With the finding that says why it cannot be opened.
         """
         self.path, self.shown = path, shown
-        if not _inside(path, root):
+        if not is_inside(path, root):
             raise FileFault(UNREADABLE, "is a link that leads out of the folder")
         try:
             # A pipe would block an ordinary open for ever.
@@ -110,13 +111,6 @@ class OpenFile:
         except (OSError, OverflowError) as error:
             raise FileFault(UNREADABLE, f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
         return done
-
-
-def _inside(path: Path, root: Path) -> bool:
-    try:
-        return path.resolve().is_relative_to(root.resolve())
-    except (OSError, RuntimeError):
-        return True  # a loop or a dangling link: opening it says so
 
 
 def stays_inside(name: str) -> bool:

@@ -188,7 +188,12 @@ def read_directory(source: OpenFile, start: int, length: int) -> dict[str, Membe
     for entry in _entries(source.read(start + offset, size), count):
         if entry.name in members:
             raise FileFault(DAMAGED, f"holds {entry.name!r} twice")
-        at = start + entry.offset + _data_at(source, start, length, entry)
+        if entry.offset > length - _LOCAL.size:
+            raise FileFault(CUT_OFF, f"member {entry.name!r} begins after the end")
+        signature, *_, name_size, extra_size = _LOCAL.unpack(source.read(start + entry.offset, _LOCAL.size))
+        if signature != MAGIC:
+            raise FileFault(DAMAGED, f"member {entry.name!r} is not where the directory says")
+        at = start + entry.offset + _LOCAL.size + int(name_size) + int(extra_size)
         if at + entry.size > start + offset:
             raise FileFault(CUT_OFF, f"member {entry.name!r} of {entry.size:,} bytes does not fit before the directory")
         members[entry.name] = Member(entry.name, at, entry.size, entry.crc)
@@ -255,13 +260,3 @@ def _wide(extra: bytes, *values: int) -> Iterator[int]:
             wide = wide[8:]
         else:
             yield value
-
-
-def _data_at(source: OpenFile, start: int, length: int, member: Member) -> int:
-    """Return how far behind its local header the bytes of a member begin."""
-    if member.offset > length - _LOCAL.size:
-        raise FileFault(CUT_OFF, f"member {member.name!r} begins after the end")
-    signature, *_, name_size, extra_size = _LOCAL.unpack(source.read(start + member.offset, _LOCAL.size))
-    if signature != MAGIC:
-        raise FileFault(DAMAGED, f"member {member.name!r} is not where the directory says")
-    return _LOCAL.size + int(name_size) + int(extra_size)

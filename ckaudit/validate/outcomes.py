@@ -185,15 +185,12 @@ def recorded_paths(document: object, but: Collection[str]) -> set[str]:
     for name in document.__struct_fields__:  # type: ignore[attr-defined]
         value = getattr(document, name)
         if value is not UNSET and name not in but:
-            paths |= _below(name, value)
+            if isinstance(value, dict):
+                inside = [f"{name}.*.{field}" for member in value.values() for field in _fields(member)]
+                paths |= {*inside, *(f"{name}.{key}" for key in value)} or {name}
+            else:
+                paths |= {f"{name}.{field}" for field in _fields(value)} or {name}
     return paths
-
-
-def _below(name: str, value: object) -> set[str]:
-    if isinstance(value, dict):
-        inside = [f"{name}.*.{field}" for member in value.values() for field in _fields(member)]
-        return {*inside, *(f"{name}.{key}" for key in value)} or {name}
-    return {f"{name}.{field}" for field in _fields(value)} or {name}
 
 
 def _fields(value: object) -> list[str]:

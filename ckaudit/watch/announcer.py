@@ -18,7 +18,6 @@ from ckaudit.contract.schema.report import Accepted, Finding
 from ckaudit.contract.schema.watch import STALLED, VERSION, Event, Gauge, Likely, State, WatchEvent
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.catalogue import PER_MINUTE, PER_STEP
-from ckaudit.policy.apply_policy import Settled
 from ckaudit.policy.baseline import Baseline, accepted, is_graver, is_near
 from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.run.run import Run
@@ -208,7 +207,12 @@ class Announcer:
         news = list(self._known.news(findings, in_full=in_full))
         self.step = run.last_step if run.last_step is not None else self.step
         self.vitals.judged(run)
-        self.vital = _vital(run, settled)
+        checks = vital_checks(run, settled.checks)
+        word = judged(checks, settled.checks)
+        in_words = "" if word == "all" else limits(checks) if word == "limited" else "nothing could be judged"
+        self.vital = VitalLimits(
+            word, in_words, to_judge_more(run, checks), any(finding.severity != "note" for finding in settled.findings)
+        )
         for check in settled.checks if not self._told_any else ():
             if check.outcome == "error":
                 yield self._say("error", f"{check.code} broke: {check.detail}", moment)
@@ -254,16 +258,6 @@ class Announcer:
             finding=finding,
             likely=likely,
         )
-
-
-def _vital(run: Run, settled: Settled) -> VitalLimits:
-    """Return how much could be judged of a run."""
-    checks = vital_checks(run, settled.checks)
-    word = judged(checks, settled.checks)
-    in_words = "" if word == "all" else limits(checks) if word == "limited" else "nothing could be judged"
-    return VitalLimits(
-        word, in_words, to_judge_more(run, checks), any(finding.severity != "note" for finding in settled.findings)
-    )
 
 
 def _likely(run: Run, findings: list[Finding]) -> dict[str, Likely]:

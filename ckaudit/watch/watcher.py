@@ -161,13 +161,10 @@ class Alarm:
 
     def rings(self, row: Mapping[str, Any]) -> bool:
         """Tell whether a line asks for a judgement at once."""
-        return self._is_new_nonfinite(row) | self._leaps(row)
-
-    def _is_new_nonfinite(self, row: Mapping[str, Any]) -> bool:
         ill = {name for name, value in row.items() if _is_nonfinite(value)}
         new = ill - self._ill
         self._ill = (self._ill - row.keys()) | ill
-        return bool(new)
+        return bool(new) | self._leaps(row)
 
     def _leaps(self, row: Mapping[str, Any]) -> bool:
         rang = False

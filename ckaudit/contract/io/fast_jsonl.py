@@ -122,7 +122,12 @@ def _form(numbers: Sequence[str], texts: Sequence[str]) -> _Form | None:
 
 def _table(body: bytes, rows: list[Any], form: _Form) -> LineTable | None:
     try:
-        bits = _packed(rows, form)  # (2 + F, N)
+        pack = struct.Struct(f"=qq{len(form.numbers)}d").pack
+        try:
+            data = b"".join(starmap(pack, map(form.cells, rows)))
+        except struct.error:
+            data = b"".join(map(partial(_packed_line, pack), map(form.cells, rows)))
+        bits = np.frombuffer(data, np.int64).reshape(len(rows), -1).T.copy()  # (2 + F, N)
         texts = {name: _texts(rows, f"t{index}") for index, name in enumerate(form.texts)}
     except (struct.error, TypeError):
         return None
@@ -139,20 +144,6 @@ def _table(body: bytes, rows: list[Any], form: _Form) -> LineTable | None:
     words_by_name = {name: [text if isinstance(text, str) else None for text in column] for name, column in texts.items()}
     words_by_name.pop("schema_version", None)
     return LineTable(steps, sessions, form.numbers, values, ~missing if missing.any() else None, words_by_name)
-
-
-def _packed(rows: list[Any], form: _Form) -> NDArray[np.int64]:
-    """Return step, session and numbers of each line as 64 bits, shape (2 + F, N).
-
-    Raises:
-        struct.error: Where a text stands among numbers.
-    """
-    pack = struct.Struct(f"=qq{len(form.numbers)}d").pack
-    try:
-        data = b"".join(starmap(pack, map(form.cells, rows)))
-    except struct.error:
-        data = b"".join(map(partial(_packed_line, pack), map(form.cells, rows)))
-    return np.frombuffer(data, np.int64).reshape(len(rows), -1).T.copy()
 
 
 def _packed_line(pack: Callable[..., bytes], cells: tuple[Any, ...]) -> bytes:

@@ -138,7 +138,7 @@ def read_blocks(path: Path, shown: str, *, root: Path | None = None, max_bytes: 
 
 
 def _open(path: Path, shown: str, root: Path | None, max_bytes: int) -> FileIO:
-    if root is not None and path.is_symlink() and not _inside(path, root):
+    if root is not None and path.is_symlink() and not is_inside(path, root):
         raise BrokenFile(violations.LINK_OUTSIDE.at(shown, "the file is a link that leads out of the folder"))
     try:
         # A pipe would block an ordinary open for ever.
@@ -193,7 +193,8 @@ def _unzstd(stream: FileIO) -> tuple["IO[bytes] | GzipFile", tuple[type[Exceptio
     return decompressor.stream_reader(stream, read_across_frames=True), (OSError, zstandard.ZstdError)
 
 
-def _inside(path: Path, root: Path) -> bool:
+def is_inside(path: Path, root: Path) -> bool:
+    """Tell whether a file stands below a folder, links followed."""
     try:
         return path.resolve().is_relative_to(root.resolve())
     except (OSError, RuntimeError):

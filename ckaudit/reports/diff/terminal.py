@@ -288,11 +288,7 @@ def columns_of(rows: Sequence[Sequence[str]], width: int, *, right: Collection[i
     widths = {index: max(columns(row[index]) for row in rows) for index in used}
     if sum(widths.values()) + GAP * (len(used) - 1) > width:
         return None
-    return [(" " * GAP).join(_cell(row[index], widths[index], flush=index in right) for index in used).rstrip() for row in rows]
-
-
-def _cell(text: str, width: int, *, flush: bool) -> str:
-    return " " * (width - columns(text)) + text if flush else pad(text, width)
+    return [(" " * GAP).join(pad(row[index], widths[index], right=index in right) for index in used).rstrip() for row in rows]
 
 
 def many(comparison: Comparison, view: View, width: int) -> list[str]:

@@ -96,7 +96,14 @@ def render(report: Report, panels: Panels) -> str:
     Raises:
         CkauditError: Where the charting library is not installed.
     """
-    whole = join([_head(panels), tag("body", _header(report, panels), _tabs(panels), _main(report, panels), _scripts(panels))])
+    where = places(panels)
+    parts = [_panel("overview", overview(report, panels)), *(_panel(tab.id, section(tab, report, where)) for tab in panels.tabs)]
+    whole = join(
+        [
+            _head(panels),
+            tag("body", _header(report, panels), _tabs(panels), tag("main", join(parts), id="main"), _scripts(panels)),
+        ]
+    )
     return f"{SIGNATURE}\n{whole}</html>\n"
 
 
@@ -153,12 +160,6 @@ def _tab(name: str, before: Markup, words: str, *, chosen: bool = False) -> Mark
         aria_selected="true" if chosen else "false",
         tabindex=0 if chosen else -1,
     )
-
-
-def _main(report: Report, panels: Panels) -> Markup:
-    where = places(panels)
-    parts = [_panel("overview", overview(report, panels)), *(_panel(tab.id, section(tab, report, where)) for tab in panels.tabs)]
-    return tag("main", join(parts), id="main")
 
 
 def _panel(name: str, parts: Iterator[Markup]) -> Markup:
