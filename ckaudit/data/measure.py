@@ -96,7 +96,7 @@ class Tools(Struct, frozen=True):
     pad_id: int | None = None
 
 
-class _Pass:
+class _SamplePass:
     """One sample on its way through the gauges that look at each document by itself."""
 
     def __init__(self) -> None:
@@ -142,12 +142,12 @@ def measure(
         progress: Called with the bytes done, and of the sample; where documents are compared, twice from the start.
     """
     faults = Faults()
-    own, duplicates = _Pass(), Duplicates()
+    own, duplicates = _SamplePass(), Duplicates()
     for each in own.take(_documents(sample, progress, tools=tools, faults=faults)):
         duplicates.see(each)
     for each in _kept(validation, tools, faults.tell) if validation else ():
         duplicates.see_held_out(each)
-    other = _Pass()
+    other = _SamplePass()
     for _ in other.take(_documents(reference, None, tools=tools, faults=faults) if reference else ()):
         pass
     again = (_kept(reading, tools, _say_nothing, progress) for reading in (sample, validation) if reading)
@@ -170,7 +170,7 @@ def measure(
     )
 
 
-def _beside(results: Iterable[Measure | Missing], reference: _Pass) -> Iterator[Measure | Missing]:
+def _beside(results: Iterable[Measure | Missing], reference: _SamplePass) -> Iterator[Measure | Missing]:
     """Yield results, each value with that of the reference."""
     values = {result.name: result.value for result in reference.results() if isinstance(result, Measure)}
     for result in results:

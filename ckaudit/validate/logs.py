@@ -51,7 +51,7 @@ class CappedFindings(Struct):
         return self._kept + more
 
 
-class Stretch(Struct):
+class SessionStretch(Struct):
     """The steps that one session wrote into one file.
 
     Attributes:
@@ -79,7 +79,7 @@ class LogPass(Struct):
     found: CappedFindings
     wanted: Container[int]
     tolerance: float = 1.0
-    stretches: dict[int, Stretch] = field(default_factory=dict)
+    stretches: dict[int, SessionStretch] = field(default_factory=dict)
     lines: int = 0
     _values: dict[tuple[int, int, str], tuple[Number, int]] = field(default_factory=dict)
     _session: int = -1
@@ -122,7 +122,7 @@ class LogPass(Struct):
             return False
         self._session, self._step, self._row = sessions.pop(), steps[-1], rows[-1]
         self._time = times[-1] if times else self._time
-        stretch = self.stretches.setdefault(self._session, Stretch(steps[0], steps[-1]))
+        stretch = self.stretches.setdefault(self._session, SessionStretch(steps[0], steps[-1]))
         stretch.last = max(stretch.last, steps[-1])
         stretch.names.update(*rows)
         return True
@@ -132,7 +132,7 @@ class LogPass(Struct):
         if session < self._session:
             message = f"line {number} is of session {session}, after a line of session {self._session}"
             self.found.add(SESSION_BACK, message, line=number, first_step=step)
-        stretch = self.stretches.setdefault(session, Stretch(step, step))
+        stretch = self.stretches.setdefault(session, SessionStretch(step, step))
         if session != self._session:
             self._time, self._row = float("-inf"), {}
         elif step < self._step:

@@ -79,20 +79,16 @@ def table_contradictions(run: RunFacts) -> Iterator[Finding]:
         return
     shapes = {name: tuple(tensor.shape) for name, tensor in table.items() if tensor.shape is not UNSET}
     reported: set[str] = set()
-    for checkpoint, layout in _layouts(run):
-        unlisted = [name for name in layout.names if name not in table and name not in reported]
-        yield from _fold(UNLISTED_TENSOR, checkpoint, unlisted, f"of step {checkpoint.step} not in run.json")
-        wrong = [change for change in _changed(shapes, layout.shape_of()) if change[0] not in reported]
-        for name, listed, shape in wrong:
-            message = f"{name} has shape {shape} at step {checkpoint.step}, {listed} in run.json"
-            place = {"expected": f"shape {listed}", "found": f"shape {shape}"}
-            yield TABLE_SHAPE.at(checkpoint.shown, message, where=name, first_step=checkpoint.step, **place)
-        reported.update(unlisted, (name for name, *_ in wrong))
-
-
-def _layouts(run: RunFacts) -> Iterator[tuple[CheckpointFacts, Layout]]:
     seen: set[int] = set()
     for facts in run.merged():
         if facts.layout is not None and id(facts.layout) not in seen:
             seen.add(id(facts.layout))
-            yield facts, facts.layout
+            layout = facts.layout
+            unlisted = [name for name in layout.names if name not in table and name not in reported]
+            yield from _fold(UNLISTED_TENSOR, facts, unlisted, f"of step {facts.step} not in run.json")
+            wrong = [change for change in _changed(shapes, layout.shape_of()) if change[0] not in reported]
+            for name, listed, shape in wrong:
+                message = f"{name} has shape {shape} at step {facts.step}, {listed} in run.json"
+                place = {"expected": f"shape {listed}", "found": f"shape {shape}"}
+                yield TABLE_SHAPE.at(facts.shown, message, where=name, first_step=facts.step, **place)
+            reported.update(unlisted, (name for name, *_ in wrong))

@@ -24,7 +24,7 @@ from ckaudit.contract.unknown_fields import Unknown, unknown_findings
 from ckaudit.contract.violations import BARE_NAN, UNKNOWN_FIELD
 
 
-class Pattern(Struct, frozen=True):
+class FilePattern(Struct, frozen=True):
     """What the files of a run look like, as learned from one of them.
 
     Attributes:
@@ -62,7 +62,7 @@ def _columns(check: MeaningCheck) -> set[FieldKey]:
     return {(part[0], part[2]) for part in parts if part[0] in ENTRIES}
 
 
-def learn(data: bytes, file: str, checked: Checked) -> Pattern | None:
+def learn(data: bytes, file: str, checked: Checked) -> FilePattern | None:
     """Learn from one file what others may look like.
 
     Args:
@@ -83,7 +83,7 @@ def learn(data: bytes, file: str, checked: Checked) -> Pattern | None:
     known = known_of(Subject(file, checked.document, checked.tables), tailor)
     recorded = {(name, column) for name, columns in checked.tables.items() for column in columns.columns}
     proved = frozenset(check for check in checks() if provable(check, tailor, _columns(check) & recorded))
-    pattern = Pattern(tailor, known, proved, _recorded(checked.document))
+    pattern = FilePattern(tailor, known, proved, _recorded(checked.document))
     taken = take(pattern, data, file, np.empty(known.width))
     return pattern if taken is not None and taken.checked.findings == checked.findings else None
 
@@ -118,7 +118,7 @@ class RecognisedFile(Struct, frozen=True):
     waiting: PendingFile
 
 
-def take(pattern: Pattern, data: bytes, file: str, row: Floats) -> RecognisedFile | None:
+def take(pattern: FilePattern, data: bytes, file: str, row: Floats) -> RecognisedFile | None:
     """Read a file and judge what cannot be proved later.
 
     Args:
@@ -192,7 +192,7 @@ class Bulk(Struct):
     size: int = 8 * 2**20
     patience: int = 24
     lessons: int = 32
-    _pattern: Pattern | None = None
+    _pattern: FilePattern | None = None
     _numbers: Floats = field(default_factory=lambda: np.empty((0, 0)))
     _block: list[PendingFile] = field(default_factory=list)
     _late: list[Finding] = field(default_factory=list)
@@ -234,7 +234,7 @@ class Bulk(Struct):
         self._block = []
 
 
-def _doubtful(pattern: Pattern, taken: list[PendingFile], numbers: Floats) -> Bools:
+def _doubtful(pattern: FilePattern, taken: list[PendingFile], numbers: Floats) -> Bools:
     """Return which files of a block are not proved, shape (files,)."""
     block = FileBlock(
         numbers=numbers[: len(taken)],

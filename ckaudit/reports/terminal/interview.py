@@ -36,7 +36,10 @@ def _phase(phase: Phase, view: View, width: int) -> list[str]:
     for word in () if view.verbose else ("not_recorded", "not_applicable"):
         left = [answer for answer in phase.answers if answer.word == word]
         if left:
-            lines += _left(word.replace("_", " "), left, view, width)
+            text = f"{word.replace('_', ' ')}: {', '.join(answer.id for answer in left)}"
+            if missing := dict.fromkeys(name for answer in left for name in answer.missing):
+                text += f"; missing {', '.join(missing)}"
+            lines += [paint(line, "dim", view) for line in paragraph(shown(text, view), width)]
     if phase.verdict:
         lines += [paint(line, "bold", view) for line in paragraph(shown(phase.verdict, view), width)]
     return lines
@@ -54,13 +57,6 @@ def _answer(answer: Answer, view: View, width: int) -> Iterator[str]:
     yield from (paint(line, "dim", view) for line in text)
     if view.verbose and answer.missing:
         yield from (paint(line, "dim", view) for line in paragraph(f"missing: {', '.join(answer.missing)}", width, indent=indent))
-
-
-def _left(word: str, answers: list[Answer], view: View, width: int) -> Iterator[str]:
-    """Yield the questions without an answer, and what is missing for them."""
-    missing = dict.fromkeys(name for answer in answers for name in answer.missing)
-    text = f"{word}: {', '.join(answer.id for answer in answers)}" + (f"; missing {', '.join(missing)}" if missing else "")
-    yield from (paint(line, "dim", view) for line in paragraph(shown(text, view), width))
 
 
 def _pointers(report: Report, view: View, width: int) -> list[str]:
