@@ -79,7 +79,8 @@ def command(
         return 0
     chosen = [one_of(runs, which, path)] if which else runs
     chosen = [_in_catalogue_units(imported, choice.units) for imported in chosen]
-    _write(chosen, Path(output) if output else _own_folder(path), force=force, quiet=quiet)
+    folder = output or f"{path.resolve().name.split('.')[0] or 'run'}.ckaudit"
+    _write(chosen, Path(folder), force=force, quiet=quiet)
     return 0
 
 
@@ -96,11 +97,6 @@ def _in_catalogue_units(run: "Imported", chosen: Mapping[str, str]) -> "Imported
     values = [row * factors.get(name.partition("/")[0], 1.0) for name, row in zip(run.table.names, run.table.values, strict=True)]
     table = replace(run.table, values=np.array(values).reshape(run.table.values.shape))
     return replace(run, table=table, notes=(*run.notes, *read.notes)) if read.notes else run
-
-
-def _own_folder(source: Path) -> Path:
-    """Return a folder in the current one, named after the source."""
-    return Path(f"{source.resolve().name.split('.')[0] or 'run'}.ckaudit")
 
 
 def _write(runs: "list[Imported]", folder: Path, *, force: bool, quiet: bool) -> None:

@@ -311,7 +311,10 @@ def settle(weighed: Sequence[WeighedAnswer], parting: Parting) -> Word:
 
 def verdict(word: Word, weighed: Sequence[WeighedAnswer], departures: Sequence[Departure], unlike: Sequence[Unlike]) -> str:
     """Say in one sentence what a pair comes to."""
-    parted = f"; they part at step {departures[0].step}, in {_place(departures[0])}" if departures else ""
+    parted = ""
+    if departures:
+        where = f" of {departures[0].where}" if departures[0].where else ""
+        parted = f"; they part at step {departures[0].step}, in {departures[0].statistic}{where}"
     if word in ("worse", "better"):
         reasons = [each.answer for each in weighed if each.counts and each.answer.word == word]
         more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
@@ -335,7 +338,3 @@ def _told(weighed: Sequence[WeighedAnswer]) -> str:
     """Return the first answer that is worse or better and decides nothing; cost, which always wobbles, is left out."""
     aside = [answer for answer in weighed if not answer.counts and answer.weighs != "cost"]
     return next((weighed.answer.message for weighed in aside if weighed.answer.word in ("worse", "better")), "")
-
-
-def _place(departure: Departure) -> str:
-    return f"{departure.statistic} of {departure.where}" if departure.where else departure.statistic

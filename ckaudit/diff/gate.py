@@ -97,8 +97,9 @@ def _excuse(answer: Answer, terms: Terms) -> str | None:
     allowed = terms.allowance(answer.question)
     if answer.word not in BAD or allowed is None:
         return None
-    lost = _lost(answer, allowed)
-    return f"{allowed} is allowed" if lost is not None and lost <= _limit(allowed) * ROUNDING else None
+    lost, part = _lost(answer, allowed), allowed_share(allowed)
+    limit = float(allowed) if part is None else part
+    return f"{allowed} is allowed" if lost is not None and lost <= limit * ROUNDING else None
 
 
 def _lost(answer: Answer, allowed: float | str) -> float | None:
@@ -109,11 +110,6 @@ def _lost(answer: Answer, allowed: float | str) -> float | None:
     if allowed_share(allowed) is None:
         return abs(right - left)
     return abs(right - left) / abs(left) if left else None
-
-
-def _limit(allowed: float | str) -> float:
-    part = allowed_share(allowed)
-    return float(allowed) if part is None else part
 
 
 def _judged(pairs: Sequence[Pair], terms: Terms) -> tuple[Outcome, list[str]]:

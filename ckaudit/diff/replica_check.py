@@ -54,7 +54,9 @@ def replicas_pair(run: Run) -> Pair:
 
 def _drift(hashes: Series, column: int, rows: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Departure | None:
     """Return where a rank first holds something else than the commonest, and whether it came back; None where it never does."""
-    alone = [int(row) for row in rows if hashes.recorded[row, column] and _is_other(hashes, int(row), column)]
+    # Of two hashes as common, that of the lowest rank counts.
+    commonest = {int(row): _counts(hashes, int(row))[0][0] for row in rows if hashes.recorded[row, column]}
+    alone = [row for row, common in commonest.items() if hashes.values[row, column] != common]
     if not alone:
         return None
     step, rank = int(hashes.steps[alone[0]]), hashes.labels[column]
@@ -70,11 +72,6 @@ def _drift(hashes: Series, column: int, rows: np.ndarray[tuple[int, ...], np.dty
 
 def _counts(hashes: Series, row: int) -> list[tuple[float, int]]:
     return Counter(hashes.values[row, hashes.recorded[row]].tolist()).most_common()
-
-
-def _is_other(hashes: Series, row: int, column: int) -> bool:
-    """Tell whether a rank's hash is not the commonest; of two as common, that of the lowest rank counts."""
-    return bool(hashes.values[row, column] != _counts(hashes, row)[0][0])
 
 
 def _made(run: Run, word: Word, message: str, drifted: list[Departure], answers: list[Answer]) -> Pair:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from ckaudit.audit.autopsy import said
 from ckaudit.audit.autopsy.black_box import event_triggers
 from ckaudit.audit.autopsy.result import Autopsy, Departure, EventName, Moment, Return, Track
-from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import Finding
 from ckaudit.reports.escape import escaped
 from ckaudit.reports.terminal.charts import sparkline, starts
@@ -59,15 +58,12 @@ def _timeline(autopsy: Autopsy, view: View, width: int) -> list[str]:
     for track, label in zip(autopsy.tracks, labels, strict=True):
         short = label if len(label) <= column else f"..{label[-column + 2 :]}"
         drawn = sparkline(track.values, width=room, unicode=view.unicode)
-        lines.append(f"  {pad(shown(short, view), column)}  {drawn}  {_end(track.values)}".rstrip())
+        last = next((value for value in reversed(track.values) if value is not None), None)
+        end = "" if last is None else number(last)
+        lines.append(f"  {pad(shown(short, view), column)}  {drawn}  {end}".rstrip())
         if marks := _marks(track, autopsy.steps, room):
             lines.append(" " * (column + 4) + paint(marks, "sev1", view))
     return lines
-
-
-def _end(values: Sequence[Number | None]) -> str:
-    last = next((value for value in reversed(values) if value is not None), None)
-    return "" if last is None else number(last)
 
 
 def _marks(track: Track, steps: Sequence[int], width: int) -> str:

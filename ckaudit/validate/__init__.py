@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from stat import S_ISDIR, S_ISREG
@@ -105,16 +105,14 @@ def validate(
         survey = Survey(RunFacts(folder), prefix, tick, patience)
         survey.read()
         surveys.append(survey)
-        findings += [*survey.findings, *_judge_run(survey.run), *contradicted_claims(survey.run, units)]
+        findings += survey.findings
+        for check in ALWAYS + WHOLE_RUNS if survey.run.whole else ALWAYS:
+            findings += check(survey.run)
+        findings += contradicted_claims(survey.run, units)
     findings = [finding for finding in findings if not is_of_other_unit(finding, units)]
     notes = [note for survey in surveys for note in survey.notes]
     subject = ", ".join(shown_name(str(path)) for path in paths)
     return make_report(subject, findings, [survey.run for survey in surveys], notes, total, gate)
-
-
-def _judge_run(run: RunFacts) -> Iterator[Finding]:
-    for check in ALWAYS + WHOLE_RUNS if run.whole else ALWAYS:
-        yield from check(run)
 
 
 # The arguments of the user: each folder is a run, and files are judged together with those of the same folder.

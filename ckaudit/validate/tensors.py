@@ -1,6 +1,6 @@
 """The tensors of one checkpoint against those of the next, and against the tensor table of run.json."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import TypeVar
 
@@ -63,13 +63,9 @@ def _fold(kind: Kind, newer: CheckpointFacts, names: list[str], what: str) -> It
             if len(names) == 1
             else what
         )
-        message = f"{tensors} {verb}: {_some(names)}"
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        message = f"{tensors} {verb}: {', '.join(names[:SHOWN])}{more}"
         yield kind.at(newer.shown, message, where=names[0], also=names[1:], first_step=newer.step)
-
-
-def _some(names: Iterable[str]) -> str:
-    shown = list(names)
-    return ", ".join(shown[:SHOWN]) + (f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else "")
 
 
 def table_contradictions(run: RunFacts) -> Iterator[Finding]:

@@ -128,13 +128,10 @@ def _parse(block: bytes, file: str, number: int, faulty: int, tabulate: Tabulate
         parts[index] = b""
     body = b"\n".join(parts) if long else block
     lines = parse_lines(body, file, first_line=number, explained=faulty, tabulate=tabulate)
-    lines.findings += [_too_long(file, number + index) for index in long]
+    for line in (number + index for index in long):
+        message = f"line {line} is longer than {MAX_LINE_BYTES:,} bytes; it was not read"
+        lines.findings.append(violations.TOO_LARGE.at(file, message, line=line))
     return lines
-
-
-def _too_long(file: str, number: int) -> Finding:
-    message = f"line {number} is longer than {MAX_LINE_BYTES:,} bytes; it was not read"
-    return violations.TOO_LARGE.at(file, message, line=number)
 
 
 def parse_lines(data: bytes, file: str, *, first_line: int = 1, explained: int = 0, tabulate: Tabulate | None = None) -> Lines:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from ckaudit.contract.schema.diff import Comparison, Pair
-from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import Finding
 from ckaudit.reports import words
 from ckaudit.reports.diff import sentences as say
@@ -81,9 +80,8 @@ def _questions(pair: Pair) -> Iterator[str]:
     yield "|---|---:|---:|---:|---:|---|"
     for answer in pair.answers:
         unit = f", {escaped(say.unit(answer.unit))}" if say.unit(answer.unit) else ""
-        apart = " ".join(
-            part for part in (say.difference(answer.left, answer.right), _in_brackets(answer.left, answer.right)) if part
-        )
+        apart, share = say.difference(answer.left, answer.right), say.share(answer.left, answer.right)
+        apart = " ".join(part for part in (apart, share and f"({share})") if part)
         band = say.value(answer.band)
         word = (
             f"**{say.WORDS[answer.word]}**" if answer.word in ("worse", "different", "incomparable") else say.WORDS[answer.word]
@@ -94,11 +92,6 @@ def _questions(pair: Pair) -> Iterator[str]:
             f"| {escaped(say.spoken(answer.question))}{unit} | {say.value(answer.left)} | {say.value(answer.right)} "
             f"| {apart or say.ABSENT} | {band} | {word}{more} |"
         )
-
-
-def _in_brackets(left: Number | None, right: Number | None) -> str:
-    part = say.share(left, right)
-    return f"({part})" if part else ""
 
 
 def _ill(finding: Finding) -> str:

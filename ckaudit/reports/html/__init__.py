@@ -107,13 +107,10 @@ def _told(content: _Content, findings: int) -> Iterator[str]:
     if content.is_brief:
         yield f"to keep the file small, names of more than {LETTERS} letters are cut in their middle"
     if content.halvings:
-        yield f"to keep the file small, curves and maps have a {_part(content.halvings)} of their points and steps"
+        part = {1: "half", 2: "quarter", 3: "eighth"}.get(content.halvings, "sixteenth")
+        yield f"to keep the file small, curves and maps have a {part} of their points and steps"
     if content.left_out:
         are = "is" if len(content.left_out) == 1 else "are"
         yield f"to keep the file small, {plural(len(content.left_out), 'picture')} {are} left out; the tabs say which"
     if content.findings and content.findings < findings:
         yield f"to keep the file small, the {content.findings} gravest of {findings} findings are told; ckaudit triage tells all"
-
-
-def _part(halvings: int) -> str:
-    return {1: "half", 2: "quarter", 3: "eighth"}.get(halvings, "sixteenth")

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from ckaudit.contract.schema.report import Chart, Check, Diagnosis, Evidence, Finding, Report, ResumeCheckpoint
+from ckaudit.contract.schema.report import Chart, Diagnosis, Evidence, Finding, Report, ResumeCheckpoint
 from ckaudit.contract.summaries import most_missed
 from ckaudit.reports import words
 from ckaudit.reports.report_sections import (
@@ -203,7 +203,9 @@ def _coverage(report: Report, view: View, width: int) -> list[str]:
     for reason, checks in groups:
         lines.append(f"  {reason:<{widest}}  {words.plural(len(checks), 'check')}")
         if view.verbose:
-            lines += [line for check in checks for line in _unjudged(check, view, width)]
+            for check in checks:
+                text = f"{check.code}  {check.name}" + (f": {check.detail}" if check.detail else "")
+                lines += paragraph(shown(text, view), width, indent="    ")
     if report.command == "triage" and (missed := most_missed(report.checks)):
         several = [f"{shown(thing, view)} ({words.plural(fed, 'check')})" for thing, fed in missed if fed > 1]
         waits = f"most wait for {', '.join(several)}; " if several else ""
@@ -218,12 +220,6 @@ def _trouble(report: Report, view: View, width: int) -> list[str]:
         for check in words.trouble(report.checks)
         for line in paragraph(shown(f"{check.code} broke: {check.detail}", view), width)
     ]
-
-
-def _unjudged(check: Check, view: View, width: int) -> list[str]:
-    """Return one skipped check with what it lacked."""
-    detail = f": {check.detail}" if check.detail else ""
-    return paragraph(shown(f"{check.code}  {check.name}{detail}", view), width, indent="    ")
 
 
 # The resume checkpoints on a screen: a line each, the newest last, and below it what it lacks.
