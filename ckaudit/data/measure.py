@@ -46,17 +46,15 @@ class Personal:
         if not self._documents:
             yield not_recorded("pii_hit_rate", "M51", NO_TEXT)
             return
-        yield rate("pii_hit_rate", "M51", self._hit, self._documents, self._remark())
+        remark = "patterns only: names and postal addresses are not looked for"
+        if self._nobodys:
+            others = plural(self._nobodys, "more document")
+            reserved = "reserved addresses (example.com, no-reply, private networks)"
+            remark += f"; {others} with nothing but {reserved}: not counted"
+        yield rate("pii_hit_rate", "M51", self._hit, self._documents, remark)
         for kind in KINDS:
             first = f"first in {self._first[kind]}" if kind in self._first else None
             yield rate(f"pii_hit_rate/{kind}", "M51", self._kinds[kind], self._documents, first)
-
-    def _remark(self) -> str:
-        remark = "patterns only: names and postal addresses are not looked for"
-        if not self._nobodys:
-            return remark
-        others = plural(self._nobodys, "more document")
-        return f"{remark}; {others} with nothing but reserved addresses (example.com, no-reply, private networks): not counted"
 
 
 # How much of the sample a classifier calls toxic (M48).

@@ -56,15 +56,9 @@ def unequal_leaves(left: Mapping[str, Any], right: Mapping[str, Any]) -> Unequal
     return leaves
 
 
-def _is_lacking(leaves: UnequalValues, name: str, left: Any, right: Any) -> bool:
-    if left is None or right is None:
-        leaves.lacking.append(name)
-        return True
-    return False
-
-
 def _walk(leaves: UnequalValues, path: str, where: str | None, left: Any, right: Any) -> None:
-    if _is_lacking(leaves, f"{path} of {where}" if where else path, left, right):
+    if left is None or right is None:
+        leaves.lacking.append(f"{path} of {where}" if where else path)
         return
     if isinstance(left, dict) and isinstance(right, dict):
         for key in dict.fromkeys((*left, *right)):

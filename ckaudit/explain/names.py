@@ -178,6 +178,11 @@ def metric_page(name: str) -> Page:
     own, entry = entries().get(name), entries()[owner] if owner else None
     covers = own.covers if own else ()
     defined = tuple(Formula(tex=tex) for tex in documented.formulas)
+    names = (name, *covers)
+    links = {
+        "read by rules": tuple(f"{rule.code} {rule.name}" for rule in rules_reading(names)),
+        "weighed by causes": tuple(cause.name for cause in causes_reading(names)),
+    }
     return Page(
         kind="metric",
         name=name,
@@ -188,7 +193,7 @@ def metric_page(name: str) -> Page:
         facts=_facts(metric, documented, entry, own),
         importance={"scale": asdict(own.scale), "stage": asdict(own.stage)} if own else {},
         thresholds=thresholds(metric.function, lambda each: documented.arguments.get(each, "")),
-        links=_links((name, *covers)) | ({"told together with": covers} if covers else {}),
+        links={label: found for label, found in links.items() if found} | ({"told together with": covers} if covers else {}),
         line="\n".join(lines_for(entries()[owner].elsewhere.get(name, owner))) if owner else "",
         sections=_playbook(entry) if entry else (),
         belongs_to=owner if owner and not own else "",
@@ -212,14 +217,6 @@ def _facts(metric: Metric, documented: Documentation, entry: Entry | None, own: 
     facts |= {"recorded by": entry.record} if entry else {}
     facts |= {"cited": cited([metric.source, own.alert_source if own else ""])}
     return {label: text for label, text in facts.items() if text}
-
-
-def _links(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    links = {
-        "read by rules": tuple(f"{rule.code} {rule.name}" for rule in rules_reading(names)),
-        "weighed by causes": tuple(cause.name for cause in causes_reading(names)),
-    }
-    return {label: found for label, found in links.items() if found}
 
 
 def _playbook(entry: Entry) -> tuple[Section, ...]:

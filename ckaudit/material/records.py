@@ -140,14 +140,11 @@ class Reading(Struct, frozen=True):
             for number, text in _texts(_blocks(file, tick), file, self.split, tell):
                 yield Record(file.shown, number, {"text": text})
             return
-        for number, document in self._rows(file, tell, tick):
+        is_parquet = file.form == "parquet"
+        rows = parquet_rows(file, self.columns, tell) if is_parquet else _json_lines(_blocks(file, tick), file, tell)
+        for number, document in rows:
             self.named.look(document)
             yield Record(file.shown, number, self.columns.pick(document))
-
-    def _rows(self, file: SampleFile, tell: Tell, tick: Callable[[int], None]) -> Iterator[tuple[int, dict[str, Any]]]:
-        if file.form == "parquet":
-            return parquet_rows(file, self.columns, tell)
-        return _json_lines(_blocks(file, tick), file, tell)
 
 
 def _blocks(file: SampleFile, tick: Callable[[int], None]) -> Iterator[bytes]:

@@ -129,7 +129,9 @@ def resume_check(
             f"{path} holds no resume checkpoint",
             hint="Name the folder with .pt, .pth, .ckpt, .safetensors or .distcp files, or folders of them.",
         )
-    expected = _expected(window, sums)
+    expected: dict[Path, str] = {}
+    for listed in [*window.sums, *([] if sums is None else [sums])]:
+        expected |= read_list(listed)
     total = sum(_size(file) for checkpoint in window.checkpoints for file in checkpoint.files) * (2 if hashed or expected else 1)
     tick = _ticker(progress, total)
     seen = [examine(checkpoint, root, expected, tick, hashed=hashed) for checkpoint in window.checkpoints]
@@ -144,13 +146,6 @@ def resume_check(
     ]
     digests = {file: digest for examined in seen for file, digest in examined.digests.items()}
     return ResumeCheckResult(make_report(shown_name(str(path)), seen, findings, _notes(window, seen, root)), digests)
-
-
-def _expected(window: Window, sums: Path | None) -> dict[Path, str]:
-    digests: dict[Path, str] = {}
-    for path in [*window.sums, *([] if sums is None else [sums])]:
-        digests |= read_list(path)
-    return digests
 
 
 def _size(path: Path) -> int:

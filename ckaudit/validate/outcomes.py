@@ -129,7 +129,10 @@ NEEDS: dict[Kind, Need] = {
 def outcomes(findings: Sequence[Finding], runs: Sequence[RunFacts]) -> list[Check]:
     """Return one check per kind of violation, in the order of codes."""
     counts = Counter(finding.code for finding in findings)
-    reads = _reads_by_kind()
+    reads: dict[Kind, list[str]] = {}
+    for check in checks():
+        for kind in check.kinds:
+            reads.setdefault(kind, []).extend(check.reads)
     recorded = set[str]().union(*(run.recorded for run in runs))
     kinds = violations.kinds_of("validate")
     return [_check(kind, counts[code], _skip(kind, runs, reads, recorded)) for code, kind in kinds.items()]
@@ -156,14 +159,6 @@ def _skip(kind: Kind, runs: Sequence[RunFacts], reads: dict[Kind, list[str]], re
     if kind in reads and not any(is_recorded(path, recorded) for path in reads[kind]):
         return "not_recorded", " or ".join(reads[kind][:3])
     return None
-
-
-def _reads_by_kind() -> dict[Kind, list[str]]:
-    reads: dict[Kind, list[str]] = {}
-    for check in checks():
-        for kind in check.kinds:
-            reads.setdefault(kind, []).extend(check.reads)
-    return reads
 
 
 def is_recorded(path: str, recorded: set[str]) -> bool:

@@ -100,7 +100,13 @@ def cadence_gaps(run: RunFacts) -> Iterator[Finding]:
         for (older, _), (newer, shown) in pairwise(run.written_steps().items())
         if (missing := ordinal(newer - 1, cadence) - ordinal(older, cadence)) > 0
     ]
-    yield from gaps if declared else _undeclared(gaps)
+    if declared or not gaps:
+        yield from gaps
+        return
+    due = sum(gap.points or 0 for gap in gaps)
+    first, last = gaps[0].first_step, gaps[-1].last_step
+    message = f"{due} steps of the default cadence are missing, the first is {first}; run.json declares no other"
+    yield CADENCE_GAP.at(gaps[0].file, message, first_step=first, last_step=last, points=due)
 
 
 def _gap(older: int, newer: int, shown: str, missing: int, cadence: Sequence[Cadence]) -> Finding:
@@ -119,14 +125,6 @@ def _next_due(step: int, cadence: Sequence[Cadence]) -> int:
                 return due
             step = max(step, stretch.until or step)
     return step
-
-
-def _undeclared(gaps: list[Finding]) -> Iterator[Finding]:
-    if not gaps:
-        return
-    missing = sum(gap.points or 0 for gap in gaps)
-    message = f"{missing} steps of the default cadence are missing, the first is {gaps[0].first_step}; run.json declares no other"
-    yield CADENCE_GAP.at(gaps[0].file, message, first_step=gaps[0].first_step, last_step=gaps[-1].last_step, points=missing)
 
 
 def sessions_back(run: RunFacts) -> Iterator[Finding]:

@@ -15,7 +15,6 @@ from ckaudit.contract.schema.report import SEVERITIES, Severity
 from ckaudit.contract.schema.watch import VERSION, Snapshot, WatchEvent
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.policy.gate import OPEN, Gate
-from ckaudit.run.run import Run
 from ckaudit.watch.announcer import Announcer, Moment, VitalLimits
 from ckaudit.watch.tail import GONE, Stamp, stamp_of
 from ckaudit.watch.watcher import Watcher
@@ -112,9 +111,6 @@ class ForeignWatcher(Announcer):
             self._failed = str(error)
             return
         self._is_new, self._failed = False, ""
-        yield from self._judge(run, moment)
-
-    def _judge(self, run: Run, moment: Moment) -> Iterator[WatchEvent]:
         self._facts = run.manifest
         self.ended = self.ended and self._has_ended()
         yield from self._weigh(run, moment)

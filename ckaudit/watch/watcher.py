@@ -245,7 +245,12 @@ class Watcher(Announcer):
             return
         ending = self._has_ended() and not self.ended
         if self._new and (self._pace.is_due(moment.now) or ending):
-            yield from self._judge(moment)
+            began = process_time()
+            run = self._history.run(self.name, self._follower.folder)
+            run = replace(run, findings=(*run.findings, *self._contradictions))
+            yield from self._weigh(run, moment, in_full=self._history.in_full)
+            self._new, self._lines_judged = False, self._history.lines
+            self._pace.judged(moment.now, process_time() - began)
         yield from self._silences(moment)
         for rank in self._ranks.missing(moment.now) if not self._has_ended() else ():
             message = f"rank {rank} wrote no file for the newest checkpoint"
@@ -308,14 +313,6 @@ class Watcher(Announcer):
         self.step = steps[0] if steps else self.step
         self.silence.heard(moment.now, times, moment.wall)
         self._pace.urgent |= self._history.lines >= 1.25 * self._lines_judged
-
-    def _judge(self, moment: Moment) -> Iterator[WatchEvent]:
-        began = process_time()
-        run = self._history.run(self.name, self._follower.folder)
-        run = replace(run, findings=(*run.findings, *self._contradictions))
-        yield from self._weigh(run, moment, in_full=self._history.in_full)
-        self._new, self._lines_judged = False, self._history.lines
-        self._pace.judged(moment.now, process_time() - began)
 
 
 def _is_nonfinite(value: Any) -> bool:

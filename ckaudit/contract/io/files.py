@@ -159,7 +159,17 @@ def _unreadable(shown: str, error: OSError) -> BrokenFile:
 
 
 def _unpacked_blocks(stream: FileIO, suffix: str, shown: str, limit: int) -> Iterator[bytes]:
-    unpacker, broken = _gunzip(stream) if suffix == ".gz" else _unzstd(stream)
+    unpacker: IO[bytes] | GzipFile
+    broken: tuple[type[Exception], ...]
+    if suffix == ".gz":
+        import gzip
+
+        unpacker, broken = gzip.GzipFile(fileobj=stream), (OSError, zlib.error)
+    else:
+        import zstandard
+
+        decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
+        unpacker, broken = decompressor.stream_reader(stream, read_across_frames=True), (OSError, zstandard.ZstdError)
     total = 0
     try:
         while block := unpacker.read(BLOCK_BYTES):
@@ -178,19 +188,6 @@ def _unpacked_blocks(stream: FileIO, suffix: str, shown: str, limit: int) -> Ite
 def _cut_off(stream: FileIO, shown: str) -> Finding:
     size = os.fstat(stream.fileno()).st_size
     return violations.TRUNCATED.at(shown, f"the compressed file ends in the middle, after {size:,} bytes")
-
-
-def _gunzip(stream: FileIO) -> tuple["IO[bytes] | GzipFile", tuple[type[Exception], ...]]:
-    import gzip
-
-    return gzip.GzipFile(fileobj=stream), (OSError, zlib.error)
-
-
-def _unzstd(stream: FileIO) -> tuple["IO[bytes] | GzipFile", tuple[type[Exception], ...]]:
-    import zstandard
-
-    decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
-    return decompressor.stream_reader(stream, read_across_frames=True), (OSError, zstandard.ZstdError)
 
 
 def is_inside(path: Path, root: Path) -> bool:
