@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from shlex import quote
 from stat import S_ISDIR, S_ISREG
@@ -105,9 +106,8 @@ def validate(
         survey = Survey(RunFacts(folder), prefix, tick, patience)
         survey.read()
         surveys.append(survey)
-        findings += survey.findings
-        for check in ALWAYS + WHOLE_RUNS if survey.run.whole else ALWAYS:
-            findings += check(survey.run)
+        checks = ALWAYS + WHOLE_RUNS if survey.run.whole else ALWAYS
+        findings += [*survey.findings, *chain.from_iterable(check(survey.run) for check in checks)]
         findings += contradicted_claims(survey.run, units)
     findings = [finding for finding in findings if not is_of_other_unit(finding, units)]
     notes = [note for survey in surveys for note in survey.notes]
