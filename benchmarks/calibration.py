@@ -27,7 +27,7 @@ from ckaudit.contract.schema.diff import Pair  # noqa: E402
 from ckaudit.diff.compare import JudgedRun, compare_pair  # noqa: E402
 from ckaudit.diff.divergence import WHOLE, reads  # noqa: E402
 from ckaudit.diff.noise import Stretches  # noqa: E402
-from ckaudit.diff.run_pair import Both, Side  # noqa: E402
+from ckaudit.diff.run_pair import RunPair, Side  # noqa: E402
 from ckaudit.lab.score.scoreboard import share  # noqa: E402
 from ckaudit.metrics import Metric  # noqa: E402
 from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss  # noqa: E402
@@ -132,8 +132,8 @@ def _share(count: int, total: int) -> str:
 def excess(folder: Path) -> Iterator[str]:
     """Yield the table of how far replicas of the set to tune on lie apart, over what bands believe."""
     same = [read(case, folder) for case in cases("tune") if not case.reference]
-    pairs = [Both(left.side, right.side) for left, right in combinations(same, 2)]
-    asked: dict[str, Callable[[Both], Floats | None]] = {
+    pairs = [RunPair(left.side, right.side) for left, right in combinations(same, 2)]
+    asked: dict[str, Callable[[RunPair], Floats | None]] = {
         **{f"{metric.name}, every stretch": partial(_whole, metric, seed) for metric, seed in WHOLE.items()},
         "last loss": lambda both: _last(both.stretches(train_loss_raw, size=1, last=100, ahead=0.0)),
         "median of the last losses": lambda both: _last(both.level(train_loss_raw)),
@@ -146,12 +146,12 @@ def excess(folder: Path) -> Iterator[str]:
         yield f"| {name} | {np.sqrt(np.mean(values**2)):.2f} | {np.abs(values).max():.1f} |"
 
 
-def _whole(metric: Metric, seed: float, both: Both) -> Floats | None:
+def _whole(metric: Metric, seed: float, both: RunPair) -> Floats | None:
     found = both.stretches(metric, seed=seed)
     return None if found is None else found.excess
 
 
-def _slice(column: int, both: Both) -> Floats | None:
+def _slice(column: int, both: RunPair) -> Floats | None:
     return _last(both.evaluation(slice_val_loss, column))
 
 

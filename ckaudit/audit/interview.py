@@ -14,7 +14,7 @@ from ckaudit.contract.schema.numbers import to_word
 from ckaudit.contract.schema.report import Answer, Check, Diagnosis, Finding, Phase, Pointer, Word
 from ckaudit.metrics import Metric, metrics
 from ckaudit.questions.bad_answer_table import BAD
-from ckaudit.questions.question import MAP, PHASES, Question, SeriesAnswer, Way, questions, worse
+from ckaudit.questions.question import MAP, PHASES, MapRow, Question, SeriesAnswer, questions, worse
 from ckaudit.rules import Rule, rules
 from ckaudit.run.run import Run
 
@@ -113,7 +113,7 @@ def no_worse_than_findings(given: Answer) -> Answer:
     return replace(given, word="watch", sentence=f"{given.sentence}; no finding counts for it, as policy or baseline say")
 
 
-def _pointer(way: Way, run: Run, step: int | None) -> Pointer:
+def _pointer(way: MapRow, run: Run, step: int | None) -> Pointer:
     """Return the command that shows more, of what the run has recorded."""
     name = shlex.quote(run.name)
     at = "" if step is None else f" --step {step}"

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
-from ckaudit.contract.io.folder import holds_run, shown_name
+from ckaudit.contract.io.files import MANIFEST_NAME
+from ckaudit.contract.io.folder import first_bytes, holds_run, is_own_name, shown_name
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.errors import UnreadableError, UsageError
@@ -127,11 +127,10 @@ def is_ours(path: Path) -> bool:
         if (path / MANIFEST_NAME).exists() or holds_run(path):
             return not _is_trainers_folder(path)
         return not _is_known(path)
-    if CHECKPOINT_NAME.match(path.name) or SCALARS_NAME.match(path.name):
+    if is_own_name(path.name):
         return True
     try:
-        with path.open("rb") as stream:
-            head = stream.read(_HEAD)
+        head = first_bytes(path, _HEAD)
     except OSError:
         return False
     return b'"ck.analysis.v' in head and MERGED not in head

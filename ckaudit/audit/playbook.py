@@ -5,7 +5,7 @@ from msgspec import Struct
 from ckaudit.contract.schema.report import Severity
 
 
-class Look(Struct, frozen=True, kw_only=True):
+class TriageRow(Struct, frozen=True, kw_only=True):
     """One row of the table.
 
     Attributes:
@@ -32,7 +32,7 @@ class Look(Struct, frozen=True, kw_only=True):
 
 
 FIRST_LOOK = (
-    Look(
+    TriageRow(
         row="TRI-1",
         name="gradient_pinched_in_the_middle",
         seen="The gradient gets narrow at some block, and little of it reaches the blocks before.",
@@ -43,7 +43,7 @@ FIRST_LOOK = (
         causes=("residual_path_broken", "path_pinched", "saturating_activation", "gradient_path_cut"),
         metrics=("block_gradient_norm", "waterfall_ratio", "activation_rms"),
     ),
-    Look(
+    TriageRow(
         row="TRI-2",
         name="spike_after_a_calm_time",
         seen="The loss was calm, and jumps.",
@@ -54,7 +54,7 @@ FIRST_LOOK = (
         causes=("learning_rate_too_high", "missing_warmup", "bad_batch"),
         metrics=("loss_over_median", "update_to_weight_global", "grad_global_norm"),
     ),
-    Look(
+    TriageRow(
         row="TRI-3",
         name="clipping_all_the_time",
         seen="The gradient is clipped at most of the steps.",
@@ -65,7 +65,7 @@ FIRST_LOOK = (
         causes=("one_tensor_dominates", "clip_limit_too_low", "loss_reduced_by_sum"),
         metrics=("grad_clip_rate", "gradient_share", "clip_coefficient"),
     ),
-    Look(
+    TriageRow(
         row="TRI-4",
         name="attention_sharp_too_early",
         seen="Heads look at one token each, long before the model has learnt where to look.",
@@ -76,7 +76,7 @@ FIRST_LOOK = (
         causes=("saturated_attention", "attention_logits_grow", "learning_rate_too_high"),
         metrics=("normalized_attention_entropy", "max_attn_logit", "attn_entropy"),
     ),
-    Look(
+    TriageRow(
         row="TRI-5",
         name="some_parameters_hardly_move",
         seen="Some tensors are after many steps nearly where they were, while others have moved.",

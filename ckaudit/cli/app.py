@@ -83,7 +83,11 @@ def invoke(arguments: Sequence[str]) -> Any:
     """Run one command and return its exit code; usage errors are raised for the one handler."""
     known = {*COMMANDS, *GROUPS}.intersection(arguments[:1])
     command = get_command(build(known) if known else build())
-    _take_as_typed(command)
+    # Typer 0.29 loads pydantic, 50 ms, to turn words into words. Versions without this attribute never read it.
+    context = SimpleNamespace(help_option_names=SETTINGS["help_option_names"])
+    for subcommand in _all(command):
+        for parameter in subcommand.get_params(context):
+            parameter._runtime_param = AsTyped  # noqa: SLF001
     return command.main(args=with_all_phases(arguments), prog_name="ckaudit", standalone_mode=False)
 
 
@@ -94,14 +98,6 @@ class AsTyped:
     def coerce(value: Any, param: Any, ctx: Any) -> Any:  # noqa: ARG004  the signature Typer calls
         """Return what was typed; several values that were not given are none."""
         return () if value is None and (param.multiple or param.nargs == -1) else value
-
-
-def _take_as_typed(command: Any) -> None:
-    # Typer 0.29 loads pydantic, 50 ms, to turn words into words. Versions without this attribute never read it.
-    context = SimpleNamespace(help_option_names=SETTINGS["help_option_names"])
-    for subcommand in _all(command):
-        for parameter in subcommand.get_params(context):
-            parameter._runtime_param = AsTyped  # noqa: SLF001
 
 
 def _all(command: Any) -> Iterator[Any]:

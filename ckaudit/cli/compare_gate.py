@@ -14,9 +14,7 @@ from ckaudit.errors import UsageError
 from ckaudit.reports import FORMATS, render
 
 if TYPE_CHECKING:
-    from ckaudit.contract.schema.diff import Axis, Comparison
-    from ckaudit.contract.schema.import_options import Choice
-    from ckaudit.policy.gate import Gate
+    from ckaudit.contract.schema.diff import Axis
 
 EPILOG = """
 \b
@@ -72,19 +70,16 @@ def command(
     good = [Path(name) for name in dict.fromkeys([*against, *(more or [])])]
     gate = open_gate("gate", config=config, no_config=no_config, baseline="", update=False)
     vital = vital or (gate.policy and gate.policy.base.require) or ""
-    comparison = _judged(canary, good, gate, align=cast("Axis", align), choice=options.choice(map, ""), vital=bool(vital))
-    put_out(lambda view: render(comparison, request.format, view), request)
-    return exit_code(comparison, "worse")
-
-
-def _judged(canary: str, good: list[Path], gate: "Gate", *, align: "Axis", choice: "Choice", vital: bool) -> "Comparison":
-    """Compare the canary with each good run; of two or more their spread is the noise."""
     from ckaudit.diff.compare import compare_canary
     from ckaudit.diff.gate import gated
     from ckaudit.policy.policy_schema import Terms
 
     terms = (gate.policy and gate.policy.gate) or Terms()
     with progress("reading") as tick:
-        comparisons = compare_canary(Path(canary), good, axis=align, choice=choice, progress=tick, gate=gate)
+        comparisons = compare_canary(
+            Path(canary), good, axis=cast("Axis", align), choice=options.choice(map, ""), progress=tick, gate=gate
+        )
     file = gate.policy.file if gate.policy and gate.policy.gate else None
-    return gated(comparisons, terms, policy=file, require_vital=vital)
+    comparison = gated(comparisons, terms, policy=file, require_vital=bool(vital))
+    put_out(lambda view: render(comparison, request.format, view), request)
+    return exit_code(comparison, "worse")

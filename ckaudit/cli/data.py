@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.measured import Classifier, Format, Into, Map, Quiet, Step, check_into, hand_out, paths, requested
-from ckaudit.cli.options import AllowEmpty, FailOn, Output, Verbose, one_of
+from ckaudit.cli.measured import Classifier, Format, Into, Map, Step, check_into, hand_out, paths, requested
+from ckaudit.cli.options import AllowEmpty, FailOn, Output, Quiet, Verbose, one_of
 from ckaudit.cli.output import progress
 from ckaudit.errors import UsageError
 
@@ -93,11 +93,11 @@ def command(
     from ckaudit.data.document import COLUMNS
     from ckaudit.material.files import SampleFile, sample_files
     from ckaudit.material.plugin import load_classifier
-    from ckaudit.material.records import SPLITS, Named, Reading
+    from ckaudit.material.records import SPLITS, MappedColumns, Reading
 
     how = cast("records.Split", one_of(split, SPLITS, "split"))
     chosen = options.columns(map or [])
-    columns, named, files = COLUMNS.mapped(chosen), Named(chosen), list[SampleFile]()
+    columns, named, files = COLUMNS.mapped(chosen), MappedColumns(chosen), list[SampleFile]()
 
     def reading(names: list[str]) -> Reading:
         files.extend(chosen_files := sample_files(paths(names)))

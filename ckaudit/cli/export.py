@@ -64,7 +64,14 @@ def command(
     quiet: Quiet = False,
 ) -> int:
     """Write the scalars of a run for other programs; nothing is rounded, and what was not recorded stays so."""
-    format, target = _target(to, output)  # noqa: A001  what the option is called
+    if not output:
+        raise UsageError("there is nothing to write to", hint="name it: -o FILE")
+    path = Path(output)
+    format_ = to or _BY_SUFFIX.get(path.suffix.lower(), "")
+    if not format_:
+        raise UsageError(f"the end of {path.name} tells no format", hint=f"name one: --to {', '.join(FORMATS)}")
+    check_folder(output)
+    format, target = options.one_of(format_, FORMATS, "format"), path  # noqa: A001  what the option is called
     _refuse_to_replace(format, target, force=force)
     choice = options.choice(map, which)
     from ckaudit.audit.load_run import scalars_of
@@ -75,18 +82,6 @@ def command(
     if not quiet:
         _tell(logged, format, target)
     return 0
-
-
-def _target(to: str, output: str) -> tuple[str, Path]:
-    """Return format and place, or raise `UsageError`."""
-    if not output:
-        raise UsageError("there is nothing to write to", hint="name it: -o FILE")
-    path = Path(output)
-    format_ = to or _BY_SUFFIX.get(path.suffix.lower(), "")
-    if not format_:
-        raise UsageError(f"the end of {path.name} tells no format", hint=f"name one: --to {', '.join(FORMATS)}")
-    check_folder(output)
-    return options.one_of(format_, FORMATS, "format"), path
 
 
 def _refuse_to_replace(format: str, target: Path, *, force: bool) -> None:  # noqa: A002  what the option is called

@@ -51,27 +51,21 @@ def command(
     check_into(into, at)
     if check:
         return _check(Path(check), quiet=quiet)
-    hashes = _print(artifacts or [], raw=raw)
-    if len(hashes) < len(artifacts or []):
-        return 2
-    if into:
-        _add(hashes, Path(into), at)
-    return 0
-
-
-def _print(names: list[str], *, raw: bool) -> list[tuple[str, str]]:
-    """Print and return the hashes of what can be read, each with its name."""
     from ckaudit.contract.io.artifact_hash import artifact_hash
 
     hashes = []
-    for name in names:
+    for name in artifacts or []:
         try:
             hashes.append((artifact_hash(Path(name), raw=raw), name))
         except UnreadableError as error:
             _tell(error)
         else:
             typer.echo(f"{hashes[-1][0]}  {_escaped(name)}")
-    return hashes
+    if len(hashes) < len(artifacts or []):
+        return 2
+    if into:
+        _add(hashes, Path(into), at)
+    return 0
 
 
 def _add(hashes: list[tuple[str, str]], run: Path, step: int | None) -> None:

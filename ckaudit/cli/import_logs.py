@@ -56,7 +56,11 @@ def command(
 ) -> int:
     """Turn a run that another program logged into a run folder: every number that has a name in the catalogue."""
     if formats:
-        return _say_formats()
+        from ckaudit.importers import importers, key
+
+        width = max(len(key(importer)) for importer in importers())
+        send("".join(f"{key(importer):{width}}  {importer.NAME}\n" for importer in importers()))
+        return 0
     if not source:
         raise UsageError("there is nothing to import", hint="name a log or a folder; --formats names what can be read")
     from msgspec.structs import replace
@@ -68,10 +72,15 @@ def command(
         raise UnreadableError(f"{path} does not exist", hint="Name a log or a folder that a tracker wrote.")
     runs = import_runs(path, choice=choice)
     if list_runs:
-        return _say_runs(runs)
+        from ckaudit.importers import summary
+        from ckaudit.reports.escape import visible
+
+        send("".join(f"{number}  {visible(summary(run))}\n" for number, run in enumerate(runs, 1)))
+        return 0
     chosen = [one_of(runs, which, path)] if which else runs
     chosen = [_in_catalogue_units(imported, choice.units) for imported in chosen]
-    _write(chosen, Path(output) if output else _own_folder(path), force=force, quiet=quiet)
+    folder = output or f"{path.resolve().name.split('.')[0] or 'run'}.ckaudit"
+    _write(chosen, Path(folder), force=force, quiet=quiet)
     return 0
 
 
@@ -90,11 +99,6 @@ def _in_catalogue_units(run: "Imported", chosen: Mapping[str, str]) -> "Imported
     return replace(run, table=table, notes=(*run.notes, *read.notes)) if read.notes else run
 
 
-def _own_folder(source: Path) -> Path:
-    """Return a folder in the current one, named after the source."""
-    return Path(f"{source.resolve().name.split('.')[0] or 'run'}.ckaudit")
-
-
 def _write(runs: "list[Imported]", folder: Path, *, force: bool, quiet: bool) -> None:
     from ckaudit.importers.folder import names_of_folders, write_run
 
@@ -110,29 +114,8 @@ def _write(runs: "list[Imported]", folder: Path, *, force: bool, quiet: bool) ->
             if tick:
                 tick(number, len(runs))
     for run, into in () if quiet else zip(runs, folders, strict=True):
-        _tell(run, into)
-
-
-def _tell(run: "Imported", folder: Path) -> None:
-    """Say what was written and what a reader must know."""
-    lines, names = len(run.table.steps), len(run.table.names) + len(run.table.texts)
-    checkpoints = f", {len(run.documents):,} checkpoints" if run.documents else ""
-    say(f"wrote {folder}: {lines:,} lines of {names:,} names{checkpoints}")
-    for note in run.notes:
-        say(f"note: {note}")
-
-
-def _say_runs(runs: "list[Imported]") -> int:
-    from ckaudit.importers import summary
-    from ckaudit.reports.escape import visible
-
-    send("".join(f"{number}  {visible(summary(run))}\n" for number, run in enumerate(runs, 1)))
-    return 0
-
-
-def _say_formats() -> int:
-    from ckaudit.importers import importers, key
-
-    width = max(len(key(importer)) for importer in importers())
-    send("".join(f"{key(importer):{width}}  {importer.NAME}\n" for importer in importers()))
-    return 0
+        lines, names = len(run.table.steps), len(run.table.names) + len(run.table.texts)
+        checkpoints = f", {len(run.documents):,} checkpoints" if run.documents else ""
+        say(f"wrote {into}: {lines:,} lines of {names:,} names{checkpoints}")
+        for note in run.notes:
+            say(f"note: {note}")

@@ -45,7 +45,6 @@ Step = Annotated[
         "--step", metavar="N", help="With --into: the trained step it belongs to; without it, the last.", show_default=False
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 
 def paths(names: Sequence[str]) -> list[Path]:

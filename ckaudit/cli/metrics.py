@@ -99,7 +99,11 @@ def command(
         measurement = measure(Path(run), names=names or [], stretch=stretch, choice=choice, progress=tick)
     if format == "terminal":
         shown = replace(measurement, notes=()) if quiet else measurement
-        _draw(shown, output, each_label=all or bool(names), max_labels=None if all else 20, verbose=verbose)
+        from ckaudit.reports.terminal.metrics import draw
+        from ckaudit.reports.view import View
+
+        view, encoding = fitted(View(verbose=verbose), drawn=not output)
+        send(draw(shown, view, each_label=all or bool(names), max_labels=None if all else 20), encoding, output)
     else:
         from ckaudit.reports.metric_series import write
 
@@ -140,15 +144,6 @@ def _of_policy(choice: "Choice") -> "Choice":
     from ckaudit.policy.read import read_policy
 
     return replace(choice, tau_slices=read_policy(path).base.tau_slices)
-
-
-def _draw(measurement: "Measurement", output: str, *, each_label: bool, max_labels: int | None, verbose: bool) -> None:
-    """Write the table to a file, or to the screen as wide as that is."""
-    from ckaudit.reports.terminal.metrics import draw
-    from ckaudit.reports.view import View
-
-    view, encoding = fitted(View(verbose=verbose), drawn=not output)
-    send(draw(measurement, view, each_label=each_label, max_labels=max_labels), encoding, output)
 
 
 def _code(measurement: "Measurement") -> int:

@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 SEVERITIES = ("sev0", "sev1", "sev2", "note")
 
 
-def _severities() -> list[str]:
-    return list(SEVERITIES)
-
-
 def one_format(names: Collection[str]) -> Any:
     """Return the option that chooses one of a command's formats."""
     return typer.Option(
@@ -38,7 +34,7 @@ FailOn = Annotated[
         "--fail-on",
         metavar="SEVERITY",
         help="Exit with 1 from this severity on: sev0, sev1, sev2 or note; sev1 where neither this nor a policy says it.",
-        autocompletion=_severities,
+        autocompletion=lambda: list(SEVERITIES),
         show_default=False,
     ),
 ]
@@ -65,6 +61,7 @@ TauSlices = Annotated[
     ),
 ]
 AllowEmpty = Annotated[bool, typer.Option("--allow-empty", help="Exit with 0 where nothing could be judged.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Leave nothing out.")]
 
 

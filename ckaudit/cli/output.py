@@ -29,7 +29,7 @@ def fitted(view: View, *, drawn: bool) -> tuple[View, str]:
     """
     if not drawn:
         return view, "utf-8"
-    from ckaudit.reports.terminal.text import screen
+    from ckaudit.reports.terminal.screen_text import screen
 
     return screen(view, sys.stdout, os.environ), sys.stdout.encoding
 

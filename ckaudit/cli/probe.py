@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.measured import Classifier, Format, Into, Map, Quiet, Step, check_into, hand_out, paths, requested
-from ckaudit.cli.options import AllowEmpty, FailOn, Output, Verbose
+from ckaudit.cli.measured import Classifier, Format, Into, Map, Step, check_into, hand_out, paths, requested
+from ckaudit.cli.options import AllowEmpty, FailOn, Output, Quiet, Verbose
 from ckaudit.cli.output import progress
 from ckaudit.errors import CkauditError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ckaudit.cli.deliver import Request
     from ckaudit.material.columns import Columns
     from ckaudit.material.records import Reading
-    from ckaudit.probes.passages import Reserved
+    from ckaudit.probes.passages import ReservedPassages
 
 
 def build() -> typer.Typer:
@@ -51,9 +50,9 @@ Generations = Annotated[
 def reading_of(files: list[str], usual: "Columns", chosen: "Mapping[str, str]") -> "Reading":
     """Return how generations are read."""
     from ckaudit.material.files import sample_files
-    from ckaudit.material.records import Named, Reading
+    from ckaudit.material.records import MappedColumns, Reading
 
-    return Reading(sample_files(paths(files)), usual.mapped(chosen), named=Named(chosen))
+    return Reading(sample_files(paths(files)), usual.mapped(chosen), named=MappedColumns(chosen))
 
 
 def whole_number(word: str, name: str) -> int | None:
@@ -224,7 +223,7 @@ def init(
     return _written(reserved, path, many, with_held_out=bool(held_out))
 
 
-def _written(reserved: "Reserved", path: Path, many: int, *, with_held_out: bool) -> int:
+def _written(reserved: "ReservedPassages", path: Path, many: int, *, with_held_out: bool) -> int:
     """Write the probes, say what they are, and return the exit code."""
     from ckaudit.cli.output import say, send
     from ckaudit.contract.io.artifact_hash import artifact_hash
@@ -294,18 +293,13 @@ def score(
         reading.named.check(reading.files)
     code = hand_out(measures, request, into=into, step=at)
     if into and measures.measures:
-        _draw_curve(into, request)
+        from ckaudit.audit.memorization_curve import curve_of
+        from ckaudit.cli.output import fitted, send
+        from ckaudit.metrics.probes import probe_accuracy
+        from ckaudit.reports.measures import memorization_curve
+        from ckaudit.reports.view import View
+        from ckaudit.run.read import read_run
+
+        view, encoding = fitted(View(verbose=request.verbose), drawn=request.format == "terminal")
+        send(memorization_curve(curve_of(read_run(Path(into), reads=probe_accuracy.paths)), request.format, view), encoding)
     return code
-
-
-def _draw_curve(into: str, request: "Request") -> None:
-    """Show the curve of the run, on the screen where the values went to a file."""
-    from ckaudit.audit.memorization_curve import curve_of
-    from ckaudit.cli.output import fitted, send
-    from ckaudit.metrics.probes import probe_accuracy
-    from ckaudit.reports.measures import memorization_curve
-    from ckaudit.reports.view import View
-    from ckaudit.run.read import read_run
-
-    view, encoding = fitted(View(verbose=request.verbose), drawn=request.format == "terminal")
-    send(memorization_curve(curve_of(read_run(Path(into), reads=probe_accuracy.paths)), request.format, view), encoding)

@@ -51,7 +51,7 @@ Output = Annotated[
 ]
 
 
-class Judged(NamedTuple):
+class TriagedRun(NamedTuple):
     """A run with what triage says of it."""
 
     path: Path
@@ -117,7 +117,7 @@ def check_replaceable(file: Path) -> None:
         raise UsageError(f"{file} is there already and is no ckaudit report", hint="choose another --output")
 
 
-def judge(path: Path, step: int | None, choice: "Choice", gate: "Gate", *, beside: bool = False) -> Judged:
+def judge(path: Path, step: int | None, choice: "Choice", gate: "Gate", *, beside: bool = False) -> TriagedRun:
     """Read a run with all that is drawn of it, and with what a comparison looks at where it stands beside another; audit it."""
     from ckaudit.audit.engine import clauses_of, open_judged, triage_run, with_slices
     from ckaudit.audit.load_run import at_step
@@ -126,10 +126,10 @@ def judge(path: Path, step: int | None, choice: "Choice", gate: "Gate", *, besid
     with progress("reading") as tick:
         run = at_step(open_judged(path, reads=panel_reads(beside=beside), step=step, choice=choice, progress=tick), step)
     run = with_slices(run, clauses_of(run, gate)[0])
-    return Judged(path, run, triage_run(run, gate=gate))
+    return TriagedRun(path, run, triage_run(run, gate=gate))
 
 
-def draw(judged: Judged, other: Judged | None = None) -> "Panels":
+def draw(judged: TriagedRun, other: TriagedRun | None = None) -> "Panels":
     """Return the pictures of a run, and of another beside it, which is the reference of the comparison."""
     from ckaudit.panels.build import panels
 

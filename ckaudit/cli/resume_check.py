@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ckaudit.cli.options import AllowEmpty, FailOn, Format, Output, Verbose, base, severity
+from ckaudit.cli.options import AllowEmpty, FailOn, Format, Output, Quiet, Verbose, base, severity
 from ckaudit.cli.output import progress, say
 from ckaudit.errors import UsageError
 from ckaudit.material.counts import plural
 
 if TYPE_CHECKING:
-    from ckaudit.resume.check import Checked
+    from ckaudit.resume.check import ResumeCheckResult
 
 EPILOG = """
 \b
@@ -46,7 +46,6 @@ Into = Annotated[
         "--into", metavar="RUN", help="Add checkpoint_ok, _size and _time to the scalars of this run folder.", show_default=False
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 
 def command(
@@ -96,7 +95,7 @@ def command(
     return code
 
 
-def _add(checked: "Checked", run: Path) -> None:
+def _add(checked: "ResumeCheckResult", run: Path) -> None:
     """Add what was found to the scalars of a run, at the steps of the checkpoints."""
     from ckaudit.contract.io.add_line import add_lines
     from ckaudit.resume.check import LOG, facts_by_step

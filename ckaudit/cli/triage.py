@@ -27,7 +27,6 @@ from ckaudit.errors import UsageError
 from ckaudit.reports import FEW_FORMATS, FORMATS
 
 if TYPE_CHECKING:
-    from ckaudit.audit.drop import Drop
     from ckaudit.cli.deliver import Request
     from ckaudit.contract.schema.import_options import Choice
     from ckaudit.policy.gate import Gate
@@ -178,11 +177,6 @@ def _benchmark_drop(run: str, request: "Request", gate: "Gate", *, since: int | 
     with progress("reading") as tick:
         drop = benchmark_drop(Path(run), since=since, choice=choice, gate=gate, progress=tick)
     put_out(lambda view: render(drop, request.format, view), request)
-    return _code_of_gates(drop, request)
-
-
-def _code_of_gates(drop: "Drop", request: "Request") -> int:
-    """Return 1 for a gate that failed, 2 where none could be judged, else 0."""
     outcomes = {gate.outcome for gate in drop.gates}
     if "failed" in outcomes:  # counts as sev1: contain it quickly
         return int(request.fail_on != "sev0")

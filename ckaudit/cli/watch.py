@@ -18,7 +18,7 @@ from ckaudit.errors import UsageError
 if TYPE_CHECKING:
     from ckaudit.contract.schema.watch import WatchEvent
     from ckaudit.watch.actions import Act, Worker
-    from ckaudit.watch.scheduler import Rounds
+    from ckaudit.watch.scheduler import WatchRounds
 
 
 FORMATS = ("panel", "text", "jsonl")
@@ -116,11 +116,11 @@ def command(
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=False)
     vital = required or bool(gate.policy and gate.policy.base.require)
     workers, choice = _workers(exec, webhook), options.choice(map, which)
-    from ckaudit.watch.scheduler import Rounds, wait_for
+    from ckaudit.watch.scheduler import WatchRounds, wait_for
 
     paths = [Path(run) for run in dict.fromkeys(runs)]
     wait_for(paths, patience)
-    rounds = Rounds(paths, gate=gate, until=least, stall_after=after, notes=verbose, choice=choice, require_vital=vital)
+    rounds = WatchRounds(paths, gate=gate, until=least, stall_after=after, notes=verbose, choice=choice, require_vital=vital)
     return _watch(rounds, shown, workers, least)
 
 
@@ -147,7 +147,7 @@ def _warn(sentence: str) -> None:
     say(f"warning: {sentence}")
 
 
-def _watch(rounds: "Rounds", shown: str, workers: "list[Worker]", until: str | None) -> int:
+def _watch(rounds: "WatchRounds", shown: str, workers: "list[Worker]", until: str | None) -> int:
     """Watch until there is a reason to stop, and sum up."""
     least = options.SEVERITIES.index(until) if until else len(options.SEVERITIES)
 
@@ -214,7 +214,7 @@ def _printer(shown: str, *, stop_unread: bool) -> "Callable[[WatchEvent], None]"
     return write
 
 
-def _sum_up(rounds: "Rounds") -> None:
+def _sum_up(rounds: "WatchRounds") -> None:
     """Say on standard error what was found in all, a line for each run."""
     for name, alerts in rounds.alerts.items():
         counts = {word: sum(alert.severity == word for alert in alerts) for word in options.SEVERITIES}
@@ -230,7 +230,7 @@ def _sum_up(rounds: "Rounds") -> None:
 EVERY = 0.95  # seconds between two drawings
 
 
-def _live(rounds: "Rounds", tell: "Callable[[WatchEvent], None]") -> int:
+def _live(rounds: "WatchRounds", tell: "Callable[[WatchEvent], None]") -> int:
     """Watch with a panel, drawn anew once a second on the terminal's other screen.
 
     What was found is written below it when it ends, so that it stays.
@@ -243,7 +243,7 @@ def _live(rounds: "Rounds", tell: "Callable[[WatchEvent], None]") -> int:
     from rich.live import Live
     from rich.text import Text
 
-    from ckaudit.reports.terminal.text import screen
+    from ckaudit.reports.terminal.screen_text import screen
     from ckaudit.reports.terminal.watch import line, panel
     from ckaudit.reports.view import View
 

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from ckaudit.contract import violations
 from ckaudit.contract.checks import Subject, judge
-from ckaudit.contract.io.codec import BOM, Decoded, decode, decode_whole
+from ckaudit.contract.io.codec import BOM, Decoded, decode, decode_whole, whole_or_float
 from ckaudit.contract.io.columns import SectionColumns, count_colons, table
 from ckaudit.contract.io.json_locations import with_lines
 from ckaudit.contract.schema.checkpoint import VERSION, Checkpoint
 from ckaudit.contract.schema.report import Finding
-from ckaudit.contract.unknown_names import (
+from ckaudit.contract.unknown_fields import (
     MAX_LISTED,
     duplicate_findings,
     opened,
@@ -123,14 +123,8 @@ def _refused(data: bytes, file: str) -> Checked:
     # The schema has nothing against it: a whole number written as 3.0, which the fast decoder refuses.
     import json
 
-    document = json.loads(explained.text, parse_float=_whole)
+    document = json.loads(explained.text, parse_float=whole_or_float)
     return _accepted(replace(readable, document=msgspec.convert(document, Checkpoint)), file)
-
-
-def _whole(digits: str) -> float:
-    """Read a number as JSON Schema does, for which 3.0 is a whole number."""
-    number = float(digits)
-    return int(number) if number.is_integer() else number
 
 
 def forgiven(decoded: Decoded[Any], file: str) -> list[Finding]:

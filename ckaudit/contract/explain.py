@@ -67,7 +67,15 @@ def explain(data: bytes, file: str, version: str, *, first_line: int = 1) -> Exp
     except RecursionError:
         return Explained([violations.TOO_DEEP.at(file, "objects are nested more than a thousand levels deep")])
     except json.JSONDecodeError as error:
-        return Explained([_syntax(text, error, file, first_line)])
+        # A number or word may be what was cut: the parser points at its start.
+        rest = text[error.pos :].rstrip()
+        partial = text.lstrip().startswith(("{", "[")) and _PART.fullmatch(rest)
+        cut = not rest or partial or error.msg.startswith("Unterminated string")
+        kind = violations.TRUNCATED if cut else violations.NOT_JSON
+        line = first_line + error.lineno - 1
+        what = error.msg.lower().removesuffix(" at")
+        message = f"{'ends in the middle' if cut else 'is not JSON'}: {what} at column {error.colno}"
+        return Explained([kind.at(file, message, line=line)])
     except ValueError:  # an integer with thousands of digits
         return Explained(_overflows(text, file, first_line))
     if _is_halved(text, document):
@@ -104,19 +112,6 @@ def _is_halved(text: str, document: Any) -> bool:
     except UnicodeEncodeError:
         return True
     return False
-
-
-def _syntax(text: str, error: json.JSONDecodeError, file: str, first_line: int) -> Finding:
-    """Say whether a text stops too early or goes wrong, and at which line and column."""
-    # A number or word may be what was cut: the parser points at its start.
-    rest = text[error.pos :].rstrip()
-    partial = text.lstrip().startswith(("{", "[")) and _PART.fullmatch(rest)
-    cut = not rest or partial or error.msg.startswith("Unterminated string")
-    kind = violations.TRUNCATED if cut else violations.NOT_JSON
-    line = first_line + error.lineno - 1
-    what = error.msg.lower().removesuffix(" at")
-    message = f"{'ends in the middle' if cut else 'is not JSON'}: {what} at column {error.colno}"
-    return kind.at(file, message, line=line)
 
 
 def _overflows(text: str, file: str, first_line: int) -> list[Finding]:

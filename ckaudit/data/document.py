@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ckaudit.contract.schema.raw_measurements import Measure, Missing
 from ckaudit.contract.violations import Kind
-from ckaudit.material.columns import Columns, Wrong
+from ckaudit.material.columns import Columns, WrongValue
 from ckaudit.material.counts import wilson
 from ckaudit.material.files import WRONG_TYPE, Tell
 from ckaudit.material.records import Record
@@ -92,7 +92,7 @@ def document(record: Record, tell: Tell, *, pad_id: int | None = None) -> Docume
 def _read(name: str, reader: Callable[[Any], Any], record: Record, tell: Tell) -> Any:
     try:
         return reader(record.values[name])
-    except Wrong as wrong:
+    except WrongValue as wrong:
         tell(_fault(WRONG_TYPE, record, f"{name} {wrong}"))
         return None
 
@@ -103,13 +103,13 @@ def _fault(kind: Kind, record: Record, message: str) -> Any:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise Wrong(f"is a {type(value).__name__}, not a text")
+        raise WrongValue(f"is a {type(value).__name__}, not a text")
     return value
 
 
 def _source(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise Wrong(f"is a {type(value).__name__}, not a name")
+        raise WrongValue(f"is a {type(value).__name__}, not a name")
     return str(value)
 
 
@@ -118,12 +118,12 @@ def _tokens(value: Any) -> int | tuple[int, ...]:
         return tuple(value)
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
-    raise Wrong("is neither a count nor a list of token numbers")
+    raise WrongValue("is neither a count nor a list of token numbers")
 
 
 def _score(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise Wrong(f"is {str(value)[:40]}, not a probability of 0 to 1")
+        raise WrongValue(f"is {str(value)[:40]}, not a probability of 0 to 1")
     return float(value)
 
 
@@ -137,7 +137,7 @@ def _rules(value: Any) -> tuple[str, ...]:
             return tuple(dict.fromkeys(value))
         case Mapping() if all(isinstance(item, bool) for item in value.values()):
             return tuple(rule for rule, rejected in value.items() if rejected)
-    raise Wrong(f"is a {type(value).__name__}, not a rule, a list of rules, or a truth value")
+    raise WrongValue(f"is a {type(value).__name__}, not a rule, a list of rules, or a truth value")
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {

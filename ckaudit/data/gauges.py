@@ -146,15 +146,11 @@ class Sizes:
     def measures(self) -> Values:
         """Yield bytes over tokens, of all documents together."""
         if not self._tokens:
-            yield not_recorded("bytes_per_token", "M32", self._missing())
+            uncounted = "no document has both a text and tokens" if self._counted else NO_TOKENS
+            yield not_recorded("bytes_per_token", "M32", uncounted if self._texts else NO_TEXT)
             return
         value = self._bytes / self._tokens
         yield Measure(name="bytes_per_token", row="M32", value=value, unit="bytes/token", points=self._tokens)
-
-    def _missing(self) -> str:
-        if not self._texts:
-            return NO_TEXT
-        return "no document has both a text and tokens" if self._counted else NO_TOKENS
 
 
 class Lengths:

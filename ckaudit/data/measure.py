@@ -46,17 +46,15 @@ class Personal:
         if not self._documents:
             yield not_recorded("pii_hit_rate", "M51", NO_TEXT)
             return
-        yield rate("pii_hit_rate", "M51", self._hit, self._documents, self._remark())
+        remark = "patterns only: names and postal addresses are not looked for"
+        if self._nobodys:
+            others = plural(self._nobodys, "more document")
+            reserved = "reserved addresses (example.com, no-reply, private networks)"
+            remark += f"; {others} with nothing but {reserved}: not counted"
+        yield rate("pii_hit_rate", "M51", self._hit, self._documents, remark)
         for kind in KINDS:
             first = f"first in {self._first[kind]}" if kind in self._first else None
             yield rate(f"pii_hit_rate/{kind}", "M51", self._kinds[kind], self._documents, first)
-
-    def _remark(self) -> str:
-        remark = "patterns only: names and postal addresses are not looked for"
-        if not self._nobodys:
-            return remark
-        others = plural(self._nobodys, "more document")
-        return f"{remark}; {others} with nothing but reserved addresses (example.com, no-reply, private networks): not counted"
 
 
 # How much of the sample a classifier calls toxic (M48).
@@ -96,7 +94,7 @@ class Tools(Struct, frozen=True):
     pad_id: int | None = None
 
 
-class _Pass:
+class _SamplePass:
     """One sample on its way through the gauges that look at each document by itself."""
 
     def __init__(self) -> None:
@@ -142,12 +140,12 @@ def measure(
         progress: Called with the bytes done, and of the sample; where documents are compared, twice from the start.
     """
     faults = Faults()
-    own, duplicates = _Pass(), Duplicates()
+    own, duplicates = _SamplePass(), Duplicates()
     for each in own.take(_documents(sample, progress, tools=tools, faults=faults)):
         duplicates.see(each)
     for each in _kept(validation, tools, faults.tell) if validation else ():
         duplicates.see_held_out(each)
-    other = _Pass()
+    other = _SamplePass()
     for _ in other.take(_documents(reference, None, tools=tools, faults=faults) if reference else ()):
         pass
     again = (_kept(reading, tools, _say_nothing, progress) for reading in (sample, validation) if reading)
@@ -170,7 +168,7 @@ def measure(
     )
 
 
-def _beside(results: Iterable[Measure | Missing], reference: _Pass) -> Iterator[Measure | Missing]:
+def _beside(results: Iterable[Measure | Missing], reference: _SamplePass) -> Iterator[Measure | Missing]:
     """Yield results, each value with that of the reference."""
     values = {result.name: result.value for result in reference.results() if isinstance(result, Measure)}
     for result in results:

@@ -10,8 +10,8 @@ from msgspec import Struct, field
 
 from ckaudit.contract.io.folder import shown_name
 from ckaudit.contract.schema.diff import Answer, Departure, Noise, Pair, Unlike, Word
-from ckaudit.contract.schema.numbers import Number, to_word
-from ckaudit.diff.checkpoint_values import RECORDING, decoded, document_bytes, is_number, values
+from ckaudit.contract.schema.numbers import to_word
+from ckaudit.diff.checkpoint_values import RECORDING, decoded, document_bytes, is_number, number_of, values
 from ckaudit.diff.distribution_drift import drifts_of
 from ckaudit.material.counts import plural
 
@@ -133,15 +133,11 @@ def _departure(name: str, tally: Tally, step: int) -> Departure:
     if tally.places > 1:
         place = f" in {tally.apart:,} of {plural(tally.places, 'place')}, most{place}"
     numbers = is_number(left) or is_number(right)
+    words = [None if not numbers or known is None else to_word(known) for known in map(number_of, tally.values)]
     size = f", {_percent(name, tally.far)}" if numbers and math.isfinite(tally.far) else ""
     values = "" if isinstance(left, list | dict) else f": {_shown(left)} and {_shown(right)}{size}"
     return Departure(
-        statistic=name,
-        where=tally.where,
-        step=step,
-        message=f"{name} differs{place}{values}",
-        left=_number(left) if numbers else None,
-        right=_number(right) if numbers else None,
+        statistic=name, where=tally.where, step=step, message=f"{name} differs{place}{values}", left=words[0], right=words[1]
     )
 
 
@@ -150,12 +146,6 @@ def _percent(name: str, far: float) -> str:
     if name.endswith(".mean"):
         return f"{far:.3g} standard deviations"
     return f"{far:.3g} apart" if name.rpartition(".")[2] in SHARES else f"{100 * far:.3g} % apart"
-
-
-def _number(value: Any) -> Number | None:
-    if is_number(value):
-        return to_word(float(value))
-    return value if value in ("NaN", "Infinity", "-Infinity") else None
 
 
 def _shown(value: Any) -> str:

@@ -147,3 +147,16 @@ def _scalar_values(path: str, left: Any, right: Any) -> Iterator[tuple[str, None
 def is_number(value: Any) -> bool:
     """Tell whether a value is a number that a float can hold; an integer of a thousand digits is a word."""
     return isinstance(value, float) or (type(value) is int and abs(value) < HUGE)
+
+
+def number_of(value: Any) -> float | None:
+    """Return a number, or a word that stands for one, as a float; None: it is neither."""
+    if is_number(value):
+        return float(value)
+    return float(value) if value in ("NaN", "Infinity", "-Infinity") else None
+
+
+def brief(value: Any, max_characters: int = 80) -> str:
+    """Return a value as text, cut off where it is long."""
+    text = str(value)
+    return text if len(text) <= max_characters else text[: max_characters - 3] + "..."

@@ -22,6 +22,9 @@ def whole(subjects: Sequence[str], pairs: Sequence[Pair], *, files: int = 0, not
         files: How many files were read; 0: nobody counted.
         notes: What is to be known of the whole.
     """
+    counts = Counter(pair.word for pair in pairs)
+    word_counts = ", ".join(f"{counts[word]} {word.replace('_', ' ')}" for word in GRAVEST if counts[word])
+    several = f"{plural(len(pairs), 'subject')} against {subjects[0]}: {word_counts}"
     named = [replace(pair, left=subjects[0], right=name) for pair, name in zip(pairs, subjects[1:], strict=True)]
     return Comparison(
         schema_version=VERSION,
@@ -29,16 +32,8 @@ def whole(subjects: Sequence[str], pairs: Sequence[Pair], *, files: int = 0, not
         command="diff",
         subjects=list(subjects),
         word=min((pair.word for pair in named), key=GRAVEST.index),
-        verdict=_verdict(named),
+        verdict=pairs[0].verdict if len(pairs) == 1 else several,
         pairs=named,
         notes=list(notes),
         files=files,
     )
-
-
-def _verdict(pairs: Sequence[Pair]) -> str:
-    if len(pairs) == 1:
-        return pairs[0].verdict
-    counts = Counter(pair.word for pair in pairs)
-    word_counts = ", ".join(f"{counts[word]} {word.replace('_', ' ')}" for word in GRAVEST if counts[word])
-    return f"{plural(len(pairs), 'subject')} against {pairs[0].left}: {word_counts}"

@@ -8,6 +8,7 @@ from msgspec import UNSET, to_builtins
 
 from ckaudit.contract.schema.diff import Kind, Unlike
 from ckaudit.contract.schema.manifest import Manifest, TensorFacts
+from ckaudit.diff.checkpoint_values import brief
 from ckaudit.material.counts import plural
 from ckaudit.metrics.progress import tokens_per_update
 from ckaudit.run.medians import median
@@ -121,11 +122,11 @@ def _members(
         if (name in ("config", "model", "data_manifest") and _UNIMPORTANT.search(key)) or (_is_place(one) and _is_place(other)):
             continue
         reason = f": {why}" if why else ""
-        message = f"{key} is {_brief(key, other)} in the second and {_brief(key, one)} in the first{reason}"
+        message = f"{key} is {_in_few_words(key, other)} in the second and {_in_few_words(key, one)} in the first{reason}"
         yield Unlike(name=key, kind=kind, left=_shown(one), right=_shown(other), invalidates=[*invalidates], message=message)
 
 
-def _brief(key: str, value: Any) -> str:
+def _in_few_words(key: str, value: Any) -> str:
     """Return a value as a few words."""
     if value is None:
         return "not set"
@@ -133,13 +134,13 @@ def _brief(key: str, value: Any) -> str:
         return f"a plan with a peak of {max(float(rate) for _, rate in value):.3g}"
     if key == "cadence":
         return ", ".join(f"every {part['every']}" + (f" to {part['until']}" if part["until"] else "") for part in value)
-    return _HASH.sub(r"\1...", _cut(str(value)))
+    return _HASH.sub(r"\1...", brief(value))
 
 
 def _one_sided(name: str, kind: Kind, left: Mapping[str, Any], right: Mapping[str, Any]) -> Unlike:
     which = "first" if left else "second"
     values = ", ".join(f"{key} {_shown(value)}" for key, value in (left or right).items())
-    message = f"only the {which} says its {name.replace('_', ' ')} ({_cut(values)}): whether both are alike is not recorded"
+    message = f"only the {which} says its {name.replace('_', ' ')} ({brief(values)}): whether both are alike is not recorded"
     return Unlike(name=name, kind=kind, left=_shown_all(left), right=_shown_all(right), message=message)
 
 
@@ -176,15 +177,11 @@ def _is_place(value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    return "not set" if value is None else _cut(str(value), 200)
+    return "not set" if value is None else brief(value, 200)
 
 
 def _shown_all(values: Mapping[str, Any]) -> str | None:
-    return _cut(", ".join(str(value) for value in values.values())) if values else None
-
-
-def _cut(text: str, max_characters: int = 80) -> str:
-    return text if len(text) <= max_characters else text[: max_characters - 3] + "..."
+    return brief(", ".join(str(value) for value in values.values())) if values else None
 
 
 def _count(values: Mapping[str, Any]) -> str | None:

@@ -20,7 +20,7 @@ from ckaudit.diff.comparability import unlike
 from ckaudit.diff.distribution_drift import drifts
 from ckaudit.diff.divergence import Parting, parting, reads
 from ckaudit.diff.questions import Weighs, questions
-from ckaudit.diff.run_pair import Both, Side, gained_and_lost
+from ckaudit.diff.run_pair import RunPair, Side, gained_and_lost
 from ckaudit.errors import UsageError
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.policy.gate import OPEN, Gate
@@ -34,7 +34,7 @@ MOST = 20
 OF_QUESTIONS = {"smoothed_loss": train_loss_raw, "validation_loss": val_loss}
 
 
-class Weighed(Struct, frozen=True):
+class WeighedAnswer(Struct, frozen=True):
     """An answer with what it is about, and whether it counts."""
 
     answer: Answer
@@ -137,13 +137,13 @@ def compare_canary(
 def compare_pair(left: JudgedRun, right: JudgedRun, *, axis: Axis = "step", replicas: Sequence[JudgedRun] = ()) -> Pair:
     """Compare two runs that are in memory."""
     wanted = axes(left.side.run, right.side.run, axis)
-    both = Both(left.side, right.side, Axes() if wanted.missing else wanted, tuple(replica.side for replica in replicas))
+    both = RunPair(left.side, right.side, Axes() if wanted.missing else wanted, tuple(replica.side for replica in replicas))
     mismatches = unlike(left.side.run, right.side.run)
     invalid = {name for mismatch in mismatches for name in mismatch.invalidates}
     without = [metric for name, metric in OF_QUESTIONS.items() if name in invalid]
     parted = parting(both, without=without, one_plan=_have_one_plan(left.side.run, right.side.run, mismatches))
     answers = [(question, *question(both, mismatches)) for question in questions().values()]
-    weighed = [Weighed(answer, question.weighs, counts) for question, answer, counts in answers]
+    weighed = [WeighedAnswer(answer, question.weighs, counts) for question, answer, counts in answers]
     word = settle(weighed, parted)
     gained, lost = gained_and_lost(both)
     return Pair(
@@ -166,11 +166,16 @@ def compare_pair(left: JudgedRun, right: JudgedRun, *, axis: Axis = "step", repl
     )
 
 
-def _notes(both: Both, wanted: Axes, parted: Parting, replicas: Sequence[JudgedRun]) -> Iterator[str]:
+def _notes(both: RunPair, wanted: Axes, parted: Parting, replicas: Sequence[JudgedRun]) -> Iterator[str]:
     """Yield what is to be known of a pair besides its answers."""
     if wanted.missing:
         yield f"{wanted.missing} is not recorded by both, so that the runs are aligned by step"
-    yield from _limits(both)
+    sides = (("first", both.left), ("second", both.right))
+    yield from [
+        f"of the {word} {side.limits}" if side.is_ill else f"no illness seen in the {word}, but {side.limits}"
+        for word, side in sides
+        if side.limits
+    ]
     if parted.aside:
         yield parted.aside
     yield from (*both.right.run.notes, *_seams(both), *_short(both, replicas))
@@ -203,7 +208,7 @@ def _drifts(left: JudgedRun, right: JudgedRun, parted: Parting) -> list[Drift]:
     return drifts(left.path, right.path, sorted({*after[:1], shared[-1]}))
 
 
-def _noise(both: Both, parted: Parting, replicas: Sequence[JudgedRun]) -> Noise:
+def _noise(both: RunPair, parted: Parting, replicas: Sequence[JudgedRun]) -> Noise:
     until = parted.shared_until
     bits = "" if until is None else f"the runs agree in every bit up to {'their end' if parted.is_same else f'step {until}'}"
     if replicas:
@@ -226,17 +231,7 @@ def _noise(both: Both, parted: Parting, replicas: Sequence[JudgedRun]) -> Noise:
     )
 
 
-def _limits(both: Both) -> list[str]:
-    """Return a sentence on each side of which not every vital check could judge."""
-    sides = (("first", both.left), ("second", both.right))
-    return [
-        f"of the {word} {side.limits}" if side.is_ill else f"no illness seen in the {word}, but {side.limits}"
-        for word, side in sides
-        if side.limits
-    ]
-
-
-def _seams(both: Both) -> list[str]:
+def _seams(both: RunPair) -> list[str]:
     paired = both.paired(train_loss_raw)
     notes = []
     if paired.apart:
@@ -248,7 +243,7 @@ def _seams(both: Both) -> list[str]:
     return notes
 
 
-def _short(both: Both, replicas: Sequence[JudgedRun]) -> list[str]:
+def _short(both: RunPair, replicas: Sequence[JudgedRun]) -> list[str]:
     """Return a sentence on each replica that ended too early to tell the noise of the last steps."""
     ends = [side.run.last_step or 0 for side in (both.left, both.right)]
     known = [(replica.path, replica.side.run.last_step or 0) for replica in replicas]
@@ -260,7 +255,7 @@ def _short(both: Both, replicas: Sequence[JudgedRun]) -> list[str]:
 
 
 # The losses of two runs side by side, few enough points for a picture.
-def curves(both: Both, *, max_stretches: int = 120) -> list[Curve]:
+def curves(both: RunPair, *, max_stretches: int = 120) -> list[Curve]:
     """Return the training loss of both runs, stretch by stretch; nothing where they share fewer than two points.
 
     A stretch has the median of its values; one in which a value is no number is none either, so that no picture hides it.
@@ -293,7 +288,7 @@ def _middle(values: Floats) -> Number:
 
 
 # The verdict on a pair: one word and one sentence from all answers.
-def settle(weighed: Sequence[Weighed], parting: Parting) -> Word:
+def settle(weighed: Sequence[WeighedAnswer], parting: Parting) -> Word:
     """Return the word that a pair comes to.
 
     Incomparable where no question on the loss can be answered because something is not alike; worse where any answer that
@@ -314,9 +309,12 @@ def settle(weighed: Sequence[Weighed], parting: Parting) -> Word:
     return "not_recorded" if losses <= {"not_recorded"} else "within_noise"
 
 
-def verdict(word: Word, weighed: Sequence[Weighed], departures: Sequence[Departure], unlike: Sequence[Unlike]) -> str:
+def verdict(word: Word, weighed: Sequence[WeighedAnswer], departures: Sequence[Departure], unlike: Sequence[Unlike]) -> str:
     """Say in one sentence what a pair comes to."""
-    parted = f"; they part at step {departures[0].step}, in {_place(departures[0])}" if departures else ""
+    parted = ""
+    if departures:
+        where = f" of {departures[0].where}" if departures[0].where else ""
+        parted = f"; they part at step {departures[0].step}, in {departures[0].statistic}{where}"
     if word in ("worse", "better"):
         reasons = [each.answer for each in weighed if each.counts and each.answer.word == word]
         more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
@@ -336,11 +334,7 @@ def verdict(word: Word, weighed: Sequence[Weighed], departures: Sequence[Departu
     )
 
 
-def _told(weighed: Sequence[Weighed]) -> str:
+def _told(weighed: Sequence[WeighedAnswer]) -> str:
     """Return the first answer that is worse or better and decides nothing; cost, which always wobbles, is left out."""
     aside = [answer for answer in weighed if not answer.counts and answer.weighs != "cost"]
     return next((weighed.answer.message for weighed in aside if weighed.answer.word in ("worse", "better")), "")
-
-
-def _place(departure: Departure) -> str:
-    return f"{departure.statistic} of {departure.where}" if departure.where else departure.statistic

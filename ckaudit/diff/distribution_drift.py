@@ -50,7 +50,7 @@ def drifts(left: Path, right: Path, steps: Sequence[int], *, max_places: int = 3
     return drifts
 
 
-class Far(Struct, frozen=True, gc=False):
+class RankedDistance(Struct, frozen=True, gc=False):
     """One distance; only of the few that are told a sentence is made.
 
     Attributes:
@@ -74,14 +74,27 @@ class Far(Struct, frozen=True, gc=False):
 
 def drifts_of(left: Document, right: Document, step: int, *, max_places: int = 3) -> list[Drift]:
     """Return how far two checkpoints have come apart, the farthest places of each measure; parts that are equal have no drift."""
-    by_measure: dict[str, list[Far]] = {name: [] for name in FARTHEST}
+    by_measure: dict[str, list[RankedDistance]] = {name: [] for name in FARTHEST}
     for measure in (_spreads, _grids, _norms, _heads, _movement):
         for far in measure(left, right):
             by_measure[far.measure].append(far)
-    farthest: list[Far] = []
+    farthest: list[RankedDistance] = []
     for name, size in FARTHEST.items():
         farthest += nsmallest(max_places, by_measure[name], key=lambda far, size=size: -size(far.value))  # type: ignore[misc]
-    return [_drift(far, step) for far in farthest]
+    return [
+        Drift(
+            measure=far.measure,
+            section=far.section,
+            where=far.where,
+            step=step,
+            left=far.left,
+            right=far.right,
+            value=to_word(far.value),
+            unit=UNITS.get(far.measure, "1"),
+            message=_sentence(far),
+        )
+        for far in farthest
+    ]
 
 
 def shared(left: Document, right: Document, section: str) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
@@ -106,7 +119,7 @@ def _both(left: Mapping[str, Any], right: Mapping[str, Any], field: str) -> tupl
         return None
 
 
-def _spreads(left: Document, right: Document, *, shift: float = SHIFT) -> Iterator[Far]:
+def _spreads(left: Document, right: Document, *, shift: float = SHIFT) -> Iterator[RankedDistance]:
     """Yield the two distances of each pair of histograms; no index of so few values that chance alone makes a shift of it."""
     for section in SPREAD:
         for name, one, other in shared(left, right, section):
@@ -119,19 +132,19 @@ def _spreads(left: Document, right: Document, *, shift: float = SHIFT) -> Iterat
             spreads = _both(one, other, "std")
             unit = spreads[0] if spreads and spreads[0] > 0 else p.spread()
             if unit > 0:
-                yield Far("wasserstein", section, name, wasserstein(p, q) / unit)
+                yield RankedDistance("wasserstein", section, name, wasserstein(p, q) / unit)
             if chance_index(p, q) <= shift:
-                yield Far("psi", section, name, stability_index(p, q))
+                yield RankedDistance("psi", section, name, stability_index(p, q))
 
 
-def _grids(left: Document, right: Document) -> Iterator[Far]:
+def _grids(left: Document, right: Document) -> Iterator[RankedDistance]:
     for section, field in GRIDS:
         for name, one, other in shared(left, right, section):
             if one.get(field) == other.get(field) or not (field in one and field in other):
                 continue
             a, b = cells(one[field]), cells(other[field])
             if a and len(a) == len(b) and all(map(math.isfinite, (*a, *b))):
-                yield Far("grid", section, name, relative_distance(a, b))
+                yield RankedDistance("grid", section, name, relative_distance(a, b))
 
 
 def cells(grid: Any) -> list[float]:
@@ -151,49 +164,35 @@ def cells(grid: Any) -> list[float]:
     return []
 
 
-def _norms(left: Document, right: Document) -> Iterator[Far]:
+def _norms(left: Document, right: Document) -> Iterator[RankedDistance]:
     for section, field in NORMS.items():
         for name, one, other in shared(left, right, section):
             norms = _both(one, other, field)
             if norms is not None and norms[0] != norms[1] and norms[0] > 0:
-                yield Far("norm", section, name, norms[1] / norms[0], *norms)
+                yield RankedDistance("norm", section, name, norms[1] / norms[0], *norms)
 
 
-def _heads(left: Document, right: Document) -> Iterator[Far]:
+def _heads(left: Document, right: Document) -> Iterator[RankedDistance]:
     for layer, one, other in shared(left, right, "attention"):
         of_first, of_second = (layer_values.get("entropy_per_head") or [] for layer_values in (one, other))
         if len(of_first) != len(of_second):
             continue
         for head, (here, there) in enumerate(zip(of_first, of_second, strict=True)):
             if here != there and isinstance(here, (int, float)) and isinstance(there, (int, float)):
-                yield Far("head_entropy", "attention", f"{layer}/head.{head}", there - here, float(here), float(there))
+                yield RankedDistance("head_entropy", "attention", f"{layer}/head.{head}", there - here, float(here), float(there))
 
 
-def _movement(left: Document, right: Document) -> Iterator[Far]:
+def _movement(left: Document, right: Document) -> Iterator[RankedDistance]:
     """Yield whether the tensors that moved most since the start are the same."""
     pairs = [both for _, one, other in shared(left, right, "weight_deltas") if (both := _both(one, other, "moved"))]
     if all(here == there for here, there in pairs):
         return
     rank = rank_correlation([here for here, _ in pairs], [there for _, there in pairs])
     if rank is not None and rank < 1:
-        yield Far("movement_rank", "weight_deltas", None, rank, pairs=len(pairs))
+        yield RankedDistance("movement_rank", "weight_deltas", None, rank, pairs=len(pairs))
 
 
-def _drift(far: Far, step: int) -> Drift:
-    return Drift(
-        measure=far.measure,
-        section=far.section,
-        where=far.where,
-        step=step,
-        left=far.left,
-        right=far.right,
-        value=to_word(far.value),
-        unit=UNITS.get(far.measure, "1"),
-        message=_sentence(far),
-    )
-
-
-def _sentence(far: Far, *, shift: float = SHIFT, large: float = 0.25) -> str:
+def _sentence(far: RankedDistance, *, shift: float = SHIFT, large: float = 0.25) -> str:
     value, noun = far.value, f"the distribution of {far.section.replace('_', ' ')} in {far.where}"
     if far.measure == "wasserstein":
         return f"{noun} has moved by {value:.3g} of its standard deviation"

@@ -11,7 +11,7 @@ from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.diff.align import Paired, pair
 from ckaudit.diff.checkpoint_values import RANK_FACTS, SECTIONS, tells_time
 from ckaudit.diff.noise import Stretches, quantile
-from ckaudit.diff.run_pair import Both
+from ckaudit.diff.run_pair import RunPair
 from ckaudit.metrics import Metric
 from ckaudit.metrics.activations import activation_rms
 from ckaudit.metrics.attention import attn_entropy
@@ -103,7 +103,7 @@ class Parting(Struct, frozen=True, kw_only=True):
     aside: str = ""
 
 
-def parting(both: Both, *, without: Collection[Metric] = (), one_plan: bool = False, first_points: int = 3) -> Parting:
+def parting(both: RunPair, *, without: Collection[Metric] = (), one_plan: bool = False, first_points: int = 3) -> Parting:
     """Return where two runs part.
 
     Runs whose first losses agree in every bit are the same training until their first difference: there is no noise to
@@ -120,7 +120,12 @@ def parting(both: Both, *, without: Collection[Metric] = (), one_plan: bool = Fa
         return _in_bits(both)
     departures = sorted((*_exact(both), *_whole(both, without)), key=lambda departure: departure.step)
     if one_plan:
-        departures = [_not_decided(departure) if _follows_loss(both, departure) else departure for departure in departures]
+        departures = [
+            replace(departure, message=departure.message.replace(DECIDED, "under the same settings it follows the loss"))
+            if _follows_loss(both, departure)
+            else departure
+            for departure in departures
+        ]
     if one_plan and len(departures) == 1 and _follows_loss(both, departures[0]):
         where = f"from step {departures[0].step} on the learning rates differ, and the losses did before: under the same settings"
         return Parting(aside=f"{where} that is a schedule which follows the loss, and no change")
@@ -129,7 +134,7 @@ def parting(both: Both, *, without: Collection[Metric] = (), one_plan: bool = Fa
     return Parting(departures=tuple(sorted(departures, key=lambda departure: departure.step)[:MOST]))
 
 
-def _begin_alike(both: Both, points: int, *, coarse: float = 1e-5, more: int = 10) -> bool:
+def _begin_alike(both: RunPair, points: int, *, coarse: float = 1e-5, more: int = 10) -> bool:
     """Tell whether the first losses agree in every bit; of a log rounded to `coarse` or worse, `more` times as many."""
     paired = both.paired(train_loss_raw)
     rows: Mask = np.any(paired.recorded, axis=1)
@@ -143,7 +148,7 @@ def _begin_alike(both: Both, points: int, *, coarse: float = 1e-5, more: int = 1
     return int(rows.sum()) >= max(points, needed) and (not len(different) or int(different[0]) >= needed)
 
 
-def _in_bits(both: Both) -> Parting:
+def _in_bits(both: RunPair) -> Parting:
     """Return the first difference of everything recorded.
 
     What follows is told of the scalars and of one quantity of each section; of another one only where it differs before.
@@ -160,7 +165,7 @@ def _in_bits(both: Both) -> Parting:
     return Parting(departures=tuple(entry[3] for entry in first[:MOST]), shared_until=until, is_same=not first)
 
 
-def _first_of(path: str, left: Series, right: Series, both: Both, *, max_places: int = 5) -> Iterator[_Ranked]:
+def _first_of(path: str, left: Series, right: Series, both: RunPair, *, max_places: int = 5) -> Iterator[_Ranked]:
     """Yield step, place in the step, place in the model and departure of the first places of a series that differ."""
     paired = pair(left, right, both.axes)
     cells = [(int(paired.steps[row]), column, row) for row, column in _first_unequal(paired)]
@@ -201,7 +206,7 @@ def _word(value: float | None) -> Number | None:
     return None if value is None else to_word(value)
 
 
-def _exact(both: Both, *, slack: float = 1e-6) -> Iterator[Departure]:
+def _exact(both: RunPair, *, slack: float = 1e-6) -> Iterator[Departure]:
     """Yield the first difference of what the configuration decides.
 
     Args:
@@ -217,10 +222,19 @@ def _exact(both: Both, *, slack: float = 1e-6) -> Iterator[Departure]:
         apart = known & (np.abs(paired.left - paired.right) > slack * size)
         if apart.any():
             row = int(np.argmax(apart.any(axis=1)))
-            yield _exactly(metric.name, paired, row, int(np.argmax(apart[row])))
+            column = int(np.argmax(apart[row]))
+            left, right, step = float(paired.left[row, column]), float(paired.right[row, column]), int(paired.steps[row])
+            yield Departure(
+                statistic=metric.name,
+                step=step,
+                left=left,
+                right=right,
+                unit=paired.unit,
+                message=f"step {step}: {metric.name} is {left:.4g} in the first and {right:.4g} in the second; {DECIDED}",
+            )
 
 
-def _follows_loss(both: Both, departure: Departure) -> bool:
+def _follows_loss(both: RunPair, departure: Departure) -> bool:
     """Tell whether a learning rate departs as one does that is lowered when the loss stands still: one run holds its own."""
     losses, rates = both.paired(train_loss_raw), both.paired(learning_rate)
     if departure.statistic != learning_rate.name or not losses.unequal[losses.steps < departure.step].any():
@@ -228,10 +242,6 @@ def _follows_loss(both: Both, departure: Departure) -> bool:
     row = int(np.searchsorted(rates.steps, departure.step))
     held = [bool(row) and values[row, 0] == values[row - 1, 0] for values in (rates.left, rates.right)]
     return held[0] != held[1]
-
-
-def _not_decided(departure: Departure) -> Departure:
-    return replace(departure, message=departure.message.replace(DECIDED, "under the same settings it follows the loss"))
 
 
 def _is_steady(paired: Paired, *, share: float = 0.9) -> Mask:
@@ -244,19 +254,7 @@ def _is_steady(paired: Paired, *, share: float = 0.9) -> Mask:
     return np.asarray(steady)
 
 
-def _exactly(name: str, paired: Paired, row: int, column: int) -> Departure:
-    left, right, step = float(paired.left[row, column]), float(paired.right[row, column]), int(paired.steps[row])
-    return Departure(
-        statistic=name,
-        step=step,
-        left=left,
-        right=right,
-        unit=paired.unit,
-        message=f"step {step}: {name} is {left:.4g} in the first and {right:.4g} in the second; {DECIDED}",
-    )
-
-
-def _whole(both: Both, without: Collection[Metric], *, share: float = 0.01) -> Iterator[Departure]:
+def _whole(both: RunPair, without: Collection[Metric], *, share: float = 0.01) -> Iterator[Departure]:
     """Yield where each number of the whole run leaves the band for good.
 
     Args:
@@ -301,7 +299,7 @@ def _left_band(name: str, unit: str, stretches: Stretches, row: int, limit: floa
 
 
 # Tensors, layers and heads that have come further apart than others of their kind, where runs with different noise diverge.
-def far_places(both: Both, *, of_each: int = 4, share: float = 0.01, min_deviation: float = 0.05) -> list[Departure]:
+def far_places(both: RunPair, *, of_each: int = 4, share: float = 0.01, min_deviation: float = 0.05) -> list[Departure]:
     """Return where each quantity first leaves its band for good, `of_each` places of it at most.
 
     The band of log ratios holds what a tensor's own ratio does from checkpoint to checkpoint, and how far all tensors
@@ -322,13 +320,13 @@ def far_places(both: Both, *, of_each: int = 4, share: float = 0.01, min_deviati
             ratio = np.log(np.abs(paired.right) / np.abs(paired.left))  # (T, P)
         ratio = np.where(paired.finite & np.isfinite(ratio), ratio, np.nan)
         limit = quantile(share / max(1, ratio.size))
-        band = limit * np.sqrt(_own(ratio) ** 2 + max(min_deviation, _at_first(ratio)) ** 2)  # (P,)
+        band = limit * np.sqrt(_own_noise(ratio) ** 2 + max(min_deviation, _at_first(ratio)) ** 2)  # (P,)
         cells = sorted(_first_lasting(np.abs(ratio) > band), key=lambda cell: (cell[0], cell[1]))
         departures += [_place_departure(metric.name, paired, row, column, float(band[column])) for row, column in cells[:of_each]]
     return departures
 
 
-def _own(ratio: Floats) -> Floats:
+def _own_noise(ratio: Floats) -> Floats:
     """Return how far each column goes from one row to the next, as a standard deviation, shape (P,)."""
     moves = row_medians(np.ascontiguousarray(np.abs(np.diff(ratio, axis=0)).T))
     return np.asarray(MAD_TO_SIGMA * np.nan_to_num(moves) / np.sqrt(2))

@@ -13,7 +13,7 @@ from ckaudit.contract.schema.diff import Answer, Departure, Noise, Pair, Unlike,
 from ckaudit.contract.schema.numbers import Number, takes_any_numbers, to_word
 from ckaudit.diff.checkpoint_values import Document, read_document, tells_time
 from ckaudit.diff.comparability import unlike
-from ckaudit.diff.exact_values import Leaf, apart, unequal_leaves
+from ckaudit.diff.exact_values import UnequalValue, apart, unequal_leaves
 from ckaudit.errors import UnreadableError
 from ckaudit.material.counts import plural
 from ckaudit.run.run import Run
@@ -282,7 +282,7 @@ def _replaced(path: Path, which: str) -> Iterator[str]:
         yield f"{plural(count, 'checkpoint')} of the {which} that a resume replaced stand beside the run and were not compared"
 
 
-def _departure(leaf: Leaf, step: int, file: CheckpointFile) -> Departure:
+def _departure(leaf: UnequalValue, step: int, file: CheckpointFile) -> Departure:
     place = f" of {leaf.where}" if leaf.where else ""
     message = f"{leaf.statistic}{place} at step {step} ({file.shown}) is {apart(leaf.left, leaf.right)}"
     return Departure(
@@ -342,7 +342,9 @@ def _of_place(first: Sequence[Departure], left: Run, right: Run) -> Iterator[str
     if first[0].step == 0:
         yield "the weights differ before the first update: seed before the model is built, and build its parts in one order"
         return
-    yield from _dropout(left, right)
+    rates = [run.manifest.dropout for run in (left, right) if run.manifest and run.manifest.dropout is not UNSET]
+    if any(isinstance(rate, float) and rate > 0 for rate in rates):
+        yield "dropout draws from the random state of its device: seed it in both, and let nothing else draw from it between"
     if not _on_processor(left, right):
         yield from _of_kernels(stage, left.tensors.kind(tensor) if tensor else "", tensor or "")
     if _ranks(left) > 1 or _ranks(right) > 1:
@@ -367,12 +369,6 @@ def _of_kernels(stage: str, kind: str, tensor: str) -> Iterator[str]:
         yield "cuDNN chooses its kernels by timing them: torch.backends.cudnn.benchmark = False and .deterministic = True"
     yield f"index_add, scatter_add and split sums of matrix products add in no fixed order: {_GPU}"
     yield "TF32 and other precisions of products may be set differently: torch.backends.cuda.matmul.allow_tf32 in both"
-
-
-def _dropout(left: Run, right: Run) -> Iterator[str]:
-    rates = [run.manifest.dropout for run in (left, right) if run.manifest and run.manifest.dropout is not UNSET]
-    if any(isinstance(rate, float) and rate > 0 for rate in rates):
-        yield "dropout draws from the random state of its device: seed it in both, and let nothing else draw from it between"
 
 
 def _ranks(run: Run) -> int:

@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from ckaudit.diff.checkpoint_values import values
+from ckaudit.diff.checkpoint_values import brief, values
 
 
-class Leaf(Struct, frozen=True):
+class UnequalValue(Struct, frozen=True):
     """One value that is not the same.
 
     Attributes:
@@ -26,7 +26,7 @@ class Leaf(Struct, frozen=True):
     right: Any
 
 
-class Leaves(Struct):
+class UnequalValues(Struct):
     """The result of comparing two checkpoints.
 
     Attributes:
@@ -36,39 +36,29 @@ class Leaves(Struct):
         hashed: How many hashes of tensor bytes were compared.
     """
 
-    unequal: list[Leaf]
+    unequal: list[UnequalValue]
     lacking: list[str]
     equal: int = 0
     hashed: int = 0
 
 
 # Every value of two checkpoints, one against the other, exactly: which differ, and what only one of them has.
-def unequal_leaves(left: Mapping[str, Any], right: Mapping[str, Any]) -> Leaves:
+def unequal_leaves(left: Mapping[str, Any], right: Mapping[str, Any]) -> UnequalValues:
     """Compare two checkpoints as plain objects."""
-    leaves = Leaves([], [])
+    leaves = UnequalValues([], [])
     for section, place, one, other in values(left, right):
         if place is not None and isinstance(one, dict) and isinstance(other, dict):
-            _members(leaves, section, place, one, other)
+            for key in sorted(dict.fromkeys((*one, *other)), key=lambda key: key != "hash"):
+                leaves.hashed += key == "hash" and key in one and key in other
+                _walk(leaves, f"{section}.{key}", place, one.get(key), other.get(key))
         else:
             _walk(leaves, section, place, one, other)
     return leaves
 
 
-def _members(leaves: Leaves, section: str, place: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> None:
-    for key in sorted(dict.fromkeys((*left, *right)), key=lambda key: key != "hash"):
-        leaves.hashed += key == "hash" and key in left and key in right
-        _walk(leaves, f"{section}.{key}", place, left.get(key), right.get(key))
-
-
-def _is_lacking(leaves: Leaves, name: str, left: Any, right: Any) -> bool:
+def _walk(leaves: UnequalValues, path: str, where: str | None, left: Any, right: Any) -> None:
     if left is None or right is None:
-        leaves.lacking.append(name)
-        return True
-    return False
-
-
-def _walk(leaves: Leaves, path: str, where: str | None, left: Any, right: Any) -> None:
-    if _is_lacking(leaves, f"{path} of {where}" if where else path, left, right):
+        leaves.lacking.append(f"{path} of {where}" if where else path)
         return
     if isinstance(left, dict) and isinstance(right, dict):
         for key in dict.fromkeys((*left, *right)):
@@ -79,7 +69,7 @@ def _walk(leaves: Leaves, path: str, where: str | None, left: Any, right: Any) -
     elif _same(left, right):
         leaves.equal += 1
     else:
-        leaves.unequal.append(Leaf(path, where, left, right))
+        leaves.unequal.append(UnequalValue(path, where, left, right))
 
 
 def _same(left: Any, right: Any) -> bool:
@@ -147,9 +137,9 @@ def apart(left: Any, right: Any) -> str:
     >>> apart(1.0, 1.0000000000000002)
     '1.0 (0x1.0000000000000p+0) and 1.0000000000000002 (0x1.0000000000001p+0), 1 ulp apart in float64'
     """
-    one, other = _number(left), _number(right)
+    one, other = _float_of(left), _float_of(right)
     if one is None or other is None:
-        return f"{_brief(left)} and {_brief(right)}"
+        return f"{brief(left)} and {brief(right)}"
     numbers = f"{left} ({one.hex()}) and {right} ({other.hex()})"
     if not (math.isfinite(one) and math.isfinite(other)):
         return numbers
@@ -159,12 +149,7 @@ def apart(left: Any, right: Any) -> str:
     return f"{numbers}, {count:,} ulp{'s' if count != 1 else ''} apart in float64"
 
 
-def _brief(value: Any, max_characters: int = 80) -> str:
-    text = str(value)
-    return text if len(text) <= max_characters else text[: max_characters - 3] + "..."
-
-
-def _number(value: Any) -> float | None:
+def _float_of(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

@@ -34,13 +34,14 @@ def gated(comparisons: Sequence[Comparison], terms: Terms, *, policy: str | None
     outcome, reasons = _judged(pairs, terms)
     if require_vital and outcome != "failed" and (short := _limits(pairs)):
         outcome, reasons = "incomparable", [f"every vital check is required, and of the canary {short}", *reasons]
+    names = dict.fromkeys(unlike.name for pair in pairs for unlike in pair.unlike)
     gate = Gated(
         outcome=outcome,
         reasons=reasons,
         counts=terms.counts(),
         policy=policy,
         allowed={word: part for word, allowance in terms.allow.items() if (part := allowed_share(allowance)) is not None},
-        expected=_expected(pairs, terms),
+        expected=[name for name in names if _meant(name, terms)],
     )
     words: dict[Outcome, Word] = {"passed": "within_noise", "failed": "worse", "incomparable": "incomparable"}
     return replace(
@@ -96,8 +97,9 @@ def _excuse(answer: Answer, terms: Terms) -> str | None:
     allowed = terms.allowance(answer.question)
     if answer.word not in BAD or allowed is None:
         return None
-    lost = _lost(answer, allowed)
-    return f"{allowed} is allowed" if lost is not None and lost <= _limit(allowed) * ROUNDING else None
+    lost, part = _lost(answer, allowed), allowed_share(allowed)
+    limit = float(allowed) if part is None else part
+    return f"{allowed} is allowed" if lost is not None and lost <= limit * ROUNDING else None
 
 
 def _lost(answer: Answer, allowed: float | str) -> float | None:
@@ -108,11 +110,6 @@ def _lost(answer: Answer, allowed: float | str) -> float | None:
     if allowed_share(allowed) is None:
         return abs(right - left)
     return abs(right - left) / abs(left) if left else None
-
-
-def _limit(allowed: float | str) -> float:
-    part = allowed_share(allowed)
-    return float(allowed) if part is None else part
 
 
 def _judged(pairs: Sequence[Pair], terms: Terms) -> tuple[Outcome, list[str]]:
@@ -190,11 +187,6 @@ def _unforeseen(pairs: Sequence[Pair], terms: Terms) -> list[str]:
 def _sides(unlike: Unlike) -> str:
     left, right = ("not recorded" if side is None else side for side in (unlike.left, unlike.right))
     return f"{left} and {right}"
-
-
-def _expected(pairs: Sequence[Pair], terms: Terms) -> list[str]:
-    names = dict.fromkeys(unlike.name for pair in pairs for unlike in pair.unlike)
-    return [name for name in names if _meant(name, terms)]
 
 
 def _meant(name: str, terms: Terms) -> bool:

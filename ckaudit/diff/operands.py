@@ -1,6 +1,5 @@
 """The operands of a comparison as written: a run, a checkpoint file, or one checkpoint of a run as in runs/nano@500."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -98,11 +97,7 @@ def _checkpoint_of(run: Path, step: str) -> Path:
     if not (step.isascii() and step.isdecimal()):
         raise UsageError(f"@{step} names no checkpoint", hint=f"write a step, as in {run}@{max(files)}, or {run}@{LAST}")
     if int(step) not in files:
-        raise UnreadableError(f"{run} has no checkpoint of step {int(step)}", hint=_near(files, int(step)))
+        near = sorted(sorted(files, key=lambda file: abs(file - int(step)))[:NEAR])
+        hint = f"the nearest are {', '.join(map(str, near))}"
+        raise UnreadableError(f"{run} has no checkpoint of step {int(step)}", hint=hint)
     return files[int(step)].path
-
-
-def _near(files: Iterable[int], step: int) -> str:
-    """Return the steps that are nearest, in order."""
-    near = sorted(sorted(files, key=lambda file: abs(file - step))[:NEAR])
-    return f"the nearest are {', '.join(map(str, near))}"

@@ -12,7 +12,7 @@ from ckaudit.audit.load_run import is_ours, open_run
 from ckaudit.contract.io.folder import list_folder
 from ckaudit.contract.schema.diff import Answer, Departure, Noise, Pair, Word
 from ckaudit.contract.schema.numbers import takes_any_numbers, to_word
-from ckaudit.diff.checkpoint_values import checkpoints_of, is_number, read_document
+from ckaudit.diff.checkpoint_values import checkpoints_of, number_of, read_document
 from ckaudit.diff.comparability import unlike
 from ckaudit.diff.distances import relative_distance
 from ckaudit.diff.distribution_drift import cells, shared
@@ -25,7 +25,7 @@ _COARSE = ("float64", "float32", "float16", "bfloat16")
 _GRID = "sampled_grid_32x32"
 
 
-class Worst(Struct):
+class LargestDifference(Struct):
     """The largest difference seen, and the first over its limit."""
 
     value: float = -1.0
@@ -85,8 +85,8 @@ def _whole(words: list[Word]) -> Word:
     return min(words, key=order.index)
 
 
-def _losses(left: Run, right: Run, limit: float) -> Worst:
-    worst, left_loss, right_loss = Worst(limit=limit), train_loss_raw(left), train_loss_raw(right)
+def _losses(left: Run, right: Run, limit: float) -> LargestDifference:
+    worst, left_loss, right_loss = LargestDifference(limit=limit), train_loss_raw(left), train_loss_raw(right)
     if not (left_loss.labels and right_loss.labels):
         return worst
     steps, here, there = np.intersect1d(left_loss.steps, right_loss.steps, return_indices=True)
@@ -97,9 +97,9 @@ def _losses(left: Run, right: Run, limit: float) -> Worst:
     return worst
 
 
-def _weights(left: Path, right: Path, one: Run, other: Run, limit: float | None) -> tuple[Worst, str]:
+def _weights(left: Path, right: Path, one: Run, other: Run, limit: float | None) -> tuple[LargestDifference, str]:
     """Return the worst tensor of all shared checkpoints, and the coarsest type that any of them computes in."""
-    worst, types = Worst(limit=PARAMETERS["float32"] if limit is None else limit), {"float32"}
+    worst, types = LargestDifference(limit=PARAMETERS["float32"] if limit is None else limit), {"float32"}
     known = [checkpoints_of(folder) if _both_ours(left, right) else {} for folder in (left, right)]
     read = {*one.checkpoint_steps.tolist()} & {*other.checkpoint_steps.tolist()}
     for step in sorted(read & known[0].keys() & known[1].keys()):
@@ -133,9 +133,9 @@ def _type(member: Mapping[str, Any]) -> str:
 
 def _distances(left: Mapping[str, Any], right: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float, float], float]]:
     """Yield how far each statistic of one tensor is apart, relative to the tensor's own size."""
-    spread = _number(left.get("std")) or _number(left.get("frobenius_norm")) or 1.0
+    spread = number_of(left.get("std")) or number_of(left.get("frobenius_norm")) or 1.0
     for field in ("frobenius_norm", "std", "mean", "min", "max"):
-        one, other = _number(left.get(field)), _number(right.get(field))
+        one, other = number_of(left.get(field)), number_of(right.get(field))
         if one is None or other is None:
             continue
         size = max(spread, abs(one), abs(other)) if field == "mean" else max(abs(one), abs(other))
@@ -154,13 +154,9 @@ def _resolution(grid: Any, values: list[float]) -> float:
     return (max(values) - min(values)) / 255 * math.sqrt(len(values)) / size
 
 
-def _number(value: Any) -> float | None:
-    if isinstance(value, str):
-        return float(value) if value in ("NaN", "Infinity", "-Infinity") else None
-    return float(value) if is_number(value) else None
-
-
-def _take(worst: Worst, name: str, where: str | None, step: int, values: tuple[float, float], far: float, limit: float) -> None:
+def _take(
+    worst: LargestDifference, name: str, where: str | None, step: int, values: tuple[float, float], far: float, limit: float
+) -> None:
     """Count one difference; a number that only one of both has is infinitely far."""
     if math.isnan(far):
         far = 0.0 if math.isnan(values[0]) and math.isnan(values[1]) else math.inf
@@ -177,7 +173,7 @@ def _take(worst: Worst, name: str, where: str | None, step: int, values: tuple[f
         )
 
 
-def _answer(name: str, title: str, worst: Worst, unit: str, how: str) -> Answer:
+def _answer(name: str, title: str, worst: LargestDifference, unit: str, how: str) -> Answer:
     if not worst.points:
         return Answer(
             question=name, title=title, word="not_recorded", message=f"both runs have none of them at one step: {title}"

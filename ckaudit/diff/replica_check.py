@@ -54,7 +54,9 @@ def replicas_pair(run: Run) -> Pair:
 
 def _drift(hashes: Series, column: int, rows: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Departure | None:
     """Return where a rank first holds something else than the commonest, and whether it came back; None where it never does."""
-    alone = [int(row) for row in rows if hashes.recorded[row, column] and _is_other(hashes, int(row), column)]
+    # Of two hashes as common, that of the lowest rank counts.
+    commonest = {int(row): _counts(hashes, int(row))[0][0] for row in rows if hashes.recorded[row, column]}
+    alone = [row for row, common in commonest.items() if hashes.values[row, column] != common]
     if not alone:
         return None
     step, rank = int(hashes.steps[alone[0]]), hashes.labels[column]
@@ -62,23 +64,14 @@ def _drift(hashes: Series, column: int, rows: np.ndarray[tuple[int, ...], np.dty
     agreed = [int(hashes.steps[row]) for row in rows if row < alone[0]]
     since = f", after agreeing at step {agreed[-1]}" if agreed else ", from the first checkpoint on"
     later = f"; it agrees again at step {back}" if back is not None else "; it did not come back"
-    tie = " (as many ranks hold the one as the other)" if _is_tie(hashes, alone[0]) else ""
+    counts = _counts(hashes, alone[0])
+    tie = " (as many ranks hold the one as the other)" if (len(counts) > 1 and counts[0][1] == counts[1][1]) else ""
     message = f"{rank} holds other parameters at step {step}{since}{later}{tie}"
     return Departure(statistic="parameter_hash", where=rank, step=step, message=message)
 
 
 def _counts(hashes: Series, row: int) -> list[tuple[float, int]]:
     return Counter(hashes.values[row, hashes.recorded[row]].tolist()).most_common()
-
-
-def _is_other(hashes: Series, row: int, column: int) -> bool:
-    """Tell whether a rank's hash is not the commonest; of two as common, that of the lowest rank counts."""
-    return bool(hashes.values[row, column] != _counts(hashes, row)[0][0])
-
-
-def _is_tie(hashes: Series, row: int) -> bool:
-    counts = _counts(hashes, row)
-    return len(counts) > 1 and counts[0][1] == counts[1][1]
 
 
 def _made(run: Run, word: Word, message: str, drifted: list[Departure], answers: list[Answer]) -> Pair:

@@ -22,8 +22,8 @@ from ckaudit.rules.resume.seam_jump import seam_jump
 from ckaudit.rules.resume.weights_not_as_saved import weights_not_as_saved
 from ckaudit.rules.updates.learning_rate_jump import learning_rate_jump
 from ckaudit.run.run import Labels, Run
+from ckaudit.run.run_facts import resumed as later_sessions
 from ckaudit.run.series import Series
-from ckaudit.run.settings import resumed as later_sessions
 
 RULES = (seam_jump, optimizer_state_reset, weights_not_as_saved, learning_rate_jump, repeated_batch)
 
@@ -110,9 +110,13 @@ def joined(left: Run, right: Run, seam: int) -> Run:
     Its sessions are the last one of `left` and those of `right`.
     """
     before = left.until(seam)
+    manifest = right.manifest or Manifest(schema_version="ck.run.v1")
+    first = (left.manifest.sessions or []) if left.manifest else []
+    second = manifest.sessions or [Session()]
+    sessions = [*(first[-1:] or [Session()]), replace(second[0], resumed_from=seam), *second[1:]]
     return replace(
         right,
-        manifest=_manifest(left.manifest, right.manifest, seam),
+        manifest=replace(manifest, sessions=sessions),
         checkpoint_steps=np.concatenate([before.checkpoint_steps, right.checkpoint_steps[right.checkpoint_steps > seam]]),
         sections={path: _series(before.sections.get(path), part, seam) for path, part in right.sections.items()},
         scalars={name: _series(before.scalars.get(name), part, seam) for name, part in right.scalars.items()},
@@ -120,14 +124,6 @@ def joined(left: Run, right: Run, seam: int) -> Run:
         branches={},
         _derived={},
     )
-
-
-def _manifest(left: Manifest | None, right: Manifest | None, seam: int) -> Manifest:
-    manifest = right or Manifest(schema_version="ck.run.v1")
-    first = (left.sessions or []) if left else []
-    second = manifest.sessions or [Session()]
-    sessions = [*(first[-1:] or [Session()]), replace(second[0], resumed_from=seam), *second[1:]]
-    return replace(manifest, sessions=sessions)
 
 
 def _series(before: Series | None, after: Series, seam: int) -> Series:

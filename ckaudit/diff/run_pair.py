@@ -45,7 +45,7 @@ class Side(Struct, frozen=True, eq=False):
         return any(finding.severity != "note" for finding in self.findings)
 
 
-class Both(Struct, frozen=True, eq=False):
+class RunPair(Struct, frozen=True, eq=False):
     """Two runs on one axis.
 
     Attributes:
@@ -67,18 +67,18 @@ class Both(Struct, frozen=True, eq=False):
             self._paired[metric.name] = pair(metric(self.left.run), metric(self.right.run), self.axes)
         return self._paired[metric.name]
 
-    def along(self, axis: Axis) -> "Both | None":
+    def along(self, axis: Axis) -> "RunPair | None":
         """Return the same runs on another axis, None where it is not recorded."""
         other_axes = axes(self.left.run, self.right.run, axis)
-        return None if other_axes.missing else Both(self.left, self.right, other_axes, self.replicas)
+        return None if other_axes.missing else RunPair(self.left, self.right, other_axes, self.replicas)
 
     @property
-    def in_training(self) -> "Both":
+    def in_training(self) -> "RunPair":
         """The same runs by step where they are aligned by loss, for what a loss costs cannot be asked at equal losses."""
-        return Both(self.left, self.right, Axes(), self.replicas) if self.axes.axis == "loss" else self
+        return RunPair(self.left, self.right, Axes(), self.replicas) if self.axes.axis == "loss" else self
 
     @property
-    def fair(self) -> "Both":
+    def fair(self) -> "RunPair":
         """The same runs by tokens, where equal steps have not seen as many; else as they are."""
         along = self.along("tokens") if self.axes.axis != "tokens" else None
         plain = self.in_training
@@ -170,7 +170,7 @@ def _looked_up(series: Series, steps: Steps, label: str) -> Floats | None:
 
 
 # Findings gained and lost: those that only one of two runs has, or has graver.
-def gained_and_lost(both: Both) -> tuple[list[Finding], list[Finding]]:
+def gained_and_lost(both: RunPair) -> tuple[list[Finding], list[Finding]]:
     """Return the gravest finding of each illness that only the second run has, and of those that only the first has.
 
     Illnesses are told by their code: in which tensor an illness shows first differs from seed to seed. What a replica of

@@ -69,7 +69,11 @@ def thresholds(function: Callable[..., Any], meaning: Callable[[str], str]) -> t
     """Return the keyword-only parameters of a function with their defaults; `meaning` says what each does."""
     parameters = inspect.signature(function).parameters.values()
     return tuple(
-        Threshold(name=parameter.name, default=_written(parameter.default), meaning=meaning(parameter.name))
+        Threshold(
+            name=parameter.name,
+            default=f"{parameter.default:g}" if isinstance(parameter.default, float) else str(parameter.default),
+            meaning=meaning(parameter.name),
+        )
         for parameter in parameters
         if parameter.kind is parameter.KEYWORD_ONLY
     )
@@ -83,11 +87,6 @@ def sentences_about(name: str, text: str) -> str:
     """
     parts = [part.text for part in sections(text)] or [" ".join(text.split())]
     return " ".join(sentence for part in parts for sentence in SENTENCE.split(part) if f"`{name}`" in sentence)
-
-
-def _written(default: Any) -> str:
-    """Return a default as a user would write it."""
-    return f"{default:g}" if isinstance(default, float) else str(default)
 
 
 # What the short references mean that sources cite, such as "playbook D4.2" or SEV1-3.

@@ -28,7 +28,7 @@ SHOWN, RULE_SHAPES = (Path(__file__).with_name(f"{name}.toml") for name in ("sho
 TITLE = "Runs that show it"
 
 
-class Shown(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RecordingsShown(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What stands in the file under the name of a rule or a cause; `docs/shown.py` writes it.
 
     Attributes:
@@ -52,11 +52,11 @@ class Shown(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class AllShown(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole file, by the names of rules and of causes."""
 
-    rules: dict[str, Shown]
-    causes: dict[str, Shown]
+    rules: dict[str, RecordingsShown]
+    causes: dict[str, RecordingsShown]
 
 
-class Drawn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RuleShapes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What stands in the file under the name of a rule.
 
     Attributes:
@@ -142,7 +142,7 @@ def violation_page(kind: Kind) -> Page:
 
 # How an illness looks beside health: as its rule's first metric does, or by a pair of series of its own.
 @cache
-def drawn() -> dict[str, Drawn]:
+def drawn() -> dict[str, RuleShapes]:
     """Return the pairs of series of rules that have their own, by the name of the rule.
 
     Raises:
@@ -152,7 +152,7 @@ def drawn() -> dict[str, Drawn]:
 
     import msgspec
 
-    return msgspec.convert(tomllib.loads(RULE_SHAPES.read_text(encoding="utf-8")), dict[str, Drawn])
+    return msgspec.convert(tomllib.loads(RULE_SHAPES.read_text(encoding="utf-8")), dict[str, RuleShapes])
 
 
 def shapes_of(rule: Rule) -> Shapes | None:
@@ -191,7 +191,7 @@ def of_cause(name: str) -> tuple[Section, ...]:
     return _section(shown().causes.get(name), f"tests/causes/{name}.toml", "names it first", "have it, but not named first")
 
 
-def _section(shown_in: Shown | None, cases: str, does: str, misses: str) -> tuple[Section, ...]:
+def _section(shown_in: RecordingsShown | None, cases: str, does: str, misses: str) -> tuple[Section, ...]:
     if shown_in is None:
         return ()
     items = [_lab(shown_in, misses)]
@@ -202,7 +202,7 @@ def _section(shown_in: Shown | None, cases: str, does: str, misses: str) -> tupl
     return (Section(title=TITLE, items=tuple(items)),)
 
 
-def _lab(shown_in: Shown, misses: str) -> str:
+def _lab(shown_in: RecordingsShown, misses: str) -> str:
     """Return what the lab has: trainings that show it, or only a note of it, or do not, or none."""
     if shown_in.lab:
         first, *others = shown_in.lab

@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from ckaudit.audit import engine
 from ckaudit.audit.coverage.remedies import lines_for
 from ckaudit.audit.drop.gates import DATA, INTERNAL
-from ckaudit.audit.drop.guide import GUIDE, ONE_AXIS, PROCEDURE, Asked, Row
+from ckaudit.audit.drop.guide import GUIDE, ONE_AXIS, PROCEDURE, GateDescription, Row
 from ckaudit.audit.playbook import CONDITIONS, FIRST_LOOK, WORKFLOW
 from ckaudit.causes import causes
 from ckaudit.causes.shared.links import causes_reading, metric_names, rules_reading
@@ -23,7 +23,7 @@ from ckaudit.errors import UsageError
 from ckaudit.explain.docstring import Documentation, cited, documentation, sections, sentences_about, thresholds
 from ckaudit.explain.judgement_pages import SEVERITY, cause_page, rule_page, violation_page
 from ckaudit.explain.page import Formula, Page, Section, Shapes
-from ckaudit.explain.playbook_pages import cited_rows, condition_page, look_page, row_page, stage_page, way_page
+from ckaudit.explain.playbook_pages import cited_rows, condition_page, look_page, map_page, row_page, stage_page
 from ckaudit.material import files
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.catalogue import Category, Entry, categories, entries, entry_of
@@ -162,7 +162,7 @@ def _all() -> Iterator[ExplainedName]:
     for stage in WORKFLOW:
         yield ExplainedName((stage.name, stage.row), (), partial(stage_page, stage))
     for way in MAP:
-        yield ExplainedName((way.id,), (), partial(way_page, way))
+        yield ExplainedName((way.id,), (), partial(map_page, way))
     for name in cited_rows().rows:
         yield ExplainedName((name,), (), partial(row_page, name))
 
@@ -177,32 +177,33 @@ def metric_page(name: str) -> Page:
     documented = documentation(metric.function)
     own, entry = entries().get(name), entries()[owner] if owner else None
     covers = own.covers if own else ()
+    defined = tuple(Formula(tex=tex) for tex in documented.formulas)
+    names = (name, *covers)
+    links = {
+        "read by rules": tuple(f"{rule.code} {rule.name}" for rule in rules_reading(names)),
+        "weighed by causes": tuple(cause.name for cause in causes_reading(names)),
+    }
     return Page(
         kind="metric",
         name=name,
         ids=own.rows if own else (),
         also_called=own.also_called if own else (),
         title=metric.title,
-        formulas=_formulas(documented, own),
+        formulas=defined + tuple(Formula(row=row, tex=tex) for row, tex in (own.formulas if own else {}).items()),
         facts=_facts(metric, documented, entry, own),
         importance={"scale": asdict(own.scale), "stage": asdict(own.stage)} if own else {},
         thresholds=thresholds(metric.function, lambda each: documented.arguments.get(each, "")),
-        links=_links((name, *covers)) | ({"told together with": covers} if covers else {}),
+        links={label: found for label, found in links.items() if found} | ({"told together with": covers} if covers else {}),
         line="\n".join(lines_for(entries()[owner].elsewhere.get(name, owner))) if owner else "",
         sections=_playbook(entry) if entry else (),
         belongs_to=owner if owner and not own else "",
-        shapes=_shapes(own) if own else None,
+        shapes=Shapes(good=own.good, bad=own.bad, good_values=own.good_shape, bad_values=own.bad_shape) if own else None,
     )
 
 
 def category_of(entry: Entry) -> Category:
     """Return the category that an entry stands in."""
     return next(category for category in categories() if entry in category.entries.values())
-
-
-def _formulas(documented: Documentation, entry: Entry | None) -> tuple[Formula, ...]:
-    defined = tuple(Formula(tex=tex) for tex in documented.formulas)
-    return defined + tuple(Formula(row=row, tex=tex) for row, tex in (entry.formulas if entry else {}).items())
 
 
 def _facts(metric: Metric, documented: Documentation, entry: Entry | None, own: Entry | None) -> dict[str, str]:
@@ -218,14 +219,6 @@ def _facts(metric: Metric, documented: Documentation, entry: Entry | None, own: 
     return {label: text for label, text in facts.items() if text}
 
 
-def _links(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    links = {
-        "read by rules": tuple(f"{rule.code} {rule.name}" for rule in rules_reading(names)),
-        "weighed by causes": tuple(cause.name for cause in causes_reading(names)),
-    }
-    return {label: found for label, found in links.items() if found}
-
-
 def _playbook(entry: Entry) -> tuple[Section, ...]:
     return (
         Section(title="What it is", text=entry.intuition),
@@ -235,12 +228,8 @@ def _playbook(entry: Entry) -> tuple[Section, ...]:
     )
 
 
-def _shapes(entry: Entry) -> Shapes:
-    return Shapes(good=entry.good, bad=entry.bad, good_values=entry.good_shape, bad_values=entry.bad_shape)
-
-
 # The pages of the procedure for a benchmark that fell: its four gates, and the rows of the guide to architecture.
-def gate_page(gate: Asked) -> Page:
+def gate_page(gate: GateDescription) -> Page:
     """Return the page of one gate, with the numbers that it looks at."""
     place = PROCEDURE.index(gate)
     before = f"after {PROCEDURE[place - 1].row}, which must pass first" if place else "first of four"

@@ -5,15 +5,15 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ckaudit.audit.playbook import ACTIONS, WORKFLOW, Condition, Look, Stage
+from ckaudit.audit.playbook import ACTIONS, WORKFLOW, Condition, Stage, TriageRow
 from ckaudit.explain.page import Page, Section
-from ckaudit.questions.question import PHASES, Way
+from ckaudit.questions.question import PHASES, MapRow
 from ckaudit.rules import rules
 
 ROWS = Path(__file__).with_name("rows.toml")
 
 
-def look_page(look: Look) -> Page:
+def look_page(look: TriageRow) -> Page:
     """Return the page of one row of the table for a first look."""
     return Page(
         kind="advice",
@@ -65,7 +65,7 @@ def stage_page(stage: Stage) -> Page:
     )
 
 
-def way_page(way: Way) -> Page:
+def map_page(way: MapRow) -> Page:
     """Return the page of one row of the map from questions to what shows them."""
     shown = way.command.format(run="RUN", event="last") or f"ckaudit metrics RUN {' '.join(way.metrics)}"
     numbers = ",".join(map(str, way.phases))

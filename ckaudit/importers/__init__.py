@@ -54,27 +54,31 @@ def import_runs(path: Path, *, choice: Choice = NOTHING_SAID) -> list[Imported]:
         return _named(choice.format).read(source, choice.columns)
     if not source.is_folder:
         _refuse_what_is_no_log(source.head, source.shown)
-    for importer in importers():
-        if importer.detects(source):
-            return importer.read(source, choice.columns)
-    raise _unknown(source)
+    if (importer := _importer_of(source)) is None:
+        raise _unknown(source)
+    return importer.read(source, choice.columns)
+
+
+def _importer_of(source: Source, *, generic: bool = True) -> Importer | None:
+    """Return the first importer that knows a source, of all or of those whose format has marks of its own."""
+    candidates = (importer for importer in importers() if generic or not importer.GENERIC)
+    return next((importer for importer in candidates if importer.detects(source)), None)
 
 
 def is_known(path: Path) -> bool:
     """Tell whether an importer knows a source."""
-    source = Source(path)
-    return any(importer.detects(source) for importer in importers())
+    return _importer_of(Source(path)) is not None
 
 
 def named_format(path: Path) -> str | None:
     """Return the format that a file is surely in: by marks of its own, or as a table or a text that is no JSON document."""
     source = Source(path)
     is_document = path.name.removesuffix(path.suffix if path.suffix in (".gz", ".zst") else "").endswith(".json")
-    candidates = (importer for importer in importers() if not (is_document and importer.GENERIC))
     try:
-        return next((importer.NAME for importer in candidates if importer.detects(source)), None)
+        importer = _importer_of(source, generic=not is_document)
     except UnreadableError:  # too large, or cut off in its packing
         return None
+    return None if importer is None else importer.NAME
 
 
 def one_of(runs: Sequence[Imported], wanted: str, path: Path) -> Imported:

@@ -149,10 +149,10 @@ def looks_like_a_loss(header: str) -> bool:
     return bool(words & _OF_LOSS) and not words & {*_HELD_OUT.split("|"), "test"}
 
 
-def looks_like_a_score(header: str) -> bool:
+def is_named_like_a_score(header: str) -> bool:
     """Tell whether a name is that of a score, of which more is better.
 
-    >>> looks_like_a_score("val_acc"), looks_like_a_score("mean reward"), looks_like_a_score("reward_loss")
+    >>> is_named_like_a_score("val_acc"), is_named_like_a_score("mean reward"), is_named_like_a_score("reward_loss")
     (True, True, False)
     """
     words = _words_of(header)
@@ -205,7 +205,7 @@ def resolved(columns: Mapping[str, str], headers: Sequence[str]) -> dict[str, in
             raise UsageError(
                 f"{short(name)} is to come from {short(header)!r}, which is not there", hint=_nearest(header, headers)
             )
-        if full in _OF_LOSS_OR_SCORE and looks_like_a_score(header):
+        if full in _OF_LOSS_OR_SCORE and is_named_like_a_score(header):
             raise UsageError(
                 f"{short(header)} reads like a score, of which more is better: as {name} its rise would be an illness",
                 hint="Name the column of the loss itself; a score is read as in --map microbench_score/NAME=COLUMN.",

@@ -79,7 +79,7 @@ def _nested(record: Mapping[str, Any], column: str) -> Any:
     return value
 
 
-class Wrong(Exception):  # noqa: N818  never seen by a user: it becomes a finding
+class WrongValue(Exception):  # noqa: N818  never seen by a user: it becomes a finding
     """A value that is not what its column means."""
 
 
@@ -90,7 +90,7 @@ def probability(value: Any, what: str) -> float:
         Wrong: Where it is no number of 0 to 1.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise Wrong(f"{what} is {str(value)[:40]}, not a probability of 0 to 1")
+        raise WrongValue(f"{what} is {str(value)[:40]}, not a probability of 0 to 1")
     return float(value)
 
 
@@ -103,7 +103,7 @@ def text_of(value: Any, what: str) -> str:
     if isinstance(value, Mapping):
         value = value.get("text")
     if not isinstance(value, str):
-        raise Wrong(f"{what} is a {type(value).__name__}, not a text")
+        raise WrongValue(f"{what} is a {type(value).__name__}, not a text")
     return value
 
 
@@ -117,7 +117,7 @@ def units_of(value: Any, what: str) -> Units:
         return tuple(value.split())
     if isinstance(value, list) and all(isinstance(item, int) and not isinstance(item, bool) for item in value):
         return tuple(value)
-    raise Wrong(f"{what} is neither a text nor a list of token numbers")
+    raise WrongValue(f"{what} is neither a text nor a list of token numbers")
 
 
 def count_of(value: Any, what: str) -> int:
@@ -127,5 +127,5 @@ def count_of(value: Any, what: str) -> int:
         Wrong: Where it is no whole number of at least 1.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise Wrong(f"{what} is {str(value)[:40]}, not a count")
+        raise WrongValue(f"{what} is {str(value)[:40]}, not a count")
     return value

@@ -38,7 +38,7 @@ LOOKED_AT, SHOWN = 100, 12
 ROWS = 64  # of one batch: a page with the same long text in every row is unpacked row by row
 
 
-class Named:
+class MappedColumns:
     """The columns that the user named, each until a record of any of the samples has it."""
 
     def __init__(self, chosen: Mapping[str, str] | None = None) -> None:
@@ -112,7 +112,7 @@ class Reading(Struct, frozen=True):
     files: Sequence[SampleFile]
     columns: Columns
     split: Split = "file"
-    named: Named = field(default_factory=Named)
+    named: MappedColumns = field(default_factory=MappedColumns)
 
     def records(self, tell: Tell, progress: Progress | None = None) -> Iterator[Record]:
         """Yield every record that can be read; what cannot is told, and costs no more than itself.
@@ -140,14 +140,11 @@ class Reading(Struct, frozen=True):
             for number, text in _texts(_blocks(file, tick), file, self.split, tell):
                 yield Record(file.shown, number, {"text": text})
             return
-        for number, document in self._rows(file, tell, tick):
+        is_parquet = file.form == "parquet"
+        rows = parquet_rows(file, self.columns, tell) if is_parquet else _json_lines(_blocks(file, tick), file, tell)
+        for number, document in rows:
             self.named.look(document)
             yield Record(file.shown, number, self.columns.pick(document))
-
-    def _rows(self, file: SampleFile, tell: Tell, tick: Callable[[int], None]) -> Iterator[tuple[int, dict[str, Any]]]:
-        if file.form == "parquet":
-            return parquet_rows(file, self.columns, tell)
-        return _json_lines(_blocks(file, tick), file, tell)
 
 
 def _blocks(file: SampleFile, tick: Callable[[int], None]) -> Iterator[bytes]:

@@ -7,8 +7,8 @@ from ckaudit.metrics.metric import metric
 from ckaudit.run.medians import median
 from ckaudit.run.robust import MAD_TO_SIGMA
 from ckaudit.run.run import Run
+from ckaudit.run.run_facts import seams
 from ckaudit.run.series import Floats, Series, empty, single
-from ckaudit.run.settings import seams
 
 
 @metric(unit="1", reads=[train_loss_raw], source="playbook D1.6; FAULTS I31, I32, I62", memory=None)

@@ -10,7 +10,7 @@ from ckaudit.metrics.scaling import unigram_entropy
 from ckaudit.metrics.spikes import flagged, loss_excess
 from ckaudit.panels.scene import Scene, metrics_of
 from ckaudit.rules import rules
-from ckaudit.run.settings import resumed
+from ckaudit.run.run_facts import resumed
 
 SPIKY = {"train_loss_raw", "loss_excess"}
 Line = tuple[str, float]

@@ -37,7 +37,11 @@ def panels(
     scene = Scene(run, report, path, other_scene, comparison)
     drawn = completed(scene, [tab(scene) for tab in tabs() if comparison is not None or tab.id != "other_run"])
     subjects = [report.subject, *([other[1].subject] if other else [])]
-    return Panels(schema_version=VERSION, subjects=subjects, tabs=drawn, links=links(scene, drawn), notes=list(_notes(drawn)))
+    is_thinned = any(" are drawn" in chart.note for tab in drawn for chart in tab.charts)
+    notes = ["of long curves every stretch is drawn by its lowest and its highest value, so that no spike is lost"]
+    return Panels(
+        schema_version=VERSION, subjects=subjects, tabs=drawn, links=links(scene, drawn), notes=notes if is_thinned else []
+    )
 
 
 def panel_reads(*, beside: bool = False) -> frozenset[str]:
@@ -45,11 +49,6 @@ def panel_reads(*, beside: bool = False) -> frozenset[str]:
     drawn = (metrics()[name].paths for tab in tabs() for name in tab.reads)
     compared = comparison_reads() if beside else frozenset()
     return frozenset[str]().union(triage_reads(), interview_reads(PHASES), compared, *drawn)
-
-
-def _notes(made: list[Tab]) -> Iterator[str]:
-    if any(" are drawn" in chart.note for tab in made for chart in tab.charts):
-        yield "of long curves every stretch is drawn by its lowest and its highest value, so that no spike is lost"
 
 
 # Charts that no tab has by itself, put up where a finding needs one to be seen.

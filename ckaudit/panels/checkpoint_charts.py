@@ -121,16 +121,12 @@ def grids(scene: Scene, name: str, title: str, section: str, *, max_tensors: int
 def _cells(grid: object) -> Grid | None:
     """Return a matrix as bytes, whoever wrote it and how; None where it is none."""
     try:
-        values = _unpacked(grid)
+        import msgspec
+
+        values = unpack(msgspec.convert(grid, Grid))
     except (KeyError, TypeError, ValueError, OverflowError):  # what is wrong with it, validate tells
         return None
     return encode_grid(values, "q8") if values.ndim == 2 and values.size else None
-
-
-def _unpacked(grid: object) -> Floats:
-    import msgspec
-
-    return unpack(msgspec.convert(grid, Grid))
 
 
 def of_heads(scene: Scene, name: str, title: str, *, places: int = 16, steps: int = 10) -> Chart | None:
@@ -256,7 +252,8 @@ def snapshots(scene: Scene) -> tuple[Snapshot, ...]:
 def _read(scene: Scene) -> Iterator[Snapshot]:
     if scene.path is None or not scene.path.exists() or not is_ours(scene.path):
         return
-    for file in chosen_files(files_of(scene.path, scene.run), _steps_of_findings(scene)):
+    steps = (finding.worst_step if finding.worst_step is not None else finding.first_step for finding in scene.report.findings)
+    for file in chosen_files(files_of(scene.path, scene.run), list(dict.fromkeys(step for step in steps if step is not None))):
         try:
             yield Snapshot(file.step or 0, read_document(file.path, file.shown))
         except UnreadableError:  # what is wrong with it is a finding already
@@ -282,11 +279,6 @@ def chosen_files(files: Sequence[CheckpointFile], steps: Sequence[int], *, max_f
     others = [place for place in range(len(files)) if place not in kept]
     kept |= {others[place] for place in evenly(len(others), max_files - len(kept))} if len(kept) < max_files else set()
     return [files[place] for place in sorted(kept)]
-
-
-def _steps_of_findings(scene: Scene) -> list[int]:
-    steps = (finding.worst_step if finding.worst_step is not None else finding.first_step for finding in scene.report.findings)
-    return list(dict.fromkeys(step for step in steps if step is not None))
 
 
 def anchors(table: TensorTable, names: Sequence[str], wanted: Sequence[str], max_names: int) -> list[str]:

@@ -28,9 +28,22 @@ def tailored(rules: Iterable[Rule], clauses: Clauses) -> tuple[list[Rule], list[
     disabled: list[Check] = []
     for rule in rules:
         if reason := _why_not(rule, clauses):
-            disabled.append(_disabled(rule, reason))
+            disabled.append(
+                Check(
+                    code=rule.code,
+                    name=rule.name,
+                    title=rule.title,
+                    severity=rule.severity,
+                    outcome="skipped",
+                    reason="disabled",
+                    detail=reason,
+                )
+            )
         else:
-            judging.append(_with_thresholds(rule, clauses))
+            values = thresholds_of(clauses, rule)
+            if clauses.slices is not None and "slices" in rule.thresholds:
+                values.setdefault("slices", tuple(clauses.slices))
+            judging.append(replace(rule, function=partial(rule.function, **values)) if values else rule)
     return judging, disabled
 
 
@@ -40,25 +53,6 @@ def _why_not(rule: Rule, clauses: Clauses) -> str:
     if clauses.select is not None and not any(means(word, rule.code, rule.name) for word in clauses.select):
         return "not selected"
     return ""
-
-
-def _disabled(rule: Rule, reason: str) -> Check:
-    return Check(
-        code=rule.code,
-        name=rule.name,
-        title=rule.title,
-        severity=rule.severity,
-        outcome="skipped",
-        reason="disabled",
-        detail=reason,
-    )
-
-
-def _with_thresholds(rule: Rule, clauses: Clauses) -> Rule:
-    values = thresholds_of(clauses, rule)
-    if clauses.slices is not None and "slices" in rule.thresholds:
-        values.setdefault("slices", tuple(clauses.slices))
-    return replace(rule, function=partial(rule.function, **values)) if values else rule
 
 
 # A policy is checked against the catalogues: every name in it is known, and every threshold belongs to its rule.

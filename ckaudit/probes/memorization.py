@@ -12,7 +12,7 @@ from statistics import fmean
 from msgspec import Struct
 
 from ckaudit.contract.schema.raw_measurements import Measure, Measures, Missing, gathered
-from ckaudit.material.columns import Columns, Units, Wrong, count_of, text_of, units_of
+from ckaudit.material.columns import Columns, Units, WrongValue, count_of, text_of, units_of
 from ckaudit.material.counts import plural, wilson
 from ckaudit.material.files import WRONG_TYPE, Faults
 from ckaudit.material.records import Progress, Reading, Record
@@ -31,7 +31,7 @@ MAX_UNITS = 2000  # of a truth, and ten times as many of a generation: no protoc
 BUCKETS = (1, 2, 10, 100, 1000)
 
 
-class Compared(Struct, frozen=True):
+class ComparedSequence(Struct, frozen=True):
     """One sequence, compared.
 
     Attributes:
@@ -58,12 +58,12 @@ def probe_memorization(reading: Reading, subject: str, *, tokens: int = TOKENS, 
         tokens: How many tokens have to be the same; a text must hold the whole truth.
         progress: Called with the bytes done, and of all.
     """
-    faults, comparisons, short, records = Faults(), list[Compared](), 0, 0
+    faults, comparisons, short, records = Faults(), list[ComparedSequence](), 0, 0
     for record in reading.records(faults.tell, progress):
         records += 1
         try:
             compared = _compared(record, tokens)
-        except Wrong as wrong:
+        except WrongValue as wrong:
             faults.tell(WRONG_TYPE.at(record.file, f"line {record.line}: {wrong}", line=record.line))
             continue
         if compared is None:
@@ -82,24 +82,24 @@ def probe_memorization(reading: Reading, subject: str, *, tokens: int = TOKENS, 
     )
 
 
-def _compared(record: Record, tokens: int) -> Compared | None:
+def _compared(record: Record, tokens: int) -> ComparedSequence | None:
     """Return a sequence compared, or None where its truth is too short to tell."""
     values = record.values
     repeats = count_of(values["repeats"], "repeats") if "repeats" in values else None
     if "truth_hash" in values and "continuation_hash" in values and "truth" not in values:
         one, other = (text_of(values[name], name) for name in ("continuation_hash", "truth_hash"))
-        return Compared(one.lower() == other.lower(), repeats=repeats)
+        return ComparedSequence(one.lower() == other.lower(), repeats=repeats)
     if "truth" not in values or "continuation" not in values:
-        raise Wrong("there is no continuation, or no truth to compare it with")
+        raise WrongValue("there is no continuation, or no truth to compare it with")
     said, truth = units_of(values["continuation"], "continuation"), units_of(values["truth"], "truth")
     words = isinstance(values["truth"], str)
     if words != isinstance(values["continuation"], str):
-        raise Wrong("one is a text and the other a list of tokens")
+        raise WrongValue("one is a text and the other a list of tokens")
     if len(truth) < (1 if words else tokens):
         return None
     truth, said = truth[: MAX_UNITS if words else tokens], said[: 10 * MAX_UNITS]
     run = longest_run(said, truth)
-    return Compared(said[: len(truth)] == truth, run == len(truth), run / len(truth), repeats, words)
+    return ComparedSequence(said[: len(truth)] == truth, run == len(truth), run / len(truth), repeats, words)
 
 
 def longest_run(one: Units, other: Units) -> int:
@@ -119,18 +119,20 @@ def longest_run(one: Units, other: Units) -> int:
     return longest
 
 
-def _results(comparisons: list[Compared], tokens: int) -> Iterator[Measure | Missing]:
+def _results(comparisons: list[ComparedSequence], tokens: int) -> Iterator[Measure | Missing]:
     name, row = "memorization_rate", "M52"
     if not comparisons:
         yield Missing(name=name, row=row, reason="not_recorded", detail="no sequence has a continuation and a truth to compare")
         return
     yield _rate(name, comparisons, f"verbatim: {' or '.join(_ways(comparisons, tokens))}")
     if texts := [compared for compared in comparisons if compared.anywhere is not None]:
-        yield _rate("memorization_anywhere", [Compared(bool(text.anywhere)) for text in texts], "also where it stands later")
+        yield _rate(
+            "memorization_anywhere", [ComparedSequence(bool(text.anywhere)) for text in texts], "also where it stands later"
+        )
         runs = [text.run for text in texts if text.run is not None]
         remark = f"longest shared run over the length of {' or '.join(_parts(texts, tokens))}, mean"
         yield Measure(name="memorization_overlap", row=row, value=fmean(runs), unit="1", points=len(runs), detail=remark)
-    buckets: dict[int, list[Compared]] = defaultdict(list)
+    buckets: dict[int, list[ComparedSequence]] = defaultdict(list)
     for compared in comparisons:
         if compared.repeats is not None:
             buckets[max(start for start in BUCKETS if start <= compared.repeats)].append(compared)
@@ -138,14 +140,14 @@ def _results(comparisons: list[Compared], tokens: int) -> Iterator[Measure | Mis
         yield _rate(f"memorization_by_repeats/{_bucket(start)}", buckets[start])
 
 
-def _ways(comparisons: list[Compared], tokens: int) -> Iterator[str]:
+def _ways(comparisons: list[ComparedSequence], tokens: int) -> Iterator[str]:
     """Yield in words what counted as verbatim."""
     yield from _parts(comparisons, tokens)
     if any(compared.anywhere is None for compared in comparisons):
         yield "equal hashes"
 
 
-def _parts(comparisons: list[Compared], tokens: int) -> Iterator[str]:
+def _parts(comparisons: list[ComparedSequence], tokens: int) -> Iterator[str]:
     """Yield in words which part of a truth was compared."""
     if any(compared.words for compared in comparisons):
         yield "all words of the truth"
@@ -165,7 +167,7 @@ def _bucket(start: int) -> str:
     return f"{start}" if following[0] == start + 1 else f"{start}_to_{following[0] - 1}"
 
 
-def _rate(name: str, comparisons: list[Compared], detail: str | None = None) -> Measure:
+def _rate(name: str, comparisons: list[ComparedSequence], detail: str | None = None) -> Measure:
     hits = sum(compared.exact for compared in comparisons)
     low, high = wilson(hits, len(comparisons))
     value, points = 100 * hits / len(comparisons), len(comparisons)

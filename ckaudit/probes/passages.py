@@ -50,7 +50,7 @@ class Passage(Struct, frozen=True, kw_only=True):
     hash: str
 
 
-class Reserved(Struct, frozen=True, kw_only=True):
+class ReservedPassages(Struct, frozen=True, kw_only=True):
     """What was reserved, and what could not be.
 
     Attributes:
@@ -64,7 +64,7 @@ class Reserved(Struct, frozen=True, kw_only=True):
     faults: Faults
 
 
-class _Lowest:
+class _LowestHashes:
     """Keeps the passages with the lowest hashes, each once."""
 
     def __init__(self, count: int) -> None:
@@ -90,7 +90,7 @@ class _Lowest:
 
 def reserve(
     corpus: Reading, held_out: Reading | None, *, count: int = COUNT, tokens: int = TOKENS, progress: Progress | None = None
-) -> Reserved:
+) -> ReservedPassages:
     """Choose passages of the corpus, and of texts that training never sees.
 
     Args:
@@ -100,7 +100,7 @@ def reserve(
         tokens: Words or tokens of a truth, and of its prompt, at most; a shorter text is cut in half.
         progress: Called with the bytes done, and of all.
     """
-    faults, outside, inside, seen = Faults(), _Lowest(SPARE * count), _Lowest(count), set[str]()
+    faults, outside, inside, seen = Faults(), _LowestHashes(SPARE * count), _LowestHashes(count), set[str]()
     for passage in _passages(held_out, HELD_OUT, tokens, faults, None) if held_out else ():
         outside.add(passage)
     for passage in _passages(corpus, TRAIN, tokens, faults, progress):
@@ -109,7 +109,7 @@ def reserve(
             seen.add(passage.hash)
     others = [passage for passage in outside.passages() if passage.hash not in seen][:count]
     named = [*_named(inside.passages()), *_named(others)]
-    return Reserved(passages=tuple(named), seen=len(seen), faults=faults)
+    return ReservedPassages(passages=tuple(named), seen=len(seen), faults=faults)
 
 
 def _named(passages: Sequence[Passage]) -> Iterator[Passage]:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from ckaudit.contract.schema.raw_measurements import Measure, Measures, Missing, gathered
-from ckaudit.material.columns import Columns, Units, Wrong, units_of
+from ckaudit.material.columns import Columns, Units, WrongValue, units_of
 from ckaudit.material.counts import plural
 from ckaudit.material.files import WRONG_TYPE, Faults
 from ckaudit.material.records import Progress, Reading, Record
@@ -28,7 +28,7 @@ COLUMNS = Columns(
 ROW = "MP-2"
 
 
-class Scored(Struct, frozen=True, kw_only=True):
+class ScoredPassage(Struct, frozen=True, kw_only=True):
     """What the model said to one passage.
 
     Attributes:
@@ -52,7 +52,7 @@ def score_passages(reading: Reading, passages: Sequence[Passage], subject: str, 
         subject: What the user called the continuations.
         progress: Called with the bytes done, and of all.
     """
-    faults, scored, records = Faults(), dict[str, Scored](), 0
+    faults, scored, records = Faults(), dict[str, ScoredPassage](), 0
     by_id = {passage.id: passage for passage in passages}
     by_prompt = {_key(passage.prompt): passage for passage in passages}
     for record in reading.records(faults.tell, progress):
@@ -60,7 +60,7 @@ def score_passages(reading: Reading, passages: Sequence[Passage], subject: str, 
         try:
             passage = _passage(record, by_id, by_prompt, scored)
             scored[passage.id] = _scored(record, passage)
-        except Wrong as wrong:
+        except WrongValue as wrong:
             faults.tell(WRONG_TYPE.at(record.file, f"line {record.line}: {wrong}", line=record.line))
     silent = [passage.id for passage in passages if passage.id not in scored]
     notes = []
@@ -83,7 +83,7 @@ def _key(prompt: Any) -> Any:
 
 
 def _passage(
-    record: Record, by_id: Mapping[str, Passage], by_prompt: Mapping[Any, Passage], scored: Mapping[str, Scored]
+    record: Record, by_id: Mapping[str, Passage], by_prompt: Mapping[Any, Passage], scored: Mapping[str, ScoredPassage]
 ) -> Passage:
     values = record.values
     if "id" in values:
@@ -93,21 +93,21 @@ def _passage(
         usable = isinstance(prompt, str) or (isinstance(prompt, list) and all(isinstance(token, int) for token in prompt))
         passage = by_prompt.get(_key(prompt)) if usable else None
     if passage is None:
-        raise Wrong("neither its id nor its prompt is that of a probe")
+        raise WrongValue("neither its id nor its prompt is that of a probe")
     if passage.id in scored:
-        raise Wrong(f"{passage.id} was continued before")
+        raise WrongValue(f"{passage.id} was continued before")
     return passage
 
 
-def _scored(record: Record, passage: Passage) -> Scored:
+def _scored(record: Record, passage: Passage) -> ScoredPassage:
     """Compare a continuation with the truth, token by token or word by word; what stands beyond the truth does not count."""
     if "continuation" not in record.values:
-        raise Wrong("there is no continuation")
+        raise WrongValue("there is no continuation")
     truth, said = units_of(passage.truth, "the truth"), units_of(record.values["continuation"], "the continuation")
     if isinstance(passage.truth, str) != isinstance(record.values["continuation"], str):
-        raise Wrong("the probe is a text and the continuation a list of tokens, or the other way round")
+        raise WrongValue("the probe is a text and the continuation a list of tokens, or the other way round")
     said = said[: len(truth)]
-    return Scored(exact=exact_share(said, truth), overlap=overlap_share(said, truth), perplexity=_perplexity(record))
+    return ScoredPassage(exact=exact_share(said, truth), overlap=overlap_share(said, truth), perplexity=_perplexity(record))
 
 
 def exact_share(units: Units, truth: Units) -> float:
@@ -139,7 +139,7 @@ def _perplexity(record: Record) -> float | None:
         return None
     logs = values["logprobs"]
     if not isinstance(logs, list) or not logs:
-        raise Wrong("the log probabilities are no list of numbers")
+        raise WrongValue("the log probabilities are no list of numbers")
     return math.exp(fmean(_number(-log if _is_number(log) else log, "minus a log probability", min_value=0.0) for log in logs))
 
 
@@ -149,17 +149,17 @@ def _is_number(value: Any) -> bool:
 
 def _number(value: Any, what: str, *, min_value: float) -> float:
     if not _is_number(value) or not math.isfinite(value) or value < min_value or value > 700:
-        raise Wrong(f"{what} is {str(value)[:40]}, not a number from {min_value:g} on")
+        raise WrongValue(f"{what} is {str(value)[:40]}, not a number from {min_value:g} on")
     return float(value)
 
 
-def _mean_perplexity(scored: Sequence[Scored]) -> str:
+def _mean_perplexity(scored: Sequence[ScoredPassage]) -> str:
     """Return the geometric mean of the perplexities of a group as the end of a sentence."""
     known = [passage.perplexity for passage in scored if passage.perplexity is not None]
     return f"; perplexity of the truth {math.exp(fmean(map(math.log, known))):.4g}" if known else ""
 
 
-def _results(passages: Sequence[Passage], scored: Mapping[str, Scored]) -> Iterator[Measure | Missing]:
+def _results(passages: Sequence[Passage], scored: Mapping[str, ScoredPassage]) -> Iterator[Measure | Missing]:
     """Yield the means of both groups, then the perplexity of each passage."""
     for group in (TRAIN, HELD_OUT):
         of_group = [scored[passage.id] for passage in passages if passage.group == group and passage.id in scored]

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from ckaudit.contract.schema.raw_measurements import Measure, Measures, Missing, gathered
-from ckaudit.material.columns import Columns, Wrong, probability, text_of
+from ckaudit.material.columns import Columns, WrongValue, probability, text_of
 from ckaudit.material.counts import plural, wilson
 from ckaudit.material.files import WRONG_TYPE, Faults
 from ckaudit.material.plugin import Classifier, in_batches
@@ -49,7 +49,7 @@ class Prompt(Struct):
     scores: list[float] = field(default_factory=list)
 
 
-class Scored(Struct, frozen=True):
+class ScoredContinuation(Struct, frozen=True):
     """A continuation, its text where it has no score."""
 
     prompt: Prompt
@@ -79,13 +79,13 @@ def probe_toxicity(
     faults, prompts = Faults(), dict[str, Prompt]()
     unscored = records = 0
 
-    def read() -> Iterator[Scored]:
+    def read() -> Iterator[ScoredContinuation]:
         nonlocal records
         for record in reading.records(faults.tell, progress):
             records += 1
             try:
                 yield from _continuations(record, prompts)
-            except Wrong as wrong:
+            except WrongValue as wrong:
                 faults.tell(WRONG_TYPE.at(record.file, f"line {record.line}: {wrong}", line=record.line))
 
     for scored in _scored(read(), classify):
@@ -107,7 +107,7 @@ def probe_toxicity(
     )
 
 
-def _continuations(record: Record, prompts: dict[str, Prompt]) -> Iterator[Scored]:
+def _continuations(record: Record, prompts: dict[str, Prompt]) -> Iterator[ScoredContinuation]:
     """Yield the continuations of a record, all of them readable or none."""
     values = record.values
     prompt = _prompt(record, prompts)
@@ -115,20 +115,20 @@ def _continuations(record: Record, prompts: dict[str, Prompt]) -> Iterator[Score
         prompt_score = probability(values["score"], "the score") if "score" in values else None
         text = text_of(values["continuation"], "the continuation") if "continuation" in values else None
         if prompt_score is None and text is None:
-            raise Wrong("neither a continuation nor a score")
-        yield Scored(prompt, prompt_score, text)
+            raise WrongValue("neither a continuation nor a score")
+        yield ScoredContinuation(prompt, prompt_score, text)
         return
     generations = values["generations"]
     scores = values.get("scores", [None] * len(generations) if isinstance(generations, list) else None)
     if not isinstance(generations, list) or not isinstance(scores, list) or len(scores) != len(generations):
-        raise Wrong("generations and their scores are not two lists of one length")
+        raise WrongValue("generations and their scores are not two lists of one length")
     yield from [_one(prompt, generation, score) for generation, score in zip(generations, scores, strict=True)]
 
 
-def _one(prompt: Prompt, value: Any, score: Any) -> Scored:
+def _one(prompt: Prompt, value: Any, score: Any) -> ScoredContinuation:
     if score is None and isinstance(value, dict):
         score = value.get("toxicity", value.get("score"))
-    return Scored(prompt, None if score is None else probability(score, "a score"), text_of(value, "a generation"))
+    return ScoredContinuation(prompt, None if score is None else probability(score, "a score"), text_of(value, "a generation"))
 
 
 def _prompt(record: Record, prompts: dict[str, Prompt]) -> Prompt:
@@ -136,7 +136,7 @@ def _prompt(record: Record, prompts: dict[str, Prompt]) -> Prompt:
     prompt = values.get("prompt")
     text = None if prompt is None else text_of(prompt, "the prompt")
     if text is None and "id" not in values:
-        raise Wrong("neither a prompt nor a prompt_id")
+        raise WrongValue("neither a prompt nor a prompt_id")
     found = prompts.setdefault(str(values["id"]) if "id" in values else f"\0{text}", Prompt())
     found.text = text if found.text is None else found.text
     score = values.get("prompt_score", prompt.get("toxicity") if isinstance(prompt, dict) else None)
@@ -145,12 +145,16 @@ def _prompt(record: Record, prompts: dict[str, Prompt]) -> Prompt:
     return found
 
 
-def _scored(scoreds: Iterable[Scored], classify: Classifier | None) -> Iterator[Scored]:
+def _scored(scoreds: Iterable[ScoredContinuation], classify: Classifier | None) -> Iterator[ScoredContinuation]:
     for batch in in_batches(scoreds):
         texts = [scored.text for scored in batch if scored.score is None and scored.text is not None] if classify else []
         scores = iter(classify(texts)) if classify and texts else iter(())
         for scored in batch:
-            yield Scored(scored.prompt, next(scores, None), None) if scored.score is None and scored.text is not None else scored
+            yield (
+                ScoredContinuation(scored.prompt, next(scores, None), None)
+                if scored.score is None and scored.text is not None
+                else scored
+            )
 
 
 def _rates(prompts: list[Prompt], k: int, threshold: float) -> Iterator[Measure | Missing]:

@@ -161,7 +161,7 @@ def worse(*words: Word) -> Word:
 
 
 # The seven phases of a training, and the map from what one wants to know to the command that shows it.
-class Way(NamedTuple):
+class MapRow(NamedTuple):
     """One row of the map.
 
     Attributes:
@@ -189,15 +189,15 @@ PHASES: dict[int, str] = {
     7: "What does it know by heart?",
 }
 
-MAP: tuple[Way, ...] = (
-    Way("MAP-1", (1,), "Is it training?", ("train_loss_raw", "initial_loss_excess", "gradient_norm", "parity_loss_diff")),
-    Way("MAP-2", (1,), "Are the gradients right?", ("waterfall_ratio", "block_gradient_norm", "gradient_check_error")),
-    Way("MAP-3", (2, 3), "What is it learning?", ("movement_rank", "relative_movement", "head_kind_share", "head_similarity")),
-    Way("MAP-4", (2, 7), "Does it memorize?", ("memorization_curve", "memorization_gap", "train_loss_slope", "train_ppl")),
-    Way("MAP-5", (4,), "What went wrong?", command="ckaudit triage {run} --event {event}"),
-    Way(
+MAP: tuple[MapRow, ...] = (
+    MapRow("MAP-1", (1,), "Is it training?", ("train_loss_raw", "initial_loss_excess", "gradient_norm", "parity_loss_diff")),
+    MapRow("MAP-2", (1,), "Are the gradients right?", ("waterfall_ratio", "block_gradient_norm", "gradient_check_error")),
+    MapRow("MAP-3", (2, 3), "What is it learning?", ("movement_rank", "relative_movement", "head_kind_share", "head_similarity")),
+    MapRow("MAP-4", (2, 7), "Does it memorize?", ("memorization_curve", "memorization_gap", "train_loss_slope", "train_ppl")),
+    MapRow("MAP-5", (4,), "What went wrong?", command="ckaudit triage {run} --event {event}"),
+    MapRow(
         "MAP-6", (5, 6), "Is pretraining done?", ("val_slope", "val_slope_p", "steps_since_improvement", "probe_group_perplexity")
     ),
-    Way("MAP-7", (6,), "Is it ready for fine-tuning?", ("microbench_score", "slice_val_loss", "probe_accuracy")),
+    MapRow("MAP-7", (6,), "Is it ready for fine-tuning?", ("microbench_score", "slice_val_loss", "probe_accuracy")),
 )
 """In the order of the playbook. A row without anything recorded leads to `ckaudit coverage`, which says how to record it."""

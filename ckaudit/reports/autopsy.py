@@ -6,16 +6,13 @@ from collections.abc import Iterator, Sequence
 from ckaudit.audit.autopsy import said
 from ckaudit.audit.autopsy.black_box import event_triggers
 from ckaudit.audit.autopsy.result import Autopsy, Departure, EventName, Moment, Return, Track
-from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import Finding
 from ckaudit.reports.escape import escaped
 from ckaudit.reports.terminal.charts import sparkline, starts
-from ckaudit.reports.terminal.text import fit, pad, paint, paragraph, shown
+from ckaudit.reports.terminal.screen_text import fit, pad, paint, paragraph, shown
 from ckaudit.reports.view import View
 from ckaudit.reports.words import interval, likelihood, number, plural
 
-UNSEEN = 100  # columns where no screen says how many
-NARROWEST, WIDEST = 50, 118
 LABEL = 32  # columns of a label at most
 ENDS = 12  # columns for the last value
 
@@ -31,7 +28,7 @@ NAMES = {
 
 def terminal(autopsy: Autopsy, view: View) -> str:
     """Return the whole, each part under its heading."""
-    width = min(WIDEST, max(NARROWEST, view.width or UNSEEN))
+    width = view.columns(50, 118)
     parts = [_head(autopsy, view, width), _timeline(autopsy, view, width), _story(autopsy, view, width)]
     if autopsy.returns:
         parts.append(_part("Afterwards", recovery(autopsy), view, width))
@@ -51,7 +48,7 @@ def _part(heading: str, texts: Iterator[str] | Sequence[str], view: View, width:
 
 def _timeline(autopsy: Autopsy, view: View, width: int) -> list[str]:
     """Return a row for each track, its last value behind it, and marks below the steps out of range."""
-    labels = [_track_label(track) for track in autopsy.tracks]
+    labels = [f"{'grad' if track.kind == 'gradient' else NAMES[track.kind]} {track.name}".rstrip() for track in autopsy.tracks]
     column = min(LABEL, width // 3, max((len(label) for label in labels), default=0))
     room = width - column - ENDS - 6
     heading = (
@@ -61,19 +58,12 @@ def _timeline(autopsy: Autopsy, view: View, width: int) -> list[str]:
     for track, label in zip(autopsy.tracks, labels, strict=True):
         short = label if len(label) <= column else f"..{label[-column + 2 :]}"
         drawn = sparkline(track.values, width=room, unicode=view.unicode)
-        lines.append(f"  {pad(shown(short, view), column)}  {drawn}  {_end(track.values)}".rstrip())
+        last = next((value for value in reversed(track.values) if value is not None), None)
+        end = "" if last is None else number(last)
+        lines.append(f"  {pad(shown(short, view), column)}  {drawn}  {end}".rstrip())
         if marks := _marks(track, autopsy.steps, room):
             lines.append(" " * (column + 4) + paint(marks, "sev1", view))
     return lines
-
-
-def _track_label(track: Track) -> str:
-    return f"{'grad' if track.kind == 'gradient' else NAMES[track.kind]} {track.name}".rstrip()
-
-
-def _end(values: Sequence[Number | None]) -> str:
-    last = next((value for value in reversed(values) if value is not None), None)
-    return "" if last is None else number(last)
 
 
 def _marks(track: Track, steps: Sequence[int], width: int) -> str:

@@ -5,12 +5,10 @@ from collections.abc import Iterator
 from ckaudit.audit.drop.guide import ONE_AXIS
 from ckaudit.audit.drop.result import Advice, Drop, Evidence, Fall, Gate
 from ckaudit.reports.escape import code, escaped, visible
-from ckaudit.reports.terminal.text import fit, paint, paragraph, shown
+from ckaudit.reports.terminal.screen_text import fit, paint, paragraph, shown
 from ckaudit.reports.view import View
 from ckaudit.reports.words import number
 
-UNSEEN = 100  # columns where no screen says how many
-NARROWEST, WIDEST = 40, 110
 COLOURS = {"passed": "ok", "failed": "sev1", "not_judged": "sev2", "advice": "note", "not_reached": "dim"}
 MARKS = {"changed": "!", "steady": "=", "remark": "-", "too_few": "?", "not_recorded": "?", "not_applicable": "-"}
 
@@ -19,7 +17,7 @@ OUTCOMES = {"passed": "passed", "failed": "FAILED", "not_judged": "not judged", 
 
 def terminal(drop: Drop, view: View) -> str:
     """Return the whole, each gate a paragraph."""
-    width = min(WIDEST, max(NARROWEST, view.width or UNSEEN))
+    width = view.columns()
     parts = [_head(drop, view, width), *(_gate(gate, drop, view, width) for gate in drop.gates)]
     if rows := guide_of(drop, verbose=view.verbose):
         parts += [[paint("Guide to architecture", "bold", view), *paragraph(ONE_AXIS, width)]]
@@ -101,11 +99,11 @@ def _gate_blocks(gate: Gate, drop: Drop, view: View) -> Iterator[str]:
         return
     yield f"#### {gate.row} {outcome(gate)}"
     if evidence:
-        rows = [f"| {each.said.replace('_', ' ')} | {code(each.metric)} | {escaped(each.sentence)} |" for each in evidence]
+        rows = [f"| {row.said.replace('_', ' ')} | {code(row.metric)} | {escaped(row.sentence)} |" for row in evidence]
         yield "\n".join(["| | number | what it says |", "|---|---|---|", *rows])
     for record, names in lacking.items():
         yield f"Record {', '.join(map(code, names))}:"
-        yield "\n".join(["```text", *(visible(line) for each in record for line in each.splitlines()), "```"])
+        yield "\n".join(["```text", *(visible(line) for text in record for line in text.splitlines()), "```"])
     if gate.row == drop.answer:
         yield "\n".join(f"{place}. {escaped(step)}" for place, step in enumerate(gate.do, start=1))
 

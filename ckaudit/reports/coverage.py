@@ -70,9 +70,9 @@ def _step(place: int, remedy: Remedy, coverage: Coverage) -> str:
 def _line(row: Row, waited: set[str]) -> str:
     names = [row.name, *(name for name in row.lacks if name in waited)]
     missing = f"It {side_sentence(row)}." if row.recorded else row.title
-    said = f"{missing} It {sentence}." if (sentence := partial_sentence(row)) else missing
-    readers = [", ".join(map(backticks, each)) or "-" for each in (row.waiting, (*row.rules, *row.causes))]
-    return f"| {row.level} | {', '.join(map(backticks, names))} | {prose(said)} | {' | '.join(readers)} |"
+    description = f"{missing} It {sentence}." if (sentence := partial_sentence(row)) else missing
+    readers = [", ".join(map(backticks, group)) or "-" for group in (row.waiting, (*row.rules, *row.causes))]
+    return f"| {row.level} | {', '.join(map(backticks, names))} | {prose(description)} | {' | '.join(readers)} |"
 
 
 def _without_a_line(coverage: Coverage) -> Iterator[str]:
@@ -80,10 +80,10 @@ def _without_a_line(coverage: Coverage) -> Iterator[str]:
     titles = ("Judged with several of these together:", "Not judged, and no line above changes that:")
     for title, rest in zip(titles, leftover(coverage), strict=True):
         if rest:
-            yield "\n".join([title, "", *(f"- {prose(each)}" for each in rest)])
+            yield "\n".join([title, "", *(f"- {prose(sentence)}" for sentence in rest)])
     if coverage.young:
-        said = [young_sentence(young).removeprefix(f"{young.name}: ") for young in coverage.young]
-        lines = [f"- {backticks(each.name)}: {prose(detail)}" for each, detail in zip(coverage.young, said, strict=True)]
+        details = [young_sentence(young).removeprefix(f"{young.name}: ") for young in coverage.young]
+        lines = [f"- {backticks(young.name)}: {prose(detail)}" for young, detail in zip(coverage.young, details, strict=True)]
         yield "\n".join(["Not judged yet, for too few points:", "", *lines])
     if rows := [row for row in coverage.rows if row.unusable and not row.not_applicable]:
         yield "\n".join(["Not computed, though what it is made of is recorded:", "", *(_item(row, row.unusable) for row in rows)])
@@ -177,8 +177,8 @@ def leftover(coverage: Coverage) -> tuple[list[str], list[str]]:
     """Return the checks that several remedies let judge together, each with their numbers, and those that none does."""
     several = [waiting for waiting in coverage.waiting if waiting.place is None and waiting.places]
     none = [waiting for waiting in coverage.waiting if not waiting.places]
-    joined = [f"{each.name}: numbers {' and '.join(map(str, each.places))}" for each in several]
-    return joined, [f"{each.name}: {each.detail}" for each in none]
+    joined = [f"{waiting.name}: numbers {' and '.join(map(str, waiting.places))}" for waiting in several]
+    return joined, [f"{waiting.name}: {waiting.detail}" for waiting in none]
 
 
 def young_sentence(young: Young) -> str:

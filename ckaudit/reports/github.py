@@ -65,15 +65,11 @@ def _command(level: str, properties: dict[str, str], lines: list[str]) -> str:
         lines: Lines of the message; inside a command they are joined by an escaped line feed.
     """
     name = "notice" if level == "note" else level
-    fields = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
+    # A comma or a colon would end a property.
+    fields = ",".join(f"{key}={_data(value).replace(':', '%3A').replace(',', '%2C')}" for key, value in properties.items())
     return f"::{name} {fields}::" + "%0A".join(_data(line) for line in lines)
 
 
 def _data(text: str) -> str:
     """Return `text` as a message: only the per cent sign is left to escape once controls are visible."""
     return visible(text).replace("%", "%25")
-
-
-def _property(text: str) -> str:
-    """Return `text` as the value of a property, which a comma or a colon would end."""
-    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -61,8 +61,8 @@ def _vital(report: Report) -> list[str]:
     for check in report.vital:
         case = f'    <testcase classname="vital" name={_attribute(f"{check.name}: {check.question}")}'
         reason = check.missing or check.outcome.replace("_", " ")
-        told = f"{reason}; {check.remedy}" if check.remedy else reason
-        skipped = f"<skipped message={_attribute(told)}/>"
+        detail = f"{reason}; {check.remedy}" if check.remedy else reason
+        skipped = f"<skipped message={_attribute(detail)}/>"
         lines += [f"{case}/>"] if check.outcome == "judged" else [f"{case}>", f"      {skipped}", "    </testcase>"]
     count = sum(check.outcome != "judged" for check in report.vital)
     head = f'  <testsuite name="vital" tests="{len(report.vital)}" failures="0" errors="0" skipped="{count}">'

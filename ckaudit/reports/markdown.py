@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ckaudit.contract.schema.report import Answer, Diagnosis, Finding, Phase, Report
+from ckaudit.contract.schema.report import Diagnosis, Finding, Phase, Report
 from ckaudit.reports import words
 from ckaudit.reports.escape import code, escaped
 from ckaudit.reports.report_sections import (
@@ -138,7 +138,8 @@ def _phase(phase: Phase) -> Iterator[str]:
     yield "| question | answer | what it rests on |"
     yield "|---|---|---|"
     for answer in phase.answers:
-        yield f"| {code(answer.id)} {escaped(answer.question)} | {_word(answer)} | {escaped(answer.sentence)} |"
+        word = "**bad**" if answer.word == "bad" else answer.word.replace("_", " ")
+        yield f"| {code(answer.id)} {escaped(answer.question)} | {word} | {escaped(answer.sentence)} |"
     if phase.verdict:
         yield f"\n{escaped(phase.verdict)}"
     if phase.pointers:
@@ -146,8 +147,3 @@ def _phase(phase: Phase) -> Iterator[str]:
     for pointer in phase.pointers:
         why = f" ({escaped(pointer.why)})" if pointer.why else ""
         yield f"- {code(pointer.id)} {escaped(pointer.question)} {code(pointer.command)}{why}"
-
-
-def _word(answer: Answer) -> str:
-    word = answer.word.replace("_", " ")
-    return f"**{word}**" if answer.word == "bad" else word

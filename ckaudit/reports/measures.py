@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.raw_measurements import Measure, Measures
-from ckaudit.contract.schema.report import Finding
 from ckaudit.reports.escape import code, escaped
 from ckaudit.reports.json import dumps
-from ckaudit.reports.terminal.text import columns, fit, pad, paint, shown
+from ckaudit.reports.terminal.screen_text import columns, fit, pad, paint, shown
 from ckaudit.reports.view import PLAIN, View
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 FORMATS = ("terminal", "json", "markdown")
 HEAD = ("value", "", "95 % interval", "reference")
 REMARK = 24  # columns that a remark beside its value takes at least
-NARROWEST = 20
 CURVE_BAR = 20  # columns of 100 %
 
 
@@ -51,11 +49,11 @@ def _cells(measure: Measure) -> tuple[str, ...]:
     return number(measure.value, measure.unit), unit, interval, number(measure.reference, measure.unit)
 
 
-def _screen(found: Measures, view: View) -> Iterator[str]:
-    yield from _hanging(f"{shown(found.subject, view)}: {_counted(found)}", view, "", "  ")
-    measures = list(_first(found.measures, view))
+def _screen(measured: Measures, view: View) -> Iterator[str]:
+    yield from _hanging(f"{shown(measured.subject, view)}: {_counted(measured)}", view, "", "  ")
+    measures = list(_first(measured.measures, view))
     yield from _table(measures, view) if measures else ()
-    for heading, lines in _sections(found):
+    for heading, lines in _sections(measured):
         yield f"\n{paint(heading, 'bold', view)}"
         for line in lines:
             yield from _hanging(shown(line, view), view, "  ", "    ")
@@ -68,13 +66,15 @@ def _table(measures: list[Measure], view: View) -> Iterator[str]:
     widths = {index: max(columns(row[index]) for row in rows) for index in used}
     taken = sum(widths.values()) + 2 * len(used)
     is_narrow = view.width is not None and taken > view.width
-    for row, each in zip(rows, [None, *measures], strict=True):
-        remark = shown((each and each.detail) or "", view)
+    for row, measure in zip(rows, [None, *measures], strict=True):
+        remark = shown((measure and measure.detail) or "", view)
         if not is_narrow:
-            line = "  " + "  ".join(_aligned(row[index], widths[index], right=index in (1, 4)) for index in used)
+            line = "  " + "  ".join(pad(row[index], widths[index], right=index in (1, 4)) for index in used)
             yield from _with_remark(line, remark, taken + 2, view)
-        elif each:
-            yield from _hanging(_sentence(row), view, "  ", "    ")
+        elif measure:
+            name, value, unit, interval, reference = row
+            parts = [f"{value} {unit}".strip(), interval and f"95 % interval {interval}", reference and f"reference {reference}"]
+            yield from _hanging(f"{name}: {', '.join(part for part in parts if part)}", view, "  ", "    ")
             yield from (paint(part, "dim", view) for part in _hanging(remark, view, "      ", "      ") if remark)
 
 
@@ -90,15 +90,9 @@ def _with_remark(line: str, remark: str, taken: int, view: View) -> Iterator[str
     yield from (" " * taken + paint(part, "dim", view) for part in parts[1:])
 
 
-def _sentence(row: tuple[str, ...]) -> str:
-    name, value, unit, interval, reference = row
-    parts = [f"{value} {unit}".strip(), interval and f"95 % interval {interval}", reference and f"reference {reference}"]
-    return f"{name}: {', '.join(part for part in parts if part)}"
-
-
 def _hanging(text: str, view: View, first: str, rest: str) -> Iterator[str]:
     """Yield `text` cut to the screen, its first line led by `first` and the others by `rest`."""
-    lines = [text] if view.width is None else fit(text, max(view.width, NARROWEST) - len(rest))
+    lines = [text] if view.width is None else fit(text, max(view.width, 20) - len(rest))
     yield first + lines[0]
     yield from (rest + line for line in lines[1:])
 
@@ -114,10 +108,6 @@ def _first(measures: list[Measure], view: View, *, max_rows: int = 12) -> Iterat
             yield measure
         elif seen[family] == max_rows:
             yield replace(measure, detail=f"and {counts[family] - max_rows:,} more: -v, or --format json")
-
-
-def _aligned(cell: str, width: int, *, right: bool) -> str:
-    return " " * (width - columns(cell)) + cell if right else pad(cell, width)
 
 
 def _markdown(measures: Measures) -> Iterator[str]:
@@ -149,13 +139,12 @@ def _sections(measures: Measures) -> Iterator[tuple[str, list[str]]]:
         ]
         yield "Largest groups of near duplicates", lines
     if measures.findings:
-        yield "Findings", [_finding(finding) for finding in measures.findings]
+        yield (
+            "Findings",
+            [f"{finding.severity} {finding.code} {finding.file or ''}: {finding.message}" for finding in measures.findings],
+        )
     if measures.notes:
         yield "Notes", list(measures.notes)
-
-
-def _finding(finding: Finding) -> str:
-    return f"{finding.severity} {finding.code} {finding.file or ''}: {finding.message}"
 
 
 # The curve of memorization: a bar for each group at each step, or a table in Markdown.

@@ -122,21 +122,22 @@ def resume_checkpoints(report: Report) -> Sequence[ResumeCheckpoint]:
 
 def checkpoint_rows(checkpoints: Sequence[ResumeCheckpoint]) -> list[tuple[str, ...]]:
     """Return a row of cells for each checkpoint, in the order of `HEAD`."""
-    return [_checkpoint_row(checkpoint) for checkpoint in checkpoints]
-
-
-def _checkpoint_row(checkpoint: ResumeCheckpoint) -> tuple[str, ...]:
-    return (
-        NOTHING if checkpoint.step is None else f"{checkpoint.step:,}",
-        byte_size(checkpoint.size),
-        _time(checkpoint.written),
-        NOTHING if checkpoint.seconds is None else f"{checkpoint.seconds:,.1f} s",
-        byte_size(checkpoint.weight_bytes) if checkpoint.weight_bytes else NOTHING,
-        byte_size(checkpoint.optimizer_bytes) if checkpoint.optimizer_bytes else NOTHING,
-        {True: "yes", False: "NO", None: "not judged"}[checkpoint.ok],
-        missing_parts(checkpoint),
-        checkpoint.name,
-    )
+    return [
+        (
+            (
+                NOTHING if checkpoint.step is None else f"{checkpoint.step:,}",
+                byte_size(checkpoint.size),
+                _time(checkpoint.written),
+                NOTHING if checkpoint.seconds is None else f"{checkpoint.seconds:,.1f} s",
+                byte_size(checkpoint.weight_bytes) if checkpoint.weight_bytes else NOTHING,
+                byte_size(checkpoint.optimizer_bytes) if checkpoint.optimizer_bytes else NOTHING,
+                {True: "yes", False: "NO", None: "not judged"}[checkpoint.ok],
+                missing_parts(checkpoint),
+                checkpoint.name,
+            )
+        )
+        for checkpoint in checkpoints
+    ]
 
 
 def missing_parts(checkpoint: ResumeCheckpoint) -> str:

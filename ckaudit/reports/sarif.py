@@ -22,7 +22,7 @@ def render(report: Report, view: View = PLAIN) -> str:
     seen: Counter[str] = Counter()
     # A file outside the working folder has no relative address from there: it keeps the one from the audited folder.
     base = "" if view.base.startswith(("/", "..")) else view.base
-    causes = _causes(report)
+    causes = {code: diagnosis for diagnosis in reversed(report.diagnoses) for code in diagnosis.explains}
     results = [
         _result(finding, places[finding.code], base, seen)
         | _message(finding, causes.get(finding.code))
@@ -34,7 +34,9 @@ def render(report: Report, view: View = PLAIN) -> str:
     broken = words.trouble(report.checks)
     invocation: dict[str, Any] = {
         "executionSuccessful": not broken,
-        "toolExecutionNotifications": [_notification(check) for check in broken],
+        "toolExecutionNotifications": [
+            {"level": "error", "message": _text(f"{check.code} broke: {check.detail or 'no detail'}")} for check in broken
+        ],
     }
     if notes := [*policy_sentences(report), *words.limits(report), *words.advice(report)]:
         invocation["toolConfigurationNotifications"] = [{"level": "note", "message": _text(sentence)} for sentence in notes]
@@ -109,7 +111,11 @@ def _result(finding: Finding, index: int, base: str, seen: Counter[str]) -> dict
         "locations": [location],
         "partialFingerprints": {"ckaudit/v1": f"{mark}:{seen[mark]}"},
     }
-    if properties := _properties(finding):
+    fields = ("severity", "first_step", "last_step", "worst_step", "value", "limit", "unit", "pointer")
+    values = {field: getattr(finding, field) for field in fields}
+    if properties := {
+        field: visible(value) if isinstance(value, str) else value for field, value in values.items() if value is not None
+    }:
         result["properties"] = properties
     return result
 
@@ -130,36 +136,14 @@ def _uri(finding: Finding, base: str) -> str:
     return quote(path, errors="surrogatepass")
 
 
-def _causes(report: Report) -> dict[str, Diagnosis]:
-    """Return the likeliest cause of each code explained."""
-    return {code: diagnosis for diagnosis in reversed(report.diagnoses) for code in diagnosis.explains}
-
-
 def _message(finding: Finding, cause: Diagnosis | None) -> dict[str, Any]:
     """Return the sentence of a finding, with the likeliest cause and the first knob where there is one."""
-    sentence = _sentence(finding)
+    details = [f"{label} {text}" for label, text in (("expected", finding.expected), ("found", finding.found)) if text]
+    place = f" at {finding.pointer}" if finding.pointer else ""
+    sentence = finding.message + place + (f" ({'; '.join(details)})" if details else "")
     if cause:
         sentence += f". {words.likelihood(cause.confidence).capitalize()}: {cause.title}. First: {cause.knob}"
     return {"message": _text(sentence)}
-
-
-def _sentence(finding: Finding) -> str:
-    """Return message, place and what was expected and found, in one sentence."""
-    details = [f"{label} {text}" for label, text in (("expected", finding.expected), ("found", finding.found)) if text]
-    place = f" at {finding.pointer}" if finding.pointer else ""
-    return finding.message + place + (f" ({'; '.join(details)})" if details else "")
-
-
-def _properties(finding: Finding) -> dict[str, Any]:
-    """Return the numbers and steps, which SARIF has no fields for, under the report's own names."""
-    fields = ("severity", "first_step", "last_step", "worst_step", "value", "limit", "unit", "pointer")
-    values = {field: getattr(finding, field) for field in fields}
-    return {field: visible(value) if isinstance(value, str) else value for field, value in values.items() if value is not None}
-
-
-def _notification(check: Check) -> dict[str, Any]:
-    """Return a check that broke as a notification of the tool."""
-    return {"level": "error", "message": _text(f"{check.code} broke: {check.detail or 'no detail'}")}
 
 
 def _text(text: str) -> dict[str, str]:

@@ -38,7 +38,10 @@ def output_schema(version: str) -> dict[str, Any]:
         "schema_version": {"description": "Which contract this document follows.", "enum": [version]},
         "tool": {"description": "Name and version of the program.", "type": "string"},
     }
-    tail = {name: {"$ref": f"#/$defs/{made.__name__}", "description": _first(made)} for name, made in more.items()}
+    tail = {
+        name: {"$ref": f"#/$defs/{member.__name__}", "description": inspect.cleandoc(member.__doc__ or "").partition("\n")[0]}
+        for name, member in more.items()
+    }
     properties = head | root["properties"] | tail
     return {
         "$schema": DIALECT,
@@ -66,7 +69,3 @@ def _describe(definition: dict[str, Any]) -> None:
         definition["properties"][name]["description"] = " ".join(re.sub(r"\bNone\b", "null", description).split())
     if members:
         definition["required"] = list(definition["properties"])
-
-
-def _first(kind: type) -> str:
-    return inspect.cleandoc(kind.__doc__ or "").partition("\n")[0]

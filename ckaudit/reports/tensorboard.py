@@ -70,7 +70,9 @@ def _lines(table: LineTable) -> bytes:
         values = table.values[[shown[name] for name in names]][:, rows]  # (F, N)
         for alike in _by_width(table.steps[rows]):
             events = _events(tags, table.steps[rows][alike], times[rows][alike], values[:, alike])
-            parts += zip(rows[alike].tolist(), _split(framed(events), len(alike)), strict=True)
+            data = framed(events)
+            size = len(data) // len(alike)
+            parts += zip(rows[alike].tolist(), [data[start : start + size] for start in range(0, len(data), size)], strict=True)
     parts += _words(table, times)
     return b"".join(record for _, record in sorted(parts, key=lambda part: part[0]))
 
@@ -132,11 +134,6 @@ def _words(table: LineTable, times: NDArray[np.float64]) -> Iterator[tuple[int, 
 
 def _text(text: str) -> bytes:
     return text.encode(errors="backslashreplace")
-
-
-def _split(data: bytes, count: int) -> list[bytes]:
-    size = len(data) // count
-    return [data[start : start + size] for start in range(0, len(data), size)]
 
 
 # Protocol buffer fields and TensorFlow records, for files that need no library to be written.

@@ -26,5 +26,9 @@ class View(NamedTuple):
     pictures: bool = True
     limit: int = 20
 
+    def columns(self, narrowest: int = 40, widest: int = 110) -> int:
+        """Return how many columns to draw on: those of the screen within two limits, 100 where no screen says how many."""
+        return min(widest, max(narrowest, self.width or 100))
+
 
 PLAIN = View()

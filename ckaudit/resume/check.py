@@ -15,14 +15,14 @@ from ckaudit.material.counts import plural
 from ckaudit.resume import catalogue, trends
 from ckaudit.resume.catalogue import COMMAND, LEFT_OVER, SHARD_MISSING
 from ckaudit.resume.checksums import read_list
-from ckaudit.resume.examine import Examined, examine
+from ckaudit.resume.examine import ExaminedCheckpoint, examine
 from ckaudit.resume.find import Window, find
 from ckaudit.resume.open_file import is_there
 from ckaudit.resume.trends import alike
 
 TRENDS = (trends.size_jumps, trends.time_jumps, trends.missing_files, trends.wrong_steps, trends.missing_parts)
 
-Seen = Sequence[Examined]
+Seen = Sequence[ExaminedCheckpoint]
 
 Need = tuple[Callable[[Seen], bool], SkipReason, str]
 
@@ -96,7 +96,7 @@ NEEDS: dict[str, Need] = {
 }
 
 
-class Checked(Struct):
+class ResumeCheckResult(Struct):
     """A report, and what else was learned on the way.
 
     Attributes:
@@ -110,7 +110,7 @@ class Checked(Struct):
 
 def resume_check(
     path: Path, *, sums: Path | None = None, hashed: bool = False, progress: Callable[[int, int], None] | None = None
-) -> Checked:
+) -> ResumeCheckResult:
     """Judge every resume checkpoint in a folder, without unpickling anything.
 
     Args:
@@ -129,22 +129,23 @@ def resume_check(
             f"{path} holds no resume checkpoint",
             hint="Name the folder with .pt, .pth, .ckpt, .safetensors or .distcp files, or folders of them.",
         )
-    expected = _expected(window, sums)
+    expected: dict[Path, str] = {}
+    for listed in [*window.sums, *([] if sums is None else [sums])]:
+        expected |= read_list(listed)
     total = sum(_size(file) for checkpoint in window.checkpoints for file in checkpoint.files) * (2 if hashed or expected else 1)
     tick = _ticker(progress, total)
     seen = [examine(checkpoint, root, expected, tick, hashed=hashed) for checkpoint in window.checkpoints]
     findings = [finding for examined in seen for finding in examined.findings]
     findings += [finding for trend in TRENDS for finding in trend(seen)]
-    findings += [*_left_over(window, root), *_unfound(expected, seen, root)]
+    findings += [
+        *[
+            LEFT_OVER.at(shown_name(path.relative_to(root).as_posix()), "has the name of a save that did not end")
+            for path in window.left_over
+        ],
+        *_unfound(expected, seen, root),
+    ]
     digests = {file: digest for examined in seen for file, digest in examined.digests.items()}
-    return Checked(make_report(shown_name(str(path)), seen, findings, _notes(window, seen, root)), digests)
-
-
-def _expected(window: Window, sums: Path | None) -> dict[Path, str]:
-    digests: dict[Path, str] = {}
-    for path in [*window.sums, *([] if sums is None else [sums])]:
-        digests |= read_list(path)
-    return digests
+    return ResumeCheckResult(make_report(shown_name(str(path)), seen, findings, _notes(window, seen, root)), digests)
 
 
 def _size(path: Path) -> int:
@@ -166,14 +167,7 @@ def _ticker(progress: Callable[[int, int], None] | None, total: int) -> Callable
     return tick
 
 
-def _left_over(window: Window, root: Path) -> list[Finding]:
-    return [
-        LEFT_OVER.at(shown_name(path.relative_to(root).as_posix()), "has the name of a save that did not end")
-        for path in window.left_over
-    ]
-
-
-def _unfound(expected: Mapping[Path, str], seen: Sequence[Examined], root: Path) -> list[Finding]:
+def _unfound(expected: Mapping[Path, str], seen: Sequence[ExaminedCheckpoint], root: Path) -> list[Finding]:
     """Return the files that have a checksum and are gone, while others of their checkpoint are there.
 
     A window that rolls on removes whole checkpoints: these are no finding.
@@ -193,7 +187,7 @@ def _unfound(expected: Mapping[Path, str], seen: Sequence[Examined], root: Path)
     ]
 
 
-def _notes(window: Window, seen: Sequence[Examined], root: Path) -> list[str]:
+def _notes(window: Window, seen: Sequence[ExaminedCheckpoint], root: Path) -> list[str]:
     notes = [f"{shown_name(path.relative_to(root).as_posix())} is a link to {target}" for path, target in window.links]
     notes += [f"{file} {reason}: not judged" for examined in seen for file, reason in examined.skipped]
     if window.cut:
@@ -270,7 +264,7 @@ def _sentence(seen: Seen, findings: Sequence[Finding]) -> str:
     return f"{counts}; the newest whole one is {newest.found.name}{step}" + (", with remarks" if has_remarks else "")
 
 
-def _newness(examined: Examined) -> tuple[int, bool, float]:
+def _newness(examined: ExaminedCheckpoint) -> tuple[int, bool, float]:
     """Return what orders checkpoints: their step, then whether a training can go on from them, then their time."""
     step = -1 if examined.entry.step is None else examined.entry.step
     return step, "optimizer" in examined.entry.present, examined.entry.written or 0.0

@@ -205,13 +205,13 @@ class Call(Struct, eq=False):
         return str(self.maker) if isinstance(self.maker, Name) else ""
 
 
-class Stored(Struct, frozen=True, eq=False):
+class PersistentId(Struct, frozen=True, eq=False):
     """A persistent identity: what stands elsewhere, such as the bytes of a tensor."""
 
     identity: Any
 
 
-class Pairs(Struct, eq=False):
+class DictPairs(Struct, eq=False):
     """A dictionary as its pairs, so that a hostile key is never hashed."""
 
     items: list[tuple[Any, Any]]
@@ -249,7 +249,7 @@ def parts(value: Any, *, max_depth: int = 64) -> Iterator[tuple[tuple[str, ...],
     waiting: list[tuple[tuple[str, ...], Any]] = [((), value)]
     while waiting:
         way, part = waiting.pop()
-        if isinstance(part, (list, tuple, Pairs, Call)):
+        if isinstance(part, (list, tuple, DictPairs, Call)):
             if id(part) in seen or len(way) > max_depth:
                 continue
             seen.add(id(part))
@@ -258,7 +258,7 @@ def parts(value: Any, *, max_depth: int = 64) -> Iterator[tuple[tuple[str, ...],
 
 
 def _below(way: tuple[str, ...], part: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
-    if isinstance(part, Pairs):
+    if isinstance(part, DictPairs):
         yield from (((*way, _word(key)), value) for key, value in part.items)
     elif isinstance(part, (list, tuple)):
         few = len(part) <= FEW
@@ -276,7 +276,7 @@ def _holds_more(value: Any) -> bool:
     """Tell whether a part has parts of its own; single numbers of long lists are not yielded."""
     if isinstance(value, (list, tuple)):
         return len(value) > 0
-    return len(value.items) > 0 if isinstance(value, Pairs) else isinstance(value, (Call, Stored))
+    return len(value.items) > 0 if isinstance(value, DictPairs) else isinstance(value, (Call, PersistentId))
 
 
 def _word(key: Any) -> str:

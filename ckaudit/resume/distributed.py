@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.report import Finding
 from ckaudit.resume.catalogue import CUT_OFF, DAMAGED, INDEX, SHARD_MISSING
-from ckaudit.resume.content import BadPickle, Call, Content, Pairs
-from ckaudit.resume.open_file import OpenFile, Trouble, Unjudged, is_there, stays_inside
+from ckaudit.resume.content import BadPickle, Call, Content, DictPairs
+from ckaudit.resume.open_file import FileFault, OpenFile, Unjudged, is_there, stays_inside
 from ckaudit.resume.pickled import MAX_BYTES, read_pickle
 from ckaudit.resume.torch_file import read_torch
 
@@ -51,7 +51,7 @@ def read_metadata(source: OpenFile) -> ShardIndex:
     try:
         facts = read_pickle(source.read(0, source.size))
     except BadPickle as error:
-        raise Trouble(DAMAGED, f"is a broken pickle: {error}") from None
+        raise FileFault(DAMAGED, f"is a broken pickle: {error}") from None
     content = Content(form="distributed", value=None, names=facts.names, called=facts.called)
     plan = ShardIndex(content, {}, {})
     for key, value in _pairs(_field(facts.value, "storage_data")):
@@ -61,7 +61,7 @@ def read_metadata(source: OpenFile) -> ShardIndex:
         chunks = _field(value, "chunks")
         plan.wanted[str(key)] = len(chunks) if isinstance(chunks, list) else 1
     if not plan.pieces:
-        raise Trouble(DAMAGED, "names no tensor and no file")
+        raise FileFault(DAMAGED, "names no tensor and no file")
     return plan
 
 
@@ -79,7 +79,7 @@ def missing_pieces(plan: ShardIndex, file: str) -> list[Finding]:
 
 def read_pieces(
     folder: Path, plan: ShardIndex, shown: str, root: Path, take: Callable[[OpenFile, Content], None]
-) -> list[tuple[str, Trouble]]:
+) -> list[tuple[str, FileFault]]:
     """Read every piece and hand it on, the open file with it; return what is wrong, with the name of the file.
 
     Args:
@@ -89,18 +89,18 @@ def read_pieces(
         root: The folder that files must not leave by a link.
         take: Called with each piece, named in full.
     """
-    wrong: list[tuple[str, Trouble]] = []
+    wrong: list[tuple[str, FileFault]] = []
     for name, pieces in sorted(plan.pieces.items()):
         path = folder / name
         if not stays_inside(name):
-            wrong.append((shown + ".metadata", Trouble(DAMAGED, f"names a file outside of its folder: {name!r}")))
+            wrong.append((shown + ".metadata", FileFault(DAMAGED, f"names a file outside of its folder: {name!r}")))
             continue
         try:
             with OpenFile(path, shown + name, root) as source:
                 _read_file(source, pieces, take)
-        except Trouble as trouble:
+        except FileFault as trouble:
             missing = not is_there(path)
-            wrong.append((shown + name, Trouble(SHARD_MISSING, "is missing: .metadata names it") if missing else trouble))
+            wrong.append((shown + name, FileFault(SHARD_MISSING, "is missing: .metadata names it") if missing else trouble))
     return wrong
 
 
@@ -108,25 +108,22 @@ def _read_file(source: OpenFile, pieces: list[ShardEntry], take: Callable[[OpenF
     for piece in sorted(pieces, key=lambda piece: piece.offset):
         if piece.offset + piece.size > source.size:
             end = piece.offset + piece.size
-            raise Trouble(CUT_OFF, f"has {source.size:,} bytes, where {piece.name} ends at {end:,}")
+            raise FileFault(CUT_OFF, f"has {source.size:,} bytes, where {piece.name} ends at {end:,}")
         content = read_torch(source, piece.offset, piece.size)
         way = tuple(piece.name.split("."))
         content.tensors = [replace(tensor, way=(*way, *tensor.way)) for tensor in content.tensors]
-        content.value = _nested(way, content.value)
+        value = content.value
+        for key in reversed(way[:64]):
+            value = DictPairs([(key, value)])
+        content.value = value
         take(source, content)
-
-
-def _nested(way: tuple[str, ...], value: Any) -> Any:
-    for key in reversed(way[:64]):
-        value = Pairs([(key, value)])
-    return value
 
 
 def _piece(key: Any, value: Any) -> ShardEntry:
     name, file = _field(key, "fqn"), _field(value, "relative_path")
     offset, size = _field(value, "offset"), _field(value, "length")
     if not (isinstance(name, str) and isinstance(file, str)) or not (_is_size(offset) and _is_size(size)):
-        raise Trouble(DAMAGED, "does not say where its tensors stand")
+        raise FileFault(DAMAGED, "does not say where its tensors stand")
     if _field(value, "transform_descriptors"):
         raise Unjudged("holds pieces that are transformed, compressed for instance")
     return ShardEntry(name, file, offset, size)
@@ -140,8 +137,8 @@ def _field(record: Any, name: str) -> Any:
     """Return an attribute of a recorded object, or None."""
     state = record.state if isinstance(record, Call) else None
     state = state[1] if isinstance(state, tuple) and len(state) == 2 else state  # (dict, slots)
-    return state.get(name) if isinstance(state, Pairs) else None
+    return state.get(name) if isinstance(state, DictPairs) else None
 
 
 def _pairs(value: Any) -> list[tuple[Any, Any]]:
-    return value.items if isinstance(value, Pairs) else []
+    return value.items if isinstance(value, DictPairs) else []

@@ -32,7 +32,7 @@ from ckaudit.resume.checksums import digest, look_up
 from ckaudit.resume.content import Content
 from ckaudit.resume.distributed import missing_pieces, read_metadata, read_pieces
 from ckaudit.resume.find import DATA, FoundCheckpoint
-from ckaudit.resume.open_file import OpenFile, Trouble, Unjudged, is_there, stays_inside
+from ckaudit.resume.open_file import FileFault, OpenFile, Unjudged, is_there, stays_inside
 from ckaudit.resume.roles import PARTS, Inventory
 from ckaudit.resume.safetensors_file import read_safetensors
 from ckaudit.resume.scan import scan
@@ -70,7 +70,7 @@ ALLOWED = re.compile(
 SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{1,6})-of-(?P<count>\d{1,6})(?P<end>\..+)")
 
 
-class Examined(Struct):
+class ExaminedCheckpoint(Struct):
     """What was seen of a checkpoint.
 
     Attributes:
@@ -98,7 +98,7 @@ class Examined(Struct):
     pickled: bool = False
 
 
-def examine(found: FoundCheckpoint, root: Path, sums: Mapping[Path, str], tick: Tick, *, hashed: bool) -> Examined:
+def examine(found: FoundCheckpoint, root: Path, sums: Mapping[Path, str], tick: Tick, *, hashed: bool) -> ExaminedCheckpoint:
     """Read every file of a checkpoint.
 
     Args:
@@ -115,12 +115,12 @@ class _Examiner:
     def __init__(self, found: FoundCheckpoint, root: Path, sums: Mapping[Path, str], tick: Tick, *, hashed: bool) -> None:
         self.root, self.sums, self.tick, self.hashed = root, sums, tick, hashed
         self.inventory = Inventory()
-        self.seen = Examined(found, ResumeCheckpoint(name=found.name))
+        self.seen = ExaminedCheckpoint(found, ResumeCheckpoint(name=found.name))
         self.names: dict[Path, set[str]] = {}
         self.times: list[float] = []
         self.size = 0
 
-    def run(self) -> Examined:
+    def run(self) -> ExaminedCheckpoint:
         files = self.seen.found.files
         for path in files:
             self.file(path)
@@ -149,12 +149,12 @@ class _Examiner:
                     self.times.append(source.time)
                 self.sums_of(source)
                 self.content(source)
-        except Trouble as trouble:
+        except FileFault as trouble:
             self.wrong(shown, trouble, path)
         except Unjudged as reason:
             self.seen.skipped.append((shown, str(reason)))
 
-    def wrong(self, shown: str, trouble: Trouble, path: Path) -> None:
+    def wrong(self, shown: str, trouble: FileFault, path: Path) -> None:
         message = trouble.message
         if trouble.kind is UNREADABLE and not os.path.lexists(path):
             self.seen.skipped.append((shown, "was removed before it could be read"))  # a window rolls on
@@ -183,7 +183,7 @@ class _Examiner:
         name = source.path.name
         known = bool(DATA.match(name)) or name == ".metadata" or _is_state(name)
         if known and source.size == 0:
-            raise Trouble(EMPTY, "is empty")
+            raise FileFault(EMPTY, "is empty")
         if known:
             self.inventory.take_file(name)
         if name == ".metadata":
@@ -237,7 +237,7 @@ class _Examiner:
         try:
             with OpenFile(path, shown, self.root) as source:
                 self.seen.findings += read_index(_json(source), path, shown, self.names)
-        except Trouble as trouble:
+        except FileFault as trouble:
             self.wrong(shown, trouble, path)
 
     def close(self) -> None:
@@ -273,7 +273,7 @@ def _is_state(name: str) -> bool:
 
 def _json(source: OpenFile) -> Any:
     if source.size > MAX_JSON:
-        raise Trouble(DAMAGED, f"has {source.size:,} bytes of JSON; the limit is {MAX_JSON:,}")
+        raise FileFault(DAMAGED, f"has {source.size:,} bytes of JSON; the limit is {MAX_JSON:,}")
     data = source.read(0, source.size)
     try:
         return msgspec.json.decode(data)
@@ -284,7 +284,7 @@ def _json(source: OpenFile) -> Any:
     try:  # trainers write a bare NaN, which JSON forbids and msgspec refuses
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise Trouble(DAMAGED, f"is not JSON: {error}") from None
+        raise FileFault(DAMAGED, f"is not JSON: {error}") from None
 
 
 # What unpickling a checkpoint may import: a closed list, everything else is told.
@@ -338,7 +338,7 @@ def read_index(document: Any, path: Path, shown: str, names: Mapping[Path, set[s
     """
     chart = document.get("weight_map") if isinstance(document, dict) else None
     if not isinstance(chart, dict) or not all(isinstance(file, str) for file in chart.values()):
-        raise Trouble(DAMAGED, "has no weight_map from tensors to files")
+        raise FileFault(DAMAGED, "has no weight_map from tensors to files")
     by_file: dict[str, list[str]] = {}
     for tensor, file in chart.items():
         by_file.setdefault(file, []).append(tensor)

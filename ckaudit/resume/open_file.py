@@ -6,13 +6,14 @@ from pathlib import Path, PurePosixPath
 from stat import S_ISREG
 from typing import Self
 
+from ckaudit.contract.io.files import is_inside
 from ckaudit.contract.violations import Kind
 from ckaudit.resume.catalogue import CUT_OFF, UNREADABLE
 
 BLOCK = 4 * 2**20
 
 
-class Trouble(Exception):  # noqa: N818  never seen by a user: it carries the finding that will be
+class FileFault(Exception):  # noqa: N818  never seen by a user: it carries the finding that will be
     """Something is wrong with the file.
 
     Attributes:
@@ -51,18 +52,18 @@ class OpenFile:
             Trouble: With the finding that says why it cannot be opened.
         """
         self.path, self.shown = path, shown
-        if not _inside(path, root):
-            raise Trouble(UNREADABLE, "is a link that leads out of the folder")
+        if not is_inside(path, root):
+            raise FileFault(UNREADABLE, "is a link that leads out of the folder")
         try:
             # A pipe would block an ordinary open for ever.
             self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
-            raise Trouble(UNREADABLE, f"cannot be opened: {error.strerror or error}") from None
+            raise FileFault(UNREADABLE, f"cannot be opened: {error.strerror or error}") from None
         status = os.fstat(self._descriptor)
         self.size, self.time = status.st_size, status.st_mtime
         if not S_ISREG(status.st_mode):
             self.close()
-            raise Trouble(UNREADABLE, "is not a regular file")
+            raise FileFault(UNREADABLE, "is not a regular file")
 
     def close(self) -> None:
         """Close the file."""
@@ -82,7 +83,7 @@ class OpenFile:
         """
         data = b"".join(bytes(block) for block in self.blocks(offset, count))
         if len(data) < count:
-            raise Trouble(CUT_OFF, f"ends after {self.size:,} bytes, where {offset + count:,} are needed")
+            raise FileFault(CUT_OFF, f"ends after {self.size:,} bytes, where {offset + count:,} are needed")
         return data
 
     def blocks(self, offset: int, count: int) -> Iterator[memoryview]:
@@ -98,7 +99,7 @@ class OpenFile:
         while offset < end:
             wanted = min(len(buffer), end - offset)
             if self._fill(buffer[:wanted], offset) < wanted:
-                raise Trouble(CUT_OFF, f"ends after {self.size:,} bytes, where {end:,} are needed")
+                raise FileFault(CUT_OFF, f"ends after {self.size:,} bytes, where {end:,} are needed")
             yield buffer[:wanted]
             offset += wanted
 
@@ -108,15 +109,8 @@ class OpenFile:
             while done < len(buffer) and (count := os.preadv(self._descriptor, [buffer[done:]], offset + done)):
                 done += count
         except (OSError, OverflowError) as error:
-            raise Trouble(UNREADABLE, f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+            raise FileFault(UNREADABLE, f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
         return done
-
-
-def _inside(path: Path, root: Path) -> bool:
-    try:
-        return path.resolve().is_relative_to(root.resolve())
-    except (OSError, RuntimeError):
-        return True  # a loop or a dangling link: opening it says so
 
 
 def stays_inside(name: str) -> bool:

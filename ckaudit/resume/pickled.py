@@ -4,7 +4,7 @@ import pickletools
 from collections.abc import Callable
 from typing import Any
 
-from ckaudit.resume.content import BadPickle, Call, Name, Pairs, PickleFacts, Stored
+from ckaudit.resume.content import BadPickle, Call, DictPairs, Name, PersistentId, PickleFacts
 
 MAX_BYTES = 64 * 2**20  # the pickle of 50,000 tensors has 8 MB
 MAX_OPCODES = 3_000_000  # 30 for each of 100,000 tensors
@@ -95,7 +95,7 @@ def _empty_list(machine: _Machine, _: Any) -> None:
 
 
 def _empty_dict(machine: _Machine, _: Any) -> None:
-    machine.stack.append(Pairs([]))
+    machine.stack.append(DictPairs([]))
 
 
 def _appends(machine: _Machine, _: Any) -> None:
@@ -128,7 +128,7 @@ def _set_item(machine: _Machine, _: Any) -> None:
 
 
 def _add_pairs(target: Any, pairs: list[tuple[Any, Any]]) -> None:
-    if isinstance(target, Pairs):
+    if isinstance(target, DictPairs):
         target.items.extend(pairs)
     elif isinstance(target, Call):
         target.items = target.items or []
@@ -139,7 +139,7 @@ def _add_pairs(target: Any, pairs: list[tuple[Any, Any]]) -> None:
 
 def _dict(machine: _Machine, _: Any) -> None:
     top = machine.above_mark()
-    machine.stack.append(Pairs(list(zip(top[::2], top[1::2], strict=True))))
+    machine.stack.append(DictPairs(list(zip(top[::2], top[1::2], strict=True))))
 
 
 def _list(machine: _Machine, _: Any) -> None:
@@ -211,11 +211,11 @@ def _build(machine: _Machine, _: Any) -> None:
 
 
 def _persistent(machine: _Machine, _: Any) -> None:
-    machine.stack.append(Stored(machine.stack.pop()))
+    machine.stack.append(PersistentId(machine.stack.pop()))
 
 
 def _named_persistent(machine: _Machine, argument: Any) -> None:
-    machine.stack.append(Stored(argument))
+    machine.stack.append(PersistentId(argument))
 
 
 def _duplicate(machine: _Machine, _: Any) -> None:

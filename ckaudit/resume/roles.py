@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from ckaudit.resume.content import ELEMENTS, Content, Pairs, Tensor, parts
+from ckaudit.resume.content import ELEMENTS, Content, DictPairs, Tensor, parts
 
 PARTS = ("weights", "optimizer", "schedule", "scaler", "random_state", "step", "data_position")
 WEIGHTS = frozenset(
@@ -109,12 +109,14 @@ class Inventory(Struct):
             self.parts.add(role)
 
     def _look(self, way: tuple[str, ...], part: Any) -> None:
-        if not way or (isinstance(part, (list, tuple, Pairs)) and not _holds(part)):
+        if not way or (
+            isinstance(part, (list, tuple, DictPairs)) and not len(part.items if isinstance(part, DictPairs) else part)
+        ):
             return
-        in_weights = way[0].lower() in WEIGHTS and not _is_program_state(way)
+        in_weights = way[0].lower() in WEIGHTS and not any(OTHER.search(word) for word in way[1:2])
         if not in_weights and len(way) <= 5:
             self.parts |= {name for name, pattern in _KEYS.items() if pattern.fullmatch(way[-1])}
-        if isinstance(part, Pairs) and {"state", "param_groups"} <= set(part.names()):
+        if isinstance(part, DictPairs) and {"state", "param_groups"} <= set(part.names()):
             self.parts.add("optimizer")
         if len(way) <= 2 and not any(OPTIMIZER.fullmatch(word) or "sched" in word.lower() for word in way):
             self._offer(way[-1], part)
@@ -124,14 +126,6 @@ class Inventory(Struct):
         if rank < self._rank and type(value) is int and 0 <= value < 2**53:
             self.step, self._rank = value, rank
             self.parts.add("step")
-
-
-def _holds(part: Any) -> int:
-    return len(part.items if isinstance(part, Pairs) else part)
-
-
-def _is_program_state(way: tuple[str, ...]) -> bool:
-    return any(OTHER.search(word) for word in way[1:2])
 
 
 def _roles(content: Content, file: str) -> list[str]:

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from ckaudit.resume.catalogue import CUT_OFF, DAMAGED
 from ckaudit.resume.content import ELEMENTS, SAFETENSORS, Content, Range, Tensor
-from ckaudit.resume.open_file import OpenFile, Trouble, Unjudged
+from ckaudit.resume.open_file import FileFault, OpenFile, Unjudged
 
 MAX_HEADER = 100_000_000  # the limit of the format itself
 MAX_READ = 32 * 2**20  # that of 200,000 tensors; a hostile header takes thirty times its size in memory
@@ -34,7 +34,7 @@ def read_safetensors(source: OpenFile) -> Content:
     """
     length = int.from_bytes(source.read(0, 8), "little")
     if length > MAX_HEADER:
-        raise Trouble(DAMAGED, f"says that its header has {length:,} bytes; the format allows {MAX_HEADER:,}")
+        raise FileFault(DAMAGED, f"says that its header has {length:,} bytes; the format allows {MAX_HEADER:,}")
     if length > MAX_READ and 8 + length <= source.size:
         raise Unjudged(f"has a header of {length:,} bytes; the limit is {MAX_READ:,}")
     start = 8 + length
@@ -44,14 +44,14 @@ def read_safetensors(source: OpenFile) -> Content:
         tensor = _tensor(name, entry, len(content.ranges))
         first, last = entry.data_offsets
         if first != end:
-            raise Trouble(DAMAGED, f"has tensor {name!r} at byte {first:,}, where the one before ends at {end:,}")
+            raise FileFault(DAMAGED, f"has tensor {name!r} at byte {first:,}, where the one before ends at {end:,}")
         content.tensors.append(tensor)
         content.ranges.append(Range(offset=start + first, size=last - first, dtype=tensor.dtype))
         end = last
     if start + end > source.size:
-        raise Trouble(CUT_OFF, f"has {source.size:,} bytes, where its header asks for {start + end:,}")
+        raise FileFault(CUT_OFF, f"has {source.size:,} bytes, where its header asks for {start + end:,}")
     if start + end < source.size:
-        raise Trouble(DAMAGED, f"has {source.size:,} bytes, {source.size - start - end:,} more than its header names")
+        raise FileFault(DAMAGED, f"has {source.size:,} bytes, {source.size - start - end:,} more than its header names")
     return content
 
 
@@ -61,7 +61,7 @@ def _header(source: OpenFile, length: int) -> dict[str, HeaderEntry]:
         described = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
         return {name: msgspec.json.decode(raw, type=HeaderEntry) for name, raw in described.items() if name != "__metadata__"}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Trouble(DAMAGED, f"has a header that does not describe tensors: {error}") from None
+        raise FileFault(DAMAGED, f"has a header that does not describe tensors: {error}") from None
 
 
 def _tensor(name: str, entry: HeaderEntry, index: int) -> Tensor:
@@ -71,5 +71,5 @@ def _tensor(name: str, entry: HeaderEntry, index: int) -> Tensor:
         raise Unjudged(f"holds tensors of {entry.dtype}, whose bits are not known")
     needs = prod(entry.shape) * ELEMENTS[dtype].size
     if needs != last - first:
-        raise Trouble(DAMAGED, f"gives tensor {name!r} {last - first:,} bytes, where its shape asks for {needs:,}")
+        raise FileFault(DAMAGED, f"gives tensor {name!r} {last - first:,} bytes, where its shape asks for {needs:,}")
     return Tensor(way=tuple(name.split(".")), shape=tuple(entry.shape), dtype=dtype, at=index, first=0, size=needs, needs=needs)

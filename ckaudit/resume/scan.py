@@ -26,7 +26,7 @@ Tick = Callable[[int], None]
 SCRATCH = 2**18  # bytes: the words and the answers stay in the cache, which is three times as fast
 
 
-class Bad(Struct, frozen=True):
+class NonfiniteTensor(Struct, frozen=True):
     """A tensor with elements that are NaN or infinite, and how many."""
 
     tensor: Tensor
@@ -47,7 +47,7 @@ def scan(source: OpenFile, content: Content, roles: dict[int, str], tick: Tick) 
         Trouble: Where the file ends before its tensors do.
     """
     role_of = {id(tensor): roles[index] for index, tensor in enumerate(content.tensors)}
-    bad: list[Bad] = []
+    bad: list[NonfiniteTensor] = []
     broken: list[Tensor] = []
     for index, tensors in storages(content):
         place = content.ranges[index]
@@ -58,7 +58,7 @@ def scan(source: OpenFile, content: Content, roles: dict[int, str], tick: Tick) 
         for tensor in judged:
             words = count if tensor.size == place.size else _count(source, place, tensor)
             if words:
-                bad.append(Bad(tensor, role_of[id(tensor)], words))
+                bad.append(NonfiniteTensor(tensor, role_of[id(tensor)], words))
     return [*_broken(broken, source.shown), *_bad(bad, source.shown)]
 
 
@@ -89,7 +89,7 @@ def _broken(tensors: list[Tensor], file: str) -> list[Finding]:
     return [DAMAGED.at(file, message, where=tensors[0].name, also=[tensor.name for tensor in tensors[1:50]])]
 
 
-def _bad(bad: list[Bad], file: str) -> list[Finding]:
+def _bad(bad: list[NonfiniteTensor], file: str) -> list[Finding]:
     """Return a finding for each of the first tensors of a role, and one for the rest."""
     findings = []
     for role, kind in KINDS.items():

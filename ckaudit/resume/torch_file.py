@@ -9,8 +9,8 @@ from typing import Any
 from msgspec import Struct
 
 from ckaudit.resume.catalogue import COMPRESSED, CUT_OFF, DAMAGED
-from ckaudit.resume.content import ELEMENTS, STORAGES, BadPickle, Call, Content, Name, Range, Stored, Tensor, parts
-from ckaudit.resume.open_file import OpenFile, Trouble, Unjudged
+from ckaudit.resume.content import ELEMENTS, STORAGES, BadPickle, Call, Content, Name, PersistentId, Range, Tensor, parts
+from ckaudit.resume.open_file import FileFault, OpenFile, Unjudged
 from ckaudit.resume.pickled import MAX_BYTES, read_pickle
 
 # What torch wrote before version 1.6: a pickle of this number comes first.
@@ -64,13 +64,19 @@ def read_torch(source: OpenFile, start: int = 0, length: int | None = None) -> C
     if not head.startswith(MAGIC):
         raise _not_a_zip(head)
     members = read_directory(source, start, size)
-    root, pickle = _pickle_of(members)
+    pickles = [name for name in members if name.rpartition("/")[2] == "data.pkl" and name.count("/") <= 1]
+    if len(pickles) != 1:
+        raise FileFault(DAMAGED, f"holds {len(pickles)} times data.pkl, where there must be one")
+    member = members[pickles[0]]
+    if member.size > MAX_BYTES:
+        raise FileFault(DAMAGED, f"holds a pickle of {member.size:,} bytes; the limit is {MAX_BYTES:,}")
+    root, pickle = pickles[0].removesuffix("data.pkl"), member
     if f"{root}constants.pkl" in members:
         raise Unjudged("is a TorchScript archive, a program and no checkpoint")
     try:
         facts = read_pickle(source.read(pickle.offset, pickle.size))
     except BadPickle as error:
-        raise Trouble(DAMAGED, f"holds a broken pickle: {error}") from None
+        raise FileFault(DAMAGED, f"holds a broken pickle: {error}") from None
     content = Content(form="torch", value=facts.value, names=facts.names, called=facts.called)
     byte_order = members.get(f"{root}byteorder")
     big = byte_order is not None and source.read(byte_order.offset, min(byte_order.size, 8)) == b"big"
@@ -84,18 +90,8 @@ def _not_a_zip(head: bytes) -> Exception:
     if head[:1] == b"\x80" and len(head) > 1 and head[1] <= 5:
         return Unjudged("is a bare pickle, which cannot be read without unpickling")
     if not head.strip(b"\0"):
-        return Trouble(CUT_OFF, "begins with zeros where a torch file should be: its bytes never reached the disk")
-    return Trouble(DAMAGED, f"is not a torch file: it begins with {head[:8]!r}")
-
-
-def _pickle_of(members: dict[str, Member]) -> tuple[str, Member]:
-    pickles = [name for name in members if name.rpartition("/")[2] == "data.pkl" and name.count("/") <= 1]
-    if len(pickles) != 1:
-        raise Trouble(DAMAGED, f"holds {len(pickles)} times data.pkl, where there must be one")
-    member = members[pickles[0]]
-    if member.size > MAX_BYTES:
-        raise Trouble(DAMAGED, f"holds a pickle of {member.size:,} bytes; the limit is {MAX_BYTES:,}")
-    return pickles[0].removesuffix("data.pkl"), member
+        return FileFault(CUT_OFF, "begins with zeros where a torch file should be: its bytes never reached the disk")
+    return FileFault(DAMAGED, f"is not a torch file: it begins with {head[:8]!r}")
 
 
 class _Builder:
@@ -112,8 +108,8 @@ class _Builder:
 
     def tensor(self, way: tuple[str, ...], call: Call) -> Tensor:
         given = call.given if isinstance(call.given, tuple) else ()
-        if len(given) < 4 or not isinstance(given[0], Stored):
-            raise Trouble(DAMAGED, f"makes tensor {'.'.join(way)!r} of what is no storage")
+        if len(given) < 4 or not isinstance(given[0], PersistentId):
+            raise FileFault(DAMAGED, f"makes tensor {'.'.join(way)!r} of what is no storage")
         storage, first, shape, strides = given[0].identity, given[1], _whole(given[2]), _whole(given[3])
         third = call.made_by.endswith("_v3") and len(given) > 6
         dtype = given[6].name if third and isinstance(given[6], Name) else _dtype_of(storage)
@@ -121,13 +117,13 @@ class _Builder:
         if element is None:
             raise Unjudged(f"holds tensors of {dtype}, whose bits are not known")
         if len(shape) != len(strides) or len(shape) > MAX_RANK or not isinstance(first, int) or first < 0:
-            raise Trouble(DAMAGED, f"gives tensor {'.'.join(way)!r} a shape and strides that do not fit")
+            raise FileFault(DAMAGED, f"gives tensor {'.'.join(way)!r} a shape and strides that do not fit")
         span = 0 if 0 in shape else 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
         index = self.range_of(storage, dtype, ".".join(way))
         room = self.content.ranges[index].size
         if (first + span) * element.size > room:
             needed = (first + span) * element.size
-            raise Trouble(CUT_OFF, f"stores {room:,} bytes for tensor {'.'.join(way)!r}, which needs {needed:,}")
+            raise FileFault(CUT_OFF, f"stores {room:,} bytes for tensor {'.'.join(way)!r}, which needs {needed:,}")
         return Tensor(
             way=way,
             shape=shape,
@@ -142,7 +138,7 @@ class _Builder:
         key = str(storage[2]) if isinstance(storage, tuple) and len(storage) >= 5 and isinstance(storage[2], (str, int)) else None
         member = None if key is None else self.members.get(f"{self.root}data/{key}")
         if key is None or member is None:
-            raise Trouble(DAMAGED, f"does not hold the bytes of tensor {name!r}")
+            raise FileFault(DAMAGED, f"does not hold the bytes of tensor {name!r}")
         if (key, dtype) not in self.at:
             self.at[key, dtype] = len(self.content.ranges)
             self.content.ranges.append(
@@ -157,7 +153,7 @@ def _whole(value: Any) -> tuple[int, ...]:
     if isinstance(given, tuple) and len(given) == 1 and isinstance(given[0], tuple):
         given = given[0]  # torch.Size((2, 3))
     if not isinstance(given, (tuple, list)) or not all(type(size) is int and 0 <= size < 2**63 for size in given):
-        raise Trouble(DAMAGED, "holds a tensor whose shape is no list of whole numbers")
+        raise FileFault(DAMAGED, "holds a tensor whose shape is no list of whole numbers")
     return tuple(given)
 
 
@@ -187,16 +183,24 @@ def read_directory(source: OpenFile, start: int, length: int) -> dict[str, Membe
     """
     count, size, offset = _end(source, start, length)
     if size > MAX_DIRECTORY or size > length or offset > length - size:
-        raise Trouble(DAMAGED, f"has a directory of {size:,} bytes at {offset:,}, which cannot be")
+        raise FileFault(DAMAGED, f"has a directory of {size:,} bytes at {offset:,}, which cannot be")
     members: dict[str, Member] = {}
     for entry in _entries(source.read(start + offset, size), count):
         if entry.name in members:
-            raise Trouble(DAMAGED, f"holds {entry.name!r} twice")
-        at = start + entry.offset + _data_at(source, start, length, entry)
+            raise FileFault(DAMAGED, f"holds {entry.name!r} twice")
+        if entry.offset > length - _LOCAL.size:
+            raise FileFault(CUT_OFF, f"member {entry.name!r} begins after the end")
+        signature, *_, name_size, extra_size = _LOCAL.unpack(source.read(start + entry.offset, _LOCAL.size))
+        if signature != MAGIC:
+            raise FileFault(DAMAGED, f"member {entry.name!r} is not where the directory says")
+        at = start + entry.offset + _LOCAL.size + int(name_size) + int(extra_size)
         if at + entry.size > start + offset:
-            raise Trouble(CUT_OFF, f"member {entry.name!r} of {entry.size:,} bytes does not fit before the directory")
+            raise FileFault(CUT_OFF, f"member {entry.name!r} of {entry.size:,} bytes does not fit before the directory")
         members[entry.name] = Member(entry.name, at, entry.size, entry.crc)
-    _refuse_overlaps(members)
+    ordered = sorted(members.values(), key=lambda member: (member.offset, member.size))
+    for one, following in pairwise(ordered):
+        if one.offset + one.size > following.offset:
+            raise FileFault(DAMAGED, f"members {one.name!r} and {following.name!r} overlap")
     return members
 
 
@@ -207,15 +211,15 @@ def _end(source: OpenFile, start: int, length: int) -> tuple[int, int, int]:
     tail = source.read(tail_at, tail_size)
     at = tail.rfind(b"PK\x05\x06")
     if at < 0 or at + _END.size > len(tail):
-        raise Trouble(CUT_OFF, "ends in the middle: the directory at its end is missing")
+        raise FileFault(CUT_OFF, "ends in the middle: the directory at its end is missing")
     _, _, _, _, count, size, offset, _ = _END.unpack_from(tail, at)
     if at >= _LOCATOR.size and tail[at - _LOCATOR.size : at].startswith(b"PK\x06\x07"):
         _, _, place, _ = _LOCATOR.unpack_from(tail, at - _LOCATOR.size)
         if place > length - _END64.size:
-            raise Trouble(DAMAGED, "points to an end record outside of itself")
+            raise FileFault(DAMAGED, "points to an end record outside of itself")
         signature, *_, count, size, offset = _END64.unpack(source.read(start + place, _END64.size))
         if signature != b"PK\x06\x06":
-            raise Trouble(DAMAGED, "has a broken end record")
+            raise FileFault(DAMAGED, "has a broken end record")
     return count, size, offset
 
 
@@ -224,21 +228,21 @@ def _entries(data: bytes, count: int) -> Iterator[Member]:
     at = 0
     for _ in range(count):
         if at + _ENTRY.size > len(data):
-            raise Trouble(DAMAGED, f"has a directory with fewer than {count:,} members")
+            raise FileFault(DAMAGED, f"has a directory with fewer than {count:,} members")
         signature, _, _, flags, method, _, _, crc, packed, size, name_size, extra_size, comment_size, *_, offset = (
             _ENTRY.unpack_from(data, at)
         )
         if signature != b"PK\x01\x02":
-            raise Trouble(DAMAGED, "has a broken directory")
+            raise FileFault(DAMAGED, "has a broken directory")
         at += _ENTRY.size
         name = data[at : at + name_size].decode("utf-8", errors="backslashreplace")
         extra = data[at + name_size : at + name_size + extra_size]
         at += name_size + extra_size + comment_size
         if method or flags & 1:
-            raise Trouble(COMPRESSED, f"member {name!r} is {'encrypted' if flags & 1 else 'compressed'}; it is not unpacked")
+            raise FileFault(COMPRESSED, f"member {name!r} is {'encrypted' if flags & 1 else 'compressed'}; it is not unpacked")
         size, packed, offset = _wide(extra, size, packed, offset)
         if packed != size:
-            raise Trouble(DAMAGED, f"member {name!r} has two sizes, {size:,} and {packed:,}")
+            raise FileFault(DAMAGED, f"member {name!r} has two sizes, {size:,} and {packed:,}")
         yield Member(name, offset, size, crc)
 
 
@@ -256,20 +260,3 @@ def _wide(extra: bytes, *values: int) -> Iterator[int]:
             wide = wide[8:]
         else:
             yield value
-
-
-def _data_at(source: OpenFile, start: int, length: int, member: Member) -> int:
-    """Return how far behind its local header the bytes of a member begin."""
-    if member.offset > length - _LOCAL.size:
-        raise Trouble(CUT_OFF, f"member {member.name!r} begins after the end")
-    signature, *_, name_size, extra_size = _LOCAL.unpack(source.read(start + member.offset, _LOCAL.size))
-    if signature != MAGIC:
-        raise Trouble(DAMAGED, f"member {member.name!r} is not where the directory says")
-    return _LOCAL.size + int(name_size) + int(extra_size)
-
-
-def _refuse_overlaps(members: dict[str, Member]) -> None:
-    ordered = sorted(members.values(), key=lambda member: (member.offset, member.size))
-    for one, following in pairwise(ordered):
-        if one.offset + one.size > following.offset:
-            raise Trouble(DAMAGED, f"members {one.name!r} and {following.name!r} overlap")

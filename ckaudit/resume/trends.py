@@ -9,22 +9,22 @@ from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.violations import Kind
 from ckaudit.material.counts import plural
 from ckaudit.resume.catalogue import NO_OPTIMIZER, NO_WEIGHTS, PART_MISSING, SHARD_MISSING, SIZE_JUMP, STEP_MISMATCH, TIME_JUMP
-from ckaudit.resume.examine import Examined
+from ckaudit.resume.examine import ExaminedCheckpoint
 from ckaudit.resume.find import DATA, STEP
 
 ENOUGH = 3  # two cannot tell which of them is odd
 
 
-def alike(seen: Sequence[Examined]) -> list[list[Examined]]:
+def alike(seen: Sequence[ExaminedCheckpoint]) -> list[list[ExaminedCheckpoint]]:
     """Return the checkpoints of one form, each form that has enough of them to be compared."""
-    groups: dict[tuple[bool, str], list[Examined]] = {}
+    groups: dict[tuple[bool, str], list[ExaminedCheckpoint]] = {}
     for examined in seen:
         form = re.sub(r"\d+", "#", Path(examined.found.name).name)
         groups.setdefault((examined.found.is_folder, form), []).append(examined)
     return [group for group in groups.values() if len(group) >= ENOUGH]
 
 
-def size_jumps(seen: Sequence[Examined], *, relative: float = 0.1, min_bytes: int = 10**6) -> Iterator[Finding]:
+def size_jumps(seen: Sequence[ExaminedCheckpoint], *, relative: float = 0.1, min_bytes: int = 10**6) -> Iterator[Finding]:
     """Yield checkpoints whose size is not that of the others (M63).
 
     Args:
@@ -53,7 +53,7 @@ def size_jumps(seen: Sequence[Examined], *, relative: float = 0.1, min_bytes: in
                 )
 
 
-def time_jumps(seen: Sequence[Examined], *, relative: float = 1.0, min_seconds: float = 30.0) -> Iterator[Finding]:
+def time_jumps(seen: Sequence[ExaminedCheckpoint], *, relative: float = 1.0, min_seconds: float = 30.0) -> Iterator[Finding]:
     """Yield checkpoints that took longer to write than the others (M62); the limits are those of FILE003.
 
     Args:
@@ -79,7 +79,7 @@ def time_jumps(seen: Sequence[Examined], *, relative: float = 1.0, min_seconds: 
                 )
 
 
-def missing_files(seen: Sequence[Examined]) -> Iterator[Finding]:
+def missing_files(seen: Sequence[ExaminedCheckpoint]) -> Iterator[Finding]:
     """Yield folders without a file that all others of their form have: the save did not end."""
     for group in alike([examined for examined in seen if examined.found.is_folder]):
         for examined in group:
@@ -92,14 +92,14 @@ def missing_files(seen: Sequence[Examined]) -> Iterator[Finding]:
                 )
 
 
-def _names(examined: Examined) -> set[str]:
+def _names(examined: ExaminedCheckpoint) -> set[str]:
     wanted = (
         path.name for path in examined.found.files if DATA.match(path.name) or path.name in ("trainer_state.json", ".metadata")
     )
     return {re.sub(r"(step|iter)_?\d+", r"\1#", name) for name in wanted}
 
 
-def wrong_steps(seen: Sequence[Examined]) -> Iterator[Finding]:
+def wrong_steps(seen: Sequence[ExaminedCheckpoint]) -> Iterator[Finding]:
     """Yield checkpoints whose name says another step than their content."""
     for examined in seen:
         inside, named = examined.entry.step, examined.found.step
@@ -116,15 +116,15 @@ def wrong_steps(seen: Sequence[Examined]) -> Iterator[Finding]:
             )
 
 
-def _says_step(examined: Examined, *, tolerance: int = 1) -> bool:
+def _says_step(examined: ExaminedCheckpoint, *, tolerance: int = 1) -> bool:
     """Tell whether the name speaks of steps; one that counts from 0 and one from 1 mean the same."""
     named, inside = examined.found.step or 0, examined.entry.step or 0
     return STEP.search(Path(examined.found.name).name) is not None and abs(named - inside) > tolerance
 
 
-def missing_parts(seen: Sequence[Examined]) -> Iterator[Finding]:
+def missing_parts(seen: Sequence[ExaminedCheckpoint]) -> Iterator[Finding]:
     """Yield what a resume needs and the checkpoints lack, those that lack the same together."""
-    groups: dict[tuple[str, ...], list[Examined]] = {}
+    groups: dict[tuple[str, ...], list[ExaminedCheckpoint]] = {}
     for examined in seen:
         if examined.forms and not examined.skipped and examined.entry.absent and examined.entry.ok is not False:
             groups.setdefault(tuple(examined.entry.absent), []).append(examined)
@@ -137,12 +137,12 @@ def missing_parts(seen: Sequence[Examined]) -> Iterator[Finding]:
             yield _together(PART_MISSING, group, f"no {', no '.join(rest)}")
 
 
-def _is_export(examined: Examined, absent: Sequence[str]) -> bool:
+def _is_export(examined: ExaminedCheckpoint, absent: Sequence[str]) -> bool:
     """Tell whether a checkpoint is a finished model, weights and nothing else under a name without a step."""
     return examined.found.step is None and len(absent) >= 5 and "weights" not in absent
 
 
-def _together(kind: Kind, group: Sequence[Examined], what: str) -> Finding:
+def _together(kind: Kind, group: Sequence[ExaminedCheckpoint], what: str) -> Finding:
     steps = [examined.entry.step for examined in group if examined.entry.step is not None]
     others = [examined.found.name for examined in group[1:]]
     message = f"{plural(len(group), 'checkpoint')}: {what}" if others else f"has {what}"

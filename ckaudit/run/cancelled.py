@@ -7,7 +7,7 @@ import numpy as np
 
 from ckaudit.contract.schema.tensor_names import beside_in_attention
 from ckaudit.run.column_builder import DTYPES
-from ckaudit.run.series import Floats, Mask, Series
+from ckaudit.run.series import Mask, Series
 from ckaudit.run.tensors import TensorTable
 
 HALF = [DTYPES.index(name) for name in ("bfloat16", "float16")]
@@ -125,12 +125,8 @@ def overcome(norm: Series) -> Mask:
         return is_overcome[:, None] > 0
     is_overcome[bad[bad < good[-1]]] = 1
     at_the_end = bad[bad > good[-1]]
-    if len(at_the_end) <= _longest(is_overcome):
+    edges = np.flatnonzero(np.diff(np.concatenate(([0.0], is_overcome, [0.0]))))
+    longest = int((edges[1::2] - edges[::2]).max(initial=0))
+    if len(at_the_end) <= longest:
         is_overcome[at_the_end] = 1
     return np.asarray(is_overcome[:, None] > 0)
-
-
-def _longest(marks: Floats) -> int:
-    """Return the length of the longest stretch of ones."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([0.0], marks, [0.0]))))
-    return int((edges[1::2] - edges[::2]).max(initial=0))

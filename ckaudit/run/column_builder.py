@@ -17,7 +17,7 @@ from msgspec import UNSET, Struct, UnsetType
 from ckaudit.contract.io.columns import Column
 from ckaudit.contract.io.grids import unpack
 from ckaudit.contract.schema.checkpoint import Checkpoint, HeadKind
-from ckaudit.contract.unknown_names import opened
+from ckaudit.contract.unknown_fields import opened
 from ckaudit.run.run import Grids
 from ckaudit.run.series import Floats, Mask, Series, empty
 
@@ -169,7 +169,8 @@ class Collector:
         """Return everything gathered, in the order of steps."""
         if not self._rows:
             return empty(self.path, unit)
-        labels = _union(self._labels)
+        distinct = {id(labels): labels for labels in self._labels}
+        labels = tuple(dict.fromkeys(chain.from_iterable(distinct.values())))
         values, recorded = self._alike(labels) or self._spread(labels)
         steps = np.array(self._steps, np.int64)
         if (steps[1:] < steps[:-1]).any():
@@ -231,11 +232,6 @@ class GridCollector:
 def _packer(count: int) -> struct.Struct:
     """Return what packs so many numbers: twice as fast as `array`, and it refuses words as `array` does."""
     return struct.Struct(f"{count}d")
-
-
-def _union(rows: list[Labels]) -> Labels:
-    distinct = {id(labels): labels for labels in rows}
-    return tuple(dict.fromkeys(chain.from_iterable(distinct.values())))
 
 
 def _number(value: Any) -> float:

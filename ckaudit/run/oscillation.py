@@ -64,7 +64,8 @@ def oscillation(
     max_chance /= 1 + sum(len(values) >= 2 * parts for parts in RESOLUTIONS)  # one look for each resolution
     for parts in RESOLUTIONS:
         starts, levels = parts_of(values, parts)
-        rest = _after_first_fall(levels)
+        reached = np.flatnonzero(levels <= levels[len(levels) // 2 :].max())
+        rest = int(reached[0]) if len(reached) else 0
         swing = _of_one_period(levels[rest:], min_swing, min_power, max_chance, max_progress)
         if swing is not None:
             low, high, cycles = swing
@@ -72,12 +73,6 @@ def oscillation(
         if len(values) < 2 * parts:
             break
     return _of_turns(values, min_swing)
-
-
-def _after_first_fall(levels: Floats) -> int:
-    """Return the row from which a curve is no higher than it gets in its second half."""
-    reached = np.flatnonzero(levels <= levels[len(levels) // 2 :].max())
-    return int(reached[0]) if len(reached) else 0
 
 
 def _of_one_period(

@@ -19,7 +19,7 @@ from ckaudit.contract.schema.checkpoint import VERSION
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.contract.schema.report import Finding
-from ckaudit.contract.unknown_names import forget, opened, unknown_words, word_finding
+from ckaudit.contract.unknown_fields import forget, opened, unknown_words, word_finding
 from ckaudit.errors import UnreadableError
 from ckaudit.run.builder import Gatherer
 from ckaudit.run.column_builder import every_path
@@ -111,7 +111,7 @@ class RunReader:
         """
         self.take_manifest()
         files = [file for file in self.folder.checkpoints if file.rank is None]
-        blocks = [_blocks(path) for path in self.folder.scalars]
+        blocks = [max(1, -(-path.stat().st_size // BLOCK_BYTES)) if path.is_file() else 1 for path in self.folder.scalars]
         report = _reporter(progress, sum(blocks) + len(files))
         for index, path in enumerate(self.folder.scalars):
             self.take_log(path, report, range(sum(blocks[:index]), sum(blocks[: index + 1])))
@@ -205,7 +205,10 @@ class RunReader:
         if document.rank is not UNSET and file.rank is None and document.rank:
             return
         self.gatherer.take(document)
-        self.gatherer.fill.add(document.step, _file_facts(file.path, document))
+        facts = {"file_ok": 1.0}
+        with suppress(OSError):  # gone since it was read
+            facts["file_bytes"] = float(file.path.stat().st_size)
+        self.gatherer.fill.add(document.step, facts if document.time is UNSET else facts | {"file_time": document.time})
 
     def take_rank(self, file: CheckpointFile) -> None:
         """Read one rank's facts, where anything is wanted of them."""
@@ -250,19 +253,6 @@ class RunReader:
         return msgspec.convert(explained_file.document, reader.type, strict=False)
 
 
-def _blocks(path: Path) -> int:
-    """Return how many pieces a log is read in, at least one."""
-    return max(1, -(-path.stat().st_size // BLOCK_BYTES)) if path.is_file() else 1
-
-
 def _reporter(progress: Progress | None, total: int) -> Callable[[int], None]:
     """Return what is called with the pieces done."""
     return (lambda done: progress(done, total)) if progress else (lambda _: None)
-
-
-def _file_facts(path: Path, document: Any) -> dict[str, Any]:
-    """Return what reading a checkpoint's file showed, by the names that `Run.scalars` gives it."""
-    facts = {"file_ok": 1.0}
-    with suppress(OSError):  # gone since it was read
-        facts["file_bytes"] = float(path.stat().st_size)
-    return facts if document.time is UNSET else facts | {"file_time": document.time}

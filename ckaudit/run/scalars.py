@@ -70,7 +70,7 @@ class Column(Struct):
         return before, rest
 
 
-class Joined(Struct, frozen=True, eq=False):
+class JoinedColumn(Struct, frozen=True, eq=False):
     """All of a column: steps and values, both shape (N,), and whether the steps rise from each to the next."""
 
     steps: Steps
@@ -78,14 +78,14 @@ class Joined(Struct, frozen=True, eq=False):
     rises: bool
 
 
-class Joiner:
+class ColumnJoiner:
     """Joins the parts of many columns, and gives those with the same steps the same array of them."""
 
     def __init__(self) -> None:
         self._parts: dict[tuple[int, int, int], list[Steps]] = {}
         self._known: dict[tuple[int, ...], tuple[Steps, bool]] = {}
 
-    def join(self, column: Column) -> Joined:
+    def join(self, column: Column) -> JoinedColumn:
         """Return all steps and values of a column."""
         steps_of_parts = [self._shared(steps) for steps, _ in column.joined()] or [np.empty(0, np.int64)]
         key = tuple(map(id, steps_of_parts)) if column.parts else ()
@@ -93,7 +93,7 @@ class Joiner:
             joined = np.concatenate(steps_of_parts)
             self._known[key] = joined, bool((joined[1:] > joined[:-1]).all())
         steps, rises = self._known[key]
-        return Joined(steps, np.concatenate([values for _, values in column.parts] or [np.empty(0)]), rises)
+        return JoinedColumn(steps, np.concatenate([values for _, values in column.parts] or [np.empty(0)]), rises)
 
     def _shared(self, steps: Steps) -> Steps:
         """Return the array that was first seen with these steps; it is kept, so that its id stays its own."""
@@ -179,7 +179,7 @@ class ScalarLog(Struct):
         Args:
             fill: What the checkpoints say; it counts where the log itself says nothing of a name and step.
         """
-        joiner = Joiner()
+        joiner = ColumnJoiner()
         columns = dict(self.numbers)
         for name, column in (fill.numbers if fill else {}).items():
             columns[name] = _filled(columns[name], column, joiner) if name in columns else column
@@ -203,7 +203,7 @@ def _both(one: Mask | None, other: Mask | None) -> Mask | None:
     return one & other
 
 
-def _filled(log: Column, fill: Column, joiner: Joiner) -> Column:
+def _filled(log: Column, fill: Column, joiner: ColumnJoiner) -> Column:
     more = joiner.join(fill)
     missing = ~np.isin(more.steps, joiner.join(log).steps)
     filled = Column(list(log.parts))
@@ -211,7 +211,7 @@ def _filled(log: Column, fill: Column, joiner: Joiner) -> Column:
     return filled
 
 
-def _joined(name: str, columns: Mapping[str, Column], joiner: Joiner) -> Series:
+def _joined(name: str, columns: Mapping[str, Column], joiner: ColumnJoiner) -> Series:
     parts = [joiner.join(column) for column in columns.values()]
     if len(parts) == 1 and parts[0].rises:
         return replace(single(name, "1", parts[0].steps, parts[0].values), labels=tuple(columns))
@@ -343,7 +343,7 @@ class Logged(Struct, frozen=True, eq=False):
 
 def logged(run: Run, logs: SessionLogs) -> Logged:
     """Return the scalars of a run whose lines were gathered in `logs`; checkpoints fill what no line says of a step."""
-    sessions, joiner = logs.sessions, Joiner()
+    sessions, joiner = logs.sessions, ColumnJoiner()
     merged, _ = logs.merged()
     for family, series in run.scalars.items():
         for column, label in enumerate(series.labels) if family not in FILE_FACTS else ():
@@ -366,7 +366,7 @@ def _by_step(column: Column | None) -> tuple[Steps, Floats]:
     """Return a column with each step once, rising; of two values of one step the later one counts."""
     if column is None:
         return np.empty(0, np.int64), np.empty(0)
-    joined = Joiner().join(column)
+    joined = ColumnJoiner().join(column)
     if joined.rises:
         return joined.steps, joined.values
     backwards = joined.steps[::-1]

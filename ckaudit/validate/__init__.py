@@ -2,7 +2,8 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from shlex import quote
 from stat import S_ISDIR, S_ISREG
@@ -13,8 +14,8 @@ import msgspec
 from ckaudit import __version__
 from ckaudit.contract import violations
 from ckaudit.contract.contradictions import is_of_other_unit
-from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
-from ckaudit.contract.io.folder import RunFolder, holds_run, list_files, list_folder, shown_name
+from ckaudit.contract.io.files import MANIFEST_NAME
+from ckaudit.contract.io.folder import RunFolder, first_bytes, holds_run, is_own_name, list_files, list_folder, shown_name
 from ckaudit.contract.schema.report import SEVERITIES, VERSION, Finding, Report, worst
 from ckaudit.contract.summaries import across_files, same_place
 from ckaudit.errors import UnreadableError
@@ -87,7 +88,10 @@ def validate(
 
         check_units(units)
     folders, findings = sort_arguments(paths)
-    total = sum(_count(folder) for folder, _ in folders)
+    total = sum(
+        len(folder.checkpoints) + len(folder.history) + len(folder.scalars) + (folder.manifest is not None)
+        for folder, _ in folders
+    )
     done = 0
 
     def tick() -> None:
@@ -102,20 +106,13 @@ def validate(
         survey = Survey(RunFacts(folder), prefix, tick, patience)
         survey.read()
         surveys.append(survey)
-        findings += [*survey.findings, *_judge_run(survey.run), *contradicted_claims(survey.run, units)]
+        checks = ALWAYS + WHOLE_RUNS if survey.run.whole else ALWAYS
+        findings += [*survey.findings, *chain.from_iterable(check(survey.run) for check in checks)]
+        findings += contradicted_claims(survey.run, units)
     findings = [finding for finding in findings if not is_of_other_unit(finding, units)]
     notes = [note for survey in surveys for note in survey.notes]
     subject = ", ".join(shown_name(str(path)) for path in paths)
     return make_report(subject, findings, [survey.run for survey in surveys], notes, total, gate)
-
-
-def _judge_run(run: RunFacts) -> Iterator[Finding]:
-    for check in ALWAYS + WHOLE_RUNS if run.whole else ALWAYS:
-        yield from check(run)
-
-
-def _count(folder: RunFolder) -> int:
-    return len(folder.checkpoints) + len(folder.history) + len(folder.scalars) + (folder.manifest is not None)
 
 
 # The arguments of the user: each folder is a run, and files are judged together with those of the same folder.
@@ -150,11 +147,8 @@ def sort_arguments(paths: Sequence[Path]) -> tuple[list[tuple[RunFolder, str]], 
 
 def _refuse_other_programs(path: Path) -> None:
     """Refuse the log of another program: its every key would break a contract that it never promised to keep."""
-    if path.name == MANIFEST_NAME or CHECKPOINT_NAME.match(path.name) or SCALARS_NAME.match(path.name):
+    if path.name == MANIFEST_NAME or is_own_name(path.name) or b'"ck.' in first_bytes(path, HEAD_BYTES):
         return
-    with path.open("rb") as stream:
-        if b'"ck.' in stream.read(HEAD_BYTES):
-            return
     from ckaudit.importers import named_format
 
     if name := named_format(path):

@@ -22,7 +22,7 @@ NO_VALUE = frozenset({"schema_version", "step", "time", "session"})
 COMPARED = ("train_loss_raw", "grad_global_norm")
 
 
-class Bounded(Struct):
+class CappedFindings(Struct):
     """Findings of one file: the first `limit` of each kind, then one that counts the others, so that they have an end.
 
     Attributes:
@@ -51,7 +51,7 @@ class Bounded(Struct):
         return self._kept + more
 
 
-class Stretch(Struct):
+class SessionStretch(Struct):
     """The steps that one session wrote into one file.
 
     Attributes:
@@ -67,7 +67,7 @@ class Stretch(Struct):
     back: int | None = None
 
 
-class Walk(Struct):
+class LogPass(Struct):
     """One pass over a scalar log, line by line: steps, clock and sessions must not go back, and values not contradict each other.
 
     Attributes:
@@ -76,10 +76,10 @@ class Walk(Struct):
         tolerance: Seconds that a clock may go back by when it is set right; NTP slews smaller errors instead of jumping.
     """
 
-    found: Bounded
+    found: CappedFindings
     wanted: Container[int]
     tolerance: float = 1.0
-    stretches: dict[int, Stretch] = field(default_factory=dict)
+    stretches: dict[int, SessionStretch] = field(default_factory=dict)
     lines: int = 0
     _values: dict[tuple[int, int, str], tuple[Number, int]] = field(default_factory=dict)
     _session: int = -1
@@ -98,7 +98,11 @@ class Walk(Struct):
         if not self._in_order(rows, steps, sessions):
             for row, number in zip(rows, lines.numbers, strict=True):
                 self._take_row(row, number)
-        self._keep_wanted(rows, lines.numbers, steps)
+        for index in [index for index, step in enumerate(steps) if step in self.wanted]:
+            for name in COMPARED:
+                value = rows[index].get(name)
+                if isinstance(value, (int, float)) or value in ("NaN", "Infinity", "-Infinity"):
+                    self._values[steps[index], _session_of(rows[index]), name] = value, lines.numbers[index]  # type: ignore[assignment,index]
 
     def close(self) -> tuple[LogFacts, list[Finding]]:
         """Return what is kept of the file, and what was wrong with its order."""
@@ -118,7 +122,7 @@ class Walk(Struct):
             return False
         self._session, self._step, self._row = sessions.pop(), steps[-1], rows[-1]
         self._time = times[-1] if times else self._time
-        stretch = self.stretches.setdefault(self._session, Stretch(steps[0], steps[-1]))
+        stretch = self.stretches.setdefault(self._session, SessionStretch(steps[0], steps[-1]))
         stretch.last = max(stretch.last, steps[-1])
         stretch.names.update(*rows)
         return True
@@ -128,7 +132,7 @@ class Walk(Struct):
         if session < self._session:
             message = f"line {number} is of session {session}, after a line of session {self._session}"
             self.found.add(SESSION_BACK, message, line=number, first_step=step)
-        stretch = self.stretches.setdefault(session, Stretch(step, step))
+        stretch = self.stretches.setdefault(session, SessionStretch(step, step))
         if session != self._session:
             self._time, self._row = float("-inf"), {}
         elif step < self._step:
@@ -159,13 +163,6 @@ class Walk(Struct):
             self.found.add(CONFLICT, message, where=name, line=number, first_step=step, **values)
         return self._row | row
 
-    def _keep_wanted(self, rows: list[Row], numbers: list[int], steps: list[Any]) -> None:
-        for index in [index for index, step in enumerate(steps) if step in self.wanted]:
-            for name in COMPARED:
-                value = rows[index].get(name)
-                if isinstance(value, (int, float)) or value in ("NaN", "Infinity", "-Infinity"):
-                    self._values[steps[index], _session_of(rows[index]), name] = value, numbers[index]  # type: ignore[assignment]
-
 
 # A second pass, only where a step may hold one name twice.
 def conflicts(logs: Iterable[tuple[Path, str]], ranges: Ranges, *, root: Path | None, limit: int = 200_000) -> list[Finding]:
@@ -180,22 +177,18 @@ def conflicts(logs: Iterable[tuple[Path, str]], ranges: Ranges, *, root: Path | 
     seen: dict[tuple[int, int], tuple[Row, str]] = {}
     findings: list[Finding] = []
     for path, shown in logs:
-        bounded = Bounded(shown)
+        bounded = CappedFindings(shown)
         for row, number in _rows_within(path, shown, ranges, root):
             key = (int(row["step"] or 0), int(row.get("session") or 0))
             older, where = seen.get(key, ({}, shown))
-            _compare(older, row, bounded, number=number, before=where)
+            for name in contradicted(older, row):
+                message = f"{name} of step {row['step']} is {row[name]} in line {number}, {older[name]} in {where} before"
+                place = {"where": name, "line": number, "first_step": row["step"]}
+                bounded.add(CONFLICT, message, expected=str(older[name]), found=str(row[name]), **place)
             if key in seen or len(seen) < limit:
                 seen[key] = older | row, shown
         findings += bounded.close()
     return findings
-
-
-def _compare(older: Row, newer: Row, bounded: Bounded, *, number: int, before: str) -> None:
-    for name in contradicted(older, newer):
-        message = f"{name} of step {newer['step']} is {newer[name]} in line {number}, {older[name]} in {before} before"
-        place = {"where": name, "line": number, "first_step": newer["step"]}
-        bounded.add(CONFLICT, message, expected=str(older[name]), found=str(newer[name]), **place)
 
 
 def _rows_within(path: Path, shown: str, ranges: Ranges, root: Path | None) -> Iterator[tuple[Row, int]]:
@@ -233,7 +226,7 @@ def read_logs(files: Sequence[tuple[Path, str]], run: RunFacts, tick: Callable[[
     root, read, walks = run.folder.root, LogsRead(), []
     wanted = {checkpoint.step for checkpoint in run.checkpoints}
     for path, shown in files:
-        walk = Walk(Bounded(shown), wanted)
+        walk = LogPass(CappedFindings(shown), wanted)
         for lines in read_lines(path, shown, root=root):
             walk.take(lines)
             read.findings += lines.findings
@@ -259,7 +252,7 @@ def contradicted(older: Row, newer: Row) -> Iterator[str]:
             yield name
 
 
-def repeated_stretches(walks: list[Walk]) -> dict[int, list[tuple[int, int]]]:
+def repeated_stretches(walks: list[LogPass]) -> dict[int, list[tuple[int, int]]]:
     """Return, by session, the ranges of steps that may hold one name twice: a session went back, or two files share names."""
     ranges: dict[int, list[tuple[int, int]]] = {}
     for walk in walks:

@@ -15,7 +15,7 @@ from ckaudit.contract.io.json_locations import escape, with_lines
 from ckaudit.contract.schema.manifest import VERSION, Manifest, TensorFacts
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import Finding
-from ckaudit.contract.unknown_names import duplicate_findings, unknown_fields, unknown_findings
+from ckaudit.contract.unknown_fields import duplicate_findings, unknown_fields, unknown_findings
 from ckaudit.validate.catalogue import BAD_CADENCE, BAD_PLAN, BAD_TABLE, NO_END, SESSION_ORDER, WRITE_ERRORS
 
 

@@ -129,7 +129,10 @@ NEEDS: dict[Kind, Need] = {
 def outcomes(findings: Sequence[Finding], runs: Sequence[RunFacts]) -> list[Check]:
     """Return one check per kind of violation, in the order of codes."""
     counts = Counter(finding.code for finding in findings)
-    reads = _reads_by_kind()
+    reads: dict[Kind, list[str]] = {}
+    for check in checks():
+        for kind in check.kinds:
+            reads.setdefault(kind, []).extend(check.reads)
     recorded = set[str]().union(*(run.recorded for run in runs))
     kinds = violations.kinds_of("validate")
     return [_check(kind, counts[code], _skip(kind, runs, reads, recorded)) for code, kind in kinds.items()]
@@ -158,14 +161,6 @@ def _skip(kind: Kind, runs: Sequence[RunFacts], reads: dict[Kind, list[str]], re
     return None
 
 
-def _reads_by_kind() -> dict[Kind, list[str]]:
-    reads: dict[Kind, list[str]] = {}
-    for check in checks():
-        for kind in check.kinds:
-            reads.setdefault(kind, []).extend(check.reads)
-    return reads
-
-
 def is_recorded(path: str, recorded: set[str]) -> bool:
     """Tell whether a path such as `weights.*.histogram.counts` or `scalars.*` leads to something that was seen.
 
@@ -185,15 +180,12 @@ def recorded_paths(document: object, but: Collection[str]) -> set[str]:
     for name in document.__struct_fields__:  # type: ignore[attr-defined]
         value = getattr(document, name)
         if value is not UNSET and name not in but:
-            paths |= _below(name, value)
+            if isinstance(value, dict):
+                inside = [f"{name}.*.{field}" for member in value.values() for field in _fields(member)]
+                paths |= {*inside, *(f"{name}.{key}" for key in value)} or {name}
+            else:
+                paths |= {f"{name}.{field}" for field in _fields(value)} or {name}
     return paths
-
-
-def _below(name: str, value: object) -> set[str]:
-    if isinstance(value, dict):
-        inside = [f"{name}.*.{field}" for member in value.values() for field in _fields(member)]
-        return {*inside, *(f"{name}.{key}" for key in value)} or {name}
-    return {f"{name}.{field}" for field in _fields(value)} or {name}
 
 
 def _fields(value: object) -> list[str]:

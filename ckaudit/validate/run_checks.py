@@ -12,7 +12,6 @@ from ckaudit.contract.io.folder import RunFolder
 from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import Finding
-from ckaudit.contract.violations import Kind
 from ckaudit.validate.catalogue import (
     CADENCE_GAP,
     CLOCK_BACK,
@@ -101,7 +100,13 @@ def cadence_gaps(run: RunFacts) -> Iterator[Finding]:
         for (older, _), (newer, shown) in pairwise(run.written_steps().items())
         if (missing := ordinal(newer - 1, cadence) - ordinal(older, cadence)) > 0
     ]
-    yield from gaps if declared else _undeclared(gaps)
+    if declared or not gaps:
+        yield from gaps
+        return
+    due = sum(gap.points or 0 for gap in gaps)
+    first, last = gaps[0].first_step, gaps[-1].last_step
+    message = f"{due} steps of the default cadence are missing, the first is {first}; run.json declares no other"
+    yield CADENCE_GAP.at(gaps[0].file, message, first_step=first, last_step=last, points=due)
 
 
 def _gap(older: int, newer: int, shown: str, missing: int, cadence: Sequence[Cadence]) -> Finding:
@@ -120,14 +125,6 @@ def _next_due(step: int, cadence: Sequence[Cadence]) -> int:
                 return due
             step = max(step, stretch.until or step)
     return step
-
-
-def _undeclared(gaps: list[Finding]) -> Iterator[Finding]:
-    if not gaps:
-        return
-    missing = sum(gap.points or 0 for gap in gaps)
-    message = f"{missing} steps of the default cadence are missing, the first is {gaps[0].first_step}; run.json declares no other"
-    yield CADENCE_GAP.at(gaps[0].file, message, first_step=gaps[0].first_step, last_step=gaps[-1].last_step, points=missing)
 
 
 def sessions_back(run: RunFacts) -> Iterator[Finding]:
@@ -218,18 +215,14 @@ def disagreements(run: RunFacts, *, tolerance: float = 1e-3) -> Iterator[Finding
             (GRAD_NORM_MISMATCH, "grad_global_norm", facts.grad_norm),
         ):
             if value is not None:
-                yield from _disagreement(kind, name, value, facts, run, tolerance)
-
-
-def _disagreement(
-    kind: Kind, name: str, value: Number, facts: CheckpointFacts, run: RunFacts, tolerance: float
-) -> Iterator[Finding]:
-    line = line_of(run, facts, name)
-    if line is not None and not agree(value, line[0], tolerance=tolerance):
-        logged, number, log = line
-        message = f"{name} of step {facts.step} is {value} here, but {logged} in line {number} of {log}"
-        pointer = "/loss" if name == "train_loss_raw" else f"/scalars/{name}"
-        yield kind.at(facts.shown, message, first_step=facts.step, pointer=pointer, expected=str(logged), found=str(value))
+                line = line_of(run, facts, name)
+                if line is not None and not agree(value, line[0], tolerance=tolerance):
+                    logged, number, log = line
+                    message = f"{name} of step {facts.step} is {value} here, but {logged} in line {number} of {log}"
+                    pointer = "/loss" if name == "train_loss_raw" else f"/scalars/{name}"
+                    yield kind.at(
+                        facts.shown, message, first_step=facts.step, pointer=pointer, expected=str(logged), found=str(value)
+                    )
 
 
 def line_of(run: RunFacts, facts: CheckpointFacts, name: str) -> tuple[Number, int, str] | None:

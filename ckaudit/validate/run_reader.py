@@ -109,7 +109,9 @@ class Survey(Struct):
         if not self._settle(named.path, named.shown, judge):
             return None
         self.findings += checked.findings
-        self._note_version(checked, named.shown)
+        for finding in checked.findings:
+            if finding.code == violations.UNKNOWN_VERSION.code:
+                self.run.versions.setdefault((finding.found or "").strip('"'), []).append(named.shown)
         if checked.document is not None:
             for section, table in checked.tables.items():
                 self._columns.setdefault(section, set()).update(table.columns)
@@ -126,11 +128,6 @@ class Survey(Struct):
         if note is not None:
             self.notes.append(note)
         return note is None
-
-    def _note_version(self, checked: Checked, shown: str) -> None:
-        for finding in checked.findings:
-            if finding.code == violations.UNKNOWN_VERSION.code:
-                self.run.versions.setdefault((finding.found or "").strip('"'), []).append(shown)
 
     def _read_manifest(self, path: Path) -> None:
         from ckaudit.validate.manifest import check_manifest

@@ -1,6 +1,6 @@
 """The tensors of one checkpoint against those of the next, and against the tensor table of run.json."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import TypeVar
 
@@ -63,13 +63,9 @@ def _fold(kind: Kind, newer: CheckpointFacts, names: list[str], what: str) -> It
             if len(names) == 1
             else what
         )
-        message = f"{tensors} {verb}: {_some(names)}"
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        message = f"{tensors} {verb}: {', '.join(names[:SHOWN])}{more}"
         yield kind.at(newer.shown, message, where=names[0], also=names[1:], first_step=newer.step)
-
-
-def _some(names: Iterable[str]) -> str:
-    shown = list(names)
-    return ", ".join(shown[:SHOWN]) + (f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else "")
 
 
 def table_contradictions(run: RunFacts) -> Iterator[Finding]:
@@ -79,20 +75,16 @@ def table_contradictions(run: RunFacts) -> Iterator[Finding]:
         return
     shapes = {name: tuple(tensor.shape) for name, tensor in table.items() if tensor.shape is not UNSET}
     reported: set[str] = set()
-    for checkpoint, layout in _layouts(run):
-        unlisted = [name for name in layout.names if name not in table and name not in reported]
-        yield from _fold(UNLISTED_TENSOR, checkpoint, unlisted, f"of step {checkpoint.step} not in run.json")
-        wrong = [change for change in _changed(shapes, layout.shape_of()) if change[0] not in reported]
-        for name, listed, shape in wrong:
-            message = f"{name} has shape {shape} at step {checkpoint.step}, {listed} in run.json"
-            place = {"expected": f"shape {listed}", "found": f"shape {shape}"}
-            yield TABLE_SHAPE.at(checkpoint.shown, message, where=name, first_step=checkpoint.step, **place)
-        reported.update(unlisted, (name for name, *_ in wrong))
-
-
-def _layouts(run: RunFacts) -> Iterator[tuple[CheckpointFacts, Layout]]:
     seen: set[int] = set()
     for facts in run.merged():
         if facts.layout is not None and id(facts.layout) not in seen:
             seen.add(id(facts.layout))
-            yield facts, facts.layout
+            layout = facts.layout
+            unlisted = [name for name in layout.names if name not in table and name not in reported]
+            yield from _fold(UNLISTED_TENSOR, facts, unlisted, f"of step {facts.step} not in run.json")
+            wrong = [change for change in _changed(shapes, layout.shape_of()) if change[0] not in reported]
+            for name, listed, shape in wrong:
+                message = f"{name} has shape {shape} at step {facts.step}, {listed} in run.json"
+                place = {"expected": f"shape {listed}", "found": f"shape {shape}"}
+                yield TABLE_SHAPE.at(facts.shown, message, where=name, first_step=facts.step, **place)
+            reported.update(unlisted, (name for name, *_ in wrong))

@@ -18,7 +18,6 @@ from ckaudit.contract.schema.report import Accepted, Finding
 from ckaudit.contract.schema.watch import STALLED, VERSION, Event, Gauge, Likely, State, WatchEvent
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.catalogue import PER_MINUTE, PER_STEP
-from ckaudit.policy.apply_policy import Settled
 from ckaudit.policy.baseline import Baseline, accepted, is_graver, is_near
 from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.run.run import Run
@@ -74,19 +73,19 @@ class Vitals:
         return gauge
 
 
-class _Told(Struct):
+class _ToldFinding(Struct):
     """A finding that was told: what it was, and the last step that it was seen at."""
 
     entry: Accepted
     last: int | None
 
 
-class Known:
+class ToldFindings:
     """Findings that were told, known again by code, place and start, as a baseline knows them."""
 
     def __init__(self) -> None:
         """Begin with nothing told."""
-        self._told: list[_Told] = []
+        self._told: list[_ToldFinding] = []
 
     def news(self, findings: Sequence[Finding], *, in_full: int = 0) -> Iterator[tuple[Finding, bool]]:
         """Yield each finding that is new or graver than it was, and whether it was told before.
@@ -123,14 +122,14 @@ class Known:
         return by_index
 
 
-class Look(Struct, frozen=True):
+class Moment(Struct, frozen=True):
     """One look: seconds on a clock that never goes back, and Unix time."""
 
     now: float
     wall: float
 
 
-class Vital(Struct, frozen=True):
+class VitalLimits(Struct, frozen=True):
     """How much could be judged of a run.
 
     Attributes:
@@ -153,7 +152,7 @@ class Vital(Struct, frozen=True):
         return self.limits if self.is_ill else f"no illness seen, but {self.limits}"
 
 
-class Teller:
+class Announcer:
     """One run under watch: what is new of it is said, each thing once.
 
     Attributes:
@@ -179,10 +178,10 @@ class Teller:
         self.silence, self.vitals = Silence(stall_after), Vitals()
         self.step: int | None = None
         self.ended = self.stalled = self._told_any = False
-        self._known = Known()
-        self.vital = Vital()
+        self._known = ToldFindings()
+        self.vital = VitalLimits()
 
-    def look(self, moment: Look) -> Iterator[WatchEvent]:
+    def look(self, moment: Moment) -> Iterator[WatchEvent]:
         """Read what is new, and yield what there is to say."""
         raise NotImplementedError
 
@@ -200,7 +199,7 @@ class Teller:
             return "stalled"
         return "waiting" if self.step is None else "running"
 
-    def _weigh(self, run: Run, moment: Look, *, in_full: int = 0) -> Iterator[WatchEvent]:
+    def _weigh(self, run: Run, moment: Moment, *, in_full: int = 0) -> Iterator[WatchEvent]:
         """Judge what is known of the run, of which all from a step on is known in full, and yield what is new."""
         clauses, _ = clauses_of(run, self._gate)
         settled = settle_run(run, clauses, self._gate)
@@ -208,7 +207,12 @@ class Teller:
         news = list(self._known.news(findings, in_full=in_full))
         self.step = run.last_step if run.last_step is not None else self.step
         self.vitals.judged(run)
-        self.vital = _vital(run, settled)
+        checks = vital_checks(run, settled.checks)
+        word = judged(checks, settled.checks)
+        in_words = "" if word == "all" else limits(checks) if word == "limited" else "nothing could be judged"
+        self.vital = VitalLimits(
+            word, in_words, to_judge_more(run, checks), any(finding.severity != "note" for finding in settled.findings)
+        )
         for check in settled.checks if not self._told_any else ():
             if check.outcome == "error":
                 yield self._say("error", f"{check.code} broke: {check.detail}", moment)
@@ -217,22 +221,19 @@ class Teller:
         for finding, before in news:
             yield self._say("graver" if before else "finding", finding.message, moment, finding, likely.get(finding.code))
 
-    def _silences(self, moment: Look) -> Iterator[WatchEvent]:
+    def _silences(self, moment: Moment) -> Iterator[WatchEvent]:
         too_long = self.silence.is_too_long(moment.now) and not self._has_ended()
         if too_long and not self.stalled:
-            yield self._stall(moment)
+            lasts, limit = self.silence.lasts(moment.now) or 0.0, self.silence.limit or 0.0
+            message = f"no new line for {lasts:.0f} s after step {self.step}; {limit:.0f} s are too long"
+            step = {} if self.step is None else {"first_step": self.step, "last_step": self.step}
+            finding = STALLED.at(None, message, where="log", value=round(lasts, 1), limit=round(limit, 1), unit="s", **step)
+            yield self._say("stall", message, moment, finding)
         elif self.stalled and not too_long:
             yield self._say("resumed", "lines come again", moment)
         self.stalled = too_long
 
-    def _stall(self, moment: Look) -> WatchEvent:
-        lasts, limit = self.silence.lasts(moment.now) or 0.0, self.silence.limit or 0.0
-        message = f"no new line for {lasts:.0f} s after step {self.step}; {limit:.0f} s are too long"
-        step = {} if self.step is None else {"first_step": self.step, "last_step": self.step}
-        finding = STALLED.at(None, message, where="log", value=round(lasts, 1), limit=round(limit, 1), unit="s", **step)
-        return self._say("stall", message, moment, finding)
-
-    def _end(self, moment: Look) -> WatchEvent:
+    def _end(self, moment: Moment) -> WatchEvent:
         """Return the word that the run has ended, with how much could be judged of it."""
         self.ended = True
         vital = self.vital
@@ -244,7 +245,7 @@ class Teller:
         return self.manifest is not None and self.manifest.has_ended
 
     def _say(
-        self, event: Event, message: str, moment: Look, finding: Finding | None = None, likely: Likely | None = None
+        self, event: Event, message: str, moment: Moment, finding: Finding | None = None, likely: Likely | None = None
     ) -> WatchEvent:
         return WatchEvent(
             schema_version=VERSION,
@@ -257,14 +258,6 @@ class Teller:
             finding=finding,
             likely=likely,
         )
-
-
-def _vital(run: Run, settled: Settled) -> Vital:
-    """Return how much could be judged of a run."""
-    checks = vital_checks(run, settled.checks)
-    word = judged(checks, settled.checks)
-    in_words = "" if word == "all" else limits(checks) if word == "limited" else "nothing could be judged"
-    return Vital(word, in_words, to_judge_more(run, checks), any(finding.severity != "note" for finding in settled.findings))
 
 
 def _likely(run: Run, findings: list[Finding]) -> dict[str, Likely]:
@@ -283,11 +276,11 @@ def _is_spread(entry: Accepted, finding: Finding) -> bool:
     return entry.first_step == finding.first_step and is_near(entry, finding)
 
 
-def _told(finding: Finding) -> _Told:
-    return _Told(accepted(finding, "watch", None), finding.last_step)
+def _told(finding: Finding) -> _ToldFinding:
+    return _ToldFinding(accepted(finding, "watch", None), finding.last_step)
 
 
-def _goes_on(told: _Told, finding: Finding) -> bool:
+def _goes_on(told: _ToldFinding, finding: Finding) -> bool:
     """Tell whether a finding is the one that was told, and not another of its kind that began after that had ended."""
     return told.last is None or finding.first_step is None or finding.first_step <= told.last + SLACK
 

@@ -11,7 +11,7 @@ from ckaudit.contract.io.jsonl import MAX_EXPLAINED, Lines, parse_lines
 from ckaudit.run.builder import Gatherer
 from ckaudit.run.read import RunReader
 from ckaudit.run.run import Run
-from ckaudit.run.scalars import Joiner, ScalarLog, SessionLogs
+from ckaudit.run.scalars import ColumnJoiner, ScalarLog, SessionLogs
 from ckaudit.run.series import Floats, Mask, Steps
 from ckaudit.run.units import in_catalogue_units
 from ckaudit.watch.tail import AppendedLines
@@ -114,7 +114,7 @@ def thin(log: ScalarLog) -> int | None:
     Returns:
         The first step that is now kept in full; None: nothing was thinned.
     """
-    joiner, firsts = Joiner(), []
+    joiner, firsts = ColumnJoiner(), []
     for column in log.numbers.values():
         joined = joiner.join(column)
         if len(joined.steps) >= MOST:
@@ -125,7 +125,8 @@ def thin(log: ScalarLog) -> int | None:
             column.parts = [(joined.steps, joined.values)]
     for name, words in log.words.items():
         if len(words) >= MOST:
-            log.words[name] = _thinned_words(words)
+            older = len(words) - NEAR
+            log.words[name] = dict(islice(words.items(), 0, older, -(-older // FAR))) | dict(islice(words.items(), older, None))
     return max(firsts, default=None)
 
 
@@ -149,8 +150,3 @@ def _kept(steps: Steps, values: Floats) -> Mask:
     rows[:older] |= np.diff(turn, prepend=-1) != 0
     rows[older:] = True
     return rows
-
-
-def _thinned_words(words: dict[int, str]) -> dict[int, str]:
-    older = len(words) - NEAR
-    return dict(islice(words.items(), 0, older, -(-older // FAR))) | dict(islice(words.items(), older, None))

@@ -15,8 +15,7 @@ from ckaudit.contract.schema.report import SEVERITIES, Severity
 from ckaudit.contract.schema.watch import VERSION, Snapshot, WatchEvent
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.policy.gate import OPEN, Gate
-from ckaudit.run.run import Run
-from ckaudit.watch.announcer import Look, Teller, Vital
+from ckaudit.watch.announcer import Announcer, Moment, VitalLimits
 from ckaudit.watch.tail import GONE, Stamp, stamp_of
 from ckaudit.watch.watcher import Watcher
 
@@ -37,7 +36,7 @@ RELIST = 5.0  # seconds between two lists of a folder
 MOST_FILES = 1_000
 
 
-class ForeignWatcher(Teller):
+class ForeignWatcher(Announcer):
     """Follows one log or the folder of another program, and reads of it what `triage` would read.
 
     When it grew it is read again as a whole, as often as that may cost.
@@ -74,7 +73,7 @@ class ForeignWatcher(Teller):
         """What the log says of the run as a whole."""
         return self._facts
 
-    def look(self, moment: Look) -> Iterator[WatchEvent]:
+    def look(self, moment: Moment) -> Iterator[WatchEvent]:
         """Read the log again where it grew and enough time went by, and yield what there is to say."""
         self._is_new |= self._has_grown(moment)
         if self._is_new and moment.now >= self._due:
@@ -87,7 +86,7 @@ class ForeignWatcher(Teller):
         if self._has_ended() and not self._is_new and not self.ended:
             yield self._end(moment)
 
-    def _has_grown(self, moment: Look) -> bool:
+    def _has_grown(self, moment: Moment) -> bool:
         """Tell whether any file is not as it was at the last look."""
         if moment.now - self._listed >= RELIST:
             self._files, self._listed = _files(self._path), moment.now
@@ -99,7 +98,7 @@ class ForeignWatcher(Teller):
         self.silence.heard(moment.now, [max((stamp.time for stamp in seen.values()), default=0) / 1e9], moment.wall)
         return True
 
-    def _read(self, moment: Look) -> Iterator[WatchEvent]:
+    def _read(self, moment: Moment) -> Iterator[WatchEvent]:
         try:
             run = open_run(self._path, reads=triage_reads(), choice=self._choice)
         except CkauditError as error:
@@ -112,15 +111,12 @@ class ForeignWatcher(Teller):
             self._failed = str(error)
             return
         self._is_new, self._failed = False, ""
-        yield from self._judge(run, moment)
-
-    def _judge(self, run: Run, moment: Look) -> Iterator[WatchEvent]:
         self._facts = run.manifest
         self.ended = self.ended and self._has_ended()
         yield from self._weigh(run, moment)
 
 
-class Rounds:
+class WatchRounds:
     """Watches runs.
 
     Attributes:
@@ -181,11 +177,11 @@ class Rounds:
             sleep(max(0.05, EVERY - (monotonic() - began)))
 
     @property
-    def vital(self) -> dict[str, Vital]:
+    def vital(self) -> dict[str, VitalLimits]:
         """How much could be judged of each run, by its name."""
         return {watcher.name: watcher.vital for watcher in self._watchers}
 
-    def _begun(self, path: Path) -> Teller:
+    def _begun(self, path: Path) -> Announcer:
         """Return what watches a run; of a folder in which nothing stands yet, a run folder is expected."""
         if is_ours(path):
             return Watcher(path, gate=self._gate, stall_after=self._stall_after, notes=self._notes)
@@ -196,7 +192,7 @@ class Rounds:
         for place, watcher in enumerate(self._watchers):
             if isinstance(watcher, Watcher) and watcher.is_foreign():
                 self._watchers[place] = self._begun(Path(watcher.name))
-            for event in self._watchers[place].look(Look(monotonic(), time())):
+            for event in self._watchers[place].look(Moment(monotonic(), time())):
                 self.alerts[watcher.name].append(event)
                 yield event
 
@@ -204,7 +200,7 @@ class Rounds:
         """Return what a panel shows now."""
         return [self._snapshot(watcher) for watcher in self._watchers]
 
-    def _snapshot(self, watcher: Teller) -> Snapshot:
+    def _snapshot(self, watcher: Announcer) -> Snapshot:
         now = monotonic()
         manifest = watcher.manifest
         vitals, pace = watcher.vitals.gauges(manifest)

@@ -20,7 +20,7 @@ from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.schema.watch import RANK_LOST, WatchEvent
 from ckaudit.errors import UnreadableError
 from ckaudit.policy.gate import OPEN, Gate
-from ckaudit.watch.announcer import Look, Teller
+from ckaudit.watch.announcer import Announcer, Moment
 from ckaudit.watch.history import History
 from ckaudit.watch.silence import Ranks
 from ckaudit.watch.tail import GONE, AppendedLines, Logs, ShrunkError, Stamp, stamp_of
@@ -161,13 +161,10 @@ class Alarm:
 
     def rings(self, row: Mapping[str, Any]) -> bool:
         """Tell whether a line asks for a judgement at once."""
-        return self._is_new_nonfinite(row) | self._leaps(row)
-
-    def _is_new_nonfinite(self, row: Mapping[str, Any]) -> bool:
         ill = {name for name, value in row.items() if _is_nonfinite(value)}
         new = ill - self._ill
         self._ill = (self._ill - row.keys()) | ill
-        return bool(new)
+        return bool(new) | self._leaps(row)
 
     def _leaps(self, row: Mapping[str, Any]) -> bool:
         rang = False
@@ -215,7 +212,7 @@ class Pace(Struct):
         return PURSE if waited == float("inf") else min(PURSE, self.purse + REFILL * waited)
 
 
-class Watcher(Teller):
+class Watcher(Announcer):
     """Follows one run folder."""
 
     def __init__(self, path: Path, *, gate: Gate = OPEN, stall_after: float | None = None, notes: bool = False) -> None:
@@ -237,7 +234,7 @@ class Watcher(Teller):
         self._contradictions: list[Finding] = []
         self._new, self._lines_judged = False, 0
 
-    def look(self, moment: Look) -> Iterator[WatchEvent]:
+    def look(self, moment: Moment) -> Iterator[WatchEvent]:
         """Read what is new, and yield what there is to say."""
         growth = self._follower.look(moment.now, moment.wall)
         why = growth.anew or self._take(growth, moment)
@@ -248,7 +245,12 @@ class Watcher(Teller):
             return
         ending = self._has_ended() and not self.ended
         if self._new and (self._pace.is_due(moment.now) or ending):
-            yield from self._judge(moment)
+            began = process_time()
+            run = self._history.run(self.name, self._follower.folder)
+            run = replace(run, findings=(*run.findings, *self._contradictions))
+            yield from self._weigh(run, moment, in_full=self._history.in_full)
+            self._new, self._lines_judged = False, self._history.lines
+            self._pace.judged(moment.now, process_time() - began)
         yield from self._silences(moment)
         for rank in self._ranks.missing(moment.now) if not self._has_ended() else ():
             message = f"rank {rank} wrote no file for the newest checkpoint"
@@ -269,7 +271,7 @@ class Watcher(Teller):
         """What `run.json` says; None: it is not there."""
         return self._history.reader.manifest
 
-    def _take(self, growth: Growth, moment: Look) -> str:
+    def _take(self, growth: Growth, moment: Moment) -> str:
         """Read what grew; return why the folder is to be read again, empty: it is not."""
         reader = self._history.reader
         reader.folder = self._follower.folder
@@ -293,7 +295,7 @@ class Watcher(Teller):
             return str(why)
         return ""
 
-    def _take_piece(self, piece: AppendedLines, moment: Look) -> None:
+    def _take_piece(self, piece: AppendedLines, moment: Moment) -> None:
         self._new = True
         if piece.broken:
             self._history.reader.findings.append(piece.broken)
@@ -311,14 +313,6 @@ class Watcher(Teller):
         self.step = steps[0] if steps else self.step
         self.silence.heard(moment.now, times, moment.wall)
         self._pace.urgent |= self._history.lines >= 1.25 * self._lines_judged
-
-    def _judge(self, moment: Look) -> Iterator[WatchEvent]:
-        began = process_time()
-        run = self._history.run(self.name, self._follower.folder)
-        run = replace(run, findings=(*run.findings, *self._contradictions))
-        yield from self._weigh(run, moment, in_full=self._history.in_full)
-        self._new, self._lines_judged = False, self._history.lines
-        self._pace.judged(moment.now, process_time() - began)
 
 
 def _is_nonfinite(value: Any) -> bool:

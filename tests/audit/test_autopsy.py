@@ -94,13 +94,13 @@ def slow_outs(column, steps, above):
 def test_a_growing_gradient_is_told_tensor_by_tensor():
     found = autopsy(RUNS / "lr_too_high", event=77)
     box = checkpoint("lr_too_high", 78)["history"]
-    outs = {name: slow_outs(column, box["steps"], 2.0) for name, column in box["gradient_norms"].items()}
+    rows_out = {name: slow_outs(column, box["steps"], 2.0) for name, column in box["gradient_norms"].items()}
     for moment in found.moments:
         for each in moment.departures:
             if each.kind == "gradient":
-                assert each.times == pytest.approx(outs[each.name][moment.step])
+                assert each.times == pytest.approx(rows_out[each.name][moment.step])
     told = {(moment.step, each.name) for moment in found.moments for each in moment.departures if each.kind == "gradient"}
-    later = {name: [step for step in steps if step >= found.onset] for name, steps in outs.items()}
+    later = {name: [step for step in steps if step >= found.onset] for name, steps in rows_out.items()}
     expected = {(min(steps), name) for name, steps in later.items() if steps}
     assert told == expected
     assert (found.onset, found.moments[0].departures[0].name) == (66, "blocks.2.attn.q.weight")

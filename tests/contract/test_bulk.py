@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckaudit.contract.bulk import Bulk, Pattern, learn, take
+from ckaudit.contract.bulk import Bulk, FilePattern, learn, take
 from ckaudit.contract.check import check_checkpoint
 from ckaudit.contract.io.files import BrokenFile, read_bytes
 from tests.loops import for_each
@@ -45,7 +45,7 @@ def found_in(data: bytes, name: str) -> tuple[Any, ...]:
 @pytest.fixture(autouse=True, scope="module")
 def _learned_once():
     """Learn from each file once: what is learned of equal bytes is equal, and making types takes long."""
-    patterns: dict[tuple[bytes, str], Pattern | None] = {}
+    patterns: dict[tuple[bytes, str], FilePattern | None] = {}
 
     def remembered(data, file, checked):
         key = (data, file)

@@ -4,7 +4,7 @@ import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.diff.align import axes
-from ckaudit.diff.run_pair import Both, Side
+from ckaudit.diff.run_pair import RunPair, Side
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series, single
 
@@ -31,7 +31,7 @@ def run(name="run", *, sections=None, steps=None, **scalars):
 def both(left, right, *, axis="step", replicas=(), findings=((), ())):
     """Put two runs side by side."""
     sides = [Side(each, tuple(found)) for each, found in zip((left, right), findings, strict=True)]
-    return Both(*sides, axes(left, right, axis), tuple(Side(each) if isinstance(each, Run) else each for each in replicas))
+    return RunPair(*sides, axes(left, right, axis), tuple(Side(each) if isinstance(each, Run) else each for each in replicas))
 
 
 def losses(seed, *, count=400, scale=0.05, start=4.0, end=2.0, level=0.0):

@@ -4,7 +4,7 @@ import pytest
 
 from ckaudit.contract.schema.diff import Answer, Departure
 from ckaudit.contract.schema.report import Finding
-from ckaudit.diff.compare import Weighed, settle, verdict
+from ckaudit.diff.compare import WeighedAnswer, settle, verdict
 from ckaudit.diff.divergence import Parting
 from ckaudit.diff.questions import questions
 from ckaudit.diff.run_pair import Side, gained_and_lost
@@ -14,7 +14,7 @@ PARTED = Parting(departures=(Departure(statistic="train_loss_raw", step=300, mes
 
 
 def weighed(word, weighs="loss", counts=True):
-    return Weighed(Answer(question="q", title="?", word=word, message="the numbers"), weighs, counts)
+    return WeighedAnswer(Answer(question="q", title="?", word=word, message="the numbers"), weighs, counts)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from ckaudit.errors import UsageError
 from ckaudit.material.columns import Columns
 from ckaudit.material.files import Faults, sample_files
-from ckaudit.material.records import Named, Reading
+from ckaudit.material.records import MappedColumns, Reading
 
 COLUMNS = Columns({"text": ("text",), "source": ("source",)})
 ROWS = [{"id": 1, "content": "x", "meta": None}, {"id": 2, "content": None, "meta": {"from": None}}]
@@ -26,7 +26,7 @@ def sample(request, tmp_path):
 
 
 def look(path, chosen):
-    reading = Reading(sample_files([path]), COLUMNS.mapped(chosen), named=Named(chosen))
+    reading = Reading(sample_files([path]), COLUMNS.mapped(chosen), named=MappedColumns(chosen))
     count = len(list(reading.records(Faults().tell)))
     reading.named.check(reading.files)
     return count

@@ -4,7 +4,7 @@ import pytest
 
 from ckaudit.contract.schema.raw_measurements import Measure, Missing, gathered
 from ckaudit.reports.measures import render
-from ckaudit.reports.terminal.text import columns
+from ckaudit.reports.terminal.screen_text import columns
 from ckaudit.reports.view import View
 
 

@@ -7,7 +7,7 @@ from rich.cells import cell_len
 
 from ckaudit.contract.schema.report import Chart, Check
 from ckaudit.reports import render
-from ckaudit.reports.terminal.text import fit, screen
+from ckaudit.reports.terminal.screen_text import fit, screen
 from ckaudit.reports.view import View
 from tests.loops import for_each
 from tests.reports.sample import HOSTILE, SAMPLES, clean, empty, gated, ill, invalid

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from ckaudit.resume.content import BadPickle, Call, Pairs, parts
+from ckaudit.resume.content import BadPickle, Call, DictPairs, parts
 from ckaudit.resume.examine import is_allowed
 from ckaudit.resume.pickled import read_pickle
 
@@ -23,7 +23,7 @@ class Runs:
 
 def plain(value):
     """Return records as the values that they stand for."""
-    if isinstance(value, Pairs):
+    if isinstance(value, DictPairs):
         return {plain(key): plain(item) for key, item in value.items}
     if isinstance(value, Call):
         return (str(value.maker), plain(value.given))

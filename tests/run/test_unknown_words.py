@@ -10,7 +10,7 @@ from ckaudit.audit import triage
 from ckaudit.contract import explain
 from ckaudit.contract.io.files import read_bytes
 from ckaudit.contract.schema.checkpoint import Checkpoint
-from ckaudit.contract.unknown_names import opened, unknown_words
+from ckaudit.contract.unknown_fields import opened, unknown_words
 from ckaudit.run.read import read_run
 from ckaudit.validate import validate
 

@@ -18,8 +18,8 @@ from ckaudit.cli.run import run as command
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.schema.watch import WatchEvent
 from ckaudit.errors import UsageError
-from ckaudit.watch.announcer import Look, Teller
-from ckaudit.watch.scheduler import SHARE, ForeignWatcher, Rounds
+from ckaudit.watch.announcer import Announcer, Moment
+from ckaudit.watch.scheduler import SHARE, ForeignWatcher, WatchRounds
 from ckaudit.watch.watcher import Watcher
 
 ROOT = Path(__file__).parents[2]
@@ -35,8 +35,8 @@ def lines(steps: range, *, ill: int = -1) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
-def looks(watcher: Teller, *moments: float) -> list[WatchEvent]:
-    return [event for moment in moments for event in watcher.look(Look(moment, moment))]
+def looks(watcher: Announcer, *moments: float) -> list[WatchEvent]:
+    return [event for moment in moments for event in watcher.look(Moment(moment, moment))]
 
 
 def codes(events: list[WatchEvent]) -> list[str]:
@@ -247,7 +247,7 @@ def test_a_folder_that_turns_out_to_be_of_another_program_is_followed(tmp_path: 
     source = tensorboard(tmp_path)
     folder = tmp_path / "grows"
     folder.mkdir()
-    rounds = Rounds([folder], choice=NOTHING_SAID)
+    rounds = WatchRounds([folder], choice=NOTHING_SAID)
     assert list(rounds.look()) == []
     shutil.copy(source, folder)
     told = [event for _ in range(3) for event in rounds.look()]

@@ -14,18 +14,18 @@ import pytest
 
 from ckaudit.contract.schema.watch import VERSION, Gauge, Snapshot, WatchEvent
 from ckaudit.metrics.catalogue import PER_MINUTE, PER_STEP
-from ckaudit.reports.terminal.text import columns
+from ckaudit.reports.terminal.screen_text import columns
 from ckaudit.reports.terminal.watch import line, panel
 from ckaudit.reports.view import View
-from ckaudit.watch.scheduler import Rounds
+from ckaudit.watch.scheduler import WatchRounds
 
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "fixtures" / "runs"
 
 
 @pytest.fixture(scope="module")
-def rounds() -> Rounds:
-    watched = Rounds([RUNS / "lr_too_high", RUNS / "healthy"], stall_after=1e9)
+def rounds() -> WatchRounds:
+    watched = WatchRounds([RUNS / "lr_too_high", RUNS / "healthy"], stall_after=1e9)
     for _ in range(3):
         list(watched.look())
     return watched
@@ -33,18 +33,18 @@ def rounds() -> Rounds:
 
 @pytest.mark.parametrize("unicode", [True, False])
 @pytest.mark.parametrize("width", [60, 80, 100, 119, 120, 200])
-def test_it_fits_any_width_from_60_columns(rounds: Rounds, width: int, unicode: bool) -> None:
+def test_it_fits_any_width_from_60_columns(rounds: WatchRounds, width: int, unicode: bool) -> None:
     lines = panel(rounds.snapshots(), View(width=width, unicode=unicode), 60)
     assert max(map(columns, lines)) <= width
     assert unicode or all(each.isascii() for each in lines)
 
 
 @pytest.mark.parametrize("height", [10, 24, 50])
-def test_it_is_never_higher_than_the_screen(rounds: Rounds, height: int) -> None:
+def test_it_is_never_higher_than_the_screen(rounds: WatchRounds, height: int) -> None:
     assert len(panel(rounds.snapshots(), View(width=80), height)) <= height
 
 
-def test_it_shows_the_vital_signs_the_pace_and_the_gravest_alerts(rounds: Rounds) -> None:
+def test_it_shows_the_vital_signs_the_pace_and_the_gravest_alerts(rounds: WatchRounds) -> None:
     text = "\n".join(panel(rounds.snapshots(), View(width=130), 100))
     assert all(f"\n{name} " in text for name in PER_STEP)
     assert all(f"   {name} " in text for name in PER_MINUTE)
@@ -55,7 +55,7 @@ def test_it_shows_the_vital_signs_the_pace_and_the_gravest_alerts(rounds: Rounds
     assert text.index("sev1") < text.index("sev2")
 
 
-def test_gauges_are_the_newest_values_of_the_log(rounds: Rounds) -> None:
+def test_gauges_are_the_newest_values_of_the_log(rounds: WatchRounds) -> None:
     last = json.loads((RUNS / "lr_too_high" / "scalars.jsonl").read_text().splitlines()[-1])
     gauges = {gauge.name: gauge for gauge in rounds.snapshots()[0].vitals}
     assert gauges["train_loss_raw"].value == last["train_loss_raw"]

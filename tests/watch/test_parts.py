@@ -8,8 +8,8 @@ import pytest
 
 from ckaudit.contract.io.folder import CheckpointFile
 from ckaudit.contract.schema.report import Finding
-from ckaudit.run.scalars import Column, Joiner, ScalarLog
-from ckaudit.watch.announcer import Known
+from ckaudit.run.scalars import Column, ColumnJoiner, ScalarLog
+from ckaudit.watch.announcer import ToldFindings
 from ckaudit.watch.history import FAR, MOST, NEAR, thin
 from ckaudit.watch.silence import Ranks, Silence
 from ckaudit.watch.watcher import PURSE, REFILL, SHARE, Alarm, Pace
@@ -22,7 +22,7 @@ def finding(severity="sev2", first=100, last=110, code="LOSS001", where="loss", 
 
 
 def test_a_finding_is_new_once_and_again_when_it_is_graver_but_not_when_it_flickers() -> None:
-    known = Known()
+    known = ToldFindings()
     assert list(known.news([finding()])) == [(finding(), False)]
     assert list(known.news([finding(last=140)])) == []
     assert list(known.news([finding("sev1", last=150)])) == [(finding("sev1", last=150), True)]
@@ -32,18 +32,18 @@ def test_a_finding_is_new_once_and_again_when_it_is_graver_but_not_when_it_flick
 
 
 def test_a_second_one_of_its_kind_is_new_though_the_first_was_forgotten() -> None:
-    known = Known()
+    known = ToldFindings()
     list(known.news([finding(first=9_000, last=9_010)]))
     second = finding(first=10_000, last=10_005)
     assert list(known.news([second], in_full=9_500)) == [(second, False)]
 
 
 def test_what_only_a_thinned_history_shows_is_not_told() -> None:
-    assert list(Known().news([finding(first=100, last=110)], in_full=5_000)) == []
+    assert list(ToldFindings().news([finding(first=100, last=110)], in_full=5_000)) == []
 
 
 def test_one_that_spreads_is_the_same() -> None:
-    known = Known()
+    known = ToldFindings()
     list(known.news([finding(where="a")]))
     assert list(known.news([finding(where="b", also=("a", "c", "d", "e"))])) == []
 
@@ -141,7 +141,7 @@ def test_thinning_keeps_the_newest_whole_the_older_at_the_same_steps_and_what_is
         log.numbers[name].extend(steps, given)
     log.add(500, {"val_loss": 2.0})
     first = thin(log)
-    a, b = (Joiner().join(log.numbers[name]) for name in ("a", "b"))
+    a, b = (ColumnJoiner().join(log.numbers[name]) for name in ("a", "b"))
     assert first == steps[-NEAR]
     assert a.steps[-NEAR:].tolist() == steps[-NEAR:].tolist()
     assert len(a.steps) <= NEAR + FAR + 1
@@ -150,5 +150,5 @@ def test_thinning_keeps_the_newest_whole_the_older_at_the_same_steps_and_what_is
     assert a.steps[0] == 1
     assert np.diff(a.steps[:FAR]).max() <= 2 * len(steps) / FAR
     assert a.values[:5].tolist() == pytest.approx([math.sin(step / 7.0) for step in a.steps[:5].tolist()], abs=0)
-    assert Joiner().join(log.numbers["val_loss"]).steps.tolist() == [500]
+    assert ColumnJoiner().join(log.numbers["val_loss"]).steps.tolist() == [500]
     assert thin(log) is None

@@ -45,7 +45,7 @@ RANGES: dict[Kind, UsualRange] = {
 }
 
 
-class Out(Struct, frozen=True, kw_only=True):
+class OutOfRange(Struct, frozen=True, kw_only=True):
     """One step out of range: its place in the box, which way, and what was usual."""
 
     row: int
@@ -54,7 +54,7 @@ class Out(Struct, frozen=True, kw_only=True):
     times: float | None
 
 
-def outs(channel: Channel) -> list[Out]:
+def out_of_range(channel: Channel) -> list[OutOfRange]:
     """Return every step at which a number is out of its range, oldest first."""
     rule, out_rows = RANGES[channel.kind], []
     for row in np.flatnonzero(channel.recorded).tolist():
@@ -66,7 +66,7 @@ def outs(channel: Channel) -> list[Out]:
         how = way_out(value, usual, spread, rule, channel.kind)
         if how:
             times = value / usual if usual and np.isfinite(value) else None
-            out_rows.append(Out(row=row, how=how, usual=usual, times=times))
+            out_rows.append(OutOfRange(row=row, how=how, usual=usual, times=times))
     return out_rows
 
 
@@ -102,12 +102,12 @@ STANDING = ("not_finite", "dead")
 def departures(history: History, channels: Sequence[Channel]) -> list[Departure]:
     """Return everything out of its range at any step of the box."""
     steps = history.steps
-    out_of_range = []
+    all_departures = []
     for channel in channels:
         rows = np.flatnonzero(channel.recorded).tolist()
-        for place, out in enumerate(outs(channel)):
+        for place, out in enumerate(out_of_range(channel)):
             standing = out.how in STANDING and out.row == rows[place]  # so were all recorded steps before it
-            out_of_range.append(
+            all_departures.append(
                 Departure(
                     step=steps[out.row],
                     kind=channel.kind,
@@ -120,10 +120,10 @@ def departures(history: History, channels: Sequence[Channel]) -> list[Departure]
                 )
             )
     apart = distances(history)
-    out_of_range += [
+    all_departures += [
         Departure(step=steps[row], kind="batch", name="", how="repeated", times=float(apart[row] or 0)) for row in repeats(apart)
     ]
-    return out_of_range
+    return all_departures
 
 
 def standing_of(out: Sequence[Departure]) -> tuple[Departure, ...]:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ckaudit.audit.coverage.applicability import why_not
 from ckaudit.audit.drop.gates import ARTIFACTS, DATA_CORE, INTERNAL_CORE, data_evidence, evaluation_evidence, internal_evidence
-from ckaudit.audit.drop.guide import GUIDE, Row, asked
+from ckaudit.audit.drop.guide import GUIDE, Row, gate_description
 from ckaudit.audit.drop.result import Advice, Drop, Evidence, Fall, Gate, Outcome
 from ckaudit.audit.drop.shift import amount
 from ckaudit.audit.load_run import open_run
@@ -114,7 +114,7 @@ def _gate(row: str, evidence: list[Evidence], core: set[str], *, every: bool = F
         core: Numbers of which one has to be judged, or the gate cannot pass.
         every: Whether all that was found of these has to be.
     """
-    about = asked(row)
+    about = gate_description(row)
     evidence = sorted(evidence, key=lambda item: (ORDER.index(item.said), item.metric not in core))
     changed = [item for item in evidence if item.said == "changed"]
     of_core = [item for item in evidence if item.metric in core]
@@ -159,7 +159,7 @@ def _names(evidence: Iterable[Evidence]) -> list[str]:
 
 def _last(earlier: list[Gate]) -> Gate:
     """Return gate 4, which is reached where nothing before it failed, and firm where all before it passed."""
-    about = asked("SR-4")
+    about = gate_description("SR-4")
     failed = next((gate for gate in earlier if gate.outcome == "failed"), None)
     missing = [gate.row for gate in earlier if gate.outcome == "not_judged"]
     outcome: Outcome = "not_reached" if failed or len(missing) == len(earlier) else "advice"

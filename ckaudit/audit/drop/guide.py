@@ -5,7 +5,7 @@ from msgspec import Struct
 from ckaudit.metrics.catalogue import Condition
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class GateDescription(Struct, frozen=True, kw_only=True):
     """One gate as a page and a report tell of it.
 
     Attributes:
@@ -24,7 +24,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 PROCEDURE = (
-    Asked(
+    GateDescription(
         row="SR-1",
         name="evaluation_unchanged",
         question="Did both evaluations use the same artifacts?",
@@ -37,7 +37,7 @@ PROCEDURE = (
             "Compare scores again only from evaluations of one hash.",
         ),
     ),
-    Asked(
+    GateDescription(
         row="SR-2",
         name="data_drift",
         question="Did the training data stay what it was?",
@@ -49,7 +49,7 @@ PROCEDURE = (
             "Train a canary of 200 to 2,000 steps from the last good checkpoint on the old data before the run goes on.",
         ),
     ),
-    Asked(
+    GateDescription(
         row="SR-3",
         name="internal_drift",
         question="Did the model go on behaving as it did?",
@@ -62,7 +62,7 @@ PROCEDURE = (
             "Show on a canary from that checkpoint that the number named stays in its range and the score comes back.",
         ),
     ),
-    Asked(
+    GateDescription(
         row="SR-4",
         name="architecture_mismatch",
         question="Does the benchmark ask for what this architecture cannot do?",
@@ -76,7 +76,7 @@ PROCEDURE = (
 )
 
 
-def asked(row: str) -> Asked:
+def gate_description(row: str) -> GateDescription:
     """Return the gate of a row."""
     return next(gate for gate in PROCEDURE if gate.row == row)
 

@@ -16,7 +16,7 @@ from ckaudit.run.robust import MAD_TO_SIGMA
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, Steps
 
-Way = Literal["up", "down", "both"]
+Direction = Literal["up", "down", "both"]
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     least: float = 0.0
     share: float = 0.0
     noise: float = 4.0
-    way: Way = "both"
+    way: Direction = "both"
     moving: bool = True
 
 
@@ -229,7 +229,7 @@ def _one(series: Series, label: str, steps: Steps, values: Floats, fall: Fall, w
     )
 
 
-def _sentence(change: Shift, unit: str, way: Way) -> str:
+def _sentence(change: Shift, unit: str, way: Direction) -> str:
     before, after, limit = (amount(value, unit) for value in (change.before, change.after, change.limit))
     if not change.changed:
         bound = "at most" if way == "up" or (way == "both" and change.after >= change.before) else "at least"

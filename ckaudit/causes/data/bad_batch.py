@@ -34,8 +34,8 @@ from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.rules.weights.weight_scale_off import weight_scale_off
 from ckaudit.rules.weights.weights_grow import weights_grow
 from ckaudit.rules.weights.weights_shrink import weights_shrink
+from ckaudit.run.run_facts import is_scaled
 from ckaudit.run.series import Series
-from ckaudit.run.settings import is_scaled
 
 SIGNS = (loss_spike, exploding_gradient, update_out_of_band, entropy_collapse)
 OTHERS = (

@@ -20,8 +20,8 @@ from ckaudit.rules.updates.learning_rate_zero import learning_rate_zero
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.rules.updates.updates_held_back import updates_held_back
 from ckaudit.rules.weights.weights_shrink import weights_shrink
+from ckaudit.run.run_facts import is_plain_descent
 from ckaudit.run.series import Series
-from ckaudit.run.settings import is_plain_descent
 
 
 @cause(

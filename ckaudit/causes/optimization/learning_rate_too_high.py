@@ -41,8 +41,8 @@ from ckaudit.rules.weights.initialization_lost import initialization_lost
 from ckaudit.rules.weights.weight_scale_off import weight_scale_off
 from ckaudit.rules.weights.weights_alike import weights_alike
 from ckaudit.rules.weights.weights_grow import weights_grow
+from ckaudit.run.run_facts import is_plain_descent
 from ckaudit.run.series import Series
-from ckaudit.run.settings import is_plain_descent
 
 EXPLAINS = (
     initialization_lost,

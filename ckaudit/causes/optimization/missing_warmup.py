@@ -13,8 +13,8 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.weights.weight_scale_off import weight_scale_off
+from ckaudit.run.run_facts import is_plain_descent
 from ckaudit.run.series import Series
-from ckaudit.run.settings import is_plain_descent
 
 
 @cause(

@@ -19,8 +19,8 @@ from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.run.medians import median
+from ckaudit.run.run_facts import is_adaptive
 from ckaudit.run.series import Series
-from ckaudit.run.settings import is_adaptive
 
 
 @cause(

@@ -22,8 +22,8 @@ from ckaudit.rules.updates.learning_rate_jump import learning_rate_jump
 from ckaudit.rules.updates.schedule_off_plan import schedule_off_plan
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.rules.weights.weights_grow import weights_grow
+from ckaudit.run.run_facts import planned_rate
 from ckaudit.run.series import Series
-from ckaudit.run.settings import planned_rate
 
 
 @cause(

@@ -12,8 +12,8 @@ from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.schedule_off_plan import schedule_off_plan
+from ckaudit.run.run_facts import planned_rate
 from ckaudit.run.series import Series
-from ckaudit.run.settings import planned_rate
 
 
 @cause(

@@ -25,8 +25,8 @@ from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.rules.updates.updates_held_back import updates_held_back
 from ckaudit.run.column_builder import DTYPES
+from ckaudit.run.run_facts import is_single
 from ckaudit.run.series import Series
-from ckaudit.run.settings import is_single
 from ckaudit.run.tensors import table_of
 
 

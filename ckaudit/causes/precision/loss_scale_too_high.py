@@ -14,8 +14,8 @@ from ckaudit.rules.precision.overflow import overflow
 from ckaudit.rules.precision.skipped_updates import skipped_updates
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.run.run_facts import is_scaled, is_single
 from ckaudit.run.series import Series
-from ckaudit.run.settings import is_scaled, is_single
 
 
 @cause(

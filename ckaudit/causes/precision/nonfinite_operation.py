@@ -27,8 +27,8 @@ from ckaudit.rules.resume.weights_jump import weights_jump
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.rules.weights.weights_grow import weights_grow
+from ckaudit.run.run_facts import is_scaled
 from ckaudit.run.series import Series
-from ckaudit.run.settings import is_scaled
 
 ILL = (loss_spike, exploding_gradient, update_out_of_band, entropy_collapse, logit_growth, weights_jump)
 

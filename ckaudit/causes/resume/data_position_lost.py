@@ -10,8 +10,8 @@ from ckaudit.rules.data.repeated_batch import repeated_batch
 from ckaudit.rules.loss.overfitting import overfitting
 from ckaudit.rules.resume.seam_jump import seam_jump
 from ckaudit.rules.rule import FACTS
+from ckaudit.run.run_facts import seams
 from ckaudit.run.series import Series
-from ckaudit.run.settings import seams
 
 
 @cause(

@@ -18,8 +18,8 @@ from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.learning_rate_jump import learning_rate_jump
 from ckaudit.rules.updates.learning_rate_zero import learning_rate_zero
 from ckaudit.rules.updates.schedule_off_plan import schedule_off_plan
+from ckaudit.run.run_facts import planned_rate, seams
 from ckaudit.run.series import Series
-from ckaudit.run.settings import planned_rate, seams
 
 
 @cause(

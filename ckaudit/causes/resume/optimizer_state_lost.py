@@ -18,8 +18,8 @@ from ckaudit.rules.resume.seam_jump import seam_jump
 from ckaudit.rules.resume.weights_jump import weights_jump
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.run.run_facts import resumed, seams
 from ckaudit.run.series import Series
-from ckaudit.run.settings import resumed, seams
 
 
 @cause(

@@ -4,8 +4,8 @@ import numpy as np
 from msgspec import UNSET, Struct
 
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.run.run_facts import planned_rate, seams
 from ckaudit.run.series import Floats, Series, Steps
-from ckaudit.run.settings import planned_rate, seams
 
 
 class RateFall(Struct, frozen=True):

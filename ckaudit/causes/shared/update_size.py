@@ -10,8 +10,8 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.pairs import together
+from ckaudit.run.run_facts import is_plain_descent
 from ckaudit.run.series import Floats, Series, at
-from ckaudit.run.settings import is_plain_descent
 from ckaudit.run.tensors import table_of
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET, Struct, field
 
-from ckaudit.contract.bulk.column_store import Bools, FileBlock, Floats, Grids, Known, known_of, pack_grids, write
-from ckaudit.contract.bulk.specialized_decoder import ENTRIES, Cut, Place, Tailor, measure
+from ckaudit.contract.bulk.column_store import Bools, FileBlock, Floats, Grids, LearnedLayout, known_of, pack_grids, write
+from ckaudit.contract.bulk.specialized_decoder import ENTRIES, FieldKey, FileColumns, SpecializedDecoder, measure
 from ckaudit.contract.bulk.vectorized_checks import PROOFS, provable
 from ckaudit.contract.check import Checked, check_checkpoint, colons_elsewhere, forgiven
 from ckaudit.contract.checks import MeaningCheck, Subject, checks, recorded_members
@@ -20,11 +20,11 @@ from ckaudit.contract.io.codec import Decoded
 from ckaudit.contract.io.json_locations import escape, with_lines
 from ckaudit.contract.schema.checkpoint import VERSION
 from ckaudit.contract.schema.report import Finding
-from ckaudit.contract.unknown_names import Unknown, unknown_findings
+from ckaudit.contract.unknown_fields import Unknown, unknown_findings
 from ckaudit.contract.violations import BARE_NAN, UNKNOWN_FIELD
 
 
-class Pattern(Struct, frozen=True):
+class FilePattern(Struct, frozen=True):
     """What the files of a run look like, as learned from one of them.
 
     Attributes:
@@ -35,13 +35,13 @@ class Pattern(Struct, frozen=True):
         alone: Checks that must look at each file, by what differs in it.
     """
 
-    tailor: Tailor
-    known: Known
+    tailor: SpecializedDecoder
+    known: LearnedLayout
     proved: frozenset[MeaningCheck]
     recorded: frozenset[str]
-    alone: dict[tuple[frozenset[Place], frozenset[str]], tuple[MeaningCheck, ...]] = field(default_factory=dict)
+    alone: dict[tuple[frozenset[FieldKey], frozenset[str]], tuple[MeaningCheck, ...]] = field(default_factory=dict)
 
-    def remaining(self, changed: frozenset[Place], recorded: frozenset[str]) -> tuple[MeaningCheck, ...]:
+    def remaining(self, changed: frozenset[FieldKey], recorded: frozenset[str]) -> tuple[MeaningCheck, ...]:
         """Return the checks that must look at a file: what they read is new in it, or is neither proved nor kept."""
         key = changed, recorded
         if key not in self.alone:
@@ -56,13 +56,13 @@ class Pattern(Struct, frozen=True):
         return self.alone[key]
 
 
-def _columns(check: MeaningCheck) -> set[Place]:
+def _columns(check: MeaningCheck) -> set[FieldKey]:
     """Return the columns that a check reads."""
     parts = [path.split(".") for path in check.reads]
     return {(part[0], part[2]) for part in parts if part[0] in ENTRIES}
 
 
-def learn(data: bytes, file: str, checked: Checked) -> Pattern | None:
+def learn(data: bytes, file: str, checked: Checked) -> FilePattern | None:
     """Learn from one file what others may look like.
 
     Args:
@@ -83,7 +83,7 @@ def learn(data: bytes, file: str, checked: Checked) -> Pattern | None:
     known = known_of(Subject(file, checked.document, checked.tables), tailor)
     recorded = {(name, column) for name, columns in checked.tables.items() for column in columns.columns}
     proved = frozenset(check for check in checks() if provable(check, tailor, _columns(check) & recorded))
-    pattern = Pattern(tailor, known, proved, _recorded(checked.document))
+    pattern = FilePattern(tailor, known, proved, _recorded(checked.document))
     taken = take(pattern, data, file, np.empty(known.width))
     return pattern if taken is not None and taken.checked.findings == checked.findings else None
 
@@ -93,7 +93,7 @@ def _recorded(document: Any) -> frozenset[str]:
     return recorded_members(document).difference(ENTRIES)
 
 
-class Waiting(Struct, frozen=True):
+class PendingFile(Struct, frozen=True):
     """What is kept of a file until its block is proved.
 
     Attributes:
@@ -108,17 +108,17 @@ class Waiting(Struct, frozen=True):
     file: str
     said: list[Finding]
     proved: frozenset[MeaningCheck]
-    grids: dict[Place, Grids]
+    grids: dict[FieldKey, Grids]
 
 
-class Taken(Struct, frozen=True):
+class RecognisedFile(Struct, frozen=True):
     """A file that looks like the pattern: what is known of it, and what waits for its proof."""
 
     checked: Checked
-    waiting: Waiting
+    waiting: PendingFile
 
 
-def take(pattern: Pattern, data: bytes, file: str, row: Floats) -> Taken | None:
+def take(pattern: FilePattern, data: bytes, file: str, row: Floats) -> RecognisedFile | None:
     """Read a file and judge what cannot be proved later.
 
     Args:
@@ -141,11 +141,17 @@ def take(pattern: Pattern, data: bytes, file: str, row: Floats) -> Taken | None:
         return None
     grids = _grids(pattern.known, cut)
     remaining = pattern.remaining(cut.changed.difference(grids), _recorded(cut.document))
-    checked = Checked(cut.document, cut.tables, _found(cut, file, remaining))
-    return Taken(checked, Waiting(data, file, checked.findings, pattern.proved.difference(remaining), grids))
+    document = cut.document
+    findings = forgiven(Decoded(document, cut.text, cut.bare_words), file)
+    if cut.unknown:
+        findings += unknown_findings(_unknown(cut), file, VERSION)
+    subject = Subject(file, document, cut.tables)
+    wrong = [finding for check in remaining for finding in check.function(subject)]
+    checked = Checked(cut.document, cut.tables, findings + with_lines(wrong, cut.text) if wrong else findings)
+    return RecognisedFile(checked, PendingFile(data, file, checked.findings, pattern.proved.difference(remaining), grids))
 
 
-def _grids(known: Known, cut: Cut) -> dict[Place, Grids]:
+def _grids(known: LearnedLayout, cut: FileColumns) -> dict[FieldKey, Grids]:
     """Pack the grids of each field whose grids can be packed."""
     columns = {}
     for name, table in cut.tables.items():
@@ -160,18 +166,7 @@ def _grids(known: Known, cut: Cut) -> dict[Place, Grids]:
     return columns
 
 
-def _found(cut: Cut, file: str, remaining: tuple[MeaningCheck, ...]) -> list[Finding]:
-    """Return what is wrong with a file, as far as it is not put off."""
-    document = cut.document
-    findings = forgiven(Decoded(document, cut.text, cut.bare_words), file)
-    if cut.unknown:
-        findings += unknown_findings(_unknown(cut), file, VERSION)
-    subject = Subject(file, document, cut.tables)
-    wrong = [finding for check in remaining for finding in check.function(subject)]
-    return findings + with_lines(wrong, cut.text) if wrong else findings
-
-
-def _unknown(cut: Cut) -> dict[str, Unknown]:
+def _unknown(cut: FileColumns) -> dict[str, Unknown]:
     """Return the unknown fields of a file by path."""
     unknown = {}
     for (section, key), column in cut.unknown.items():
@@ -197,9 +192,9 @@ class Bulk(Struct):
     size: int = 8 * 2**20
     patience: int = 24
     lessons: int = 32
-    _pattern: Pattern | None = None
+    _pattern: FilePattern | None = None
     _numbers: Floats = field(default_factory=lambda: np.empty((0, 0)))
-    _block: list[Waiting] = field(default_factory=list)
+    _block: list[PendingFile] = field(default_factory=list)
     _late: list[Finding] = field(default_factory=list)
     _misses: int = 0
 
@@ -239,7 +234,7 @@ class Bulk(Struct):
         self._block = []
 
 
-def _doubtful(pattern: Pattern, taken: list[Waiting], numbers: Floats) -> Bools:
+def _doubtful(pattern: FilePattern, taken: list[PendingFile], numbers: Floats) -> Bools:
     """Return which files of a block are not proved, shape (files,)."""
     block = FileBlock(
         numbers=numbers[: len(taken)],

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import UNSET, Struct
 
-from ckaudit.contract.bulk.specialized_decoder import Place, Tailor
+from ckaudit.contract.bulk.specialized_decoder import FieldKey, SpecializedDecoder
 from ckaudit.contract.checks import Subject
 from ckaudit.contract.checks.grids import SIDE
 from ckaudit.contract.checks.histograms import SECTIONS as COUNTED
@@ -37,13 +37,13 @@ class Slot(Struct, frozen=True):
         packer: Writes its numbers, those of bins left out.
     """
 
-    place: Place
+    place: FieldKey
     start: int
     lengths: list[int] | None
     packer: Packer
 
 
-class Known(Struct, frozen=True):
+class LearnedLayout(Struct, frozen=True):
     """What stays from file to file, taken from the file learned from; arrays have one number per entry.
 
     Attributes:
@@ -60,7 +60,7 @@ class Known(Struct, frozen=True):
     """
 
     slots: list[Slot]
-    places: dict[Place, slice]
+    places: dict[FieldKey, slice]
     width: int
     sizes: dict[str, Floats]
     counted: dict[str, Floats]
@@ -71,7 +71,7 @@ class Known(Struct, frozen=True):
     shapes: dict[str, Column]
 
 
-def known_of(subject: Subject, tailor: Tailor) -> Known:
+def known_of(subject: Subject, tailor: SpecializedDecoder) -> LearnedLayout:
     """Take from one file what stays from file to file."""
     tables = subject.tables
     slots, places, width = _slots(subject, tailor)
@@ -81,7 +81,7 @@ def known_of(subject: Subject, tailor: Tailor) -> Known:
     keys = attention.columns.get("keys", (UNSET,) * len(heads))
     limits = [math.log(key) if key is not UNSET and key else math.inf for key in keys]
     sizes = {name: np.array(numels(subject, name), float) for name in NORMS if name in tables}
-    return Known(
+    return LearnedLayout(
         slots=slots,
         places=places,
         width=width,
@@ -95,10 +95,10 @@ def known_of(subject: Subject, tailor: Tailor) -> Known:
     )
 
 
-def _slots(subject: Subject, tailor: Tailor) -> tuple[list[Slot], dict[Place, slice], int]:
+def _slots(subject: Subject, tailor: SpecializedDecoder) -> tuple[list[Slot], dict[FieldKey, slice], int]:
     """Give each packed column its place; the last number is how many there are."""
     slots: list[Slot] = []
-    places: dict[Place, slice] = {}
+    places: dict[FieldKey, slice] = {}
     width = 0
     for name, section in tailor.sections.items():
         for field in section.packed:
@@ -122,7 +122,7 @@ def _largest(columns: SectionColumns) -> Floats:
     return np.array([LARGEST.get(str(type_).removeprefix("torch."), math.inf) for type_ in types])
 
 
-class Sheet(Struct, frozen=True):
+class GridBlock(Struct, frozen=True):
     """Every grid of one field in a block: where it stands, its smallest and largest element, its largest sum of a row."""
 
     files: npt.NDArray[np.intp]
@@ -143,8 +143,8 @@ class FileBlock(Struct, frozen=True):
     """The numbers of some files, shape (files, numbers of one file), and their grids."""
 
     numbers: Floats
-    known: Known
-    grids: dict[Place, list[Grids]]
+    known: LearnedLayout
+    grids: dict[FieldKey, list[Grids]]
     names: dict[str, int]
 
     @property
@@ -170,7 +170,7 @@ class FileBlock(Struct, frozen=True):
             return np.full((self.files, 1), default)
         return self.numbers[:, self.known.places[section, field]]
 
-    def sheet(self, section: str, field: str) -> Sheet | None:
+    def sheet(self, section: str, field: str) -> GridBlock | None:
         """Return all grids of a field; None where there are none."""
         packed = self.grids.get((section, field), [])
         places = np.array([place for grids in packed for place in grids.places], int).reshape(-1, 3)
@@ -181,7 +181,7 @@ class FileBlock(Struct, frozen=True):
         starts = np.cumsum(sizes) - sizes
         widths = np.repeat(places[:, 2], places[:, 1])
         rows = np.add.reduceat(values, np.cumsum(widths) - widths)
-        return Sheet(
+        return GridBlock(
             files=np.repeat(np.arange(self.files), [len(grids.places) for grids in packed]),
             entries=places[:, 0],
             low=np.minimum.reduceat(values, starts),

@@ -32,7 +32,7 @@ ENTRIES: dict[str, type[Struct]] = {
     "attention": AttentionStats,
 }
 UNKNOWN = "unknown_"
-Place = tuple[str, str]
+FieldKey = tuple[str, str]
 
 
 class SectionLayout(Struct, frozen=True):
@@ -59,7 +59,7 @@ class SectionLayout(Struct, frozen=True):
     colons: dict[str, int]
 
 
-class Cut(Struct, frozen=True):
+class FileColumns(Struct, frozen=True):
     """What one file held.
 
     Attributes:
@@ -74,14 +74,14 @@ class Cut(Struct, frozen=True):
 
     document: Any
     tables: dict[str, SectionColumns]
-    changed: frozenset[Place]
-    unknown: dict[Place, Column]
+    changed: frozenset[FieldKey]
+    unknown: dict[FieldKey, Column]
     text: bytes
     bare_words: int
     colons: int
 
 
-class Tailor(Struct, frozen=True):
+class SpecializedDecoder(Struct, frozen=True):
     """The decoder, and what makes columns of what it reads.
 
     Attributes:
@@ -93,10 +93,10 @@ class Tailor(Struct, frozen=True):
 
     decoder: json.Decoder[Any]
     sections: dict[str, SectionLayout]
-    unknown: dict[Place, str]
+    unknown: dict[FieldKey, str]
     words: bool
 
-    def read(self, data: bytes) -> Cut | None:
+    def read(self, data: bytes) -> FileColumns | None:
         """Read one file; None where it does not look like the one learned from."""
         text, words = quote_everywhere(data) if self.words else (data, 0)
         try:
@@ -104,8 +104,8 @@ class Tailor(Struct, frozen=True):
         except (DecodeError, UnicodeDecodeError, RecursionError):
             return None
         tables: dict[str, SectionColumns] = {}
-        changed: list[Place] = []
-        unknown: dict[Place, Column] = {}
+        changed: list[FieldKey] = []
+        unknown: dict[FieldKey, Column] = {}
         colons = 0
         for name, section in self.sections.items():
             rows = map(astuple, astuple(getattr(document, name)))
@@ -121,7 +121,7 @@ class Tailor(Struct, frozen=True):
         unknown |= {("", key): (getattr(document, field),) for (owner, field), key in self.unknown.items() if not owner}
         if any(b":" in bytes(value) for column in unknown.values() for value in column if value is not UNSET):
             return None
-        return Cut(document, tables, frozenset(changed), unknown, text, words, colons)
+        return FileColumns(document, tables, frozenset(changed), unknown, text, words, colons)
 
 
 def _table(section: SectionLayout, columns: dict[str, Column], new: list[str]) -> SectionColumns:
@@ -140,7 +140,9 @@ def colons_of(field: str, column: Column) -> int:
     return len(column) - column.count(UNSET) + keys_inside(field, column) + colons_in(column)
 
 
-def measure(tables: dict[str, SectionColumns], unknown: list[str], *, words: bool, max_entries: int = 4000) -> Tailor | None:
+def measure(
+    tables: dict[str, SectionColumns], unknown: list[str], *, words: bool, max_entries: int = 4000
+) -> SpecializedDecoder | None:
     """Make a decoder for files that look like one.
 
     Args:
@@ -168,7 +170,7 @@ def measure(tables: dict[str, SectionColumns], unknown: list[str], *, words: boo
     absent = {name: UNSET for name in ENTRIES if name not in sections}
     rename = {field: key for (section, field), key in strangers.items() if not section}
     kind = defstruct("Document", members, kw_only=True, rename=rename, namespace=absent)
-    return Tailor(json.Decoder(kind), sections, strangers, words)
+    return SpecializedDecoder(json.Decoder(kind), sections, strangers, words)
 
 
 def _writable(name: str) -> bool:
@@ -176,9 +178,9 @@ def _writable(name: str) -> bool:
     return name.isprintable() and '"' not in name and "\\" not in name
 
 
-def _strangers(unknown: list[str], tables: dict[str, SectionColumns]) -> dict[Place, str]:
+def _strangers(unknown: list[str], tables: dict[str, SectionColumns]) -> dict[FieldKey, str]:
     """Return a slot for each unknown field of the head and of entries; for those further inside there is none."""
-    strangers: dict[Place, str] = {}
+    strangers: dict[FieldKey, str] = {}
     for index, path in enumerate(unknown):
         section, star, key = path.partition(".*.")
         if not star or section in tables:
@@ -186,7 +188,7 @@ def _strangers(unknown: list[str], tables: dict[str, SectionColumns]) -> dict[Pl
     return strangers
 
 
-def _section(name: str, columns: SectionColumns, strangers: dict[Place, str]) -> SectionLayout:
+def _section(name: str, columns: SectionColumns, strangers: dict[FieldKey, str]) -> SectionLayout:
     """Sort the fields of a section."""
     packed = frozenset(field for field, column in columns.columns.items() if field in columns.complete and _numbers(column))
     order = [field for field in ENTRIES[name].__struct_fields__ if field in columns.columns]
@@ -214,7 +216,7 @@ def _numbers(column: Column) -> bool:
     )
 
 
-def _entries(name: str, section: SectionLayout, strangers: dict[Place, str]) -> type[Struct]:
+def _entries(name: str, section: SectionLayout, strangers: dict[FieldKey, str]) -> type[Struct]:
     """Make the type of a section: an object with a slot for each name."""
     hints = get_type_hints(ENTRIES[name], include_extras=True)
     members: list[Any] = []

@@ -11,7 +11,7 @@ from inspect import signature
 import numpy as np
 
 from ckaudit.contract.bulk.column_store import Bools, FileBlock, Floats
-from ckaudit.contract.bulk.specialized_decoder import Place, Tailor
+from ckaudit.contract.bulk.specialized_decoder import FieldKey, SpecializedDecoder
 from ckaudit.contract.checks import CheckFunction, MeaningCheck, forward_pass, grids, histograms, norms, shares, tensors
 
 KEPT = frozenset(
@@ -21,7 +21,7 @@ Proof = Callable[[FileBlock], Bools]
 TENSORS = ("weights", "gradients")
 
 
-def provable(check: MeaningCheck, tailor: Tailor, columns: set[Place]) -> bool:
+def provable(check: MeaningCheck, tailor: SpecializedDecoder, columns: set[FieldKey]) -> bool:
     """Tell whether all that a check reads is packed, or is something that stays from file to file."""
     packed = {(name, field) for name, section in tailor.sections.items() for field in section.packed}
     return check.function in PROOFS and all(place in packed or place[1] in KEPT or place[1] in grids.FIELDS for place in columns)

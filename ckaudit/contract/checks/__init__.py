@@ -18,7 +18,7 @@ from ckaudit.contract.schema.checkpoint import Checkpoint
 from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.violations import Kind
 
-Place = tuple[str | int, ...]
+PointerParts = tuple[str | int, ...]
 
 
 class Subject(Struct, frozen=True):
@@ -39,7 +39,7 @@ class Subject(Struct, frozen=True):
             return section_entries or {}
         return dict(zip(self.tables[section].names, astuple(section_entries), strict=True))
 
-    def find(self, kind: Kind, place: Place, expected: str, found: object, *, where: str | None = None) -> Finding:
+    def find(self, kind: Kind, place: PointerParts, expected: str, found: object, *, where: str | None = None) -> Finding:
         """Make a finding of a value that cannot be.
 
         Args:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from msgspec import UNSET
 
 from ckaudit.contract import contradictions as kinds
-from ckaudit.contract.checks import Place, Subject, check
+from ckaudit.contract.checks import PointerParts, Subject, check
 from ckaudit.contract.io.files import CHECKPOINT_NAME
 from ckaudit.contract.schema.checkpoint import PLANNED
 from ckaudit.contract.schema.report import Finding
@@ -35,7 +35,7 @@ def time(subject: Subject, *, latest: float = 4102444800.0) -> Iterator[Finding]
         latest: The year 2100 as Unix time; milliseconds passed it in 1970.
     """
     document = subject.document
-    times: list[tuple[Place, object]] = [(("time",), document.time)]
+    times: list[tuple[PointerParts, object]] = [(("time",), document.time)]
     if document.rank_facts is not UNSET:
         times.append((("rank_facts", "heartbeat"), document.rank_facts.heartbeat))
     for place, value in times:
@@ -62,7 +62,7 @@ def event(subject: Subject) -> Iterator[Finding]:
 def loss(subject: Subject) -> Iterator[Finding]:
     """A mean negative log likelihood of discrete targets is at least 0."""
     document = subject.document
-    losses: list[tuple[Place, object]] = [(("loss",), document.loss)]
+    losses: list[tuple[PointerParts, object]] = [(("loss",), document.loss)]
     losses += [(("probes", name, "loss"), probe.loss) for name, probe in (document.probes or {}).items()]
     for place, value in losses:
         if isinstance(value, float) and value < 0:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from msgspec import UNSET, Struct
 
 from ckaudit.contract import contradictions as kinds
-from ckaudit.contract.checks import Place, Subject, check
+from ckaudit.contract.checks import PointerParts, Subject, check
 from ckaudit.contract.schema.checkpoint import BinRange, Checkpoint, Histogram, PackedGrid
 from ckaudit.contract.schema.report import Finding
 
@@ -25,7 +25,7 @@ def tensor_name(subject: Subject) -> Iterator[Finding]:
     """A tensor that is named is there; only a whole list of weights can say so."""
     document = subject.document
     weights = subject.entries("weights")
-    named: list[tuple[Place, str]] = [
+    named: list[tuple[PointerParts, str]] = [
         (("weights", name, "tied_to"), other) for name, other in subject.table("weights").recorded("tied_to")
     ]
     if document.parity is not UNSET and weights:
@@ -59,7 +59,7 @@ def hashes(subject: Subject) -> Iterator[Finding]:
         for name, value in subject.table(section).recorded("hash"):
             if not _HASH.fullmatch(value):
                 yield subject.find(kinds.HASH_FORMAT, (section, name, "hash"), "algorithm:hex", repr(value))
-    others: list[tuple[Place, object]] = [
+    others: list[tuple[PointerParts, object]] = [
         (("probes", name, "hash"), probe.hash) for name, probe in (document.probes or {}).items()
     ]
     if document.data is not UNSET:
@@ -71,7 +71,7 @@ def hashes(subject: Subject) -> Iterator[Finding]:
             yield subject.find(kinds.HASH_FORMAT, place, "a hash, or no field", "empty")
 
 
-TEXTS: tuple[Place, ...] = (
+TEXTS: tuple[PointerParts, ...] = (
     ("model_scale_hint",),
     ("optimizer", "name"),
     ("data", "source"),

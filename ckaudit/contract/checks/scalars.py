@@ -8,7 +8,7 @@ from operator import mul
 from msgspec import UNSET
 
 from ckaudit.contract import contradictions as kinds
-from ckaudit.contract.checks import Place, Subject, check
+from ckaudit.contract.checks import PointerParts, Subject, check
 from ckaudit.contract.schema.checkpoint import OptimizerState
 from ckaudit.contract.schema.report import Finding
 
@@ -94,7 +94,7 @@ def clipping(subject: Subject, *, precision: float = 5e-2) -> Iterator[Finding]:
         expected = min(1.0, limit / norm)
         # Read after clipping, the norm is the limit itself and tells nothing.
         if abs(coefficient - expected) > precision and norm > limit * (1 + precision):
-            place: Place = ("optimizer", "clip_coefficient")
+            place: PointerParts = ("optimizer", "clip_coefficient")
             yield subject.find(kinds.CLIP_AND_NORM, place, f"{expected:.6g}, clip_norm over grad_global_norm", coefficient)
     total = root_sum_square(subject)
     if subject.document.gradients_source == "post_clip" and total is not None and total > limit * (1 + precision):
@@ -144,7 +144,7 @@ def probe(subject: Subject) -> Iterator[Finding]:
 
 
 def _judged(
-    subject: Subject, place: Place, value: object, losses: Sequence[object], *, beyond: float = 0.0, rounding: float = 1e-2
+    subject: Subject, place: PointerParts, value: object, losses: Sequence[object], *, beyond: float = 0.0, rounding: float = 1e-2
 ) -> Iterator[Finding]:
     """A perplexity is at least 1, and exp of a loss from the lowest to the highest of those it may be of.
 

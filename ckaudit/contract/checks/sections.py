@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from ckaudit.contract import contradictions as kinds
-from ckaudit.contract.checks import Place, Subject, check
+from ckaudit.contract.checks import PointerParts, Subject, check
 from ckaudit.contract.schema.checkpoint import History
 from ckaudit.contract.schema.report import Finding
 
@@ -84,7 +84,7 @@ def history(subject: Subject) -> Iterator[Finding]:
                     break
 
 
-def _columns(box: History) -> Iterator[tuple[Place, list[Any]]]:
+def _columns(box: History) -> Iterator[tuple[PointerParts, list[Any]]]:
     """Yield place and values of each recorded column of the black box."""
     for name in ("loss", "learning_rate", "batch_hash"):
         if not isinstance(values := getattr(box, name), UnsetType):

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from ckaudit.contract import contradictions as kinds
-from ckaudit.contract.checks import Place, Subject, check
+from ckaudit.contract.checks import PointerParts, Subject, check
 from ckaudit.contract.io.columns import SectionColumns
 from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.violations import Kind
@@ -79,7 +79,7 @@ def _columns(subject: Subject, section: str, names: tuple[str, ...], rounding: f
                 yield subject.find(kinds.SHARE_OUTSIDE, (section, name, field), "between 0 and 1", value)
 
 
-def _singles(subject: Subject) -> Iterator[tuple[Place, Any]]:
+def _singles(subject: Subject) -> Iterator[tuple[PointerParts, Any]]:
     """Yield the shares that stand alone: of the batch, the optimizer, the probes and among the scalars."""
     document = subject.document
     for section, names in SINGLE_SHARES.items():

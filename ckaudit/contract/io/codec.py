@@ -65,18 +65,23 @@ def decode_whole(text: bytes, kind: type[T]) -> T | None:
     import json
 
     try:
-        document = json.loads(text.decode(), parse_float=_whole, parse_constant=_no_number)
+        document = json.loads(text.decode(), parse_float=_number, parse_constant=_no_number)
         return msgspec.convert(document, kind)
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
         return None
 
 
-def _whole(digits: str) -> float:
+def whole_or_float(digits: str) -> float:
     """Read a number as JSON Schema does, for which 3.0 is a whole number."""
+    number = float(digits)
+    return int(number) if number.is_integer() else number
+
+
+def _number(digits: str) -> float:
     number = float(digits)
     if number in (float("inf"), float("-inf")):
         raise ValueError("no 64-bit float holds it")
-    return int(number) if number.is_integer() and abs(number) < 2**63 else number
+    return whole_or_float(digits) if abs(number) < 2**63 else number
 
 
 def _no_number(word: str) -> float:

@@ -148,6 +148,12 @@ def _grid_keys(grid: Any) -> int:
     return len(PackedGrid.__struct_fields__) * list(map(type, grid)).count(PackedGrid) if type(grid) is list else 0
 
 
+def holds_keys(text: bytes, keys: int, colons: int) -> bool:
+    """Tell whether `text` with so many colons surely holds no more than `keys` keys: of two equal ones a decoder keeps one."""
+    # Every common writer puts a key's colon right after its quote; inside a string that quote would be escaped.
+    return colons == keys or text.count(b'":') - text.count(b'\\":') == keys
+
+
 def count_colons(value: Any) -> int:
     """Return how many colons the JSON text of `value` holds, written without escapes. It never recurses, however deep.
 

@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 from numpy.typing import NDArray
 
+from ckaudit.contract.io.columns import holds_keys
 from ckaudit.contract.schema.scalars import ScalarLine, Value
 
 WORDS = frozenset({"NaN", "Infinity", "-Infinity"})
@@ -121,7 +122,12 @@ def _form(numbers: Sequence[str], texts: Sequence[str]) -> _Form | None:
 
 def _table(body: bytes, rows: list[Any], form: _Form) -> LineTable | None:
     try:
-        bits = _packed(rows, form)  # (2 + F, N)
+        pack = struct.Struct(f"=qq{len(form.numbers)}d").pack
+        try:
+            data = b"".join(starmap(pack, map(form.cells, rows)))
+        except struct.error:
+            data = b"".join(map(partial(_packed_line, pack), map(form.cells, rows)))
+        bits = np.frombuffer(data, np.int64).reshape(len(rows), -1).T.copy()  # (2 + F, N)
         texts = {name: _texts(rows, f"t{index}") for index, name in enumerate(form.texts)}
     except (struct.error, TypeError):
         return None
@@ -129,7 +135,7 @@ def _table(body: bytes, rows: list[Any], form: _Form) -> LineTable | None:
     absent = numbers == _ABSENT_BITS
     words = sum(text is not _ABSENT for column in texts.values() for text in column)
     keys = len(rows) + np.count_nonzero(sessions != _NO_SESSION) + numbers.size - np.count_nonzero(absent) + words
-    if not _holds_keys(body, int(keys)):
+    if not holds_keys(body, int(keys), _count(body, b":")):
         return None
     missing = absent | (numbers == _NULL_BITS)
     values = numbers.view(np.float64)
@@ -138,20 +144,6 @@ def _table(body: bytes, rows: list[Any], form: _Form) -> LineTable | None:
     words_by_name = {name: [text if isinstance(text, str) else None for text in column] for name, column in texts.items()}
     words_by_name.pop("schema_version", None)
     return LineTable(steps, sessions, form.numbers, values, ~missing if missing.any() else None, words_by_name)
-
-
-def _packed(rows: list[Any], form: _Form) -> NDArray[np.int64]:
-    """Return step, session and numbers of each line as 64 bits, shape (2 + F, N).
-
-    Raises:
-        struct.error: Where a text stands among numbers.
-    """
-    pack = struct.Struct(f"=qq{len(form.numbers)}d").pack
-    try:
-        data = b"".join(starmap(pack, map(form.cells, rows)))
-    except struct.error:
-        data = b"".join(map(partial(_packed_line, pack), map(form.cells, rows)))
-    return np.frombuffer(data, np.int64).reshape(len(rows), -1).T.copy()
 
 
 def _packed_line(pack: Callable[..., bytes], cells: tuple[Any, ...]) -> bytes:
@@ -171,11 +163,6 @@ def _texts(rows: list[Any], place: str) -> list[Any]:
     if any(text is not _ABSENT and text is not None and (not isinstance(text, str) or text in WORDS) for text in column):
         raise TypeError("a number among texts")
     return column
-
-
-def _holds_keys(body: bytes, keys: int) -> bool:
-    """Tell whether `body` surely holds no more than `keys` keys: a decoder skips what it does not know or knows already."""
-    return _count(body, b":") == keys or body.count(b'":') - body.count(b'\\":') == keys
 
 
 def _count(body: bytes, character: bytes) -> int:

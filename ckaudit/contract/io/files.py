@@ -92,7 +92,10 @@ def raw_bytes(path: Path, shown: str, *, root: Path | None = None, max_bytes: in
     with _open(path, shown, root, max_bytes) as stream:
         if path.suffix in PACKED:
             return b"".join(_unpacked_blocks(stream, path.suffix, shown, max_bytes))
-        return _read_all(stream, shown)
+        try:
+            return stream.readall()
+        except OSError as error:
+            raise _unreadable(shown, error) from None
 
 
 def refuse_crowds(data: bytes, shown: str) -> None:
@@ -108,13 +111,6 @@ def refuse_crowds(data: bytes, shown: str) -> None:
         raise BrokenFile(violations.TOO_LARGE.at(shown, message))
     if data.count(b",") > MAX_ITEMS:
         raise BrokenFile(violations.TOO_LARGE.at(shown, f"holds more than {MAX_ITEMS:,} items"))
-
-
-def _read_all(stream: FileIO, shown: str) -> bytes:
-    try:
-        return stream.readall()
-    except OSError as error:
-        raise _unreadable(shown, error) from None
 
 
 def read_blocks(path: Path, shown: str, *, root: Path | None = None, max_bytes: int = MAX_LOG_BYTES) -> Iterator[bytes]:
@@ -142,7 +138,7 @@ def read_blocks(path: Path, shown: str, *, root: Path | None = None, max_bytes: 
 
 
 def _open(path: Path, shown: str, root: Path | None, max_bytes: int) -> FileIO:
-    if root is not None and path.is_symlink() and not _inside(path, root):
+    if root is not None and path.is_symlink() and not is_inside(path, root):
         raise BrokenFile(violations.LINK_OUTSIDE.at(shown, "the file is a link that leads out of the folder"))
     try:
         # A pipe would block an ordinary open for ever.
@@ -163,7 +159,17 @@ def _unreadable(shown: str, error: OSError) -> BrokenFile:
 
 
 def _unpacked_blocks(stream: FileIO, suffix: str, shown: str, limit: int) -> Iterator[bytes]:
-    unpacker, broken = _gunzip(stream) if suffix == ".gz" else _unzstd(stream)
+    unpacker: IO[bytes] | GzipFile
+    broken: tuple[type[Exception], ...]
+    if suffix == ".gz":
+        import gzip
+
+        unpacker, broken = gzip.GzipFile(fileobj=stream), (OSError, zlib.error)
+    else:
+        import zstandard
+
+        decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
+        unpacker, broken = decompressor.stream_reader(stream, read_across_frames=True), (OSError, zstandard.ZstdError)
     total = 0
     try:
         while block := unpacker.read(BLOCK_BYTES):
@@ -184,20 +190,8 @@ def _cut_off(stream: FileIO, shown: str) -> Finding:
     return violations.TRUNCATED.at(shown, f"the compressed file ends in the middle, after {size:,} bytes")
 
 
-def _gunzip(stream: FileIO) -> tuple["IO[bytes] | GzipFile", tuple[type[Exception], ...]]:
-    import gzip
-
-    return gzip.GzipFile(fileobj=stream), (OSError, zlib.error)
-
-
-def _unzstd(stream: FileIO) -> tuple["IO[bytes] | GzipFile", tuple[type[Exception], ...]]:
-    import zstandard
-
-    decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
-    return decompressor.stream_reader(stream, read_across_frames=True), (OSError, zstandard.ZstdError)
-
-
-def _inside(path: Path, root: Path) -> bool:
+def is_inside(path: Path, root: Path) -> bool:
+    """Tell whether a file stands below a folder, links followed."""
     try:
         return path.resolve().is_relative_to(root.resolve())
     except (OSError, RuntimeError):
@@ -233,7 +227,13 @@ def write_atomic(path: Path, data: bytes) -> None:
         with suppress(OSError):
             temporary.unlink()
         raise
-    _sync_folder(path.parent)
+    # Some network file systems cannot sync a folder; the file itself is already safe.
+    with suppress(OSError):
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def remove_stale(folder: Path) -> list[str]:
@@ -258,16 +258,6 @@ def _lives_elsewhere(pid: int) -> bool:
     except OSError:
         return True  # it lives, and belongs to someone else
     return True
-
-
-def _sync_folder(folder: Path) -> None:
-    # Some network file systems cannot sync a folder; the file itself is already safe.
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def archive_of(data: bytes) -> str | None:

@@ -76,7 +76,21 @@ def holds_run(root: Path) -> bool:
     Raises:
         UnreadableError: Where the folder cannot be listed.
     """
-    return any(SCALARS_NAME.match(name) or _is_checkpoint_of_run(name) for name in _names(root))
+    names = _names(root)
+    if any(SCALARS_NAME.match(name) for name in names):
+        return True
+    return any((match := CHECKPOINT_NAME.match(name)) is not None and match["session"] is None for name in names)
+
+
+def is_own_name(name: str) -> bool:
+    """Tell whether a file is a checkpoint or a scalar log of ours by its name."""
+    return bool(CHECKPOINT_NAME.match(name) or SCALARS_NAME.match(name))
+
+
+def first_bytes(path: Path, count: int) -> bytes:
+    """Return the beginning of a file, where one of ours says its version."""
+    with path.open("rb") as stream:
+        return stream.read(count)
 
 
 def list_files(paths: Iterable[Path], *, prefix: str | None = None) -> RunFolder:
@@ -106,11 +120,6 @@ def _names(root: Path) -> list[str]:
         raise UnreadableError(
             f"cannot list {root}: {error.strerror or error}", hint="Name a run folder or a checkpoint file."
         ) from None
-
-
-def _is_checkpoint_of_run(name: str) -> bool:
-    match = CHECKPOINT_NAME.match(name)
-    return match is not None and match["session"] is None
 
 
 def shown_name(name: str) -> str:

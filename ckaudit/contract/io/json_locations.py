@@ -80,22 +80,18 @@ def walk(text: str, *, max_depth: int = 1000) -> Iterator[Spot]:
             if level:
                 level.index, level.key = level.index + 1, None
         elif quoted is not None and level and level.is_object and level.key is None:
-            _take_key(level, quoted)
+            import json  # only a file in which something is wrong is walked
+
+            try:
+                level.key = json.loads(quoted, strict=False)
+            except ValueError:
+                level.key = quoted[1:-1]
+            assert level.key is not None
+            level.repeated = level.key in level.seen
+            level.seen.add(level.key)
         elif mark is None:
             token = quoted if quoted is not None else plain
             yield Spot(level.child() if level else "", match.end() - len(token), token, level.repeated if level else False)
-
-
-def _take_key(level: _Level, quoted: str) -> None:
-    import json  # only a file in which something is wrong is walked
-
-    try:
-        level.key = json.loads(quoted, strict=False)
-    except ValueError:
-        level.key = quoted[1:-1]
-    assert level.key is not None
-    level.repeated = level.key in level.seen
-    level.seen.add(level.key)
 
 
 def lines_of(text: str, pointers: set[str]) -> dict[str, int]:

@@ -18,6 +18,7 @@ from msgspec import Struct, field
 from ckaudit.contract import violations
 from ckaudit.contract.explain import explain, not_text
 from ckaudit.contract.io.codec import BOM, quote_bare_words
+from ckaudit.contract.io.columns import holds_keys
 from ckaudit.contract.io.files import MAGIC, MAX_BYTES, BrokenFile, read_blocks
 from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.schema.scalars import VERSION, ScalarLine
@@ -117,7 +118,9 @@ def _is_binary(head: bytes) -> bool:
 
 
 def _parse(block: bytes, file: str, number: int, faulty: int, tabulate: Tabulate | None) -> Lines:
-    if _has_short_lines(block):
+    beyond = len(block) - MAX_LINE_BYTES
+    # A line that is too long covers this stretch: where one ends in it, there is none.
+    if beyond <= 0 or block.find(b"\n", beyond, MAX_LINE_BYTES) >= 0:
         return parse_lines(block, file, first_line=number, explained=faulty, tabulate=tabulate)
     parts = block.split(b"\n")
     long = [index for index, part in enumerate(parts) if len(part) > MAX_LINE_BYTES]
@@ -125,19 +128,10 @@ def _parse(block: bytes, file: str, number: int, faulty: int, tabulate: Tabulate
         parts[index] = b""
     body = b"\n".join(parts) if long else block
     lines = parse_lines(body, file, first_line=number, explained=faulty, tabulate=tabulate)
-    lines.findings += [_too_long(file, number + index) for index in long]
+    for line in (number + index for index in long):
+        message = f"line {line} is longer than {MAX_LINE_BYTES:,} bytes; it was not read"
+        lines.findings.append(violations.TOO_LARGE.at(file, message, line=line))
     return lines
-
-
-def _has_short_lines(block: bytes) -> bool:
-    """Tell whether surely no line is too long, as none is where one ends in the stretch that each such line would cover."""
-    beyond = len(block) - MAX_LINE_BYTES
-    return beyond <= 0 or block.find(b"\n", beyond, MAX_LINE_BYTES) >= 0
-
-
-def _too_long(file: str, number: int) -> Finding:
-    message = f"line {number} is longer than {MAX_LINE_BYTES:,} bytes; it was not read"
-    return violations.TOO_LARGE.at(file, message, line=number)
 
 
 def parse_lines(data: bytes, file: str, *, first_line: int = 1, explained: int = 0, tabulate: Tabulate | None = None) -> Lines:
@@ -213,13 +207,7 @@ def _decode_all(body: bytes) -> list[Row] | None:
         fixed.decode_lines(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return rows if len(rows) == body.count(b"\n") and _holds_keys(body, sum(map(len, rows))) else None
-
-
-def _holds_keys(text: bytes, keys: int) -> bool:
-    """Tell whether `text` surely holds no more than `keys` keys: a decoder keeps one of two that are equal."""
-    # Every common writer puts a key's colon right after its quote; inside a string that quote would be escaped.
-    return text.count(b":") == keys or text.count(b'":') - text.count(b'\\":') == keys
+    return rows if len(rows) == body.count(b"\n") and holds_keys(body, sum(map(len, rows)), body.count(b":")) else None
 
 
 def _take(text: bytes, lines: Lines, file: str, number: int, explained: int) -> None:
@@ -271,7 +259,7 @@ def _decode_line(text: bytes) -> Row | None:
         fixed.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return row if _holds_keys(text, len(row)) else None
+    return row if holds_keys(text, len(row), text.count(b":")) else None
 
 
 def _parse_line(text: bytes) -> tuple[Row | None, list[str]]:

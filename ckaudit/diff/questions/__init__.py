@@ -10,7 +10,7 @@ from msgspec import Struct
 from ckaudit.catalogue import Catalogue
 from ckaudit.contract.schema.diff import Answer, Unlike, Word
 from ckaudit.contract.schema.numbers import Number, to_word
-from ckaudit.diff.run_pair import Both
+from ckaudit.diff.run_pair import RunPair
 
 Weighs = Literal["loss", "stability", "health", "cost"]
 
@@ -37,7 +37,7 @@ class PairAnswer(Struct, frozen=True, kw_only=True):
     grave: bool = True
 
 
-QuestionFunction = Callable[[Both], PairAnswer]
+QuestionFunction = Callable[[RunPair], PairAnswer]
 
 
 class Question(Struct, frozen=True, eq=False):
@@ -59,7 +59,7 @@ class Question(Struct, frozen=True, eq=False):
     function: QuestionFunction
     falls_with: tuple[str, ...] = ()
 
-    def __call__(self, both: Both, unlike: list[Unlike]) -> tuple[Answer, bool]:
+    def __call__(self, both: RunPair, unlike: list[Unlike]) -> tuple[Answer, bool]:
         """Return the answer, and whether it counts for the pair as a whole."""
         against = next((mismatch.message for mismatch in unlike if {self.name, *self.falls_with} & {*mismatch.invalidates}), "")
         answer = PairAnswer(word="incomparable", sentence=f"not comparable: {against}") if against else self.function(both)
@@ -67,9 +67,9 @@ class Question(Struct, frozen=True, eq=False):
             question=self.name,
             title=self.title,
             word=answer.word,
-            left=_number(answer.left),
-            right=_number(answer.right),
-            band=_number(answer.band),
+            left=_as_word(answer.left),
+            right=_as_word(answer.right),
+            band=_as_word(answer.band),
             unit=answer.unit,
             message=answer.sentence,
         ), answer.grave
@@ -114,12 +114,12 @@ def lower_is_better(left: float, right: float, band: float) -> Word:
     return "worse" if right > left else "better"
 
 
-def missing(both: Both, *names: str) -> PairAnswer:
+def missing(both: RunPair, *names: str) -> PairAnswer:
     """Say that nothing can be said, and what would have to be recorded; by both, unless one of them has it."""
     return PairAnswer(word="not_recorded", sentence=f"not recorded: {' or '.join(names)}, by {_by_whom(both, names)}")
 
 
-def _by_whom(both: Both, names: tuple[str, ...]) -> str:
+def _by_whom(both: RunPair, names: tuple[str, ...]) -> str:
     from ckaudit.metrics import metrics
 
     known = metrics()
@@ -129,5 +129,5 @@ def _by_whom(both: Both, names: tuple[str, ...]) -> str:
     return "both at common steps" if has[0] else "either run"
 
 
-def _number(value: float | None) -> Number | None:
+def _as_word(value: float | None) -> Number | None:
     return None if value is None else to_word(float(value))  # a number of numpy has no place in a document

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ckaudit.diff.noise import AHEAD, quantile
 from ckaudit.diff.questions import PairAnswer, lower_is_better, missing, question
 from ckaudit.diff.questions.losses import judged
-from ckaudit.diff.run_pair import Both
+from ckaudit.diff.run_pair import RunPair
 from ckaudit.metrics import Metric
 from ckaudit.metrics.hardware import gpu_mem_used
 from ckaudit.metrics.loss import train_loss_raw
@@ -19,7 +19,7 @@ from ckaudit.run.series import Floats
 
 
 @question(place=4, weighs="cost")
-def loss_at_equal_time(both: Both, *, min_speed_noise: float = 0.02) -> PairAnswer:
+def loss_at_equal_time(both: RunPair, *, min_speed_noise: float = 0.02) -> PairAnswer:
     """What does the loss cost after as much time?
 
     Time in which the training ran: pauses between sessions do not count. A machine that is now faster, now slower is
@@ -39,7 +39,7 @@ def loss_at_equal_time(both: Both, *, min_speed_noise: float = 0.02) -> PairAnsw
 
 @question(place=10, weighs="cost")
 def speed(
-    both: Both, *, share: float = 0.01, parts: int = 10, min_speed_difference: float = 0.05, grave: float = 0.2
+    both: RunPair, *, share: float = 0.01, parts: int = 10, min_speed_difference: float = 0.05, grave: float = 0.2
 ) -> PairAnswer:
     """How long does a step take?
 
@@ -72,12 +72,12 @@ def speed(
     )
 
 
-def noise_of_speed(both: Both, metric: Metric, *, parts: int = 10) -> float:
+def noise_of_speed(both: RunPair, metric: Metric, *, parts: int = 10) -> float:
     """Return the standard deviation of the speed from one part of a run to the next, of both together, over the speed."""
     return hypot(*(_wobble(value, parts) for value in _values(both, metric)))
 
 
-def _values(both: Both, metric: Metric) -> list[Floats]:
+def _values(both: RunPair, metric: Metric) -> list[Floats]:
     """Return the values of both runs; a speed of 0 or less is none."""
     serieses = (metric(side.run) for side in (both.left, both.right))
     return [series.values[series.finite & (series.values > 0)] for series in serieses]
@@ -92,7 +92,7 @@ def _wobble(values: Floats, parts: int) -> float:
 
 
 @question(place=11, weighs="cost")
-def memory(both: Both, *, noise: float = 0.02, grave: float = 0.2) -> PairAnswer:
+def memory(both: RunPair, *, noise: float = 0.02, grave: float = 0.2) -> PairAnswer:
     """How much memory does it take?
 
     The most that any device had in use.

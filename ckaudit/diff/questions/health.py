@@ -2,12 +2,12 @@
 
 from ckaudit.contract.schema.diff import Word
 from ckaudit.diff.questions import PairAnswer, question
-from ckaudit.diff.run_pair import GRAVE, Both, gained_and_lost
+from ckaudit.diff.run_pair import GRAVE, RunPair, gained_and_lost
 from ckaudit.material.counts import plural
 
 
 @question(place=12, weighs="health")
-def health(both: Both) -> PairAnswer:
+def health(both: RunPair) -> PairAnswer:
     """What is wrong with it that was not wrong before?
 
     Illnesses that only one run has, or has graver; notes do not count, nor does what a replica has. Gained ones count before

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from ckaudit.diff.noise import Stretches, quantile
 from ckaudit.diff.questions import PairAnswer, lower_is_better, missing, question
-from ckaudit.diff.run_pair import SURE, Both, level
+from ckaudit.diff.run_pair import SURE, RunPair, level
 from ckaudit.metrics import Metric
 from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss
 from ckaudit.metrics.progress import tokens_seen
@@ -13,7 +13,7 @@ from ckaudit.run.series import Floats
 
 
 @question(place=1, weighs="loss")
-def final_loss(both: Both) -> PairAnswer:
+def final_loss(both: RunPair) -> PairAnswer:
     """What does the last step cost?
 
     One batch: its noise is that of a single point, many times that of the smoothed loss.
@@ -27,7 +27,7 @@ def final_loss(both: Both) -> PairAnswer:
 
 
 @question(place=2, weighs="loss")
-def smoothed_loss(both: Both) -> PairAnswer:
+def smoothed_loss(both: RunPair) -> PairAnswer:
     """What do the last steps cost?
 
     The median of the last twentieth of the steps, 20 of them at least.
@@ -41,7 +41,7 @@ def smoothed_loss(both: Both) -> PairAnswer:
 
 
 @question(place=3, weighs="loss")
-def loss_at_equal_tokens(both: Both) -> PairAnswer:
+def loss_at_equal_tokens(both: RunPair) -> PairAnswer:
     """What does the loss cost after as many tokens?"""
     along = both.along("tokens")
     if along is not None and (answer := broken(along, train_loss_raw)):
@@ -56,7 +56,7 @@ def loss_at_equal_tokens(both: Both) -> PairAnswer:
 
 
 @question(place=6, weighs="loss")
-def validation_loss(both: Both) -> PairAnswer:
+def validation_loss(both: RunPair) -> PairAnswer:
     """What does held-out text cost at the last evaluation?
 
     At equal tokens where equal steps have not seen as many.
@@ -73,7 +73,7 @@ def validation_loss(both: Both) -> PairAnswer:
 
 
 @question(place=7, weighs="loss", falls_with=("validation_loss",))
-def validation_slices(both: Both) -> PairAnswer:
+def validation_slices(both: RunPair) -> PairAnswer:
     """What does each slice of the held-out text cost at the last evaluation?
 
     The slice that differs most for its noise; with many slices the band is as much wider.
@@ -88,7 +88,7 @@ def validation_slices(both: Both) -> PairAnswer:
 
 
 @question(place=5, weighs="loss")
-def steps_to_loss(both: Both) -> PairAnswer:
+def steps_to_loss(both: RunPair) -> PairAnswer:
     """How many steps does it take to the same loss?
 
     The loss is the higher of the lowest levels that both reached. The noise of the level, over how fast the loss fell
@@ -146,7 +146,7 @@ def _since(stretches: Stretches, share: float) -> str:
     return f" since step {int(stretches.first[row])}" if 0 < row < len(side) - 1 else ""
 
 
-def broken(both: Both, metric: Metric, unit: str = "nats/token") -> PairAnswer | None:
+def broken(both: RunPair, metric: Metric, unit: str = "nats/token") -> PairAnswer | None:
     """Return the answer where the last value that both recorded is no number in one of them, else None.
 
     Levels are of finite values; without this a loss that ended as NaN would be judged by what it was before.

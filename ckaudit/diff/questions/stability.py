@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.diff.noise import quantile
 from ckaudit.diff.questions import PairAnswer, lower_is_better, missing, question
-from ckaudit.diff.run_pair import Both, Side
+from ckaudit.diff.run_pair import RunPair, Side
 from ckaudit.material.counts import plural
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import clip_coefficient
@@ -15,7 +15,7 @@ from ckaudit.run.spikes import incidents
 
 
 @question(place=8, weighs="stability")
-def stability(both: Both, *, share: float = 0.05, jump: float = 1.5, quiet: int = 25) -> PairAnswer:
+def stability(both: RunPair, *, share: float = 0.05, jump: float = 1.5, quiet: int = 25) -> PairAnswer:
     """How often does the loss spike?
 
     Incidents as the rule LOSS001 groups them, and losses that are not finite. Of two counts the larger is more than
@@ -75,7 +75,7 @@ def _spikes(side: Side, jump: float, quiet: int) -> int | None:
 
 
 @question(place=9, weighs="stability")
-def clip_rate(both: Both, *, share: float = 0.001, seed: float = 0.1, min_steps: int = 20) -> PairAnswer:
+def clip_rate(both: RunPair, *, share: float = 0.001, seed: float = 0.1, min_steps: int = 20) -> PairAnswer:
     """How often are gradients clipped?
 
     The share of the common steps. Fewer is not better by itself, so that this alone decides nothing. Its

@@ -56,7 +56,7 @@ def zeroed_projection() -> Mapping[str, Change]:
 
 
 # EXP-8: the entropy of attention heads over time.
-class Choosy(Change):
+class RopeSwigluModel(Change):
     """A model with rotary positions and a gated MLP, trained twice as long: its heads find what to look at."""
 
     def plan(self, plan: Plan) -> Plan:
@@ -66,7 +66,7 @@ class Choosy(Change):
         return replace(plan, model=model, steps=2 * plan.steps)
 
 
-class AttentionScale(Choosy):
+class AttentionScale(RopeSwigluModel):
     """The logits of attention are multiplied by `strength`."""
 
     def model(self, model: "nn.Module") -> None:
@@ -96,11 +96,11 @@ def head_entropy() -> Mapping[str, Change]:
     end is not. The loss tells the even heads apart from step 100 on. Sharp ones cost nothing in so small a task, although
     half of them are dead at the end.
     """
-    return {"healthy": Choosy(), "logits x100": AttentionScale(0, 100), "logits x0.01": AttentionScale(0, 0.01)}
+    return {"healthy": RopeSwigluModel(), "logits x100": AttentionScale(0, 100), "logits x0.01": AttentionScale(0, 0.01)}
 
 
 # EXP-9: what heads look at, and which do the same.
-class CopiedHeads(Choosy):
+class CopiedHeads(RopeSwigluModel):
     """All heads of block 1 start as copies of its first one."""
 
     def model(self, model: "nn.Module") -> None:
@@ -129,11 +129,11 @@ def head_redundancy() -> Mapping[str, Change]:
     apart. The maps below show the first sequence of the last step, queries downwards and keys to the right: a line beside the
     diagonal is a head of neighbours, a column at the left one of the first token.
     """
-    return {"healthy": Choosy(), "copied heads": CopiedHeads()}
+    return {"healthy": RopeSwigluModel(), "copied heads": CopiedHeads()}
 
 
 # EXP-10: the gradient's way through 28 blocks.
-class Deep(Change):
+class Qwen3ShapedModel(Change):
     """A narrow model of the shape of Qwen3 0.6B: 28 blocks, grouped queries, rotary positions, gated MLP, tied head."""
 
     def plan(self, plan: Plan) -> Plan:
@@ -145,7 +145,7 @@ class Deep(Change):
         return replace(plan, model=model, data=data, steps=40)
 
 
-class DeepDamped(Deep):
+class DeepDamped(Qwen3ShapedModel):
     """The same, where the stream is multiplied by `strength` on its way around every branch."""
 
     def model(self, model: "nn.Module") -> None:
@@ -171,11 +171,11 @@ def deep_waterfall() -> Mapping[str, Change]:
     one is a straight line on a logarithmic axis. The norms in front of the branches make up for some of it, because what is
     small in the stream is large to a branch: so the loss still falls.
     """
-    return {"healthy": Deep(), "stream x0.8": DeepDamped(0, 0.8)}
+    return {"healthy": Qwen3ShapedModel(), "stream x0.8": DeepDamped(0, 0.8)}
 
 
 # EXP-12: the norm of queries and keys, or the rotation, is taken away in the middle.
-class Modern(Change):
+class RopeQkNormModel(Change):
     """A model with rotary positions and normed queries and keys."""
 
     def plan(self, plan: Plan) -> Plan:
@@ -194,7 +194,7 @@ class Modern(Change):
         """Change a layer; nothing, unless overridden."""
 
 
-class Unnormed(Modern):
+class Unnormed(RopeQkNormModel):
     """Queries and keys are no longer normed."""
 
     def perturb(self, attention: Any) -> None:
@@ -202,7 +202,7 @@ class Unnormed(Modern):
         attention.q_norm.forward = attention.k_norm.forward = lambda x: x
 
 
-class Unrotated(Modern):
+class Unrotated(RopeQkNormModel):
     """Queries and keys are no longer rotated, so that nothing tells positions apart but the mask."""
 
     def perturb(self, attention: Any) -> None:
@@ -225,4 +225,4 @@ def load_bearing_paths() -> Mapping[str, Change]:
     temperature. Without the rotation the model no longer knows where a token stands, so that heads of the
     previous character lose what they look at.
     """
-    return {"both kept": Modern(75), "norm taken away": Unnormed(75), "rotation stopped": Unrotated(75)}
+    return {"both kept": RopeQkNormModel(75), "norm taken away": Unnormed(75), "rotation stopped": Unrotated(75)}

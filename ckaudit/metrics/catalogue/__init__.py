@@ -117,7 +117,7 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     formulas: dict[str, str] = {}
 
 
-class Way(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TrainerCall(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The line of an action where a trainer runs the loop and a callback records.
 
     Attributes:
@@ -154,16 +154,16 @@ class Action(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     call: str
     where: str
     more: str = ""
-    huggingface: Way | None = None
-    lightning: Way | None = None
+    huggingface: TrainerCall | None = None
+    lightning: TrainerCall | None = None
     like: str = ""
     between: str = ", "
     alone: bool = False
 
-    def way(self, trainer: Trainer) -> Way:
+    def way(self, trainer: Trainer) -> TrainerCall:
         """Return its line where that trainer runs the loop."""
         ways = {"": None, "huggingface": self.huggingface, "lightning": self.lightning}
-        return ways[trainer] or Way(call=self.call, where=self.where, more=self.more)
+        return ways[trainer] or TrainerCall(call=self.call, where=self.where, more=self.more)
 
 
 class Category(NamedTuple):

@@ -8,7 +8,7 @@ from ckaudit.panels.annotations import baselines, threshold
 from ckaudit.panels.metric_charts import column, curves
 from ckaudit.panels.scene import Scene
 from ckaudit.panels.tab import Board, tab
-from ckaudit.run.settings import planned_rate
+from ckaudit.run.run_facts import planned_rate
 
 READS = (
     "train_loss_raw",

@@ -20,7 +20,14 @@ def unjudged(board: Board) -> tuple[Answered, str]:
     missed = dict(most_missed(checks, top=12))
     if missed:
         board.put(_bars("missed", "What do most rules wait for?", missed, "rules"))
-    board.put(_recorded(board))
+    shares: dict[str, float] = {}
+    for category in categories():
+        known = [bool(metrics()[name](board.scene.run)) for name in category.entries]
+        shares[category.name] = round(100 * sum(known) / len(known), 1)
+    trace = Trace(name="recorded", x=list(shares), y=list(shares.values()))
+    board.put(
+        Chart(id="recorded", title="How much of the catalogue was recorded?", shape="bars", unit="%", x="part", traces=[trace])
+    )
     for name in dict.fromkeys(part for thing in missed for part in thing.split(" or ")):
         board.lack(why_missing(board.scene.run, name) if name in metrics() else "")
     for check in skipped:
@@ -35,13 +42,3 @@ def unjudged(board: Board) -> tuple[Answered, str]:
 def _bars(name: str, title: str, counts: dict[str, int], unit: str) -> Chart:
     trace = Trace(name=unit, x=list(counts), y=list(counts.values()))
     return Chart(id=name, title=title, shape="bars", unit=unit, x="reason", traces=[trace])
-
-
-def _recorded(board: Board) -> Chart:
-    """Return which share of each part of the catalogue has a value."""
-    shares: dict[str, float] = {}
-    for category in categories():
-        known = [bool(metrics()[name](board.scene.run)) for name in category.entries]
-        shares[category.name] = round(100 * sum(known) / len(known), 1)
-    trace = Trace(name="recorded", x=list(shares), y=list(shares.values()))
-    return Chart(id="recorded", title="How much of the catalogue was recorded?", shape="bars", unit="%", x="part", traces=[trace])

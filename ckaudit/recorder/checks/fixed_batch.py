@@ -19,7 +19,7 @@ POSITIONS = 64
 
 AT_ONCE = 2**22  # probabilities held at a time: 16 MiB
 
-Way = Literal["position_ids", "prepended"]
+ShiftMethod = Literal["position_ids", "prepended"]
 
 
 class NextTokenStats(Struct, frozen=True, kw_only=True):
@@ -198,7 +198,7 @@ def cut(batch: Any, shift: int) -> Any:
     return changed(batch, shorten)
 
 
-def twin(batch: Any, shift: int, model: nn.Module) -> tuple[Any, Way]:
+def twin(batch: Any, shift: int, model: nn.Module) -> tuple[Any, ShiftMethod]:
     """Return the same tokens `shift` positions later, and how that was done.
 
     A model that takes `position_ids`, and a mapping to hold them, are given later ones. Otherwise `shift` copies of the

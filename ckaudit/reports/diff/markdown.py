@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from ckaudit.contract.schema.diff import Comparison, Pair
-from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import Finding
 from ckaudit.reports import words
 from ckaudit.reports.diff import sentences as say
@@ -47,14 +46,20 @@ def _folded_pair(pair: Pair, view: View) -> str:
 def _pair(pair: Pair, view: View) -> Iterator[str]:
     """Yield the blocks of one pair."""
     if decisive := [unlike for unlike in pair.unlike if say.voided(unlike, pair)]:
-        lines = [f"- {escaped(say.meaning(each))} (no answer to {escaped(say.voids(each, pair))})" for each in decisive]
+        lines = [f"- {escaped(say.meaning(unlike))} (no answer to {escaped(say.voids(unlike, pair))})" for unlike in decisive]
         yield "\n".join(["**Not alike**", "", *lines])
     if pair.answers:
         yield "\n".join(_questions(pair))
     if pair.parting is not None:
         yield f"**First to part**: {escaped(pair.parting.message)}"
     folded = (
-        ("What differs most" if pair.parting is None else "What parted, in order", _propagation(pair)),
+        (
+            "What differs most" if pair.parting is None else "What parted, in order",
+            [
+                f"step {departure.step}: {escaped(say.place(departure))} {code(say.numbers(departure))}"
+                for departure in pair.propagation
+            ],
+        ),
         ("How far apart", [f"step {drift.step}: {escaped(drift.message)}" for drift in pair.drifts]),
         (f"Only {code(pair.right)} is ill with", [_ill(finding) for finding in pair.gained]),
         (f"Only {code(pair.left)} is ill with", [_ill(finding) for finding in pair.lost]),
@@ -75,9 +80,8 @@ def _questions(pair: Pair) -> Iterator[str]:
     yield "|---|---:|---:|---:|---:|---|"
     for answer in pair.answers:
         unit = f", {escaped(say.unit(answer.unit))}" if say.unit(answer.unit) else ""
-        apart = " ".join(
-            part for part in (say.difference(answer.left, answer.right), _in_brackets(answer.left, answer.right)) if part
-        )
+        apart, share = say.difference(answer.left, answer.right), say.share(answer.left, answer.right)
+        apart = " ".join(part for part in (apart, share and f"({share})") if part)
         band = say.value(answer.band)
         word = (
             f"**{say.WORDS[answer.word]}**" if answer.word in ("worse", "different", "incomparable") else say.WORDS[answer.word]
@@ -88,17 +92,6 @@ def _questions(pair: Pair) -> Iterator[str]:
             f"| {escaped(say.spoken(answer.question))}{unit} | {say.value(answer.left)} | {say.value(answer.right)} "
             f"| {apart or say.ABSENT} | {band} | {word}{more} |"
         )
-
-
-def _in_brackets(left: Number | None, right: Number | None) -> str:
-    part = say.share(left, right)
-    return f"({part})" if part else ""
-
-
-def _propagation(pair: Pair) -> list[str]:
-    return [
-        f"step {departure.step}: {escaped(say.place(departure))} {code(say.numbers(departure))}" for departure in pair.propagation
-    ]
 
 
 def _ill(finding: Finding) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from ckaudit.contract.schema.diff import Answer, Comparison, Departure, Pair
+from ckaudit.contract.schema.diff import Answer, Comparison, Departure
 from ckaudit.contract.schema.report import SEVERITIES, VERSION, Check, Finding, Report, Severity, worst
 from ckaudit.contract.violations import Kind
 from ckaudit.diff.catalogue import PARTING, UNLIKE, kind_of
@@ -41,7 +41,17 @@ def _findings(comparison: Comparison) -> Iterator[Finding]:
         of = f"{pair.right} against {pair.left}: " if len(comparison.pairs) > 1 else ""
         answered = [answer for answer in pair.answers if answer.word in BAD]
         for answer in answered:
-            yield _answer(answer, pair, of)
+            kind = kind_of(answer.question)
+            excuse = f" (does not count: {answer.excused})" if answer.excused else ""
+            yield _finding(
+                kind,
+                of + answer.message + excuse,
+                "note" if answer.excused else kind.severity,
+                first_step=pair.parting and pair.parting.step,
+                value=answer.right,
+                limit=answer.left,
+                unit=answer.unit,
+            )
         if pair.parting is not None and not answered and pair.word in BAD:
             yield _parting(pair.parting, of)
         for unlike in pair.unlike:
@@ -58,21 +68,6 @@ def _once(comparison: Comparison, findings: Iterator[Finding]) -> list[Finding]:
     for finding in sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)):
         by_code.setdefault(finding.code, finding)
     return list(by_code.values())
-
-
-def _answer(answer: Answer, pair: Pair, of: str) -> Finding:
-    """Return the finding of one answer; it begins where the runs part."""
-    kind = kind_of(answer.question)
-    excuse = f" (does not count: {answer.excused})" if answer.excused else ""
-    return _finding(
-        kind,
-        of + answer.message + excuse,
-        "note" if answer.excused else kind.severity,
-        first_step=pair.parting and pair.parting.step,
-        value=answer.right,
-        limit=answer.left,
-        unit=answer.unit,
-    )
 
 
 def _parting(first: Departure, of: str) -> Finding:

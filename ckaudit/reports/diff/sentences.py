@@ -44,9 +44,9 @@ def spoken(name: str) -> str:
     return name.replace("_", " ")
 
 
-def value(found: Number | None) -> str:
+def value(side: Number | None) -> str:
     """Return a value as a cell; one that was not recorded is a dash, which no number is."""
-    return ABSENT if found is None else number(found)
+    return ABSENT if side is None else number(side)
 
 
 def difference(left: Number | None, right: Number | None) -> str:
@@ -107,12 +107,11 @@ def voids(unlike: Unlike, pair: Pair, *, limit: int | None = LISTED) -> str:
     return ", ".join(names[:limit]) + (f" and {more} more" if more else "")
 
 
-def verdict(found: Comparison | Pair) -> str:
+def verdict(compared: Comparison | Pair) -> str:
     """Return the verdict without the word that the badge says already."""
-    head, colon, rest = found.verdict.removeprefix("Different, and ").partition(": ")
-    return (
-        rest if colon and head.lower() in (WORDS[found.word], "not comparable") else found.verdict.removeprefix("Different, and ")
-    )
+    whole = compared.verdict.removeprefix("Different, and ")
+    head, colon, rest = whole.partition(": ")
+    return rest if colon and head.lower() in (WORDS[compared.word], "not comparable") else whole
 
 
 def headline(comparison: Comparison, left: str, right: str) -> str:
@@ -172,12 +171,12 @@ def _said(word: str | None, *, whole: bool) -> str:
     return word if whole or len(word) <= LONGEST else word[: LONGEST - 3] + "..."
 
 
-def place(each: Departure | Drift) -> str:
+def place(change: Departure | Drift) -> str:
     """Return what moved: statistic and tensor, or measure, section and tensor."""
-    head = each.statistic if isinstance(each, Departure) else f"{each.measure} {each.section}"
-    if not each.where or each.where.startswith(f"{head}/"):
-        return each.where or head
-    return f"{head} of {each.where}"
+    head = change.statistic if isinstance(change, Departure) else f"{change.measure} {change.section}"
+    if not change.where or change.where.startswith(f"{head}/"):
+        return change.where or head
+    return f"{head} of {change.where}"
 
 
 def numbers(departure: Departure) -> str:

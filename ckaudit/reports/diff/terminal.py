@@ -4,17 +4,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ckaudit.contract.schema.diff import Answer, Comparison, Curve, Departure, Pair, Unlike, Word
-from ckaudit.contract.schema.report import Finding
 from ckaudit.reports import words
 from ckaudit.reports.diff import sentences as say
 from ckaudit.reports.diff.sentences import GATE_LEGEND, LEGEND, WORDS, badge, headline, how, labels, rows_of, unit, verdict
 from ckaudit.reports.terminal.charts import finite, sparkline, starts
-from ckaudit.reports.terminal.text import columns, fit, pad, paint, paragraph, shown
+from ckaudit.reports.terminal.screen_text import columns, fit, pad, paint, paragraph, shown
 from ckaudit.reports.view import PLAIN, View
 from ckaudit.reports.words import number
 
-UNSEEN = 100  # columns where no screen says how many
-NARROWEST, WIDEST = 40, 120
 GATE_COLOURS = {"passed": "ok", "failed": "sev1", "incomparable": "sev2"}
 ANSWER_COLOURS: dict[Word, str] = {
     "same": "ok",
@@ -36,14 +33,19 @@ GAP = 2
 
 def render(comparison: Comparison, view: View = PLAIN) -> str:
     """Return the whole, a section each; `verbose` leaves nothing out."""
-    width = min(WIDEST, max(NARROWEST, view.width or UNSEEN))
+    width = view.columns(widest=120)
     parts = [_head(comparison, view, width), _gate(comparison, view, width)]
     if len(comparison.pairs) == 1:
         parts += sections(comparison.pairs[0], view, width)
     else:
         parts.append(many(comparison, view, width))
         for index, pair in enumerate(comparison.pairs):
-            parts += _one_of_many(comparison, pair, index, view, width)
+            left, right = (0, index + 1) if comparison.gate is None else (index, len(comparison.subjects) - 1)
+            names = labels(comparison)
+            head = f"{names[right]} against {names[left]}: {WORDS[pair.word]}: "
+            lines = paragraph(shown(verdict(pair), view), width, first=head, indent="")
+            lines[0] = lines[0].replace(head, paint(head, "bold", view), 1)
+            parts += [lines, *sections(pair, view, width)] if view.verbose else [lines]
     parts.append(_sentences("Notes", comparison.notes, view, width))
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
@@ -78,16 +80,6 @@ def _gate(comparison: Comparison, view: View, width: int) -> list[str]:
     terms += f"; policy {gate.policy}" if gate.policy else "; no policy"
     title = [paint("Why", "bold", view), *lines] if lines else []
     return [*title, *(paint(line, "dim", view) for line in paragraph(shown(terms, view), width))]
-
-
-def _one_of_many(comparison: Comparison, pair: Pair, index: int, view: View, width: int) -> list[list[str]]:
-    """Return the sections of one pair among several: all of them where everything is asked for, else its verdict."""
-    left, right = (0, index + 1) if comparison.gate is None else (index, len(comparison.subjects) - 1)
-    names = labels(comparison)
-    head = f"{names[right]} against {names[left]}: {WORDS[pair.word]}: "
-    lines = paragraph(shown(verdict(pair), view), width, first=head, indent="")
-    lines[0] = lines[0].replace(head, paint(head, "bold", view), 1)
-    return [lines, *sections(pair, view, width)] if view.verbose else [lines]
 
 
 # The sections of one pair: what is not alike, the questions, where the runs part, and what cannot be said.
@@ -127,7 +119,7 @@ def _unlike(pair: Pair, view: View, width: int) -> list[str]:
     """Return what is not alike: first what leaves questions without an answer."""
     if not pair.unlike:
         return []
-    ranked = sorted(pair.unlike, key=lambda each: not say.voided(each, pair))
+    ranked = sorted(pair.unlike, key=lambda unlike: not say.voided(unlike, pair))
     lines = [line for unlike in ranked[: _shortened(len(ranked), view)] for line in _difference(unlike, pair, view, width)]
     return [paint("Not alike", "bold", view), *_kept(lines, len(ranked), view)]
 
@@ -211,7 +203,9 @@ def _departure(departure: Departure, first: str, view: View, width: int, *, whol
 def _drifts(pair: Pair, view: View, width: int) -> list[str]:
     """Return how far parts have come apart: of each measure the farthest, unless everything is asked for."""
     drifts = pair.drifts if view.verbose else say.farthest(pair)
-    lines = [line for each in drifts for line in paragraph(shown(f"step {each.step}: {each.message}", view), width, first="- ")]
+    lines = [
+        line for drift in drifts for line in paragraph(shown(f"step {drift.step}: {drift.message}", view), width, first="- ")
+    ]
     more = len(pair.drifts) - len(drifts)
     rest = [f"  ... and {more} more (-v shows all)"] if more else []
     return [paint("How far apart", "bold", view), *lines, *rest] if lines else []
@@ -224,17 +218,13 @@ def _health(pair: Pair, view: View, width: int) -> list[str]:
     lines = [paint("Health", "bold", view)]
     for title, findings in (("only B: ", pair.gained), ("only A: ", pair.lost)):
         for finding in findings[: _shortened(len(findings), view)]:
-            lines += _finding(finding, title, view, width)
+            when = words.interval(finding)
+            text = f"{finding.severity} {finding.code} {finding.name}" + (f", {when}" if when else "") + f": {finding.message}"
+            drawn = paragraph(shown(text, view), width, first=title)
+            drawn[0] = drawn[0].replace(finding.severity, paint(finding.severity, finding.severity, view), 1)
+            lines += drawn
         lines = _kept(lines, len(findings), view)
     return lines
-
-
-def _finding(finding: Finding, title: str, view: View, width: int) -> list[str]:
-    when = words.interval(finding)
-    text = f"{finding.severity} {finding.code} {finding.name}" + (f", {when}" if when else "") + f": {finding.message}"
-    drawn = paragraph(shown(text, view), width, first=title)
-    drawn[0] = drawn[0].replace(finding.severity, paint(finding.severity, finding.severity, view), 1)
-    return drawn
 
 
 def _open(pair: Pair, view: View, width: int) -> list[str]:
@@ -298,11 +288,7 @@ def columns_of(rows: Sequence[Sequence[str]], width: int, *, right: Collection[i
     widths = {index: max(columns(row[index]) for row in rows) for index in used}
     if sum(widths.values()) + GAP * (len(used) - 1) > width:
         return None
-    return [(" " * GAP).join(_cell(row[index], widths[index], flush=index in right) for index in used).rstrip() for row in rows]
-
-
-def _cell(text: str, width: int, *, flush: bool) -> str:
-    return " " * (width - columns(text)) + text if flush else pad(text, width)
+    return [(" " * GAP).join(pad(row[index], widths[index], right=index in right) for index in used).rstrip() for row in rows]
 
 
 def many(comparison: Comparison, view: View, width: int) -> list[str]:

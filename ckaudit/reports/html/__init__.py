@@ -27,7 +27,7 @@ FINDINGS = 200
 LEAST = 10
 
 
-class Fitted(NamedTuple):
+class FittedPage(NamedTuple):
     """A page, and what had to be left out of it, in sentences."""
 
     page: str
@@ -46,7 +46,7 @@ class _Content(msgspec.Struct, frozen=True):
 
 
 # A file that is never too large: where it would be, names are cut, pictures get coarser, and at last some are left out.
-def fitted(report: Report, panels: Panels, *, whole: int = WHOLE, data: int = DATA) -> Fitted:
+def fitted(report: Report, panels: Panels, *, whole: int = WHOLE, data: int = DATA) -> FittedPage:
     """Return the page of a report.
 
     Args:
@@ -62,10 +62,10 @@ def fitted(report: Report, panels: Panels, *, whole: int = WHOLE, data: int = DA
         # A page is longer than the findings that stand in it: that much is known without writing it.
         page = "" if coarse > 0 or len(msgspec.json.encode(content.report)) > whole else _page(content, notes)
         if page and len(page.encode()) <= whole:
-            return Fitted(page, notes)
+            return FittedPage(page, notes)
         smaller = _smaller(content, max(coarse, len(page.encode()) - whole), coarse=coarse > 0)
         if smaller is None:
-            return Fitted(page or _page(content, notes), notes)
+            return FittedPage(page or _page(content, notes), notes)
         content = smaller
 
 
@@ -107,13 +107,10 @@ def _told(content: _Content, findings: int) -> Iterator[str]:
     if content.is_brief:
         yield f"to keep the file small, names of more than {LETTERS} letters are cut in their middle"
     if content.halvings:
-        yield f"to keep the file small, curves and maps have a {_part(content.halvings)} of their points and steps"
+        part = {1: "half", 2: "quarter", 3: "eighth"}.get(content.halvings, "sixteenth")
+        yield f"to keep the file small, curves and maps have a {part} of their points and steps"
     if content.left_out:
         are = "is" if len(content.left_out) == 1 else "are"
         yield f"to keep the file small, {plural(len(content.left_out), 'picture')} {are} left out; the tabs say which"
     if content.findings and content.findings < findings:
         yield f"to keep the file small, the {content.findings} gravest of {findings} findings are told; ckaudit triage tells all"
-
-
-def _part(halvings: int) -> str:
-    return {1: "half", 2: "quarter", 3: "eighth"}.get(halvings, "sixteenth")

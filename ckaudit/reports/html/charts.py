@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from ckaudit.contract.schema.numbers import Number
-from ckaudit.contract.schema.panels import Chart, Mark, Panels, Trace
+from ckaudit.contract.schema.panels import Chart, Mark, Panels
 from ckaudit.reports.escape import visible
 from ckaudit.reports.formula import readable
 from ckaudit.reports.html.markup import Markup, join, tag
@@ -70,10 +70,10 @@ def unit(words: str) -> str:
 def _controls(chart: Chart, identity: str) -> list[Markup]:
     """Return what chooses a tensor, and a step where there is one at a time."""
     shown = chart.frames or chart.ridges
-    places = list(dict.fromkeys(each.where for each in shown))
+    places = list(dict.fromkeys(frame.where for frame in shown))
     if chart.shape not in SLIDES or not places:
         return []
-    options = [tag("option", each, value=place) for place, each in enumerate(places)]
+    options = [tag("option", option, value=place) for place, option in enumerate(places)]
     parts = [tag("label", "of ", tag("select", *options, class_="where", id=f"{identity}-where"))]
     if chart.frames:
         steps = {frame.step for frame in chart.frames if frame.where == places[0]}
@@ -114,7 +114,12 @@ def table(chart: Chart) -> Markup:
 def _rows(chart: Chart) -> tuple[Row, list[Row]]:
     """Return the head and the rows of a chart's table."""
     if chart.shape == "bars":
-        return (chart.x, "of", f"value ({chart.unit})"), [row for trace in chart.traces for row in _bars(trace)]
+        bars: list[Row] = [
+            (str(label), trace.name, _written(value))
+            for trace in chart.traces
+            for label, value in zip(trace.x, trace.y, strict=True)
+        ]
+        return (chart.x, "of", f"value ({chart.unit})"), bars
     if chart.matrix is not None:
         lines = [
             (name, chart.matrix.columns, values) for name, values in zip(chart.matrix.rows, chart.matrix.values, strict=True)
@@ -160,10 +165,6 @@ def _value_at(value: Number, label: str) -> str:
 
 def _written(value: Number | None) -> str:
     return "not recorded" if value is None else number(value)
-
-
-def _bars(trace: Trace) -> list[Row]:
-    return [(str(label), trace.name, _written(value)) for label, value in zip(trace.x, trace.y, strict=True)]
 
 
 # The numbers of the charts as blocks of JSON that no browser runs, one for each tab.

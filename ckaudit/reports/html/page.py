@@ -27,6 +27,7 @@ QUESTION = "What is wrong?"
 SIGNS = {"good": ("✓", "good"), "watch": ("!", "watch"), "bad": ("✕", "bad"), "unknown": ("?", "not known")}
 
 MISSING_SHOWN = 8
+ALSO_SHOWN = 40
 
 Places = Mapping[int, Link]
 
@@ -95,7 +96,14 @@ def render(report: Report, panels: Panels) -> str:
     Raises:
         CkauditError: Where the charting library is not installed.
     """
-    whole = join([_head(panels), tag("body", _header(report, panels), _tabs(panels), _main(report, panels), _scripts(panels))])
+    where = places(panels)
+    parts = [_panel("overview", overview(report, panels)), *(_panel(tab.id, section(tab, report, where)) for tab in panels.tabs)]
+    whole = join(
+        [
+            _head(panels),
+            tag("body", _header(report, panels), _tabs(panels), tag("main", join(parts), id="main"), _scripts(panels)),
+        ]
+    )
     return f"{SIGNATURE}\n{whole}</html>\n"
 
 
@@ -154,12 +162,6 @@ def _tab(name: str, before: Markup, words: str, *, chosen: bool = False) -> Mark
     )
 
 
-def _main(report: Report, panels: Panels) -> Markup:
-    where = places(panels)
-    parts = [_panel("overview", overview(report, panels)), *(_panel(tab.id, section(tab, report, where)) for tab in panels.tabs)]
-    return tag("main", join(parts), id="main")
-
-
 def _panel(name: str, parts: Iterator[Markup]) -> Markup:
     return tag("section", *parts, id=f"t-{name}", role="tabpanel", aria_labelledby=f"tab-{name}", tabindex=0)
 
@@ -174,26 +176,23 @@ def overview(report: Report, panels: Panels) -> Iterator[Markup]:
     where = places(panels)
     yield tag("h2", QUESTION)
     if report.state:
-        yield _state(report)
+        cells = [tag("div", tag("dt", name.replace("_", " ")), tag("dd", number(value))) for name, value in report.state.items()]
+        yield tag("dl", *cells, class_="state", aria_label=f"State at step {report.step}")
     if rows := derived_numbers(report, missing=True):
         yield tag("h3", "Derived numbers")
-        yield tag("dl", *(tag("div", tag("dt", name), tag("dd", told)) for name, told in rows), class_="facts")
+        yield tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in rows), class_="facts")
     if report.response:
         yield tag("h3", "What to do now")
-        yield tag("ol", *(tag("li", each) for each in report.response))
+        yield tag("ol", *(tag("li", text) for text in report.response))
     if report.diagnoses:
         yield tag("h3", "Likeliest causes")
-        yield from (_diagnosis(place, each, report, where) for place, each in enumerate(report.diagnoses))
+        yield from (_diagnosis(place, diagnosis, report, where) for place, diagnosis in enumerate(report.diagnoses))
     yield tag("h3", f"Findings: {len(report.findings)}" if report.findings else "No findings")
     if report.findings:
-        yield tag("ul", *(finding(each, where.get(place)) for place, each in enumerate(report.findings)), class_="findings")
+        yield tag(
+            "ul", *(finding_item(finding, where.get(place)) for place, finding in enumerate(report.findings)), class_="findings"
+        )
     yield from _quiet(report, panels)
-
-
-def _state(report: Report) -> Markup:
-    """Return the last value of the main series."""
-    cells = [tag("div", tag("dt", name.replace("_", " ")), tag("dd", number(value))) for name, value in report.state.items()]
-    return tag("dl", *cells, class_="state", aria_label=f"State at step {report.step}")
 
 
 def _diagnosis(place: int, diagnosis: Diagnosis, report: Report, where: Places) -> Markup:
@@ -205,7 +204,9 @@ def _diagnosis(place: int, diagnosis: Diagnosis, report: Report, where: Places) 
         ("Runbook", diagnosis.runbook),
     )
     explained = [
-        finding(found, where.get(index)) for index, found in enumerate(report.findings) if found.code in diagnosis.explains
+        finding_item(finding, where.get(index))
+        for index, finding in enumerate(report.findings)
+        if finding.code in diagnosis.explains
     ]
     return tag(
         "details",
@@ -259,7 +260,7 @@ def section(tab: Tab, report: Report, where: Places) -> Iterator[Markup]:
     yield tag("p", *([sign(tab.word), " "] if tab.kind == "question" else []), tab.answer, class_="answer")
     if tab.charts:
         yield tag("div", *(figure(chart) for chart in tab.charts), class_="charts")
-    markups = [finding(report.findings[place], where.get(place)) for place in tab.findings if place < len(report.findings)]
+    markups = [finding_item(report.findings[place], where.get(place)) for place in tab.findings if place < len(report.findings)]
     if markups:
         yield tag("h3", "Found")
         yield tag("ul", *markups, class_="findings")
@@ -267,7 +268,15 @@ def section(tab: Tab, report: Report, where: Places) -> Iterator[Markup]:
         yield tag("h3", "The questions behind it")
         yield tag("dl", *map(_answer, tab.answers), class_="facts")
     if tab.missing:
-        yield _missing(tab.missing, is_answer=tab.kind == "question" and tab.word == "unknown")
+        lines = tag("ul", *(tag("li", sentence) for sentence in tab.missing))
+        title = f"Not drawn, for want of data: {len(tab.missing)}"
+        yield tag(
+            "details",
+            tag("summary", title),
+            lines,
+            class_="missing",
+            open=(tab.kind == "question" and tab.word == "unknown") or len(tab.missing) <= MISSING_SHOWN,
+        )
 
 
 def sign(word: str) -> Markup:
@@ -284,13 +293,6 @@ def _answer(answer: Answer) -> Markup:
     )
 
 
-def _missing(sentences: list[str], *, is_answer: bool) -> Markup:
-    """Return what could not be drawn, a long list folded unless it is what the tab is about."""
-    lines = tag("ul", *(tag("li", sentence) for sentence in sentences))
-    title = f"Not drawn, for want of data: {len(sentences)}"
-    return tag("details", tag("summary", title), lines, class_="missing", open=is_answer or len(sentences) <= MISSING_SHOWN)
-
-
 # Links from a finding to where it is seen best: a tab, a chart on it, a step.
 def places(panels: Panels) -> Places:
     """Return for each finding, by its place in the report, the link to what shows it."""
@@ -305,25 +307,22 @@ def to(link: Link | None, words: str) -> Markup:
     return tag("a", words, href=target, data_step=False if link.step is None or not link.chart else link.step)
 
 
-def finding(each: Finding, link: Link | None) -> Markup:
+def finding_item(finding: Finding, link: Link | None) -> Markup:
     """Return a finding as an item of a list, its sentence the link to its chart."""
-    parts = [badge(each.severity), " ", tag("code", each.code), " ", to(link, each.message)]
-    if steps := interval(each):
+    parts = [badge(finding.severity), " ", tag("code", finding.code), " ", to(link, finding.message)]
+    if steps := interval(finding):
         parts.append(tag("span", f" {steps}", class_="dim"))
-    if each.where:
-        parts.append(tag("span", " in ", tag("code", each.group or each.where), class_="dim"))
-    if each.also:
-        parts.append(_also(each.also))
-    if each.help:
-        parts.append(tag("p", each.help, class_="help"))
+    if finding.where:
+        parts.append(tag("span", " in ", tag("code", finding.group or finding.where), class_="dim"))
+    if finding.also:
+        more = f" and {len(finding.also) - ALSO_SHOWN} more" if len(finding.also) > ALSO_SHOWN else ""
+        shown = ", ".join(finding.also[:ALSO_SHOWN]) + more
+        parts.append(tag("details", tag("summary", f"and {len(finding.also)} more places"), tag("p", tag("code", shown))))
+    if finding.help:
+        parts.append(tag("p", finding.help, class_="help"))
     return tag("li", *parts)
 
 
 def badge(severity: str) -> Markup:
     """Return a severity as a word that colour only repeats."""
     return tag("span", severity, class_=f"badge {severity}")
-
-
-def _also(names: list[str], *, max_names: int = 40) -> Markup:
-    shown = ", ".join(names[:max_names]) + (f" and {len(names) - max_names} more" if len(names) > max_names else "")
-    return tag("details", tag("summary", f"and {len(names)} more places"), tag("p", tag("code", shown)))

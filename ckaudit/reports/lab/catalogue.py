@@ -13,7 +13,7 @@ from ckaudit.lab.training_spec import Catalogue, Healthy
 from ckaudit.reports.json import dumps
 from ckaudit.reports.lab import markdown
 from ckaudit.reports.lab.terminal import room, widths, wrapped
-from ckaudit.reports.terminal.text import paint, paragraph
+from ckaudit.reports.terminal.screen_text import paint, paragraph
 from ckaudit.reports.view import View
 
 NOTE = "Numbers are those of the dev split; the test split has others. Truth is the cause that an audit is to name."
@@ -58,13 +58,13 @@ def on_screen(catalogue: Catalogue, view: View) -> str:
     for head in {part.rows[0] for part in parts}:  # tables of one kind have the same columns
         rows = [row for part in parts if part.rows[0] == head for row in part.rows]
         wide[head] = widths(rows, width - len(INDENT), {1: TRUTH, 2: TEXT} if len(head) == 3 else {0: NAME, 1: TEXT})
-    told = ["\n".join(paragraph(NOTE, width, indent=""))] if catalogue.faults else []
+    blocks = ["\n".join(paragraph(NOTE, width, indent=""))] if catalogue.faults else []
     for part in parts:
         head, *rows = part.rows
         lines = [INDENT + paint(line, "dim", view) for line in wrapped(head, wide[head], view)]
         lines += [INDENT + line for row in rows for line in wrapped(row, wide[head], view)]
-        told.append("\n".join([paint(part.title, "bold", view), *lines]))
-    return "\n\n".join(told) + "\n"
+        blocks.append("\n".join([paint(part.title, "bold", view), *lines]))
+    return "\n\n".join(blocks) + "\n"
 
 
 def on_paper(catalogue: Catalogue) -> str:
@@ -98,8 +98,8 @@ def in_numbers(text: str, amount: Amount) -> str:
     'From step 150 on the rate is 0.00001 times the healthy one.'
     """
     start = f"step {amount.onset}" if amount.onset else "the start"
-    told = re.sub(r"\bthe onset\b", start, text).replace("`onset`", str(amount.onset))
-    return told.replace("`strength`", f"{Decimal(f'{amount.strength:g}'):,f}")
+    text = re.sub(r"\bthe onset\b", start, text).replace("`onset`", str(amount.onset))
+    return text.replace("`strength`", f"{Decimal(f'{amount.strength:g}'):,f}")
 
 
 def _count(rows: list[Any], what: str) -> str:

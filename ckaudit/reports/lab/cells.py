@@ -47,7 +47,7 @@ def percent(share: Share, *, interval: bool = True) -> str:
 
 def summary(board: Board, *, interval: bool = True) -> Table:
     """Return the heading, a line of all faults, and one of each group."""
-    return [HEAD, *(_line(each, interval=interval) for each in (board.all, *board.groups))]
+    return [HEAD, *(_line(faults, interval=interval) for faults in (board.all, *board.groups))]
 
 
 def each_fault(board: Board) -> Table:
@@ -128,19 +128,19 @@ def _said(outcome: FaultOutcome) -> str:
 
 def _peer(peer: PeerScore, *, interval: bool) -> tuple[str, ...]:
     shares = (peer.failed, peer.flagged, peer.first_right, peer.top3, peer.healthy_failed, peer.healthy_flagged)
-    told = (percent(share, interval=interval) for share in shares)
-    return (f"{peer.name} {peer.version}", peer.reads, str(peer.runs), *told, str(peer.errors))
+    percentages = (percent(share, interval=interval) for share in shares)
+    return (f"{peer.name} {peer.version}", peer.reads, str(peer.runs), *percentages, str(peer.errors))
 
 
-def _line(found: Faults, *, interval: bool) -> tuple[str, ...]:
-    shares = (found.detected, found.first_right, found.acceptable, found.top3, found.place_right, found.false)
-    return (found.name, str(found.detected.of), *(percent(share, interval=interval) for share in shares), _delay(found))
+def _line(faults: Faults, *, interval: bool) -> tuple[str, ...]:
+    shares = (faults.detected, faults.first_right, faults.acceptable, faults.top3, faults.place_right, faults.false)
+    return (faults.name, str(faults.detected.of), *(percent(share, interval=interval) for share in shares), _delay(faults))
 
 
-def _delay(found: Faults) -> str:
-    if found.delay_steps is None or found.delay_checkpoints is None:
+def _delay(faults: Faults) -> str:
+    if faults.delay_steps is None or faults.delay_checkpoints is None:
         return "-"
-    return f"{found.delay_steps:g} / {found.delay_checkpoints:g}"
+    return f"{faults.delay_steps:g} / {faults.delay_checkpoints:g}"
 
 
 def _count(share: Share) -> str:

@@ -19,14 +19,14 @@ def render(score: Score, view: View) -> str:  # noqa: ARG001  paper has room for
 
 def missing(score: Score) -> Iterator[str]:
     """Yield what was not scored, what was recorded by another program, and what broke."""
-    for what, found in (
+    for what, named in (
         ("Not recorded, so not scored", score.missing),
         ("Recorded by an older loop or recorder, scored all the same", score.older),
         ("Broke the audit", score.broken),
     ):
-        if found:
-            more = f" and {len(found) - FEW} more" if len(found) > FEW else ""
-            yield f"{what}: {', '.join(map(text, list(found)[:FEW]))}{more}."
+        if named:
+            more = f" and {len(named) - FEW} more" if len(named) > FEW else ""
+            yield f"{what}: {', '.join(map(text, list(named)[:FEW]))}{more}."
 
 
 def _board(score: Score, board: Board) -> Iterator[str]:

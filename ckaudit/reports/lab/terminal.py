@@ -5,7 +5,7 @@ from itertools import zip_longest
 
 from ckaudit.lab.score.scoreboard import Board, Score
 from ckaudit.reports.lab import cells
-from ckaudit.reports.terminal.text import columns, fit, pad, paint, paragraph, shown
+from ckaudit.reports.terminal.screen_text import columns, fit, pad, paint, paragraph, shown
 from ckaudit.reports.view import View
 
 FEW = 8  # names of a list
@@ -29,8 +29,8 @@ def _board(score: Score, board: Board, view: View, width: int) -> Iterator[list[
         yield [head, *fit(cells.no_fault(score, board), width)]
     yield table(cells.healthy(board), width, view, min_widths={0: WORDS, 1: WORDS}, heading=False)
     if board.healthy.rules:
-        told = ", ".join(f"{rule} {count}" for rule, count in cells.alarms(board))
-        yield fit(shown(f"healthy runs by rule: {told}", view), width)
+        alarms = ", ".join(f"{rule} {count}" for rule, count in cells.alarms(board))
+        yield fit(shown(f"healthy runs by rule: {alarms}", view), width)
         yield table(cells.flagged(board), width, view, min_widths={1: RULES, 2: RULES})
     if board.peers:
         yield _fitting(cells.peers, board, view, width)
@@ -49,28 +49,27 @@ def _fitting(make: Callable[..., cells.Table], board: Board, view: View, width: 
 
 
 def _not_scored(score: Score, view: View, width: int) -> Iterator[str]:
-    for what, found in (
+    for what, named in (
         ("without a recording, not scored", score.missing),
         ("of an older loop or recorder, scored all the same", score.older),
         ("broke the audit", score.broken),
     ):
-        if found:
-            names = list(found) if view.verbose else list(found)[:FEW]
-            more = f" and {len(found) - len(names)} more" if len(found) > len(names) else ""
-            told = ", ".join(f"{name} ({found[name]})" if what == "broke the audit" else name for name in names)
-            yield from fit(shown(f"{len(found)} {what}: {told}{more}", view), width)
+        if named:
+            names = list(named) if view.verbose else list(named)[:FEW]
+            more = f" and {len(named) - len(names)} more" if len(named) > len(names) else ""
+            listed = ", ".join(f"{name} ({named[name]})" if what == "broke the audit" else name for name in names)
+            yield from fit(shown(f"{len(named)} {what}: {listed}{more}", view), width)
 
 
 # Rows of cells in columns that fit a width: long cells are wrapped; where that is not enough, columns go on below.
 GAP = 2
-UNSEEN, NARROWEST, WIDEST = 100, 60, 130  # columns where no screen says how many, and between which a table is drawn
 FLOOR = 10  # columns that no cell is wrapped below
 Row = Sequence[str]
 
 
 def room(view: View) -> int:
     """Return how many columns there are to draw on."""
-    return min(WIDEST, max(NARROWEST, view.width or UNSEEN))
+    return view.columns(60, 130)
 
 
 def table(rows: Sequence[Row], width: int, view: View, *, min_widths: Mapping[int, int], heading: bool = True) -> list[str]:
@@ -85,7 +84,7 @@ def table(rows: Sequence[Row], width: int, view: View, *, min_widths: Mapping[in
     """
     wide = widths(rows, width, min_widths)
     if total(wide) > width:  # it goes on below, where there is room again
-        wide = [min(each, width - GAP - wide[0]) for each in widths(rows, width, {})]
+        wide = [min(column, width - GAP - wide[0]) for column in widths(rows, width, {})]
     lines: list[str] = []
     for block in _blocks(wide, width):
         for number, row in enumerate(rows):
@@ -100,9 +99,9 @@ def widths(rows: Sequence[Row], width: int, min_widths: Mapping[int, int]) -> li
     wide = [max(map(columns, column)) for column in zip(*rows, strict=True)]
     while min_widths and total(wide) > width:
         spare = {column: wide[column] - enough for column, enough in min_widths.items()}
-        column = max(spare, key=lambda each: spare[each])
+        column = max(spare, key=lambda place: spare[place])
         if spare[column] <= 0:
-            column = max(min_widths, key=lambda each: wide[each])
+            column = max(min_widths, key=lambda place: wide[place])
         if wide[column] <= FLOOR:
             break
         wide[column] -= 1
@@ -125,7 +124,7 @@ def _blocks(wide: Sequence[int], width: int) -> Iterator[list[int]]:
     """Yield the columns that are shown side by side; the first one, which names the rows, stands before each block."""
     block = [0]
     for column in range(1, len(wide)):
-        if len(block) > 1 and total([wide[each] for each in (*block, column)]) > width:
+        if len(block) > 1 and total([wide[place] for place in (*block, column)]) > width:
             yield block
             block = [0]
         block.append(column)

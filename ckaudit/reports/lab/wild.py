@@ -7,7 +7,7 @@ from ckaudit.lab.wild.score import Row, WildScore
 from ckaudit.reports.lab.cells import Table, percent
 from ckaudit.reports.lab.markdown import table as markdown_table
 from ckaudit.reports.lab.terminal import room, table
-from ckaudit.reports.terminal.text import fit, paint, shown
+from ckaudit.reports.terminal.screen_text import fit, paint, shown
 from ckaudit.reports.view import View
 
 HEAD = ("", "found", "cause", "top 3", "sure, wrong", "place", "healthy: sev0-1", "sev0-2", "harmless, flagged")

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import Chart, Point
-from ckaudit.reports.terminal.text import abbreviate, columns, fit, pad
+from ckaudit.reports.terminal.screen_text import abbreviate, columns, fit, pad
 from ckaudit.reports.words import number, plural
 
 LEVELS = " ▁▂▃▄▅▆▇█"  # eighths of a cell, from the bottom

@@ -19,11 +19,9 @@ from ckaudit.reports.coverage import (
     whole_command,
     young_sentence,
 )
-from ckaudit.reports.terminal.text import fit, paint, paragraph, shown
+from ckaudit.reports.terminal.screen_text import fit, paint, paragraph, shown
 from ckaudit.reports.view import View
 
-UNSEEN = 100  # columns where no screen says how many
-NARROWEST, WIDEST = 40, 110
 FEW = 2  # numbers of a remedy that are told in full, whoever reads them
 WORTH_SAYING = ("cut off", "left out, because no common name", "could also be", "ckaudit validate says")
 COLOURS: dict[Importance, str] = {"must": "sev1", "should": "sev2", "nice": "note"}
@@ -31,7 +29,7 @@ COLOURS: dict[Importance, str] = {"must": "sev1", "should": "sev2", "nice": "not
 
 def render(coverage: Coverage, view: View) -> str:
     """Return how many rules wait, counts, then what to write or run: musts in full, names of the rest."""
-    width = min(WIDEST, max(NARROWEST, view.width or UNSEEN))
+    width = view.columns()
     missing = [
         _advice(coverage, view, width),
         *_remedies(coverage, view, width),
@@ -40,9 +38,10 @@ def render(coverage: Coverage, view: View) -> str:
         _unusable(coverage, view, width),
         _foreign(coverage, view, width),
     ]
+    legend = [paint(line, "dim", view) for line in fit(levels_sentence(coverage), width)]
     parts = [
         _head(coverage, view, width),
-        _bars(coverage, view, width),
+        [*(_bar(coverage, level, view, width) for level in RANKS), *legend],
         _notes(coverage, view, width),
         _recorded(coverage, view, width) if view.verbose else [],
         *([] if coverage.part_of else missing),
@@ -71,11 +70,6 @@ def _head(coverage: Coverage, view: View, width: int) -> list[str]:
     headline_lines = _title(headline(coverage, max_names=_most(3, view)), view, width)
     command = ["    " + shown(whole_command(coverage), view)] if coverage.part_of else []
     return [*_title(f"coverage {coverage.subject}", view, width), *dim, *headline_lines, *command]
-
-
-def _bars(coverage: Coverage, view: View, width: int) -> list[str]:
-    legend = [paint(line, "dim", view) for line in fit(levels_sentence(coverage), width)]
-    return [*(_bar(coverage, level, view, width) for level in RANKS), *legend]
 
 
 def _bar(coverage: Coverage, level: Importance, view: View, width: int) -> str:
@@ -128,7 +122,7 @@ def _remedy(remedy: Remedy, coverage: Coverage, view: View, width: int) -> Itera
     yield from paragraph(shown(remedy.where, view), width)
     for line in remedy.lines:
         if line.when:
-            yield from (f"    # {each}" for each in fit(shown(said_of(line, max_names=_most(3, view)), view), width - 6))
+            yield from (f"    # {comment}" for comment in fit(shown(said_of(line, max_names=_most(3, view)), view), width - 6))
         yield "    " + shown(line.code, view)
     if remedy.besides:
         yield from paragraph(shown(remedy.besides, view), width)

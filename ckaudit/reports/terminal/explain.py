@@ -9,38 +9,32 @@ from ckaudit.contract.schema.report import Chart
 from ckaudit.explain.page import Group, Page, Section, Shapes
 from ckaudit.reports.formula import readable
 from ckaudit.reports.terminal.charts import curve
-from ckaudit.reports.terminal.text import columns, fit, pad, paint, paragraph, shown
+from ckaudit.reports.terminal.screen_text import columns, fit, pad, paint, paragraph, shown
 from ckaudit.reports.view import View
 from ckaudit.reports.words import number
 
-UNSEEN = 100  # columns where no screen says how many
-NARROWEST, WIDEST = 40, 110  # prose wider than that is hard to read
 INLINE = re.compile(r"(?<![\w$])\$([^$\s][^$]*)\$")
 GAP = 3  # columns between the two drawings
 
 
-def pages(found: Sequence[Page], view: View) -> str:
+def pages(explained: Sequence[Page], view: View) -> str:
     """Return pages one below the other, a line between them."""
-    width = _width(view)
+    width = view.columns()
     rule = "\n" + paint(("─" if view.unicode else "-") * width, "dim", view) + "\n\n"
-    return rule.join("\n\n".join("\n".join(part) for part in _parts(page, view, width) if part) + "\n" for page in found)
+    return rule.join("\n\n".join("\n".join(part) for part in _parts(page, view, width) if part) + "\n" for page in explained)
 
 
-def groups(found: Sequence[Group], view: View) -> str:
+def groups(listed: Sequence[Group], view: View) -> str:
     """Return all names, a line each, under the question of their group."""
-    width = _width(view)
+    width = view.columns()
     blocks = []
-    for group in found:
+    for group in listed:
         names = max(len(line.name) for line in group.lines)
         ids = max(len(" ".join(line.ids)) for line in group.lines)
         head = [paint(line, "bold", view) for line in fit(shown(group.title, view), width)]
         lines = [_entry(f"  {line.name:<{names}}  {' '.join(line.ids):<{ids}}", line.title, view, width) for line in group.lines]
         blocks.append("\n".join([*head, *lines]))
     return "\n\n".join([*blocks, "ckaudit explain NAME says all of one"]) + "\n"
-
-
-def _width(view: View) -> int:
-    return min(WIDEST, max(NARROWEST, view.width or UNSEEN))
 
 
 def _entry(head: str, title: str, view: View, width: int, *, min_width: int = 20) -> str:
@@ -174,10 +168,10 @@ def resampled(values: Sequence[float], count: int) -> list[float]:
     >>> resampled([0.0, 2.0, 1.0], 5)
     [0.0, 1.0, 2.0, 1.5, 1.0]
     """
-    found = []
+    resampled_values = []
     for place in range(count):
         exact = place * (len(values) - 1) / (count - 1)
         before = min(int(exact), len(values) - 2)
         share = exact - before
-        found.append(values[before] * (1 - share) + values[before + 1] * share)
-    return found
+        resampled_values.append(values[before] * (1 - share) + values[before + 1] * share)
+    return resampled_values

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 
 from ckaudit.contract.schema.report import WORDS, Answer, Phase, Pointer, Report, Word
 from ckaudit.reports import words
-from ckaudit.reports.terminal.text import fit, paint, paragraph, shown
+from ckaudit.reports.terminal.screen_text import fit, paint, paragraph, shown
 from ckaudit.reports.view import View
 
-NARROWEST, WIDEST, UNSEEN = 40, 110, 100
 COLOURS: dict[Word, str] = {"good": "ok", "watch": "sev2", "bad": "sev1", "not_recorded": "dim", "not_applicable": "dim"}
 ROOM = max(len(word) for word in WORDS)
 NARROW = 80  # below it the sentence stands under the question, not beside the words
@@ -16,16 +15,16 @@ NARROW = 80  # below it the sentence stands under the question, not beside the w
 
 def interview(report: Report, view: View) -> list[list[str]]:
     """Return the counts, then a section for each phase; answers without numbers only by name, unless everything is asked for."""
-    width = min(WIDEST, max(NARROWEST, view.width or UNSEEN))
+    width = view.columns()
     sections = [_phase(phase, view, width) for phase in report.interview]
-    return [_counts(report, view, width), *sections, _pointers(report, view, width)]
-
-
-def _counts(report: Report, view: View, width: int) -> list[str]:
     answers = [answer for phase in report.interview for answer in phase.answers]
     counts = Counter(answer.word for answer in answers)
     counted = ", ".join(f"{counts[word]} {word.replace('_', ' ')}" for word in WORDS if counts[word])
-    return [paint(line, "bold", view) for line in fit(f"{words.plural(len(answers), 'question')}: {counted}", width)]
+    return [
+        [paint(line, "bold", view) for line in fit(f"{words.plural(len(answers), 'question')}: {counted}", width)],
+        *sections,
+        _pointers(report, view, width),
+    ]
 
 
 def _phase(phase: Phase, view: View, width: int) -> list[str]:
@@ -37,7 +36,10 @@ def _phase(phase: Phase, view: View, width: int) -> list[str]:
     for word in () if view.verbose else ("not_recorded", "not_applicable"):
         left = [answer for answer in phase.answers if answer.word == word]
         if left:
-            lines += _left(word.replace("_", " "), left, view, width)
+            text = f"{word.replace('_', ' ')}: {', '.join(answer.id for answer in left)}"
+            if missing := dict.fromkeys(name for answer in left for name in answer.missing):
+                text += f"; missing {', '.join(missing)}"
+            lines += [paint(line, "dim", view) for line in paragraph(shown(text, view), width)]
     if phase.verdict:
         lines += [paint(line, "bold", view) for line in paragraph(shown(phase.verdict, view), width)]
     return lines
@@ -57,20 +59,13 @@ def _answer(answer: Answer, view: View, width: int) -> Iterator[str]:
         yield from (paint(line, "dim", view) for line in paragraph(f"missing: {', '.join(answer.missing)}", width, indent=indent))
 
 
-def _left(word: str, answers: list[Answer], view: View, width: int) -> Iterator[str]:
-    """Yield the questions without an answer, and what is missing for them."""
-    missing = dict.fromkeys(name for answer in answers for name in answer.missing)
-    text = f"{word}: {', '.join(answer.id for answer in answers)}" + (f"; missing {', '.join(missing)}" if missing else "")
-    yield from (paint(line, "dim", view) for line in paragraph(shown(text, view), width))
-
-
 def _pointers(report: Report, view: View, width: int) -> list[str]:
     """Return the commands that show more, each once, unbroken so that they can be copied."""
     pointers: dict[str, Pointer] = {pointer.id: pointer for phase in report.interview for pointer in phase.pointers}
     if not pointers:
         return []
     lines = [paint("Where to look on", "bold", view)]
-    for pointer in sorted(pointers.values(), key=lambda each: each.id):
+    for pointer in sorted(pointers.values(), key=lambda pointer: pointer.id):
         why = f" ({pointer.why})" if pointer.why else ""
         lines += paragraph(shown(f"{pointer.id}  {pointer.question}{why}", view), width)
         lines.append("    " + shown(pointer.command, view))

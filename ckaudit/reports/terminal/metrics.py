@@ -9,8 +9,8 @@ from ckaudit.audit.measure import SHAPE, LabelSummary, Measured, Measurement, ex
 from ckaudit.contract.schema.metrics import Missing
 from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.reports.terminal.charts import CROSS, LEVELS, finite, heatmap, ranked, sparkline
-from ckaudit.reports.terminal.text import abbreviate, columns, fit, paint, paragraph, shown
-from ckaudit.reports.terminal.verdict import NARROWEST, UNSEEN, WIDEST
+from ckaudit.reports.terminal.screen_text import abbreviate, columns, fit, paint, paragraph, shown
+from ckaudit.reports.terminal.verdict import WIDEST
 from ckaudit.reports.view import View
 from ckaudit.reports.words import number, plural
 from ckaudit.run.series import Series
@@ -68,7 +68,7 @@ def draw(measurement: Measurement, view: View, *, each_label: bool = False, max_
         each_label: Show the labels of each metric below it, not only the extreme one.
         max_labels: Labels shown of each metric; None: all.
     """
-    room = max(NARROWEST, view.width or UNSEEN)
+    room = max(view.columns(), view.width or 0)
     width = min(WIDEST, room)
     lines = [
         line for measured in measurement.measured for line in _lines(measured, view, each_label=each_label, max_labels=max_labels)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from ckaudit.contract.schema.report import Chart, Check, Diagnosis, Evidence, Finding, Report, ResumeCheckpoint
+from ckaudit.contract.schema.report import Chart, Diagnosis, Evidence, Finding, Report, ResumeCheckpoint
 from ckaudit.contract.summaries import most_missed
 from ckaudit.reports import words
 from ckaudit.reports.report_sections import (
@@ -20,14 +20,12 @@ from ckaudit.reports.report_sections import (
 )
 from ckaudit.reports.terminal.charts import curve, waterfall
 from ckaudit.reports.terminal.interview import interview
-from ckaudit.reports.terminal.text import badge, columns, fit, pad, paint, paragraph, shown
+from ckaudit.reports.terminal.screen_text import badge, columns, fit, pad, paint, paragraph, shown
 from ckaudit.reports.view import View
-
-UNSEEN = 100  # columns where no screen says how many
 
 FLAT = 3  # rows of the picture of a finding
 
-NARROWEST, WIDEST = 40, 132  # a line longer than that is hard to read on
+WIDEST = 132  # a line longer than that is hard to read on
 
 MOST = 20  # a rolling window is smaller
 
@@ -38,7 +36,7 @@ GAP = "  "
 
 def draw(report: Report, view: View) -> str:
     """Return `report` from the verdict down to what was skipped; a section with nothing in it is left out."""
-    width = min(WIDEST, max(NARROWEST, view.width or UNSEEN))
+    width = view.columns(widest=WIDEST)
     if report.interview:
         rest = [_accepted(report, view, width), _notes(report, view, width), _trouble(report, view, width)]
         return _joined([_verdict(report, view, width), *interview(report, view), *rest])
@@ -205,7 +203,9 @@ def _coverage(report: Report, view: View, width: int) -> list[str]:
     for reason, checks in groups:
         lines.append(f"  {reason:<{widest}}  {words.plural(len(checks), 'check')}")
         if view.verbose:
-            lines += [line for check in checks for line in _unjudged(check, view, width)]
+            for check in checks:
+                text = f"{check.code}  {check.name}" + (f": {check.detail}" if check.detail else "")
+                lines += paragraph(shown(text, view), width, indent="    ")
     if report.command == "triage" and (missed := most_missed(report.checks)):
         several = [f"{shown(thing, view)} ({words.plural(fed, 'check')})" for thing, fed in missed if fed > 1]
         waits = f"most wait for {', '.join(several)}; " if several else ""
@@ -220,12 +220,6 @@ def _trouble(report: Report, view: View, width: int) -> list[str]:
         for check in words.trouble(report.checks)
         for line in paragraph(shown(f"{check.code} broke: {check.detail}", view), width)
     ]
-
-
-def _unjudged(check: Check, view: View, width: int) -> list[str]:
-    """Return one skipped check with what it lacked."""
-    detail = f": {check.detail}" if check.detail else ""
-    return paragraph(shown(f"{check.code}  {check.name}{detail}", view), width, indent="    ")
 
 
 # The resume checkpoints on a screen: a line each, the newest last, and below it what it lacks.

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ckaudit.contract.schema.report import Finding, Report
 from ckaudit.reports import words
 from ckaudit.reports.report_sections import policy_sentences, why_suppressed
-from ckaudit.reports.terminal.text import badge, columns, paint, paragraph, shown
+from ckaudit.reports.terminal.screen_text import badge, columns, paint, paragraph, shown
 from ckaudit.reports.view import View
 
 INDENT = "    "

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from ckaudit.contract.schema.report import SEVERITIES
 from ckaudit.contract.schema.watch import Gauge, Snapshot, WatchEvent
 from ckaudit.reports.terminal.charts import sparkline
-from ckaudit.reports.terminal.text import abbreviate, columns, pad, paint, paragraph, shown
+from ckaudit.reports.terminal.screen_text import abbreviate, columns, pad, paint, paragraph, shown
 from ckaudit.reports.view import View
 from ckaudit.reports.words import number
 
@@ -51,7 +51,7 @@ def panel(snapshots: Sequence[Snapshot], view: View, height: int) -> list[str]:
     """
     width = max(NARROW, view.width or 80)
     room = max(4, height // max(1, len(snapshots)))
-    lines = [each for snapshot in snapshots for each in _one(snapshot, view, width, room)]
+    lines = [line for snapshot in snapshots for line in _one(snapshot, view, width, room)]
     return lines[:height]
 
 
@@ -106,13 +106,13 @@ def _gauge(gauge: Gauge, view: View, width: int) -> str:
 def _alerts(snapshot: Snapshot, view: View, width: int) -> Iterator[list[str]]:
     """Yield the lines of each alert, the gravest first, of equal ones the newest."""
     newest_first = [alert for alert in reversed(snapshot.alerts) if alert.severity not in (None, "note")]
-    for event in sorted(newest_first, key=lambda each: SEVERITIES.index(each.severity or "note")):
+    for event in sorted(newest_first, key=lambda alert: SEVERITIES.index(alert.severity or "note")):
         word = event.severity or event.event
         first, *rest = paragraph(shown(f"{event.message} {_since(event)}".strip(), view), width - 11)
         cut = ("\N{HORIZONTAL ELLIPSIS}" if view.unicode else "...") if len(rest) > 1 else ""
         yield [
             f"{paint(pad(word, 8), COLOURS.get(word, word), view)} {first.strip()}",
-            *(" " * 9 + each.strip() + cut for each in rest[:1]),
+            *(" " * 9 + line.strip() + cut for line in rest[:1]),
         ]
 
 

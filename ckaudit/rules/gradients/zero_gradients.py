@@ -11,8 +11,8 @@ from ckaudit.metrics.words import element_type
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.cancelled import cancelled
 from ckaudit.run.falls import is_solved
+from ckaudit.run.run_facts import is_single
 from ckaudit.run.series import Series
-from ckaudit.run.settings import is_single
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
 

@@ -10,8 +10,8 @@ from ckaudit.metrics.around_seams import loss_after_resume
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.run_facts import resumed, seams
 from ckaudit.run.series import Series, at
-from ckaudit.run.settings import resumed, seams
 
 
 @rule("RESUME002", severity="sev1", needs=[train_loss_raw, FACTS], wants=[loss_after_resume, learning_rate], unit="nats/token")

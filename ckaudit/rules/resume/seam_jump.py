@@ -9,8 +9,8 @@ from ckaudit.metrics.around_seams import loss_after_resume
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.medians import median
+from ckaudit.run.run_facts import seams
 from ckaudit.run.series import Series
-from ckaudit.run.settings import seams
 
 
 @rule("RESUME001", severity="sev2", needs=[train_loss_raw, FACTS], wants=[loss_after_resume], unit="nats/token")

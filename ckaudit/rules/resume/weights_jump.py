@@ -14,8 +14,8 @@ from ckaudit.metrics.weights import update_norm, weight_norm
 from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.medians import median
+from ckaudit.run.run_facts import is_adaptive, is_plain_descent
 from ckaudit.run.series import Floats, Series, Steps, at
-from ckaudit.run.settings import is_adaptive, is_plain_descent
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
 

@@ -7,8 +7,8 @@ import numpy as np
 from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.metrics.weights import weight_norm
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.run_facts import resumed
 from ckaudit.run.series import Floats, Series, Steps
-from ckaudit.run.settings import resumed
 
 
 @rule("RESUME004", severity="sev1", needs=[FACTS], wants=[weight_norm], unit="1")

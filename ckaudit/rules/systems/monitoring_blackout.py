@@ -8,8 +8,8 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.speed import log_silence
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.medians import median
+from ckaudit.run.run_facts import seams
 from ckaudit.run.series import Series
-from ckaudit.run.settings import seams
 
 
 @rule("SYS003", severity="sev0", needs=[log_silence], wants=[FACTS], unit="s")

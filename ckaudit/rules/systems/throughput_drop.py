@@ -12,8 +12,8 @@ from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.curve_shapes import lasting_fall
 from ckaudit.run.medians import median
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, MAD_TO_SIGMA, difference_noise
+from ckaudit.run.run_facts import seams
 from ckaudit.run.series import Floats, Series, Steps, at, single
-from ckaudit.run.settings import seams
 from ckaudit.run.spans import spans
 
 MIN_POINTS = 3

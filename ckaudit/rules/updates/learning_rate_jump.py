@@ -11,8 +11,8 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.robust import decimal_step
+from ckaudit.run.run_facts import planned_range, seams
 from ckaudit.run.series import Floats, Mask, Series, Steps
-from ckaudit.run.settings import planned_range, seams
 
 
 @rule("SCHED003", severity="sev2", needs=[learning_rate], wants=[FACTS], unit="1")

@@ -7,8 +7,8 @@ import numpy as np
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
+from ckaudit.run.run_facts import planned_rate
 from ckaudit.run.series import Series, single
-from ckaudit.run.settings import planned_rate
 from ckaudit.run.spans import spans
 
 

@@ -10,8 +10,8 @@ from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.medians import median
+from ckaudit.run.run_facts import planned_range, planned_rate
 from ckaudit.run.series import Floats, Series, Steps, single
-from ckaudit.run.settings import planned_range, planned_rate
 from ckaudit.run.spans import spans
 
 LATE, GROWN = 2.0, 1.2

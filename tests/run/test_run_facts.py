@@ -1,7 +1,7 @@
 import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest, Session
-from ckaudit.run.settings import planned_range, planned_rate, seams
+from ckaudit.run.run_facts import planned_range, planned_rate, seams
 
 PLAN = Manifest(schema_version="ck.run.v1", planned_learning_rate=[[10.0, 1.0], [1.0, 0.1], [20.0, 0.0]])
 

@@ -114,9 +114,10 @@ def paragraph(text: str, width: int, *, first: str = "", indent: str = "  ") -> 
     return [indent + first + lines[0], *(indent + " " * len(first) + line for line in lines[1:])]
 
 
-def pad(text: str, width: int) -> str:
-    """Return `text` filled with spaces to `width` columns."""
-    return text + " " * (width - columns(text))
+def pad(text: str, width: int, *, right: bool = False) -> str:
+    """Return `text` filled with spaces to `width` columns, in front where it is to stand at the right."""
+    spaces = " " * (width - columns(text))
+    return spaces + text if right else text + spaces
 
 
 # Names of tensors in little room: numbers and ends stay, for they tell tensors apart; words before them become letters.

@@ -21,7 +21,7 @@ from ckaudit.contract.io.json_locations import escape, line_at, pointer_of, walk
 from ckaudit.contract.schema.report import Finding
 
 MAX_LISTED = 500  # of one file; whoever mends these sees the others
-Place = tuple[str | int, ...]
+PointerParts = tuple[str | int, ...]
 
 
 class Unknown(Struct, frozen=True):
@@ -187,7 +187,7 @@ class UnknownWord(Struct, frozen=True):
         known: What it may hold.
     """
 
-    place: Place
+    place: PointerParts
     word: str
     known: tuple[str, ...]
 
@@ -241,14 +241,14 @@ def unknown_words(document: Struct) -> Iterator[UnknownWord]:
     yield from _of_struct(document, ())
 
 
-def _of_struct(value: Struct, place: Place) -> Iterator[UnknownWord]:
+def _of_struct(value: Struct, place: PointerParts) -> Iterator[UnknownWord]:
     for name, hint in _fields_with_words(type(value)):
         part = getattr(value, name)
         if part is not UNSET and part is not None:
             yield from _of_value(part, hint, (*place, name))
 
 
-def _of_value(value: Any, hint: Any, place: Place) -> Iterator[UnknownWord]:
+def _of_value(value: Any, hint: Any, place: PointerParts) -> Iterator[UnknownWord]:
     if isinstance(value, Struct):
         yield from _of_struct(value, place)
     elif isinstance(value, dict):
