@@ -55,13 +55,20 @@ from ckaudit.run.series import Series
     runbook="Nothing to save: begin again with a smaller scale, and see that the first loss is the log of the vocabulary.",
 )
 def init_too_large(
-    findings: Findings, loss: Series | None, *, back: float = 1.0, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0
+    findings: Findings,
+    loss: Series | None,
+    *,
+    back: float = 1.0,
+    fewest_tokens: float = 8.0,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
 ) -> Iterator[Evidence]:
     """The initial weights are too large, so that the model starts with confident wrong guesses.
 
     A matrix that is too large at step 0 was drawn too large: there is no other cause. A high first loss alone may also be that of
-    a sum: a mean comes down below `back` times a uniform guess, a sum over tokens does not. Weights are starting values, to be
-    fitted on runs of known truth.
+    a sum: a mean comes down below `back` times a uniform guess, a sum over tokens does not, and costs `fewest_tokens` guesses and
+    more. Weights are starting values, to be fitted on runs of known truth.
     """
     scale = findings.first(weight_scale_off)
     if scale is not None:
@@ -78,8 +85,10 @@ def init_too_large(
     end = _level(loss)
     if end is not None and end < back * first.limit:
         yield supports(strong, f"the loss comes from {first.value:.3g} down to {end:.3g}: only its start was wrong", first)
-    elif end is not None and scale is None:
+    elif end is not None and scale is None and first.value > fewest_tokens * first.limit:
         yield contradicts(strong, f"the loss is still {end:.3g}, above the {first.limit:.3g} of a guess, at the end", first)
+    elif end is not None and end < first.value / 2:
+        yield supports(medium, f"the loss comes from {first.value:.3g} down to {end:.3g}, and is no sum over tokens", first)
     if inverted := findings.first(train_val_inverted):
         yield contradicts(medium, "held-out loss and training loss are not on one scale", inverted)
 

@@ -15,6 +15,7 @@ from ckaudit.metrics.optimizer import clip_coefficient, learning_rate
 from ckaudit.metrics.weights import weight_std
 from ckaudit.metrics.words import element_type, optimizer_adapts
 from ckaudit.rules.attention.uniform_heads import uniform_heads
+from ckaudit.rules.loss.initial_loss_off import initial_loss_off
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.learning_rate_zero import learning_rate_zero
@@ -62,6 +63,8 @@ def learning_rate_too_low(
     """
     if zero := findings.first(learning_rate_zero, schedule_off_plan):
         yield contradicts(2 * strong, f"not the planned rate is too low: {zero.message}", zero)
+    if before := findings.first(initial_loss_off):
+        yield contradicts(strong, f"something else was wrong before: {before.message}", before)
     far = reach(rate, std)
     if far is not None and far < short:
         steps, values = known_rate(rate)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.gradients import block_gradient_norm, gradient_norm
 from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import weight_rms
@@ -43,7 +44,8 @@ def vanishing_gradient(
     Embedding, head and final norm are no blocks and stand apart, and an encoder ends in a last block
     of its own. A model of one block has no depth to lose gradient in. How large a block's gradient is goes by the width,
     the resolution and the scale of its weights as well: the stages of a convolutional network, of a U-Net, or branches that
-    begin scaled by a millionth differ a hundredfold and learn alike, under Adam above all.
+    begin scaled by a millionth differ a hundredfold and learn alike, under Adam above all. A block that is starved at first and
+    never again has outgrown such a start, and is a note.
     """
     if len(norm.labels) < 2:
         yield Skip("not_applicable", "the model has fewer than two blocks")
@@ -57,7 +59,9 @@ def vanishing_gradient(
     unlike = (apart > max_ratio) & (shrinks | (apart > max_ratio**2))
     ratio = np.where(unlike & ~(ratio > max_ratio), apart, ratio)
     for span in spans(norm, ratio > max_ratio):
-        yield _starved(span, ratio, max_ratio, _other(span, alike))
+        later = ratio[span.rows[-1] + 1 :, span.column]
+        is_outgrown = span.rows[0] == 0 and len(later) > 0 and not (later > max_ratio).any()
+        yield _starved(span, ratio, max_ratio, _other(span, alike), "note" if is_outgrown else "sev2")
     for span in spans(norm, (ratio > note_ratio) & (ratio <= max_ratio)):
         begun = norm.steps[span.rows] <= initial_steps
         born = span.rows[0] == 0 and span.points > 1 and bool((ratio[span.rows, span.column] > initial_ratio)[begun].any())
@@ -88,10 +92,10 @@ def _other(span: Span, alike: Mask) -> str:
     return "the median block" if len(like) > 1 and like[-1] == span.column else "the last block"
 
 
-def _starved(span: Span, ratio: Floats, limit: float, other: str) -> Hit:
+def _starved(span: Span, ratio: Floats, limit: float, other: str, severity: Severity) -> Hit:
     none = np.isinf(ratio[span.rows, span.column]).any()
     less = f"no gradient at all, and {other} does" if none else f"{{value:.3g}}x less gradient than {other}"
-    return Hit.over(span, "sev2", f"{{where}} gets {less}; the limit is {{limit:.0f}}x", badness=ratio, limit=limit)
+    return Hit.over(span, severity, f"{{where}} gets {less}; the limit is {{limit:.0f}}x", badness=ratio, limit=limit)
 
 
 def _of_another_build(norm: Series, apart: Floats, less: Mask, limit: float) -> Iterator[Hit]:

@@ -9,6 +9,7 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import update_to_weight, update_to_weight_global
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
+from ckaudit.run.medians import median
 from ckaudit.run.series import Mask, Series, Steps, at, single
 from ckaudit.run.spans import Span, spans
 
@@ -54,7 +55,7 @@ def update_out_of_band(
     while the learning rate is above `min_rate_share` of its peak, in a run that began knowing nothing and has not yet lost
     a quarter of its first loss (lab: healthy runs from 0.005); below 0.0025 where it has not to its last line either, nor to
     its middle where the rate has since come down to half of its peak. While the learning rate still rises, what is
-    small may be meant.
+    small may be meant, and a loss that falls faster in the last third of its points than in the first is on its way.
     ## Why it matters
     Above the band a few steps replace the weights altogether; below it the run stands still.
     ## False alarms
@@ -79,7 +80,7 @@ def update_out_of_band(
     middle = single("median tensor", "1", known.steps, row_medians(np.where(known.recorded, known.values, np.nan)))
     for span in spans(middle, (middle.values > max_matrix_ratio) & (middle.steps > warmup)[:, None], min_points=min_points):
         yield _too_large(span, middle, max_matrix_ratio, "the median tensor; above {limit:.0e} it does not settle")
-    if _rises(rate) or not len(middle.steps):
+    if _rises(rate) or not len(middle.steps) or _gathers_pace(loss):
         return
     full = (
         _rate(middle.steps, rate, min_rate_share) & (middle.steps > warmup // 5) & ~_has_learnt(middle.steps, start, loss, LEARNT)
@@ -106,6 +107,16 @@ def _rate(steps: Steps, rate: Series | None, share: float) -> Mask:
         return np.ones(len(steps), bool)
     known = rate.values[rate.finite]
     return np.asarray(np.nan_to_num(at(rate, steps).values[:, 0], nan=np.inf) > share * (known.max() if known.size else 0.0))
+
+
+def _gathers_pace(loss: Series | None, *, parts: int = 9) -> bool:
+    """Tell whether a loss falls faster in its last third than in its first, by the medians of so many parts."""
+    known = loss.values[loss.finite] if loss is not None else np.empty(0)
+    if len(known) < parts:
+        return False
+    levels = [median(part) for part in np.array_split(known, parts)]
+    third = parts // 3
+    return levels[-third] - levels[-1] > max(levels[0] - levels[third - 1], 0.0) and levels[-1] == min(levels)
 
 
 def _rises(rate: Series | None) -> bool:
