@@ -87,8 +87,8 @@ def init_too_large(
         yield supports(strong, f"the loss comes from {first.value:.3g} down to {end:.3g}: only its start was wrong", first)
     elif end is not None and scale is None and first.value > fewest_tokens * first.limit:
         yield contradicts(strong, f"the loss is still {end:.3g}, above the {first.limit:.3g} of a guess, at the end", first)
-    elif end is not None and end < first.value / 2:
-        yield supports(medium, f"the loss comes from {first.value:.3g} down to {end:.3g}, and is no sum over tokens", first)
+    elif end is not None and first.value <= fewest_tokens * first.limit:
+        yield supports(medium, f"a first loss of {first.value:.3g} is high, and too low for a sum over tokens", first)
     if inverted := findings.first(train_val_inverted):
         yield contradicts(medium, "held-out loss and training loss are not on one scale", inverted)
 
