@@ -1,5 +1,6 @@
 """Workers of pytest-xdist share the cores, each computing with one thread, and see the terminal that one process would see."""
 
+import gc
 import os
 import sys
 
@@ -10,3 +11,11 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # Tests start hundreds of processes, and each would compile the package anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# Modules and tests stay until the end, and to look through all of them for garbage takes a second each time.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()

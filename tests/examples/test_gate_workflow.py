@@ -23,9 +23,18 @@ def workplace(tmp_path_factory):
     for name, words in (("ckaudit", "-m ckaudit"), ("python", "")):
         (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
         (tools / name).chmod(0o755)
-    shutil.copytree(GATE, folder / "base")
+    copy(folder / "base")
     assert shell("Train the good runs", folder) == (0, "good/1")
     return folder
+
+
+def copy(folder):
+    """Copy the example, with a third of its steps."""
+    shutil.copytree(GATE, folder)
+    script = folder / "canary.py"
+    text = script.read_text()
+    assert "STEPS = 31, 24, 16, 200" in text
+    script.write_text(text.replace("STEPS = 31, 24, 16, 200", "STEPS = 31, 24, 16, 60"))
 
 
 def shell(step, folder):
@@ -46,7 +55,7 @@ def change(folder, before, after):
     for name in ("head", "canary"):
         shutil.rmtree(folder / name, ignore_errors=True)
     (folder / "summary.md").unlink(missing_ok=True)
-    shutil.copytree(GATE, folder / "head")
+    copy(folder / "head")
     recipe = folder / "head" / "recipe.toml"
     text = recipe.read_text()
     assert before in text
