@@ -42,10 +42,10 @@ FAR = {"train_loss_raw": {"steps": "1..400", "value": 3.0, "to": 1.0}, "parity_l
 def built() -> Iterator[tuple[str, dict[str, Any]]]:
     for path in sorted((HERE / "questions").glob("*.toml")):
         for case in tomllib.loads(path.read_text(encoding="utf-8"))["case"]:
-            yield f"{case['id']}: {case['name']}", case
+            yield f"{case['id']}: {case['word']}", case
 
 
-BUILT = dict(built())
+BUILT = dict(reversed([*built()]))  # the first of each word of each question
 
 
 def answers_of(report: Report) -> dict[str, Answer]:
@@ -149,12 +149,11 @@ def test_headline_answers_and_findings_agree_on_every_recording_built_for_a_ques
 
 
 def test_headline_answers_and_findings_agree_on_recordings_built_for_every_rule():
-    """Hold together the first recording of each rule that it finds ill in so many places, and the first that it does not."""
+    """Hold together the first recording of each rule that it finds ill with such severities, and the first that it does not."""
     cases = {}
     for path in sorted((HERE / "rules").glob("*.toml")):
         for case in load(path)[1]:
-            severities = tuple(finding.get("severity") for finding in case.expect)
-            cases.setdefault((path.name, severities, case.skip is None), case)
+            cases.setdefault((path.name, frozenset(finding.get("severity") for finding in case.expect)), case)
     check_each(cases.values(), lambda case: hold_together(triage_run(replace(case.run, files=1), questions=ALL)), name="case")
 
 

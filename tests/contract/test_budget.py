@@ -2,6 +2,7 @@
 
 import math
 import sys
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -25,13 +26,17 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "fixtures"))
 from checkpoints.qwen import LAYERS, MATRICES, OBSERVED, SHAPES, TENSORS, checkpoint, grids_in, history
 
 SOURCE = np.random.default_rng(0)
-WHOLE = encode(checkpoint())
 GRID, QK_GRID = "sampled_grid_32x32", "sampled_qk_grid_32x32_per_head"
+
+
+@cache
+def encoded():
+    return encode(checkpoint())
 
 
 def whole():
     """A checkpoint of the model with every statistic and every grid."""
-    return msgspec.json.decode(WHOLE, type=Checkpoint)
+    return msgspec.json.decode(encoded(), type=Checkpoint)
 
 
 def without(document, *sections):
@@ -59,7 +64,7 @@ def recorded(section, field):
 def test_the_table_is_that_of_the_model():
     assert (len(TENSORS), len(MATRICES), sum(layer.grids for layer in LAYERS), len(OBSERVED)) == (310, 197, 448, 254)
     assert sum(math.prod(shape) for shape in SHAPES.values()) == 596_049_920
-    assert check_checkpoint(WHOLE, "x").findings == []
+    assert check_checkpoint(encoded(), "x").findings == []
 
 
 @pytest.mark.parametrize(("ordinal", "last"), [(0, False), (1, False), (5, False), (17, False), (28, True)])
@@ -90,7 +95,7 @@ def test_plain_files_keep_the_budget_with_norms_movement_and_heads_of_everything
 
 def test_plain_files_name_each_field_that_some_entry_lacks_and_no_other():
     document, data, _ = written(12, 200, ".json")
-    before, after = (msgspec.json.decode(text) for text in (WHOLE, data))
+    before, after = (msgspec.json.decode(text) for text in (encoded(), data))
     lost = set()
     for section in ("weights", "gradients", "weight_deltas", "activations", "attention"):
         for name, stats in before[section].items():

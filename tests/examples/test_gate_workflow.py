@@ -13,6 +13,37 @@ GATE = Path(__file__).parents[2] / "examples" / "gate"
 (JOB,) = yaml.safe_load((GATE / "workflow.yml").read_text())["jobs"].values()
 STEPS = {step["name"]: step["run"] for step in JOB["steps"] if "run" in step}
 
+# What `python` and `ckaudit` do: they have a process forked that has loaded torch, and say what it said.
+TOOL = """#!/bin/sh
+printf '%s\\0' {name} "$PWD" "$@" > "{ask}"
+read -r code < "{reply}"
+cat "{ask}.1"
+cat "{ask}.2" >&2
+exit "$code"
+"""
+SERVER = """
+import os, runpy, sys
+import torch
+import ckaudit.cli.app, ckaudit.recorder
+from ckaudit.__main__ import main
+
+torch.optim.AdamW(torch.nn.Linear(1, 1).parameters())  # imports more of torch
+ask, reply = sys.argv[1:]
+while True:
+    with open(ask) as file:
+        name, folder, *words = file.read().split("\\0")[:-1]
+    if not (child := os.fork()):
+        os.chdir(folder)
+        for number in (1, 2):
+            os.dup2(os.open(f"{ask}.{number}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        sys.argv = words if name == "python" else [name, *words]
+        main() if name == "ckaudit" else runpy.run_path(words[0], run_name="__main__")
+        sys.exit()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    with open(reply, "w") as file:
+        print(code, file=file)
+"""
+
 
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory):
@@ -20,20 +51,34 @@ def workplace(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gate")
     tools = folder / "bin"
     tools.mkdir()
-    for name, words in (("ckaudit", "-m ckaudit"), ("python", "")):
-        (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
+    pipes = {name: folder / name for name in ("ask", "reply")}
+    for pipe in pipes.values():
+        os.mkfifo(pipe)
+    for name in ("ckaudit", "python"):
+        (tools / name).write_text(TOOL.format(name=name, **pipes))
         (tools / name).chmod(0o755)
-    shutil.copytree(GATE, folder / "base")
+    surroundings = os.environ | {"PYTHONPATH": str(GATE.parents[1]), "OMP_NUM_THREADS": "1"}
+    server = subprocess.Popen([sys.executable, "-c", SERVER, *pipes.values()], env=surroundings)
+    copy(folder / "base")
     assert shell("Train the good runs", folder) == (0, "good/1")
-    return folder
+    yield folder
+    server.kill()
+    server.wait()
+
+
+def copy(folder):
+    """Copy the example, with a third of its steps."""
+    shutil.copytree(GATE, folder)
+    script = folder / "canary.py"
+    text = script.read_text()
+    assert "STEPS = 31, 24, 16, 200" in text
+    script.write_text(text.replace("STEPS = 31, 24, 16, 200", "STEPS = 31, 24, 16, 60"))
 
 
 def shell(step, folder):
     """Run one step of the workflow as its runner does; give its code and the first words of what it printed."""
     surroundings = os.environ | {
         "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
-        "PYTHONPATH": str(GATE.parents[1]),
-        "OMP_NUM_THREADS": "1",
         "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
     }
     command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", STEPS[step]]
@@ -46,7 +91,7 @@ def change(folder, before, after):
     for name in ("head", "canary"):
         shutil.rmtree(folder / name, ignore_errors=True)
     (folder / "summary.md").unlink(missing_ok=True)
-    shutil.copytree(GATE, folder / "head")
+    copy(folder / "head")
     recipe = folder / "head" / "recipe.toml"
     text = recipe.read_text()
     assert before in text

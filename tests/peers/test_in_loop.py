@@ -170,6 +170,22 @@ class Autopsy:
 """
 
 
+BRIEFLY = """
+import runpy
+from msgspec.structs import replace
+from ckaudit.lab import training_spec
+
+whole = training_spec.recipe
+
+def brief(name, seed):
+    made = whole(name, seed)
+    return replace(made, plan=replace(made.plan, stop=6))
+
+training_spec.recipe = brief
+runpy.run_module("benchmarks.peers.ride", run_name="__main__")
+"""
+
+
 def test_what_a_peer_leaves_behind_is_gone_with_the_process(tmp_path: Path) -> None:
     (tmp_path / "torchmortem.py").write_text(UNTIDY)
     (tmp_path / "torchmortem-1.0.dist-info").mkdir()
@@ -177,7 +193,7 @@ def test_what_a_peer_leaves_behind_is_gone_with_the_process(tmp_path: Path) -> N
     here = tmp_path / "here"
     here.mkdir()
     subprocess.run(
-        [sys.executable, "-m", "benchmarks.peers.ride", "healthy_mlp", "0", "cache"],
+        [sys.executable, "-c", BRIEFLY, "healthy_mlp", "0", "cache"],
         check=True,
         cwd=here,
         env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},

@@ -38,7 +38,7 @@ def llama(*, attention="eager", **config):
     return LlamaForCausalLM(LlamaConfig(vocab_size=VOCABULARY, attn_implementation=attention, **sizes | shared | config))
 
 
-def rows(count=90):
+def rows(count=54):
     """Return sequences of which the model can learn something: each token follows from the one before."""
     first = torch.randint(0, VOCABULARY, (count, 1), generator=torch.Generator().manual_seed(1))
     return [{"input_ids": row, "labels": row.clone()} for row in (first * 7 + 3 * torch.arange(LENGTH)) % VOCABULARY]

@@ -1,4 +1,7 @@
-"""Trains one model in several processes: `python -m tests.recorder.many_ranks '{"kind": "ddp", "world": 2, ...}' ...`."""
+"""Trains one model in several processes: `python -m tests.recorder.many_ranks '{"kind": "ddp", "world": 2, ...}' ...`.
+
+Trainings with `"together"` go one after the other in the same processes, where torch has already learned how to split tensors.
+"""
 
 import json
 import os
@@ -7,6 +10,7 @@ import sys
 import time
 import traceback
 from datetime import timedelta
+from itertools import groupby
 from pathlib import Path
 
 import torch
@@ -32,6 +36,7 @@ from ckaudit.recorder.loop.triggers import Limits
 from ckaudit.recorder.model import collector
 from tests.recorder.conftest import LENGTH, VOCABULARY, TinyGPT
 
+EVERY = session.EVERY
 PLAIN = {"ddp": "module.norm.bias", "tensor": "norm.bias"}  # a tensor that every rank holds
 
 
@@ -42,10 +47,11 @@ class AverageNorm(nn.BatchNorm1d):
         return super().forward(x.transpose(1, 2)).transpose(1, 2)
 
 
-def made(kind, rank, world):
+def made(kind, rank, world, blocks=2):
     """Return the model as its kind of training has it, the optimizer, and this rank's part of a batch."""
     torch.manual_seed(0)
     model = TinyGPT()
+    del model.blocks[blocks:]
     if kind == "norms":
         model.norm = AverageNorm(8)
     part = slice(None) if kind == "one" else slice(rank * 4 // world, (rank + 1) * 4 // world)
@@ -117,12 +123,12 @@ def ask(recorder, model, batch):
 
 def train(kind, rank, world, folder, *, steps=12, slow=None, moved=None, killed=None, record=True, spike=None, **options):
     """Train, with these faults: rank `slow` sleeps, that of `moved` is changed by hand after step 5, `killed` dies in step 7."""
-    model, optimizer, part = made(kind, rank, world)
+    model, optimizer, part = made(kind, rank, world, options.pop("blocks", 2))
     cadence, clips = [Cadence(until=None, every=options.pop("every", 4))], options.pop("clips", False)
     break_recorder(rank, options.pop("broken", None), options.pop("where", "start"))
     shares, keeps = options.pop("shares", False), options.pop("keeps", False)
     closes, absent, leaves, spoils, asks = (options.pop(name, None) for name in ("closes", "absent", "leaves", "spoils", "asks"))
-    session.EVERY = step_clock.EVERY = options.pop("vital_every", session.EVERY)
+    session.EVERY = step_clock.EVERY = options.pop("vital_every", EVERY)
     if after := options.pop("limits_after", None):
         options["limits"] = Limits(loss_after=after, grad_norm_after=after)
     shards.PATIENCE = timedelta(seconds=options.pop("patience", 20))
@@ -132,7 +138,7 @@ def train(kind, rank, world, folder, *, steps=12, slow=None, moved=None, killed=
     for step in range(1, steps + 1):
         tokens = torch.randint(0, VOCABULARY, (4, LENGTH + 1), generator=source)[part]
         batch = tokens[:, :-1], tokens[:, 1:]
-        if asks and step >= steps - 1:
+        if asks and step == steps - 1:
             ask(recorder, model, batch)
         time.sleep(0.06 if rank == slow else 0.0)
         if rank == killed and step == 7:
@@ -147,7 +153,7 @@ def train(kind, rank, world, folder, *, steps=12, slow=None, moved=None, killed=
             recorder.micro_batch()
         if rank == spoils and step == 4:
             model.head.weight.grad.to_local()[0, 0] = torch.nan
-        if rank == closes and step == 7:
+        if rank == closes and step == steps - 1:
             recorder.close()
         if recorder and clips:
             recorder.log(torch_norm=recorder.clip_grad_norm_(0.5))
@@ -168,32 +174,40 @@ def train(kind, rank, world, folder, *, steps=12, slow=None, moved=None, killed=
     return model, recorder
 
 
-def main(rank, world, meeting, kind, folder, **options):
-    if kind != "one":
-        dist.init_process_group(
-            "gloo", init_method=f"file://{meeting}", rank=rank, world_size=world, timeout=timedelta(seconds=20)
-        )
+def main(rank, kind, world, folder, **options):
     weights, may_fail = options.pop("weights", None), options.pop("may_fail", False)
     model, recorder = train(kind, rank, world, folder, **options)
     if recorder and recorder._guard.failures and not may_fail:
         raise RuntimeError("the recorder failed")
     if weights:
         torch.save([getattr(each, "to_local", lambda each=each: each)() for each in model.parameters()], f"{weights}.{rank}")
-    if kind != "one":
-        dist.destroy_process_group()
     return model
 
 
-def start_ranks(number, *, world, **options):
-    """Run one training in forked processes; return their exit codes."""
+def run_rank(rank, meeting, trainings):
+    """Run one rank of trainings one after the other, and add a letter to a file for each that went well."""
+    world, is_alone, kept = trainings[0]["world"], trainings[0]["kind"] == "one", []
+    if not is_alone:
+        patience = timedelta(seconds=20)
+        dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world, timeout=patience)
+    for each in trainings:
+        # To free a DDP model after its group can hang in torch 2.13, so that all are kept until the process ends.
+        kept.append(main(rank, **each))
+        with Path(f"{meeting}.{rank}").open("a") as file:
+            file.write("x")
+    if not is_alone:
+        dist.destroy_process_group()
+
+
+def start_ranks(number, trainings):
+    """Run trainings one after the other in forked processes; return the exit codes of the ranks for each."""
     children = []
-    meeting = Path(options["folder"]).parent / f"meeting-{os.getpid()}-{number}"
-    for rank in range(world):
+    meeting = Path(trainings[0]["folder"]).parent / f"meeting-{os.getpid()}-{number}"
+    for rank in range(trainings[0]["world"]):
         if not (child := os.fork()):
             code = 1
             try:
-                # To free a DDP model after its group can hang in torch 2.13, so that it is kept until the process ends.
-                _model = main(rank, world, meeting, **options)
+                run_rank(rank, meeting, trainings)
                 code = 0
             except BaseException:  # noqa: BLE001  a child must not run the parent's code
                 traceback.print_exc()
@@ -201,11 +215,17 @@ def start_ranks(number, *, world, **options):
                 sys.stderr.flush()
                 os._exit(code)
         children.append(child)
-    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    ended = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    files = [Path(f"{meeting}.{rank}") for rank in range(len(children))]
+    good = [file.stat().st_size if file.exists() else 0 for file in files]
+    return [[code if at >= done else 0 for code, done in zip(ended, good, strict=True)] for at in range(len(trainings))]
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     torch.optim.AdamW(nn.Linear(1, 1).parameters())  # imports a second's worth of torch, once instead of in every fork
-    codes = [start_ranks(number, **json.loads(text)) for number, text in enumerate(sys.argv[1:])]
+    trainings = [json.loads(text) for text in sys.argv[1:]]
+    numbers = [each["world"] if each.pop("together", False) else -at for at, each in enumerate(trainings)]
+    groups = [[each for _, each in group] for _, group in groupby(zip(numbers, trainings, strict=True), lambda pair: pair[0])]
+    codes = [code for number, group in enumerate(groups) for code in start_ranks(number, group)]
     print(json.dumps(codes))  # noqa: T201

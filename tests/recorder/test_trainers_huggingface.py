@@ -13,6 +13,7 @@ from ckaudit.recorder.huggingface import RecorderCallback, loss_kind
 from tests.recorder.llama import LENGTH, VOCABULARY, llama, rows, trainer
 from tests.recorder.trained import assert_sound
 
+WHOLE = {"max_steps": 20}  # the second round of the data begins after step 14
 CHECKPOINTING = [
     {"activation_checkpointing": True, "activation_checkpointing_kwargs": {"use_reentrant": reentrant}}
     for reentrant in (True, False)
@@ -43,6 +44,7 @@ def run(tmp_path, trained, request):
     """Train, and return the trainer; the run is in `tmp_path / "run"`."""
 
     def train(**arguments):
+        arguments = WHOLE | arguments
         parts = [part for each in arguments.values() for part in (each.values() if isinstance(each, dict) else [each])]
         is_plain = all(isinstance(part, (str, int, float)) for part in parts)
         if is_plain and "monkeypatch" not in request.fixturenames and not (tmp_path / "run").exists():
@@ -253,16 +255,17 @@ def test_the_set_named_all_is_the_whole_evaluation(run, merged):
 def test_a_resume_goes_on_with_the_folder(run, merged, manifest, tmp_path):
     whole = run()
     expected = {step: values["train_loss_raw"] for step, values in merged().items()}
-    made = trainer(tmp_path / "again", tmp_path / "out", save_strategy="steps", save_steps=12, callbacks=[StopAt(17)])
+    saving = {"save_strategy": "steps", "save_steps": 12}
+    made = trainer(tmp_path / "again", tmp_path / "out", **WHOLE, **saving, callbacks=[StopAt(14)])
     made.train()
-    made = trainer(tmp_path / "again", tmp_path / "out")
+    made = trainer(tmp_path / "again", tmp_path / "out", **WHOLE)
     made.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-12"))
     assert all(map(torch.equal, whole.model.parameters(), made.model.parameters()))
     (tmp_path / "run").rename(tmp_path / "first")
     (tmp_path / "again").rename(tmp_path / "run")
     assert [session.resumed_from for session in manifest(tmp_path / "run").sessions][1:] == [12]
     assert {step: values["train_loss_raw"] for step, values in merged().items()} == pytest.approx(expected, rel=1e-5)
-    assert merged()[30]["steps_seen"] == 30
+    assert merged()[20]["steps_seen"] == 20
     assert_sound(tmp_path / "run", judged=5)
 
 
@@ -321,7 +324,7 @@ def test_an_option_that_cannot_be_meant_raises_at_once(tmp_path, wrong):
 
 
 def test_a_recorded_training_is_sound(run, tmp_path):
-    run(max_steps=60, evaluated=rows(8), options={"cadence": [Cadence(until=None, every=5)]})
+    run(max_steps=40, evaluated=rows(8), options={"cadence": [Cadence(until=None, every=5)]})
     assert_sound(tmp_path / "run")
 
 
