@@ -25,7 +25,7 @@ from ckaudit.run.series import Series, at
     explains=[initial_loss_off, train_val_inverted],
     follows=[frequent_clipping, exploding_gradient, impossible_value, contradicted_claim, update_out_of_band],
     wants=[train_loss_raw, val_loss, tokens_per_update, initial_loss_excess],
-    knob="Divide the loss by the number of its targets, pads left out (reduction='mean'), before the backward pass.",
+    knob="Divide the loss by the number of its targets, and by the micro-batches of an update, before the backward pass.",
     inspect="The call of the loss and its reduction; what accumulation and padding divide by.",
     runbook="Nothing to save: mend the reduction, restart, and see the first loss near the log of the vocabulary.",
 )
@@ -38,6 +38,7 @@ def loss_reduced_by_sum(
     *,
     min_ratio: float = 5.0,
     within: float = 0.3,
+    whole: float = 0.03,
     decisive: float = 4.0,
     strong: float = 2.0,
     medium: float = 1.0,
@@ -45,12 +46,18 @@ def loss_reduced_by_sum(
     """The loss is a sum over tokens where a mean is meant.
 
     The training loss is then as many times the held-out loss as an update has tokens, `within` that share of it. A multiple below
-    `min_ratio` is no sum. Where tokens were not counted, a multiple that is the same at the first and the last evaluation,
-    `within` that share, is one of units; noise makes a difference between the losses, which is small at first. Weights are
-    starting values.
+    `min_ratio` is no sum of tokens, but one of micro-batches where it is a whole number, within a share of `whole`, at the first
+    and the last evaluation alike: gradients are accumulated, and the loss is not divided by their number. Where tokens were not
+    counted, a multiple that is the same at the first and the last evaluation, `within` that share, is one of units; noise makes a
+    difference between the losses, which is small at first. Weights are starting values.
     """
     ratio = _over_held_out(train, val)
     usual = median(tokens.values[tokens.finite]) if tokens is not None and tokens.finite.any() else None
+    both = multiple(train, val)
+    if both is not None and (parts := round(both[0])) >= 2 and all(abs(times / parts - 1) < whole for times in both):
+        what = f"the training loss is {parts} times the held-out loss, at the first evaluation as at the last"
+        yield supports(decisive, f"{what}: losses are added up where their mean is meant", val_loss.name)
+        return
     if ratio is not None and ratio < min_ratio:
         yield contradicts(decisive, f"the training loss is {ratio:.2g} times the held-out loss: no sum of many", val_loss.name)
         return
@@ -58,7 +65,6 @@ def loss_reduced_by_sum(
         yield supports(strong, f"the training loss is {ratio:.3g} times the held-out loss", val_loss.name)
         if usual and abs(ratio / usual - 1) < within:
             yield supports(decisive, f"an update has {usual:.4g} tokens: the loss is their sum", tokens_per_update.name)
-        both = multiple(train, val)
         if not usual and both is not None and min(both) > min_ratio and abs(both[1] / both[0] - 1) < within:
             yield supports(strong, f"it is the same multiple, {both[1]:.4g}, at the last evaluation", val_loss.name)
         return

@@ -13,6 +13,7 @@ from ckaudit.lab.zoo.recipe import OptimizerName, Recipe, ScheduleName, Through,
 
 SCHEDULES: Sequence[ScheduleName] = ("constant", "cosine", "linear", "onecycle", "warmup_stable_decay", "steps")
 LIKE_ADAM: Sequence[OptimizerName] = ("adamw", "adam", "nadam", "radam", "adafactor", "lion")
+DECOUPLED = ("adamw", "lion")  # by others, a decay joins a gradient that is then divided by its own size: ten times as strong
 RATE_OF: dict[str, float] = {"lion": 0.2}  # a sign moves a weight further than what Adam makes of a gradient
 
 
@@ -105,7 +106,9 @@ def vary(recipe: Recipe, source: Random) -> Recipe:
         bf16=source.random() < 0.1,
     )
     if recipe.loss is own_loss:
-        return _through(varied, source.choice(("transformers", "transformers", "loop", "accelerate")))
+        through: Through = source.choice(("transformers", "transformers", "loop", "accelerate"))
+        # The Trainer adds up the losses of micro-batches where a model does not divide them itself: no healthy accumulation.
+        return replace(_through(varied, through), accumulate=1 if through == "transformers" else varied.accumulate)
     return _through(varied, source.choice(("loop", "loop", "lightning", "lightning", "accelerate")))
 
 

@@ -89,10 +89,13 @@ def _is_worse(folder: Path, name: str, *, share_of_fall: float = 0.05, deviation
     return middle > max(share_of_fall * abs(fall), deviations * noise)
 
 
-def twin_learns(folder: Path, *, deviations: float = 3.0) -> bool:
-    """Tell whether the healthy twin's loss falls by more than its noise: one that learns nothing is no example of health."""
+def twin_learns(folder: Path, *, deviations: float = 3.0, share: float = 0.03) -> bool:
+    """Tell whether the healthy twin's loss falls by more than its noise and a share: one that learns nothing is no example."""
     losses = logged(folder / HEALTHY, "train_loss_raw")
     part = max(3, len(losses) // 10)
     steps = [abs(one - other) for one, other in pairwise(losses)]
     noise = median(steps) / 0.954 / part**0.5  # of a median of so many; 0.954 is the median step of unit noise
-    return bool(losses) and median(losses[:part]) - median(losses[-part:]) > deviations * noise
+    if not losses:
+        return False
+    first = median(losses[:part])
+    return first - median(losses[-part:]) > max(deviations * noise, share * abs(first))
