@@ -54,11 +54,12 @@ def updates_not_applied(
     names = _with_gradient(gradient) if gradient is not None else set(moved.labels) if moved is not None else set()
     still = [finding for finding in findings.of(barely_moving) if finding.severity == "sev1" or finding.value == 0]
     if still and names:
-        held, total = len(places_of(still) & names), len(names)
-        if held == total:
-            yield supports(strong, f"all {total} tensors stand still at once, though they have gradients", still[0])
+        others = names - places_of(still)
+        updated = others if moved is None else others & _updated(moved, still[0].first_step or 0)
+        if updated:
+            yield contradicts(strong, f"{len(updated)} of {len(names)} tensors are updated, only others stand still", still[0])
         else:
-            yield contradicts(strong, f"{held} of {total} tensors stand still, the others are updated", still[0])
+            yield supports(strong, "no tensor is updated any more, though there are gradients", still[0])
     elif findings.first(barely_moving) is not None:
         yield contradicts(strong, "no tensor with a gradient stands quite still", "MOVE001")
     if other := findings.first(overflow):
@@ -69,6 +70,12 @@ def updates_not_applied(
         yield supports(medium, "nothing overflows and all values are finite: there was no reason to skip", skipped)
     if zero := findings.first(learning_rate_zero):
         yield contradicts(decisive, "the learning rate is zero: steps are taken, of no length", zero)
+
+
+def _updated(moved: Series, since: int) -> set[str]:
+    """Return the tensors that an update has moved since a step."""
+    moves = (moved.finite & (moved.values > 0))[moved.steps >= since].any(axis=0)
+    return {moved.labels[column] for column in np.flatnonzero(moves)}
 
 
 def _with_gradient(gradient: Series) -> set[str]:

@@ -14,6 +14,7 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.rules.attention.uniform_heads import uniform_heads
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.precision.skipped_updates import skipped_updates
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.learning_rate_zero import learning_rate_zero
@@ -58,6 +59,8 @@ def adam_epsilon_too_large(
     if low := findings.first(learning_rate_zero):
         yield contradicts(strong, f"the rate itself is zero: {low.message}", low)
         return
+    if skipped := findings.first(skipped_updates):
+        yield contradicts(strong, f"an update that is left out is not a small one: {skipped.message}", skipped)
     moves = usual_steps(step, rate)
     if moves is None:
         return

@@ -66,5 +66,6 @@ def _same_slope(steps: Steps, values: Floats, step: int, *, reach: int = 10, ali
     if any(len(side) < reach or (side <= 0).any() for side in sides):
         return None
     before, after = (median(np.diff(np.log(side))) for side in sides)
-    same = before != 0 and abs(after - before) < alike * abs(before)
-    return float(sides[1][0] / sides[0][-1]) if same else None
+    times = float(sides[1][0] / sides[0][-1])
+    is_constant = before == after == 0 and times > 1  # a constant rate that falls is a stair, and no schedule has one upwards
+    return times if is_constant or abs(after - before) < alike * abs(before) else None
