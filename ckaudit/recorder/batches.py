@@ -60,12 +60,13 @@ def batch_facts(
     """Return what is known of a batch, None where that is nothing.
 
     Args:
-        batch: Inputs and targets in any form that `pair` takes; only of a pair are the targets those that the loss saw.
+        batch: Inputs and targets in any form that `pair` takes; only of a pair are the targets those that the loss saw, unless
+            the model shifts them.
         input_hash: What `batch_hash` said of it.
         batch_id: The loader's own name of it.
         source: Where it came from.
         vocabulary: Number of different tokens; without it there is no token histogram.
-        is_shifted_later: Whether the model shifts labels itself: those that are its inputs are then given rightly.
+        is_shifted_later: Whether the model shifts labels itself: those of a mapping, and those that are its inputs.
     """
     facts = BatchFacts(
         input_hash=UNSET if input_hash is None else input_hash,
@@ -73,18 +74,25 @@ def batch_facts(
         source=UNSET if source is None else source,
     )
     inputs, targets = pair(batch)
-    if hasattr(batch, "get"):
-        targets = None  # whether the model shifts labels itself, only its code knows
     if inputs is not None and _is_tokens(inputs) and vocabulary:
         facts.token_histogram = token_histogram(inputs, vocabulary)
     if inputs is not None and _is_tokens(inputs) and len(inputs.shape) > 1 and inputs.shape[0] > 1:
         facts.duplicate_share = shortest(duplicate_share(inputs))
     if inputs is not None and targets is not None and _are_aligned(inputs, targets):
-        shift, same = shift_match(inputs, targets), match(inputs, targets)
-        if not (is_shifted_later and same == 1):
-            facts.target_shift_match = UNSET if shift is None else shortest(shift)
-            facts.target_equals_input = UNSET if same is None else shortest(same)
+        shift, same = _relation(inputs, targets, is_mapping=hasattr(batch, "get"), is_shifted_later=is_shifted_later)
+        facts.target_shift_match = UNSET if shift is None else shortest(shift)
+        facts.target_equals_input = UNSET if same is None else shortest(same)
     return facts if facts != BatchFacts() else None
+
+
+def _relation(inputs: Array, targets: Array, *, is_mapping: bool, is_shifted_later: bool) -> tuple[float | None, float | None]:
+    """Return the share of the targets that are the next input, and that are the same; None where it is not known."""
+    as_given = match(inputs, targets)
+    if is_shifted_later and (is_mapping or as_given == 1):
+        return match(inputs[..., 1:], targets[..., 1:]), match(inputs[..., :-1], targets[..., 1:])
+    if is_mapping:  # whether the model shifts labels itself, only its code knows
+        return None, None
+    return shift_match(inputs, targets), as_given
 
 
 def shifts_labels(model: Any) -> bool:

@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from ckaudit.recorder.batches import batch_facts, batch_hash, match, pair, shift_match, token_histogram
+from ckaudit.recorder.batches import batch_facts, batch_hash, match, pair, shift_match, shifts_labels, token_histogram
 
 
 def facts(batch, **given):
@@ -30,6 +30,26 @@ def test_labels_of_a_mapping_may_still_be_shifted_by_the_model():
     assert found.token_histogram
     assert not found.target_shift_match
     assert not found.target_equals_input
+
+
+def test_labels_that_the_model_shifts_are_held_against_the_next_input():
+    tokens = torch.arange(20).reshape(2, 10)
+    for batch in ({"input_ids": tokens, "labels": tokens}, (tokens, tokens)):
+        found = facts(batch, is_shifted_later=True)
+        assert (found.target_shift_match, found.target_equals_input) == (1.0, 0.0)
+    other = facts({"input_ids": tokens, "labels": tokens.flip(0)}, is_shifted_later=True)  # those of another row
+    assert (other.target_shift_match, other.target_equals_input) == (0.0, 0.0)
+    by_hand = facts((tokens[:, :-1], tokens[:, 1:]), is_shifted_later=True)  # the user shifts them, for a loss of their own
+    assert (by_hand.target_shift_match, by_hand.target_equals_input) == (1.0, 0.0)
+
+
+def test_a_model_of_transformers_says_whether_it_shifts_labels():
+    from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
+
+    sizes = {"vocab_size": 16, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    assert shifts_labels(GPT2LMHeadModel(GPT2Config(vocab_size=16, n_embd=8, n_layer=1, n_head=1)))
+    assert not shifts_labels(BertForMaskedLM(BertConfig(**sizes)))
+    assert not shifts_labels(torch.nn.Linear(1, 1))
 
 
 def test_tokens_fall_into_buckets_of_the_vocabulary():
