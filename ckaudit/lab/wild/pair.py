@@ -7,7 +7,7 @@ from statistics import median
 
 import msgspec
 
-HEALTHY, ILL, NOTE = "healthy", "ill", "draw.json"
+HEALTHY, ILL, NOTE, SCALARS = "healthy", "ill", "draw.json", "scalars.jsonl"
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +62,7 @@ def read_note(folder: Path) -> Pair | None:
 
 def logged(folder: Path, name: str) -> list[float]:
     """Return the values of one scalar of a recording that are numbers, in order."""
-    lines = (json.loads(line) for line in (folder / "scalars.jsonl").read_text(encoding="utf-8").splitlines())
+    lines = (json.loads(line) for line in (folder / SCALARS).read_text(encoding="utf-8").splitlines())
     return [line[name] for line in lines if isinstance(line.get(name), float)]
 
 

@@ -7,7 +7,7 @@ from time import process_time
 from typing import TYPE_CHECKING
 
 from ckaudit.lab.record import Done
-from ckaudit.lab.wild.pair import HEALTHY, ILL, NOTE, Pair, pair_folder, write_note
+from ckaudit.lab.wild.pair import HEALTHY, ILL, NOTE, SCALARS, Pair, pair_folder, write_note
 
 if TYPE_CHECKING:
     from ckaudit.lab.wild.draw import Draw
@@ -71,8 +71,13 @@ def record(drawn: "Draw", folder: Path) -> None:
 
     start = process_time()
     shutil.rmtree(folder, ignore_errors=True)
-    for half, recipe in ((HEALTHY, drawn.healthy), (ILL, drawn.ill)):
-        train(recipe, folder / half, drawn.training_seed)
+    train(drawn.healthy, folder / HEALTHY, drawn.training_seed)
+    try:
+        train(drawn.ill, folder / ILL, drawn.training_seed)
+    except (ValueError, RuntimeError):  # a training that dies of its fault leaves a record up to there
+        if not (folder / ILL / SCALARS).exists():
+            raise
+    for half in (HEALTHY, ILL):
         shutil.rmtree(folder / f"{half}.out", ignore_errors=True)
     kind, healthy = drawn.kind, drawn.healthy
     note = Pair(
