@@ -2,8 +2,8 @@
 
     python benchmarks/mutants.py [--draws 60] [--seed 7] [--only ROOM] [--limit 60] [--results FILE] [--write]
 
-Mutants are drawn at random, as many in each room, from the syntax trees (`mutations.py`). Each is applied to a copy, and the tests
-that touch its file (`touching.py`), nearest first, run in a process forked from this one, which has NumPy and pytest loaded. They
+Mutants are drawn at random, as many in each room, from the syntax trees (`mutations.py`). Each is applied to a copy, and the
+tests that touch its file (`touching.py`), nearest first, run in a process forked from this one, which has NumPy and pytest. They
 stop at the first that fails, or after `--limit` seconds of computing. What killed a mutant is run once more on the code as it is,
 and must pass there. Results are kept in a file of lines, from which a second call goes on. `--write` puts the tables into
 docs/mutants.md.

@@ -14,6 +14,7 @@ WALKS = {
     "contract": ("tests/contract", "tests/validate"),
     "recorder": ("tests/recorder",),
 }
+LONGEST = 30  # files of tests behind those that have the name
 
 
 class Tests:
@@ -47,7 +48,7 @@ class Tests:
     def stages(self, path: str) -> list[list[str]]:
         """Return the tests that touch a file, nearest first."""
         room = path.split("/")[1]
-        around = [each for each in self.importing(path, self.package) if each.split("/")[1] in WALKS]
+        around = sorted(self.importing(path, self.package), key=lambda each: each.split("/")[1] != room)
         users = [test for each in around for test in self.named(each)]
         files = [
             test
@@ -55,4 +56,4 @@ class Tests:
             for test in sorted(self.importing(each, self.tests), key=lambda test: not test.startswith(f"tests/{room}/"))
             if Path(test).stem.startswith("test_")
         ]
-        return [[path, *self.named(path)], list(dict.fromkeys([*users, *files]))[:24], list(WALKS[room])]
+        return [[path, *self.named(path)], list(dict.fromkeys([*users, *files]))[:LONGEST], list(WALKS[room])]
