@@ -14,7 +14,7 @@ WALKS = {
     "contract": ("tests/contract", "tests/validate"),
     "recorder": ("tests/recorder",),
 }
-LONGEST = 30  # files of tests behind those that have the name
+LONGEST = 30  # files of tests in a stage
 
 
 class Tests:
@@ -48,12 +48,9 @@ class Tests:
     def stages(self, path: str) -> list[list[str]]:
         """Return the tests that touch a file, nearest first."""
         room = path.split("/")[1]
-        around = sorted(self.importing(path, self.package), key=lambda each: each.split("/")[1] != room)
-        users = [test for each in around for test in self.named(each)]
-        files = [
-            test
-            for each in (path, *around)
-            for test in sorted(self.importing(each, self.tests), key=lambda test: not test.startswith(f"tests/{room}/"))
-            if Path(test).stem.startswith("test_")
-        ]
-        return [[path, *self.named(path)], list(dict.fromkeys([*users, *files]))[:LONGEST], list(WALKS[room])]
+        around = self.importing(path, self.package)
+        users = [test for each in (path, *around) for test in (*self.named(each), *self.importing(each, self.tests))]
+        files = [each for each in dict.fromkeys(users) if Path(each).stem.startswith("test_")]
+        near = [each for each in files if each.startswith((f"tests/{room}/", "tests/test_"))]
+        far = [[each] for each in files if each not in near]
+        return [[path, *self.named(path)], near[:LONGEST], list(WALKS[room]), *far[:LONGEST]]
