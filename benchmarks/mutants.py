@@ -75,7 +75,7 @@ class Watch:
         self.ran.add(nodeid)
         self.told.write_text(json.dumps(["stuck", nodeid, len(self.ran)]), encoding="utf-8")
         signal.setitimer(signal.ITIMER_PROF, STUCK)
-        signal.alarm(10 * STUCK)
+        signal.alarm(4 * STUCK)
 
     def pytest_runtest_logfinish(self) -> None:
         """Stop where the time is up."""

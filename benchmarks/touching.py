@@ -11,10 +11,12 @@ WALKS = {
     "metrics": ("tests/metrics/test_recorded_runs.py", "tests/metrics/test_every_metric.py", "tests/test_runs.py"),
     "rules": ("tests/test_rule_cases.py", "tests/rules", "tests/test_runs.py", "tests/test_cause_cases.py"),
     "causes": ("tests/test_cause_cases.py", "tests/test_cause_measures.py", "tests/causes", "tests/test_runs.py"),
-    "contract": ("tests/contract", "tests/validate"),
-    "recorder": ("tests/recorder",),
+    "contract": ("tests/contract/test_fixtures.py", "tests/validate/test_lines.py", "tests/contract", "tests/validate"),
+    "recorder": tuple(
+        f"tests/recorder/test_{name}.py" for name in ("recorder", "formulas", "sections", "writer", "events", "resume")
+    ),
 }
-LONGEST = 30  # files of tests in a stage
+MOST = 30  # files of tests that import one, of the same room and of others
 
 
 class Tests:
@@ -52,5 +54,5 @@ class Tests:
         users = [test for each in (path, *around) for test in (*self.named(each), *self.importing(each, self.tests))]
         files = [each for each in dict.fromkeys(users) if Path(each).stem.startswith("test_")]
         near = [each for each in files if each.startswith((f"tests/{room}/", "tests/test_"))]
-        far = [[each] for each in files if each not in near]
-        return [[path, *self.named(path)], near[:LONGEST], list(WALKS[room]), *far[:LONGEST]]
+        far = [each for each in files if each not in near]
+        return [[path, *self.named(path)], *([each] for each in (*near[:MOST], *WALKS[room], *far[:MOST]))]
