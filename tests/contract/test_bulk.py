@@ -124,6 +124,23 @@ def test_changed_files_give_the_same_findings_together_and_apart(name, monkeypat
     assert len(calls) < 0.6 * len(files)
 
 
+@pytest.mark.parametrize("factor", [0.3, 0.9, 1.1, 3.0])
+def test_a_sum_of_squared_deviations_that_is_off_is_found_together_as_apart(factor):
+    base = EVERY_FIELD.read_bytes()
+    files = [(base, "first.json")]
+    for *above, last in numbers(json.loads(base)):
+        if last == "m2":
+            made = json.loads(base)
+            tensor = made
+            for key in above:
+                tensor = tensor[key]
+            tensor["m2"] *= factor
+            files.append((encoded(made), f"{len(files)}.json"))
+    found = apart(files)
+    assert len({finding.file for finding in found}) == len(files) - 1 > 4
+    assert together(files) == found
+
+
 @pytest.mark.parametrize("name", bases())
 def test_a_file_like_the_one_learned_from_is_taken_and_proved(name):
     base = encoded(bases()[name])
