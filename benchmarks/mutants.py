@@ -5,7 +5,7 @@
 Mutants are drawn at random, as many in each room, from the syntax trees (`mutations.py`). Each is applied to a copy, and the
 tests that touch its file (`touching.py`), nearest first, run in a process forked from this one, which has NumPy and pytest. They
 stop at the first that fails, or after `--limit` seconds of computing. What killed a mutant is run once more on the code as it is,
-and must pass there. Results are kept in a file of lines, from which a second call goes on. `--write` puts the tables into
+and must pass there. Results are kept in a file of lines, from which a second call goes on. `--write` puts all of them into
 docs/mutants.md.
 """
 
@@ -201,7 +201,7 @@ def main() -> None:
                 with wanted.results.open("a", encoding="utf-8") as lines:
                     lines.write(json.dumps(asdict(outcome)) + "\n")
                 outcomes[outcome.mutation] = outcome
-        told = [outcomes[each] for mutations in draws.values() for each in mutations]
+        told = [each for each in outcomes.values() if each.room in rooms]
         killers = sorted({each.by for each in told if each.status == "killed" and each.by != "import"})
         status, by, *_ = run_tests(tree, [killers], 600.0)
     if status != "survived":
