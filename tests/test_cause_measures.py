@@ -5,9 +5,9 @@ import pytest
 
 from ckaudit.causes.shared.batches import is_same, shifted
 from ckaudit.causes.shared.rate_course import Seam, changes_at_seams, fall_of, known_rate, stands_since
-from ckaudit.causes.shared.update_size import gain_of_gradient, reach, usual_steps
-from ckaudit.contract.schema.manifest import Manifest, Session
-from tests.metrics.samples import column, table
+from ckaudit.causes.shared.update_size import gain_of_gradient, per_element, reach, usual_steps
+from ckaudit.contract.schema.manifest import Manifest, Session, TensorFacts
+from tests.metrics.samples import cells, column, table
 
 
 def rate_of(*values):
@@ -65,6 +65,15 @@ def test_steps_at_low_rates_and_of_what_stands_still_do_not_count():
     assert np.allclose(moved, [0.3, 0.15])
     assert usual_steps(step, None) is None
     assert usual_steps(None, rate) is None
+
+
+def test_a_norm_per_element_is_that_over_the_root_of_their_number_and_of_matrices_alone():
+    facts = facts_of(tensors={"w": TensorFacts(kind="linear", shape=[3, 12]), "b": TensorFacts(kind="bias", shape=[9])})
+    found = per_element(table({10: {"w": 3.0, "b": 3.0}}), facts)
+    assert found is not None
+    assert cells(found) == {(10, "w"): 0.5}
+    assert per_element(table({10: {"b": 3.0}}), facts) is None
+    assert per_element(None, facts) is None
 
 
 def test_plain_descent_gives_one_for_every_tensor():

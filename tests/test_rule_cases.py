@@ -38,7 +38,8 @@ def _check(code: str, case: Case) -> None:
             "also": finding.also,
         }
         numbers = {"value": float(finding.value or 0), "limit": float(finding.limit or 0)}
-        assert expected.keys() <= actual.keys() | numbers.keys()
+        assert expected.keys() <= actual.keys() | numbers.keys() | {"says"}
+        assert expected.get("says", "") in finding.message, finding.message
         assert {key: actual[key] for key in expected if key in actual} == {
             key: expected[key] for key in expected if key in actual
         }

@@ -124,6 +124,23 @@ def test_changed_files_give_the_same_findings_together_and_apart(name, monkeypat
     assert len(calls) < 0.6 * len(files)
 
 
+@pytest.mark.parametrize("factor", [0.3, 0.9, 1.1, 3.0])
+def test_a_sum_of_squared_deviations_that_is_off_is_found_together_as_apart(factor):
+    document = key_heavy(seed=1, layers=1)
+    for tensor in document["weights"].values():
+        tensor["m2"] = tensor["numel"] * tensor["std"] ** 2
+    base = encoded(document)
+    files = [(base, "first.json")]
+    for tensor in document["weights"].values():
+        right = tensor["m2"]
+        tensor["m2"] = factor * right
+        files.append((encoded(document), f"{len(files)}.json"))
+        tensor["m2"] = right
+    found = apart(files)
+    assert sorted(finding.file for finding in found) == sorted(name for _, name in files[1:])
+    assert together(files, patience=10**6, files=7) == found
+
+
 @pytest.mark.parametrize("name", bases())
 def test_a_file_like_the_one_learned_from_is_taken_and_proved(name):
     base = encoded(bases()[name])

@@ -195,3 +195,9 @@ def test_kinds_have_a_stable_unique_name_and_a_help():
     names = [kind.name for kind in KINDS.values()]
     assert len(set(names)) == len(names)
     assert all(kind.title.endswith(".") and kind.help.endswith(".") for kind in KINDS.values())
+
+
+@pytest.mark.parametrize(("counts", "expected"), [([1, 8, 0], {"VAL022"}), ([0, 8, 1], {"VAL022"}), ([0, 9, 0], set())])
+def test_a_single_element_counted_where_the_tensor_has_none_is_told(counts, expected):
+    histogram = {"bins": [-3.0, -1.0, 1.0, 3.0], "counts": counts}
+    assert of_weight(numel=9, min=-0.5, max=0.5, histogram=histogram) == expected

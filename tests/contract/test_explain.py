@@ -20,6 +20,7 @@ def said(data: bytes, version: str = "ck.analysis.v1"):
         (b'"weights":{"a":{"histogram":{"bins":[1,"x"],"counts":[1]}}}}', ("SCH006", "/weights/a/histogram/bins/1")),
         (b'"weights":{"a":{"sampled_grid_32x32":[[0],[null]]}}}', ("SCH004", "/weights/a/sampled_grid_32x32/1/0")),
         (b'"gradients_source":"somewhere"}', ("SCH006", "/gradients_source")),
+        (b'"gradients_source":3}', ("SCH004", "/gradients_source")),
         (b'"history":{}}', ("SCH003", "/history")),
         (b'"loss":1e400}', ("SYN011", "/loss")),
     ],

@@ -35,6 +35,7 @@ def test_the_extremes_and_constants_are_packed_exactly():
 
 def test_nested_numbers_have_four_digits_and_words():
     assert nest([[0.123456, float("nan")], [float("-inf"), 12345.0]]) == [[0.1235, "NaN"], ["-Infinity", 12340.0]]
+    assert encode_grids([[[0.123456]], [[12345.0]]], "nested") == [[[0.1235]], [[12340.0]]]
 
 
 def test_a_grid_with_a_nan_is_nested_even_where_bytes_were_asked_for():

@@ -297,3 +297,11 @@ def test_a_restart_that_run_json_lists_is_no_slow_step():
 def test_an_evaluation_before_any_training_loss_is_not_judged():
     assert not claimed_value(run_of(scalars={"train_ppl": [3.0], "train_loss_raw": {5: {"x": 1.0}}}))
     assert not claimed_value(run_of(scalars={"train_val_gap": table({1: {"x": 1.0}}).values[0].tolist()}))
+
+
+def test_a_counter_kept_in_float32_allows_what_that_rounds():
+    count = 2**33 + 4_003 * np.arange(60, dtype=float)  # float32 knows multiples of 1,024 there
+    seen = count.astype(np.float32).astype(float)
+    assert set(np.diff(seen)) == {4096.0, 3072.0}
+    run = run_of(scalars={"tokens_seen": seen.tolist(), "tokens_per_update": [4_003.0] * 60})
+    assert contradicted(run) == set()

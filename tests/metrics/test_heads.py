@@ -136,3 +136,16 @@ def test_mass_on_later_keys_against_a_loop():
     expected = [sum(each[q, k] / each[q].sum() for q in range(6) for k in range(q + 1, 6)) / 6 for each in maps]
     assert sampled_upper_mass(run_of(grids={PATH: {(1, "a"): maps}})).values[0] == pytest.approx(expected)
     assert expected[1] == 0
+
+
+def test_a_map_of_one_key_has_neither_evenness_nor_kind_nor_mass_on_later_keys():
+    run = run_of(grids={PATH: {(10, "layer.0"): np.ones((2, 1, 1)), (20, "layer.0"): np.ones((2, 1, 1))}})
+    assert not np.isfinite(sampled_evenness(run).values).any()
+    assert not np.isfinite(head_kind(run).values).any()
+    assert not np.isfinite(sampled_upper_mass(run).values).any()
+
+
+def test_which_keys_are_later_is_known_of_square_maps_alone():
+    run = run_of(grids={PATH: {(10, "layer.0"): np.full((1, 4, 8), 1 / 8), (20, "layer.0"): np.full((1, 4, 8), 1 / 8)}})
+    assert not np.isfinite(sampled_upper_mass(run).values).any()
+    assert np.allclose(sampled_evenness(run).values, 1.0)
