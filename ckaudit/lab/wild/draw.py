@@ -95,10 +95,8 @@ def vary(recipe: Recipe, source: Random) -> Recipe:
         optimizer=optimizer,
         schedule=schedule,
         warmup=max(recipe.warmup, source.choice((0, steps // 20, steps // 10))) if schedule != "onecycle" else 0,
-        lr=recipe.lr * RATE_OF.get(optimizer, 1.0) * 10 ** source.uniform(-0.5, 0.0),
-        weight_decay=source.choice((recipe.weight_decay, 0.0, 0.01, 0.1))
-        if recipe.optimizer in LIKE_ADAM
-        else recipe.weight_decay,
+        lr=recipe.lr * RATE_OF.get(optimizer, 1.0) * 10 ** source.uniform(-0.3, 0.0),
+        weight_decay=_decay(recipe, optimizer, source),
         clip=source.choice((recipe.clip, None, 1.0)),
         accumulate=source.choice((1, 1, 1, 2)),
         held_out=source.choice((recipe.held_out, recipe.held_out, recipe.held_out, 0)),
@@ -110,6 +108,13 @@ def vary(recipe: Recipe, source: Random) -> Recipe:
         # The Trainer adds up the losses of micro-batches where a model does not divide them itself: no healthy accumulation.
         return replace(_through(varied, through), accumulate=1 if through == "transformers" else varied.accumulate)
     return _through(varied, source.choice(("loop", "loop", "lightning", "lightning", "accelerate")))
+
+
+def _decay(recipe: Recipe, optimizer: OptimizerName, source: Random) -> float:
+    drawn = source.choice((recipe.weight_decay, 0.0, 0.01, 0.1))
+    if optimizer in DECOUPLED:
+        return drawn
+    return recipe.weight_decay if optimizer == recipe.optimizer else 0.0
 
 
 def _through(recipe: Recipe, through: Through) -> Recipe:
