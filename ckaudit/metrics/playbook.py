@@ -1,5 +1,6 @@
 """Logged numbers whose playbook names a bad shape, and that shape: which way, how far, and how large it must be to matter."""
 
+import math
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
@@ -59,9 +60,9 @@ BAD_SHAPES: dict[str, tuple[BadShape, ...]] = {
     "lr_phase": (BadShape("goes back", 0.2),),
     "tokens_per_update": (BadShape("falls", 0.15), BadShape("is never back up", 0.1)),
     "grad_clip_rate": (BadShape("rises", 0.5, floor=0.5), BadShape("stays high", 0.5, note=True)),
-    "update_to_weight": (BadShape("surges", 2.5),),
+    "update_to_weight": (BadShape("surges", 2.5, floor=0.005),),
     "grad_noise_scale": (BadShape("humps", 4.0), BadShape("humps", 2.5, note=True)),
-    "scaling_law_residual": (BadShape("shifts", 0.05),),
+    "scaling_law_residual": (BadShape("shifts", 0.05, floor=-math.inf),),
     "curvature_trace_est": (BadShape("slides up", DOUBLING),),
     "spectral_norm": (BadShape("slides up", DOUBLING),),
     "residual_rms": (BadShape("slides up", DOUBLING),),

@@ -68,7 +68,7 @@ BAD: Mapping[str, BadAnswer] = {
     "D4.5": BadAnswer("activations_run_away", "sev2", "activations grow without bound", ("activation_drift",)),
     "D4.6": BadAnswer(
         "schedule_wrong",
-        "note",
+        "sev2",
         "the learning-rate schedule does harm or no good",
         told_by_rules=("loss_rises", "loss_not_falling"),
     ),

@@ -37,7 +37,7 @@ TOKENS: float = LEAST["seq_len_p50_p95"]
 ORDINARY_GAIN = 0.037
 """Share of the loss that the least of the healthy decays of public logs and the lab gained."""
 
-LEARNT = 0.1
+LEARNT = 0.25
 """Share of its first level that a loss must have fallen by for a decay to gain anything: else there is nothing to settle."""
 
 
@@ -113,7 +113,7 @@ def schedule_right(
     ## Watch
     A spike that came back, while the rate was above `near` of its highest so far and the peak no older than the warm-up was long,
     or than `early` steps (as in missing_warmup): what comes later has other reasons. Or a decay that gained nothing where the
-    loss is below `solved` of its first, or had not fallen by a tenth before it, as of a fine-tuning or before a model groks, or
+    loss is below `solved` of its first, or had not fallen by a quarter before it, as of a fine-tuning or before a model groks, or
     is so noisy that a gain of 3.7 % would not be seen.
     ## Bad
     A graver spike, or one that took back `lost` of all that had been gained (as passing_peaks and sustained_rise have it), but
