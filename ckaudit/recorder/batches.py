@@ -30,7 +30,10 @@ REMEMBERED = 2**16  # batches remembered, some 10 MB
 
 
 def pair(batch: Any) -> tuple[Array | None, Array | None]:
-    """Return inputs and targets of a batch: an array, a pair of them, or a mapping as tokenizers make it."""
+    """Return inputs and targets of a batch: an array, a pair of them, or a mapping as tokenizers and processors make it.
+
+    The inputs of a mapping are its tokens, else the first array that is neither labels nor a mask, as of pictures or sound.
+    """
     if isinstance(batch, tuple | list):
         parts = list(batch)
         inputs, targets, *_ = (*parts, None, None)
@@ -38,7 +41,9 @@ def pair(batch: Any) -> tuple[Array | None, Array | None]:
     if _is_array(batch):
         return batch, None
     if hasattr(batch, "get"):
-        return batch.get("input_ids"), batch.get("labels")
+        others = (part for name, part in batch.items() if _is_array(part) and name != "labels" and "mask" not in str(name))
+        tokens = batch.get("input_ids")
+        return next(others, None) if tokens is None else tokens, batch.get("labels")
     return None, None
 
 

@@ -252,7 +252,8 @@ def batch_of(passes: Sequence[Pass], model: nn.Module) -> tuple[Tensor, Tensor |
     Micro-batches of different lengths become one long row. Targets are there for language models that predict the next
     token: their loss shifts the labels, so they are shifted here.
     """
-    inputs = [tensor for pass_ in passes if (tensor := _tensor(pass_.inputs, "input_ids")) is not None]
+    name = getattr(model, "main_input_name", "input_ids")
+    inputs = [tensor for pass_ in passes if (tensor := _tensor(pass_.inputs, name)) is not None]
     targets = [tensor for pass_ in passes if (tensor := _targets(pass_.inputs, model)) is not None]
     if not inputs:
         return None

@@ -15,6 +15,7 @@ with needed("The callback of Lightning", "lightning"):
     except ImportError:
         from pytorch_lightning import Callback
 
+from ckaudit.recorder.batches import pair
 from ckaudit.recorder.callback_base import CallbackBase
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.recorder import Recorder, check_options
@@ -23,9 +24,9 @@ VALIDATION = {"val_loss": "val_loss"}
 
 
 def inputs_of(batch: Any) -> Any:
-    """Return the inputs of a batch: itself, its first part, or its `input_ids`."""
+    """Return the inputs of a batch: itself, its first part, or those of a mapping."""
     if isinstance(batch, Mapping):
-        return batch.get("input_ids")
+        return pair(batch)[0]
     return batch[0] if isinstance(batch, tuple | list) and batch else batch
 
 

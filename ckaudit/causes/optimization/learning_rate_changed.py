@@ -59,13 +59,13 @@ def learning_rate_changed(
     )
 
 
-def _same_slope(steps: Steps, values: Floats, step: int, *, reach: int = 10, alike: float = 0.2) -> float | None:
+def _same_slope(steps: Steps, values: Floats, step: int, *, reach: int = 10, near: int = 4, alike: float = 0.2) -> float | None:
     """Return the number of times that the rate jumps at a step, None where it does not go on along the same slope."""
     row = int(np.searchsorted(steps, step))
     sides = values[max(0, row - reach) : row], values[row : row + reach]
     if any(len(side) < reach or (side <= 0).any() for side in sides):
         return None
-    before, after = (median(np.diff(np.log(side))) for side in sides)
+    before, after = (median(np.diff(np.log(side))) for side in (sides[0][-near:], sides[1][:near]))
     times = float(sides[1][0] / sides[0][-1])
     is_constant = before == after == 0 and times > 1  # a constant rate that falls is a stair, and no schedule has one upwards
     return times if is_constant or abs(after - before) < alike * abs(before) else None
