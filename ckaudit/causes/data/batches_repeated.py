@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.batches import repeats
 from ckaudit.contract.schema.report import Evidence
-from ckaudit.metrics.data import batch_repeat_distance
+from ckaudit.metrics.data import batch_duplicate_share, batch_repeat_distance
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.rules.data.repeated_batch import repeated_batch
 from ckaudit.rules.evaluation.memorization_rising import memorization_rising
 from ckaudit.rules.loss.loss_below_floor import loss_below_floor
 from ckaudit.rules.loss.overfitting import overfitting
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 
@@ -18,7 +19,7 @@ from ckaudit.run.series import Series
     prior=-0.5,
     explains=[repeated_batch],
     follows=[loss_below_floor, memorization_rising, overfitting],
-    wants=[batch_repeat_distance, train_loss_raw],
+    wants=[batch_repeat_distance, train_loss_raw, batch_duplicate_share],
     knob="Seed each loader worker with its own number, and give each its own part of the data.",
     inspect="Hashes of the batches of a hundred steps, and the worker's initialization.",
     runbook="Nothing is broken: mend the loader at the next resume, and count the tokens again that were really seen.",
@@ -27,6 +28,7 @@ def batches_repeated(
     findings: Findings,
     distance: Series | None,
     loss: Series | None,
+    duplicates: Series | None,
     *,
     often: float = 0.2,
     max_repeat_share: float = 0.9,
@@ -35,9 +37,13 @@ def batches_repeated(
     """Loader workers share one seed, so that each batch comes several times.
 
     With W workers of one seed all but one in W batches are repeats: between `often` and `max_repeat_share` of them. More repeats
-    mean that the loader stands still; fewer near repeats mean that it began anew. Weights are starting values, to be fitted on
+    mean that the loader stands still; fewer near repeats mean that it began anew. Sequences that come several times in one batch
+    say so themselves. Weights are starting values, to be fitted on
     runs of known truth.
     """
+    if duplicates is not None and len(shares := duplicates.values[duplicates.finite]) and (usual := median(shares)) > often:
+        yield supports(strong, f"{usual:.0%} of the sequences of a batch are equal to another one of it", duplicates.name)
+        return
     first = findings.first(repeated_batch)
     if first is None or first.first_step is None or distance is None or loss is None:
         return
