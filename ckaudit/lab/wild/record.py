@@ -45,10 +45,12 @@ def record_draws(
 
 def _record_apart(split: "WildSplit", seed: int, index: int, cache: Path) -> Done:
     import logging
+    import os
     import warnings
 
     from ckaudit.lab.wild.draw import draw
 
+    os.nice(10)  # many trainings leave the machine usable
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     drawn = draw(split, seed, index)

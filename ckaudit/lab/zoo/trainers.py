@@ -230,7 +230,7 @@ def _lightning_module(recipe: Recipe, materials: Materials) -> Any:
 
 
 def _by_transformers(recipe: Recipe, materials: Materials) -> None:
-    from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+    from transformers import PrinterCallback, Trainer, TrainerCallback
 
     from ckaudit.recorder.huggingface import RecorderCallback
 
@@ -244,7 +244,22 @@ def _by_transformers(recipe: Recipe, materials: Materials) -> None:
             if recipe.gradients:
                 recipe.gradients(given["model"], given["optimizer"], state.global_step + 1)
 
-    arguments = TrainingArguments(
+    trainer = Trainer(
+        materials.model,
+        _training_arguments(recipe, materials),
+        train_dataset=listed(materials.train),
+        eval_dataset=listed(materials.held_out) if recipe.held_out else None,
+        callbacks=[Step(), RecorderCallback(materials.folder, **recipe.facts)],
+        optimizers=(None, None) if _is_stock(recipe) else _own_optimizer(recipe, materials.model),
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+
+
+def _training_arguments(recipe: Recipe, materials: Materials) -> Any:
+    from transformers import TrainingArguments
+
+    return TrainingArguments(
         str(materials.folder.with_name(materials.folder.name + ".out")),
         max_steps=recipe.steps,
         per_device_train_batch_size=recipe.batch,
@@ -268,16 +283,6 @@ def _by_transformers(recipe: Recipe, materials: Materials) -> None:
         disable_tqdm=True,
         dataloader_drop_last=True,
     )
-    trainer = Trainer(
-        materials.model,
-        arguments,
-        train_dataset=listed(materials.train),
-        eval_dataset=listed(materials.held_out) if recipe.held_out else None,
-        callbacks=[Step(), RecorderCallback(materials.folder, **recipe.facts)],
-        optimizers=(None, None) if _is_stock(recipe) else _own_optimizer(recipe, materials.model),
-    )
-    trainer.remove_callback(PrinterCallback)
-    trainer.train()
 
 
 STOCK_OPTIMIZERS = {"adamw": "adamw_torch", "adafactor": "adafactor", "sgd": "sgd", "rmsprop": "rmsprop", "adagrad": "adagrad"}
