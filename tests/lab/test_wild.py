@@ -16,7 +16,7 @@ from ckaudit.lab.wild.faults import FAULTS
 from ckaudit.lab.wild.forms import PRINTED, as_form, as_printed
 from ckaudit.lab.wild.pair import HEALTHY, ILL, NOTE, Pair, has_effect, pair_folder, write_note
 from ckaudit.lab.wild.record import record
-from ckaudit.lab.wild.score import Outcome, Verdict, row
+from ckaudit.lab.wild.score import Outcome, Verdict, judge, row
 from ckaudit.lab.zoo import FAMILIES, WILD_TEST, families_of
 from ckaudit.lab.zoo.recipe import Recipe, optimizer_of, schedule_of
 
@@ -198,6 +198,7 @@ def test_a_draw_is_recorded_judged_in_every_form_and_scored(
     drawn = replace(draw("wild-dev", 0, 0), family="tabular", fault="sign_flipped", healthy=replace(SMALL, steps=60, lr=3e-3))
     folder = pair_folder(tmp_path, "wild-dev", 0, 0)
     record(drawn, folder)
+    assert set(judge(folder / ILL, "recorder", since=10_000).codes) < set(judge(folder / ILL, "recorder").codes)
     printed = as_form(folder / ILL, "contract", tmp_path / "printed")
     for file in printed.iterdir():
         document = json.loads(file.read_text(encoding="utf-8"))

@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from msgspec import Struct
 
 from ckaudit import __version__
-from ckaudit.contract.schema.report import Report
+from ckaudit.contract.schema.report import Finding, Report
 from ckaudit.errors import UsageError
 from ckaudit.lab.score.scoreboard import Share, share
 from ckaudit.lab.score.verdict import COUNTING, GRAVE
@@ -142,26 +143,26 @@ def _judge(work: tuple[Path, int, tuple[Form, ...]]) -> list[Outcome]:
             form=form,
             has_effect=effect,
             is_healthy=learns,
-            ill=judge(folder / ILL, form),
+            ill=judge(folder / ILL, form, since=pair.onset),
             healthy=judge(folder / HEALTHY, form),
         )
         for form in forms
     ]
 
 
-def judge(run: Path, form: Form) -> Verdict:
-    """Audit a recording in a form, under a name that says nothing."""
+def judge(run: Path, form: Form, *, since: int = 0) -> Verdict:
+    """Audit a recording in a form, under a name that says nothing; what ends before a step does not count."""
     from ckaudit.audit import triage
 
     with TemporaryDirectory(prefix="run-") as temporary:
         try:
-            return _verdict(triage(as_form(run, form, Path(temporary) / "run")))
+            return _verdict(triage(as_form(run, form, Path(temporary) / "run")), since)
         except Exception as error:  # noqa: BLE001  one recording that breaks the auditor must not end the score: it is listed
             return Verdict(error=f"{type(error).__name__}: {error}")
 
 
-def _verdict(report: Report) -> Verdict:
-    counting = [finding for finding in report.findings if finding.severity in COUNTING]
+def _verdict(report: Report, since: int) -> Verdict:
+    counting = [finding for finding in report.findings if finding.severity in COUNTING and _ends(finding) >= since]
     first = report.diagnoses[0] if report.diagnoses else None
     places = [place for finding in counting for place in (finding.where, *finding.also, *finding.path)]
     return Verdict(
@@ -170,6 +171,12 @@ def _verdict(report: Report) -> Verdict:
         confidence=first.confidence if first else 0.0,
         places=tuple(place for place in dict.fromkeys([*places, *([first.where, *first.path] if first else [])]) if place),
     )
+
+
+def _ends(finding: Finding) -> float:
+    """Return the last step of a finding; one of the whole run has no end."""
+    last = finding.first_step if finding.last_step is None else finding.last_step
+    return inf if last is None else last
 
 
 class Row(Struct, frozen=True, kw_only=True):
