@@ -136,6 +136,7 @@ def _judge(work: tuple[Path, int, tuple[Form, ...]]) -> list[Outcome]:
     if pair is None:
         return []
     effect, learns = pair.is_fact or has_effect(folder), twin_learns(folder)
+    since = pair.onset if pair.onset > 1 else 0  # what is wrong from the start shows at step 0 already
     return [
         Outcome(
             index=index,
@@ -143,7 +144,7 @@ def _judge(work: tuple[Path, int, tuple[Form, ...]]) -> list[Outcome]:
             form=form,
             has_effect=effect,
             is_healthy=learns,
-            ill=judge(folder / ILL, form, since=pair.onset),
+            ill=judge(folder / ILL, form, since=since),
             healthy=judge(folder / HEALTHY, form),
         )
         for form in forms
