@@ -178,11 +178,11 @@ def _medians_before(values: Floats, ends: Steps, points: int, *, piece: int = 50
     return medians
 
 
-def is_solved(loss: Series | None, steps: Steps, *, share: float = SOLVED) -> Mask:
-    """Tell of each step whether the loss was below a share of its first, shape (T, 1); where it is not known, it was not."""
+def is_solved(loss: Series | None, steps: Steps) -> Mask:
+    """Tell of each step whether the loss was below a tenth of its first, shape (T, 1); where it is not known, it was not."""
     if loss is None or not loss.finite.any():
         return np.zeros((len(steps), 1), bool)
-    return np.asarray(at(loss, steps).values[:, :1] < share * loss.values[loss.finite][0])
+    return np.asarray(at(loss, steps).values[:, :1] < SOLVED * loss.values[loss.finite][0])
 
 
 def learnt_since(loss: Series, step: int, *, until: int | None = None, around: int = 10) -> float:

@@ -192,7 +192,7 @@ def weights_changed_most(
     text = f"by step {step} furthest from where they started: {changes}; {core:.0%} of the first {len(first)} are core weights"
     furthest = max(row[name] for name in ranked if table.kind(name) in CORE)
     beside = max((row[name] for name in ranked if table.kind(name) in BESIDE), default=0.0)
-    stands = furthest <= min_relative_movement * beside and furthest < hardly
+    stands = beside > 0 and furthest <= min_relative_movement * beside and furthest < hardly
     numbers = {"core_share": core, "furthest": row[ranked[0]], "furthest_core": furthest}
     return SeriesAnswer(word="bad" if stands else below(core, watch=watch, bad=0), sentence=text, numbers=numbers)
 

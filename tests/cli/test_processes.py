@@ -230,7 +230,7 @@ def test_completion_offers_commands_options_and_formats():
     ]
     assert complete("ckaudit ") == commands
     assert complete("ckaudit probe ") == ["toxicity", "memorization", "init", "score"]
-    assert complete("ckaudit lab ") == ["list", "run", "record", "score", "curriculum"]
+    assert complete("ckaudit lab ") == ["list", "run", "record", "score", "wild", "curriculum"]
     assert complete("ckaudit lab run lr_too_h") == ["lr_too_high"]
     assert "--fail-on" in complete("ckaudit triage --f")
     assert complete("ckaudit triage --format s") == ["sarif"]

@@ -6,23 +6,20 @@ from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.attention import uniform_head_fraction
-from ckaudit.metrics.loss import is_solved, train_loss_raw
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 
 
-@rule("ATTN003", severity="sev2", needs=[uniform_head_fraction], wants=[train_loss_raw, FACTS], unit="1")
+@rule("ATTN003", severity="sev2", needs=[uniform_head_fraction], wants=[FACTS], unit="1")
 def uniform_heads(
     uniform: Series,
-    loss: Series | None,
     facts: Manifest | None,
     *,
     max_uniform_share: float = 0.9,
     min_steps: int = 200,
     min_plan_share: float = 0.75,
     min_points: int = 3,
-    learnt_share: float = 0.5,
 ) -> Iterator[Hit | Skip]:
     """Attention heads look at everything alike.
 
@@ -33,8 +30,8 @@ def uniform_heads(
     Attention is an average over all tokens then: the model has not begun to use its context.
     ## False alarms
     All heads begin like that, and the first choose after some tens to hundreds of steps; a plateau may delay it to half
-    of the plan (lab). A few uniform heads are ordinary. A task may need no context: where the loss has come below
-    `learnt_share` of its first without any, it is a note (pairs of words alone bring a language model to two thirds).
+    of the plan (lab). A few uniform heads are ordinary. A task that needs no context, as one in which every token follows from
+    the one before, leaves them all uniform, and is accused.
     """
     yield from too_few(uniform, min_points)
     end = int(uniform.steps[-1])
@@ -43,12 +40,11 @@ def uniform_heads(
     if end <= first_judged:
         yield Skip("too_few_points", f"step {end}; heads are judged after step {first_judged}")
         return
-    needs_none = bool(is_solved(loss, uniform.steps[-1:], share=learnt_share).all())
     for span in spans(uniform, uniform.values > max_uniform_share, min_points=min_points):
         if span.last == end:
             yield Hit.over(
                 span,
-                "note" if needs_none else "sev2",
+                "sev2",
                 "{value:.0%} of all heads look at everything alike, to the last",
                 badness=uniform.values,
                 limit=max_uniform_share,
