@@ -110,4 +110,4 @@ def _of_laws(designs: Floats, values: Floats) -> float:
 
 def _log_likelihood(squares: float, count: int) -> float:
     noise = min(NOISES[1], max(NOISES[0], math.sqrt(squares / count)))
-    return -count * math.log(noise) - squares / (2 * noise**2)
+    return -count * math.log(noise) - squares / (2 * noise * noise)

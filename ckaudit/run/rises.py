@@ -192,7 +192,7 @@ def isotonic_fits(values: Floats) -> IsotonicFits:
         while pools and pools[-1][0] <= mean:
             before, others, theirs = pools.pop()
             total -= theirs
-            within += theirs + (mean - before) ** 2 * points * others / (points + others)
+            within += theirs + (mean - before) * (mean - before) * points * others / (points + others)
             mean, points = (mean * points + before * others) / (points + others), points + others
         pools.append((mean, points, within))
         total += within
@@ -288,7 +288,7 @@ def _splits(levels: Floats, min_share: float, alone: bool, prior: float) -> list
     freedom = np.maximum(0.0, count - POINTS_PER_LEVEL * before.levels[:-1] - costs)
     usual = PRIOR_POINTS * np.square(prior if positive else prior * lows)
     bends = (count - 2) / 2  # neighbours share points, so each second difference counts half
-    bent = (usual + bends * trimmed_noise(compared) ** 2) / (PRIOR_POINTS + bends)
+    bent = (usual + bends * float(np.square(trimmed_noise(compared)))) / (PRIOR_POINTS + bends)
     variances = np.minimum((usual + left) / (PRIOR_POINTS + freedom), bent)
     each = np.sqrt(np.maximum(0.0, before.squares[-1] - left) / variances)
     deviations, climbs = each.max(axis=0), each.argmax(axis=0) == CLIMB
