@@ -16,6 +16,7 @@ from ckaudit.lab.score.verdict import COUNTING, GRAVE
 from ckaudit.lab.wild.forms import FORMS, Form, as_form
 from ckaudit.lab.wild.pair import HEALTHY, ILL, Pair, has_effect, pair_folder, read_note, twin_learns
 
+CLOCK = "SYS"  # rules of the systems room judge the machine, which may have had other work while these were trained
 SURE = 0.7  # a cause that is given so much is taken for the truth by whoever reads it
 
 
@@ -163,7 +164,11 @@ def judge(run: Path, form: Form, *, since: int = 0) -> Verdict:
 
 
 def _verdict(report: Report, since: int) -> Verdict:
-    counting = [finding for finding in report.findings if finding.severity in COUNTING and _ends(finding) >= since]
+    counting = [
+        finding
+        for finding in report.findings
+        if finding.severity in COUNTING and _ends(finding) >= since and not finding.code.startswith(CLOCK)
+    ]
     first = report.diagnoses[0] if report.diagnoses else None
     places = [place for finding in counting for place in (finding.where, *finding.also, *finding.path)]
     return Verdict(
