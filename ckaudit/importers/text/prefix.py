@@ -93,7 +93,7 @@ def mark_of(prefix: str) -> LinePrefix:
     """Return who wrote a line and when, from what stands before its text.
 
     >>> mark_of("[default7]: "), mark_of("worker-3: 1970-01-01T00:01:00Z ")
-    (Mark(rank=7, node='', time=None), Mark(rank=None, node='worker-3', time=60.0))
+    (LinePrefix(rank=7, node='', time=None), LinePrefix(rank=None, node='worker-3', time=60.0))
     """
     if not prefix or prefix.isspace():
         return NOBODY
