@@ -44,7 +44,7 @@ def rows(count=54):
     return [{"input_ids": row, "labels": row.clone()} for row in (first * 7 + 3 * torch.arange(LENGTH)) % VOCABULARY]
 
 
-def trainer(folder, output, *, model=None, recorded=True, evaluated=None, callbacks=(), options=None, **arguments):
+def trainer(folder, output, *, model=None, data=None, recorded=True, evaluated=None, callbacks=(), options=None, **arguments):
     """Return a Trainer of 30 short steps of two micro-batches; a round of the data ends in a step of only one."""
     usual = {
         "max_steps": 30,
@@ -65,7 +65,7 @@ def trainer(folder, output, *, model=None, recorded=True, evaluated=None, callba
     made = WitnessTrainer(
         model or llama(),
         TrainingArguments(str(output), **usual | evaluation | arguments),
-        train_dataset=rows(),
+        train_dataset=data or rows(),
         eval_dataset=evaluated,
         callbacks=[*callbacks, *([RecorderCallback(folder, **options or {})] if recorded else [])],
     )
