@@ -102,10 +102,10 @@ def _show(found: object, format: str, output: str, *, verbose: bool) -> None:  #
 
 
 def _wild(split: str, seed: int, cache: str, jobs: int) -> "WildScore":
-    from ckaudit.lab.wild.score import added_up, outcomes_of
+    from ckaudit.lab.wild.score import outcomes_of, summarized
 
     with progress("auditing draw") as tick:
-        return added_up(split, seed, outcomes_of(cache_folder(cache), split, seed, jobs=jobs, progress=tick))
+        return summarized(split, seed, outcomes_of(cache_folder(cache), split, seed, jobs=jobs, progress=tick))
 
 
 def _publish_wild(found: "WildScore", *, write: bool) -> None:

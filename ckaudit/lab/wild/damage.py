@@ -68,7 +68,7 @@ def part_of(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
 Act = Callable[[nn.Module], object]
 
 
-def acting(onset: int, act: Act, *, always: bool = False) -> Callable[[nn.Module, Optimizer, int], None]:
+def gradient_hook(onset: int, act: Act, *, always: bool = False) -> Callable[[nn.Module, Optimizer, int], None]:
     """Return a hook that acts on the model after the backward pass of one step, or of each from it on."""
 
     @torch.no_grad()
@@ -81,7 +81,7 @@ def acting(onset: int, act: Act, *, always: bool = False) -> Callable[[nn.Module
 
 def once(act: Act) -> Callable[[Recipe, Amount], Recipe]:
     """Return a change of recipes that acts on the model once, at the onset."""
-    return lambda healthy, amount: replace(healthy, gradients=acting(amount.onset, act))
+    return lambda healthy, amount: replace(healthy, gradients=gradient_hook(amount.onset, act))
 
 
 def draw_part_anew(model: nn.Module) -> None:

@@ -110,7 +110,7 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "gradients_lost": Fault(
         title="a part whose gradients are thrown away",
-        done=lambda healthy, _: replace(healthy, gradients=damage.acting(1, damage.lose_gradients, always=True)),
+        done=lambda healthy, _: replace(healthy, gradients=damage.gradient_hook(1, damage.lose_gradients, always=True)),
         truth="gradient_path_cut",
         acceptable=("not_in_optimizer", "frozen_by_mistake"),
         is_fact=True,
@@ -125,7 +125,7 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "sign_flipped": Fault(
         title="gradients with the wrong sign",
-        done=lambda healthy, _: replace(healthy, gradients=damage.acting(1, damage.flip_gradients, always=True)),
+        done=lambda healthy, _: replace(healthy, gradients=damage.gradient_hook(1, damage.flip_gradients, always=True)),
         truth="loss_sign_flipped",
     ),
     "part_frozen": Fault(

@@ -5,12 +5,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ckaudit.errors import UsageError
-from ckaudit.lab.score.publish import commit, today
+from ckaudit.lab.score.publish import BEGIN, END, commit, today
 from ckaudit.lab.score.scoreboard import Share
 from ckaudit.lab.wild.score import Row, WildScore
 
 DOCUMENT, LEDGER = Path("docs/wild.md"), Path("docs/wild-ledger.csv")
-BEGIN, END = "<!-- written by ckaudit lab score --split {} -->", "<!-- end of ckaudit lab score --split {} -->"
 COLUMNS = (
     "date",
     "commit",

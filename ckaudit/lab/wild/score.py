@@ -261,7 +261,7 @@ class WildScore(Struct, frozen=True, kw_only=True):
     broken: dict[str, str]
 
 
-def added_up(split: str, seed: int, outcomes: Sequence[Outcome]) -> WildScore:
+def summarized(split: str, seed: int, outcomes: Sequence[Outcome]) -> WildScore:
     """Add up the outcomes of a drawing."""
     whole = [outcome for outcome in outcomes if outcome.form == "recorder"]
     sure = [outcome for outcome in outcomes if outcome.has_effect and outcome.is_sure_and_wrong]

@@ -120,7 +120,7 @@ def captioned(source: torch.Generator, rows: int) -> dict[str, Tensor]:
     return {"words": torch.cat([ends[0], words, ends[1]], 1), "picture": seen}
 
 
-def matched(model: Any, batch: Batch) -> Tensor:
+def contrastive_loss(model: Any, batch: Batch) -> Tensor:
     """Return the loss that the model computes."""
     found: Tensor = model(batch["words"], batch["picture"])
     return found
@@ -155,5 +155,5 @@ FAMILIES = {
         schedule="onecycle",
     ),
     "whisper": replace(TEXT, model=whisper, rows=heard, lr=1e-3, batch=32),
-    "clip": Recipe(model=Clip, rows=captioned, loss=matched, lr=5e-4, batch=32, train=4096, warmup=20),
+    "clip": Recipe(model=Clip, rows=captioned, loss=contrastive_loss, lr=5e-4, batch=32, train=4096, warmup=20),
 }

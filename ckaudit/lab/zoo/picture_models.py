@@ -35,7 +35,7 @@ def seen(source: torch.Generator, rows: int) -> dict[str, Tensor]:
     return {"x": x, "y": y}
 
 
-class Twice(nn.Sequential):
+class DoubleConvolution(nn.Sequential):
     """Two convolutions with batch normalisation."""
 
     def __init__(self, narrow: int, wide: int) -> None:
@@ -50,10 +50,10 @@ class UNet(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.down = nn.ModuleList([Twice(1, 8), Twice(8, 16)])
-        self.middle = Twice(16, 32)
+        self.down = nn.ModuleList([DoubleConvolution(1, 8), DoubleConvolution(8, 16)])
+        self.middle = DoubleConvolution(16, 32)
         self.up = nn.ModuleList([nn.ConvTranspose2d(32, 16, 2, stride=2), nn.ConvTranspose2d(16, 8, 2, stride=2)])
-        self.join = nn.ModuleList([Twice(32, 16), Twice(16, 8)])
+        self.join = nn.ModuleList([DoubleConvolution(32, 16), DoubleConvolution(16, 8)])
         self.head = nn.Conv2d(8, 1, 1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ def cut_out(source: torch.Generator, rows: int) -> dict[str, Tensor]:
     return {"x": x, "y": y}
 
 
-def overlaid(model: Any, batch: Batch) -> Tensor:
+def dice_loss(model: Any, batch: Batch) -> Tensor:
     """Return the binary cross entropy of each pixel, and one less the Dice coefficient."""
     logits = model(batch["x"]).float()
     inside = torch.sigmoid(logits)
@@ -115,7 +115,7 @@ def evidence_bound(model: Any, batch: Batch) -> Tensor:
     return (rebuilt + divergence) / len(batch["x"])
 
 
-class Twins(nn.Module):
+class Byol(nn.Module):
     """Learns without labels: one half predicts what the other, an average of its past, says of another view."""
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ def two_views(source: torch.Generator, rows: int) -> dict[str, Tensor]:
     return {name: clean + 0.5 * torch.randn(clean.shape, generator=source) for name in ("one", "other")}
 
 
-def apart(model: Any, batch: Batch) -> Tensor:
+def byol_loss(model: Any, batch: Batch) -> Tensor:
     """Return the mean distance of the views."""
     found: Tensor = model(batch["one"], batch["other"]).mean()
     return found
@@ -192,7 +192,7 @@ def to_be_noised(source: torch.Generator, rows: int) -> dict[str, Tensor]:
     return {"x": clean, "time": torch.rand(rows, generator=source), "noise": torch.randn(clean.shape, generator=source)}
 
 
-def noise_told(model: Any, batch: Batch) -> Tensor:
+def denoising_loss(model: Any, batch: Batch) -> Tensor:
     """Return the mean squared error of the noise."""
     angle = batch["time"] * torch.pi / 2
     mixed = angle.cos()[:, None, None, None] * batch["x"] + angle.sin()[:, None, None, None] * batch["noise"]
@@ -253,7 +253,7 @@ def rings(source: torch.Generator, rows: int) -> dict[str, Tensor]:
     return {"x": points.flatten(1)}
 
 
-def likelihood(model: Any, batch: Batch) -> Tensor:
+def negative_log_likelihood(model: Any, batch: Batch) -> Tensor:
     """Return the mean negative log likelihood."""
     loss: Tensor = model(batch["x"]).mean()
     return loss
@@ -271,7 +271,7 @@ CNN = Recipe(
     batch=32,
     train=1024,
 )
-LOOP = Recipe(model=Twins, rows=two_views, loss=apart, lr=1e-3, batch=64, train=1024)
+LOOP = Recipe(model=Byol, rows=two_views, loss=byol_loss, lr=1e-3, batch=64, train=1024)
 FAMILIES = {
     "cnn": CNN,
     "mixer": Recipe(
@@ -281,7 +281,7 @@ FAMILIES = {
         CNN,
         model=UNet,
         rows=cut_out,
-        loss=overlaid,
+        loss=dice_loss,
         through="lightning",
         optimizer="adam",
         lr=1e-3,
@@ -293,6 +293,6 @@ FAMILIES = {
     ),
     "vae": replace(LOOP, model=Vae, rows=flat_discs, loss=evidence_bound, optimizer="adam", train=2048),
     "byol": LOOP,
-    "diffusion": replace(LOOP, model=Denoiser, rows=to_be_noised, loss=noise_told, batch=16),
-    "flow": replace(LOOP, model=Flow, rows=rings, loss=likelihood, optimizer="adam", train=4096),
+    "diffusion": replace(LOOP, model=Denoiser, rows=to_be_noised, loss=denoising_loss, batch=16),
+    "flow": replace(LOOP, model=Flow, rows=rings, loss=negative_log_likelihood, optimizer="adam", train=4096),
 }

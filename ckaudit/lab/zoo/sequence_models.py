@@ -32,7 +32,7 @@ def read(source: torch.Generator, rows: int) -> dict[str, Tensor]:
     return {"x": tokens[:, :-1], "y": tokens[:, 1:]}
 
 
-def told_next(model: Any, batch: Batch) -> Tensor:
+def next_token_loss(model: Any, batch: Batch) -> Tensor:
     """Return the cross entropy of the next token where it is asked for."""
     return F.cross_entropy(model(batch["x"]).flatten(0, 1).float(), batch["y"].flatten())
 
@@ -116,12 +116,12 @@ def two_languages(source: torch.Generator, rows: int) -> dict[str, Tensor]:
     return {"source": tokens, "x": written[:, :-1], "y": written[:, 1:]}
 
 
-def translated(model: Any, batch: Batch) -> Tensor:
+def translation_loss(model: Any, batch: Batch) -> Tensor:
     """Return the cross entropy of the translation."""
     return F.cross_entropy(model(batch["source"], batch["x"]).flatten(0, 1).float(), batch["y"].flatten())
 
 
-class Pooled(nn.Module):
+class PooledBert(nn.Module):
     """A BERT whose hidden states are averaged for a head of the user's own; its pooling layer runs for nothing."""
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ def sorted_texts(source: torch.Generator, rows: int) -> dict[str, Tensor]:
     return {"x": tokens, "y": (tokens[:, 0] - FIRST) // 6 % 4}
 
 
-class Pairs(nn.Module):
+class SkipGram(nn.Module):
     """Word vectors: which words stand beside each other."""
 
     def __init__(self) -> None:
@@ -158,13 +158,13 @@ def neighbours(source: torch.Generator, rows: int) -> dict[str, Tensor]:
     return {"x": tokens[:, 0], "others": torch.cat([tokens[:, 1:], torch.randint(4, WORDS, (rows, 5), generator=source)], 1)}
 
 
-def told_from_chance(model: Any, batch: Batch) -> Tensor:
+def negative_sampling_loss(model: Any, batch: Batch) -> Tensor:
     """Return the loss of negative sampling."""
     logits = model(batch["x"], batch["others"])
     return -(F.logsigmoid(logits[:, 0]) + F.logsigmoid(-logits[:, 1:]).sum(1)).mean()
 
 
-class Temporal(nn.Module):
+class TemporalConvolution(nn.Module):
     """A language model of dilated causal convolutions with weight normalisation and ReLU."""
 
     def __init__(self, width: int = 48, depth: int = 4) -> None:
@@ -182,7 +182,7 @@ class Temporal(nn.Module):
         return logits
 
 
-class Attentive(nn.Module):
+class AttentiveTranslator(nn.Module):
     """A translator of two GRUs, of which one asks the other by additive attention."""
 
     def __init__(self, width: int = 48) -> None:
@@ -202,7 +202,9 @@ class Attentive(nn.Module):
         return logits
 
 
-LOOP = Recipe(model=PrefixLm, rows=continued, loss=told_next, lr=2e-3, facts={"vocabulary": WORDS, "sequence_length": LENGTH})
+LOOP = Recipe(
+    model=PrefixLm, rows=continued, loss=next_token_loss, lr=2e-3, facts={"vocabulary": WORDS, "sequence_length": LENGTH}
+)
 FAMILIES = {
     "lstm": replace(
         LOOP,
@@ -215,15 +217,27 @@ FAMILIES = {
         facts={"batch_of": list, "vocabulary": WORDS, "sequence_length": 32},
     ),
     "gru": replace(LOOP, model=Gru, rows=waves, loss=squared, optimizer="rmsprop", lr=1e-3, batch=64, facts={}),
-    "temporal_convolution": replace(LOOP, model=Temporal, rows=read, optimizer="adam"),
+    "temporal_convolution": replace(LOOP, model=TemporalConvolution, rows=read, optimizer="adam"),
     "prefix_lm": LOOP,
-    "translator": replace(LOOP, model=Translator, rows=two_languages, loss=translated, through="lightning", lr=1e-3, clip=1.0),
-    "gru_translator": replace(LOOP, model=Attentive, rows=two_languages, loss=translated, optimizer="adam", lr=3e-3, clip=1.0),
-    "bert_with_a_head": replace(LOOP, model=Pooled, rows=sorted_texts, loss=classified, facts={}, lr=5e-4),
+    "translator": replace(
+        LOOP, model=Translator, rows=two_languages, loss=translation_loss, through="lightning", lr=1e-3, clip=1.0
+    ),
+    "gru_translator": replace(
+        LOOP, model=AttentiveTranslator, rows=two_languages, loss=translation_loss, optimizer="adam", lr=3e-3, clip=1.0
+    ),
+    "bert_with_a_head": replace(LOOP, model=PooledBert, rows=sorted_texts, loss=classified, facts={}, lr=5e-4),
     "bert_by_sgd": replace(
-        LOOP, model=Pooled, rows=sorted_texts, loss=classified, facts={}, optimizer="sgd", lr=0.01, batch=32, warmup=20
+        LOOP, model=PooledBert, rows=sorted_texts, loss=classified, facts={}, optimizer="sgd", lr=0.01, batch=32, warmup=20
     ),
     "word2vec": replace(
-        LOOP, model=Pairs, rows=neighbours, loss=told_from_chance, optimizer="adagrad", lr=0.3, batch=256, train=8192, facts={}
+        LOOP,
+        model=SkipGram,
+        rows=neighbours,
+        loss=negative_sampling_loss,
+        optimizer="adagrad",
+        lr=0.3,
+        batch=256,
+        train=8192,
+        facts={},
     ),
 }

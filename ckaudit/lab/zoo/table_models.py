@@ -60,7 +60,7 @@ def nodes(source: torch.Generator, rows: int) -> dict[str, Tensor]:
     return {"x": torch.randperm(900, generator=source)[:rows]}
 
 
-def nodes_classified(model: Any, batch: Batch) -> Tensor:
+def node_loss(model: Any, batch: Batch) -> Tensor:
     """Return the cross entropy of the classes of nodes."""
     return F.cross_entropy(model(batch["x"]), model.classes[batch["x"]])
 
@@ -86,7 +86,7 @@ def rows_of_a_table(source: torch.Generator, rows: int) -> dict[str, Tensor]:
     return {"x": x, "y": y}
 
 
-class Ratings(nn.Module):
+class MatrixFactorization(nn.Module):
     """Factors of users and of things, with a bias each: what a recommender begins with."""
 
     def __init__(self, users: int = 200, things: int = 120, width: int = 16) -> None:
@@ -113,7 +113,7 @@ def rated(source: torch.Generator, rows: int) -> dict[str, Tensor]:
     return {"x": pairs, "y": (clean + 0.3 * torch.randn(rows, generator=source))[:, None]}
 
 
-class Residual(nn.Module):
+class ResidualRegression(nn.Module):
     """A deep regression without any normalisation: linear layers, each added to what came in."""
 
     def __init__(self, width: int = 48, depth: int = 6) -> None:
@@ -158,13 +158,13 @@ def situations(source: torch.Generator, rows: int) -> dict[str, Tensor]:
     return {"x": torch.randn(rows, 12, generator=source)}
 
 
-def rewarded(model: Any, batch: Batch) -> Tensor:
+def policy_loss(model: Any, batch: Batch) -> Tensor:
     """Return the loss of the policy."""
     loss: Tensor = model(batch["x"])
     return loss
 
 
-class Metric(nn.Module):
+class TripletEncoder(nn.Module):
     """Puts rows of a table near to those of their kind, by triplets."""
 
     def __init__(self) -> None:
@@ -187,7 +187,7 @@ def triplets(source: torch.Generator, rows: int) -> dict[str, Tensor]:
     return {"x": centres[kind] + noise[0], "alike": centres[kind] + noise[1], "unlike": centres[other] + noise[2]}
 
 
-def margin(model: Any, batch: Batch) -> Tensor:
+def triplet_loss(model: Any, batch: Batch) -> Tensor:
     """Return the loss of triplets with a margin."""
     return F.triplet_margin_loss(model(batch["x"]), model(batch["alike"]), model(batch["unlike"]), margin=0.5)
 
@@ -195,11 +195,11 @@ def margin(model: Any, batch: Batch) -> Tensor:
 TABLE = Recipe(model=tabular, rows=rows_of_a_table, loss=squared, optimizer="adam", lr=1e-3, batch=64)
 FAMILIES = {
     "tabular": replace(TABLE, through="lightning"),
-    "residual_regression": replace(TABLE, model=Residual),
-    "recommender": replace(TABLE, model=Ratings, rows=rated, lr=1e-2, train=8192, batch=128, weight_decay=1e-5),
-    "triplets": replace(TABLE, model=Metric, rows=triplets, loss=margin),
-    "policy_gradient": replace(TABLE, model=Bandit, rows=situations, loss=rewarded, lr=3e-3, train=8192, held_out=0),
+    "residual_regression": replace(TABLE, model=ResidualRegression),
+    "recommender": replace(TABLE, model=MatrixFactorization, rows=rated, lr=1e-2, train=8192, batch=128, weight_decay=1e-5),
+    "triplets": replace(TABLE, model=TripletEncoder, rows=triplets, loss=triplet_loss),
+    "policy_gradient": replace(TABLE, model=Bandit, rows=situations, loss=policy_loss, lr=3e-3, train=8192, held_out=0),
     "graph": replace(
-        TABLE, model=Graph, rows=nodes, loss=nodes_classified, lr=3e-3, weight_decay=5e-4, batch=600, train=600, held_out=300
+        TABLE, model=Graph, rows=nodes, loss=node_loss, lr=3e-3, weight_decay=5e-4, batch=600, train=600, held_out=300
     ),
 }

@@ -224,7 +224,7 @@ def roberta() -> nn.Module:
     return RobertaForMaskedLM(RobertaConfig(**sizes, **SPECIAL))
 
 
-class Adapted(nn.Module):
+class LoraLinear(nn.Module):
     """A frozen linear layer, and beside it a product of two thin matrices that is trained.
 
     Args:
@@ -261,8 +261,8 @@ def lora() -> nn.Module:
         parameter.requires_grad = False
     blocks: Any = model.get_submodule("transformer.h")
     for block in blocks:
-        block.attn.c_attn = Adapted(block.attn.c_attn)
-        block.mlp.c_fc = Adapted(block.mlp.c_fc)
+        block.attn.c_attn = LoraLinear(block.attn.c_attn)
+        block.mlp.c_fc = LoraLinear(block.mlp.c_fc)
     return model
 
 
