@@ -150,6 +150,7 @@ CONDITIONS = (
         "The training data comes from elsewhere than before.",
         "source_drift",
         "token_drift",
+        "input_drift",
         "text_statistics_drift",
     ),
     _condition(

@@ -158,6 +158,7 @@ SYMPTOMS = {
     "target_misalignment": "Targets are not the inputs shifted by one.",
     "target_equals_input": "Targets are the inputs.",
     "repeated_batch": "Batches come again too soon.",
+    "input_drift": "The inputs change their scale for good.",
     "token_drift": "The tokens of the batches change their distribution.",
     "source_drift": "The sources of the batches change their shares.",
     "split_overlap": "What is held out is in the training set too.",

@@ -5,7 +5,7 @@ import numpy as np
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled, logged_as
 from ckaudit.run.run import Run
-from ckaudit.run.series import Series, single
+from ckaudit.run.series import Series, at, empty, single
 
 
 @metric(unit="nats", reads=["data.token_histogram", "token_kl_drift"], source="catalogue M35; Kullback & Leibler 1951")
@@ -33,6 +33,29 @@ def token_kl_drift(run: Run, *, pseudo_count: float = 1.0) -> Series:
     known = alike & (np.arange(len(drift)) > rows[0])
     series = single("token_kl_drift", "nats", counts.steps, np.where(known, drift, np.nan), known)
     return filled(series, logged_as(run, "token_kl_drift"))
+
+
+@metric(unit="nats", reads=["data.input_mean", "data.input_std"], source="Kullback & Leibler 1951, of two normal distributions")
+def input_kl_drift(run: Run) -> Series:
+    r"""How far the inputs of each checkpoint's batch are from those of the first, by mean and deviation alone.
+
+    $$D_t = \log \frac{\sigma_0}{\sigma_t} + \frac{\sigma_t^2 + (\mu_t - \mu_0)^2}{2 \sigma_0^2} - \frac12$$
+
+    Shape (T, 1), of inputs that are numbers: pictures, sound, tables. Not recorded at the first checkpoint that has both, nor
+    where they do not vary.
+    """
+    mean, std = run.value("data.input_mean"), run.value("data.input_std")
+    if not mean or not std:
+        return empty("input_kl_drift")
+    deviations = at(std, mean.steps).values[:, 0]
+    rows = np.flatnonzero(mean.finite[:, 0] & (deviations > 0))
+    if len(rows) < 2:
+        return empty("input_kl_drift")
+    centers, widths = mean.values[rows, 0], deviations[rows]
+    with np.errstate(all="ignore"):
+        squares = np.square(widths / widths[0]) + np.square((centers - centers[0]) / widths[0])
+        drift = np.log(widths[0] / widths) + squares / 2 - 0.5
+    return single("input_kl_drift", "nats", mean.steps[rows[1:]], np.maximum(drift[1:], 0.0))
 
 
 @metric(unit="1", reads=["data.target_shift_match"], source="playbook, analysis contract", memory=1)

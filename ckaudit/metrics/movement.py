@@ -7,6 +7,7 @@ from ckaudit.metrics.metric import metric
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import relative_movement, spectral_norm, update_norm
+from ckaudit.run.column_builder import OPTIMIZERS
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series, at, single
 
@@ -50,7 +51,9 @@ def moving_share(run: Run, *, min_share_of_median: float = 0.1) -> Series:
     return single("moving_share", "1", moved.steps, np.where(middle > 0, share, np.nan), middle > 0)
 
 
-@metric(unit="1", reads=[update_norm, learning_rate], source="Kingma & Ba 2015, section 2.1", memory=1, worst="low")
+@metric(
+    unit="1", reads=[update_norm, learning_rate, "optimizer.name"], source="Kingma & Ba 2015, section 2.1", memory=1, worst="low"
+)
 def step_over_rate(run: Run) -> Series:
     r"""How far an element of each matrix moves in one update, over the learning rate.
 
@@ -59,11 +62,12 @@ def step_over_rate(run: Run) -> Series:
     Shape (C, P): checkpoints by the tensors that run.json gives two dimensions or more. Adam's kin move an element by about
     the whole rate where its gradients agree from step to step, and by $\sqrt{(1 - \beta_1) / (1 + \beta_1)}$, a fifth of
     it, where they are noise, whatever their size. The largest rate of all parameter groups counts; not recorded where it
-    is zero or not known.
+    is zero or not known, nor under RAdam, which warms the rate up by itself (Liu et al. 2020, section 4).
     """
     moved, rates = update_norm(run).only(run.tensors.is_matrix), learning_rate(run)
     used = at(rates, moved.steps).values.max(axis=1, initial=-np.inf)
-    rows = used > 0
+    rectified = run.value("optimizer.name").values == OPTIMIZERS.index("RAdam")
+    rows = (used > 0) & ~rectified.any()
     values = moved.values[rows] / (used[rows, None] * np.sqrt(run.tensors.elements(moved.labels)))
     return Series("step_over_rate", "1", moved.steps[rows], moved.labels, values, moved.recorded[rows])
 

@@ -252,7 +252,15 @@ def _slopes(loss: Series, slope: Series | None, enough: int, *, parts: int = 10,
 @question(
     "D5.5",
     wants=[forgetting, slice_val_loss, FACTS],
-    rules=("slice_regression", "probes_forgotten", "probe_jump", "benchmark_regression", "token_drift", "source_drift"),
+    rules=(
+        "slice_regression",
+        "probes_forgotten",
+        "probe_jump",
+        "benchmark_regression",
+        "token_drift",
+        "input_drift",
+        "source_drift",
+    ),
 )
 def forgets(
     probes: Series | None,

@@ -22,6 +22,7 @@ from ckaudit.recorder.stats.float32_rounding import shortest
 
 IGNORED = -100  # the target that torch.nn.functional.cross_entropy leaves out
 BUCKETS = 256
+NUMBER_TYPES = ("float32", "float16", "bfloat16", "float64")
 TOKEN_TYPES = ("int64", "int32", "int16", "uint8")
 HASHED = 2**16  # elements looked at; of more, one in so many
 MASK = 2**64 - 1
@@ -81,6 +82,8 @@ def batch_facts(
     inputs, targets = pair(batch)
     if inputs is not None and _is_tokens(inputs) and vocabulary:
         facts.token_histogram = token_histogram(inputs, vocabulary)
+    if inputs is not None and dtype_name(inputs) in NUMBER_TYPES and math.prod(inputs.shape):
+        facts.input_mean, facts.input_std = map(shortest, mean_and_std(inputs))
     if inputs is not None and _is_tokens(inputs) and len(inputs.shape) > 1 and inputs.shape[0] > 1:
         facts.duplicate_share = shortest(duplicate_share(inputs))
     if inputs is not None and targets is not None and _are_aligned(inputs, targets):
@@ -98,6 +101,17 @@ def _relation(inputs: Array, targets: Array, *, is_mapping: bool, is_shifted_lat
     if is_mapping:  # whether the model shifts labels itself, only its code knows
         return None, None
     return shift_match(inputs, targets), as_given
+
+
+def embedded_words(model: Any) -> int | None:
+    """Return how many tokens a model's input embedding knows, the first of its embeddings; None where it has none."""
+    given = getattr(model, "get_input_embeddings", None)
+    try:
+        embedding = given() if callable(given) else None
+    except (AttributeError, NotImplementedError):  # a model of pictures inherits the method, and has nothing to give
+        embedding = None
+    modules = [embedding] if embedding is not None else model.modules()
+    return next((module.num_embeddings for module in modules if hasattr(module, "num_embeddings")), None)
 
 
 def shifts_labels(model: Any) -> bool:
@@ -122,6 +136,13 @@ def match(inputs: Array, targets: Array, *, ignored: int = IGNORED) -> float | N
     counted = targets != ignored
     total = int(counted.sum())
     return int(((inputs == targets) & counted).sum()) / total if total else None
+
+
+def mean_and_std(inputs: Array) -> tuple[float, float]:
+    """Return mean and population standard deviation of numbers; NaN where one of them is not finite."""
+    values = to_numpy(inputs).astype(np.float64, copy=False)
+    with np.errstate(all="ignore"):
+        return float(values.mean()), float(values.std())
 
 
 def duplicate_share(inputs: Array) -> float:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ckaudit.metrics.data import token_kl_drift
+from ckaudit.metrics.data import input_kl_drift, token_kl_drift
 from ckaudit.metrics.optimizer import opt_state_finite
 from ckaudit.metrics.parity import parity_loss_diff, parity_param_diff
 from ckaudit.metrics.probes import probe_accuracy
@@ -31,6 +31,15 @@ def test_drift_is_the_divergence_of_smoothed_shares_from_the_first(tmp_path: Pat
     assert drift.recorded.ravel().tolist() == [False, True, True, False]
     assert drift.values[1, 0] == 0
     assert drift.values[2, 0] == pytest.approx(expected)
+
+
+def test_inputs_twice_as_wide_and_one_deviation_away_are_1_3_nats_off(tmp_path: Path) -> None:
+    numbers = [(0.0, 2.0), (0.0, 2.0), (2.0, 2.0), (2.0, 4.0), (0.0, 1.0)]
+    run = recorded(tmp_path, {}, *({"data": {"input_mean": mean, "input_std": std}} for mean, std in numbers))
+    drift = input_kl_drift(run)
+    assert drift.steps.tolist() == [20, 30, 40, 50]
+    expected = [0.0, 0.5, 2.0 - math.log(2), math.log(2) - 0.375]
+    assert drift.values[:, 0].tolist() == pytest.approx(expected)
 
 
 def test_probes_of_training_and_held_out_ones_are_averaged_apart(tmp_path: Path) -> None:

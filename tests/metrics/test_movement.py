@@ -3,6 +3,7 @@ import numpy as np
 from ckaudit.contract.schema.manifest import TensorFacts
 from ckaudit.metrics.movement import movement_rank, moving_share, spectral_growth, step_over_rate
 from ckaudit.metrics.replay import replay_first_difference, replay_identical, replay_loss_diff
+from ckaudit.run.column_builder import OPTIMIZERS
 from tests.metrics.samples import NAN, cells, close, run_of
 
 
@@ -41,6 +42,11 @@ def test_steps_are_measured_in_rates_and_only_those_of_matrices():
     )
     assert close(cells(step_over_rate(run)), {(10, "w"): 0.2, (10, "v"): 0.2, (20, "w"): 0.8})
     assert not step_over_rate(run_of({"weight_deltas.*.norm": moved}, {"learning_rate": [0.5] * 30}))
+    names = {step: {"optimizer.name": float(OPTIMIZERS.index("RAdam"))} for step in moved}
+    facts = {name: TensorFacts(shape=shape) for name, shape in shapes.items()}
+    assert not step_over_rate(
+        run_of({"weight_deltas.*.norm": moved, "optimizer.name": names}, {"learning_rate": [0.5] * 30}, tensors=facts)
+    )
 
 
 def test_adam_on_noise_moves_by_the_share_that_the_text_gives():

@@ -1,7 +1,16 @@
 import numpy as np
 import torch
 
-from ckaudit.recorder.batches import batch_facts, batch_hash, match, pair, shift_match, shifts_labels, token_histogram
+from ckaudit.recorder.batches import (
+    batch_facts,
+    batch_hash,
+    embedded_words,
+    match,
+    pair,
+    shift_match,
+    shifts_labels,
+    token_histogram,
+)
 
 
 def facts(batch, **given):
@@ -50,6 +59,20 @@ def test_a_model_of_transformers_says_whether_it_shifts_labels():
     assert shifts_labels(GPT2LMHeadModel(GPT2Config(vocab_size=16, n_embd=8, n_layer=1, n_head=1)))
     assert not shifts_labels(BertForMaskedLM(BertConfig(**sizes)))
     assert not shifts_labels(torch.nn.Linear(1, 1))
+
+
+def test_the_input_embedding_says_how_many_tokens_there_are():
+    model = torch.nn.Sequential(torch.nn.Embedding(50, 4), torch.nn.Embedding(9, 4))
+    assert embedded_words(model) == 50
+    assert embedded_words(torch.nn.Linear(1, 1)) is None
+
+
+def test_inputs_that_are_numbers_have_a_mean_and_a_deviation():
+    pixels = torch.randn(4, 3, 5, 5, generator=torch.Generator().manual_seed(0)) * 2 + 1
+    found = facts({"pixel_values": pixels, "labels": torch.zeros(4)})
+    assert np.isclose([found.input_mean, found.input_std], [pixels.numpy().mean(), pixels.numpy().std()]).all()
+    assert facts(pixels.fill_(torch.nan)).input_mean == "NaN"
+    assert not facts(torch.arange(4))
 
 
 def test_tokens_fall_into_buckets_of_the_vocabulary():

@@ -70,8 +70,8 @@ def loss_sign_flipped(
     An untrained model has the cross entropy of a guess, log V; within `alike` of -log V the first loss is a guess with the wrong
     sign. Rewards, densities and advantages may be below zero: that alone says nothing, but a loss that falls through zero
     without bound does, and so does a held-out loss that climbs meanwhile. Without a wrong sign in the log the loss climbs past
-    a guess, where no descent leads; where nobody knows what a guess costs, it climbs from start to end, faster and faster,
-    where a rate that is too high throws it about. Weights follow the scale that all causes share.
+    a guess, where no descent leads; where nobody knows what a guess costs, it climbs from start to end and does not come to
+    rest, where a rate that is too high throws it about. Weights follow the scale that all causes share.
     """
     if train is None or not train.finite.any():
         yield contradicts(decisive, "no loss below zero is recorded", train_loss_raw.name)
@@ -92,7 +92,7 @@ def loss_sign_flipped(
     elif rise and guess is not None and last > guess:
         yield supports(strong, f"the loss climbs to {last:.3g}, past the {guess:.3g} of a guess", rise)
     elif rise and guess is None and _climbs_throughout(losses):
-        yield supports(strong, f"from its start at {first:.3g} on the loss does nothing but climb, faster and faster", rise)
+        yield supports(strong, f"from its start at {first:.3g} on the loss does nothing but climb", rise)
     else:
         yield contradicts(decisive, f"the loss goes from {first:.3g} to {last:.3g}, as a loss that is descended", train.name)
     if mirrored:
@@ -108,14 +108,18 @@ def _fell_before(train: Series, step: int | None, first: float, *, share: float 
     return len(before) >= 3 and median(before[-3:]) < (1 - share) * first
 
 
-def _climbs_throughout(losses: Floats, *, parts: int = 9) -> bool:
-    """Tell whether every part of a loss lies above the one before, from the second on, and its last third climbs the most."""
+def _climbs_throughout(losses: Floats, *, parts: int = 9, pace: float = 0.5) -> bool:
+    """Tell whether every part of a loss lies above the one before, from the second on, and the climb does not come to rest.
+
+    Its last third climbs by `pace` of what the middle one does and more: a rate that comes down slows it.
+    """
     if len(losses) < 3 * parts:
         return False
     levels = [median(part) for part in np.array_split(losses, parts)]
     third = parts // 3
     climbs = all(later > earlier for earlier, later in pairwise(levels[1:]))
-    return climbs and levels[-1] > levels[0] and levels[-1] - levels[-third] > levels[2 * third - 1] - levels[third - 1]
+    middle, end = levels[2 * third - 1] - levels[third - 1], levels[-1] - levels[2 * third - 1]
+    return climbs and levels[-1] > levels[0] and end > pace * middle
 
 
 def _worsens(val: Series | None, guess: float | None) -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import UNSET
 
 from ckaudit.causes.cause import Findings, cause, contradicts, places_of, supports
-from ckaudit.causes.precision.silent_data_corruption import largest_share
+from ckaudit.causes.precision.silent_data_corruption import is_absurd, largest_share
 from ckaudit.causes.shared.loss_curves import leap
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
@@ -103,6 +103,8 @@ def weights_changed_outside_optimizer(
         yield contradicts(strong, f"one element makes up {share:.1%} of the change of {jump.where}: that is no code", jump)
     elif share is not None:
         yield supports(strong, f"all of {jump.where} changed, not one element of it", jump)
+    elif not is_absurd(jump, largest):
+        yield supports(strong, f"much of {jump.where} changed, and no element is larger than twice what it had before", jump)
     places = sorted(places_of(finding for finding in findings.of(weights_jump) if finding.first_step == jump.first_step))
     if len(places) > 1:
         yield supports(medium, f"{len(places)} tensors changed in the same step", jump)

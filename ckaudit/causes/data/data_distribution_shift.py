@@ -9,6 +9,7 @@ from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import token_kl_drift
 from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss
 from ckaudit.rules.activations.activation_drift import activation_drift
+from ckaudit.rules.data.input_drift import input_drift
 from ckaudit.rules.data.source_drift import source_drift
 from ckaudit.rules.data.text_statistics_drift import text_statistics_drift
 from ckaudit.rules.data.token_drift import token_drift
@@ -27,7 +28,7 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=-1.0,
-    explains=[token_drift, source_drift, text_statistics_drift, overfitting, slice_regression, loss_spike],
+    explains=[token_drift, input_drift, source_drift, text_statistics_drift, overfitting, slice_regression, loss_spike],
     follows=[
         activation_drift,
         exploding_gradient,
@@ -61,7 +62,7 @@ def data_distribution_shift(
     stay the same, the losses tell: both jump, the training loss comes back, for the new data is learnt, and the held-out loss
     does not, for it is of the old data. Weights are starting values, to be fitted on runs of known truth.
     """
-    findings = found.of(source_drift, text_statistics_drift)
+    findings = found.of(input_drift, source_drift, text_statistics_drift)
     now = shifted(tokens) if tokens is not None else None
     if findings:
         yield supports(strong, findings[0].message, findings[0])
@@ -78,7 +79,8 @@ def data_distribution_shift(
     drifts = found.of(token_drift)
     if len(drifts) > 1:
         yield contradicts(medium, f"the tokens change {len(drifts)} times, to and fro", drifts[0])
-    change = drifts[0].first_step if drifts else None
+    changes = found.of(token_drift, input_drift)
+    change = changes[0].first_step if changes else None
     spikes = found.of(loss_spike)
     if change is not None and (together := [spike for spike in spikes if abs((spike.first_step or 0) - change) <= near]):
         yield supports(medium, f"the loss jumps with the change, at step {together[0].first_step}", together[0])

@@ -61,6 +61,8 @@ def adam_epsilon_too_large(
         return
     if skipped := findings.first(skipped_updates):
         yield contradicts(strong, f"an update that is left out is not a small one: {skipped.message}", skipped)
+    if stuck := [finding for finding in findings.of(barely_moving) if finding.value == 0]:
+        yield contradicts(2 * strong, f"epsilon makes an update small, and never zero: {stuck[0].message}", stuck[0])
     moves = usual_steps(step, rate)
     if moves is None:
         return
@@ -72,6 +74,8 @@ def adam_epsilon_too_large(
         return
     if adapts is not None and adapts.finite.any():
         yield supports(medium, "the optimizer is one of Adam's kin", adapts.name)
+    else:
+        yield contradicts(strong, "nothing says that the optimizer has an epsilon, or steps by the rate", "optimizer")
     largest = _largest(gradient, facts)
     if largest is not None and largest < 1e3 * usual_eps:
         yield contradicts(strong, f"the gradient itself is small, {largest:.1g} per element", gradient_norm.name)

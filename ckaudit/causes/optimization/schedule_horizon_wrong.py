@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.rate_course import RateFall, fall_of, known_rate, planned_end
 from ckaudit.contract.schema.manifest import Manifest
@@ -53,8 +55,10 @@ def schedule_horizon_wrong(
         yield contradicts(strong, f"the rate falls at once, by {fall.largest_drop:.2g} in one step", learning_rate.name)
     yield from _end(fall, planned_end(facts) or int(steps[-1]), int(steps[-1]), early, strong)
     off = findings.first(schedule_off_plan)
-    is_planned = planned_rate(facts, steps) is not None
-    if off is not None and is_planned and isinstance(off.value, float) and isinstance(off.limit, float):
+    if off is None or off.worst_step is None or not isinstance(off.value, float) or not isinstance(off.limit, float):
+        return
+    plan = planned_rate(facts, np.array([off.worst_step]))
+    if plan is not None and off.limit == plan[0]:
         if off.value < off.limit:
             yield supports(medium, f"the rate is below its plan, {off.value:.2g} in place of {off.limit:.2g}", off)
         else:

@@ -82,6 +82,8 @@ def silent_data_corruption(
             yield supports(decisive, f"one element makes up {share:.1%} of the change of {jump.where}", jump)
         elif share is not None:
             yield contradicts(strong, f"many elements of {jump.where} changed, the largest by {share:.1%} of the change", jump)
+        elif not is_absurd(jump, largest):
+            yield contradicts(strong, f"no element of {jump.where} is larger than twice what it had before", jump)
         count = len(places_of(findings.of(weights_jump)))
         if count == 1:
             yield supports(medium, f"{jump.where} is the only tensor that changed so", jump)
@@ -96,12 +98,19 @@ def silent_data_corruption(
 def largest_share(jump: Finding, largest: Series | None, moved: Series | None, size: Series | None) -> float | None:
     """Return the largest element's magnitude after a jump over the length of the change, at most 1.
 
-    Where it came between two checkpoints, the change is that of the norm.
+    Where it came between two checkpoints, the finding says how large it was beside the larger of the two norms.
     """
     element, step, norm = (_cell(series, jump) for series in (largest, moved, size))
     before = None if size is None else _cell(size, jump, earlier=1)
-    change = max(step or 0.0, 0.0 if norm is None or before is None else abs(norm - before))
-    return None if element is None or not change else min(1.0, element / change)
+    if norm is not None and before is not None and isinstance(jump.value, float):
+        step = max(step or 0.0, jump.value * max(norm, before))
+    return None if element is None or not step else min(1.0, element / step)
+
+
+def is_absurd(jump: Finding, largest: Series | None, *, times: float = 2.0) -> bool:
+    """Tell whether a tensor may hold one element that is out of all proportion: over `times` the largest before the jump."""
+    after, before = _cell(largest, jump), _cell(largest, jump, earlier=1)
+    return after is None or before is None or after > times * before
 
 
 def _cell(series: Series | None, jump: Finding, *, earlier: int = 0) -> float | None:

@@ -252,6 +252,8 @@ class BatchFacts(Struct, kw_only=True, omit_defaults=True):
     token_histogram: Annotated[list[NonNegative] | UnsetType, doc("Tokens in each bucket of the vocabulary.", shape="(B,)")] = (
         UNSET
     )
+    input_mean: Annotated[Number | UnsetType, doc("Mean of the inputs that are numbers, such as of pictures.")] = UNSET
+    input_std: Annotated[NonNegative | UnsetType, doc("Population standard deviation of the inputs that are numbers.")] = UNSET
 
 
 class History(Struct, kw_only=True, omit_defaults=True):

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ckaudit.contract.schema.checkpoint import Checkpoint, Cost, GradientsSource
-from ckaudit.recorder.batches import batch_facts, shifts_labels
+from ckaudit.recorder.batches import batch_facts, embedded_words, shifts_labels
 from ckaudit.recorder.distributed.ranks import RankNotes, WorkerSession
 from ckaudit.recorder.distributed.shards import Shards
 from ckaudit.recorder.files.run_folder import RunFolder
@@ -71,6 +71,7 @@ class RunSession:
         model, guard, start_step = setup.model, setup.guard, setup.start_step
         self._guard, self._options, self._process = guard, setup.options, os.getpid()
         self._facts, self._shifts_labels = {"world_size": world_size, **setup.facts}, shifts_labels(model)
+        self._words = setup.facts.get("vocabulary") or embedded_words(model)
         planned_steps = setup.facts.get("planned_steps")
         self._schedule = CheckpointSchedule(setup.options.cadence, setup.limits, planned_steps, start_step=start_step)
         self._hooks = ForwardHooks(model, guard, setup.hooks)
@@ -210,7 +211,7 @@ class RunSession:
             self._folder.direct(seen.directions)
             checkpoint = self._checkpoint(attempt, seen)
             with self._guard("looking at the batch"):
-                facts: dict[str, Any] = {"batch_id": batch_id, "source": source, "vocabulary": self._facts.get("vocabulary")}
+                facts: dict[str, Any] = {"batch_id": batch_id, "source": source, "vocabulary": self._words}
                 facts["is_shifted_later"] = self._shifts_labels
                 checkpoint.data = batch_facts(batch, input_hash=attempt.input_hash, **facts) or UNSET
             # The file cannot hold the time of its own writing, so it holds that of the file before.

@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.metrics.divergence import divergence_step
 from ckaudit.metrics.evaluation import eval_artifact_hash
-from ckaudit.metrics.loss import train_loss_at_evals, val_loss
+from ckaudit.metrics.loss import train_loss_at_evals, train_loss_raw, val_loss
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.medians import median
 from ckaudit.run.rises import Rise, falls_on, large_or_clear_rise, sustained_rise
@@ -18,12 +18,22 @@ EVALS_PER_QUARTER = 3
 LARGE = 0.1
 """A rise of less than a tenth must stand out of the noise further than a larger one."""
 
+CARRIED = 0.05
+"""Share of what the training loss has fallen below which nothing of it shows on held-out text."""
 
-@rule("LOSS002", severity="sev2", needs=[val_loss], wants=[train_loss_at_evals, eval_artifact_hash], unit="nats/token")
+
+@rule(
+    "LOSS002",
+    severity="sev2",
+    needs=[val_loss],
+    wants=[train_loss_at_evals, eval_artifact_hash, train_loss_raw],
+    unit="nats/token",
+)
 def overfitting(
     val: Series,
     train: Series | None,
     same: Series | None,
+    logged: Series | None,
     *,
     min_evals: int = 3,
     min_rise: float = 0.01,
@@ -40,7 +50,9 @@ def overfitting(
     Where no training loss was recorded the rise alone counts, and the message says so. The first step is that of the first
     evaluation after the divergence step: in between it began. A validation loss that stands is as bad: it gains less than
     `max_gain` from the third quarter of the evaluations to the last, while the training loss falls by `min_train_fall` and ends
-    more than `min_gap_share` of the validation loss below it. A validation loss below `solved_share` of the first losses is one
+    more than `min_gap_share` of the validation loss below it. From two evaluations on, so is one that does not fall, and never
+    comes below the first training loss by a twentieth of what the training loss has fallen, a tenth and more: nothing that is
+    learnt carries over. A validation loss below `solved_share` of the first losses is one
     of a task that is solved: of the middle of three, for an untrained model may cost anything, or of the training loss there.
     ## Why it matters
     From that step on the budget buys memory, not ability.
@@ -50,10 +62,13 @@ def overfitting(
     were hashed, only what follows their last change is judged.
     """
     known = val.finite[:, 0] & (val.steps >= _last_change(same))
+    steps, losses = val.steps[known], val.values[known, 0]
+    if (nothing := _carries_nothing_over(steps, losses, logged)) is not None:
+        yield nothing
+        return
     if known.sum() < min_evals:
         yield Skip("too_few_points", f"{int(known.sum())} evaluations; {min_evals} are needed")
         return
-    steps, losses = val.steps[known], val.values[known, 0]
     level = None if train is None else train.values[known, 0]
     if losses[-1] < solved_share * _first(losses, level):
         return
@@ -101,6 +116,28 @@ def _last_change(same: Series | None) -> int:
     is_same = np.nan_to_num(same.values, nan=1.0)
     rows = np.flatnonzero(np.any(np.diff(is_same, axis=0) != 0, axis=1))
     return int(same.steps[rows[-1] + 1]) if len(rows) else -1
+
+
+def _carries_nothing_over(steps: Steps, val: Floats, logged: Series | None) -> Hit | None:
+    """Return the hit of held-out losses that stay at what training began with, while the training loss has fallen from there."""
+    known = logged.values[logged.finite[:, 0], 0] if logged is not None else np.empty(0)
+    if len(val) < 2 or len(known) < 2 * EVALS_PER_QUARTER or val[0] <= 0:
+        return None
+    third = max(1, len(val) // 3)
+    start, end = median(known[:EVALS_PER_QUARTER]), median(known[-EVALS_PER_QUARTER:])
+    carried = max(start - val.min(), median(val[:third]) - median(val[-third:]))
+    if end >= (1 - LARGE) * start or carried > CARRIED * (start - end):
+        return None
+    return Hit.at(
+        steps,
+        "sev2",
+        f"the training loss has fallen from {start:.4g} to {{limit:.4g}}, and the held-out loss, {{value:.4g}}, is no better "
+        "than an untrained model's: nothing that is learnt carries over",
+        where="val_loss",
+        value=float(val[-1]),
+        limit=end,
+        worst=-1,
+    )
 
 
 def _stands(steps: Steps, val: Floats, train: Floats | None, gain: float, fall: float, apart: float) -> Iterator[Hit]:

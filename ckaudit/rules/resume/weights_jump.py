@@ -7,13 +7,14 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.metrics.estimated_movement import cells_like
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.pairs import together
 from ckaudit.metrics.reductions import row_medians
-from ckaudit.metrics.weights import relative_movement, update_norm, weight_norm
+from ckaudit.metrics.weights import relative_movement, update_norm, weight_norm, weight_rms, weight_statistics_change
 from ckaudit.metrics.words import optimizer_adapts
-from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
+from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
 from ckaudit.run.medians import median
 from ckaudit.run.run_facts import is_adaptive, is_plain_descent
 from ckaudit.run.series import Floats, Series, Steps, at
@@ -43,18 +44,30 @@ BEYOND = 3.0
 @rule(
     "RESUME003",
     severity="sev0",
-    needs=[update_norm, weight_norm],
-    wants=[relative_movement, learning_rate, grad_global_norm, optimizer_adapts, FACTS],
+    needs=[],
+    wants=[
+        update_norm,
+        weight_norm,
+        relative_movement,
+        learning_rate,
+        grad_global_norm,
+        optimizer_adapts,
+        FACTS,
+        weight_statistics_change,
+        weight_rms,
+    ],
     unit="1",
 )
 def weights_jump(
-    moved: Series,
-    size: Series,
+    moved: Series | None,
+    size: Series | None,
     away: Series | None,
     rate: Series | None,
     gradient: Series | None,
     adapts: Series | None,
     facts: Manifest | None,
+    shown: Series | None,
+    rms: Series | None,
     *,
     min_change_share: float = 0.3,
     min_ratio: float = 10.0,
@@ -74,15 +87,22 @@ def weights_jump(
     as it ever did before, and never more than a hundred of the largest of the last 50 steps. Whatever the optimizer is, an update
     comes from gradient and rate: one that is five times `min_ratio` its past at an ordinary gradient is none.
     Between two checkpoints a tensor comes no further than its updates add up to: as many as there are steps, each as large as the
-    largest that was measured, per learning rate and, where that allows more, per gradient. What changes it by more than
-    `max_way_ratio` of that, its norm or its distance from where it started, is written by something else (66 healthy trainings
-    of 30 families: at most 2.3, in the first twenty steps, 1.3 later; tensors that were written to ten steps before: from 22).
+    largest that was measured, per learning rate and, under optimizers that do not divide by the gradient's size, per gradient
+    where that allows more. What changes it by more than `max_way_ratio` of that, its norm or its distance from where it started,
+    is written by something else (66 healthy trainings of 30 families: at most 2.3, in the first twenty steps, 1.3 later; tensors
+    that were written to ten steps before: from 22).
+    Where no update was measured, n of them in one direction come n times as far as one, and in any direction at least the root of
+    n times: the largest way between two earlier checkpoints, over the root of its steps, is the longest that an update can have
+    been (115 healthy trainings: at most 1.6 times that). Where the median tensor goes beyond its past too, the rate was raised.
     ## Why it matters
     Memory was corrupted, or something other than the optimizer wrote to the weights: what was learnt there is gone.
     ## False alarms
     Updates that grow everywhere are the learning rate's or the optimizer's business. A tensor that starts near zero grows by
     large shares at first, and by one element where the others get no gradient: it has no past then, or moves within reach.
     """
+    if moved is None or size is None:
+        yield from _by_statistics(shown, rms, share=min_change_share, ratio=max_way_ratio, min_points=min_points)
+        return
     yield from too_few(moved, min_points)
     every = size
     moved, size = together(moved, size)
@@ -102,7 +122,8 @@ def weights_jump(
         jumps &= _is_calm(moved.steps, gradient)
     seen = {(label, int(step)) for label, rows in zip(moved.labels, jumps.T, strict=True) for step in moved.steps[rows]}
     updates = replace(moved, values=np.where(jumps, np.nan, moved.values), recorded=moved.recorded & ~jumps)
-    ways = _Ways(updates, rate, gradient, min_points=min_points)
+    # A gradient of any size makes an adaptive update no larger.
+    ways = _Ways(updates, rate, None if is_adaptive(adapts) else gradient, min_points=min_points)
     for hit in _between(every, away, ways, share=min_change_share, ratio=max_way_ratio):
         if (hit.where, hit.first) not in seen:
             yield hit
@@ -181,7 +202,7 @@ def _between(size: Series, away: Series | None, ways: _Ways, *, share: float, ra
     columns = [ways.labels.index(name) for name in size.labels]
     changed = np.abs(np.diff(size.values, axis=0))
     if away is not None and size.steps[0] == 0:
-        distance = _cells(away, size) * size.values[0]
+        distance = cells_like(size, away) * size.values[0]
         distance[0] = 0.0
         changed = np.fmax(changed, np.abs(np.diff(distance, axis=0)))
     is_large = changed > share * np.maximum(size.values[1:], size.values[:-1])
@@ -190,12 +211,46 @@ def _between(size: Series, away: Series | None, ways: _Ways, *, share: float, ra
         yield _stretch(size, int(row), int(column), float(changed[row, column]), share)
 
 
-def _cells(series: Series, like: Series) -> Floats:
-    """Return the values of a series at the steps and for the names of another, NaN where it has none, shape (T, P)."""
-    rows = at(series, like.steps).values
-    columns = {name: column for column, name in enumerate(series.labels)}
-    empty = np.full(len(like.steps), np.nan)
-    return np.stack([rows[:, columns[name]] if name in columns else empty for name in like.labels], axis=1)
+def _by_statistics(
+    shown: Series | None, rms: Series | None, *, share: float, ratio: float, min_points: int, alike: float = 0.05
+) -> Iterator[Hit | Skip]:
+    """Yield tensors of which the record shows a change that no updates like those before add up to.
+
+    Args:
+        shown: Change since the checkpoint before, relative to the tensor.
+        rms: Size of each tensor's elements.
+        share: Of a tensor that a change takes.
+        ratio: Times the way that its updates allow.
+        min_points: Checkpoints that must come before.
+        alike: Deviation of the logarithms of growth beyond `share` below which one number made it.
+    """
+    if shown is None or rms is None:
+        yield needs_one_of(update_norm, weight_statistics_change)
+        return
+    yield from too_few(shown, min_points)
+    start = min_points - 1  # what is shown of the first checkpoint is no change
+    steps = np.diff(shown.steps, prepend=0)[:, None]
+    with np.errstate(all="ignore"):
+        longest = np.fmax.accumulate(np.where(shown.values > 0, shown.values / np.sqrt(steps), np.nan), axis=0)
+        excess = shown.values[start:] / (steps[start:] * longest[start - 1 : -1])
+        grown = np.diff(np.log(cells_like(shown, rms)), axis=0)[start - 1 :]
+    for row, (change, beyond, logs) in enumerate(zip(shown.values[start:], excess, grown, strict=True), start):
+        known = logs[np.isfinite(logs) & (np.abs(logs) > share)]
+        multiplied = len(known) > 1 and median(np.abs(known - median(known))) < alike
+        if median(beyond[np.isfinite(beyond)]) > 1 and not multiplied:
+            continue
+        since, step = int(shown.steps[row - 1]), int(shown.steps[row])
+        for column in np.flatnonzero((change > share) & (beyond > ratio)):
+            yield Hit.at(
+                [step],
+                "sev0",
+                f"{{where}} changes by {change[column]:.2g} of its size from step {since} to {step}: updates like those before "
+                "do not add up to that",
+                where=shown.labels[column],
+                value=float(change[column]),
+                limit=share,
+                worst=0,
+            )
 
 
 def _stretch(size: Series, row: int, column: int, changed: float, limit: float) -> Hit:

@@ -14,7 +14,13 @@ from ckaudit.run.spans import spans
 
 @rule("SCHED001", severity="sev1", needs=[learning_rate], wants=[FACTS], unit="1")
 def learning_rate_zero(
-    rate: Series, facts: Manifest | None, *, zero_share: float = 1e-6, min_points: int = 10, min_share: float = 0.02
+    rate: Series,
+    facts: Manifest | None,
+    *,
+    zero_share: float = 1e-6,
+    min_points: int = 10,
+    min_share: float = 0.02,
+    max_planned_share: float = 0.25,
 ) -> Iterator[Hit | Skip]:
     """The learning rate is zero while the training goes on.
 
@@ -25,7 +31,8 @@ def learning_rate_zero(
     ## Why it matters
     Nothing is learnt any more, at full price: the schedule was given too few steps, or its rate never reaches the optimizer.
     ## False alarms
-    Steps for which run.json plans such a rate are left out, as is a warm-up that begins at zero.
+    Steps for which run.json plans such a rate are left out, as is a warm-up that begins at zero. A plan that stays at zero for
+    `max_planned_share` of the steps is no excuse: a scheduler that was given too few steps plans just that.
     """
     yield from too_few(rate, min_points)
     largest = np.where(rate.finite, rate.values, -np.inf).max(axis=1, initial=-np.inf)
@@ -38,7 +45,8 @@ def learning_rate_zero(
     series = single("learning rate", "1", steps, values)
     idle = values <= zero_share * peak
     if plan is not None:
-        idle &= plan > zero_share * peak
+        rests = plan <= zero_share * peak
+        idle &= ~rests | ((np.maximum.accumulate(plan) > zero_share * peak) & (rests.mean() > max_planned_share))
     for span in spans(series, idle[:, None], min_points=max(min_points, int(min_share * len(steps)))):
         yield Hit.over(
             span,

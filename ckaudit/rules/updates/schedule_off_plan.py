@@ -47,10 +47,10 @@ def schedule_off_plan(
     The learning rate against the plan in run.json, at `min_points` points in a row: off by more than `max_off_between` of the
     planned peak from the line between two planned steps, or by `max_off_outside` of it from both of them; over `sev1_ratio`
     times that peak it is sev1, for after a spike a rate is lowered by three to ten times (TRI-2). Without a plan, whether the
-    rate has grown by a fifth since the end of the planned warm-up and still grows at twice its length (M06, M07). Where nothing
-    was planned, 30 points of the rate: whether a slope came down to a floor and the run goes on there for `max_beyond_end` of
-    the steps that it took to come down; whether the rate has grown all the time while the last quarter of the run brought less
-    than `min_recent_fall` of what the loss has fallen.
+    rate has grown by a fifth since the end of the planned warm-up and still grows at twice its length (M06, M07). From 30 points
+    of the rate on, planned or not: whether a slope came down to a floor and the run goes on there for `max_beyond_end` of
+    the steps that it took to come down. Where nothing was planned, whether the rate has grown all the time while the last
+    quarter of the run brought less than `min_recent_fall` of what the loss has fallen.
     ## Why it matters
     A schedule that is never stepped, ends too early or warms up for ever costs a whole run, and the loss looks plausible.
     ## False alarms
@@ -65,7 +65,7 @@ def schedule_off_plan(
         return
     plan, ends = planned_rate(facts, steps), planned_range(facts, steps)
     if plan is None or ends is None:
-        if facts.warmup_steps is UNSET and len(steps) >= POINTS_OF_A_SHAPE:
+        if facts.warmup_steps is UNSET:
             yield from _by_shape(steps, values, loss, max_beyond_end, min_recent_fall)
         yield from _endless_warmup(steps, values, facts)
         return
@@ -87,6 +87,8 @@ def schedule_off_plan(
             limit=float(plan[worst]),
             message="the learning rate is {value:.3g} at step {worst}, where {limit:.3g} was planned",
         )
+    if not wrong.any():
+        yield from _by_shape(steps, values, None, max_beyond_end, min_recent_fall)
 
 
 def _endless_warmup(steps: Steps, values: Floats, facts: Manifest) -> Iterator[Hit | Skip]:
@@ -113,7 +115,9 @@ def _endless_warmup(steps: Steps, values: Floats, facts: Manifest) -> Iterator[H
 
 
 def _by_shape(steps: Steps, values: Floats, loss: Series | None, beyond_end: float, stall: float) -> Iterator[Hit]:
-    """Yield what the curve of a rate says where no plan is known."""
+    """Yield what the curve of a rate says of its length; where the loss is given, of a rate that only grows, too."""
+    if len(steps) < POINTS_OF_A_SHAPE:
+        return
     end = _end_of_slope(steps, values)
     if end is not None and steps[-1] - steps[end] >= beyond_end * steps[end]:
         yield Hit.at(

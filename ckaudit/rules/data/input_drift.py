@@ -1,0 +1,42 @@
+"""DATA012: the inputs change their scale for good."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.metrics.data import input_kl_drift
+from ckaudit.rules.rule import Hit, Skip, rule, too_few
+from ckaudit.run.series import Series
+
+
+@rule("DATA012", severity="sev2", needs=[input_kl_drift], unit="nats")
+def input_drift(
+    drift: Series, *, max_divergence: float = 0.5, min_ratio: float = 5.0, min_before: int = 2, min_after: int = 2
+) -> Iterator[Hit | Skip]:
+    """The inputs change their scale for good.
+
+    ## What it checks
+    Mean and deviation of the batches' inputs, where those are numbers, as the divergence from the first batch's: whether all
+    from some checkpoint on, `min_after` and more, are beyond `max_divergence` nats and beyond `min_ratio` times the largest of
+    all before, `min_before` and more. A mean that moves by one deviation is 0.5 nats, a scale that doubles 0.81, one that halves
+    0.32: batches of one source differ by one over twice the number of their elements.
+    ## Why it matters
+    The model is trained on something else than before, or the same data is normed in another way.
+    ## False alarms
+    What an agent sees drifts as it learns, and sources that take turns come back: neither goes so far at once, for good.
+    """
+    yield from too_few(drift, min_before + min_after)
+    values = drift.values[:, 0]
+    for row in range(min_before, len(values) - min_after + 1):
+        before, after = values[:row].max(), values[row:]
+        if after.min() > max(max_divergence, min_ratio * before):
+            yield Hit.at(
+                drift.steps[row:],
+                "sev2",
+                f"the inputs are {{value:.2g}} nats from those of the first batch, to the end; {before:.2g} before",
+                where="inputs",
+                value=float(after.max()),
+                limit=max_divergence,
+                worst=int(np.argmax(after)),
+            )
+            return
