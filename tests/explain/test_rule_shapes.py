@@ -75,6 +75,7 @@ TOLD = {
         beside={"initial_loss_excess": lambda _, values: values[:1] - np.log(50257)},
         facts={"vocabulary": 50257},
     ),
+    "input_drift": Told(points=None),
     "input_scale_off": Told(beside={"activation_rms": 1.0}),
     "off_its_playbook": Told(label="checkpoint_time"),
     "undecided_unit": Told(label="overflow_rate"),

@@ -52,12 +52,17 @@ def not_in_optimizer(
         yield supports(decisive, listed.message, listed)
     elif missing is not None and not (missing.values[missing.finite] > 0).any():
         yield contradicts(strong, "the groups of the optimizer hold every trainable tensor", missing.name)
-    frozen = [finding for finding in findings.of(barely_moving) if finding.severity == "sev1"]
+    fed_places = norm.labels if norm is not None else ()
+    frozen = [
+        finding
+        for finding in findings.of(barely_moving)
+        if finding.severity == "sev1" or (finding.value == 0 and finding.where in fed_places)
+    ]
     if not frozen:
         yield contradicts(strong, "no tensor with a gradient stands quite still", "MOVE001")
         return
     places, dead = places_of(frozen), places_of(findings.of(dead_parameter))
-    fed = {place for place in places - dead if norm is not None and place in norm.labels}
+    fed = (places - dead) & {*fed_places}
     if fed:
         yield supports(strong, f"{named(fed)}: a gradient, and never an update", frozen[0])
     if places & dead:
