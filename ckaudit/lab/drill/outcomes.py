@@ -299,27 +299,27 @@ def _first_seen(record: Record, healthy: Sequence[Record], since: int, onset: in
 
 
 def remedy_of(kind: FaultKind, run: Run) -> str:
-    """Return the line that lets a check judge which the causes of a fault explain; empty: none of them waits for a line.
+    """Return what would show a fault that was missed: a line for a check that its cause explains; empty: none lacks anything.
 
     Args:
         kind: The fault.
         run: The record in which it was missed.
     """
-    from ckaudit.audit.coverage.recorded import coverage_of
+    from ckaudit.audit.coverage.recorded import lines_for_check
+    from ckaudit.audit.judge import judge
     from ckaudit.causes import causes
+    from ckaudit.rules import rules
 
-    names = [name for name in (kind.truth, *kind.acceptable) if name in causes()]
-    codes = {sign.code for name in names for sign in causes()[name].explains}
-    coverage = coverage_of(run)
-    waiting = [check for check in coverage.waiting if check.code in codes]
-    for check in sorted(waiting, key=lambda check: (len(check.places) or 99, check.places)):
-        lines = [line.code for place in check.places for line in coverage.remedies[place - 1].lines]
-        if lines and not any("--into" in line for line in lines):
-            return f"{'; '.join(lines)} lets {check.code} {check.name} judge"
-    young = [check for check in coverage.young if check.code in codes]
-    if young:
-        return f"a longer drill (--steps) lets {young[0].code} {young[0].name} judge: {young[0].detail}"
-    return ""
+    explained = [causes()[name].explains for name in (kind.truth, *kind.acceptable) if name in causes()]
+    checks = {check.code: check for check in judge(run, rules().values()).checks}
+    asked = [checks[code] for code in dict.fromkeys(sign.code for signs in explained for sign in signs) if code in checks]
+    for check in asked:
+        lines, is_waiting = lines_for_check(run, check.code)
+        if lines:
+            named = f"{check.code} {check.name}"
+            return f"{'; '.join(lines)} " + (f"lets {named} judge" if is_waiting else f"gives {named} more to judge by")
+    young = next((check for check in asked if check.reason == "too_few_points"), None)
+    return f"a longer drill (--steps) lets {young.code} {young.name} judge: {young.detail}" if young else ""
 
 
 def _seen(finding: Finding) -> Seen:

@@ -8,7 +8,7 @@ from ckaudit.lab.drill.outcomes import DrillReport, FaultOutcome
 from ckaudit.lab.drill.trainings import shown_command
 from ckaudit.material.counts import plural
 from ckaudit.recorder.drill.order import KINDS
-from ckaudit.reports.escape import prose
+from ckaudit.reports.escape import escaped, prose
 from ckaudit.reports.json import dumps
 from ckaudit.reports.lab.cells import Table
 from ckaudit.reports.lab.markdown import table as markdown_table
@@ -16,7 +16,8 @@ from ckaudit.reports.lab.terminal import room, table
 from ckaudit.reports.terminal.screen_text import fit, paint, paragraph, shown
 from ckaudit.reports.view import View
 
-HEAD = ("fault", "told", "as", "cause named first")
+HEAD = ("fault", "found at", "as", "cause named first")
+LEGEND = "(+9): so many steps after the fault began, at the end of which an audit of the record tells it"
 WORDS = {"missed": "missed", "harmless": "harmless here", "crashed": "it crashed", "not_done": "not done"}
 NOT_SEEN = "no check waits for a line of yours: a gap of ckaudit, please report it (--bundle FILE)"
 
@@ -30,20 +31,21 @@ def on_screen(report: DrillReport, view: View) -> str:
         + [paint(line, "dim", view) for line in fit(shown(about(report), view), width)]
     ]
     if report.faults:
-        blocks.append(table(cells(report), width, view, min_widths={2: 24, 3: 24}))
+        lines = table(cells(report), width, view, min_widths={2: 24, 3: 24})
+        blocks.append([*lines, *(paint(line, "dim", view) for line in fit(LEGEND, width))])
     for title, sentences in sections(report):
         lines = [line for sentence in sentences for line in paragraph(shown(sentence, view), width)]
-        blocks.append([paint(title, "bold", view), *lines])
+        blocks.append([*(paint(line, "bold", view) for line in fit(title, width)), *lines])
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
 def on_paper(report: DrillReport, _view: View) -> str:
     """Return the same in Markdown."""
-    blocks = [f"### {prose(summary(report))}", prose(about(report))]
+    blocks = [f"### {prose(summary(report))}", escaped(about(report))]
     if report.faults:
-        blocks.append(markdown_table(cells(report)))
+        blocks += [markdown_table(cells(report)), prose(LEGEND)]
     for title, sentences in sections(report):
-        blocks.append("\n".join([f"**{prose(title)}**", "", *(f"- {prose(sentence)}" for sentence in sentences)]))
+        blocks.append("\n".join([f"**{prose(title)}**", "", *(f"- {escaped(sentence)}" for sentence in sentences)]))
     return "\n\n".join(blocks) + "\n"
 
 
@@ -71,7 +73,7 @@ def _cells(fault: FaultOutcome) -> tuple[str, str, str]:
     if fault.finding is None or fault.seen_step is None:
         return WORDS[fault.outcome], "-", "-"
     cause = fault.cause or "none"
-    after = f"step {fault.seen_step}, {fault.delay} after" if fault.delay is not None else f"step {fault.seen_step}"
+    after = f"step {fault.seen_step} (+{fault.delay})"
     named = f"{fault.finding.severity} {fault.finding.code} {fault.finding.name}"
     return after, named, cause if fault.is_cause_right else f"{cause} (it is {fault.truth})"
 
@@ -110,6 +112,9 @@ def _remarks(report: DrillReport) -> Iterator[str]:
         yield f"the loss of the healthy training hardly falls in {report.steps} steps, so that it shows few faults: try --steps"
     if not report.is_repeatable:
         yield "the two healthy trainings differ: seed the program, and smaller effects can be told from chance"
+    for fault in report.of("found"):
+        if fault.end == "crash":
+            yield f"{fault.fault}: the program itself stopped after {plural(fault.steps, 'step')}"
     if early := [each.name for each in report.healthy if each.steps < report.steps]:
         yield f"{', '.join(early)} ended by itself before step {report.steps}"
     if report.to_judge_more:
