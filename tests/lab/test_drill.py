@@ -1,7 +1,11 @@
 """A drill from the command line to its report: real trainings, what is told of them, and everything that can go wrong before."""
 
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -183,6 +187,17 @@ def test_what_is_left_of_a_program_is_stopped(here: Path) -> None:
     plan = Plan(command=tuple(script(here, text)), faults=(), steps=20, onset=10)
     trained = train_all(plan, here)
     assert [(each.name, each.end, each.note.done) for each in trained] == [("healthy-1", "steps", 20), ("healthy-2", "steps", 20)]
+
+
+def test_who_ends_a_drill_ends_its_training(here: Path) -> None:
+    text = "import os, pathlib, time\npathlib.Path('pid').write_text(str(os.getpid()))\ntime.sleep(60)"
+    drilling = subprocess.Popen([sys.executable, "-m", "ckaudit", "drill", "--", *script(here, text)])
+    while not (here / "pid").exists() or not (here / "pid").read_text():
+        time.sleep(0.05)
+    drilling.send_signal(signal.SIGTERM)
+    assert drilling.wait(timeout=60) == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((here / "pid").read_text()), 0)
 
 
 # What a report says, made by hand.

@@ -31,7 +31,15 @@ class Drilled:
     """
 
     def __init__(
-        self, tmp_path: Path, fault: str, *, onset: int = ONSET, rate: float = 0.1, momentum: float = 0.9, adam: bool = False
+        self,
+        tmp_path: Path,
+        fault: str,
+        *,
+        onset: int = ONSET,
+        rate: float = 0.1,
+        momentum: float = 0.9,
+        adam: bool = False,
+        bare: bool = False,
     ) -> None:
         self.folder = tmp_path / "drilled"
         order = Order(folder=str(self.folder), steps=STEPS, fault=fault, onset=onset)
@@ -44,11 +52,13 @@ class Drilled:
             self.model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.0), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
             kinds: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW if adam else torch.optim.SGD
             self.optimizer = kinds(self.model.parameters(), lr=rate, **({} if adam else {"momentum": momentum}))
+            self._is_bare = bare
             self.weights: list[list[Tensor]] = []
             self.batches: list[tuple[Tensor, Tensor]] = []
             self.validated: list[Tensor] = []
             with pytest.raises(SystemExit) as left:
                 self._train(tmp_path / "real")
+        self.random = torch.get_rng_state()
         assert left.value.code == 0
         assert not (tmp_path / "real").exists()
         note = read_note(self.folder)
@@ -62,14 +72,15 @@ class Drilled:
         source = torch.Generator().manual_seed(1)
         x = torch.randn(64, 4, generator=source)
         loader = DataLoader(TensorDataset(x, (x[:, 0] > 0).long()), batch_size=16)
-        recorder = Recorder(self.model, folder, optimizer=self.optimizer)
+        recorder = Recorder(self.model, folder, optimizer=None if self._is_bare else self.optimizer)
         while True:
             for inputs, targets in loader:
                 self.batches.append((inputs, targets))
                 loss = nn.functional.cross_entropy(self.model(inputs), targets)
                 self.optimizer.zero_grad()
                 loss.backward()
-                recorder.after_backward()
+                if not self._is_bare:
+                    recorder.after_backward()
                 self.optimizer.step()
                 self.weights.append([weight.detach().clone() for weight in self.model.parameters()])
                 recorder.step(loss, batch=(inputs, targets))
@@ -144,6 +155,15 @@ def test_weights_are_changed_once_before_the_update_of_the_onset(tmp_path: Path)
     assert zeroed.note.place == "3"
 
 
+def test_a_part_that_is_drawn_anew_takes_no_number_from_the_training(tmp_path: Path, healthy: Drilled) -> None:
+    found = Drilled(tmp_path, "part_drawn_anew", rate=0.0)
+    before, after = found.weights[ONSET - 2], found.weights[ONSET - 1]
+    changed = [not torch.equal(one, other) for one, other in zip(before, after, strict=True)]
+    assert changed == [False, False, True, False, False, False]
+    assert float(after[2].std()) == pytest.approx(float(before[2].std()), rel=0.4)
+    assert torch.equal(found.random, healthy.random)
+
+
 def test_gradients_add_up_where_nothing_clears_them(tmp_path: Path) -> None:
     """Without updates the four batches have the same gradients each time: after n epochs the sum is n times theirs."""
     healthy = Drilled(tmp_path / "a", "", rate=0.0)
@@ -163,6 +183,14 @@ def test_one_gradient_is_nan_at_the_onset_and_the_weights_with_it(tmp_path: Path
         STEPS - ONSET + 1
     )
     assert found.lines[ONSET - 1]["grad_global_norm"] == "NaN"
+
+
+def test_a_recorder_that_is_told_little_still_finds_the_end_of_the_backward_pass(tmp_path: Path) -> None:
+    found = Drilled(tmp_path, "gradient_nan", bare=True)
+    assert found.note.acted == ONSET
+    assert [bool(weights[2].isfinite().all()) for weights in found.weights] == [True] * (ONSET - 1) + [False] * (
+        STEPS - ONSET + 1
+    )
 
 
 def test_updates_are_left_out_from_the_onset_on(tmp_path: Path, healthy: Drilled) -> None:

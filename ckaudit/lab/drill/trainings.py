@@ -3,6 +3,8 @@
 import os
 import signal
 import subprocess
+import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -114,6 +116,7 @@ def _check_healthy(plan: Plan, trained: Trained) -> None:
 
 def _all_of(plan: Plan, names: Sequence[str], root: Path, tell: Callable[[str, int], None]) -> list[Trained]:
     waiting, running, done = list(names), list[_Process](), dict[str, Trained]()
+    before = signal.signal(signal.SIGTERM, _leave) if threading.current_thread() is threading.main_thread() else None
     try:
         while waiting or running:
             while waiting and len(running) < plan.jobs:
@@ -128,7 +131,14 @@ def _all_of(plan: Plan, names: Sequence[str], root: Path, tell: Callable[[str, i
     finally:
         for each in running:
             each.kill()
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
     return [done[name] for name in names]
+
+
+def _leave(number: int, _frame: object) -> None:
+    """Leave where this process is told to end, but take the trainings along."""
+    sys.exit(128 + number)
 
 
 SCALARS = "scalars.jsonl"

@@ -61,11 +61,12 @@ def part_of(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
 Act = Callable[[nn.Module], object]
 
 
-def draw_part_anew(model: nn.Module) -> None:
-    """Initialise the matrices of the part in the middle anew, as large as they are."""
+def draw_part_anew(model: nn.Module, source: torch.Generator | None = None) -> None:
+    """Initialise the matrices of the part in the middle anew, as large as they are, from numbers of a source or PyTorch.s own."""
     for _, weight in part_of(model):
         if weight.dim() >= 2:
-            weight.copy_(torch.randn_like(weight) * weight.std())
+            drawn = torch.randn_like(weight) if source is None else torch.randn(weight.shape, generator=source)
+            weight.copy_(drawn.to(weight) * weight.std())
 
 
 def zero_matrix(model: nn.Module) -> None:

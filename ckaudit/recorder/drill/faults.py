@@ -28,8 +28,10 @@ class Target:
         model: The model, without wrappers.
         optimizers: The optimizers that the recorder knows, without wrappers.
         amount: How the fault is done.
+        seed: Of what it draws.
 
     Attributes:
+        source: Where a fault draws from: the training draws what its healthy twin draws.
         step: The step under way, counted from the recorder's start.
         acted: The first step at which the fault was done; None: not yet.
         before_step: What is done between two steps.
@@ -38,8 +40,9 @@ class Target:
         missing: What to say where it could not be done until the end.
     """
 
-    def __init__(self, model: nn.Module, optimizers: Sequence[Optimizer], amount: Amount) -> None:
+    def __init__(self, model: nn.Module, optimizers: Sequence[Optimizer], amount: Amount, seed: int = 0) -> None:
         self.model, self.amount, self._optimizers = model, amount, optimizers
+        self.source = torch.Generator().manual_seed(seed)
         self.step = 1
         self.acted: int | None = None
         self.before_step: list[Callable[[], None]] = []
@@ -299,7 +302,7 @@ DOING: Mapping[str, Doing] = {
     "rate_too_low": multiply_rate(lambda amount: 1 / amount.between(100, 10_000)),
     "rate_raised": multiply_rate(lambda amount: amount.between(10, 50)),
     "rate_dropped": multiply_rate(lambda _: 0.0),
-    "part_drawn_anew": once(damage.draw_part_anew),
+    "part_drawn_anew": lambda target: once(lambda model: damage.draw_part_anew(model, target.source))(target),
     "matrix_zeroed": once(damage.zero_matrix),
     "half_zeroed": once(damage.zero_half_of_matrix),
     "weights_times_5": once(damage.multiply_weights),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from ckaudit.recorder.distributed.ranks import WorkerSession
 from ckaudit.recorder.drill.damage import Amount, middle_part
 from ckaudit.recorder.drill.faults import DOING, RefusedError, Target
 from ckaudit.recorder.drill.order import KINDS, Note, Order
+from ckaudit.recorder.hooks.hook import after_backward
 from ckaudit.recorder.loop.session import RunSession, Start, begin, place
 from ckaudit.recorder.model.optimizers import as_sequence
 from ckaudit.recorder.setup import Setup
@@ -32,9 +34,9 @@ class Drill:
         self._order, self._writes, self._guard = order, writes, setup.guard
         self._kind = KINDS.get(order.fault)
         onset = order.onset if self._kind and self._kind.sudden else 1
-        self._target = Target(setup.model, as_sequence(setup.optimizer), Amount(onset, order.strength))
+        self._target = Target(setup.model, as_sequence(setup.optimizer), Amount(onset, order.strength), order.seed)
         self._note = Note(first=setup.start_step + 1)
-        self._acted_after, self._has_closure, self._is_held = 0, False, False
+        self._acted_after, self._has_closure, self._is_held, self._is_told = 0, False, False, False
         for optimizer in as_sequence(setup.optimizer):
             optimizer.register_step_pre_hook(self._before_update)
 
@@ -52,6 +54,14 @@ class Drill:
             self._acted_after = self._target.step
             for act in self._target.after_backward:
                 self._do(act)
+
+    def seek_moment(self) -> None:
+        """Have autograd tell when a backward pass ends, where the program has read no gradients by the end of a step."""
+        if self._acted_after < self._target.step and not self._is_told:
+            self._is_told = True
+            trainable = (weight for weight in self._target.model.parameters() if weight.requires_grad)
+            for weight in islice(trainable, 1):
+                weight.register_post_accumulate_grad_hook(lambda _: after_backward(self.after_backward))  # type: ignore[no-untyped-call]
 
     def hold(self, look: Callable[[], None]) -> None:
         """Let the recorder look at the gradients before an update whose closure has yet to compute them."""
@@ -92,16 +102,18 @@ class Drill:
         self._write()
 
     def _do(self, act: Callable[[], object]) -> None:
-        devices = range(torch.cuda.device_count())
         try:
-            # The training draws the numbers that its healthy twin draws, whatever the fault draws.
-            with torch.no_grad(), torch.random.fork_rng(devices=devices):
-                torch.manual_seed(self._order.seed)
+            with torch.no_grad():
                 act()
         except RefusedError as refusal:
             self._note.why_not = str(refusal)
         except Exception as error:  # noqa: BLE001  a model may be built in any way
             self._note.why_not = f"doing it failed with {type(error).__name__}: {error}"
+
+    def refuse(self, why: str) -> None:
+        """Write why there is nothing to drill."""
+        self._note.why_not = why
+        self._write()
 
     def _before_update(self, _optimizer: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
         self._has_closure = options.get("closure", next(iter(arguments), None)) is not None
@@ -140,7 +152,7 @@ class _Drilled:
     def finish_step(self, loss: Any, start: float, *, batch: Any, batch_id: Any = None, source: Any = None) -> None:
         """Finish the step, and end the program after the last one: with no error, and whatever it does at its end."""
         if not self._is_closed:
-            self._drill.after_backward()
+            self._drill.seek_moment()
             super().finish_step(loss, start, batch=batch, batch_id=batch_id, source=source)  # type: ignore[misc]
         if self._is_closed or self._drill.step_is_finished():
             self.close()
@@ -191,4 +203,8 @@ def drilled(order: Order, setup: Setup) -> Start:
     if drill.is_refused:
         raise SystemExit(0)
     here = replace(setup, path=Path(order.folder))
-    return begin(here, partial(DrilledRun, drill=drill), partial(DrilledWorker, drill=drill))
+    try:
+        return begin(here, partial(DrilledRun, drill=drill), partial(DrilledWorker, drill=drill))
+    except Exception as error:  # noqa: BLE001  a real training would go on; this one has nothing to go on for
+        drill.refuse(f"the recorder could not start: {type(error).__name__}: {error}")
+        raise SystemExit(0) from None

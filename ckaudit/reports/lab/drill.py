@@ -102,7 +102,10 @@ def sections(report: DrillReport) -> Iterator[tuple[str, list[str]]]:
             [f"{fault.fault}: after {plural(fault.steps, 'step')}: {fault.reason}" for fault in crashed],
         )
     if not_done := report.of("not_done"):
-        yield "Not done to this training", [f"{fault.fault}: {fault.reason}" for fault in not_done]
+        reasons: dict[str, list[str]] = {}
+        for fault in not_done:
+            reasons.setdefault(fault.reason, []).append(fault.fault)
+        yield "Not done to this training", [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
     if remarks := list(_remarks(report)):
         yield "Besides", remarks
 
