@@ -29,6 +29,7 @@ COMMANDS = {
     "data": "data",
     "hash": "hash_artifacts",
     "resume-check": "resume_check",
+    "drill": "drill",
 }
 """The module of each command."""
 
@@ -63,7 +64,8 @@ def build(only: Collection[str] = (*COMMANDS, *GROUPS)) -> typer.Typer:
     for name, place in COMMANDS.items():
         if name in only:
             module = import_module(f"ckaudit.cli.{place}")
-            app.command(name, epilog=module.EPILOG)(module.command)
+            settings = getattr(module, "SETTINGS", None)
+            app.command(name, epilog=module.EPILOG, context_settings=settings)(module.command)
     for name, place in GROUPS.items():
         if name in only:
             app.add_typer(import_module(f"ckaudit.cli.{place}").build(), name=name)

@@ -78,6 +78,9 @@ class Recorder(OnDemand):
     gradients are read by `after_backward` and `after_clipping` alone, which every rank has to call: bringing them may need
     all of them.
 
+    Where `ckaudit drill` has started the program, its variable `CKAUDIT_DRILL` sends the run to a folder of the drill, asks for a
+    fault on purpose, and ends the program after so many steps.
+
     Args:
         model: The model. Wrappers of `torch.compile` and data parallelism are looked through.
         folder: The run folder; made where it is missing.

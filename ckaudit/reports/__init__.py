@@ -15,6 +15,7 @@ RENDERERS: dict[str, dict[str, str]] = {
     "Drop": {"terminal": "benchmark_drop:terminal", "json": "json:render", "markdown": "benchmark_drop:markdown"},
     "Score": {"terminal": "lab.terminal:render", "json": "json:render", "markdown": "lab.markdown:render"},
     "WildScore": {"terminal": "lab.wild:on_screen", "json": "json:render", "markdown": "lab.wild:on_paper"},
+    "DrillReport": {"terminal": "lab.drill:on_screen", "json": "json:render", "markdown": "lab.drill:on_paper"},
     "Pages": {"terminal": "terminal.explain:pages", "json": "explain:json_pages", "markdown": "explain:markdown_pages"},
     "Groups": {"terminal": "terminal.explain:groups", "json": "explain:json_groups", "markdown": "explain:markdown_groups"},
 }

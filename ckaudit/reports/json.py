@@ -8,7 +8,7 @@ from ckaudit import __version__
 from ckaudit.reports.escape import UNSAFE, visible
 from ckaudit.reports.view import PLAIN, View
 
-VERSIONS = {"Autopsy": "ck.autopsy.v1", "Drop": "ck.benchmark_drop.v1"}
+VERSIONS = {"Autopsy": "ck.autopsy.v1", "Drop": "ck.benchmark_drop.v1", "DrillReport": "ck.drill.v1"}
 
 
 def render(document: msgspec.Struct, view: View = PLAIN) -> str:  # noqa: ARG001  a program gets everything

@@ -13,10 +13,16 @@ from ckaudit.audit.autopsy import Autopsy
 from ckaudit.audit.coverage.table import Coverage
 from ckaudit.audit.drop import Drop
 from ckaudit.contract.schema.published import DIALECT
+from ckaudit.lab.drill.outcomes import DrillReport
 from ckaudit.reports import coverage
 from ckaudit.reports.json import VERSIONS
 
-DOCUMENTS: dict[str, type[msgspec.Struct]] = {coverage.VERSION: Coverage, VERSIONS["Drop"]: Drop, VERSIONS["Autopsy"]: Autopsy}
+DOCUMENTS: dict[str, type[msgspec.Struct]] = {
+    coverage.VERSION: Coverage,
+    VERSIONS["Drop"]: Drop,
+    VERSIONS["Autopsy"]: Autopsy,
+    VERSIONS["DrillReport"]: DrillReport,
+}
 MORE: dict[str, dict[str, type[msgspec.Struct]]] = {coverage.VERSION: {"counts": coverage.Counts}}
 MEMBER = re.compile(r"^    (\w+): (.*?)(?=^    \w+: |\Z)", re.DOTALL | re.MULTILINE)
 

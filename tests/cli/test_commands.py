@@ -96,7 +96,7 @@ def test_file_names_start_from_here_where_one_folder_was_named(tmp_path, monkeyp
     assert base([str(tmp_path / "runs")]) == str(tmp_path / "runs")
 
 
-@pytest.mark.parametrize("command", ["validate", "triage", "metrics", "convert"])
+@pytest.mark.parametrize("command", ["validate", "triage", "metrics", "convert", "drill"])
 def test_help_has_examples_and_exit_codes(capfd, command):
     assert run([command, "--help"]) == 0
     out = capfd.readouterr().out
@@ -105,7 +105,8 @@ def test_help_has_examples_and_exit_codes(capfd, command):
     assert "\x1b" not in out
 
 
-COMMANDS = ["validate", "triage", "metrics", "explain", "coverage", "convert", "import", "data", "probe", "hash", "resume-check"]
+COMMANDS = ["validate", "triage", "metrics", "explain", "coverage", "convert", "import", "data", "probe", "hash"]
+COMMANDS += ["resume-check", "drill"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

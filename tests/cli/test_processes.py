@@ -80,7 +80,7 @@ def sample(tmp_path):
     return str(file)
 
 
-HELPED = ("validate", "triage", "metrics", "explain", "diff", "gate", "coverage")
+HELPED = ("validate", "triage", "metrics", "explain", "diff", "gate", "coverage", "drill")
 
 
 def test_help_and_version_load_nothing_heavy():
@@ -225,6 +225,7 @@ def test_completion_offers_commands_options_and_formats():
         "data",
         "hash",
         "resume-check",
+        "drill",
         "probe",
         "lab",
     ]
@@ -236,4 +237,5 @@ def test_completion_offers_commands_options_and_formats():
     assert complete("ckaudit triage --format s") == ["sarif"]
     assert complete("ckaudit explain max_") == ["max_attention", "max_attn_logit"]
     assert complete("ckaudit explain M19 --format m") == ["markdown"]
+    assert complete("ckaudit drill --faults matrix_zeroed,half") == ["matrix_zeroed,half_zeroed"]
     assert complete("ckaudit triage --fail-on sev") == ["sev0", "sev1", "sev2"]

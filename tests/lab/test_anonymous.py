@@ -11,8 +11,8 @@ import pytest
 from ckaudit.audit import triage
 from ckaudit.contract.io.files import read_bytes
 from ckaudit.contract.schema.report import Finding
+from ckaudit.lab.anonymous import OWN, TOLD, anonymous
 from ckaudit.validate import validate
-from tests.lab.anonymous import OWN, TOLD, anonymous
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 NAMES = sorted(path.parent.name for path in RUNS.glob("*/expected.toml"))

@@ -10,7 +10,6 @@ from torch import nn
 
 from ckaudit.cli.run import run
 from ckaudit.lab.labels import TRUTHS
-from ckaudit.lab.wild.damage import Amount, middle_matrix, middle_part, part_of
 from ckaudit.lab.wild.draw import draw
 from ckaudit.lab.wild.faults import FAULTS
 from ckaudit.lab.wild.forms import PRINTED, as_form, as_printed
@@ -19,6 +18,7 @@ from ckaudit.lab.wild.record import record
 from ckaudit.lab.wild.score import Outcome, Verdict, judge, row
 from ckaudit.lab.zoo import FAMILIES, WILD_TEST, families_of
 from ckaudit.lab.zoo.recipe import Recipe, optimizer_of, schedule_of
+from ckaudit.recorder.drill.damage import Amount, middle_matrix, middle_part, part_of
 
 SMALL = replace(FAMILIES["tabular"], through="loop", steps=12, train=256, held_out=32, every=4)
 AMOUNT = Amount(onset=6, strength=0.5)
@@ -174,7 +174,7 @@ def logged(folder: Path, losses: list[float]) -> None:
 def test_an_effect_is_a_loss_that_ends_above_its_twins(tmp_path: Path, ill: list[float], expected: bool) -> None:
     logged(tmp_path / HEALTHY, [4.0 - 0.1 * step for step in range(20)])
     logged(tmp_path / ILL, ill)
-    assert has_effect(tmp_path) is expected
+    assert has_effect(tmp_path / ILL, tmp_path / HEALTHY) is expected
 
 
 def test_outcomes_are_added_up() -> None:

@@ -85,9 +85,8 @@ def coverage_of(
     checks = judge(run, rules().values()).checks
     rows = [_row(name, entry, run, checks, level_of(entry, **chosen)) for name, entry in entries().items()]
     rows.sort(key=lambda row: RANKS.index(row.level))
-    stands = is_recorded(run)  # what a recorder of ours did not bring beside an entry, its line does not bring
     waits = {check.name: needs for check in checks if (needs := needs_of(check))}
-    lacks = [*(_lack(run, row) for row in rows if _is_lacking(row, stands=stands)), *_untold(run, rows, waits)]
+    lacks = _lacks(run, rows, waits)
     needed = [need for needs in waits.values() for need in needs]
     ordered = () if part_of else ranked(run, remedies(run, lacks, needs=needed, in_folder=in_folder), waits)
     return Coverage(
@@ -110,6 +109,37 @@ def coverage_of(
         rows=tuple(rows),
         **chosen,
     )
+
+
+@takes_any_numbers
+def lines_for_check(run: Run, check_code: str) -> tuple[tuple[str, ...], bool]:
+    """Return the lines that one check of a run wants and no others, and whether it cannot judge without.
+
+    Args:
+        run: The run.
+        check_code: Code of the check.
+
+    Returns:
+        The lines; none where it has all that it looks at, or no line brings that. And whether it waits for them: where it does
+        not, they give it more to judge by.
+    """
+    checks = judge(run, rules().values()).checks
+    waits = {check.name: needs for check in checks if check.code == check_code and (needs := needs_of(check))}
+    rows = [_row(name, entry, run, checks, "must") for name, entry in entries().items()]
+    lacks = _lacks(run, rows, waits)
+    if not waits:
+        read = [lack for lack in lacks if any(reader.startswith(f"{check_code} ") for reader in lack.readers)]
+        return tuple(remedy.code for remedy in remedies(run, read[:1], in_folder=False) if remedy.lines), False
+    needs = next(iter(waits.values()))
+    wanted = [lack for lack in lacks if {*lack.waiting} & {*waits}]
+    ordered = ranked(run, remedies(run, wanted, needs=needs, in_folder=False), waits)
+    return tuple(code for place in together(run, ordered, needs) if (code := ordered[place - 1].code)), True
+
+
+def _lacks(run: Run, rows: Sequence[Row], waits: Mapping[str, Needs]) -> list[MissingInput]:
+    """Return what is missing of a run, numbers and arguments."""
+    stands = is_recorded(run)  # what a recorder of ours did not bring beside an entry, its line does not bring
+    return [*(_lack(run, row) for row in rows if _is_lacking(row, stands=stands)), *_untold(run, rows, waits)]
 
 
 def level_of(entry: Entry, *, scale: str, stage: str) -> Importance:

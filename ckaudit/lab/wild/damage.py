@@ -1,73 +1,20 @@
-"""Ways to damage a training of any family, through hooks that ask nothing of a model but its parameters and modules."""
+"""Ways to damage a training of any family: recipes become ill ones, whatever the model, through its parameters and modules."""
 
 from collections.abc import Callable, Mapping
-from itertools import pairwise
-from typing import Any
 
 import torch
-from msgspec import Struct
 from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ckaudit.lab.zoo.recipe import Batches, Recipe, Rows
 from ckaudit.lab.zoo.synthetic_data import FIRST, WORDS
+from ckaudit.recorder.drill.damage import Act, Amount, detached, middle_part, part_of
 
 TARGETS = ("labels", "y", "target", "targets")
 
 
-class Amount(Struct, frozen=True):
-    """How a fault is done.
-
-    Attributes:
-        onset: First step at which it acts, where it comes in the middle of a training.
-        strength: How strong it is, from 0 (the weakest) to 1.
-    """
-
-    onset: int
-    strength: float
-
-    def between(self, low: float, high: float) -> float:
-        """Return a factor between two, evenly in its logarithm.
-
-        >>> round(Amount(1, 0.5).between(10, 1000))
-        100
-        """
-        return low * (high / low) ** self.strength
-
-
-def matrices(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    """Return the parameters that are matrices or filters."""
-    return [(name, weight) for name, weight in model.named_parameters() if weight.dim() >= 2]
-
-
-def middle_matrix(model: nn.Module) -> tuple[str, nn.Parameter]:
-    """Return the matrix in the middle of the model; embeddings are left out where there is another, frozen ones always."""
-    trained = [(name, weight) for name, weight in matrices(model) if weight.requires_grad]
-    inner = [(name, weight) for name, weight in trained if "emb" not in name] or trained
-    return inner[len(inner) // 2]
-
-
-def middle_part(model: nn.Module) -> str:
-    """Return the name of the module around the matrix in the middle: an attention, an MLP, or one layer where it stands alone."""
-    name = middle_matrix(model)[0]
-    module = name.partition(".parametrizations.")[0] if ".parametrizations." in name else name.rpartition(".")[0]
-    around = module.rpartition(".")[0]
-    whole = sum(weight.numel() for weight in model.parameters())
-    size = sum(weight.numel() for weight in model.get_submodule(around).parameters()) if around else whole
-    return around if size < whole / 2 else module
-
-
-def part_of(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    """Return the parameters of the part in the middle."""
-    prefix = middle_part(model)
-    return [(name, weight) for name, weight in model.named_parameters() if name.startswith(prefix + ".")]
-
-
 # Faults of weights and gradients at one step, or at each from it on.
-Act = Callable[[nn.Module], object]
-
-
 def gradient_hook(onset: int, act: Act, *, always: bool = False) -> Callable[[nn.Module, Optimizer, int], None]:
     """Return a hook that acts on the model after the backward pass of one step, or of each from it on."""
 
@@ -84,52 +31,10 @@ def once(act: Act) -> Callable[[Recipe, Amount], Recipe]:
     return lambda healthy, amount: replace(healthy, gradients=gradient_hook(amount.onset, act))
 
 
-def draw_part_anew(model: nn.Module) -> None:
-    """Initialise the matrices of the part in the middle anew, as large as they are."""
-    for _, weight in part_of(model):
-        if weight.dim() >= 2:
-            weight.copy_(torch.randn_like(weight) * weight.std())
-
-
-def zero_matrix(model: nn.Module) -> None:
-    """Set the matrix in the middle to zero."""
-    middle_matrix(model)[1].zero_()
-
-
-def zero_half_of_matrix(model: nn.Module) -> None:
-    """Set half of the rows of the matrix in the middle to zero."""
-    weight = middle_matrix(model)[1]
-    weight[: len(weight) // 2].zero_()
-
-
-def multiply_weights(model: nn.Module) -> None:
-    """Multiply all matrices by five."""
-    for _, weight in matrices(model):
-        weight.mul_(5.0)
-
-
-def spoil_gradient(model: nn.Module) -> None:
-    """Write NaN into a row of the gradient of the matrix in the middle."""
-    gradient = middle_matrix(model)[1].grad
-    if gradient is not None:
-        gradient[0] = torch.nan
-
-
-def lose_gradients(model: nn.Module) -> None:
-    """Throw the gradients of the part in the middle away."""
-    for _, weight in part_of(model):
-        weight.grad = None
-
-
-def flip_gradients(model: nn.Module) -> None:
-    """Turn all gradients round."""
-    for weight in model.parameters():
-        if weight.grad is not None:
-            weight.grad.neg_()
-
-
 # Faults of the model.
-def _built(healthy: Recipe, act: Act) -> Recipe:
+def built(healthy: Recipe, act: Act) -> Recipe:
+    """Return a recipe whose model is acted on before it is trained."""
+
     def model() -> nn.Module:
         made = healthy.model()
         with torch.no_grad():
@@ -139,99 +44,18 @@ def _built(healthy: Recipe, act: Act) -> Recipe:
     return replace(healthy, model=model)
 
 
-def scale_initial_weights(healthy: Recipe, scale: float) -> Recipe:
-    """Multiply the initial matrices that are trained."""
-
-    def act(model: nn.Module) -> None:
-        for _, weight in matrices(model):
-            if weight.requires_grad:
-                weight.mul_(scale)
-
-    return _built(healthy, act)
-
-
-def freeze_part(healthy: Recipe, _amount: Amount) -> Recipe:
-    """Let the part in the middle ask for no gradient."""
-
-    def act(model: nn.Module) -> None:
-        for _, weight in part_of(model):
-            weight.requires_grad = False
-
-    return _built(healthy, act)
-
-
 def detach_part(healthy: Recipe, _amount: Amount) -> Recipe:
     """Detach what the part in the middle puts out."""
 
-    def cut(_module: nn.Module, _inputs: Any, output: Any) -> Any:
-        return output.detach() if isinstance(output, Tensor) else (output[0].detach(), *output[1:])
+    def act(model: nn.Module) -> None:
+        model.get_submodule(middle_part(model)).register_forward_hook(lambda _module, _inputs, output: detached(output))
 
-    return _built(healthy, lambda model: model.get_submodule(middle_part(model)).register_forward_hook(cut))
-
-
-def _replaced(model: nn.Module, is_wanted: Callable[[nn.Module], bool], make: Callable[[], nn.Module]) -> None:
-    for module in list(model.modules()):
-        for name, child in list(module.named_children()):
-            if is_wanted(child):
-                setattr(module, name, make())
-
-
-def is_norm(module: nn.Module) -> bool:
-    """Tell whether a module is a normalisation with a scale."""
-    return "norm" in type(module).__name__.lower() and sum(weight.dim() == 1 for weight in module.parameters()) > 0
-
-
-def is_activation(module: nn.Module) -> bool:
-    """Tell whether a module is an activation function that is not bounded."""
-    kind = type(module).__name__.lower()
-    return not list(module.children()) and any(word in kind for word in ("relu", "gelu", "silu", "activation"))
+    return built(healthy, act)
 
 
 def has_module(is_wanted: Callable[[nn.Module], bool]) -> Callable[[Recipe], bool]:
     """Return a test of recipes: whether their model has such a module."""
     return lambda recipe: any(is_wanted(module) for module in recipe.model().modules())
-
-
-class Saturated(nn.Module):
-    """A sigmoid that is driven far into its flat ends."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map any tensor to one of its shape."""
-        return torch.sigmoid(20 * x)
-
-
-def leave_norms_out(healthy: Recipe, _amount: Amount) -> Recipe:
-    """Replace every normalisation by nothing."""
-    return _built(healthy, lambda model: _replaced(model, is_norm, nn.Identity))
-
-
-def saturate_activations(healthy: Recipe, _amount: Amount) -> Recipe:
-    """Replace every activation function by a sigmoid that is flat nearly everywhere."""
-    return _built(healthy, lambda model: _replaced(model, is_activation, Saturated))
-
-
-def is_dropout(module: nn.Module) -> bool:
-    """Tell whether a module drops values out."""
-    return isinstance(module, nn.Dropout)
-
-
-def raise_dropout(healthy: Recipe, amount: Amount) -> Recipe:
-    """Raise every dropout."""
-    share = 0.7 + 0.25 * amount.strength
-    return _built(healthy, lambda model: _replaced(model, is_dropout, lambda: nn.Dropout(share)))
-
-
-def kill_units(healthy: Recipe, _amount: Amount) -> Recipe:
-    """Push nine in ten units before a ReLU below zero."""
-
-    def act(model: nn.Module) -> None:
-        layers = list(model.modules())
-        for layer, after in pairwise(layers):
-            if isinstance(layer, nn.Linear | nn.Conv2d | nn.BatchNorm2d | nn.BatchNorm1d) and isinstance(after, nn.ReLU):
-                bias: Tensor = layer.bias  # type: ignore[assignment]
-                bias[: len(bias) * 9 // 10].fill_(-20.0)
-
-    return _built(healthy, act)
 
 
 # Faults of the data.
@@ -371,7 +195,7 @@ def leave_part_out_of_optimizer(healthy: Recipe, _amount: Amount) -> Recipe:
     def note(model: nn.Module) -> None:
         left_out.update(name for name, _ in part_of(model))
 
-    return replace(_built(healthy, note), trained=lambda name: name not in left_out)
+    return replace(built(healthy, note), trained=lambda name: name not in left_out)
 
 
 def is_adam(recipe: Recipe) -> bool:

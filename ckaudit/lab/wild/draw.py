@@ -6,10 +6,10 @@ from random import Random
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.lab.wild.damage import Amount
 from ckaudit.lab.wild.faults import FAULTS, Fault
 from ckaudit.lab.zoo import FAMILIES, WildSplit, families_of
 from ckaudit.lab.zoo.recipe import OptimizerName, Recipe, ScheduleName, Through, own_loss
+from ckaudit.recorder.drill.damage import Amount
 
 SCHEDULES: Sequence[ScheduleName] = ("constant", "cosine", "linear", "onecycle", "warmup_stable_decay", "steps")
 LIKE_ADAM: Sequence[OptimizerName] = ("adamw", "adam", "nadam", "radam", "adafactor", "lion")

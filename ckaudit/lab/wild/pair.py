@@ -66,17 +66,16 @@ def logged(folder: Path, name: str) -> list[float]:
     return [line[name] for line in lines if isinstance(line.get(name), float)]
 
 
-def has_effect(folder: Path) -> bool:
-    """Tell whether the fault of a draw made its training worse than its healthy twin.
+def has_effect(ill: Path, healthy: Path) -> bool:
+    """Tell whether a fault made its training worse than its healthy twin, from their run folders.
 
     The loss, or the validation loss, ends further above the twin's than a twentieth of what the twin's fell, and further than
     three deviations of that difference; or fewer of its values are numbers.
     """
-    return any(_is_worse(folder, name) for name in ("train_loss_raw", "val_loss"))
+    return any(_is_worse(logged(ill, name), logged(healthy, name)) for name in ("train_loss_raw", "val_loss"))
 
 
-def _is_worse(folder: Path, name: str, *, share_of_fall: float = 0.05, deviations: float = 3.0) -> bool:
-    ill, well = logged(folder / ILL, name), logged(folder / HEALTHY, name)
+def _is_worse(ill: list[float], well: list[float], *, share_of_fall: float = 0.05, deviations: float = 3.0) -> bool:
     if not well:
         return False
     if len(ill) < len(well):
@@ -89,9 +88,9 @@ def _is_worse(folder: Path, name: str, *, share_of_fall: float = 0.05, deviation
     return middle > max(share_of_fall * abs(fall), deviations * noise)
 
 
-def twin_learns(folder: Path, *, deviations: float = 3.0, share: float = 0.03) -> bool:
+def twin_learns(healthy: Path, *, deviations: float = 3.0, share: float = 0.03) -> bool:
     """Tell whether the healthy twin's loss falls by more than its noise and a share: one that learns nothing is no example."""
-    losses = logged(folder / HEALTHY, "train_loss_raw")
+    losses = logged(healthy, "train_loss_raw")
     part = max(3, len(losses) // 10)
     steps = [abs(one - other) for one, other in pairwise(losses)]
     noise = median(steps) / 0.954 / part**0.5  # of a median of so many; 0.954 is the median step of unit noise

@@ -68,8 +68,8 @@ def _record_apart(split: "WildSplit", seed: int, index: int, cache: Path) -> Don
 
 def record(drawn: "Draw", folder: Path) -> None:
     """Train one draw and its healthy twin in this process, and note beside them what they are."""
-    from ckaudit.lab.wild.damage import middle_part
     from ckaudit.lab.zoo.trainers import train
+    from ckaudit.recorder.drill.damage import middle_part
 
     start = process_time()
     shutil.rmtree(folder, ignore_errors=True)

@@ -136,7 +136,7 @@ def _judge(work: tuple[Path, int, tuple[Form, ...]]) -> list[Outcome]:
     pair = read_note(folder)
     if pair is None:
         return []
-    effect, learns = pair.is_fact or has_effect(folder), twin_learns(folder)
+    effect, learns = pair.is_fact or has_effect(folder / ILL, folder / HEALTHY), twin_learns(folder / HEALTHY)
     since = pair.onset if pair.onset > 1 else 0  # what is wrong from the start shows at step 0 already
     return [
         Outcome(
@@ -163,12 +163,17 @@ def judge(run: Path, form: Form, *, since: int = 0) -> Verdict:
             return Verdict(error=f"{type(error).__name__}: {error}")
 
 
-def _verdict(report: Report, since: int) -> Verdict:
-    counting = [
+def counting_findings(report: Report, since: int) -> list[Finding]:
+    """Return what counts of a report: sev0 to sev2, not ended before a step, and nothing of the machine."""
+    return [
         finding
         for finding in report.findings
         if finding.severity in COUNTING and _ends(finding) >= since and not finding.code.startswith(CLOCK)
     ]
+
+
+def _verdict(report: Report, since: int) -> Verdict:
+    counting = counting_findings(report, since)
     first = report.diagnoses[0] if report.diagnoses else None
     places = [place for finding in counting for place in (finding.where, *finding.also, *finding.path)]
     return Verdict(

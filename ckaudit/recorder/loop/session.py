@@ -2,7 +2,7 @@
 
 import os
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from statistics import median
 from time import perf_counter, time
 from typing import Any, TypeAlias
@@ -16,6 +16,7 @@ from ckaudit.contract.schema.checkpoint import Checkpoint, Cost, GradientsSource
 from ckaudit.recorder.batches import batch_facts, embedded_words, shifts_labels
 from ckaudit.recorder.distributed.ranks import RankNotes, WorkerSession
 from ckaudit.recorder.distributed.shards import Shards
+from ckaudit.recorder.drill.order import VARIABLE, ordered
 from ckaudit.recorder.files.run_folder import RunFolder
 from ckaudit.recorder.files.scalar_log import RESERVED, plain, taken
 from ckaudit.recorder.hooks.forward_hooks import ForwardHooks
@@ -333,7 +334,16 @@ Start: TypeAlias = RunSession | WorkerSession
 
 
 def start(setup: Setup) -> Start:
-    """Return this rank's part."""
+    """Return this rank's part; where the environment asks for a drill, one that does it."""
+    if VARIABLE in os.environ and (order := ordered()):
+        from ckaudit.recorder.drill.session import drilled
+
+        return drilled(order, setup)
+    return begin(setup, RunSession, WorkerSession)
+
+
+def begin(setup: Setup, of_first: Callable[..., RunSession], of_others: Callable[..., WorkerSession]) -> Start:
+    """Return this rank's part, made by the one or the other."""
     rank, world_size = place()
     shards = Shards(setup.model, setup.guard) if any(map(is_sharded, setup.model.parameters())) else None
     hooked = setup.model if setup.is_hookable else None
@@ -342,8 +352,8 @@ def start(setup: Setup) -> Start:
     clock = StepClock(hooked, alone=world_size == 1, waits_in_forward=shards is not None, exchange=exchange)
     try:
         if rank:
-            return WorkerSession(setup, rank=rank, clock=clock, shards=shards)
-        return RunSession(setup, world_size=world_size, clock=clock, shards=shards)
+            return of_others(setup, rank=rank, clock=clock, shards=shards)
+        return of_first(setup, world_size=world_size, clock=clock, shards=shards)
     except Exception:
         if shards is not None:
             shards.refuse()

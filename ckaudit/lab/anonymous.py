@@ -31,13 +31,26 @@ TOLD = {"vocabulary", "sequence_length", "clip_norm", "warmup_steps", "planned_s
 HINTS = ("model_scale_hint",)  # words of the user that are repeated in each checkpoint
 
 
-def anonymous(folder: Path, target: Path, *, facts: set[str], rng: random.Random) -> dict[str, str]:
-    """Write `folder` to `target` with other names of tensors, another seed and only some facts; return the new names.
+def anonymous(
+    folder: Path, target: Path, *, facts: set[str], rng: random.Random, names: dict[str, str] | None = None
+) -> dict[str, str]:
+    """Write a run to another folder with other names of tensors, another seed and only some facts.
 
     Tensors keep their order, and in the tensor table their shape, module and kind. A file that cannot be read is copied.
+
+    Args:
+        folder: The run folder.
+        target: Where it goes; made.
+        facts: Members of run.json that stay.
+        rng: Draws the names.
+        names: New names by old ones; None: one without any structure for each tensor.
+
+    Returns:
+        The new names by the old ones.
     """
     manifest = json.loads((folder / "run.json").read_bytes())
-    names = {name: f"t{rng.randrange(16**8):08x}" for name in manifest.get("tensors", {})}
+    if names is None:
+        names = {name: f"t{rng.randrange(16**8):08x}" for name in manifest.get("tensors", {})}
     target.mkdir()
     kept = {name: value for name, value in manifest.items() if name in facts}
     if "seed" in facts and "seed" in manifest:

@@ -1,0 +1,203 @@
+"""`ckaudit drill`: faults on purpose in the user's own training, in processes of its own, and what would be seen of them."""
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ckaudit.cli.lab.record import count
+from ckaudit.cli.lab.wild import seed_number
+from ckaudit.cli.options import one_format, one_of
+from ckaudit.cli.output import check_folder, fitted, progress, say, send
+from ckaudit.cli.watch import seconds
+from ckaudit.errors import UsageError
+from ckaudit.reports import FEW_FORMATS
+
+if TYPE_CHECKING:
+    from ckaudit.lab.drill.outcomes import DrillReport
+    from ckaudit.lab.drill.trainings import Plan, Trained
+
+EPILOG = """
+\b
+Examples:
+  ckaudit drill -- python train.py --config small.yaml
+  ckaudit drill --faults matrix_zeroed,rate_raised --steps 200 -- python train.py
+  ckaudit drill --list
+\b
+The command must train with ckaudit's Recorder, or the RecorderCallback of a
+trainer. It runs once for each fault and twice without, is recorded in a
+folder of the drill's own in place of the one that the program names, and
+ends by itself after --steps steps. No run folder of yours is touched. What
+the program writes besides, such as its own checkpoints, it writes as ever:
+it can ask for CKAUDIT_DRILL in the environment, and write them elsewhere.
+Weights & Biases and Comet are switched off, unless WANDB_MODE or COMET_MODE
+is set.
+\b
+Exit codes:
+  0  every fault with an effect was found, and the healthy trainings were
+     left alone
+  1  one was missed, or something was found in a healthy training
+  2  could not drill: the command fails, or makes no Recorder
+"""
+SHORTEST = 20  # steps: below, hardly a check has points enough
+SETTINGS = {"allow_interspersed_args": False}
+"""What follows the command belongs to it."""
+
+
+def _completed(incomplete: str) -> list[str]:
+    from ckaudit.recorder.drill.order import KINDS
+
+    before, comma, _ = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in KINDS if name not in before.split(",")]
+
+
+Command = Annotated[
+    list[str] | None, typer.Argument(metavar="-- COMMAND...", help="The command that trains.", show_default=False)
+]
+Faults = Annotated[
+    str,
+    typer.Option(
+        "--faults",
+        metavar="A,B,C",
+        help="Which faults; without it the usual ones of --list.",
+        show_default=False,
+        autocompletion=_completed,
+    ),
+]
+List = Annotated[bool, typer.Option("--list", help="Name the faults, and exit.")]
+Steps = Annotated[str, typer.Option("--steps", metavar="N", help="Steps of each training.")]
+Onset = Annotated[
+    str,
+    typer.Option(
+        "--onset", metavar="N", help="First step of faults that come suddenly; without it the middle + 1.", show_default=False
+    ),
+]
+Strength = Annotated[str, typer.Option("--strength", metavar="X", help="How strong faults are, from 0 to 1.")]
+Seed = Annotated[str, typer.Option("--seed", metavar="N", help="Seed of what faults draw; the program keeps its own.")]
+Jobs = Annotated[str, typer.Option("--jobs", "-j", metavar="N", help="Trainings at a time.")]
+Wait = Annotated[str, typer.Option("--wait", metavar="SECONDS", help="A program must have made its Recorder by then.")]
+Keep = Annotated[
+    str,
+    typer.Option(
+        "--keep", metavar="DIR", help="Keep run folders and output of the trainings here, to look at.", show_default=False
+    ),
+]
+Bundle = Annotated[
+    str,
+    typer.Option(
+        "--bundle",
+        metavar="FILE",
+        help="Write flagged healthy trainings and missed faults to FILE, without names, to report them.",
+        show_default=False,
+    ),
+]
+Format = Annotated[str, one_format(FEW_FORMATS)]
+
+
+def command(
+    command: Command = None,
+    *,
+    faults: Faults = "",
+    list: List = False,  # noqa: A002  what the option is called
+    steps: Steps = "120",
+    onset: Onset = "",
+    strength: Strength = "0.5",
+    seed: Seed = "0",
+    jobs: Jobs = "1",
+    wait: Wait = "600",
+    keep: Keep = "",
+    bundle: Bundle = "",
+    format: Format = "terminal",  # noqa: A002  what the option is called
+) -> int:
+    """Do faults to your own training on purpose, apart from every real run, and say which would be told, when and as what."""
+    one_of(format, FEW_FORMATS, "format")
+    if list:
+        from ckaudit.reports.lab.drill import catalogue
+        from ckaudit.reports.view import View
+
+        view, encoding = fitted(View(), drawn=format == "terminal")
+        send(catalogue(format, view), encoding)
+        return 0
+    plan = _plan(command or (), faults, steps=steps, onset=onset, strength=strength, seed=seed, jobs=jobs, wait=wait)
+    check_folder(bundle)
+    if keep:
+        from ckaudit.lab.record import writable
+
+        root = Path(keep)
+        if root.is_dir() and any(root.iterdir()):
+            raise UsageError(f"--keep: {keep} is not empty", hint="name a new folder")
+        writable(root, option="--keep")
+        return _drill(plan, root, bundle, format)
+    with tempfile.TemporaryDirectory(prefix="ckaudit-drill-") as root_name:
+        return _drill(plan, Path(root_name), bundle, format)
+
+
+def _plan(words: Sequence[str], faults: str, *, steps: str, onset: str, strength: str, seed: str, jobs: str, wait: str) -> "Plan":
+    """Return what is drilled, or raise `UsageError`."""
+    from ckaudit.lab.drill.trainings import Plan
+    from ckaudit.recorder.drill.order import KINDS
+
+    if not words:
+        raise UsageError("no command was given", hint="write it behind two dashes: ckaudit drill -- python train.py")
+    names = [name.strip() for name in faults.split(",") if name.strip()]
+    for name in names:
+        one_of(name, [*KINDS], "fault")
+    length = count(steps, "--steps")
+    if length < SHORTEST:
+        raise UsageError(f"--steps {steps} shows nothing: a training is judged from {SHORTEST} steps on", hint="try --steps 120")
+    first = count(onset, "--onset") if onset else length // 2 + 1  # not where a checkpoint is due anyway
+    if first >= length:
+        raise UsageError(
+            f"--onset {first} lies at or after the last of {length} steps", hint="choose an earlier one, or more --steps"
+        )
+    return Plan(
+        command=tuple(words),
+        faults=tuple(dict.fromkeys(names)) or tuple(name for name, kind in KINDS.items() if kind.usual),
+        steps=length,
+        onset=first,
+        strength=share(strength, "--strength"),
+        seed=seed_number(seed),
+        jobs=count(jobs, "--jobs"),
+        wait=seconds(wait, "--wait"),
+    )
+
+
+def share(word: str, option: str) -> float:
+    """Return a number from 0 to 1, or raise `UsageError`."""
+    try:
+        number = float(word)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise UsageError(f"{option} {word!r} is no number from 0 to 1", hint=f"write it like {option} 0.5")
+    return number
+
+
+def _drill(plan: "Plan", root: Path, bundle: str, format: str) -> int:  # noqa: A002  what the option is called
+    """Train, judge and tell; return the exit code."""
+    from ckaudit.lab.drill.outcomes import judged
+    from ckaudit.lab.drill.trainings import train_all
+    from ckaudit.reports import render
+    from ckaudit.reports.view import View
+
+    say(f"{len(plan.names)} trainings of {plan.steps} steps" if sys.stderr.isatty() else "")
+    with progress("training: step") as tick:
+        trained = train_all(plan, root, on_step=tick)
+    with progress("judging: training") as tick:
+        report = judged(plan, trained, progress=tick)
+    view, encoding = fitted(View(), drawn=format == "terminal")
+    send(render(report, format, view), encoding)
+    if bundle:
+        _bundle(report, trained, Path(bundle))
+    return int(not report.is_clean)
+
+
+def _bundle(report: "DrillReport", trained: "Sequence[Trained]", path: Path) -> None:
+    from ckaudit.lab.drill.bundle import write_bundle
+
+    names = write_bundle(report, trained, path)
+    kept = f"wrote {path}: {', '.join(names)} without names, {path.stat().st_size / 1000:.0f} KB" if names else ""
+    say(kept or f"nothing to report: {path} was not written")

@@ -1,0 +1,143 @@
+"""What is sent to report a false alarm or a miss: the records behind it, without a name, a path or a fact of whoever trained."""
+
+import json
+import random
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from ckaudit.contract.io.codec import encode, pack
+from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME, read_bytes, write_atomic
+from ckaudit.lab.anonymous import OWN, TOLD, anonymous
+from ckaudit.lab.drill.outcomes import DrillReport, Seen
+from ckaudit.lab.drill.trainings import Trained
+from ckaudit.metrics import metrics
+
+FACTS = (OWN | TOLD) - {"commit", "lock_hash", "environment", "model"}
+"""What of run.json is the same whoever trains: nothing of the machine, the code, or the model's own configuration."""
+BY_NAME = ("weights", "gradients", "weight_deltas", "activations", "attention", "moe", "probes")
+"""Sections of a checkpoint whose keys are names of the user's model."""
+COMMON = ("weight", "bias")
+NUMBERS_IN_WORDS, HASHES = ("NaN", "Infinity", "-Infinity"), ("batch_hash", "input_hash")
+KEPT = ("step", "time", "session", "schema_version", "batch_hash")
+OF_TENSOR = ("depth", "block", "kind", "module", "shape", "dtype", "trainable", "stride", "device", "tied_to")
+
+
+def write_bundle(report: DrillReport, trained: Sequence[Trained], path: Path) -> list[str]:
+    """Write the records of flagged healthy trainings and of missed faults to a zip file.
+
+    Args:
+        report: What the drill came to.
+        trained: Its trainings.
+        path: The file.
+
+    Returns:
+        Names of the trainings in it; empty: there is none to be reported, and no file.
+    """
+    wanted = [healthy.name for healthy in report.healthy if healthy.findings] + [fault.fault for fault in report.of("missed")]
+    chosen = [each for each in trained if each.name in wanted and each.folder.is_dir()]
+    if not chosen:
+        return []
+    with TemporaryDirectory(prefix="ckaudit-bundle-") as temporary:
+        rng = random.Random(report.seed)
+        files = {"drill.json": msgspec.json.format(msgspec.json.encode(without_names(report)), indent=1)}
+        for each in chosen:
+            target = Path(temporary) / each.name
+            disguise(each.folder, target, rng)
+            files |= {f"{each.name}/{file.name}": file.read_bytes() for file in sorted(target.iterdir())}
+        packed = Path(temporary) / "bundle.zip"
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+            for name, data in files.items():
+                archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+        write_atomic(path, packed.read_bytes())
+    return [each.name for each in chosen]
+
+
+def without_names(report: DrillReport) -> DrillReport:
+    """Return a report that names no command, no place in the model, and quotes nothing."""
+    healthy = tuple(replace(each, findings=tuple(map(_bare, each.findings))) for each in report.healthy)
+    faults = tuple(
+        replace(each, place="", remedy="", reason="", finding=each.finding and _bare(each.finding)) for each in report.faults
+    )
+    return replace(report, command=(), to_judge_more=None, healthy=healthy, faults=faults)
+
+
+def _bare(seen: Seen) -> Seen:
+    return replace(seen, where=None, message="")
+
+
+def disguise(folder: Path, target: Path, rng: random.Random) -> None:
+    """Write a run to another folder without names of its model, labels and texts; how names are built stays, and all numbers.
+
+    Args:
+        folder: The run folder.
+        target: Where it goes; made.
+        rng: Draws the names.
+    """
+    anonymous(folder, target, facts=FACTS, rng=rng, names=_new_names(folder, rng))
+    for file in target.iterdir():
+        if file.name == MANIFEST_NAME:
+            _rewrite(file, _manifest)
+        elif CHECKPOINT_NAME.match(file.name):
+            _rewrite(file, _checkpoint)
+        elif SCALARS_NAME.match(file.name):
+            lines = [encode(_values(json.loads(line))) for line in file.read_bytes().splitlines()]
+            file.write_bytes(b"".join(line + b"\n" for line in lines))
+        else:
+            file.unlink()
+
+
+def _new_names(folder: Path, rng: random.Random) -> dict[str, str]:
+    """Return a new name for every name of a tensor or a module: numbers stay, and equal words become equal ones."""
+    old: set[str] = set()
+    for name in json.loads((folder / MANIFEST_NAME).read_bytes()).get("tensors", {}):
+        parts = name.split(".")
+        old.update(".".join(parts[:count]) for count in range(1, len(parts) + 1))
+    for file in folder.iterdir():
+        if CHECKPOINT_NAME.match(file.name):
+            document = json.loads(read_bytes(file, file.name))
+            old.update(name for section in BY_NAME for name in document.get(section, ()))
+    words: dict[str, str] = {}
+    for word in sorted({word for name in old for word in name.split(".")}):
+        words[word] = word if word.isdecimal() or word in COMMON else f"n{rng.randrange(16**6):06x}"
+    return {name: ".".join(words[word] for word in name.split(".")) for name in sorted(old)}
+
+
+def _rewrite(file: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    document = change(json.loads(read_bytes(file, file.name)))
+    file.write_bytes(pack(json.dumps(document).encode(), file.name[file.name.index(".json") :]))
+
+
+def _manifest(document: dict[str, Any]) -> dict[str, Any]:
+    told = {name: value for name, value in document.items() if name not in ("sessions", "tensors")}
+    sessions = [
+        {name: value for name, value in each.items() if not isinstance(value, str)} for each in document.get("sessions", ())
+    ]
+    tensors = {
+        name: {key: value for key, value in facts.items() if key in OF_TENSOR}
+        for name, facts in document.get("tensors", {}).items()
+    }
+    return told | {"sessions": sessions, "tensors": tensors}
+
+
+def _checkpoint(document: dict[str, Any]) -> dict[str, Any]:
+    for section in ("scalars", "data"):
+        if section in document:
+            document[section] = _values(document[section], any_name=section == "data")
+    return document
+
+
+def _values(row: dict[str, Any], *, any_name: bool = False) -> dict[str, Any]:
+    """Return the values of a line that have a name of the catalogue, and no texts but hashes and numbers in words."""
+    known = {*KEPT, *metrics(), *(path for metric in metrics().values() for path in metric.paths)}
+    return {
+        name: value
+        for name, value in row.items()
+        if (any_name or name.partition("/")[0] in known)
+        and (not isinstance(value, str) or name in HASHES or value in NUMBERS_IN_WORDS)
+    }

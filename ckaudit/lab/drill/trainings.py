@@ -1,0 +1,263 @@
+"""The trainings of a drill: one command again and again, each in a process of its own that ends by itself."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic, sleep
+from typing import IO, Literal
+
+from msgspec import Struct
+
+from ckaudit.errors import CkauditError, UsageError
+from ckaudit.recorder.drill.order import VARIABLE, Note, Order, read_note
+
+QUIET: Mapping[str, str] = {"WANDB_MODE": "disabled", "COMET_MODE": "disabled"}
+"""What keeps trackers on other machines from taking a drill for a run; what the user has set stays."""
+
+End = Literal["steps", "script", "crash"]
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What is drilled.
+
+    Attributes:
+        command: The command that trains.
+        faults: Names of faults, in order.
+        steps: Steps of each training.
+        onset: First step of faults that come in the middle.
+        strength: From 0 (the weakest) to 1.
+        seed: Of what faults draw.
+        jobs: Trainings at a time.
+        wait: Seconds within which a program has to make a recorder.
+    """
+
+    command: tuple[str, ...]
+    faults: tuple[str, ...]
+    steps: int
+    onset: int
+    strength: float = 0.5
+    seed: int = 0
+    jobs: int = 1
+    wait: float = 600.0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the trainings: two healthy ones and one of each fault."""
+        return (*HEALTHY, *self.faults)
+
+
+HEALTHY = ("healthy-1", "healthy-2")
+
+
+class Trained(Struct, frozen=True, kw_only=True):
+    """What became of one training.
+
+    Attributes:
+        name: Of the training: `healthy-1`, or its fault.
+        folder: Its run folder.
+        note: What the recorder noted.
+        end: Whether it ended by the drill after its steps, by the script before, or by a crash.
+        code: What the process ended with; negative: the number of a signal.
+        said: The last lines that it wrote to standard error.
+    """
+
+    name: str
+    folder: Path
+    note: Note
+    end: End
+    code: int
+    said: str = ""
+
+
+def train_all(plan: Plan, root: Path, *, on_step: Callable[[int, int], object] | None = None) -> list[Trained]:
+    """Train everything that a plan has; the first healthy one alone, for where it fails so would all.
+
+    Args:
+        plan: What is drilled.
+        root: An empty folder for run folders, notes and what the trainings say.
+        on_step: Called with steps taken and steps in all, about ten times a second.
+
+    Raises:
+        UsageError: If the command cannot be started, makes no recorder, or its healthy training ends before the onset.
+        CkauditError: If the healthy training crashes.
+    """
+    steps = dict.fromkeys(plan.names, 0)
+
+    def tell(name: str, done: int) -> None:
+        steps[name] = done
+        if on_step:
+            on_step(sum(steps.values()), plan.steps * len(steps))
+
+    first = _all_of(plan, plan.names[:1], root, tell)
+    _check_healthy(plan, first[0])
+    return first + _all_of(plan, plan.names[1:], root, tell)
+
+
+def _check_healthy(plan: Plan, trained: Trained) -> None:
+    if trained.end == "crash":
+        raise CkauditError(
+            f"the healthy training crashed after {trained.note.done} steps, with {_in_words(trained.code)}{quoted(trained.said)}",
+            hint=f"it must run as it is: {shown_command(plan.command)}",
+        )
+    if trained.note.why_not:
+        raise CkauditError(f"the healthy training could not be recorded: {trained.note.why_not}")
+    least = plan.onset + 1
+    if trained.note.done < least:
+        raise UsageError(
+            f"the training ended by itself after {trained.note.done} steps, before the onset of the faults at step {plan.onset}",
+            hint=f"let it train longer, or choose an earlier --onset (below {max(trained.note.done, 2)})",
+        )
+
+
+def _all_of(plan: Plan, names: Sequence[str], root: Path, tell: Callable[[str, int], None]) -> list[Trained]:
+    waiting, running, done = list(names), list[_Process](), dict[str, Trained]()
+    before = signal.signal(signal.SIGTERM, _leave) if threading.current_thread() is threading.main_thread() else None
+    try:
+        while waiting or running:
+            while waiting and len(running) < plan.jobs:
+                running.append(_Process(plan, waiting.pop(0), root))
+            sleep(POLL)
+            for each in list(running):
+                ended = each.look()
+                tell(each.name, each.steps)
+                if ended:
+                    running.remove(each)
+                    done[each.name] = ended
+    finally:
+        for each in running:
+            each.kill()
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+    return [done[name] for name in names]
+
+
+def _leave(number: int, _frame: object) -> None:
+    """Leave where this process is told to end, but take the trainings along."""
+    sys.exit(128 + number)
+
+
+SCALARS = "scalars.jsonl"
+POLL = 0.1  # seconds between two looks
+LAST_LINES, LAST_BYTES = 12, 4_000  # of what a training says
+
+
+class _Process:
+    """One training under way."""
+
+    def __init__(self, plan: Plan, name: str, root: Path) -> None:
+        self.name, self.folder, self.steps = name, root / name, 0
+        self._plan, self._since, self._ended_at = plan, monotonic(), 0.0
+        self._said, self._read, self._is_told = root / f"{name}.stderr.txt", 0, False
+        order = Order(
+            folder=str(self.folder.absolute()),
+            steps=plan.steps,
+            fault="" if name in HEALTHY else name,
+            onset=plan.onset,
+            strength=plan.strength,
+            seed=plan.seed,
+        )
+        with (root / f"{name}.stdout.txt").open("wb") as out, self._said.open("wb") as err:
+            self._process = _started(plan.command, QUIET | os.environ | order.surroundings(), out, err)
+
+    def look(self, *, patience: float = 30.0) -> Trained | None:
+        """Return what became of it once it has ended, and count its steps.
+
+        Args:
+            patience: Seconds that a program may take to end once its training has; what still runs then is stopped.
+
+        Raises:
+            UsageError: If it made no recorder.
+        """
+        code = self._process.poll()
+        note = read_note(self.folder)
+        self.steps = max(self._counted(), note.done if note else 0)
+        if code is None:
+            if note is None and monotonic() - self._since > self._plan.wait:
+                self.kill()
+                raise _no_recorder(self._plan, f"no recorder was made within {self._plan.wait:g} s", self._last_lines())
+            self._ended_at = self._ended_at or (monotonic() if note and (note.is_over or note.why_not) else 0.0)
+            if self._ended_at and monotonic() - self._ended_at > patience:
+                self.kill()
+            return None
+        self.kill()  # what the program started and left behind
+        said = self._last_lines()
+        if note is None and code:
+            what = f"{_in_words(code)} before it made a recorder"
+            raise CkauditError(
+                f"the command ended with {what}{quoted(said)}", hint=f"it must run as it is: {shown_command(self._plan.command)}"
+            )
+        if note is None:
+            raise _no_recorder(self._plan, "the command ended without making a recorder", said)
+        is_by_drill = note.is_over or bool(note.why_not)
+        note.done = max(note.done, self.steps)
+        end: End = "steps" if is_by_drill else "crash" if code else "script"
+        return Trained(name=self.name, folder=self.folder, note=note, end=end, code=code, said=said)
+
+    def kill(self) -> None:
+        """Stop the program and all that it started."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def _counted(self) -> int:
+        """Return how many steps have a line so far; what is logged later has a second, without the count."""
+        with suppress(FileNotFoundError), (self.folder / SCALARS).open("rb") as stream:
+            stream.seek(self._read)
+            text = stream.read()
+            whole = text.rfind(b"\n") + 1
+            self._read += whole
+            return self.steps + text[:whole].count(b'"steps_seen"')
+        return self.steps
+
+    def _last_lines(self) -> str:
+        with self._said.open("rb") as stream:
+            stream.seek(max(0, self._said.stat().st_size - LAST_BYTES))
+            text = stream.read().decode("utf-8", "replace")
+        return "\n".join([line for line in text.splitlines() if line.strip()][-LAST_LINES:])
+
+
+def _started(
+    command: Sequence[str], surroundings: Mapping[str, str], out: IO[bytes], err: IO[bytes]
+) -> "subprocess.Popen[bytes]":
+    try:
+        return subprocess.Popen(  # noqa: S603  the command is the user's own
+            command, env=surroundings, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+        )
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(
+            f"cannot start {command[0]}: {reason}",
+            hint="write the command as you would type it: ckaudit drill -- python train.py",
+        ) from None
+
+
+def _no_recorder(plan: Plan, what: str, said: str) -> UsageError:
+    return UsageError(
+        f"{what}, so that nothing of it could be seen{quoted(said)}",
+        hint="ckaudit drill needs a training that records itself with ckaudit.Recorder or the RecorderCallback of a trainer, in "
+        f"the Python that runs {shown_command(plan.command)}, and hands {VARIABLE} of the environment on to where it trains",
+    )
+
+
+def quoted(said: str) -> str:
+    """Return the last words of a program as an end of a sentence; nothing where it said nothing."""
+    return f"; it said last: {' | '.join(said.splitlines()[-3:])}" if said else ""
+
+
+def shown_command(command: Sequence[str]) -> str:
+    """Return a command as it is typed."""
+    from shlex import join
+
+    return join(command)
+
+
+def _in_words(code: int) -> str:
+    if code < 0:
+        with suppress(ValueError):
+            return f"signal {signal.Signals(-code).name}"
+    return f"exit code {code}"

@@ -1,0 +1,188 @@
+"""Damage to a model under way, through nothing but its parameters and modules: the lab and the recorder's drills share it."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import torch
+from msgspec import Struct
+from torch import Tensor, nn
+
+
+class Amount(Struct, frozen=True):
+    """How a fault is done.
+
+    Attributes:
+        onset: First step at which it acts, where it comes in the middle of a training.
+        strength: How strong it is, from 0 (the weakest) to 1.
+    """
+
+    onset: int
+    strength: float
+
+    def between(self, low: float, high: float) -> float:
+        """Return a factor between two, evenly in its logarithm.
+
+        >>> round(Amount(1, 0.5).between(10, 1000))
+        100
+        """
+        return float(low * (high / low) ** self.strength)
+
+
+def matrices(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """Return the parameters that are matrices or filters."""
+    return [(name, weight) for name, weight in model.named_parameters() if weight.dim() >= 2]
+
+
+def middle_matrix(model: nn.Module) -> tuple[str, nn.Parameter]:
+    """Return the matrix in the middle of the model; embeddings are left out where there is another, frozen ones always."""
+    trained = [(name, weight) for name, weight in matrices(model) if weight.requires_grad]
+    inner = [(name, weight) for name, weight in trained if "emb" not in name] or trained
+    return inner[len(inner) // 2]
+
+
+def middle_part(model: nn.Module) -> str:
+    """Return the name of the module around the matrix in the middle: an attention, an MLP, or one layer where it stands alone."""
+    name = middle_matrix(model)[0]
+    module = name.partition(".parametrizations.")[0] if ".parametrizations." in name else name.rpartition(".")[0]
+    around = module.rpartition(".")[0]
+    whole = sum(weight.numel() for weight in model.parameters())
+    size = sum(weight.numel() for weight in model.get_submodule(around).parameters()) if around else whole
+    return around if size < whole / 2 else module
+
+
+def part_of(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """Return the parameters of the part in the middle."""
+    prefix = middle_part(model)
+    return [(name, weight) for name, weight in model.named_parameters() if name.startswith(prefix + ".")]
+
+
+# Weights and gradients: each acts on a model as it stands, after a backward pass.
+Act = Callable[[nn.Module], object]
+
+
+def draw_part_anew(model: nn.Module, source: torch.Generator | None = None) -> None:
+    """Initialise the matrices of the part in the middle anew, as large as they are, from numbers of a source or PyTorch.s own."""
+    for _, weight in part_of(model):
+        if weight.dim() >= 2:
+            drawn = torch.randn_like(weight) if source is None else torch.randn(weight.shape, generator=source)
+            weight.copy_(drawn.to(weight) * weight.std())
+
+
+def zero_matrix(model: nn.Module) -> None:
+    """Set the matrix in the middle to zero."""
+    middle_matrix(model)[1].zero_()
+
+
+def zero_half_of_matrix(model: nn.Module) -> None:
+    """Set half of the rows of the matrix in the middle to zero."""
+    weight = middle_matrix(model)[1]
+    weight[: len(weight) // 2].zero_()
+
+
+def multiply_weights(model: nn.Module) -> None:
+    """Multiply all matrices by five."""
+    for _, weight in matrices(model):
+        weight.mul_(5.0)
+
+
+def spoil_gradient(model: nn.Module) -> bool:
+    """Write NaN into a row of the gradient of the matrix in the middle, and tell whether there was one."""
+    gradient = middle_matrix(model)[1].grad
+    if gradient is not None:
+        gradient[0] = torch.nan
+    return gradient is not None
+
+
+def lose_gradients(model: nn.Module) -> None:
+    """Throw the gradients of the part in the middle away."""
+    for _, weight in part_of(model):
+        weight.grad = None
+
+
+def flip_gradients(model: nn.Module) -> None:
+    """Turn all gradients round."""
+    for weight in model.parameters():
+        if weight.grad is not None:
+            weight.grad.neg_()
+
+
+# Models: each acts on one that has not been trained yet.
+def scale_matrices(model: nn.Module, scale: float) -> None:
+    """Multiply the matrices that are trained."""
+    for _, weight in matrices(model):
+        if weight.requires_grad:
+            weight.mul_(scale)
+
+
+def freeze_part(model: nn.Module) -> None:
+    """Let the part in the middle ask for no gradient."""
+    for _, weight in part_of(model):
+        weight.requires_grad = False
+
+
+def detached(output: Any) -> Any:
+    """Return what a module puts out without its graph, of several things the first."""
+    return output.detach() if isinstance(output, Tensor) else (output[0].detach(), *output[1:])
+
+
+def replace_modules(model: nn.Module, is_wanted: Callable[[nn.Module], bool], make: Callable[[], nn.Module]) -> int:
+    """Put another module in the place of each that is wanted, and return how many there were."""
+    count = 0
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            if is_wanted(child):
+                setattr(module, name, make())
+                count += 1
+    return count
+
+
+def is_norm(module: nn.Module) -> bool:
+    """Tell whether a module is a normalisation with a scale."""
+    return "norm" in type(module).__name__.lower() and sum(weight.dim() == 1 for weight in module.parameters()) > 0
+
+
+def is_activation(module: nn.Module) -> bool:
+    """Tell whether a module is an activation function that is not bounded."""
+    kind = type(module).__name__.lower()
+    return not list(module.children()) and any(word in kind for word in ("relu", "gelu", "silu", "activation"))
+
+
+def is_dropout(module: nn.Module) -> bool:
+    """Tell whether a module drops values out."""
+    return isinstance(module, nn.Dropout)
+
+
+class Saturated(nn.Module):
+    """A sigmoid that is driven far into its flat ends."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map any tensor to one of its shape."""
+        return torch.sigmoid(20 * x)
+
+
+def leave_norms_out(model: nn.Module) -> int:
+    """Replace every normalisation by nothing, and return how many there were."""
+    return replace_modules(model, is_norm, nn.Identity)
+
+
+def saturate_activations(model: nn.Module) -> int:
+    """Replace every activation function by a sigmoid that is flat nearly everywhere, and return how many there were."""
+    return replace_modules(model, is_activation, Saturated)
+
+
+def raise_dropout(model: nn.Module, share: float) -> int:
+    """Let every dropout drop a share, and return how many there are."""
+    return replace_modules(model, is_dropout, lambda: nn.Dropout(share))
+
+
+def kill_units(model: nn.Module) -> int:
+    """Push nine in ten units before each ReLU below zero, and return how many ReLUs there are."""
+    count = 0
+    for layer, after in pairwise(list(model.modules())):
+        if not isinstance(layer, nn.Linear | nn.Conv2d | nn.BatchNorm2d | nn.BatchNorm1d) or layer.bias is None:
+            continue
+        if isinstance(after, nn.ReLU):
+            layer.bias[: len(layer.bias) * 9 // 10].fill_(-20.0)
+            count += 1
+    return count

@@ -1,0 +1,245 @@
+"""What a drill is: its faults by name, the order in the environment that a recorder obeys, and the note that it leaves."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from ckaudit.errors import UsageError
+
+VARIABLE = "CKAUDIT_DRILL"
+
+
+class FaultKind(Struct, frozen=True, kw_only=True):
+    """What is known of a fault, however it is done.
+
+    Attributes:
+        title: What is wrong, in a few words.
+        truth: Name of the cause.
+        acceptable: Other causes that name the same, or that nobody could tell from it.
+        is_fact: Whether weights, gradients or code are changed, so that a record shows it whatever the loss says.
+        sudden: Whether it comes at the onset, not from the start.
+        place: Whether there is a place that a finding should name: the part in the middle.
+        usual: Whether a drill has it where no faults were named.
+    """
+
+    title: str
+    truth: str
+    acceptable: tuple[str, ...] = ()
+    is_fact: bool = False
+    sudden: bool = False
+    place: bool = False
+    usual: bool = False
+
+
+WRITTEN = ("silent_data_corruption",)
+KINDS: Mapping[str, FaultKind] = {
+    "rate_too_high": FaultKind(
+        title="a learning rate 10 to 100 times too high", truth="learning_rate_too_high", acceptable=("missing_warmup",)
+    ),
+    "rate_too_low": FaultKind(title="a learning rate 100 to 10,000 times too low", truth="learning_rate_too_low", usual=True),
+    "rate_raised": FaultKind(
+        title="a learning rate that is raised 10 to 50 times in the middle",
+        truth="learning_rate_changed",
+        acceptable=("learning_rate_too_high",),
+        sudden=True,
+        usual=True,
+    ),
+    "rate_dropped": FaultKind(
+        title="a learning rate that falls to zero in the middle",
+        truth="learning_rate_is_zero",
+        acceptable=("schedule_horizon_wrong", "learning_rate_changed", "learning_rate_too_low"),
+        is_fact=True,
+        sudden=True,
+        usual=True,
+    ),
+    "part_drawn_anew": FaultKind(
+        title="a part that is initialised anew in the middle",
+        truth="weights_changed_outside_optimizer",
+        acceptable=WRITTEN,
+        is_fact=True,
+        sudden=True,
+        place=True,
+        usual=True,
+    ),
+    "matrix_zeroed": FaultKind(
+        title="a matrix that is zeroed in the middle",
+        truth="weights_changed_outside_optimizer",
+        acceptable=WRITTEN,
+        is_fact=True,
+        sudden=True,
+        place=True,
+        usual=True,
+    ),
+    "half_zeroed": FaultKind(
+        title="half of a matrix that is zeroed in the middle",
+        truth="weights_changed_outside_optimizer",
+        acceptable=WRITTEN,
+        is_fact=True,
+        sudden=True,
+        place=True,
+    ),
+    "weights_times_5": FaultKind(
+        title="weights that are multiplied by five in the middle",
+        truth="weights_changed_outside_optimizer",
+        acceptable=WRITTEN,
+        is_fact=True,
+        sudden=True,
+        usual=True,
+    ),
+    "gradient_nan": FaultKind(
+        title="a gradient that is NaN at one step",
+        truth="nonfinite_operation",
+        acceptable=("silent_data_corruption", "bad_batch"),
+        is_fact=True,
+        sudden=True,
+        place=True,
+        usual=True,
+    ),
+    "gradients_lost": FaultKind(
+        title="a part whose gradients are thrown away",
+        truth="gradient_path_cut",
+        acceptable=("not_in_optimizer", "frozen_by_mistake"),
+        is_fact=True,
+        place=True,
+    ),
+    "gradients_kept": FaultKind(title="gradients that are never zeroed", truth="gradients_not_zeroed", is_fact=True, usual=True),
+    "sign_flipped": FaultKind(title="gradients with the wrong sign", truth="loss_sign_flipped"),
+    "part_frozen": FaultKind(
+        title="a part that asks for no gradient",
+        truth="frozen_by_mistake",
+        acceptable=("not_in_optimizer",),
+        is_fact=True,
+        place=True,
+        usual=True,
+    ),
+    "part_detached": FaultKind(
+        title="a part whose output is detached",
+        truth="gradient_path_cut",
+        acceptable=("dead_path",),
+        is_fact=True,
+        place=True,
+        usual=True,
+    ),
+    "not_in_optimizer": FaultKind(
+        title="a part that the optimizer does not hold",
+        truth="not_in_optimizer",
+        acceptable=("frozen_by_mistake",),
+        is_fact=True,
+        place=True,
+    ),
+    "updates_left_out": FaultKind(
+        title="an optimizer that takes no step any more", truth="updates_not_applied", is_fact=True, sudden=True, usual=True
+    ),
+    "optimizer_state_lost": FaultKind(
+        title="a resume without the optimizer's state", truth="optimizer_state_lost", is_fact=True, sudden=True, usual=True
+    ),
+    "decay_too_strong": FaultKind(title="a weight decay that outweighs the gradient", truth="weight_decay_too_high", usual=True),
+    "epsilon_too_large": FaultKind(title="an epsilon of 0.1 to 10 in Adam", truth="adam_epsilon_too_large"),
+    "init_too_large": FaultKind(title="initial weights 5 to 30 times too large", truth="init_too_large"),
+    "init_too_small": FaultKind(title="initial weights 100 to 10,000 times too small", truth="init_too_small"),
+    "norms_missing": FaultKind(title="a model whose normalisations were left out", truth="normalization_missing"),
+    "units_saturated": FaultKind(
+        title="activation functions that are driven into their flat ends", truth="saturating_activation"
+    ),
+    "units_dead": FaultKind(title="ReLUs of which nine in ten never fire", truth="dead_units"),
+    "dropout_too_high": FaultKind(title="a dropout of 0.7 to 0.95", truth="dropout_too_high"),
+    "loader_stuck": FaultKind(
+        title="a loader that gives the same batch from the middle on",
+        truth="loader_stuck",
+        acceptable=("too_little_data",),
+        is_fact=True,
+        sudden=True,
+        usual=True,
+    ),
+    "batches_doubled": FaultKind(
+        title="batches whose second half repeats the first",
+        truth="batches_repeated",
+        acceptable=("batch_too_small",),
+        is_fact=True,
+    ),
+    "targets_moved": FaultKind(
+        title="targets that belong to the row before", truth="targets_misaligned", acceptable=("noisy_labels",), usual=True
+    ),
+}
+"""The faults that need nothing of a training but its model, optimizer, gradients and loader."""
+
+
+class Order(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the environment asks of a recorder, as JSON.
+
+    Attributes:
+        folder: Where the run is recorded, in place of the folder that the program names.
+        steps: Steps after which the training ends.
+        fault: Name of the fault; empty: a healthy training.
+        onset: First step at which a sudden fault acts, counted from the recorder's start.
+        strength: How strong it is, from 0 (the weakest) to 1.
+        seed: Of what a fault draws.
+    """
+
+    folder: str
+    steps: int
+    fault: str = ""
+    onset: int = 1
+    strength: float = 0.5
+    seed: int = 0
+
+    @property
+    def note(self) -> Path:
+        """The file of the note, beside the run folder."""
+        return note_path(Path(self.folder))
+
+    def surroundings(self) -> dict[str, str]:
+        """Return the variable of the environment that says this."""
+        return {VARIABLE: msgspec.json.encode(self).decode()}
+
+
+class Note(Struct, kw_only=True):
+    """What a drilled training says of itself.
+
+    Attributes:
+        done: Steps that it has taken since its start.
+        first: Number of the first of them: more than 1 where the training goes on from an earlier one.
+        acted: First step, counted as `onset` is, at which the fault was done; None: it was not.
+        place: The part that it was done to; empty: all of the model, or none.
+        why_not: Why the fault cannot be done to this training; empty: it can.
+        is_over: Whether it has ended because it had taken its steps.
+    """
+
+    done: int = 0
+    first: int = 1
+    acted: int | None = None
+    place: str = ""
+    why_not: str = ""
+    is_over: bool = False
+
+
+def ordered() -> Order | None:
+    """Return what the environment asks for; None: nothing, as in every real training.
+
+    Raises:
+        UsageError: If the variable holds something else than an order.
+    """
+    text = os.environ.get(VARIABLE)
+    if text is None:
+        return None
+    try:
+        order = msgspec.json.decode(text, type=Order)
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise UsageError(f"{VARIABLE} is no order of a drill: {error}", hint=f"ckaudit drill sets it; unset {VARIABLE}") from None
+    if order.fault and order.fault not in KINDS:
+        raise UsageError(f"{VARIABLE} asks for an unknown fault {order.fault!r}", hint="ckaudit drill --list names them")
+    return order
+
+
+def note_path(folder: Path) -> Path:
+    """Return where the note of a run folder lies: beside it, for it is no part of the run."""
+    return folder.with_name(folder.name + ".note.json")
+
+
+def read_note(folder: Path) -> Note | None:
+    """Return the note of a drilled training; None where no recorder has begun."""
+    path = note_path(folder)
+    return msgspec.json.decode(path.read_bytes(), type=Note) if path.exists() else None

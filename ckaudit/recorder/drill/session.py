@@ -1,0 +1,210 @@
+"""A session of the recorder that does what a drill asks for: it harms the training, records it, and ends it."""
+
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from msgspec.structs import replace
+
+from ckaudit.contract.io.files import write_atomic
+from ckaudit.recorder.distributed.ranks import WorkerSession
+from ckaudit.recorder.drill.damage import Amount, middle_part
+from ckaudit.recorder.drill.faults import DOING, RefusedError, Target
+from ckaudit.recorder.drill.order import KINDS, Note, Order
+from ckaudit.recorder.hooks.hook import after_backward
+from ckaudit.recorder.loop.session import RunSession, Start, begin, place
+from ckaudit.recorder.model.optimizers import as_sequence
+from ckaudit.recorder.setup import Setup
+
+
+class Drill:
+    """Does the fault of an order to one training, keeps its note, and says when the training is to end.
+
+    Args:
+        order: What is asked for.
+        setup: What the recorder is started with.
+        writes: Whether this process writes the note: the first rank alone does.
+    """
+
+    def __init__(self, order: Order, setup: Setup, *, writes: bool) -> None:
+        self._order, self._writes, self._guard = order, writes, setup.guard
+        self._kind = KINDS.get(order.fault)
+        onset = order.onset if self._kind and self._kind.sudden else 1
+        self._target = Target(setup.model, as_sequence(setup.optimizer), Amount(onset, order.strength), order.seed)
+        self._note = Note(first=setup.start_step + 1)
+        self._acted_after, self._has_closure, self._is_held, self._is_told = 0, False, False, False
+        for optimizer in as_sequence(setup.optimizer):
+            optimizer.register_step_pre_hook(self._before_update)
+
+    def begin(self) -> None:
+        """Do what is done before the first step, and write the note: from now on the program is known to have a recorder."""
+        if self._kind:
+            self._do(lambda: DOING[self._order.fault](self._target))
+            if self._kind.place and not self._note.why_not:
+                self._note.place = middle_part(self._target.model)
+        self._write()
+
+    def after_backward(self) -> None:
+        """Do what is done after the backward passes of a step, once in it."""
+        if self._acted_after < self._target.step and not self._is_held:
+            self._acted_after = self._target.step
+            for act in self._target.after_backward:
+                self._do(act)
+
+    def seek_moment(self) -> None:
+        """Have autograd tell when a backward pass ends, where the program has read no gradients by the end of a step."""
+        if self._acted_after < self._target.step and not self._is_told:
+            self._is_told = True
+            trainable = (weight for weight in self._target.model.parameters() if weight.requires_grad)
+            for weight in islice(trainable, 1):
+                weight.register_post_accumulate_grad_hook(lambda _: after_backward(self.after_backward))  # type: ignore[no-untyped-call]
+
+    def hold(self, look: Callable[[], None]) -> None:
+        """Let the recorder look at the gradients before an update whose closure has yet to compute them."""
+        self._is_held = self._has_closure
+        try:
+            look()
+        finally:
+            self._is_held = False
+
+    def step_is_finished(self) -> bool:
+        """Count a step, and tell whether the training is to end."""
+        self._note.done = self._target.step
+        self._note.is_over = self._note.done >= self._order.steps
+        self._target.step += 1
+        for act in self._target.before_step:
+            self._do(act)
+        return self.is_refused or self._note.is_over
+
+    def take_resume(self) -> bool:
+        """Tell whether the next step is to begin a new session, once."""
+        is_resumed, self._target.is_resumed = self._target.is_resumed, False
+        return is_resumed
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the fault cannot be done to this training."""
+        return bool(self._note.why_not)
+
+    @property
+    def done(self) -> int:
+        """Steps taken so far."""
+        return self._note.done
+
+    def close(self) -> None:
+        """Write what became of the training."""
+        if self._kind and self._target.acted is None and not self.is_refused and self._note.is_over:
+            self._note.why_not = self._target.missing
+        self._write()
+
+    def _do(self, act: Callable[[], object]) -> None:
+        try:
+            with torch.no_grad():
+                act()
+        except RefusedError as refusal:
+            self._note.why_not = str(refusal)
+        except Exception as error:  # noqa: BLE001  a model may be built in any way
+            self._note.why_not = f"doing it failed with {type(error).__name__}: {error}"
+
+    def refuse(self, why: str) -> None:
+        """Write why there is nothing to drill."""
+        self._note.why_not = why
+        self._write()
+
+    def _before_update(self, _optimizer: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        self._has_closure = options.get("closure", next(iter(arguments), None)) is not None
+
+    def _write(self) -> None:
+        self._note.acted = self._target.acted
+        if self._writes:
+            with self._guard("writing the note of a drill"):
+                self._order.note.parent.mkdir(parents=True, exist_ok=True)
+                write_atomic(self._order.note, msgspec.json.encode(self._note))
+
+
+class _Drilled:
+    """What both kinds of sessions do for a drill besides what they do."""
+
+    def __init__(self, setup: Setup, drill: Drill, **parts: Any) -> None:
+        self._drill, self._setup, self._is_closed = drill, setup, False
+        super().__init__(setup, **parts)  # type: ignore[call-arg]
+
+    def read_gradients(self, source: Any) -> None:
+        self._drill.after_backward()
+        super().read_gradients(source)  # type: ignore[misc]
+
+    def read_clipped(self, max_norm: float, norm: float | None) -> None:
+        self._drill.after_backward()
+        super().read_clipped(max_norm, norm)  # type: ignore[misc]
+
+    def read_for_clipping(self, max_norm: float) -> Any:
+        self._drill.after_backward()
+        return super().read_for_clipping(max_norm)  # type: ignore[misc]
+
+    def _before_update(self, *given: Any) -> None:
+        look = super()._before_update  # type: ignore[misc]
+        self._drill.hold(lambda: look(*given))
+
+    def finish_step(self, loss: Any, start: float, *, batch: Any, batch_id: Any = None, source: Any = None) -> None:
+        """Finish the step, and end the program after the last one: with no error, and whatever it does at its end."""
+        if not self._is_closed:
+            self._drill.seek_moment()
+            super().finish_step(loss, start, batch=batch, batch_id=batch_id, source=source)  # type: ignore[misc]
+        if self._is_closed or self._drill.step_is_finished():
+            self.close()
+            raise SystemExit(0)
+        if self._drill.take_resume():
+            super().close()  # type: ignore[misc]
+            # This object goes on as the next session, for the program holds it.
+            setup = replace(self._setup, start_step=self._setup.start_step + self._drill.done)
+            begin(setup, self._taken_up, self._taken_up)
+
+    def _taken_up(self, setup: Setup, **parts: Any) -> Any:
+        super().__init__(setup, **parts)  # type: ignore[call-arg]
+        return self
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            super().close()  # type: ignore[misc]
+            self._drill.close()
+
+
+class DrilledRun(_Drilled, RunSession):
+    """The recorder of a drill on the first rank."""
+
+
+class DrilledWorker(_Drilled, WorkerSession):
+    """The recorder of a drill on another rank."""
+
+
+_BEGUN: list[Path] = []  # folders of the recorders that this process has had
+
+
+def drilled(order: Order, setup: Setup) -> Start:
+    """Return this rank's part in a drill.
+
+    A program's first recorder is drilled. Others, of a second model or a later training, record beside it, so that no folder
+    of a real run is written to.
+
+    Args:
+        order: What is asked for.
+        setup: What the recorder is started with, with the folder that the program names.
+    """
+    _BEGUN.append(setup.path)
+    if len(_BEGUN) > 1:
+        return begin(replace(setup, path=Path(f"{order.folder}.{len(_BEGUN)}")), RunSession, WorkerSession)
+    drill = Drill(order, setup, writes=not place()[0])
+    drill.begin()
+    if drill.is_refused:
+        raise SystemExit(0)
+    here = replace(setup, path=Path(order.folder))
+    try:
+        return begin(here, partial(DrilledRun, drill=drill), partial(DrilledWorker, drill=drill))
+    except Exception as error:  # noqa: BLE001  a real training would go on; this one has nothing to go on for
+        drill.refuse(f"the recorder could not start: {type(error).__name__}: {error}")
+        raise SystemExit(0) from None
