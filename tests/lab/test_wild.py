@@ -18,7 +18,8 @@ from ckaudit.lab.wild.pair import HEALTHY, ILL, NOTE, Pair, has_effect, pair_fol
 from ckaudit.lab.wild.record import record
 from ckaudit.lab.wild.score import Outcome, Verdict, judge, row
 from ckaudit.lab.zoo import FAMILIES, WILD_TEST, families_of
-from ckaudit.lab.zoo.recipe import Recipe, optimizer_of, schedule_of
+from ckaudit.lab.zoo.optimizers import optimizer_of, schedule_of
+from ckaudit.lab.zoo.recipe import Recipe
 
 SMALL = replace(FAMILIES["tabular"], through="loop", steps=12, train=256, held_out=32, every=4)
 AMOUNT = Amount(onset=6, strength=0.5)

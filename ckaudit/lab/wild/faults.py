@@ -1,50 +1,25 @@
 """Faults that a training of any family can have, each with the cause that is to be named."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from msgspec import Struct
+import torch
 from msgspec.structs import replace
 from torch import nn
 
 from ckaudit.lab.wild import damage
-from ckaudit.lab.wild.damage import Amount
-from ckaudit.lab.zoo.recipe import Recipe, Resume
-
-
-class Fault(Struct, frozen=True, kw_only=True):
-    """One way in which a training goes wrong.
-
-    Attributes:
-        title: What is wrong, in a few words.
-        done: Makes the ill recipe of a healthy one.
-        truth: Name of the cause.
-        acceptable: Other causes that name the same, or that nobody could tell from it.
-        is_fact: Whether it is done to damage.once, gradients or code, so that a record shows it whatever the loss says: then it
-            always counts as one with an effect.
-        loop: Whether it can only happen in a loop that the user wrote.
-        sudden: Whether it comes at the onset, not from the start.
-        suits: Whether it can be done to a recipe at all.
-        place: Whether there is a place that a finding should name: the part in the middle.
-    """
-
-    title: str
-    done: Callable[[Recipe, Amount], Recipe]
-    truth: str
-    acceptable: tuple[str, ...] = ()
-    is_fact: bool = False
-    loop: bool = False
-    sudden: bool = False
-    suits: Callable[[Recipe], bool] = lambda _: True
-    place: bool = False
-
+from ckaudit.lab.wild.data_faults import DATA_FAULTS
+from ckaudit.lab.wild.fault import Fault
+from ckaudit.lab.zoo.recipe import Resume, own_loss
 
 WRITTEN = ("silent_data_corruption",)
 FAULTS: Mapping[str, Fault] = {
+    **DATA_FAULTS,
     "rate_too_high": Fault(
         title="a learning rate 10 to 100 times too high",
         done=lambda healthy, amount: replace(healthy, lr=healthy.lr * amount.between(10, 100), clip=None),
         truth="learning_rate_too_high",
         acceptable=("missing_warmup",),
+        slow=True,
     ),
     "rate_too_low": Fault(
         title="a learning rate 100 to 10,000 times too low",
@@ -57,6 +32,32 @@ FAULTS: Mapping[str, Fault] = {
         truth="learning_rate_changed",
         acceptable=("learning_rate_too_high",),
         sudden=True,
+        slow=True,
+    ),
+    "rate_creeps_up": Fault(
+        title="a learning rate that grows from the middle on, to 10 to 50 times",
+        done=lambda healthy, amount: replace(
+            healthy, rate=damage.creep_up(amount, healthy.steps, amount.between(10, 50)), clip=None
+        ),
+        truth="warmup_never_ends",
+        acceptable=("learning_rate_changed", "learning_rate_too_high"),
+        sudden=True,
+        slow=True,
+    ),
+    "queries_too_fast": Fault(
+        title="queries and keys that learn 10 to 40 times faster than the rest",
+        done=damage.hurry_queries,
+        truth="attention_logits_grow",
+        acceptable=("learning_rate_too_high", "saturated_attention"),
+        suits=damage.has_queries,
+        slow=True,
+    ),
+    "optimizer_unsuited": Fault(
+        title="plain SGD with the learning rate of Adam",
+        done=lambda healthy, _: replace(healthy, optimizer="sgd", momentum=0.0),
+        truth="optimizer_unsuited",
+        acceptable=("learning_rate_too_low",),
+        suits=damage.is_adam,
     ),
     "schedule_too_short": Fault(
         title="a schedule that ends in the first third",
@@ -182,11 +183,25 @@ FAULTS: Mapping[str, Fault] = {
         title="a weight decay of 2 to 20",
         done=lambda healthy, amount: replace(healthy, weight_decay=amount.between(2, 20)),
         truth="weight_decay_too_high",
+        slow=True,
     ),
     "clipped_to_nothing": Fault(
         title="a clipping limit far below every gradient",
         done=lambda healthy, amount: replace(healthy, clip=1e-2 / amount.between(1, 1_000)),
         truth="clip_limit_too_low",
+    ),
+    "clipped_by_value": Fault(
+        title="gradients of which every element is clipped far below its size",
+        done=lambda healthy, amount: replace(healthy, clip=None, clip_value=1e-4 / amount.between(1, 1_000)),
+        truth="clip_limit_too_low",
+        loop=True,
+    ),
+    "loss_summed": Fault(
+        title="a loss that is the sum over a batch where a mean is meant",
+        done=lambda healthy, _: replace(healthy, loss=damage.summed(healthy.loss, healthy.batch), clip=None),
+        truth="loss_reduced_by_sum",
+        acceptable=("learning_rate_too_high",),
+        suits=lambda recipe: recipe.loss is not own_loss,
     ),
     "epsilon_too_large": Fault(
         title="an epsilon of 0.1 to 10 in Adam",
@@ -215,6 +230,53 @@ FAULTS: Mapping[str, Fault] = {
         done=damage.saturate_activations,
         truth="saturating_activation",
         suits=damage.has_module(damage.is_activation),
+        slow=True,
+    ),
+    "units_alike": Fault(
+        title="a part whose matrices begin as one number",
+        done=damage.make_units_alike,
+        truth="symmetry_not_broken",
+        is_fact=True,
+        place=True,
+    ),
+    "softmax_twice": Fault(
+        title="a model that puts out probabilities, of which the loss takes a softmax again",
+        done=damage.apply_softmax,
+        truth="softmax_applied_twice",
+        suits=damage.ends_in_softmax,
+    ),
+    "weights_in_bfloat16": Fault(
+        title="weights in bfloat16, which rounds small updates away",
+        on=lambda healthy: replace(healthy, lr=healthy.lr / 5, precision="float32"),
+        done=damage.keep_weights_in(torch.bfloat16),
+        truth="updates_lost_to_rounding",
+        suits=damage.runs_in(torch.bfloat16),
+        slow=True,
+    ),
+    "weights_in_float16": Fault(
+        title="weights and Adam's moments in float16, where its epsilon and small squares are zero",
+        on=lambda healthy: replace(healthy, precision="float32"),
+        done=damage.keep_weights_in(torch.float16),
+        truth="nonfinite_operation",
+        acceptable=("gradient_underflow", "updates_lost_to_rounding"),
+        suits=lambda recipe: damage.is_adam(recipe) and damage.runs_in(torch.float16)(recipe),
+    ),
+    "loss_scale_too_high": Fault(
+        title="a loss scale that doubles after every three good steps",
+        on=lambda healthy: replace(healthy, precision="float16", through="loop"),
+        done=lambda healthy, _: replace(healthy, scale_grows=3),
+        truth="loss_scale_too_high",
+        is_fact=True,
+        loop=True,
+        suits=damage.runs_under_float16,
+    ),
+    "gradients_underflow": Fault(
+        title="gradients that pass through float16 at a millionth to a ten thousandth of their size",
+        done=lambda healthy, amount: replace(
+            healthy, gradients=damage.gradient_hook(1, damage.underflow(amount.between(1e-6, 1e-4)), always=True)
+        ),
+        truth="gradient_underflow",
+        is_fact=True,
     ),
     "units_dead": Fault(
         title="ReLUs of which nine in ten never fire",
@@ -227,57 +289,6 @@ FAULTS: Mapping[str, Fault] = {
         done=damage.raise_dropout,
         truth="dropout_too_high",
         suits=damage.has_module(damage.is_dropout),
-    ),
-    "targets_permuted": Fault(
-        title="targets that belong to other rows",
-        done=lambda healthy, _: damage.change_rows(healthy, damage.permute_targets(1.0)),
-        truth="targets_misaligned",
-        acceptable=("noisy_labels",),
-        suits=damage.has_target,
-    ),
-    "targets_noisy": Fault(
-        title="targets of which 40 to 80 % belong to other rows",
-        done=lambda healthy, amount: damage.change_rows(healthy, damage.permute_targets(0.4 + 0.4 * amount.strength)),
-        truth="noisy_labels",
-        acceptable=("targets_misaligned",),
-        suits=damage.has_target,
-    ),
-    "inputs_unscaled": Fault(
-        title="inputs 30 to 255 times too large", done=damage.scale_inputs, truth="inputs_not_normalized", suits=damage.has_floats
-    ),
-    "loader_stuck": Fault(
-        title="a loader that gives the same batch from the middle on",
-        done=damage.repeat_one_batch,
-        truth="loader_stuck",
-        acceptable=("too_little_data",),
-        is_fact=True,
-        loop=True,
-        sudden=True,
-    ),
-    "batches_doubled": Fault(
-        title="batches whose second half repeats the first",
-        done=damage.repeat_half_of_batch,
-        truth="batches_repeated",
-        acceptable=("batch_too_small",),
-        is_fact=True,
-        loop=True,
-    ),
-    "bad_batch": Fault(
-        title="one batch that is unlike the rest", done=damage.spoil_batch, truth="bad_batch", loop=True, sudden=True
-    ),
-    "data_shifted": Fault(
-        title="data that comes from elsewhere from the middle on",
-        done=damage.shift_inputs,
-        truth="data_distribution_shift",
-        loop=True,
-        sudden=True,
-    ),
-    "too_few_rows": Fault(
-        title="a training set of one to three batches",
-        done=damage.keep_few_rows,
-        truth="too_little_data",
-        acceptable=("loader_stuck",),
-        suits=lambda recipe: recipe.held_out > 0,
     ),
     "evaluated_in_training_mode": Fault(
         title="validations with dropout and the statistics of the batch",
