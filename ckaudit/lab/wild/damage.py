@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -62,6 +63,12 @@ def part_of(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     """Return the parameters of the part in the middle."""
     prefix = middle_part(model)
     return [(name, weight) for name, weight in model.named_parameters() if name.startswith(prefix + ".")]
+
+
+@cache
+def looked_at(make: Callable[[], nn.Module]) -> nn.Module:
+    """Return a model of a recipe that is never trained: what it is made of does not depend on chance."""
+    return make()
 
 
 # Faults of weights and gradients at one step, or at each from it on.
@@ -171,6 +178,12 @@ def freeze_part(healthy: Recipe, _amount: Amount) -> Recipe:
     return _built(healthy, act)
 
 
+def has_parts_within(recipe: Recipe) -> bool:
+    """Tell whether the part in the middle is more than one layer."""
+    model = looked_at(recipe.model)
+    return bool(list(model.get_submodule(middle_part(model)).children()))
+
+
 def detach_part(healthy: Recipe, _amount: Amount) -> Recipe:
     """Detach what the part in the middle puts out."""
 
@@ -200,7 +213,7 @@ def is_activation(module: nn.Module) -> bool:
 
 def has_module(is_wanted: Callable[[nn.Module], bool]) -> Callable[[Recipe], bool]:
     """Return a test of recipes: whether their model has such a module."""
-    return lambda recipe: any(is_wanted(module) for module in recipe.model().modules())
+    return lambda recipe: any(is_wanted(module) for module in looked_at(recipe.model).modules())
 
 
 class Saturated(nn.Module):
@@ -280,7 +293,7 @@ def head_of(model: nn.Module) -> nn.Module | None:
 
 def ends_in_softmax(recipe: Recipe) -> bool:
     """Tell whether the loss takes the softmax of what a head puts out."""
-    return getattr(recipe.loss, "func", recipe.loss) in LOSSES_OF_LOGITS and head_of(recipe.model()) is not None
+    return getattr(recipe.loss, "func", recipe.loss) in LOSSES_OF_LOGITS and head_of(looked_at(recipe.model)) is not None
 
 
 def summed(loss: Loss, batch: int) -> Loss:
@@ -368,7 +381,7 @@ QUERY_OR_KEY = re.compile(
 
 def has_queries(recipe: Recipe) -> bool:
     """Tell whether a model has weights of queries and keys by their names."""
-    trained = [name for name, weight in recipe.model().named_parameters() if weight.requires_grad]
+    trained = [name for name, weight in looked_at(recipe.model).named_parameters() if weight.requires_grad]
     return recipe.optimizer != "muon" and any(QUERY_OR_KEY.search(f"{name}.") for name in trained)
 
 

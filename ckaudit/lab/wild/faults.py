@@ -144,7 +144,7 @@ FAULTS: Mapping[str, Fault] = {
         acceptable=("dead_path",),
         is_fact=True,
         place=True,
-        suits=lambda recipe: bool(list(recipe.model().get_submodule(damage.middle_part(recipe.model())).children())),
+        suits=damage.has_parts_within,
     ),
     "not_in_optimizer": Fault(
         title="a part that the optimizer does not hold",

@@ -96,5 +96,6 @@ def record(drawn: "Draw", folder: Path) -> None:
         schedule=healthy.schedule,
         steps=healthy.steps,
         seconds=round(process_time() - start, 1),
+        slow=kind.slow,
     )
     write_note(folder / NOTE, note)

@@ -39,16 +39,16 @@ class Materials(Struct, frozen=True):
 
 def by_loop(recipe: Recipe, materials: Materials) -> None:
     """Train in a loop, with its interruption if there is one."""
-    first = _Loop(recipe, materials, materials.model, start=0)
+    first = Loop(recipe, materials, materials.model, start=0)
     first.run(recipe.resume.after if recipe.resume else recipe.steps)
     if recipe.resume:
         torch.manual_seed(materials.seed + 1)  # a new process draws other numbers
-        second = _Loop(recipe, materials, recipe.model(), start=recipe.resume.after)
+        second = Loop(recipe, materials, recipe.model(), start=recipe.resume.after)
         second.restore(first)
         second.run(recipe.steps)
 
 
-class _Loop:
+class Loop:
     """A user's own loop, from a step on.
 
     Args:
@@ -70,7 +70,7 @@ class _Loop:
         self._backward: Callable[[Tensor], None] = lambda loss: loss.backward()
         if recipe.through == "accelerate":
             self._accelerate()
-        self._rival = _Rival(recipe, recipe.opponent, model) if recipe.opponent else None
+        self._rival = Rival(recipe, recipe.opponent, model) if recipe.opponent else None
 
     def _accelerate(self) -> None:
         from accelerate import Accelerator
@@ -79,7 +79,7 @@ class _Loop:
         self._forward, *self.optimizers = accelerator.prepare(self.model, *self.optimizers)
         self._backward = accelerator.backward
 
-    def restore(self, earlier: "_Loop") -> None:
+    def restore(self, earlier: "Loop") -> None:
         """Take over from the loop that was interrupted what the recipe says."""
         resume = self._recipe.resume
         if resume is None:
@@ -168,7 +168,7 @@ class _Loop:
         return loss
 
 
-class _Rival:
+class Rival:
     """The other player of a game: it takes a step before each of the model's, which then leaves its weights alone.
 
     Args:

@@ -334,7 +334,7 @@ FAMILIES = {
     "lora": replace(TEXT, model=lora, lr=3e-3, warmup=0),
     "adapters": replace(TEXT, model=adapters, lr=5e-3, warmup=0),
     "sft": replace(TEXT, model=llama, rows=dialogues, through="sft"),
-    "dpo": replace(TEXT, model=llama, rows=preferences, through="dpo", lr=3e-4, train=512),
+    "dpo": replace(TEXT, model=llama, rows=preferences, through="dpo", lr=3e-4, batch=8, train=512, held_out=32),
     "bert": replace(TEXT, model=bert, rows=masked_tokens, lr=1e-3),
     "roberta": replace(TEXT, model=roberta, rows=masked_tokens, lr=1e-3),
     "electra": replace(TEXT, model=electra, rows=masked_tokens, lr=1e-3),
