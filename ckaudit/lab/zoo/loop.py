@@ -187,6 +187,9 @@ class Rival:
         self.optimizer.zero_grad()
         self._loss(self._model, batch).backward()
         self.optimizer.step()
-        self._part.requires_grad_(requires_grad=False)
+        held = [weight for weight in self._part.parameters() if weight.requires_grad]
+        for weight in held:
+            weight.requires_grad = False
         yield
-        self._part.requires_grad_(requires_grad=True)
+        for weight in held:
+            weight.requires_grad = True

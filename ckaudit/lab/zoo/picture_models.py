@@ -213,9 +213,7 @@ class Gan(nn.Module):
             nn.ReLU(),
             nn.Linear(128, 256),
         )
-        self.discriminator = nn.Sequential(
-            nn.Linear(256, 64), nn.LeakyReLU(0.2), nn.Dropout(0.3), nn.Linear(64, 32), nn.LeakyReLU(0.2), nn.Linear(32, 1)
-        )
+        self.discriminator = nn.Sequential(nn.Linear(256, 64), nn.LeakyReLU(0.2), nn.Dropout(0.3), nn.Linear(64, 1))
 
     def forward(self, noise: Tensor) -> Tensor:
         """Map noise (B, 16) to the logits (B, 1) that what is made of it is real."""
