@@ -172,7 +172,7 @@ def test_probabilities_gradients_and_rates_are_damaged() -> None:
     assert sorted(group["lr"] / hurried.lr for group in groups) == pytest.approx([1.0, 20.0])
     rate = FAULTS["rate_creeps_up"].done(SMALL, AMOUNT).rate
     assert rate is not None
-    assert [rate(step) for step in (1, 6, 9, 12)] == pytest.approx([1.0, 1.0, 500**0.25, 500**0.5])
+    assert [rate(step) for step in (1, 6, 9, 12)] == pytest.approx([1.0, 1.0, 2000**0.25, 2000**0.5])
 
 
 @pytest.mark.filterwarnings("ignore:Detected call of .lr_scheduler.step")  # the first step is skipped, as in many a training

@@ -35,10 +35,9 @@ FAULTS: Mapping[str, Fault] = {
         slow=True,
     ),
     "rate_creeps_up": Fault(
-        title="a learning rate that grows from the middle on, to 10 to 50 times",
-        done=lambda healthy, amount: replace(
-            healthy, rate=damage.creep_up(amount, healthy.steps, amount.between(10, 50)), clip=None
-        ),
+        title="a learning rate that grows from the middle on, to 20 to 100 times",
+        on=lambda healthy: replace(healthy, schedule="constant", clip=None),
+        done=lambda healthy, amount: replace(healthy, rate=damage.creep_up(amount, healthy.steps, amount.between(20, 100))),
         truth="warmup_never_ends",
         acceptable=("learning_rate_changed", "learning_rate_too_high"),
         sudden=True,
