@@ -15,9 +15,10 @@ from ckaudit.causes import causes
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.numbers import Number, takes_any_numbers, to_word
 from ckaudit.contract.schema.report import Accepted, Finding
-from ckaudit.contract.schema.watch import STALLED, VERSION, Event, Gauge, Likely, State, WatchEvent
+from ckaudit.contract.schema.watch import STALLED, VERSION, EarlySign, Event, Gauge, Likely, State, WatchEvent
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.catalogue import PER_MINUTE, PER_STEP
+from ckaudit.policy.apply_policy import Settled
 from ckaudit.policy.baseline import Baseline, accepted, is_graver, is_near
 from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.run.run import Run
@@ -33,6 +34,9 @@ COUNTED = ("steps_seen", "tokens_seen")  # from the first step on, which the new
 RECENT = 256  # lines that gauges are computed from between two judgements
 
 DRAWN = 40
+
+EARLY = ("LOSS004", "ATTN002", "GRAD001", "MOVE005")
+"""What is told before the loss has left its course, most often first: the codes that lead in docs/wild.md."""
 
 
 class Vitals:
@@ -162,6 +166,7 @@ class Announcer:
         vitals: What the panel shows.
         ended: Whether its last session has ended, and all of it was judged.
         vital: How much could be judged of it, at the last judgement.
+        early: The signs that come before the loss has left its course, at the last judgement.
         stalled: Whether it is silent for too long.
     """
 
@@ -180,6 +185,7 @@ class Announcer:
         self.ended = self.stalled = self._told_any = False
         self._known = ToldFindings()
         self.vital = VitalLimits()
+        self.early: tuple[EarlySign, ...] = ()
 
     def look(self, moment: Moment) -> Iterator[WatchEvent]:
         """Read what is new, and yield what there is to say."""
@@ -207,6 +213,7 @@ class Announcer:
         news = list(self._known.news(findings, in_full=in_full))
         self.step = run.last_step if run.last_step is not None else self.step
         self.vitals.judged(run)
+        self.early = _early_signs(settled)
         checks = vital_checks(run, settled.checks)
         word = judged(checks, settled.checks)
         in_words = "" if word == "all" else limits(checks) if word == "limited" else "nothing could be judged"
@@ -258,6 +265,20 @@ class Announcer:
             finding=finding,
             likely=likely,
         )
+
+
+def _early_signs(settled: Settled) -> tuple[EarlySign, ...]:
+    """Return the early signs in the order of `EARLY`; a rule that a policy has switched off is left out."""
+    checks = {check.code: check for check in settled.checks}
+    since: dict[str, int] = {}
+    for finding in settled.findings:
+        if finding.severity != "note":
+            since[finding.code] = min(finding.first_step or 0, since.get(finding.code, finding.first_step or 0))
+    return tuple(
+        EarlySign(name=check.name, judged=check.outcome in ("passed", "failed"), since=since.get(code))
+        for code in EARLY
+        if (check := checks.get(code))
+    )
 
 
 def _likely(run: Run, findings: list[Finding]) -> dict[str, Likely]:

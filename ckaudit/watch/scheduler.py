@@ -215,6 +215,7 @@ class WatchRounds:
             vitals=vitals,
             pace=pace,
             alerts=tuple(self.alerts[watcher.name]),
+            early=watcher.early,
         )
 
 

@@ -3,21 +3,29 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from msgspec.structs import replace
 from torch import nn
 
+from ckaudit.audit import triage
 from ckaudit.cli.run import run
 from ckaudit.lab.labels import TRUTHS
+from ckaudit.lab.wild.damage import underflow
 from ckaudit.lab.wild.draw import draw
 from ckaudit.lab.wild.faults import FAULTS
+from ckaudit.lab.wild.foresight import Foresight, lead_rows, leaves_at, told_of
 from ckaudit.lab.wild.forms import PRINTED, as_form, as_printed
 from ckaudit.lab.wild.pair import HEALTHY, ILL, NOTE, Pair, has_effect, pair_folder, write_note
 from ckaudit.lab.wild.record import record
 from ckaudit.lab.wild.score import Outcome, Verdict, judge, row
 from ckaudit.lab.zoo import FAMILIES, WILD_TEST, families_of
-from ckaudit.lab.zoo.recipe import Recipe, optimizer_of, schedule_of
+from ckaudit.lab.zoo.loop import Rival
+from ckaudit.lab.zoo.optimizers import ScheduleFreeAdamW, optimizer_of, optimizers_of, schedule_of
+from ckaudit.lab.zoo.recipe import Recipe, batches
+from ckaudit.lab.zoo.text_models import Adapter, knowing
+from ckaudit.lab.zoo.trainers import train
 from ckaudit.recorder.drill.damage import Amount, middle_matrix, middle_part, part_of
 
 SMALL = replace(FAMILIES["tabular"], through="loop", steps=12, train=256, held_out=32, every=4)
@@ -37,7 +45,7 @@ def test_families_are_parted_and_a_draw_depends_on_its_number_alone() -> None:
     one, again, other = draw("wild-dev", 3, 5), draw("wild-dev", 3, 5), draw("wild-dev", 4, 5)
     assert (one.family, one.fault, one.amount, one.healthy.lr) == (again.family, again.fault, again.amount, again.healthy.lr)
     assert one.training_seed != other.training_seed
-    assert {draw("wild-dev", 3, index).family for index in range(len(dev))} == set(dev)
+    assert len({draw("wild-dev", 3, index).family for index in range(6)}) == 6  # each comes once before one comes again
 
 
 def test_every_truth_is_a_word_of_the_lab() -> None:
@@ -121,6 +129,157 @@ def test_batches_are_changed_on_their_way() -> None:
     assert half.tolist() == [0, 1, 0, 1]
 
 
+def test_rows_are_leaked_and_sorted() -> None:
+    def rows(recipe: Recipe) -> dict[str, torch.Tensor]:
+        return recipe.rows(torch.Generator().manual_seed(0), 288)
+
+    healthy, leaky = rows(SMALL)["x"], rows(FAULTS["held_out_leaked"].done(SMALL, AMOUNT))["x"]
+    held_out = {tuple(row) for row in healthy[256:].tolist()}
+    assert sum(tuple(row) in held_out for row in leaky[:256].tolist()) == 128  # half of what is trained on
+    assert torch.equal(leaky[256:], healthy[256:])
+    recipe = FAULTS["data_not_shuffled"].done(SMALL, AMOUNT)
+    targets = rows(recipe)["y"].flatten()
+    assert targets[:256].tolist() == sorted(targets[:256].tolist())
+    first = next(batches({"y": targets[:256]}, 64, 1, shuffled=recipe.shuffled))["y"]
+    assert torch.equal(first, targets[:64])
+
+
+def test_data_worsens_step_by_step() -> None:
+    def changed(name: str, column: str) -> list[float]:
+        feed = FAULTS[name].done(SMALL, AMOUNT).feed
+        assert feed is not None
+        whole = {"x": torch.ones(200, 2), "y": torch.arange(200.0)}
+        return [float((batch[column] != whole[column]).float().mean()) for batch in feed(iter([whole] * 12))]
+
+    shares = changed("targets_worsen", "y")
+    assert shares[:5] == [0.0] * 5
+    assert shares[5:] == pytest.approx([share / 6 for share in (1, 2, 3, 4, 5, 6, 6)], abs=0.04)
+    assert changed("inputs_drift", "x") == [0.0] * 5 + [1.0] * 7
+
+
+def test_probabilities_gradients_and_rates_are_damaged() -> None:
+    recipe = replace(FAMILIES["cnn"], through="loop")
+    rows = recipe.rows(torch.Generator().manual_seed(0), 4)
+    found = FAULTS["softmax_twice"].done(recipe, AMOUNT).model()(rows["x"])
+    torch.testing.assert_close(found.sum(1), torch.ones(4))
+    model = nn.Linear(2, 1)
+    model.weight.grad = torch.tensor([[1.0, 1e-4]])
+    underflow(1e-5)(model)
+    assert model.weight.grad.flatten().tolist() == pytest.approx([1.0, 0.0], abs=0.01)  # 1e-9 is no number of half precision
+    assert FAULTS["queries_too_fast"].suits(FAMILIES["bert"])
+    assert not FAULTS["queries_too_fast"].suits(FAMILIES["cnn"])
+    hurried = FAULTS["queries_too_fast"].done(FAMILIES["bert"], AMOUNT)
+    groups = optimizer_of(hurried, hurried.model()).param_groups
+    assert sorted(group["lr"] / hurried.lr for group in groups) == pytest.approx([1.0, 20.0])
+    rate = FAULTS["rate_creeps_up"].done(SMALL, AMOUNT).rate
+    assert rate is not None
+    assert [rate(step) for step in (1, 6, 9, 12)] == pytest.approx([1.0, 1.0, 2000**0.25, 2000**0.5])
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of .lr_scheduler.step")  # the first step is skipped, as in many a training
+def test_a_loss_scale_that_grows_too_fast_skips_updates(tmp_path: Path) -> None:
+    fault = FAULTS["loss_scale_too_high"]
+    healthy = fault.on(replace(SMALL, steps=60))
+    train(healthy, tmp_path / HEALTHY, 1)
+    train(fault.done(healthy, AMOUNT), tmp_path / ILL, 1)
+
+    def applied(name: str) -> int:
+        lines = (tmp_path / name / "scalars.jsonl").read_text(encoding="utf-8").splitlines()
+        return int(json.loads(lines[-1])["steps_seen"])
+
+    assert applied(HEALTHY) >= 58  # the scale begins at 65,536, which may be too much once or twice
+    assert applied(ILL) < 50
+    assert "sev1 AMP002" in judge(tmp_path / ILL, "recorder").codes
+
+
+def test_two_players_take_turns_and_leave_each_other_alone() -> None:
+    recipe = FAMILIES["gan"]
+    assert recipe.opponent
+    model, batch = recipe.model(), recipe.rows(torch.Generator().manual_seed(0), 16)
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    with Rival(recipe, recipe.opponent, model).turn(batch):
+        recipe.loss(model, batch).backward()
+    moved = {name.partition(".")[0] for name, weight in model.named_parameters() if not torch.equal(weight, before[name])}
+    assert moved == {"discriminator"}
+    assert model.get_parameter("generator.0.weight").grad is not None
+    assert all(weight.requires_grad for weight in model.parameters())
+    held = {id(weight) for group in optimizer_of(recipe, model).param_groups for weight in group["params"]}
+    assert held == {id(weight) for weight in model.get_submodule("generator").parameters()}
+
+
+def test_muon_and_adamw_share_the_weights() -> None:
+    recipe = replace(FAMILIES["mixer"], optimizer="muon")
+    model = recipe.model()
+    muon, adamw = optimizers_of(recipe, model)
+    first, rest = ({id(weight) for group in each.param_groups for weight in group["params"]} for each in (muon, adamw))
+    assert first | rest == {id(weight) for weight in model.parameters()}
+    assert not first & rest
+    assert id(model.get_parameter("head.weight")) in rest
+
+
+def test_schedule_free_follows_its_recurrence() -> None:
+    weight, rate, mixed, kept = nn.Parameter(torch.tensor([2.0])), 0.1, 0.9, 0.999
+    optimizer = ScheduleFreeAdamW([weight], lr=rate, betas=(mixed, kept), weight_decay=0.01)
+    z = x = 2.0
+    second = 0.0
+    for step in range(1, 6):
+        y = (1 - mixed) * z + mixed * x
+        second = kept * second + (1 - kept) * (2 * y) ** 2
+        z -= rate * (2 * y / ((second / (1 - kept**step)) ** 0.5 + 1e-8) + 0.01 * y)
+        x += (z - x) / step  # at a constant rate the mean of all z
+        (weight**2).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert float(weight.detach()) == pytest.approx((1 - mixed) * z + mixed * x, rel=1e-5)
+    optimizer.eval()
+    assert float(weight.detach()) == pytest.approx(x, rel=1e-5)
+    optimizer.train()
+    assert float(weight.detach()) == pytest.approx((1 - mixed) * z + mixed * x, rel=1e-5)
+
+
+def test_a_trunk_is_frozen_and_adapters_begin_as_nothing() -> None:
+    trunk = knowing(nn.Linear(4, 4), {}, steps=0)
+    assert not any(weight.requires_grad for weight in trunk.parameters())
+    model, x = Adapter(trunk, 4), torch.randn(3, 4)
+    assert torch.equal(model(x), trunk(x))
+    assert {name for name, weight in model.named_parameters() if weight.requires_grad} == {
+        *("down.weight", "down.bias", "up.weight", "up.bias")
+    }
+
+
+STEPS = np.arange(1, 101)
+TWIN = 4.0 - 0.02 * STEPS + 0.02 * np.sin(37.0 * STEPS)
+
+
+@pytest.mark.parametrize(
+    ("excess", "expected"),
+    [
+        (np.where(STEPS >= 60, 0.05 * (STEPS - 60), 0.0), 62),  # more than a twentieth of the fall of 1.8 from step 62 on
+        (np.where((STEPS >= 30) & (STEPS < 50), 1.0, 0.0), None),  # it comes back
+        (np.where((STEPS >= 30) & (STEPS < 50) | (STEPS > 80), 1.0, 0.0), 81),
+        (np.where(STEPS > 70, np.inf, 0.0), 71),
+        (0.3 * np.cos(91.0 * STEPS), None),  # noise
+    ],
+)
+def test_a_loss_leaves_its_twin_where_it_stays_above(excess: np.ndarray, expected: int | None) -> None:
+    found = leaves_at(STEPS, TWIN, STEPS, TWIN + excess)
+    assert found == expected if expected is None else found is not None and abs(found - expected) <= 1
+    assert leaves_at(STEPS, TWIN, STEPS[:40], TWIN[:40]) == 41  # it ended there
+
+
+def test_leads_are_added_up() -> None:
+    def seen(left: int | None, told: dict[str, int], alarms: dict[str, int] | None = None) -> Foresight:
+        return Foresight(fault="f", form="recorder", onset=10, left=left, told=told, alarms=alarms or {}, is_healthy=True)
+
+    draws = [seen(50, {"A": 30, "B": 60}), seen(30, {"B": 40}), seen(90, {}), seen(None, {"A": 20}, {"B": 5})]
+    forms, faults, codes = lead_rows(draws)
+    assert [row.name for row in (*forms, *faults)] == ["recorder", "f"]
+    whole = forms[0]
+    assert (whole.told.hits, whole.told.of, whole.ahead.hits, whole.steps, whole.share) == (2, 3, 1, 5.0, 0.0)
+    assert (whole.alarms.hits, whole.alarms.of) == (1, 4)
+    assert [(row.name, row.ahead.hits, row.steps, row.alarms.hits) for row in codes] == [("A", 1, 20, 0), ("B", 0, -10, 1)]
+
+
 def test_a_checkpoint_as_printed_has_the_fields_of_the_contract_alone() -> None:
     document = {
         "schema_version": "ck.analysis.v1",
@@ -198,6 +357,13 @@ def test_a_draw_is_recorded_judged_in_every_form_and_scored(
     drawn = replace(draw("wild-dev", 0, 0), family="tabular", fault="sign_flipped", healthy=replace(SMALL, steps=60, lr=3e-3))
     folder = pair_folder(tmp_path, "wild-dev", 0, 0)
     record(drawn, folder)
+    told = told_of(folder / ILL, "recorder")
+    code, step = min(told.items(), key=lambda item: item[1])
+    known = {
+        at: {found.code for found in triage(folder / ILL, step=at).findings if found.severity != "note"}
+        for at in (step - 1, step)
+    }
+    assert code in known[step] - known[step - 1]
     assert set(judge(folder / ILL, "recorder", since=10_000).codes) < set(judge(folder / ILL, "recorder").codes)
     printed = as_form(folder / ILL, "contract", tmp_path / "printed")
     for file in printed.iterdir():

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from ckaudit.audit import triage
 from ckaudit.contract.schema.watch import VERSION, Gauge, Snapshot, WatchEvent
 from ckaudit.metrics.catalogue import PER_MINUTE, PER_STEP
 from ckaudit.reports.terminal.screen_text import columns
 from ckaudit.reports.terminal.watch import line, panel
 from ckaudit.reports.view import View
+from ckaudit.watch.announcer import EARLY
 from ckaudit.watch.scheduler import WatchRounds
 
 ROOT = Path(__file__).parents[2]
@@ -85,6 +87,15 @@ def test_what_is_not_a_number_is_said_as_a_word() -> None:
 
 def test_it_says_how_long_nothing_came() -> None:
     assert panel([snapshot()], View(width=80), 20)[0] == "stalled runs/a  step 7 of 10, last line 3.0 s ago (usual 0.5 s)"
+
+
+def test_the_headline_says_which_early_signs_are_there(rounds: WatchRounds) -> None:
+    heads = {shot.run: panel([shot], View(width=200), 50)[1] for shot in rounds.snapshots()}
+    ill, well = (triage(RUNS / name) for name in ("lr_too_high", "healthy"))
+    since = min(finding.first_step or 0 for finding in ill.findings if finding.code == "LOSS004")
+    assert heads[str(RUNS / "lr_too_high")].startswith(f"early signs: loss_rises since step {since}; ")
+    assert not {finding.code for finding in well.findings if finding.severity != "note"} & set(EARLY)
+    assert heads[str(RUNS / "healthy")].startswith("early signs: no loss_rises, ")
 
 
 def test_names_and_messages_do_nothing_to_the_screen() -> None:

@@ -25,6 +25,8 @@ Examples:
 \b
 Every scoring of the test split adds a line to docs/benchmark-history.csv,
 where there is a folder docs: how often one looked belongs to the result.
+Of wild-dev and wild-test it says besides how many steps before the loss shows
+a slow fault that is told, by fault and by code with --verbose.
 \b
 Exit codes:
   0  scored

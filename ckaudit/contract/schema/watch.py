@@ -81,6 +81,20 @@ class Gauge(Struct, kw_only=True, frozen=True):
     recent: tuple[Number | None, ...] = ()
 
 
+class EarlySign(Struct, kw_only=True, frozen=True):
+    """An illness that shows before the loss has left its course, and whether it is there.
+
+    Attributes:
+        name: Its name, as loss_rises.
+        judged: Whether the record lets anybody say so.
+        since: First step of it; None: there is none.
+    """
+
+    name: str
+    judged: bool
+    since: int | None = None
+
+
 class Snapshot(Struct, kw_only=True, frozen=True):
     """One run at one moment.
 
@@ -94,6 +108,7 @@ class Snapshot(Struct, kw_only=True, frozen=True):
         vitals: Gauges of every step.
         pace: Gauges of every minute.
         alerts: What was said of it, newest last.
+        early: The early signs, as they were judged last; empty: nothing was judged yet.
     """
 
     run: str
@@ -105,3 +120,4 @@ class Snapshot(Struct, kw_only=True, frozen=True):
     vitals: tuple[Gauge, ...]
     pace: tuple[Gauge, ...]
     alerts: tuple[WatchEvent, ...]
+    early: tuple[EarlySign, ...] = ()

@@ -1,20 +1,30 @@
-"""Ways to damage a training of any family: recipes become ill ones, whatever the model, through its parameters and modules."""
+"""Ways to damage a training of any family, through hooks that ask nothing of a model but its parameters and modules."""
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ckaudit.lab.zoo.recipe import Batches, Recipe, Rows
-from ckaudit.lab.zoo.synthetic_data import FIRST, WORDS
-from ckaudit.recorder.drill.damage import Act, Amount, detached, middle_part, part_of
+from ckaudit.lab.zoo.recipe import Batch, Loss, Recipe, classified, mixed_up, own_loss
+from ckaudit.lab.zoo.sequence_models import next_token_loss, translation_loss
+from ckaudit.lab.zoo.table_models import node_loss
+from ckaudit.recorder.drill.damage import Act, Amount, matrices, middle_part, part_of
 
-TARGETS = ("labels", "y", "target", "targets")
+
+@cache
+def looked_at(make: Callable[[], nn.Module]) -> nn.Module:
+    """Return a model of a recipe that is never trained: what it is made of does not depend on chance."""
+    return make()
 
 
 # Faults of weights and gradients at one step, or at each from it on.
+
+
 def gradient_hook(onset: int, act: Act, *, always: bool = False) -> Callable[[nn.Module, Optimizer, int], None]:
     """Return a hook that acts on the model after the backward pass of one step, or of each from it on."""
 
@@ -31,9 +41,20 @@ def once(act: Act) -> Callable[[Recipe, Amount], Recipe]:
     return lambda healthy, amount: replace(healthy, gradients=gradient_hook(amount.onset, act))
 
 
+def underflow(scale: float) -> Act:
+    """Return an act that passes gradients through float16 at a scale, as without a loss scale: what is small becomes zero."""
+
+    def act(model: nn.Module) -> None:
+        for weight in model.parameters():
+            if weight.grad is not None:
+                weight.grad.copy_((weight.grad * scale).half() / scale)
+
+    return act
+
+
 # Faults of the model.
 def built(healthy: Recipe, act: Act) -> Recipe:
-    """Return a recipe whose model is acted on before it is trained."""
+    """Return a recipe whose model is acted on once it is made."""
 
     def model() -> nn.Module:
         made = healthy.model()
@@ -44,142 +65,125 @@ def built(healthy: Recipe, act: Act) -> Recipe:
     return replace(healthy, model=model)
 
 
-def detach_part(healthy: Recipe, _amount: Amount) -> Recipe:
-    """Detach what the part in the middle puts out."""
+def scale_initial_weights(healthy: Recipe, scale: float) -> Recipe:
+    """Multiply the initial matrices that are trained."""
 
     def act(model: nn.Module) -> None:
-        model.get_submodule(middle_part(model)).register_forward_hook(lambda _module, _inputs, output: detached(output))
+        for _, weight in matrices(model):
+            if weight.requires_grad:
+                weight.mul_(scale)
 
     return built(healthy, act)
 
 
+def has_parts_within(recipe: Recipe) -> bool:
+    """Tell whether the part in the middle is more than one layer."""
+    model = looked_at(recipe.model)
+    return bool(list(model.get_submodule(middle_part(model)).children()))
+
+
+def detach_part(healthy: Recipe, _amount: Amount) -> Recipe:
+    """Detach what the part in the middle puts out."""
+
+    def cut(_module: nn.Module, _inputs: Any, output: Any) -> Any:
+        return output.detach() if isinstance(output, Tensor) else (output[0].detach(), *output[1:])
+
+    return built(healthy, lambda model: model.get_submodule(middle_part(model)).register_forward_hook(cut))
+
+
+def _replaced(model: nn.Module, is_wanted: Callable[[nn.Module], bool], make: Callable[[], nn.Module]) -> None:
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            if is_wanted(child):
+                setattr(module, name, make())
+
+
 def has_module(is_wanted: Callable[[nn.Module], bool]) -> Callable[[Recipe], bool]:
     """Return a test of recipes: whether their model has such a module."""
-    return lambda recipe: any(is_wanted(module) for module in recipe.model().modules())
+    return lambda recipe: any(is_wanted(module) for module in looked_at(recipe.model).modules())
 
 
-# Faults of the data.
-def _target_of(columns: Mapping[str, Tensor]) -> str | None:
-    return next((name for name in TARGETS if name in columns), None)
+def make_units_alike(healthy: Recipe, _amount: Amount) -> Recipe:
+    """Set every matrix of the part in the middle to one number, so that its units learn the same."""
+
+    def act(model: nn.Module) -> None:
+        for _, weight in part_of(model):
+            if weight.dim() >= 2:
+                weight.fill_(float(weight.std()))
+
+    return built(healthy, act)
 
 
-def change_rows(healthy: Recipe, change: Callable[[dict[str, Tensor], torch.Generator], dict[str, Tensor]]) -> Recipe:
-    """Return a recipe whose rows are changed, for training and validation alike."""
-    rows: Rows = healthy.rows
-    return replace(healthy, rows=lambda source, count: change(rows(source, count), source))
+def apply_softmax(healthy: Recipe, _amount: Amount) -> Recipe:
+    """Let the model put out probabilities, of which the loss takes a softmax again."""
+
+    def act(model: nn.Module) -> None:
+        module = head_of(model)
+        if module is not None:
+            module.register_forward_hook(lambda _module, _inputs, output: output.softmax(-1))
+
+    return built(healthy, act)
 
 
-def has_target(recipe: Recipe) -> bool:
-    """Tell whether the data of a recipe has a column of targets."""
-    return _target_of(recipe.rows(torch.Generator().manual_seed(0), 4)) is not None
+LOSSES_OF_LOGITS = (own_loss, classified, mixed_up, next_token_loss, translation_loss, node_loss)
 
 
-def permute_targets(share: float) -> Callable[[dict[str, Tensor], torch.Generator], dict[str, Tensor]]:
-    """Return a change of rows that gives a share of them the target of another."""
-
-    def change(columns: dict[str, Tensor], source: torch.Generator) -> dict[str, Tensor]:
-        name = _target_of(columns) or [*columns][-1]
-        count = len(columns[name])
-        order = torch.arange(count)
-        moved = torch.randperm(count, generator=source)[: round(share * count)]
-        order[moved] = moved[torch.randperm(len(moved), generator=source)]
-        return columns | {name: columns[name][order]}
-
-    return change
+def head_of(model: nn.Module) -> nn.Module | None:
+    """Return what puts out logits: the model's own word for it, or a module of that name; None: neither."""
+    if said := getattr(model, "get_output_embeddings", lambda: None)():
+        found: nn.Module = said
+        return found
+    return next((module for name, module in model.named_modules() if name in ("head", "classifier", "lm_head")), None)
 
 
-def _floats(columns: Mapping[str, Tensor]) -> list[str]:
-    return [name for name, column in columns.items() if column.is_floating_point() and name not in TARGETS]
+def ends_in_softmax(recipe: Recipe) -> bool:
+    """Tell whether the loss takes the softmax of what a head puts out."""
+    return getattr(recipe.loss, "func", recipe.loss) in LOSSES_OF_LOGITS and head_of(looked_at(recipe.model)) is not None
 
 
-def has_floats(recipe: Recipe) -> bool:
-    """Tell whether inputs of a recipe are real numbers."""
-    return bool(_floats(recipe.rows(torch.Generator().manual_seed(0), 4)))
+def summed(loss: Loss, batch: int) -> Loss:
+    """Return a loss that is the sum over the rows of a batch in place of their mean; a validation takes the mean."""
+    return lambda model, columns: loss(model, columns) * (batch if model.training else 1)
 
 
-def scale_inputs(healthy: Recipe, amount: Amount) -> Recipe:
-    """Multiply all inputs that are real numbers."""
-    factor = amount.between(30, 255)
-    return change_rows(healthy, lambda columns, _: columns | {name: columns[name] * factor for name in _floats(columns)})
+def keep_weights_in(kind: torch.dtype) -> Callable[[Recipe, Amount], Recipe]:
+    """Return a change of recipes that keeps the weights, and so the optimizer's state, in half precision."""
+
+    def cast(value: Any) -> Any:
+        return value.to(kind) if isinstance(value, Tensor) and value.is_floating_point() else value
+
+    def before(_module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return tuple(map(cast, inputs)), {name: cast(value) for name, value in named.items()}
+
+    def act(model: nn.Module) -> None:
+        model.to(kind)
+        model.register_forward_pre_hook(before, with_kwargs=True)
+
+    return lambda healthy, _: built(healthy, act)
 
 
-def _feed(change: Callable[[int, dict[str, Tensor]], dict[str, Tensor]]) -> Callable[[Batches], Batches]:
-    def feed(source: Batches) -> Batches:
-        for index, batch in enumerate(source, 1):
-            yield change(index, batch)
-
-    return feed
+def runs_in(kind: torch.dtype) -> Callable[[Recipe], bool]:
+    """Return a test of recipes: whether their model goes forward and back with weights in half precision."""
+    return lambda recipe: _runs(recipe, keep_weights_in(kind)(recipe, Amount(1, 0.5)).model(), None)
 
 
-def repeat_one_batch(healthy: Recipe, amount: Amount) -> Recipe:
-    """Give the same batch from the onset on."""
-    last: list[dict[str, Tensor]] = []
-    at = amount.onset * healthy.accumulate
-
-    def change(index: int, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        if index < at or not last:
-            last[:] = [batch]
-        return last[0]
-
-    return replace(healthy, feed=_feed(change))
+def runs_under_float16(recipe: Recipe) -> bool:
+    """Tell whether a model goes forward and back under autocast in float16, in a loop of the user's own."""
+    return _runs(recipe, recipe.model(), torch.float16)
 
 
-def repeat_half_of_batch(healthy: Recipe, _amount: Amount) -> Recipe:
-    """Fill the second half of each batch with the first."""
-
-    def change(_index: int, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        half = len(next(iter(batch.values()))) // 2
-        return {name: torch.cat([column[:half], column[:half]]) for name, column in batch.items()}
-
-    return replace(healthy, feed=_feed(change))
-
-
-def _foreign(batch: dict[str, Tensor], factor: float) -> dict[str, Tensor]:
-    """Return a batch whose numbers are large, whose tokens are all the same, and whose targets belong to other rows."""
-    wrong = {name: batch[name] * factor for name in _floats(batch)}
-    for name, column in batch.items():
-        if name in TARGETS:
-            wrong[name] = column.flip(0)
-        elif not column.is_floating_point() and column.dim() > 1:
-            wrong[name] = column[:, :1].expand_as(column).clone()
-    return batch | wrong
+def _runs(recipe: Recipe, model: nn.Module, kind: torch.dtype | None) -> bool:
+    try:
+        with torch.autocast("cpu", kind, enabled=kind is not None):
+            loss = recipe.loss(model, _few(recipe))
+        loss.backward()
+    except (RuntimeError, TypeError, ValueError):  # it makes float32 of its own, asks for another trainer, or has no such kernel
+        return False
+    return True
 
 
-def spoil_batch(healthy: Recipe, amount: Amount) -> Recipe:
-    """Give a batch unlike the others at the onset."""
-    first = (amount.onset - 1) * healthy.accumulate + 1
-    bad = range(first, first + healthy.accumulate)
-    factor = amount.between(10, 100)
-    return replace(healthy, feed=_feed(lambda index, batch: _foreign(batch, factor) if index in bad else batch))
-
-
-def shift_inputs(healthy: Recipe, amount: Amount) -> Recipe:
-    """Return a training whose data comes from elsewhere: numbers turned and larger, tokens renamed, in targets too."""
-    before = (amount.onset - 1) * healthy.accumulate
-    renamed = torch.randperm(WORDS - FIRST, generator=torch.Generator().manual_seed(3)) + FIRST
-
-    def elsewhere(name: str, column: Tensor) -> Tensor:
-        if column.is_floating_point():
-            return column if name in TARGETS else 2.0 * column.flip(-1) + 1.0
-        if column.dim() == 1 or name == "attention_mask":
-            return column
-        return torch.where(column < FIRST, column, renamed[(column - FIRST).clamp(0, len(renamed) - 1)])
-
-    def change(index: int, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {name: elsewhere(name, column) for name, column in batch.items()} if index > before else batch
-
-    return replace(healthy, feed=_feed(change))
-
-
-def keep_few_rows(healthy: Recipe, amount: Amount) -> Recipe:
-    """Train on one to three batches, again and again."""
-    rows, count, held_out = healthy.rows, round(healthy.batch * (1 + 2 * (1 - amount.strength))), healthy.held_out
-
-    def few(source: torch.Generator, total: int) -> dict[str, Tensor]:
-        columns = rows(source, total)
-        return {name: torch.cat([column[:count], column[total - held_out :]]) for name, column in columns.items()}
-
-    return replace(healthy, rows=few, train=count)
+def _few(recipe: Recipe) -> Batch:
+    return recipe.rows(torch.Generator().manual_seed(0), 4)
 
 
 # Faults of the optimizer.
@@ -195,7 +199,8 @@ def leave_part_out_of_optimizer(healthy: Recipe, _amount: Amount) -> Recipe:
     def note(model: nn.Module) -> None:
         left_out.update(name for name, _ in part_of(model))
 
-    return replace(built(healthy, note), trained=lambda name: name not in left_out)
+    held = healthy.trained or (lambda _: True)
+    return replace(built(healthy, note), trained=lambda name: name not in left_out and held(name))
 
 
 def is_adam(recipe: Recipe) -> bool:
@@ -206,3 +211,26 @@ def is_adam(recipe: Recipe) -> bool:
 def has_momentum(recipe: Recipe) -> bool:
     """Tell whether the optimizer has a state that a resume can lose."""
     return is_adam(recipe) or recipe.momentum > 0
+
+
+def creep_up(amount: Amount, steps: int, factor: float) -> Callable[[int], float]:
+    """Return the multiple of the learning rate: from the onset on it grows evenly, in its logarithm, to a factor."""
+    left = max(1, steps - amount.onset)
+    return lambda step: factor ** max(0.0, (step - amount.onset) / left)
+
+
+QUERY_OR_KEY = re.compile(
+    r"(^|[._])(q|k|query|key|[qk]_proj|(query|key)_proj|c_attn|in_proj_weight|query_key_value|[qk]_lin)[._]"
+)
+
+
+def has_queries(recipe: Recipe) -> bool:
+    """Tell whether a model has weights of queries and keys by their names."""
+    trained = [name for name, weight in looked_at(recipe.model).named_parameters() if weight.requires_grad]
+    return recipe.optimizer != "muon" and any(QUERY_OR_KEY.search(f"{name}.") for name in trained)
+
+
+def hurry_queries(healthy: Recipe, amount: Amount) -> Recipe:
+    """Let queries and keys learn many times faster than the rest, so that their logits grow and grow."""
+    factor = amount.between(10, 40)
+    return replace(healthy, rate_of=lambda name: factor if QUERY_OR_KEY.search(f"{name}.") else 1.0)

@@ -1,47 +1,64 @@
 """Faults that a training of any family can have, each with the cause that is to be named."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-from msgspec.structs import asdict, replace
+import torch
+from msgspec.structs import replace
 from torch import nn
 
 from ckaudit.lab.wild import damage
-from ckaudit.lab.zoo.recipe import Recipe, Resume
+from ckaudit.lab.wild.data_faults import DATA_FAULTS
+from ckaudit.lab.wild.fault import Fault
+from ckaudit.lab.zoo.recipe import Resume, own_loss
 from ckaudit.recorder.drill import damage as shared
-from ckaudit.recorder.drill.damage import Amount
-from ckaudit.recorder.drill.order import KINDS, FaultKind
 
-
-class Fault(FaultKind, frozen=True, kw_only=True):
-    """One way in which a training goes wrong.
-
-    Attributes:
-        done: Makes the ill recipe of a healthy one.
-        loop: Whether it can only happen in a loop that the user wrote.
-        suits: Whether it can be done to a recipe at all.
-    """
-
-    done: Callable[[Recipe, Amount], Recipe]
-    loop: bool = False
-    suits: Callable[[Recipe], bool] = lambda _: True
-
-
-def known(name: str, done: Callable[[Recipe, Amount], Recipe], **more: Any) -> Fault:
-    """Return a fault that a drill can do as well, with what is said of it there."""
-    return Fault(**asdict(KINDS[name]) | {"done": done} | more)
-
-
+WRITTEN = ("silent_data_corruption",)
 FAULTS: Mapping[str, Fault] = {
-    "rate_too_high": known(
-        "rate_too_high", done=lambda healthy, amount: replace(healthy, lr=healthy.lr * amount.between(10, 100), clip=None)
+    **DATA_FAULTS,
+    "rate_too_high": Fault(
+        title="a learning rate 10 to 100 times too high",
+        done=lambda healthy, amount: replace(healthy, lr=healthy.lr * amount.between(10, 100), clip=None),
+        truth="learning_rate_too_high",
+        acceptable=("missing_warmup",),
+        slow=True,
     ),
-    "rate_too_low": known(
-        "rate_too_low", done=lambda healthy, amount: replace(healthy, lr=healthy.lr / amount.between(100, 10_000))
+    "rate_too_low": Fault(
+        title="a learning rate 100 to 10,000 times too low",
+        done=lambda healthy, amount: replace(healthy, lr=healthy.lr / amount.between(100, 10_000)),
+        truth="learning_rate_too_low",
+        acceptable=("optimizer_unsuited",),  # under plain descent: its rates are a hundred times Adam's
     ),
-    "rate_raised": known(
-        "rate_raised",
+    "rate_raised": Fault(
+        title="a learning rate that is raised 10 to 50 times in the middle",
         done=lambda healthy, amount: replace(healthy, rate=damage.change_rate(amount, amount.between(10, 50)), clip=None),
+        truth="learning_rate_changed",
+        acceptable=("learning_rate_too_high",),
+        sudden=True,
+        slow=True,
+    ),
+    "rate_creeps_up": Fault(
+        title="a learning rate that grows from the middle on, to 20 to 100 times",
+        on=lambda healthy: replace(healthy, schedule="constant", clip=None),
+        done=lambda healthy, amount: replace(healthy, rate=damage.creep_up(amount, healthy.steps, amount.between(20, 100))),
+        truth="warmup_never_ends",
+        acceptable=("learning_rate_changed", "learning_rate_too_high"),
+        sudden=True,
+        slow=True,
+    ),
+    "queries_too_fast": Fault(
+        title="queries and keys that learn 10 to 40 times faster than the rest",
+        done=damage.hurry_queries,
+        truth="attention_logits_grow",
+        acceptable=("learning_rate_too_high", "saturated_attention"),
+        suits=damage.has_queries,
+        slow=True,
+    ),
+    "optimizer_unsuited": Fault(
+        title="plain SGD with the learning rate of Adam",
+        done=lambda healthy, _: replace(healthy, optimizer="sgd", momentum=0.0),
+        truth="optimizer_unsuited",
+        acceptable=("learning_rate_too_low",),
+        suits=damage.is_adam,
     ),
     "schedule_too_short": Fault(
         title="a schedule that ends in the first third",
@@ -49,34 +66,109 @@ FAULTS: Mapping[str, Fault] = {
         truth="schedule_horizon_wrong",
         acceptable=("learning_rate_is_zero",),
     ),
-    "part_drawn_anew": known("part_drawn_anew", done=damage.once(shared.draw_part_anew)),
-    "matrix_zeroed": known("matrix_zeroed", done=damage.once(shared.zero_matrix)),
-    "half_zeroed": known("half_zeroed", done=damage.once(shared.zero_half_of_matrix)),
-    "weights_times_5": known("weights_times_5", done=damage.once(shared.multiply_weights)),
-    "gradient_nan": known("gradient_nan", done=damage.once(shared.spoil_gradient)),
-    "gradients_lost": known(
-        "gradients_lost",
+    "part_drawn_anew": Fault(
+        title="a part that is initialised anew in the middle",
+        done=damage.once(shared.draw_part_anew),
+        truth="weights_changed_outside_optimizer",
+        acceptable=WRITTEN,
+        is_fact=True,
+        sudden=True,
+        place=True,
+    ),
+    "matrix_zeroed": Fault(
+        title="a matrix that is zeroed in the middle",
+        done=damage.once(shared.zero_matrix),
+        truth="weights_changed_outside_optimizer",
+        acceptable=WRITTEN,
+        is_fact=True,
+        sudden=True,
+        place=True,
+    ),
+    "half_zeroed": Fault(
+        title="half of a matrix that is zeroed in the middle",
+        done=damage.once(shared.zero_half_of_matrix),
+        truth="weights_changed_outside_optimizer",
+        acceptable=WRITTEN,
+        is_fact=True,
+        sudden=True,
+        place=True,
+    ),
+    "weights_times_5": Fault(
+        title="weights that are multiplied by five in the middle",
+        done=damage.once(shared.multiply_weights),
+        truth="weights_changed_outside_optimizer",
+        acceptable=WRITTEN,
+        is_fact=True,
+        sudden=True,
+    ),
+    "gradient_nan": Fault(
+        title="a gradient that is NaN at one step",
+        done=damage.once(shared.spoil_gradient),
+        truth="nonfinite_operation",
+        acceptable=("silent_data_corruption", "bad_batch"),
+        is_fact=True,
+        sudden=True,
+        place=True,
+    ),
+    "gradients_lost": Fault(
+        title="a part whose gradients are thrown away",
         done=lambda healthy, _: replace(healthy, gradients=damage.gradient_hook(1, shared.lose_gradients, always=True)),
+        truth="gradient_path_cut",
+        acceptable=("not_in_optimizer", "frozen_by_mistake"),
+        is_fact=True,
+        place=True,
     ),
-    "gradients_kept": known("gradients_kept", done=lambda healthy, _: replace(healthy, zeroes=False), loop=True),
-    "sign_flipped": known(
-        "sign_flipped",
-        done=lambda healthy, _: replace(healthy, gradients=damage.gradient_hook(1, shared.flip_gradients, always=True)),
-    ),
-    "part_frozen": known("part_frozen", done=lambda healthy, _: damage.built(healthy, shared.freeze_part)),
-    "part_detached": known(
-        "part_detached",
-        done=damage.detach_part,
-        suits=lambda recipe: bool(list(recipe.model().get_submodule(shared.middle_part(recipe.model())).children())),
-    ),
-    "not_in_optimizer": known("not_in_optimizer", done=damage.leave_part_out_of_optimizer),
-    "updates_left_out": known(
-        "updates_left_out", done=lambda healthy, amount: replace(healthy, updates=lambda step: step < amount.onset)
-    ),
-    "optimizer_state_lost": known(
-        "optimizer_state_lost",
-        done=lambda healthy, amount: replace(healthy, resume=Resume(amount.onset, optimizer=False)),
+    "gradients_kept": Fault(
+        title="gradients that are never zeroed",
+        done=lambda healthy, _: replace(healthy, zeroes=False),
+        truth="gradients_not_zeroed",
+        is_fact=True,
         loop=True,
+    ),
+    "sign_flipped": Fault(
+        title="gradients with the wrong sign",
+        done=lambda healthy, _: replace(healthy, gradients=damage.gradient_hook(1, shared.flip_gradients, always=True)),
+        truth="loss_sign_flipped",
+    ),
+    "part_frozen": Fault(
+        title="a part that asks for no gradient",
+        done=lambda healthy, _: damage.built(healthy, shared.freeze_part),
+        truth="frozen_by_mistake",
+        acceptable=("not_in_optimizer",),
+        is_fact=True,
+        place=True,
+    ),
+    "part_detached": Fault(
+        title="a part whose output is detached",
+        done=damage.detach_part,
+        truth="gradient_path_cut",
+        acceptable=("dead_path",),
+        is_fact=True,
+        place=True,
+        suits=damage.has_parts_within,
+    ),
+    "not_in_optimizer": Fault(
+        title="a part that the optimizer does not hold",
+        done=damage.leave_part_out_of_optimizer,
+        truth="not_in_optimizer",
+        acceptable=("frozen_by_mistake",),
+        is_fact=True,
+        place=True,
+    ),
+    "updates_left_out": Fault(
+        title="an optimizer that takes no step any more",
+        done=lambda healthy, amount: replace(healthy, updates=lambda step: step < amount.onset),
+        truth="updates_not_applied",
+        is_fact=True,
+        sudden=True,
+    ),
+    "optimizer_state_lost": Fault(
+        title="a resume without the optimizer's state",
+        done=lambda healthy, amount: replace(healthy, resume=Resume(amount.onset, optimizer=False)),
+        truth="optimizer_state_lost",
+        is_fact=True,
+        loop=True,
+        sudden=True,
         suits=damage.has_momentum,
     ),
     "rate_wrong_after_resume": Fault(
@@ -88,84 +180,118 @@ FAULTS: Mapping[str, Fault] = {
         loop=True,
         sudden=True,
     ),
-    "decay_too_strong": known(
-        "decay_too_strong", done=lambda healthy, amount: replace(healthy, weight_decay=amount.between(2, 20))
+    "decay_too_strong": Fault(
+        title="a weight decay of 2 to 20",
+        done=lambda healthy, amount: replace(healthy, weight_decay=amount.between(2, 20)),
+        truth="weight_decay_too_high",
+        slow=True,
     ),
     "clipped_to_nothing": Fault(
         title="a clipping limit far below every gradient",
         done=lambda healthy, amount: replace(healthy, clip=1e-2 / amount.between(1, 1_000)),
         truth="clip_limit_too_low",
     ),
-    "epsilon_too_large": known(
-        "epsilon_too_large", done=lambda healthy, amount: replace(healthy, eps=amount.between(0.1, 10)), suits=damage.is_adam
+    "clipped_by_value": Fault(
+        title="gradients of which every element is clipped far below its size",
+        done=lambda healthy, amount: replace(healthy, clip=None, clip_value=1e-4 / amount.between(1, 1_000)),
+        truth="clip_limit_too_low",
+        loop=True,
     ),
-    "init_too_large": known(
-        "init_too_large",
-        done=lambda healthy, amount: damage.built(healthy, lambda model: shared.scale_matrices(model, amount.between(5, 30))),
+    "loss_summed": Fault(
+        title="a loss that is the sum over a batch where a mean is meant",
+        done=lambda healthy, _: replace(healthy, loss=damage.summed(healthy.loss, healthy.batch), clip=None),
+        truth="loss_reduced_by_sum",
+        acceptable=("learning_rate_too_high",),
+        suits=lambda recipe: recipe.loss is not own_loss,
     ),
-    "init_too_small": known(
-        "init_too_small",
-        done=lambda healthy, amount: damage.built(
-            healthy, lambda model: shared.scale_matrices(model, 1 / amount.between(100, 10_000))
-        ),
+    "epsilon_too_large": Fault(
+        title="an epsilon of 0.1 to 10 in Adam",
+        done=lambda healthy, amount: replace(healthy, eps=amount.between(0.1, 10)),
+        truth="adam_epsilon_too_large",
+        suits=damage.is_adam,
     ),
-    "norms_missing": known(
-        "norms_missing",
+    "init_too_large": Fault(
+        title="initial weights 5 to 30 times too large",
+        done=lambda healthy, amount: damage.scale_initial_weights(healthy, amount.between(5, 30)),
+        truth="init_too_large",
+    ),
+    "init_too_small": Fault(
+        title="initial weights 100 to 10,000 times too small",
+        done=lambda healthy, amount: damage.scale_initial_weights(healthy, 1 / amount.between(100, 10_000)),
+        truth="init_too_small",
+    ),
+    "norms_missing": Fault(
+        title="a model whose normalisations were left out",
         done=lambda healthy, _: damage.built(healthy, shared.leave_norms_out),
+        truth="normalization_missing",
         suits=damage.has_module(shared.is_norm),
     ),
-    "units_saturated": known(
-        "units_saturated",
+    "units_saturated": Fault(
+        title="activation functions that are driven into their flat ends",
         done=lambda healthy, _: damage.built(healthy, shared.saturate_activations),
+        truth="saturating_activation",
         suits=damage.has_module(shared.is_activation),
+        slow=True,
     ),
-    "units_dead": known(
-        "units_dead",
+    "units_alike": Fault(
+        title="a part whose matrices begin as one number",
+        done=damage.make_units_alike,
+        truth="symmetry_not_broken",
+        is_fact=True,
+        place=True,
+    ),
+    "softmax_twice": Fault(
+        title="a model that puts out probabilities, of which the loss takes a softmax again",
+        done=damage.apply_softmax,
+        truth="softmax_applied_twice",
+        suits=damage.ends_in_softmax,
+    ),
+    "weights_in_bfloat16": Fault(
+        title="weights in bfloat16, which rounds small updates away",
+        on=lambda healthy: replace(healthy, lr=healthy.lr / 5, precision="float32"),
+        done=damage.keep_weights_in(torch.bfloat16),
+        truth="updates_lost_to_rounding",
+        suits=damage.runs_in(torch.bfloat16),
+        slow=True,
+    ),
+    "weights_in_float16": Fault(
+        title="weights and Adam's moments in float16, where its epsilon and small squares are zero",
+        on=lambda healthy: replace(healthy, precision="float32"),
+        done=damage.keep_weights_in(torch.float16),
+        truth="nonfinite_operation",
+        acceptable=("gradient_underflow", "updates_lost_to_rounding"),
+        suits=lambda recipe: damage.is_adam(recipe) and damage.runs_in(torch.float16)(recipe),
+    ),
+    "loss_scale_too_high": Fault(
+        title="a loss scale that doubles after every three good steps",
+        on=lambda healthy: replace(healthy, precision="float16", through="loop"),
+        done=lambda healthy, _: replace(healthy, scale_grows=3),
+        truth="loss_scale_too_high",
+        is_fact=True,
+        loop=True,
+        suits=damage.runs_under_float16,
+    ),
+    "gradients_underflow": Fault(
+        title="gradients that pass through float16 at a millionth to a ten thousandth of their size",
+        done=lambda healthy, amount: replace(
+            healthy, gradients=damage.gradient_hook(1, damage.underflow(amount.between(1e-6, 1e-4)), always=True)
+        ),
+        truth="gradient_underflow",
+        is_fact=True,
+    ),
+    "units_dead": Fault(
+        title="ReLUs of which nine in ten never fire",
         done=lambda healthy, _: damage.built(healthy, shared.kill_units),
+        truth="dead_units",
         suits=damage.has_module(lambda module: isinstance(module, nn.ReLU)),
     ),
-    "dropout_too_high": known(
-        "dropout_too_high",
+    "dropout_too_high": Fault(
+        title="a dropout of 0.7 to 0.95",
         done=lambda healthy, amount: damage.built(
             healthy, lambda model: shared.raise_dropout(model, 0.7 + 0.25 * amount.strength)
         ),
+        truth="dropout_too_high",
         suits=damage.has_module(shared.is_dropout),
-    ),
-    "targets_permuted": Fault(
-        title="targets that belong to other rows",
-        done=lambda healthy, _: damage.change_rows(healthy, damage.permute_targets(1.0)),
-        truth="targets_misaligned",
-        acceptable=("noisy_labels",),
-        suits=damage.has_target,
-    ),
-    "targets_noisy": Fault(
-        title="targets of which 40 to 80 % belong to other rows",
-        done=lambda healthy, amount: damage.change_rows(healthy, damage.permute_targets(0.4 + 0.4 * amount.strength)),
-        truth="noisy_labels",
-        acceptable=("targets_misaligned",),
-        suits=damage.has_target,
-    ),
-    "inputs_unscaled": Fault(
-        title="inputs 30 to 255 times too large", done=damage.scale_inputs, truth="inputs_not_normalized", suits=damage.has_floats
-    ),
-    "loader_stuck": known("loader_stuck", done=damage.repeat_one_batch, loop=True),
-    "batches_doubled": known("batches_doubled", done=damage.repeat_half_of_batch, loop=True),
-    "bad_batch": Fault(
-        title="one batch that is unlike the rest", done=damage.spoil_batch, truth="bad_batch", loop=True, sudden=True
-    ),
-    "data_shifted": Fault(
-        title="data that comes from elsewhere from the middle on",
-        done=damage.shift_inputs,
-        truth="data_distribution_shift",
-        loop=True,
-        sudden=True,
-    ),
-    "too_few_rows": Fault(
-        title="a training set of one to three batches",
-        done=damage.keep_few_rows,
-        truth="too_little_data",
-        acceptable=("loader_stuck",),
-        suits=lambda recipe: recipe.held_out > 0,
     ),
     "evaluated_in_training_mode": Fault(
         title="validations with dropout and the statistics of the batch",

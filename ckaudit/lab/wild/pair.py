@@ -2,12 +2,16 @@
 
 import json
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from statistics import median
 
 import msgspec
 
+from ckaudit.contract.schema.report import Finding
+
 HEALTHY, ILL, NOTE, SCALARS = "healthy", "ill", "draw.json", "scalars.jsonl"
+CLOCK = "SYS"  # rules of the systems room judge the machine, which may have had other work while these were trained
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +31,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
         schedule: Course of the learning rate.
         steps: Steps of the training.
         seconds: What both trainings took of a processor.
+        slow: Whether the fault's harm grows from step to step, so that it could be seen before the loss shows it.
     """
 
     family: str
@@ -42,6 +47,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     schedule: str
     steps: int
     seconds: float
+    slow: bool = False
 
 
 def pair_folder(cache: Path, split: str, seed: int, index: int) -> Path:
@@ -98,3 +104,9 @@ def twin_learns(healthy: Path, *, deviations: float = 3.0, share: float = 0.03) 
         return False
     first = median(losses[:part])
     return first - median(losses[-part:]) > max(deviations * noise, share * abs(first))
+
+
+def ends(finding: Finding) -> float:
+    """Return the last step of a finding; one of the whole run has no end."""
+    last = finding.first_step if finding.last_step is None else finding.last_step
+    return inf if last is None else last

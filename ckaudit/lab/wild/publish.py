@@ -7,6 +7,7 @@ from pathlib import Path
 from ckaudit.errors import UsageError
 from ckaudit.lab.score.publish import BEGIN, END, commit, today
 from ckaudit.lab.score.scoreboard import Share
+from ckaudit.lab.wild.foresight import LeadRow
 from ckaudit.lab.wild.score import Row, WildScore
 
 DOCUMENT, LEDGER = Path("docs/wild.md"), Path("docs/wild-ledger.csv")
@@ -25,6 +26,11 @@ COLUMNS = (
     "healthy_sev0_sev1",
     "healthy_flagged",
     "harmless_flagged",
+    "slow_told",
+    "slow_ahead",
+    "lead_steps",
+    "lead_share",
+    "slow_twins_told",
 )
 
 
@@ -37,7 +43,9 @@ def add_to_ledger(score: WildScore, path: Path = LEDGER) -> str:
         lines = csv.writer(stream, lineterminator="\n")
         if is_new:
             lines.writerow(COLUMNS)
-        lines.writerows((today(), commit(), score.split, score.seed, score.draws, row.name, *_shares(row)) for row in score.forms)
+        about = (today(), commit(), score.split, score.seed, score.draws)
+        leads = {row.name: _lead(row) for row in score.leads}
+        lines.writerows((*about, row.name, *_shares(row), *leads.get(row.name, [""] * 5)) for row in score.forms)
     return f"added {len(score.forms)} lines to {path}"
 
 
@@ -53,6 +61,12 @@ def _shares(row: Row) -> Sequence[str]:
         row.harmless_flagged,
     )
     return [f"{share.hits}/{share.of}" for share in shares]
+
+
+def _lead(row: LeadRow) -> Sequence[str]:
+    told, ahead, alarms = (f"{share.hits}/{share.of}" for share in (row.told, row.ahead, row.alarms))
+    steps, part = ("" if number is None else f"{number:.3g}" for number in (row.steps, row.share))
+    return [told, ahead, steps, part, alarms]
 
 
 def write_document(score: WildScore, draw: Callable[[WildScore], str], path: Path = DOCUMENT) -> str:

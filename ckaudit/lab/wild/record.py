@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ckaudit.lab.wild.draw import Draw
     from ckaudit.lab.zoo import WildSplit
 
-LIBRARIES = ("torch", "transformers", "lightning", "accelerate")
+LIBRARIES = ("torch", "transformers", "lightning", "accelerate", "trl")
 PRELOADED = ("lightning.pytorch", "accelerate", "transformers.trainer", "ckaudit.lab.wild.draw", "ckaudit.lab.zoo.trainers")
 
 
@@ -96,5 +96,6 @@ def record(drawn: "Draw", folder: Path) -> None:
         schedule=healthy.schedule,
         steps=healthy.steps,
         seconds=round(process_time() - start, 1),
+        slow=kind.slow,
     )
     write_note(folder / NOTE, note)

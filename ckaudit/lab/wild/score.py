@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,10 +12,10 @@ from ckaudit.contract.schema.report import Finding, Report
 from ckaudit.errors import UsageError
 from ckaudit.lab.score.scoreboard import Share, share
 from ckaudit.lab.score.verdict import COUNTING, GRAVE
+from ckaudit.lab.wild.foresight import Foresight, LeadRow, foresight_of, lead_rows
 from ckaudit.lab.wild.forms import FORMS, Form, as_form
-from ckaudit.lab.wild.pair import HEALTHY, ILL, Pair, has_effect, pair_folder, read_note, twin_learns
+from ckaudit.lab.wild.pair import CLOCK, HEALTHY, ILL, Pair, ends, has_effect, pair_folder, read_note, twin_learns
 
-CLOCK = "SYS"  # rules of the systems room judge the machine, which may have had other work while these were trained
 SURE = 0.7  # a cause that is given so much is taken for the truth by whoever reads it
 
 
@@ -54,6 +53,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
         is_healthy: Whether the twin learns anything.
         ill: What is said of the ill recording.
         healthy: What is said of its twin.
+        foresight: When it was said, of a slow fault with an effect; None: of any other.
     """
 
     index: int
@@ -63,6 +63,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     is_healthy: bool
     ill: Verdict
     healthy: Verdict
+    foresight: Foresight | None = None
 
     @property
     def is_found(self) -> bool:
@@ -147,6 +148,7 @@ def _judge(work: tuple[Path, int, tuple[Form, ...]]) -> list[Outcome]:
             is_healthy=learns,
             ill=judge(folder / ILL, form, since=since),
             healthy=judge(folder / HEALTHY, form),
+            foresight=foresight_of(folder, pair, form, is_healthy=learns) if pair.slow and effect else None,
         )
         for form in forms
     ]
@@ -168,7 +170,7 @@ def counting_findings(report: Report, since: int) -> list[Finding]:
     return [
         finding
         for finding in report.findings
-        if finding.severity in COUNTING and _ends(finding) >= since and not finding.code.startswith(CLOCK)
+        if finding.severity in COUNTING and ends(finding) >= since and not finding.code.startswith(CLOCK)
     ]
 
 
@@ -182,12 +184,6 @@ def _verdict(report: Report, since: int) -> Verdict:
         confidence=first.confidence if first else 0.0,
         places=tuple(place for place in dict.fromkeys([*places, *([first.where, *first.path] if first else [])]) if place),
     )
-
-
-def _ends(finding: Finding) -> float:
-    """Return the last step of a finding; one of the whole run has no end."""
-    last = finding.first_step if finding.last_step is None else finding.last_step
-    return inf if last is None else last
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -252,6 +248,9 @@ class WildScore(Struct, frozen=True, kw_only=True):
         wrong: How often each wrong cause was named with confidence, by fault, in all forms.
         alarms: How often each finding was made of a healthy twin, by form.
         broken: Audits that broke, and why.
+        leads: Of slow faults, how long before the loss shows them they are told, by form.
+        lead_faults: The same in the form of our recorder, by fault.
+        lead_codes: Likewise, by code: what is ahead most often comes first.
     """
 
     tool: str
@@ -264,6 +263,9 @@ class WildScore(Struct, frozen=True, kw_only=True):
     wrong: dict[str, int]
     alarms: dict[str, int]
     broken: dict[str, str]
+    leads: list[LeadRow]
+    lead_faults: list[LeadRow]
+    lead_codes: list[LeadRow]
 
 
 def summarized(split: str, seed: int, outcomes: Sequence[Outcome]) -> WildScore:
@@ -272,6 +274,7 @@ def summarized(split: str, seed: int, outcomes: Sequence[Outcome]) -> WildScore:
     sure = [outcome for outcome in outcomes if outcome.has_effect and outcome.is_sure_and_wrong]
     wrong = Counter(f"{outcome.ill.causes[0]} for {outcome.pair.fault}" for outcome in sure)
     alarms = Counter(f"{code} ({outcome.form})" for outcome in outcomes if outcome.is_healthy for code in outcome.healthy.codes)
+    leads, lead_faults, lead_codes = lead_rows([outcome.foresight for outcome in outcomes if outcome.foresight])
     return WildScore(
         tool=f"ckaudit {__version__}",
         split=split,
@@ -288,6 +291,9 @@ def summarized(split: str, seed: int, outcomes: Sequence[Outcome]) -> WildScore:
             for half, verdict in ((ILL, outcome.ill), (HEALTHY, outcome.healthy))
             if verdict.error
         },
+        leads=leads,
+        lead_faults=lead_faults,
+        lead_codes=lead_codes,
     )
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ckaudit.lab.zoo.recipe import Batch, Recipe
 from ckaudit.lab.zoo.synthetic_data import FIRST, WORDS, chain, pictures
-from ckaudit.lab.zoo.text_models import END, LENGTH, SPECIAL, START, TEXT
+from ckaudit.lab.zoo.text_models import END, LENGTH, PAD, SPECIAL, START, TEXT
 
 
 def labelled_pictures(source: torch.Generator, rows: int) -> dict[str, Tensor]:
@@ -93,6 +93,45 @@ def heard(source: torch.Generator, rows: int) -> dict[str, Tensor]:
     return {"input_features": spectra.transpose(1, 2).contiguous(), "labels": torch.cat([words, torch.full((rows, 1), END)], 1)}
 
 
+def wav2vec2() -> nn.Module:
+    """Return a small wav2vec 2.0 that writes down what it hears, by connectionist temporal classification."""
+    from transformers import Wav2Vec2Config, Wav2Vec2ForCTC
+
+    return Wav2Vec2ForCTC(
+        Wav2Vec2Config(
+            vocab_size=LETTERS,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=64,
+            conv_dim=(16, 24),
+            conv_kernel=(16, 8),
+            conv_stride=(8, 4),
+            num_feat_extract_layers=2,
+            num_conv_pos_embeddings=8,
+            num_conv_pos_embedding_groups=4,
+            mask_time_prob=0.0,
+            layerdrop=0.0,
+            ctc_loss_reduction="mean",
+            ctc_zero_infinity=True,
+            pad_token_id=PAD,
+        )
+    )
+
+
+LETTERS = 8  # of which the first is the blank
+
+
+def spoken(source: torch.Generator, rows: int) -> dict[str, Tensor]:
+    """Return sound waves (rows, 640) of four letters, each a tone of its own, and the letters; no letter follows itself."""
+    steps = torch.randint(1, LETTERS - 1, (rows, 4), generator=source)
+    letters = 1 + steps.cumsum(1) % (LETTERS - 1)
+    time = torch.arange(160)
+    phase = torch.rand(rows, 4, 1, generator=source) * 6.28
+    tones = torch.sin(phase + letters[..., None] * 0.2 * time).flatten(1)
+    return {"input_values": tones + 0.2 * torch.randn(tones.shape, generator=source), "labels": letters}
+
+
 class Clip(nn.Module):
     """A small CLIP, with the loss of its own that it computes where it is asked to."""
 
@@ -155,5 +194,6 @@ FAMILIES = {
         schedule="onecycle",
     ),
     "whisper": replace(TEXT, model=whisper, rows=heard, lr=1e-3, batch=32),
+    "wav2vec2": replace(TEXT, model=wav2vec2, rows=spoken, lr=3e-3, batch=16, train=1024),
     "clip": Recipe(model=Clip, rows=captioned, loss=contrastive_loss, lr=5e-4, batch=32, train=4096, warmup=20),
 }

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  its usual name
 
-from ckaudit.lab.zoo.recipe import Batch, Recipe, classified
+from ckaudit.lab.zoo.recipe import Batch, Opponent, Recipe, classified
 from ckaudit.lab.zoo.synthetic_data import discs, pictures
 
 
@@ -199,6 +199,44 @@ def denoising_loss(model: Any, batch: Batch) -> Tensor:
     return F.mse_loss(model(mixed, batch["time"]).float(), batch["noise"])
 
 
+class Gan(nn.Module):
+    """A generator of small pictures, and a discriminator that is to tell them from real ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = nn.Sequential(
+            nn.Linear(16, 64),
+            nn.BatchNorm1d(64),
+            nn.ReLU(),
+            nn.Linear(64, 128),
+            nn.BatchNorm1d(128),
+            nn.ReLU(),
+            nn.Linear(128, 256),
+        )
+        self.discriminator = nn.Sequential(nn.Linear(256, 64), nn.LeakyReLU(0.2), nn.Dropout(0.3), nn.Linear(64, 1))
+
+    def forward(self, noise: Tensor) -> Tensor:
+        """Map noise (B, 16) to the logits (B, 1) that what is made of it is real."""
+        found: Tensor = self.discriminator(torch.tanh(self.generator(noise)))
+        return found
+
+
+def real_pictures(source: torch.Generator, rows: int) -> dict[str, Tensor]:
+    """Return masks of discs as rows of 256 pixels from -1 to 1, and noise."""
+    return {"x": flat_discs(source, rows)["x"] * 2 - 1, "noise": torch.randn(rows, 16, generator=source)}
+
+
+def generator_loss(model: Any, batch: Batch) -> Tensor:
+    """Return the loss of a generator that does not saturate (Goodfellow et al. 2014, https://arxiv.org/abs/1406.2661)."""
+    return F.softplus(-model(batch["noise"])).mean()
+
+
+def discriminator_loss(model: Any, batch: Batch) -> Tensor:
+    """Return the binary cross entropy of real pictures and made ones."""
+    made = torch.tanh(model.generator(batch["noise"])).detach()
+    return F.softplus(-model.discriminator(batch["x"])).mean() + F.softplus(model.discriminator(made)).mean()
+
+
 class Mixer(nn.Module):
     """Patches of a picture, mixed over places and over channels in turn, without attention."""
 
@@ -291,8 +329,22 @@ FAMILIES = {
         train=256,
         held_out=32,
     ),
-    "vae": replace(LOOP, model=Vae, rows=flat_discs, loss=evidence_bound, optimizer="adam", train=2048),
+    "vae": replace(LOOP, model=Vae, rows=flat_discs, loss=evidence_bound, optimizer="adam", train=2048, long=True),
+    "gan": replace(
+        LOOP,
+        model=Gan,
+        rows=real_pictures,
+        loss=generator_loss,
+        optimizer="adam",
+        betas=(0.5, 0.999),
+        lr=2e-4,
+        trained=lambda name: name.startswith("generator."),
+        opponent=Opponent(discriminator_loss, "discriminator"),
+        train=2048,
+        held_out=0,
+        long=True,
+    ),
     "byol": LOOP,
     "diffusion": replace(LOOP, model=Denoiser, rows=to_be_noised, loss=denoising_loss, batch=16),
-    "flow": replace(LOOP, model=Flow, rows=rings, loss=negative_log_likelihood, optimizer="adam", train=4096),
+    "flow": replace(LOOP, model=Flow, rows=rings, loss=negative_log_likelihood, optimizer="adam", train=4096, long=True),
 }

@@ -1,7 +1,6 @@
 """What a training of the zoo is made of: a model, rows of data, a loss, and how it is optimized."""
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 import torch
@@ -9,14 +8,16 @@ from msgspec import Struct
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  its usual name
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
 
 Batch = Mapping[str, Tensor]
 Batches = Iterator[dict[str, Tensor]]
 Rows = Callable[[torch.Generator, int], dict[str, Tensor]]
 Loss = Callable[[Any, Batch], Tensor]
-Through = Literal["loop", "transformers", "lightning", "accelerate"]
-OptimizerName = Literal["adamw", "adam", "nadam", "radam", "sgd", "nesterov", "rmsprop", "adafactor", "adagrad", "lion"]
+Through = Literal["loop", "transformers", "lightning", "accelerate", "sft", "dpo"]
+Precision = Literal["float32", "bfloat16", "float16"]
+OptimizerName = Literal[
+    "adamw", "adam", "nadam", "radam", "sgd", "nesterov", "rmsprop", "adafactor", "adagrad", "lion", "muon", "schedule_free"
+]
 ScheduleName = Literal["constant", "cosine", "linear", "onecycle", "warmup_stable_decay", "steps"]
 
 
@@ -26,9 +27,19 @@ def own_loss(model: Any, batch: Batch) -> Tensor:
     return loss
 
 
-def classified(model: Any, batch: Batch) -> Tensor:
+def classified(model: Any, batch: Batch, *, smoothing: float = 0.0) -> Tensor:
     """Return the cross entropy of classes."""
-    return F.cross_entropy(model(batch["x"]).float(), batch["y"])
+    return F.cross_entropy(model(batch["x"]).float(), batch["y"], label_smoothing=smoothing)
+
+
+def mixed_up(model: Any, batch: Batch) -> Tensor:
+    """Return the cross entropy of classes; a training sees rows mixed two by two (Zhang et al. 2018, arXiv:1710.09412)."""
+    if not model.training:
+        return classified(model, batch)
+    share = float(torch.distributions.Beta(0.2, 0.2).sample())
+    other = torch.randperm(len(batch["y"]))
+    logits = model(torch.lerp(batch["x"][other], batch["x"], share)).float()
+    return share * F.cross_entropy(logits, batch["y"]) + (1 - share) * F.cross_entropy(logits, batch["y"][other])
 
 
 def squared(model: Any, batch: Batch) -> Tensor:
@@ -52,36 +63,57 @@ class Resume(Struct, frozen=True):
     rate: float = 1.0
 
 
+class Opponent(Struct, frozen=True):
+    """A second player, with a loss and an optimizer of its own, that takes its step before the model's: a discriminator.
+
+    Attributes:
+        loss: Its loss of a batch.
+        part: The part of the model that it trains, and the model's own loss leaves alone.
+    """
+
+    loss: Loss
+    part: str
+
+
 class Recipe(Struct, frozen=True, kw_only=True):
     """One training.
 
     Attributes:
         model: Makes the model; the seed is set before.
         rows: Makes so many rows of data, column by column; the tensors of a column are one per row, along the first axis.
-        through: Who trains: a loop with the plain `Recorder`, the Trainer of transformers, Lightning, or a loop of Accelerate.
+        through: Who trains: a loop with the plain `Recorder`, the Trainer of transformers, Lightning, a loop of Accelerate, or
+            the trainers of TRL for instructions (SFT) and for preferences (DPO).
         loss: Loss of a batch; the Trainer takes the model's own.
         optimizer: Word for the optimizer.
         lr: Peak learning rate.
         momentum: Of SGD and RMSprop.
         weight_decay: As the optimizer takes it.
+        betas: Of Adam and its kin.
         eps: Adam's epsilon.
         schedule: Course of the learning rate.
         horizon: Where the schedule ends, as a share of the steps.
         warmup: Steps of linear warmup.
         clip: Largest gradient norm, or None.
+        clip_value: Largest element of a gradient, or None; only a plain loop clips so.
         batch: Rows of a micro-batch.
         accumulate: Micro-batches of a step.
         train: Rows to train on.
         held_out: Rows to validate on; 0: there is no validation.
         steps: Steps of the training.
         every: Steps from one validation to the next.
-        bf16: Whether the forward pass runs under autocast in bfloat16.
+        precision: Element type of the forward pass, under autocast; float16 with a `GradScaler`, in a plain loop alone.
+        scale_grows: Good steps after which the `GradScaler` doubles its scale.
         facts: What the user says of the run.
         trained: Whether a parameter, by its name, is handed to the optimizer.
         rate: Multiple of the planned learning rate at a step.
+        rate_of: Multiple of the learning rate of a parameter, by its name.
         gradients: Steps in after the backward pass of a step.
         updates: Whether the optimizer's step of a step is taken.
         feed: Changes the batches on their way to the loop.
+        shuffled: Whether rows are shuffled; only a plain loop can forget it.
+        names_held_out: Whether the loop tells the recorder which rows are held out.
+        opponent: A second player, if there is one: only a plain loop trains two.
+        long: Whether a step is so cheap that thousands of them may be trained.
         zeroes: Whether gradients are zeroed after a step; only a plain loop can forget it.
         eval_mode: Whether the model is put into evaluation mode for a validation.
         resume: How the training is interrupted, if it is.
@@ -95,109 +127,41 @@ class Recipe(Struct, frozen=True, kw_only=True):
     lr: float = 1e-3
     momentum: float = 0.0
     weight_decay: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     schedule: ScheduleName = "constant"
     horizon: float = 1.0
     warmup: int = 0
     clip: float | None = None
+    clip_value: float | None = None
     batch: int = 16
     accumulate: int = 1
     train: int = 2048
     held_out: int = 128
     steps: int = 200
     every: int = 20
-    bf16: bool = False
+    precision: Precision = "float32"
+    scale_grows: int = 2_000
     facts: Mapping[str, Any] = {}
     trained: Callable[[str], bool] | None = None
     rate: Callable[[int], float] | None = None
+    rate_of: Callable[[str], float] | None = None
     gradients: Callable[[nn.Module, Optimizer, int], None] | None = None
     updates: Callable[[int], bool] | None = None
     feed: Callable[[Batches], Batches] | None = None
+    shuffled: bool = True
+    names_held_out: bool = False
+    opponent: Opponent | None = None
+    long: bool = False
     zeroes: bool = True
     eval_mode: bool = True
     resume: Resume | None = None
 
 
-class Lion(Optimizer):
-    """The sign of an average of gradients as the update (Chen et al. 2023, https://arxiv.org/abs/2302.06675)."""
-
-    def __init__(self, params: Iterable[Tensor], *, lr: float, weight_decay: float = 0.0) -> None:
-        super().__init__(params, {"lr": lr, "betas": (0.9, 0.99), "weight_decay": weight_decay})
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
-        """Take a step."""
-        for group in self.param_groups:
-            mixed, kept = group["betas"]
-            for weight in (weight for weight in group["params"] if weight.grad is not None):
-                average = self.state[weight].setdefault("exp_avg", torch.zeros_like(weight))
-                update = average.lerp(weight.grad, 1 - mixed).sign_()
-                weight.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-group["lr"])
-                average.lerp_(weight.grad, 1 - kept)
-        return closure() if closure else None
-
-
-def optimizer_of(recipe: Recipe, model: nn.Module) -> Optimizer:
-    """Return the optimizer of the parameters that are to be trained."""
-    chosen = [
-        parameter
-        for name, parameter in model.named_parameters()
-        if parameter.requires_grad and (recipe.trained is None or recipe.trained(name))
-    ]
-    adam = {"eps": recipe.eps}
-    momentum = {"momentum": recipe.momentum}
-    kinds: dict[OptimizerName, tuple[Callable[..., Optimizer], dict[str, Any]]] = {
-        "adamw": (torch.optim.AdamW, adam),
-        "adam": (torch.optim.Adam, adam),
-        "nadam": (torch.optim.NAdam, adam),
-        "radam": (torch.optim.RAdam, adam),
-        "sgd": (torch.optim.SGD, momentum),
-        "nesterov": (torch.optim.SGD, momentum | {"nesterov": True}),
-        "rmsprop": (torch.optim.RMSprop, momentum),
-        "adagrad": (torch.optim.Adagrad, {}),
-        "lion": (Lion, {}),
-    }
-    if recipe.optimizer == "adafactor":  # torch's own takes a rate that is relative to the weights, this one the usual kind
-        from transformers import Adafactor
-
-        return Adafactor(chosen, lr=recipe.lr, weight_decay=recipe.weight_decay, scale_parameter=False, relative_step=False)
-    make, options = kinds[recipe.optimizer]
-    return make(chosen, lr=recipe.lr, weight_decay=recipe.weight_decay, **options)
-
-
-def schedule_of(recipe: Recipe, optimizer: Optimizer) -> LambdaLR:
-    """Return the course of the learning rate, a step at a time."""
-    end = max(1, round(recipe.horizon * recipe.steps))
-
-    def factor(step: int) -> float:
-        sudden = recipe.rate(step + 1) if recipe.rate else 1.0
-        return sudden * _share_of_peak(recipe.schedule, step, end, recipe.warmup)
-
-    return LambdaLR(optimizer, factor)
-
-
-def _share_of_peak(schedule: ScheduleName, step: int, end: int, warmup: int) -> float:
-    if schedule == "onecycle":
-        peak = 0.3 * end
-        if step < peak:
-            return 0.04 + 0.96 * (1 - math.cos(math.pi * step / peak)) / 2
-        return 1e-5 + (1 + math.cos(math.pi * min(1.0, (step - peak) / (end - peak)))) / 2
-    if step < warmup:
-        return (step + 1) / (warmup + 1)
-    part = min(1.0, (step - warmup) / max(1, end - warmup))
-    return {
-        "constant": 1.0,
-        "cosine": (1 + math.cos(math.pi * part)) / 2,
-        "linear": 1 - part,
-        "steps": 0.1 ** (int(part >= 0.5) + int(part >= 0.8)),
-        "warmup_stable_decay": min(1.0, (1 - part) / 0.2),
-    }[schedule]
-
-
-def batches(rows: Batch, size: int, seed: int) -> Batches:
-    """Yield shuffled batches, one epoch after the other, without an end."""
+def batches(rows: Batch, size: int, seed: int, *, shuffled: bool = True) -> Batches:
+    """Yield batches, one epoch after the other, without an end."""
     count, source = len(next(iter(rows.values()))), torch.Generator().manual_seed(seed)
     while True:
-        order = torch.randperm(count, generator=source)
+        order = torch.randperm(count, generator=source) if shuffled else torch.arange(count)
         for start in range(0, count - min(size, count) + 1, size):
             yield {name: column[order[start : start + size]] for name, column in rows.items()}

@@ -9,7 +9,7 @@ from torch.nn import functional as F  # noqa: N812  its usual name
 
 from ckaudit.lab.zoo.recipe import Batch, Recipe, classified, squared
 from ckaudit.lab.zoo.synthetic_data import FIRST, WORDS, chain, topics
-from ckaudit.lab.zoo.text_models import END, LENGTH, START, bert
+from ckaudit.lab.zoo.text_models import ASKED, END, LENGTH, START, bert, knowing, masked_tokens
 
 
 class Lstm(nn.Module):
@@ -32,9 +32,9 @@ def read(source: torch.Generator, rows: int) -> dict[str, Tensor]:
     return {"x": tokens[:, :-1], "y": tokens[:, 1:]}
 
 
-def next_token_loss(model: Any, batch: Batch) -> Tensor:
+def next_token_loss(model: Any, batch: Batch, *, smoothing: float = 0.0) -> Tensor:
     """Return the cross entropy of the next token where it is asked for."""
-    return F.cross_entropy(model(batch["x"]).flatten(0, 1).float(), batch["y"].flatten())
+    return F.cross_entropy(model(batch["x"]).flatten(0, 1).float(), batch["y"].flatten(), label_smoothing=smoothing)
 
 
 class Gru(nn.Module):
@@ -55,9 +55,6 @@ def waves(source: torch.Generator, rows: int) -> dict[str, Tensor]:
     phase, speed = (torch.rand(rows, 1, 3, generator=source) * span for span in (6.28, 0.5))
     clean = torch.sin(phase + (0.1 + speed) * torch.arange(25)[None, :, None])
     return {"x": clean[:, :-1] + 0.1 * torch.randn(rows, 24, 3, generator=source), "y": clean[:, -1, :1]}
-
-
-ASKED = 10  # tokens of a question, which are read both ways
 
 
 class PrefixLm(nn.Module):
@@ -116,17 +113,22 @@ def two_languages(source: torch.Generator, rows: int) -> dict[str, Tensor]:
     return {"source": tokens, "x": written[:, :-1], "y": written[:, 1:]}
 
 
-def translation_loss(model: Any, batch: Batch) -> Tensor:
+def translation_loss(model: Any, batch: Batch, *, smoothing: float = 0.0) -> Tensor:
     """Return the cross entropy of the translation."""
-    return F.cross_entropy(model(batch["source"], batch["x"]).flatten(0, 1).float(), batch["y"].flatten())
+    logits = model(batch["source"], batch["x"]).flatten(0, 1).float()
+    return F.cross_entropy(logits, batch["y"].flatten(), label_smoothing=smoothing)
 
 
 class PooledBert(nn.Module):
-    """A BERT whose hidden states are averaged for a head of the user's own; its pooling layer runs for nothing."""
+    """A BERT whose hidden states are averaged for a head of the user's own; its pooling layer runs for nothing.
 
-    def __init__(self) -> None:
+    Args:
+        trunk: The BERT; one of its own unless given.
+    """
+
+    def __init__(self, trunk: nn.Module | None = None) -> None:
         super().__init__()
-        self.bert, self.head = bert().get_submodule("bert"), nn.Linear(64, 4)
+        self.bert, self.head = (trunk or bert()).get_submodule("bert"), nn.Linear(64, 4)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Map tokens (B, T) to logits (B, 4)."""
@@ -138,6 +140,11 @@ def sorted_texts(source: torch.Generator, rows: int) -> dict[str, Tensor]:
     """Return texts and the kind of their topic."""
     tokens = topics(source, rows, LENGTH)
     return {"x": tokens, "y": (tokens[:, 0] - FIRST) // 6 % 4}
+
+
+def head_on_frozen_bert() -> nn.Module:
+    """Return a BERT that has found masked words for a while and is frozen since, under a new head."""
+    return PooledBert(knowing(bert(), masked_tokens(torch.Generator().manual_seed(5), 1024), lr=1e-3))
 
 
 class SkipGram(nn.Module):
@@ -226,6 +233,7 @@ FAMILIES = {
         LOOP, model=AttentiveTranslator, rows=two_languages, loss=translation_loss, optimizer="adam", lr=3e-3, clip=1.0
     ),
     "bert_with_a_head": replace(LOOP, model=PooledBert, rows=sorted_texts, loss=classified, facts={}, lr=5e-4),
+    "bert_frozen": replace(LOOP, model=head_on_frozen_bert, rows=sorted_texts, loss=classified, facts={}, lr=1e-2),
     "bert_by_sgd": replace(
         LOOP, model=PooledBert, rows=sorted_texts, loss=classified, facts={}, optimizer="sgd", lr=0.01, batch=32, warmup=20
     ),
@@ -239,5 +247,6 @@ FAMILIES = {
         batch=256,
         train=8192,
         facts={},
+        long=True,
     ),
 }

@@ -192,7 +192,7 @@ def triplet_loss(model: Any, batch: Batch) -> Tensor:
     return F.triplet_margin_loss(model(batch["x"]), model(batch["alike"]), model(batch["unlike"]), margin=0.5)
 
 
-TABLE = Recipe(model=tabular, rows=rows_of_a_table, loss=squared, optimizer="adam", lr=1e-3, batch=64)
+TABLE = Recipe(model=tabular, rows=rows_of_a_table, loss=squared, optimizer="adam", lr=1e-3, batch=64, long=True)
 FAMILIES = {
     "tabular": replace(TABLE, through="lightning"),
     "residual_regression": replace(TABLE, model=ResidualRegression),
@@ -200,6 +200,6 @@ FAMILIES = {
     "triplets": replace(TABLE, model=TripletEncoder, rows=triplets, loss=triplet_loss),
     "policy_gradient": replace(TABLE, model=Bandit, rows=situations, loss=policy_loss, lr=3e-3, train=8192, held_out=0),
     "graph": replace(
-        TABLE, model=Graph, rows=nodes, loss=node_loss, lr=3e-3, weight_decay=5e-4, batch=600, train=600, held_out=300
+        TABLE, model=Graph, rows=nodes, loss=node_loss, lr=3e-3, weight_decay=5e-4, batch=600, train=600, held_out=300, long=False
     ),
 }

@@ -246,24 +246,74 @@ class LoraLinear(nn.Module):
         return found
 
 
-def lora() -> nn.Module:
-    """Return a GPT-2 that knows one language, with adapters that are to learn another."""
-    model = gpt2()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    rows = {"input_ids": chain(torch.Generator().manual_seed(5), 1024, LENGTH, shift=1)}
-    source = batches(rows, 16, 5)
-    for _ in range(120):
-        batch = next(source)
-        own_loss(model, batch | {"labels": batch["input_ids"]}).backward()
+def knowing(model: nn.Module, rows: dict[str, Tensor], *, steps: int = 120, lr: float = 3e-3) -> nn.Module:
+    """Return a model that has learnt rows in a few steps and is frozen since."""
+    optimizer, source = torch.optim.AdamW(model.parameters(), lr=lr), batches(rows, 16, 5)
+    for _ in range(steps):
+        own_loss(model, next(source)).backward()
         optimizer.step()
         optimizer.zero_grad()
-    for parameter in model.parameters():
-        parameter.requires_grad = False
-    blocks: Any = model.get_submodule("transformer.h")
-    for block in blocks:
+    return model.requires_grad_(requires_grad=False)
+
+
+def frozen_gpt2() -> Any:
+    """Return a GPT-2 that knows one language."""
+    tokens = chain(torch.Generator().manual_seed(5), 1024, LENGTH, shift=1)
+    return knowing(gpt2(), {"input_ids": tokens, "labels": tokens})
+
+
+def lora() -> nn.Module:
+    """Return a GPT-2 that knows one language, with matrices beside its own that are to learn another."""
+    model = frozen_gpt2()
+    for block in model.transformer.h:
         block.attn.c_attn = LoraLinear(block.attn.c_attn)
         block.mlp.c_fc = LoraLinear(block.mlp.c_fc)
     return model
+
+
+class Adapter(nn.Module):
+    """A part that is frozen, and behind it a bottleneck that is trained (Houlsby et al. 2019, arXiv:1902.00751).
+
+    Args:
+        base: The part.
+        width: Width of its output.
+        narrow: Width of the bottleneck.
+    """
+
+    def __init__(self, base: nn.Module, width: int, *, narrow: int = 8) -> None:
+        super().__init__()
+        self.base, self.down, self.up = base, nn.Linear(width, narrow), nn.Linear(narrow, width)
+        nn.init.zeros_(self.up.weight)
+        nn.init.zeros_(self.up.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (..., D) to (..., E)."""
+        found: Tensor = self.base(x)
+        return found + self.up(nn.functional.gelu(self.down(found)))
+
+
+def adapters() -> nn.Module:
+    """Return a GPT-2 that knows one language, with bottlenecks behind attention and MLP that are to learn another."""
+    model = frozen_gpt2()
+    for block in model.transformer.h:
+        block.attn.c_proj, block.mlp.c_proj = Adapter(block.attn.c_proj, 64), Adapter(block.mlp.c_proj, 64)
+    return model
+
+
+def dialogues(source: torch.Generator, rows: int) -> dict[str, Tensor]:
+    """Return rows of tokens; the trainer of TRL makes the targets itself."""
+    return {"tokens": chain(source, rows, LENGTH - 1)}
+
+
+def preferences(source: torch.Generator, rows: int) -> dict[str, Tensor]:
+    """Return questions, an answer to each in its own language, which is preferred, and one in another."""
+    tokens = chain(source, rows, LENGTH - 2)
+    asked, answered = tokens[:, :ASKED], tokens[:, ASKED:]
+    rejected = chain(source, rows, answered.shape[1], shift=1)
+    return {"prompt": asked, "chosen": answered, "rejected": rejected}
+
+
+ASKED = 10  # tokens of a question
 
 
 TEXT = Recipe(
@@ -282,6 +332,9 @@ FAMILIES = {
     "mixtral": replace(TEXT, model=mixtral),
     "mamba": replace(TEXT, model=mamba, lr=3e-3, train=1024, batch=8),
     "lora": replace(TEXT, model=lora, lr=3e-3, warmup=0),
+    "adapters": replace(TEXT, model=adapters, lr=5e-3, warmup=0),
+    "sft": replace(TEXT, model=llama, rows=dialogues, through="sft"),
+    "dpo": replace(TEXT, model=llama, rows=preferences, through="dpo", lr=3e-4, batch=8, train=512, held_out=32),
     "bert": replace(TEXT, model=bert, rows=masked_tokens, lr=1e-3),
     "roberta": replace(TEXT, model=roberta, rows=masked_tokens, lr=1e-3),
     "electra": replace(TEXT, model=electra, rows=masked_tokens, lr=1e-3),

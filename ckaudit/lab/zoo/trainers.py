@@ -1,36 +1,21 @@
-"""Ways in which users train with a recorder: a loop of their own, Accelerate, Lightning, the Trainer of transformers."""
+"""Ways in which users train with a recorder: a loop of their own, Accelerate, Lightning, the trainers of transformers and TRL."""
 
 from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from msgspec import Struct
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from ckaudit.lab.zoo.recipe import Batch, Batches, Recipe, batches, optimizer_of, own_loss, schedule_of
-from ckaudit.recorder import Recorder
-
-
-class Materials(Struct, frozen=True):
-    """What a training begins with.
-
-    Attributes:
-        model: The model.
-        train: Rows to train on.
-        held_out: Rows to validate on.
-        folder: The run folder.
-        seed: The seed of model, data and order.
-    """
-
-    model: nn.Module
-    train: Batch
-    held_out: Batch
-    folder: Path
-    seed: int
+from ckaudit.lab.zoo.loop import Materials, by_loop
+from ckaudit.lab.zoo.optimizers import optimizer_of, schedule_of
+from ckaudit.lab.zoo.recipe import Batch, Recipe
+from ckaudit.lab.zoo.synthetic_data import WORDS
+from ckaudit.lab.zoo.text_models import END, LENGTH, PAD, START
 
 
 def train(recipe: Recipe, folder: Path, seed: int) -> None:
@@ -43,111 +28,13 @@ def train(recipe: Recipe, folder: Path, seed: int) -> None:
     held_out = {name: column[recipe.train :] for name, column in rows.items()}
     by: dict[str, Callable[[Recipe, Materials], None]] = {
         "transformers": _by_transformers,
+        "sft": _by_transformers,
+        "dpo": _by_transformers,
         "lightning": _by_lightning,
-        "accelerate": _by_loop,
-        "loop": _by_loop,
+        "accelerate": by_loop,
+        "loop": by_loop,
     }
     by[recipe.through](recipe, Materials(model, learnt, held_out, folder, seed))
-
-
-def _by_loop(recipe: Recipe, materials: Materials) -> None:
-    first = _Loop(recipe, materials, materials.model, start=0)
-    first.run(recipe.resume.after if recipe.resume else recipe.steps)
-    if recipe.resume:
-        torch.manual_seed(materials.seed + 1)  # a new process draws other numbers
-        second = _Loop(recipe, materials, recipe.model(), start=recipe.resume.after)
-        second.restore(first)
-        second.run(recipe.steps)
-
-
-class _Loop:
-    """A user's own loop, from a step on.
-
-    Args:
-        recipe: What is trained.
-        materials: What it is trained on.
-        model: The model.
-        start: Steps that an earlier session took.
-    """
-
-    def __init__(self, recipe: Recipe, materials: Materials, model: nn.Module, *, start: int) -> None:
-        self._recipe, self._materials, self._start, self.model = recipe, materials, start, model
-        self.optimizer: Optimizer = optimizer_of(recipe, model)
-        self.schedule = schedule_of(recipe, self.optimizer)
-        self.source: Batches = batches(materials.train, recipe.batch, materials.seed)
-        if recipe.feed:
-            self.source = recipe.feed(self.source)
-        self._forward: Any = model
-        self._backward: Callable[[Tensor], None] = lambda loss: loss.backward()
-        if recipe.through == "accelerate":
-            self._accelerate()
-
-    def _accelerate(self) -> None:
-        from accelerate import Accelerator
-
-        accelerator = Accelerator(cpu=True)
-        self._forward, self.optimizer = accelerator.prepare(self.model, self.optimizer)
-        self._backward = accelerator.backward
-
-    def restore(self, earlier: "_Loop") -> None:
-        """Take over from the loop that was interrupted what the recipe says."""
-        resume = self._recipe.resume
-        if resume is None:
-            return
-        self.model.load_state_dict(earlier.model.state_dict())
-        if resume.optimizer:
-            self.optimizer.load_state_dict(deepcopy(earlier.optimizer.state_dict()))
-        if resume.data:
-            self.source = earlier.source
-        self.schedule.load_state_dict(earlier.schedule.state_dict())
-        if resume.rate != 1.0:
-            self.schedule.base_lrs = [rate * resume.rate for rate in self.schedule.base_lrs]
-        for group, rate in zip(self.optimizer.param_groups, self._rates(), strict=True):
-            group["lr"] = rate
-
-    def _rates(self) -> list[float]:
-        factor = self.schedule.lr_lambdas[0](self._start)
-        return [float(base) * factor for base in self.schedule.base_lrs]
-
-    def run(self, last: int) -> None:
-        """Train to a step, and close the recorder."""
-        recipe = self._recipe
-        facts: dict[str, Any] = {"seed": self._materials.seed, "planned_steps": recipe.steps}
-        if recipe.clip:
-            facts["clip_norm"] = recipe.clip
-        options: dict[str, Any] = {"optimizer": self.optimizer, "start_step": self._start} | facts | dict(recipe.facts)
-        with Recorder(self._forward, self._materials.folder, **options) as recorder:
-            for step in range(self._start + 1, last + 1):
-                self._step(step, recorder)
-
-    def _step(self, step: int, recorder: Recorder) -> None:
-        recipe, total, batch = self._recipe, 0.0, dict[str, Tensor]()
-        for _ in range(recipe.accumulate):
-            batch = next(self.source)
-            with torch.autocast("cpu", torch.bfloat16, enabled=recipe.bf16):
-                loss = recipe.loss(self._forward, batch) / recipe.accumulate
-            self._backward(loss)
-            total += float(loss.detach())
-        if recipe.gradients:
-            recipe.gradients(self.model, self.optimizer, step)
-        recorder.after_backward()
-        if recipe.clip:
-            nn.utils.clip_grad_norm_(self.model.parameters(), recipe.clip)
-        if recipe.updates is None or recipe.updates(step):
-            self.optimizer.step()
-        self.schedule.step()
-        if recipe.held_out and step % recipe.every == 0:
-            recorder.log(val_loss=self._validate())
-        recorder.step(total, batch=batch if recipe.loss is own_loss else tuple(batch.values()))
-        if recipe.zeroes:
-            self.optimizer.zero_grad()
-
-    def _validate(self) -> float:
-        self.model.train(not self._recipe.eval_mode)
-        with torch.no_grad():
-            loss = float(self._recipe.loss(self._forward, self._materials.held_out))
-        self.model.train()
-        return loss
 
 
 def _patch_updates(recipe: Recipe, optimizer: Optimizer) -> Optimizer:
@@ -188,7 +75,7 @@ def _by_lightning(recipe: Recipe, materials: Materials) -> None:
         max_epochs=-1,
         gradient_clip_val=recipe.clip,
         accumulate_grad_batches=recipe.accumulate,
-        precision="bf16-mixed" if recipe.bf16 else "32-true",
+        precision="bf16-mixed" if recipe.precision == "bfloat16" else "32-true",
         check_val_every_n_epoch=None,
         val_check_interval=recipe.every * recipe.accumulate,
         callbacks=[RecorderCallback(materials.folder, seed=materials.seed, **recipe.facts)],
@@ -230,12 +117,9 @@ def _lightning_module(recipe: Recipe, materials: Materials) -> Any:
 
 
 def _by_transformers(recipe: Recipe, materials: Materials) -> None:
-    from transformers import PrinterCallback, Trainer, TrainerCallback
+    from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
     from ckaudit.recorder.huggingface import RecorderCallback
-
-    def listed(columns: Batch) -> list[dict[str, Tensor]]:
-        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
     class Step(TrainerCallback):  # type: ignore[misc]
         """Hands each step to what is to go wrong."""
@@ -244,45 +128,81 @@ def _by_transformers(recipe: Recipe, materials: Materials) -> None:
             if recipe.gradients:
                 recipe.gradients(given["model"], given["optimizer"], state.global_step + 1)
 
-    trainer = Trainer(
-        materials.model,
-        _training_arguments(recipe, materials),
+    make: Callable[..., Any] = Trainer
+    arguments: Callable[..., Any] = TrainingArguments
+    listed: Callable[[Batch], Any] = _listed
+    options: dict[str, Any] = {}
+    if recipe.through in ("sft", "dpo"):
+        make, arguments, listed, options = _of_trl(recipe, materials.model)
+    trainer = make(
+        model=materials.model,
+        args=arguments(**_training_arguments(recipe, materials)),
         train_dataset=listed(materials.train),
         eval_dataset=listed(materials.held_out) if recipe.held_out else None,
         callbacks=[Step(), RecorderCallback(materials.folder, **recipe.facts)],
         optimizers=(None, None) if _is_stock(recipe) else _own_optimizer(recipe, materials.model),
+        **options,
     )
     trainer.remove_callback(PrinterCallback)
     trainer.train()
 
 
-def _training_arguments(recipe: Recipe, materials: Materials) -> Any:
-    from transformers import TrainingArguments
+def _listed(columns: Batch) -> list[dict[str, Tensor]]:
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
-    return TrainingArguments(
-        str(materials.folder.with_name(materials.folder.name + ".out")),
-        max_steps=recipe.steps,
-        per_device_train_batch_size=recipe.batch,
-        per_device_eval_batch_size=128,
-        gradient_accumulation_steps=recipe.accumulate,
-        learning_rate=recipe.lr,
-        weight_decay=recipe.weight_decay,
-        adam_epsilon=recipe.eps,
-        lr_scheduler_type=STOCK_SCHEDULES.get(recipe.schedule, "constant"),
-        warmup_steps=recipe.warmup,
-        optim=STOCK_OPTIMIZERS.get(recipe.optimizer, "adamw_torch"),
-        seed=materials.seed,
-        bf16=recipe.bf16,
-        max_grad_norm=recipe.clip or 0.0,
-        eval_strategy="steps" if recipe.held_out else "no",
-        eval_steps=recipe.every,
-        logging_steps=recipe.every,
-        use_cpu=True,
-        report_to=[],
-        save_strategy="no",
-        disable_tqdm=True,
-        dataloader_drop_last=True,
-    )
+
+def _of_trl(recipe: Recipe, model: nn.Module) -> tuple[Callable[..., Any], Callable[..., Any], Callable[[Batch], Any], Any]:
+    """Return a trainer of TRL, its arguments, what makes its dataset of columns of tokens, and what else it is given."""
+    import datasets
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import WhitespaceSplit
+    from transformers import PreTrainedTokenizerFast
+    from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
+
+    datasets.disable_progress_bars()
+    words = Tokenizer(WordLevel({str(word): word for word in range(WORDS)}, unk_token=str(PAD)))
+    words.pre_tokenizer = WhitespaceSplit()
+    special = {"pad_token": str(PAD), "bos_token": str(START), "eos_token": str(END)}
+    options = {"processing_class": PreTrainedTokenizerFast(tokenizer_object=words, **special)}
+
+    def in_words(columns: Batch) -> Any:
+        texts = {name: [" " + " ".join(map(str, row)) for row in rows.tolist()] for name, rows in columns.items()}
+        return datasets.Dataset.from_dict({"text" if name == "tokens" else name: rows for name, rows in texts.items()})
+
+    plain = {"max_length": LENGTH, "gradient_checkpointing": False}
+    if recipe.through == "sft":
+        return SFTTrainer, partial(SFTConfig, **plain), in_words, options
+    return DPOTrainer, partial(DPOConfig, **plain), in_words, options | {"ref_model": deepcopy(model)}
+
+
+def _training_arguments(recipe: Recipe, materials: Materials) -> dict[str, Any]:
+    return {
+        "output_dir": str(materials.folder.with_name(materials.folder.name + ".out")),
+        "max_steps": recipe.steps,
+        "per_device_train_batch_size": recipe.batch,
+        "per_device_eval_batch_size": 128,
+        "gradient_accumulation_steps": recipe.accumulate,
+        "learning_rate": recipe.lr,
+        "weight_decay": recipe.weight_decay,
+        "adam_beta1": recipe.betas[0],
+        "adam_beta2": recipe.betas[1],
+        "adam_epsilon": recipe.eps,
+        "lr_scheduler_type": STOCK_SCHEDULES.get(recipe.schedule, "constant"),
+        "warmup_steps": recipe.warmup,
+        "optim": STOCK_OPTIMIZERS.get(recipe.optimizer, "adamw_torch"),
+        "seed": materials.seed,
+        "bf16": recipe.precision == "bfloat16",
+        "max_grad_norm": recipe.clip or 0.0,
+        "eval_strategy": "steps" if recipe.held_out else "no",
+        "eval_steps": recipe.every,
+        "logging_steps": recipe.every,
+        "use_cpu": True,
+        "report_to": [],
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        "dataloader_drop_last": True,
+    }
 
 
 STOCK_OPTIMIZERS = {"adamw": "adamw_torch", "adafactor": "adafactor", "sgd": "sgd", "rmsprop": "rmsprop", "adagrad": "adagrad"}
@@ -291,8 +211,9 @@ STOCK_SCHEDULES = {"constant": "constant_with_warmup", "cosine": "cosine", "line
 
 def _is_stock(recipe: Recipe) -> bool:
     """Tell whether words for the Trainer say all of the optimizer and its schedule."""
-    plain = recipe.trained is None and recipe.rate is None and recipe.updates is None and recipe.horizon == 1.0
-    return plain and recipe.optimizer in STOCK_OPTIMIZERS and recipe.schedule in STOCK_SCHEDULES
+    changed = (recipe.trained, recipe.rate, recipe.rate_of, recipe.updates)
+    is_plain = changed == (None,) * 4 and recipe.horizon == 1.0
+    return is_plain and recipe.optimizer in STOCK_OPTIMIZERS and recipe.schedule in STOCK_SCHEDULES
 
 
 def _own_optimizer(recipe: Recipe, model: nn.Module) -> tuple[Optimizer, LRScheduler]:

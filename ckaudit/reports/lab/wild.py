@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from ckaudit.lab.score.scoreboard import Share
+from ckaudit.lab.wild.foresight import LeadRow
 from ckaudit.lab.wild.score import Row, WildScore
 from ckaudit.reports.lab.cells import Table, percent
 from ckaudit.reports.lab.markdown import table as markdown_table
@@ -16,6 +17,14 @@ LEGEND = (
     "cause: the first one named is the truth, or as good; top 3: it is among three; sure, wrong: a wrong one of 70 % or more",
     "place: the part that the fault was done to is named, or something in it",
     "healthy: twins of the same seed with a finding; harmless, flagged: draws without effect that have one",
+)
+LEAD_HEAD = ("told", "ahead", "lead in steps", "of the steps to there", "twins told of")
+LEAD_LEGEND = (
+    "foresight: slow faults that made the training worse, each recording judged as it stood at 40 steps",
+    "told: a finding that the true cause, or one as good, accounts for, and the twin has not, of those whose loss leaves it",
+    "ahead: it is told before the loss has left; lead: median of the steps from the one to the other, of those that are told",
+    "of the steps to there: the lead as a share of the steps from the fault to where the loss has left",
+    "twins told of: healthy twins with any finding at any of those steps, in a line of a code with that one",
 )
 FEW = 12  # names of a list
 
@@ -43,6 +52,20 @@ def cells(heading: str, rows: Sequence[Row], *, interval: bool = False) -> Table
     return [(heading, *HEAD[1:]), *lines]
 
 
+def lead_cells(heading: str, rows: Sequence[LeadRow]) -> Table:
+    """Return the heading and a line of foresight for each row."""
+
+    def cell(share: Share) -> str:
+        return percent(share) + (f" of {share.of}" if share.of else "")
+
+    def line(row: LeadRow) -> tuple[str, ...]:
+        steps = "-" if row.steps is None else f"{row.steps:g}"
+        part = "-" if row.share is None else f"{100 * row.share:.0f} %"
+        return row.name, cell(row.told), cell(row.ahead), steps, part, cell(row.alarms)
+
+    return [(heading, *LEAD_HEAD), *map(line, rows)]
+
+
 def on_screen(score: WildScore, view: View) -> str:
     """Return the tables of a drawing by form and, where everything is asked for, by fault and family."""
     width = room(view)
@@ -50,7 +73,10 @@ def on_screen(score: WildScore, view: View) -> str:
     tables = [("form", score.forms)] + ([("fault", score.faults), ("family", score.families)] if view.verbose else [])
     for heading, rows in tables:
         lines += [*table(cells(heading, rows), width, view, min_widths={}), ""]
-    for text in (*_lists(score), *LEGEND):
+    foresight = [("foresight", score.leads), ("by code", score.lead_codes[: None if view.verbose else FEW])]
+    for heading, leads in [*foresight, *([("by fault", score.lead_faults)] if view.verbose else [])] if score.leads else []:
+        lines += [*table(lead_cells(heading, leads), width, view, min_widths={}), ""]
+    for text in (*_lists(score), *LEGEND, *(LEAD_LEGEND if score.leads else ())):
         lines += fit(shown(text, view), width)
     return "\n".join(lines) + "\n"
 
@@ -64,6 +90,10 @@ def on_paper(score: WildScore, _view: View) -> str:
         *_lists(score),
         "\n".join(f"- {line}" for line in LEGEND),
     ]
+    if score.leads:
+        named = (("foresight", score.leads), ("fault", score.lead_faults), ("code", score.lead_codes))
+        parts += [markdown_table(lead_cells(heading, rows)) for heading, rows in named]
+        parts.append("\n".join(f"- {line}" for line in LEAD_LEGEND))
     return "\n\n".join(parts) + "\n"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from ckaudit.contract.schema.report import SEVERITIES
 from ckaudit.contract.schema.watch import Gauge, Snapshot, WatchEvent
 from ckaudit.reports.terminal.charts import sparkline
-from ckaudit.reports.terminal.screen_text import abbreviate, columns, pad, paint, paragraph, shown
+from ckaudit.reports.terminal.screen_text import abbreviate, columns, fit, pad, paint, paragraph, shown
 from ckaudit.reports.view import View
 from ckaudit.reports.words import number
 
@@ -85,10 +85,23 @@ def _head(snapshot: Snapshot, view: View, width: int) -> list[str]:
     tail = f"{step}{planned}{silence}{usual_silence}"
     room = width - len(snapshot.state) - 1
     name = shown(snapshot.run, view)
+    early = _early(snapshot, view, width)
     if columns(name) + 2 + len(tail) <= room:
-        return [f"{paint(snapshot.state, colour, view)} {paint(name, 'bold', view)}  {tail}"]
+        return [f"{paint(snapshot.state, colour, view)} {paint(name, 'bold', view)}  {tail}", *early]
     name = abbreviate(name, room, unicode=view.unicode)
-    return [f"{paint(snapshot.state, colour, view)} {paint(name, 'bold', view)}", tail]
+    return [f"{paint(snapshot.state, colour, view)} {paint(name, 'bold', view)}", tail, *early]
+
+
+def _early(snapshot: Snapshot, view: View, width: int) -> list[str]:
+    """Return a line or two of the signs that come before the loss has left its course: those that are there, before all."""
+    there = [f"{sign.name} since step {sign.since:,}" for sign in snapshot.early if sign.since is not None]
+    quiet = [sign.name for sign in snapshot.early if sign.since is None and sign.judged]
+    unjudged = [sign.name for sign in snapshot.early if sign.since is None and not sign.judged]
+    parts = [*there, *(f"{word} {', '.join(names)}" for word, names in (("no", quiet), ("not judged:", unjudged)) if names)]
+    if not parts:
+        return []
+    lines = fit(f"early signs: {'; '.join(parts)}", width)
+    return [paint(line, "sev2" if there else "dim", view) for line in lines[:2]]
 
 
 def _gauge(gauge: Gauge, view: View, width: int) -> str:
