@@ -24,7 +24,7 @@ EPILOG = """
 \b
 Examples:
   ckaudit drill -- python train.py --config small.yaml
-  ckaudit drill --faults matrix_zeroed,rate_raised --steps 200 -- python train.py
+  ckaudit drill --faults matrix_zeroed,rate_raised -- python train.py
   ckaudit drill --list
 \b
 The command must train with ckaudit's Recorder, or the RecorderCallback of a
@@ -54,9 +54,7 @@ def _completed(incomplete: str) -> list[str]:
     return [f"{before}{comma}{name}" for name in KINDS if name not in before.split(",")]
 
 
-Command = Annotated[
-    list[str] | None, typer.Argument(metavar="-- COMMAND...", help="The command that trains.", show_default=False)
-]
+Command = Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND", help="The command that trains.", show_default=False)]
 Faults = Annotated[
     str,
     typer.Option(
