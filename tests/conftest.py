@@ -19,3 +19,4 @@ gc.disable()
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+    gc.set_threshold(20_000, 20, 20)  # by default 700 new objects are enough, and any document that is read has more
