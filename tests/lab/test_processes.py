@@ -1,5 +1,8 @@
 """Two ranks train what one does."""
 
+import pickle
+from functools import partial
+
 import pytest
 from msgspec.structs import replace
 
@@ -10,9 +13,15 @@ from tests.lab.trained import SHORT, column, trained
 
 
 @pytest.mark.torch
-def test_two_ranks_learn_what_one_does(tmp_path) -> None:
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_two_ranks_learn_what_one_does(tmp_path, monkeypatch) -> None:
+    """They are forked here: a process that is spawned imports torch for itself, which takes longer than the training."""
+    from torch.multiprocessing.spawn import start_processes
+
+    monkeypatch.setattr("ckaudit.lab.training.spawn", partial(start_processes, start_method="fork"))
     trained(SHORT, tmp_path / "one")
-    train(replace(SHORT, ranks=2), Change(), tmp_path / "two")
+    plan, change = pickle.loads(pickle.dumps((replace(SHORT, ranks=2), Change())))  # as a spawned process is sent them
+    train(plan, change, tmp_path / "two")
     one, two = tmp_path / "one", tmp_path / "two"
     assert [line["step"] for line in lines(two)] == [line["step"] for line in lines(one)]
     for name in ("val_loss", "grad_global_norm", "tokens_seen", "learning_rate"):
