@@ -58,7 +58,12 @@ for line in sys.stdin:
         assert not set(asked["without"]) & set(sys.modules)
         sys.modules.update(dict.fromkeys(asked["without"]))
         sys.argv = [asked["program"], *asked["arguments"]]
-        main() if asked["program"] == "ckaudit" else runpy.run_module(asked["program"], run_name="__main__", alter_sys=True)
+        if asked["program"] == "ckaudit":
+            main()
+        elif asked["program"].endswith(".py"):
+            runpy.run_path(asked["program"], run_name="__main__")
+        else:
+            runpy.run_module(asked["program"], run_name="__main__", alter_sys=True)
         sys.exit()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     os.write(replies, b"%d\\n" % code)
@@ -93,9 +98,9 @@ def ckaudit(*arguments, sites=(), without=(), cwd=None, out=None, err=None, **va
     return _asked(COMMANDS, asked | {"variables": variables}, arguments, out, err)
 
 
-def training(module, *arguments, cwd=ROOT):
-    """Run `python -m MODULE`, which trains, and return what it printed and its exit code."""
-    asked = {"program": module, "sites": [], "without": [], "folder": str(cwd), "variables": {}, "seconds": 300}
+def training(program, *arguments, cwd=ROOT):
+    """Run a module or a file, which trains, and return what it printed and its exit code."""
+    asked = {"program": str(program), "sites": [], "without": [], "folder": str(cwd), "variables": {}, "seconds": 300}
     return _asked(TRAINERS, asked, arguments)
 
 
