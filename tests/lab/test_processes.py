@@ -1,7 +1,6 @@
 """Two ranks train what one does."""
 
 import pickle
-from functools import partial
 
 import pytest
 from msgspec.structs import replace
@@ -9,16 +8,13 @@ from msgspec.structs import replace
 from ckaudit.lab.change import Change
 from ckaudit.lab.training import train
 from tests.lab.small import lines
-from tests.lab.trained import SHORT, column, trained
+from tests.lab.trained import SHORT, column, fork, trained
 
 
 @pytest.mark.torch
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 def test_two_ranks_learn_what_one_does(tmp_path, monkeypatch) -> None:
-    """They are forked here: a process that is spawned imports torch for itself, which takes longer than the training."""
-    from torch.multiprocessing.spawn import start_processes
-
-    monkeypatch.setattr("ckaudit.lab.training.spawn", partial(start_processes, start_method="fork"))
+    monkeypatch.setattr("ckaudit.lab.training.spawn", fork)
     trained(SHORT, tmp_path / "one")
     plan, change = pickle.loads(pickle.dumps((replace(SHORT, ranks=2), Change())))  # as a spawned process is sent them
     train(plan, change, tmp_path / "two")
