@@ -22,7 +22,7 @@ def load(package):
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__, package + "."):
         load(module.name) if module.ispkg else importlib.import_module(module.name)
 
-for name in ("audit", "causes", "contract", "metrics", "rules", "validate"):
+for name in ("audit", "causes", "contract", "diff", "metrics", "rules", "validate"):
     load("ckaudit." + name)
 """
 TRAINERS = """
