@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT)]
 
-from tests.test_floors import FLOORS  # noqa: E402  the test is what guards them
+from tests.test_floors import FLOORS, imports_of  # noqa: E402  the test is what guards them
 
 PAGE = ROOT / "docs" / "architecture.md"
 BLOCK = re.compile(r"(<!-- (drawing|floors) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -20,11 +20,8 @@ def imports() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for path in (ROOT / "ckaudit").rglob("*.py"):
         own = path.relative_to(ROOT / "ckaudit").parts[0].removesuffix(".py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
-            others = {name.split(".")[1] for name in names if name.startswith("ckaudit.")}
-            found.setdefault(own, set()).update(others - {own})
+        others = {name.split(".")[1] for name, _ in imports_of(path) if name.startswith("ckaudit.")}
+        found.setdefault(own, set()).update(others - {own})
     return found
 
 

@@ -4,6 +4,8 @@ import gc
 import os
 import sys
 
+import pytest
+
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.pop("COLUMNS", None)  # set to 80 for the workers only
@@ -19,3 +21,20 @@ gc.disable()
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+    gc.set_threshold(20_000, 20, 20)  # by default 700 new objects are enough, and any document that is read has more
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Give a worker whole folders, the largest first: what its tests read, judge, train and load once is then there once."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFolder(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file = super()._split_scope(nodeid)
+            parts = file.split("/")
+            if parts[0] != "tests" or len(parts) < 3:
+                return file
+            return "recorder" if parts[1] == "examples" else parts[1]  # the examples fork from the process that recorder/ has
+
+    return ByFolder(config, log) if config.option.dist == "loadfile" else None

@@ -1,4 +1,4 @@
-"""The program in processes of their own, each forked from one that has loaded its modules: those are loaded once."""
+"""The program, and modules that train, in processes forked from one that has loaded their libraries: those are loaded once."""
 
 import atexit
 import json
@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[1]
 CLOSED = "closed"  # a pipe that nobody reads
 
 # No catalogue is made here, so that each process still looks for plugins, and no library of an extra is loaded.
-SERVER = """
-import importlib, json, os, pkgutil, signal, sys
+COMMANDS = """
+import pkgutil
 import ckaudit.cli.app
 from ckaudit.__main__ import main
 
@@ -22,9 +22,20 @@ def load(package):
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__, package + "."):
         load(module.name) if module.ispkg else importlib.import_module(module.name)
 
-for name in ("audit", "causes", "contract", "metrics", "rules", "validate"):
+for name in ("audit", "causes", "contract", "diff", "metrics", "rules", "validate"):
     load("ckaudit." + name)
-
+"""
+TRAINERS = """
+for name in ("torch", "transformers.trainer", "accelerate", "lightning.pytorch"):
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError:
+        pass
+import ckaudit.recorder, torch
+torch.set_num_threads(1)
+torch.optim.AdamW(torch.nn.Linear(1, 1).parameters())  # imports more of torch
+"""
+SERVER = """
 def opened(place):
     if place != "closed":
         return os.open(place, os.O_WRONLY | os.O_CREAT)
@@ -37,7 +48,7 @@ for line in sys.stdin:
     asked = json.loads(line)
     child = os.fork()
     if not child:
-        signal.alarm(60)
+        signal.alarm(asked["seconds"])
         for number, place in enumerate(asked["streams"], 1):
             os.dup2(opened(place), number)
         if asked["folder"]:
@@ -46,8 +57,13 @@ for line in sys.stdin:
         sys.path[1:1] = asked["sites"]
         assert not set(asked["without"]) & set(sys.modules)
         sys.modules.update(dict.fromkeys(asked["without"]))
-        sys.argv = ["ckaudit", *asked["arguments"]]
-        main()
+        sys.argv = [asked["program"], *asked["arguments"]]
+        if asked["program"] == "ckaudit":
+            main()
+        elif asked["program"].endswith(".py"):
+            runpy.run_path(asked["program"], run_name="__main__")
+        else:
+            runpy.run_module(asked["program"], run_name="__main__", alter_sys=True)
         sys.exit()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     os.write(replies, b"%d\\n" % code)
@@ -55,12 +71,12 @@ for line in sys.stdin:
 
 
 @cache
-def _server():
+def _server(loads):
     kept = {
         key: value for key, value in os.environ.items() if key not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "PYTHONIOENCODING")
     }
-    surroundings = kept | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", SERVER]
+    surroundings = kept | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", f"import importlib, json, os, runpy, signal, sys{loads}{SERVER}"]
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=surroundings)
     atexit.register(server.communicate)  # it ends where its input ends
     return server
@@ -78,13 +94,22 @@ def ckaudit(*arguments, sites=(), without=(), cwd=None, out=None, err=None, **va
         err: CLOSED where nobody reads its errors.
         variables: Environment variables.
     """
+    asked = {"program": "ckaudit", "sites": [*map(str, sites)], "without": [*without], "folder": cwd and str(cwd), "seconds": 60}
+    return _asked(COMMANDS, asked | {"variables": variables}, arguments, out, err)
+
+
+def training(program, *arguments, cwd=ROOT):
+    """Run a module or a file, which trains, and return what it printed and its exit code."""
+    asked = {"program": str(program), "sites": [], "without": [], "folder": str(cwd), "variables": {}, "seconds": 300}
+    return _asked(TRAINERS, asked, arguments)
+
+
+def _asked(loads, asked, arguments, out=None, err=None):
     words = [*map(str, arguments)]
     with TemporaryDirectory() as folder:
         streams = [out or f"{folder}/out", err or f"{folder}/err"]
-        asked = {"arguments": words, "sites": [*map(str, sites)], "without": [*without], "streams": streams}
-        asked |= {"folder": None if cwd is None else str(cwd), "variables": variables}
-        server = _server()
-        server.stdin.write(json.dumps(asked).encode() + b"\n")
+        server = _server(loads)
+        server.stdin.write(json.dumps(asked | {"arguments": words, "streams": streams}).encode() + b"\n")
         server.stdin.flush()
         code = int(server.stdout.readline())
         told = ["" if each == CLOSED else Path(each).read_text(encoding="utf-8") for each in streams]

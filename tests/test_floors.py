@@ -44,7 +44,7 @@ AT_HOME = {"torch": {"recorder", "lab"}, "typer": {"cli"}, "rich": {"reports"}} 
 
 
 @cache
-def _imports(path: Path) -> list[tuple[str, bool]]:
+def imports_of(path: Path) -> list[tuple[str, bool]]:
     """Return every imported module and whether it stands at the top of the file."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     top = set(map(id, tree.body))
@@ -64,7 +64,7 @@ def _floor(parts: tuple[str, ...]) -> str:
 @for_each("path", sorted(ROOT.rglob("*.py")))
 def test_module_imports_only_from_floors_below(path: Path) -> None:
     own = _floor(path.relative_to(ROOT).parts)
-    for module, _ in _imports(path):
+    for module, _ in imports_of(path):
         name, _, rest = module.partition(".")
         if name != "ckaudit" or not rest:
             continue
@@ -75,5 +75,5 @@ def test_module_imports_only_from_floors_below(path: Path) -> None:
 @for_each("path", sorted(ROOT.rglob("*.py")))
 def test_heavy_libraries_are_imported_inside_functions(path: Path) -> None:
     own = _floor(path.relative_to(ROOT).parts)
-    eager = {module.partition(".")[0] for module, at_top in _imports(path) if at_top}
+    eager = {module.partition(".")[0] for module, at_top in imports_of(path) if at_top}
     assert not {name for name in eager & LAZY if own not in AT_HOME.get(name, ())}

@@ -250,14 +250,16 @@ def _linear(basis: Floats, y: Floats, point_weights: Floats, *, rounds: int) -> 
     smallest = 1e-9 * max(float(np.abs(y - median(y)).mean()), 1e-12)
     weights = np.broadcast_to(point_weights, basis.shape)
     for _ in range(rounds):
-        total = weights.sum(axis=-1)
-        mean_z, mean_y = (weights * basis).sum(axis=-1) / total, (weights * y).sum(axis=-1) / total
+        total, weighted = weights.sum(axis=-1), weights * basis
+        mean_z, mean_y = weighted.sum(axis=-1) / total, (weights * y).sum(axis=-1) / total
         apart = basis - mean_z[..., None]
-        spread = (weights * apart * apart).sum(axis=-1)
-        scale = np.maximum((weights * apart * y).sum(axis=-1) / np.maximum(spread, 1e-300), 0.0)
+        leverage = weights * apart
+        spread = (leverage * apart).sum(axis=-1)
+        scale = np.maximum((leverage * y).sum(axis=-1) / np.maximum(spread, 1e-300), 0.0)
         offset = mean_y - scale * mean_z
-        through = (weights * basis * y).sum(axis=-1) / (weights * basis * basis).sum(axis=-1)
-        scale, offset = np.where(offset < 0, np.maximum(through, 0.0), scale), np.maximum(offset, 0.0)
+        if (offset < 0).any():
+            through = (weighted * y).sum(axis=-1) / (weighted * basis).sum(axis=-1)
+            scale, offset = np.where(offset < 0, np.maximum(through, 0.0), scale), np.maximum(offset, 0.0)
         off = np.abs(y - offset[..., None] - scale[..., None] * basis)
         weights = point_weights / np.maximum(off, smallest)
     return offset, scale, (point_weights * off).sum(axis=-1)

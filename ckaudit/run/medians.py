@@ -46,10 +46,15 @@ def medians_of_parts(values: Floats, count: int) -> Floats:
     if not width:
         return np.concatenate([values, np.full(count - longer, np.nan)])
     cut = longer * (width + 1)
-    return np.concatenate([_of_rows(values[:cut], width + 1), _of_rows(values[cut:], width)])
+    return np.concatenate([medians_of_rows(values[:cut], width + 1), medians_of_rows(values[cut:], width)])
 
 
-def _of_rows(values: Floats, width: int) -> Floats:
+def medians_of_rows(values: Floats, width: int) -> Floats:
+    """Return the medians of so many neighbours each, of finite values.
+
+    >>> medians_of_rows(np.array([9.0, 1.0, 2.0, 4.0]), 2).tolist()
+    [5.0, 3.0]
+    """
     ordered, middle = np.sort(values.reshape(-1, width), axis=1), width // 2
     return np.asarray(ordered[:, middle] if width % 2 else (ordered[:, middle - 1] + ordered[:, middle]) / 2)
 

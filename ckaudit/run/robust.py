@@ -7,11 +7,10 @@ jump is seen.
 
 import math
 from bisect import insort
-from collections.abc import Callable
 
 import numpy as np
 
-from ckaudit.run.medians import median
+from ckaudit.run.medians import median, medians_of_rows
 from ckaudit.run.series import Floats, Mask, Series, Steps
 
 MAD_TO_SIGMA = 1.4826
@@ -100,7 +99,8 @@ def parts_of(values: Floats, parts: int = PARTS) -> tuple[Steps, Floats]:
     if width == 1:
         return np.arange(len(values)), np.asarray(values, np.float64)
     first = width + len(values) % width
-    return np.append(0, np.arange(first, len(values), width)), _levels(values, first, width, np.median)
+    levels = np.append(median(values[:first]), medians_of_rows(values[first:], width))
+    return np.append(0, np.arange(first, len(values), width)), levels
 
 
 def means_of_parts(values: Floats, parts: int = PARTS) -> Floats:
@@ -114,12 +114,10 @@ def means_of_parts(values: Floats, parts: int = PARTS) -> Floats:
     [5.0, 1.5]
     """
     width = max(1, len(values) // parts)
-    return _levels(values, width + len(values) % width, width, np.mean) if width > 1 else np.asarray(values, np.float64)
-
-
-def _levels(values: Floats, first: int, width: int, level: Callable[..., Floats]) -> Floats:
-    """Return the levels of a first part of its own length and of the others."""
-    return np.append(level(values[:first]), level(values[first:].reshape(-1, width), axis=1))
+    first = width + len(values) % width
+    if width == 1:
+        return np.asarray(values, np.float64)
+    return np.append(np.mean(values[:first]), np.mean(values[first:].reshape(-1, width), axis=1))
 
 
 def trimmed_noise(values: Floats) -> float:

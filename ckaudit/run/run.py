@@ -150,7 +150,8 @@ class Run(Struct, frozen=True, eq=False):
         return self._path(path)
 
     def _path(self, path: str) -> Series:
-        return self.sections.get(path, empty(path))
+        series = self.sections.get(path)
+        return series if series is not None else empty(path)
 
     def scalar(self, name: str) -> Series:
         """Return a scalar by its catalogue name: shape (T, P), one column per label, usually one."""
@@ -166,11 +167,10 @@ class Run(Struct, frozen=True, eq=False):
         """Return the sampled matrices of every tensor or layer of a section."""
         return self.grids.get(f"{section}.*.{name}", Grids())
 
-    @takes_any_numbers
     def derived(self, key: object, make: Callable[[], T]) -> T:
         """Compute something once per run."""
         if key not in self._derived:
-            self._derived[key] = make()
+            self._derived[key] = _computed(make)
         return self._derived[key]  # type: ignore[return-value]
 
     def until(self, step: int) -> "Run":
@@ -185,6 +185,11 @@ class Run(Struct, frozen=True, eq=False):
             events=tuple(event for event in self.events if event.step <= step),
             _derived={},
         )
+
+
+@takes_any_numbers
+def _computed(make: Callable[[], T]) -> T:
+    return make()
 
 
 def _labels_until(labels: Labels, step: int) -> Labels:

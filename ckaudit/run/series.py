@@ -1,6 +1,7 @@
 """Series: what one quantity was, at every recorded step, for every tensor, head or slice."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 from msgspec import Struct
@@ -55,7 +56,7 @@ class Series(Struct, frozen=True, eq=False):
 
     def __bool__(self) -> bool:
         """Tell whether anything was recorded."""
-        return bool(self.recorded.any())
+        return self.recorded.size > 0 and bool(self.recorded.any())
 
     def until(self, step: int) -> "Series":
         """Return the part that was known at `step`."""
@@ -126,6 +127,7 @@ def _patterns(known: Mask) -> Iterator[tuple[Mask, Steps]]:
             yield members, np.flatnonzero(which.ravel() == number)
 
 
+@lru_cache(maxsize=1024)
 def empty(name: str, unit: str = "1") -> Series:
     """Return a series that nothing was recorded of."""
     return Series(name, unit, np.empty(0, np.int64), (), np.empty((0, 0)), np.empty((0, 0), bool))

@@ -101,7 +101,7 @@ def whole(text):
 
 
 OPTIONS = settings(
-    max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture, *HealthCheck]
+    max_examples=8, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture, *HealthCheck]
 )
 
 
@@ -111,7 +111,6 @@ OPTIONS = settings(
 def test_any_numbers_of_one_run_end_in_a_verdict(capsysbinary, curves, files):
     with tempfile.TemporaryDirectory() as folder:
         path = written(Path(folder) / "run", curves, files)
-        whole(ended(capsysbinary, "triage", path, "--no-config", "-f", "json"))
         whole(ended(capsysbinary, "triage", path, "--no-config", "-f", "json", "--questions", "all"))
         whole(ended(capsysbinary, "metrics", path, "-f", "json"))
         ended(capsysbinary, "triage", path, "--no-config")

@@ -2,7 +2,6 @@
 
 import math
 import sys
-from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -23,15 +22,10 @@ from ckaudit.recorder.stats.tensor_stats import weight_stats
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "fixtures"))
 
-from checkpoints.qwen import LAYERS, MATRICES, OBSERVED, SHAPES, TENSORS, checkpoint, grids_in, history
+from checkpoints.qwen import LAYERS, MATRICES, OBSERVED, SHAPES, TENSORS, encoded, grids_in, history
 
 SOURCE = np.random.default_rng(0)
 GRID, QK_GRID = "sampled_grid_32x32", "sampled_qk_grid_32x32_per_head"
-
-
-@cache
-def encoded():
-    return encode(checkpoint())
 
 
 def whole():

@@ -20,7 +20,7 @@ from ckaudit.recorder.model.budget_planner import BudgetPlanner, fitted
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "fixtures"))
 
-from checkpoints.qwen import BLOCKS, LAYERS, MATRICES, MODULES, OBSERVED, SHAPES, TENSORS, checkpoint, grids_in, history
+from checkpoints.qwen import BLOCKS, LAYERS, MATRICES, MODULES, OBSERVED, SHAPES, TENSORS, encoded, grids_in, history
 
 CHECKPOINTS = 200
 HEADS = {part.name for part in LAYERS}
@@ -110,7 +110,7 @@ def test_embedding_first_middle_and_last_block_are_there_first_last_and_every_fi
         assert (chosen["weights"] | chosen["attention"] >= wanted) == (last or ordinal % 5 == 0)
 
 
-@pytest.mark.parametrize("ordinal", range(0, CHECKPOINTS, 19))
+@pytest.mark.parametrize("ordinal", range(0, CHECKPOINTS, 38))
 @pytest.mark.parametrize("suffix", [".json", ".json.zst"])
 def test_files_of_the_run_hold_what_is_planned_and_keep_the_budget(suffix, ordinal, whole):
     document = msgspec.json.decode(whole, type=Checkpoint)
@@ -123,9 +123,9 @@ def test_files_of_the_run_hold_what_is_planned_and_keep_the_budget(suffix, ordin
         assert found == chosen.chosen[section]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def whole():
-    return encode(checkpoint(3))
+    return encoded()
 
 
 @pytest.mark.parametrize("cadence", [DEFAULT_CADENCE, (Cadence(until=None, every=7),)])

@@ -1,8 +1,5 @@
 import json
-import os
 import runpy
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,6 +7,7 @@ import pytest
 import torch
 
 from ckaudit.audit import triage
+from tests.forked import training
 from tests.recorder.trained import LIGHTNING_WARNINGS, assert_sound
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -35,11 +33,7 @@ def test_no_example_hides_a_library_from_those_beside_it():
 
 def test_accelerate_with_two_processes_leaves_a_sound_run(tmp_path):
     # What torchrun tells its processes, but forked from one that has imported the libraries.
-    command = [sys.executable, "-m", "tests.recorder.trainers_on_ranks", "accelerate", str(tmp_path)]
-    surroundings = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command, cwd=EXAMPLES.parent, env=surroundings, capture_output=True, text=True, check=False, timeout=120
-    )
+    done = training("tests.recorder.trainers_on_ranks", "accelerate", tmp_path)
     assert done.returncode == 0, done.stderr
     assert_sound(tmp_path / "run", judged=7)
     assert json.loads((tmp_path / "run" / "run.json").read_bytes())["sessions"][-1]["world_size"] == 2

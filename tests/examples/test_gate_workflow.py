@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked import COMMANDS
+
 yaml = pytest.importorskip("yaml")
 GATE = Path(__file__).parents[2] / "examples" / "gate"
 (JOB,) = yaml.safe_load((GATE / "workflow.yml").read_text())["jobs"].values()
@@ -21,11 +23,11 @@ cat "{ask}.1"
 cat "{ask}.2" >&2
 exit "$code"
 """
-SERVER = """
-import os, runpy, sys
+SERVER = f"""
+import importlib, os, runpy, sys
 import torch
-import ckaudit.cli.app, ckaudit.recorder
-from ckaudit.__main__ import main
+import ckaudit.recorder
+{COMMANDS}
 
 torch.optim.AdamW(torch.nn.Linear(1, 1).parameters())  # imports more of torch
 ask, reply = sys.argv[1:]
@@ -35,7 +37,7 @@ while True:
     if not (child := os.fork()):
         os.chdir(folder)
         for number in (1, 2):
-            os.dup2(os.open(f"{ask}.{number}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+            os.dup2(os.open(f"{{ask}}.{{number}}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
         sys.argv = words if name == "python" else [name, *words]
         main() if name == "ckaudit" else runpy.run_path(words[0], run_name="__main__")
         sys.exit()
@@ -67,12 +69,12 @@ def workplace(tmp_path_factory):
 
 
 def copy(folder):
-    """Copy the example, with a third of its steps."""
+    """Copy the example, with a fifth of its steps."""
     shutil.copytree(GATE, folder)
     script = folder / "canary.py"
     text = script.read_text()
     assert "STEPS = 31, 24, 16, 200" in text
-    script.write_text(text.replace("STEPS = 31, 24, 16, 200", "STEPS = 31, 24, 16, 60"))
+    script.write_text(text.replace("STEPS = 31, 24, 16, 200", "STEPS = 31, 24, 16, 40"))
 
 
 def shell(step, folder):

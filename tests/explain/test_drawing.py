@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,11 @@ CASES = {
     "narrow.txt": (["F6", "missing_warmup"], View(width=60)),
     "ascii.txt": (["attn_entropy", "VAL009"], View(width=80, unicode=False)),
 }
+
+
+@cache
+def everything():
+    return explain(known_names())
 
 
 def squeezed(text):
@@ -61,7 +67,7 @@ def test_no_line_is_wider_than_the_screen(width, unicode):
     from rich.cells import cell_len
 
     view = View(width=width, unicode=unicode)
-    found = explain(known_names())
+    found = everything()
     unbroken = {f"    {page.line}" for page in found}  # to be copied
     text = render(found, "terminal", view, kind="Pages") + render(groups(), "terminal", view, kind="Groups")
     for line in text.splitlines():

@@ -26,8 +26,8 @@ LEVELS = (1, 5, 25, 50, 75, 95, 99)
 MATRICES = ("wq", "wk", "wv", "wo", "w1", "w2")
 MODULES = {"": 1.0, ".attn": 0.4, ".mlp.act": 0.6}
 """What each block's stream, attention and activation function give out, as a standard deviation."""
-KEYS = 32
-SIDE = 16
+KEYS = 16
+SIDE = 10
 """Rows and columns of a sampled tensor."""
 
 Document = dict[str, Any]

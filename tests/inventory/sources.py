@@ -52,10 +52,15 @@ def report(source: str, question: str = "") -> Report:
     return triage(FIXTURES / {"run": "runs", "real": "real"}[kind] / rest, questions=PHASES)
 
 
+@cache
+def _cases(path: Path) -> list[dict[str, Any]]:
+    return tomllib.loads(path.read_text(encoding="utf-8"))["case"]
+
+
 def _case(source: str, question: str) -> dict[str, Any]:
     """Return the small case that a source names."""
     place, _, name = source.partition(": ")
     path = HERE / "own.toml" if place == "own" else HERE.parent / f"{place}.toml"
-    named = [case for case in tomllib.loads(path.read_text(encoding="utf-8"))["case"] if case["name"] == name]
+    named = [case for case in _cases(path) if case["name"] == name]
     (case,) = [case for case in named if case.get("id", question) == question or not question]
     return case

@@ -37,6 +37,14 @@ def recorded(source):
 
 
 @cache
+def missed(source=None):
+    """Return the names that a recording lacks; of none, those that a run of one scalar lacks."""
+    bare = run_of({"name": "bare", "scalars": {"pad_fraction": {"steps": "1..50", "value": 1}}})
+    told = coverage_of(recorded(source) if source else bare)
+    return {found.name for level in ("must", "should", "nice") for found in told.missing(level)}
+
+
+@cache
 def commands_of_ckaudit():
     return typer.main.get_command(build()).commands
 
@@ -85,15 +93,12 @@ def test_a_recording_holds_every_number_of_the_row(row):
 @pytest.mark.parametrize("row", with_key("level"))
 def test_what_a_run_of_a_size_must_have_is_missed_where_it_is_not_recorded(row):
     each = UNNAMED[row]
-    bare = run_of({"name": "bare", "scalars": {"pad_fraction": {"steps": "1..50", "value": 1}}})
     needed = {name for name in each["metrics"] if name in entries() and getattr(entries()[name].scale, each["level"]) == "must"}
-    missing = {found.name for level in ("must", "should", "nice") for found in coverage_of(bare).missing(level)}
     of_experts = all(entries()[name].only_with == "experts" for name in needed)
     assert needed
-    assert bool(needed & missing) is not of_experts  # a run without experts is not asked for them
+    assert bool(needed & missed()) is not of_experts  # a run without experts is not asked for them
     if each.get("run"):
-        there = coverage_of(recorded(each["run"]))
-        assert not needed & {found.name for level in ("must", "should", "nice") for found in there.missing(level)}
+        assert not needed & missed(each["run"])
 
 
 @pytest.mark.parametrize("row", [*with_key("scale"), *with_key("stage")])

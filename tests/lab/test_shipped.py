@@ -14,6 +14,8 @@ from tests.lab.test_anonymous import disguised, verdicts
 SHIPPED = Path(__file__).parents[2] / "fixtures" / "lab"
 ENTRIES = sorted(path.name.removesuffix(".tar.zst") for path in SHIPPED.glob("*.tar.zst"))
 MAX_BYTES = 250_000
+IN_RUNS = {"healthy.0", "lr_too_high.0", "nan_inject.0", "no_warmup.0", "overfit_tiny.0", "zero_proj.0"}
+"""Of these fixtures/runs has one that is judged in disguise too."""
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
@@ -25,7 +27,7 @@ def test_a_shipped_recording_is_of_today_and_small(entry: str) -> None:
     assert found.path.stat().st_size <= MAX_BYTES
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("entry", sorted({*ENTRIES} - IN_RUNS))
 def test_a_shipped_recording_is_judged_by_what_any_run_has(entry: str, tmp_path: Path) -> None:
     archive.unpack(SHIPPED / f"{entry}.tar.zst", tmp_path)
     assert disguised(tmp_path, facts=OWN | TOLD) == verdicts(tmp_path)

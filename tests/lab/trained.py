@@ -1,7 +1,10 @@
 """Short trainings for tests of the loop itself."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from torch.multiprocessing.spawn import start_processes
 
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Data, Gpt, Plan
@@ -15,6 +18,11 @@ SHORT = Plan(model=SMALL, data=Data(batch_size=8, length=24, held_rows=8), steps
 def trained(plan: Plan, folder: Path, change: Change | None = None) -> Training:
     """Train on one thread and return the training."""
     return small.trained(change or Change(), folder, plan)
+
+
+def fork(rank: Callable[..., None], args: tuple[Any, ...], nprocs: int) -> None:
+    """Start ranks as `torch.multiprocessing.spawn` does, but forked: one that is spawned imports torch, longer than it trains."""
+    start_processes(rank, args, nprocs, start_method="fork")
 
 
 def column(folder: Path, name: str) -> list[Any]:

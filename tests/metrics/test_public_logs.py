@@ -4,6 +4,7 @@ import csv
 import json
 import math
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import pytest
@@ -67,11 +68,12 @@ def test_spike_flags_are_those_of_the_definition(file):
     losses = curve(file, LOSSES[file])
     steps, values = list(losses), list(losses.values())
     expected = []
+    digits = [max(decimals(value), bfloat16(value)) for value in values]
     for row in range(50, len(values)):
-        before = np.array(values[row - 50 : row])
-        middle = float(np.median(before))
-        spread = 1.4826 * float(np.median(np.abs(before - middle)))
-        digit = min(max(decimals(value), bfloat16(value)) for value in before.tolist())
+        before = values[row - 50 : row]
+        middle = median(before)
+        spread = 1.4826 * median(abs(value - middle) for value in before)
+        digit = min(digits[row - 50 : row])
         if values[row] > middle + 6.0 * max(spread, digit / 2, abs(middle) / 1_000):
             expected.append(steps[row])
     flags = spike_flags(run(file))

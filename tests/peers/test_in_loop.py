@@ -24,7 +24,7 @@ from ckaudit.lab.plan import Plan
 from ckaudit.lab.training import Training
 from ckaudit.lab.training_spec import Recipe, recipe
 from tests.lab.small import PICTURES, SMALL, column, made
-from tests.lab.trained import SHORT
+from tests.lab.trained import SHORT, fork
 
 pytestmark = pytest.mark.torch
 ROOT = Path(__file__).parents[2]
@@ -213,7 +213,9 @@ def test_a_training_that_stops_by_itself_is_nobodys_fault() -> None:
         ride(replace(small("healthy"), change=Stops()), [peer(Notes)])
 
 
-def test_ranks_are_watched_from_the_first() -> None:
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_ranks_are_watched_from_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ckaudit.lab.training.spawn", fork)
     two = small("two_ranks")
     last = two.change.plan(two.plan).last
     assert ride(two, [peer(Steps, "steps")]).found == {"steps": [("bad", f"{last} steps")]}

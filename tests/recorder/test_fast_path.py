@@ -42,9 +42,10 @@ def counted(monkeypatch):
     return taken
 
 
-@pytest.mark.parametrize("logged", [False, True])
-@pytest.mark.parametrize("with_batch", [False, True])
-@pytest.mark.parametrize("break_at", [None, 33])
+# Each of two with both of every other.
+@pytest.mark.parametrize(
+    ("logged", "with_batch", "break_at"), [(False, False, None), (False, True, 33), (True, False, 33), (True, True, None)]
+)
 def test_the_short_way_writes_what_the_long_way_does(
     tiny, batches, loss_of, tmp_path, lines, read, counted, monkeypatch, logged, with_batch, break_at
 ):

@@ -1,10 +1,7 @@
-import subprocess
-import sys
-from pathlib import Path
+from tests.forked import training
 
 
-def test_twenty_killed_trainings_leave_whole_files():
-    script = Path(__file__).with_name("kill_many.py")
-    done = subprocess.run([sys.executable, script, "20"], capture_output=True, text=True, check=False)
+def test_a_dozen_killed_trainings_leave_whole_files():
+    done = training("tests.recorder.kill_many", 12)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("checkpoints") == 20
+    assert done.stdout.count("checkpoints") == 12

@@ -27,10 +27,10 @@ class Quadratic(nn.Module):
 
 @pytest.mark.parametrize("divided", [True, False])
 def test_the_scale_of_a_quadratic_is_the_one_known(divided):
-    size, spread, count, examples = 20, 2.0, 4, 8
+    size, spread, count, examples = 320, 2.0, 4, 8  # each element is a draw of its own
     source = torch.Generator().manual_seed(0)
     model, noise = Quadratic(size), NoiseScale(smoothing=0.998)
-    for _ in range(1500):
+    for _ in range(150):
         model.zero_grad()
         for _ in range(count):
             loss = model(spread * torch.randn(examples, size, generator=source))
@@ -38,7 +38,7 @@ def test_the_scale_of_a_quadratic_is_the_one_known(divided):
             noise.add(gradients_of(model), examples)
         found = noise.settle()
     found = found.values()
-    # mu is 0, so that |G|² is 20/4 and the trace of the covariance 20*4.
+    # mu is 0, so that |G|² is 320/4 and the trace of the covariance 320*4.
     assert math.isclose(found["grad_noise_scale"], size * spread**2 / (size * 0.25), rel_tol=0.05)
     share = 1 if divided else count
     assert math.isclose(found["grad_noise_trace"], share**2 * size * spread**2, rel_tol=0.05)

@@ -1,9 +1,6 @@
 """Trainings of several processes, against the same training in one."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -18,10 +15,10 @@ from ckaudit.recorder import Recorder
 from ckaudit.recorder.distributed.ranks import parameter_hash
 from ckaudit.run.read import read_run
 from ckaudit.validate import validate
+from tests.forked import training
 from tests.recorder.alike import differences, merged
 from tests.recorder.conftest import LENGTH, VOCABULARY, TinyGPT
 
-ROOT = Path(__file__).parents[2]
 EVERYTHING = {"grids": "nested", "budget_kb": None, "steps": 4, "every": 2, "vital_every": 3}
 KINDS = {"fsdp1": 1, "ddp2": 2, "fsdp2": 2, "hybrid4": 4, "tensor2": 2, "sequence2": 2}
 RESUMED = {which: {"every": 2, "steps": 4, "start_step": start} for which, start in (("first", 0), ("second", 2))}
@@ -77,8 +74,8 @@ def runs(tmp_path_factory):
         {**each, "folder": str(folder / each["folder"]), "weights": str(folder / name)}
         for name, each in zip(TRAININGS, wanted, strict=True)
     ]
-    command = [sys.executable, "-m", "tests.recorder.many_ranks", *map(json.dumps, placed)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
+    done = training("tests.recorder.many_ranks", *map(json.dumps, placed))
+    assert done.returncode == 0, done.stderr
     return folder, dict(zip(TRAININGS, json.loads(done.stdout), strict=True)), done.stderr
 
 

@@ -1,22 +1,21 @@
 import logging
-import subprocess
-import sys
 
 import pytest
 import torch
 
 from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder import Recorder
+from tests.forked import training
 
 
 @pytest.mark.parametrize("options", [{}, {"exact": True, "grids": "nested"}, {"cadence": [Cadence(until=None, every=1)]}])
 def test_training_is_bit_identical_with_and_without(tiny, train, tmp_path, options):
     bare, recorded = tiny(), tiny()
-    train(bare, 60, clip=0.5)
+    train(bare, 30, clip=0.5)
     expected = torch.get_rng_state()
     torch.manual_seed(0)
     recorded = tiny()
-    recorder = train(recorded, 60, tmp_path, clip=0.5, **options)
+    recorder = train(recorded, 30, tmp_path, clip=0.5, **options)
     assert torch.equal(torch.get_rng_state(), expected)
     assert all(torch.equal(a, b) for a, b in zip(bare.parameters(), recorded.parameters(), strict=True))
     assert recorder._guard.failures == 0
@@ -95,13 +94,14 @@ def test_an_interrupt_passes_through(tiny, tmp_path, monkeypatch):
 
 
 def test_the_end_of_the_program_closes_the_run(tmp_path):
-    program = (
+    program = tmp_path / "program.py"
+    program.write_text(
         "import sys, torch; from ckaudit.recorder import Recorder\n"
         "recorder = Recorder(torch.nn.Linear(2, 2), sys.argv[1])\n"
         "for _ in range(3): recorder.step(1.0)\n"
         "raise SystemExit('crashed')"
     )
-    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False, capture_output=True)
+    assert "crashed" in training(program, tmp_path).stderr
     assert (tmp_path / "analysis_checkpoint_step_00000003.json").exists()
     assert b'"checkpoint_ok":true' in (tmp_path / "run.json").read_bytes()
 

@@ -1,25 +1,20 @@
 """The callbacks of trainers in two processes, against the same training in one."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import msgspec
 import pytest
 import torch
 
 from ckaudit.contract.schema.checkpoint import Checkpoint
+from tests.forked import training
 from tests.recorder.alike import differences, merged
 from tests.recorder.trained import assert_sound
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("trainer", ["huggingface", "lightning"])
 def test_a_trainer_on_two_ranks_records_what_it_does_on_one(trainer, tmp_path):
-    command = [sys.executable, "-m", "tests.recorder.trainers_on_ranks", trainer, str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    done = training("tests.recorder.trainers_on_ranks", trainer, tmp_path)
     assert done.returncode == 0, done.stderr
     found, expected = merged(tmp_path / "two"), merged(tmp_path / "one")
     assert [each["step"] for each in found.values()] == [0, 5, 10]

@@ -66,10 +66,10 @@ def test_objects_are_calls_with_their_state():
 @pytest.mark.parametrize(
     "nest",
     [
-        b"]" * 200_000 + b"a" * 199_999,
-        b"N" + b"\x85" * 500_000,
+        b"]" * 50_000 + b"a" * 49_999,
+        b"N" + b"\x85" * 100_000,
         b"}" * 50_000 + b"\x8c\x01ab",
-        b"cos\nsystem\n" + b")\x81" * 200_000,
+        b"cos\nsystem\n" + b")\x81" * 50_000,
     ],
 )
 def test_deep_and_odd_pickles_are_bounded(nest):

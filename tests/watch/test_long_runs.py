@@ -43,9 +43,9 @@ def names(findings: list[Finding]) -> list[tuple[str, str | None, int | None]]:
 
 def test_what_is_forgotten_changes_no_verdict(tmp_path: Path) -> None:
     written, watcher, told = list(lines()), Watcher(tmp_path, stall_after=1e9), []
-    for part in range(0, STEPS, 1024):
+    for part in range(0, STEPS, 2048):
         with (tmp_path / "scalars.jsonl").open("a") as log:
-            log.writelines(written[part : part + 1024])
+            log.writelines(written[part : part + 2048])
         told += [event.finding for event in watcher.look(Moment(float(100 * part), 0.0)) if event.event == "finding"]
     assert watcher._history.in_full > MOST
     found = names(triage(tmp_path).findings)

@@ -79,7 +79,7 @@ def is_told(finding: Finding, told: list[Finding]) -> bool:
 
 @pytest.mark.parametrize(
     ("name", "every", "singly"),
-    [("nan_batch", 20, ONSET), ("lr_too_high", 10, range(0)), ("no_warmup_spike", 20, range(0)), ("overfit_tiny", 50, range(0))],
+    [("nan_batch", 40, ONSET), ("lr_too_high", 20, range(0)), ("no_warmup_spike", 40, range(0)), ("overfit_tiny", 100, range(0))],
 )
 def test_what_triage_finds_of_the_whole_was_told_on_the_way(name: str, every: int, singly: range) -> None:
     events = events_of(name, every, singly)
@@ -90,7 +90,7 @@ def test_what_triage_finds_of_the_whole_was_told_on_the_way(name: str, every: in
 
 
 def test_each_finding_is_told_once() -> None:
-    events = events_of("lr_too_high", 10, range(0))
+    events = events_of("lr_too_high", 20, range(0))
     spots = [
         (each.finding.code, each.finding.where, each.finding.first_step)
         for each in events
@@ -101,18 +101,18 @@ def test_each_finding_is_told_once() -> None:
 
 
 def test_as_many_are_told_as_there_are() -> None:
-    events = events_of("nan_batch", 20, ONSET)
+    events = events_of("nan_batch", 40, ONSET)
     whole = [each for each in triage(RUNS / "nan_batch").findings if each.severity != "note"]
     assert sum(each.event == "finding" for each in events) == len(whole) == 9
 
 
 def test_nothing_is_told_of_a_healthy_run_at_any_time() -> None:
-    events = events_of("healthy", 100)
+    events = events_of("healthy", 200)
     assert [(event.event, event.message) for event in events] == [("ended", "the run has ended")]
 
 
 def test_a_grave_finding_is_told_at_the_step_where_it_begins() -> None:
-    events = events_of("nan_batch", 20, ONSET)
+    events = events_of("nan_batch", 40, ONSET)
     first = next(event for event in events if event.severity == "sev0")
     assert first.step == 150
     assert first.likely is not None

@@ -39,7 +39,7 @@ def trainer_of(run: Run) -> Trainer:
 
 def why_not(run: Run, condition: Condition) -> str:
     """Return why a number makes no sense for a run, or an empty string where it does or nobody can tell."""
-    return _ANSWERS[condition](run) if condition else ""
+    return run.derived(("why not", condition), lambda: _ANSWERS[condition](run)) if condition else ""
 
 
 def why_not_metric(run: Run, name: str) -> str:
@@ -52,6 +52,10 @@ def why_not_metric(run: Run, name: str) -> str:
 
 def why_not_entry(run: Run, name: str) -> str:
     """Return why an entry makes no sense for a run, has no line there, or was looked for in vain; empty: it is asked for."""
+    return run.derived(("why not", "entry", name), lambda: _why_not_entry(run, name))
+
+
+def _why_not_entry(run: Run, name: str) -> str:
     action, only_with = (entries().field(name, key) for key in ("action", "only_with"))
     with_trainer = actions()[action].way(trainer_of(run)).only_with
     return why_not(run, only_with or "") or why_not(run, with_trainer) or why_absent(run, name)

@@ -30,7 +30,7 @@ from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.contract.schema.report import Check
 from ckaudit.contract.summaries import needs_of
 from ckaudit.metrics import metrics
-from ckaudit.metrics.catalogue import RANKS, Entry, Importance, actions, entries, owner_of
+from ckaudit.metrics.catalogue import RANKS, Entry, Importance, actions, covered_elsewhere, entries, owner_of
 from ckaudit.rules import rules
 from ckaudit.run.read import Progress
 from ckaudit.run.run import Run
@@ -83,9 +83,10 @@ def coverage_of(
     size, time = scale_of(run), stage_of(run)
     chosen = {"scale": scale or size.word, "stage": stage or time.word}
     checks = judge(run, rules().values()).checks
-    rows = [_row(name, entry, run, checks, level_of(entry, **chosen)) for name, entry in entries().items()]
-    rows.sort(key=lambda row: RANKS.index(row.level))
     waits = {check.name: needs for check in checks if (needs := needs_of(check))}
+    foreign = {check.code for check in checks if check.reason == "not_applicable"}
+    rows = [_row(name, entry, run, waits, foreign, level_of(entry, **chosen)) for name, entry in entries().items()]
+    rows.sort(key=lambda row: RANKS.index(row.level))
     lacks = _lacks(run, rows, waits)
     needed = [need for needs in waits.values() for need in needs]
     ordered = () if part_of else ranked(run, remedies(run, lacks, needs=needed, in_folder=in_folder), waits)
@@ -124,8 +125,10 @@ def lines_for_check(run: Run, check_code: str) -> tuple[tuple[str, ...], bool]:
         not, they give it more to judge by.
     """
     checks = judge(run, rules().values()).checks
-    waits = {check.name: needs for check in checks if check.code == check_code and (needs := needs_of(check))}
-    rows = [_row(name, entry, run, checks, "must") for name, entry in entries().items()]
+    every = {check.name: needs for check in checks if (needs := needs_of(check))}
+    waits = {check.name: every[check.name] for check in checks if check.code == check_code and check.name in every}
+    foreign = {check.code for check in checks if check.reason == "not_applicable"}
+    rows = [_row(name, entry, run, every, foreign, "must") for name, entry in entries().items()]
     lacks = _lacks(run, rows, waits)
     if not waits:
         read = [lack for lack in lacks if any(reader.startswith(f"{check_code} ") for reader in lack.readers)]
@@ -149,17 +152,16 @@ def level_of(entry: Entry, *, scale: str, stage: str) -> Importance:
     return max(by_scale, by_stage, key=RANKS.index)
 
 
-def _row(name: str, entry: Entry, run: Run, checks: Iterable[Check], level: Importance) -> Row:
+def _row(name: str, entry: Entry, run: Run, waits: Mapping[str, Needs], foreign: set[str], level: Importance) -> Row:
     metric = metrics()[name]
     beside = tuple(covered for covered in entry.covers if metrics()[covered](run))
     # What records the entry records what it covers, but for what another entry's line brings.
-    from_others = [covered for other in entries().values() for covered, by in other.elsewhere.items() if by == name]
+    from_others = [covered for covered, by in covered_elsewhere() if by == name]
     brought = [covered for covered in entry.covers if covered not in entry.elsewhere] + from_others
     lacks = tuple(covered for covered in brought if covered not in (*beside, *OF_EVENTS) and _is_unrecorded(covered, run))
     found = bool(metric(run))
     whole = found and _rests_on_enough(run, name, entry)
     waited = lacks if whole else (name, *lacks)
-    foreign = {check.code for check in checks if check.reason == "not_applicable"}
     return Row(
         name=name,
         rows=entry.rows,
@@ -172,7 +174,7 @@ def _row(name: str, entry: Entry, run: Run, checks: Iterable[Check], level: Impo
         unusable="" if found else unusable(run, name),
         beside=beside,
         lacks=lacks,
-        waiting=tuple(check.name for check in checks if any({*waited} & {*need} for need in needs_of(check))),
+        waiting=tuple(check for check, needs in waits.items() if not {*waited}.isdisjoint(chain.from_iterable(needs))),
         rules=tuple(f"{rule.code} {rule.name}" for rule in rules_reading(waited) if rule.code not in foreign),
         causes=tuple(cause.name for cause in causes_reading(waited)),
         record=entry.record,
@@ -250,11 +252,11 @@ def ranked(run: Run, unranked: Sequence[Remedy], waits: Mapping[str, Needs]) -> 
         waits: What each check waits for, by its name.
     """
     wanted = {name: _wanted(run, needs) for name, needs in waits.items()}
-    rest, left, order = list(unranked), dict(wanted), []
+    rest, left, order = [(remedy, pieces_of(run, remedy)) for remedy in unranked], dict(wanted), []
     while rest:
-        freed = [[name for name, needs in left.items() if _all_brought(needs, pieces_of(run, remedy))] for remedy in rest]
+        freed = [[name for name, needs in left.items() if _all_brought(needs, there)] for _, there in rest]
         best = max(range(len(rest)), key=lambda place: (len(freed[place]), -place))
-        order.append(replace(rest.pop(best), waiting=tuple(freed[best])))
+        order.append(replace(rest.pop(best)[0], waiting=tuple(freed[best])))
         left = {name: needs for name, needs in left.items() if name not in freed[best]}
     return _with_others(run, order)
 

@@ -1,6 +1,7 @@
 """Links between metrics, rules and causes, derived from their declarations: who reads a metric, who explains a rule."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from ckaudit.causes import causes
 from ckaudit.causes.cause import Cause
@@ -12,15 +13,19 @@ from ckaudit.rules.rule import Input
 def rules_reading(names: Iterable[str]) -> list[Rule]:
     """Return the rules that read one of these metrics, also by way of a metric made of it."""
     wanted = set(names)
-    return [rule for rule in rules().values() if wanted & made_of(rule.metrics)]
+    return [rule for rule in rules().values() if wanted & _read_by(rule)]
 
 
 def causes_reading(names: Iterable[str]) -> list[Cause]:
     """Return the causes that weigh one of these metrics, also by way of a metric made of it."""
     wanted = set(names)
-    return [
-        cause for cause in causes().values() if wanted & made_of(input_ for input_ in cause.wants if isinstance(input_, Metric))
-    ]
+    return [cause for cause in causes().values() if wanted & _read_by(cause)]
+
+
+@lru_cache(maxsize=1024)
+def _read_by(unit: Rule | Cause) -> frozenset[str]:
+    inputs = (*unit.needs, *unit.wants) if isinstance(unit, Rule) else unit.wants
+    return frozenset(made_of(input_ for input_ in inputs if isinstance(input_, Metric)))
 
 
 def causes_of(rule: Rule) -> list[Cause]:

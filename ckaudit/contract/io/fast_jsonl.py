@@ -6,7 +6,7 @@ anything else in doubt is refused: it is read line by line, and its fields are k
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import starmap
 from operator import attrgetter
 from typing import Any, get_type_hints
@@ -88,7 +88,7 @@ class Tabulator:
             if self._versions * self._sparse < self._lines:
                 texts -= {"schema_version"}
             numbers = [name for name, is_text in self._names.items() if not is_text and name not in ("step", "session")]
-            self._form = _form(numbers, sorted(texts))
+            self._form = _form(tuple(numbers), tuple(sorted(texts)))
 
     def read(self, body: bytes) -> LineTable | None:
         """Return the lines of `body`, each with its newline, as a table; None where something might be lost by it."""
@@ -106,7 +106,8 @@ def _fixed() -> dict[str, Any]:
     return get_type_hints(ScalarLine, include_extras=True)
 
 
-def _form(numbers: Sequence[str], texts: Sequence[str]) -> _Form | None:
+@lru_cache(maxsize=64)
+def _form(numbers: tuple[str, ...], texts: tuple[str, ...]) -> _Form | None:
     places = [(f"n{index}", name) for index, name in enumerate(numbers)]
     words = [(f"t{index}", name) for index, name in enumerate(texts)]
     members: list[Any] = [("step", _fixed()["step"]), ("session", _fixed()["session"], _NO_SESSION)]
@@ -117,7 +118,7 @@ def _form(numbers: Sequence[str], texts: Sequence[str]) -> _Form | None:
     except ValueError:  # a name that msgspec cannot look for
         return None
     cells = attrgetter("step", "session", *(place for place, _ in places)) if texts else astuple
-    return _Form(msgspec.json.Decoder(line), cells, tuple(numbers), tuple(texts))
+    return _Form(msgspec.json.Decoder(line), cells, numbers, texts)
 
 
 def _table(body: bytes, rows: list[Any], form: _Form) -> LineTable | None:

@@ -287,10 +287,15 @@ def entry_of(metric: str) -> str | None:
     return _covered().get(metric)
 
 
+@cache
+def covered_elsewhere() -> tuple[tuple[str, str], ...]:
+    """Return each metric that one entry covers and another one's line records, with the name of that one."""
+    return tuple(pair for entry in entries().values() for pair in entry.elsewhere.items())
+
+
 def owner_of(metric: str) -> str | None:
     """Return the name of the entry whose line records a metric: of what an entry covers, another's line may."""
-    elsewhere = (entry.elsewhere[metric] for entry in entries().values() if metric in entry.elsewhere)
-    return next(elsewhere, None) or entry_of(metric)
+    return next((by for covered, by in covered_elsewhere() if covered == metric), None) or entry_of(metric)
 
 
 def _read(path: Path) -> Category:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.metrics.replay import replay_first_difference, replay_identical, replay_loss_diff
 from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
-from ckaudit.run.series import Series, at
+from ckaudit.run.series import Mask, Series, Steps, at
 
 
 @rule(
@@ -33,7 +33,7 @@ def replay_differs(same: Series | None, diff: Series | None, first: Series | Non
         yield needs_one_of(replay_identical, replay_loss_diff)
         return
     steps = np.union1d(*(np.array([], np.int64) if series is None else series.steps for series in (same, diff)))
-    differs = [int(step) for step in steps if _differs(same, diff, int(step))]
+    differs = steps[_differs(same, diff, steps)].tolist()
     if not differs:
         return
     apart = [] if diff is None else [float(value) for value in diff.values[diff.finite[:, 0], 0] if value]
@@ -52,9 +52,13 @@ def replay_differs(same: Series | None, diff: Series | None, first: Series | Non
     )
 
 
-def _differs(same: Series | None, diff: Series | None, step: int) -> bool:
-    """Tell whether the replay that was recorded at a step differs."""
-    here = np.array([step], np.int64)
-    identical = 1.0 if same is None or at(same, here).age[0, 0] != 0 else float(at(same, here).values[0, 0])
-    apart = 0.0 if diff is None or at(diff, here).age[0, 0] != 0 else float(at(diff, here).values[0, 0])
-    return identical != 1.0 or apart != 0.0
+def _differs(same: Series | None, diff: Series | None, steps: Steps) -> Mask:
+    """Tell which of the replays that were recorded at these steps differ, shape (T,)."""
+    identical, apart = np.ones(len(steps)), np.zeros(len(steps))
+    for series, told in ((same, identical), (diff, apart)):
+        if series is not None:
+            seen = at(series, steps)
+            here = seen.age[:, 0] == 0
+            told[here] = seen.values[here, 0]
+    differs: Mask = (identical != 1.0) | (apart != 0.0)
+    return differs
