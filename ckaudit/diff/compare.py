@@ -124,12 +124,18 @@ def compare_canary(
         UnreadableError: Where one of them is no run.
     """
     judged, *opened = [_opened(path, choice, None, progress, gate) for path in (canary, *good)]
+    return against_good(judged, opened, axis=axis)
+
+
+@takes_any_numbers
+def against_good(canary: JudgedRun, good: Sequence[JudgedRun], *, axis: Axis = "step") -> list[Comparison]:
+    """Compare one run with each of several good ones, all of them in memory."""
     comparisons: list[Comparison] = []
-    for run in opened:
-        pair = compare_pair(run, judged, axis=axis, replicas=[other for other in opened if other is not run])
-        files = run.side.run.files + (0 if comparisons else judged.side.run.files)
+    for run in good:
+        pair = compare_pair(run, canary, axis=axis, replicas=[other for other in good if other is not run])
+        files = run.side.run.files + (0 if comparisons else canary.side.run.files)
         notes = [f"{run.path}: {note}" for note in run.side.run.notes]
-        comparisons.append(replace(whole([str(run.path), str(canary)], [pair], files=files, notes=notes), axis=axis))
+        comparisons.append(replace(whole([str(run.path), str(canary.path)], [pair], files=files, notes=notes), axis=axis))
     return comparisons
 
 

@@ -1,0 +1,191 @@
+"""`ckaudit diff` and `ckaudit gate` scored on groups of trainings: how often chance is called a change, and a change chance."""
+
+from collections.abc import Callable, Iterator, Sequence
+from math import inf
+from pathlib import Path
+from statistics import fmean, stdev
+
+import numpy as np
+from msgspec import Struct
+
+from ckaudit.audit.engine import open_judged, triage_reads, triage_run
+from ckaudit.contract.schema.diff import Comparison, Pair
+from ckaudit.diff.compare import JudgedRun, against_good, compare_pair, subject_of
+from ckaudit.diff.divergence import reads
+from ckaudit.diff.gate import gated
+from ckaudit.errors import UsageError
+from ckaudit.lab.wild.groups import Group, Kind, Member, group_folder, read_group
+from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.policy.policy_schema import Terms
+from ckaudit.run.series import Series
+
+REFERENCES = (1, 2, 3, 5)
+STRONG = 3.0  # standard deviations of the good runs' loss from which a change has to be found
+LAST = 20  # losses that the effect is measured by, the last quarter at most
+NEAR = 2  # steps that a parting may be off
+
+
+class PairOutcome(Struct, frozen=True, kw_only=True):
+    """What diff and gate say of one run against some good ones.
+
+    Attributes:
+        index: Number of the group.
+        family: Its family.
+        kind: What the run is.
+        change: Name of the change; empty: none.
+        onset: First step at which it acts.
+        effect: How far its loss ends above the mean of the good runs, in their standard deviations; training or validation loss,
+            whichever is worse; of a change that helps, how far below.
+        good: How many good runs it was held against.
+        is_paired: Whether the first of them has its seed.
+        word: The word of `diff`.
+        decided: The questions that `diff` decided by.
+        gate: What became of it at the gate.
+        parting: Step at which the runs part by `diff`; None: nowhere.
+        statistic: Where they part.
+        interval: Steps from one record of that to the next.
+    """
+
+    index: int
+    family: str
+    kind: Kind
+    change: str
+    onset: int
+    effect: float
+    good: int
+    is_paired: bool
+    word: str
+    decided: tuple[str, ...]
+    gate: str
+    parting: int | None
+    statistic: str
+    interval: int
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether it differs from the good runs by chance alone."""
+        return self.kind != "change"
+
+    @property
+    def is_found(self) -> bool:
+        """Whether `diff` names the direction of the change."""
+        return self.word == ("worse" if self.effect > 0 else "better")
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the parting is where the change sets in, by two steps or what lies between two records."""
+        return self.parting is not None and abs(self.parting - self.onset) <= max(NEAR, self.interval)
+
+
+def outcomes_of(
+    cache: Path, split: str, seed: int, *, jobs: int = 2, progress: Callable[[int, int], object] | None = None
+) -> list[PairOutcome]:
+    """Compare the runs of every group of a drawing that the cache has.
+
+    Args:
+        cache: Where recordings are kept.
+        split: The families that are drawn from.
+        seed: Number of the drawing.
+        jobs: Processes at work.
+        progress: Called with groups done and groups in all.
+
+    Raises:
+        UsageError: If no group of it is recorded.
+    """
+    numbers = [int(folder.name.rpartition(".")[2]) for folder in sorted(cache.glob(f"{split}.group.{seed}.*"))]
+    there = [index for index in numbers if read_group(group_folder(cache, split, seed, index))]
+    if not there:
+        raise UsageError(
+            f"{cache} holds no group of {split} with seed {seed}",
+            hint=f"ckaudit lab wild --pairs --split {split} --seed {seed} records them",
+        )
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    work = [(group_folder(cache, split, seed, index), index) for index in there]
+    outcomes: list[PairOutcome] = []
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        for done, judged in enumerate(pool.map(_judge, work), 1):
+            outcomes += judged
+            if progress:
+                progress(done, len(work))
+    return outcomes
+
+
+def _judge(work: tuple[Path, int]) -> list[PairOutcome]:
+    folder, index = work
+    group = read_group(folder)
+    return [] if group is None else list(judge_group(folder, index, group))
+
+
+def judge_group(folder: Path, index: int, group: Group) -> Iterator[PairOutcome]:
+    """Yield what is said of each run of a group, against one, two, three and five good ones."""
+    runs = {member.name: _opened(folder / member.name) for member in group.members}
+    good = [member.name for member in group.of("good")]
+    for place, member in enumerate(group.of("good")):
+        yield from _held(index, group, member, runs, [([*good[place + 1 :], *good[:place]], False)])
+    for member in group.of("order", "rounding", "resumed", "change"):
+        yield from _held(index, group, member, runs, [(good, True), (good[1:], False)])
+
+
+def _held(
+    index: int, group: Group, member: Member, runs: dict[str, JudgedRun], choices: Sequence[tuple[list[str], bool]]
+) -> Iterator[PairOutcome]:
+    canary = runs[member.name]
+    effect = effect_of(canary, [runs[one.name] for one in group.of("good")])
+    for names, is_paired in choices:
+        for count in REFERENCES:
+            references = [runs[name] for name in names[:count]]
+            pair = compare_pair(references[0], canary, replicas=references[1:])
+            verdict = gated(against_good(canary, references), Terms(), policy=None)
+            yield _outcome(index, group, member, effect, count, is_paired, pair, verdict)
+
+
+def _outcome(
+    index: int, group: Group, member: Member, effect: float, count: int, is_paired: bool, pair: Pair, verdict: Comparison
+) -> PairOutcome:
+    parting = pair.parting
+    return PairOutcome(
+        index=index,
+        family=group.family,
+        kind=member.kind,
+        change=member.change,
+        onset=member.onset,
+        effect=effect,
+        good=count,
+        is_paired=is_paired,
+        word=pair.word,
+        decided=tuple(f"{answer.question} {answer.word}" for answer in pair.answers if answer.word in ("worse", "better")),
+        gate="passed" if verdict.gate is None else verdict.gate.outcome,
+        parting=None if parting is None else int(parting.step),
+        statistic="" if parting is None else parting.statistic,
+        interval=1,
+    )
+
+
+def _opened(path: Path) -> JudgedRun:
+    run = open_judged(path, reads=triage_reads() | reads())
+    return subject_of(path, run, triage_run(run))
+
+
+def effect_of(canary: JudgedRun, good: Sequence[JudgedRun]) -> float:
+    """Return how far the loss of a run ends above the mean of the good runs, in their standard deviations.
+
+    The training loss or the validation loss, whichever is further up; a loss that is no number is infinitely far up.
+    """
+    effects = []
+    for metric, last in ((train_loss_raw, LAST), (val_loss, 1)):
+        levels = [_level(metric(run.side.run), last) for run in (canary, *(one for one in good if one is not canary))]
+        others = [level for level in levels[1:] if np.isfinite(level)]
+        if len(others) < 2:
+            continue
+        spread = stdev(others)
+        effects.append((levels[0] - fmean(others)) / spread if np.isfinite(levels[0]) and spread else inf)
+    return max(effects, default=0.0)
+
+
+def _level(series: Series, last: int) -> float:
+    if not series:
+        return float("nan")
+    values = series.values[:, 0]
+    return float(values[-min(last, max(1, len(values) // 4)) :].mean())
