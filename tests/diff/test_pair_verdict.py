@@ -5,9 +5,9 @@ import pytest
 from ckaudit.contract.schema.diff import Answer, Departure
 from ckaudit.contract.schema.report import Finding
 from ckaudit.diff.compare import WeighedAnswer, settle, verdict
-from ckaudit.diff.divergence import Parting
 from ckaudit.diff.questions import questions
 from ckaudit.diff.run_pair import Side, gained_and_lost
+from ckaudit.diff.shared_start import Parting
 from tests.diff.made import both, run
 
 PARTED = Parting(departures=(Departure(statistic="train_loss_raw", step=300, message="..."),))

@@ -8,13 +8,17 @@ from statistics import fmean, stdev
 import numpy as np
 from msgspec import Struct
 
+from ckaudit import __version__
 from ckaudit.audit.engine import open_judged, triage_reads, triage_run
 from ckaudit.contract.schema.diff import Comparison, Pair
-from ckaudit.diff.compare import JudgedRun, against_good, compare_pair, subject_of
+from ckaudit.diff.compare import JudgedRun, against_good, subject_of
 from ckaudit.diff.divergence import reads
 from ckaudit.diff.gate import gated
+from ckaudit.diff.noise import SURE, quantile
 from ckaudit.errors import UsageError
+from ckaudit.lab.score.scoreboard import Share, share
 from ckaudit.lab.wild.groups import Group, Kind, Member, group_folder, read_group
+from ckaudit.material.counts import plural
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.policy.policy_schema import Terms
 from ckaudit.run.series import Series
@@ -124,7 +128,9 @@ def judge_group(folder: Path, index: int, group: Group) -> Iterator[PairOutcome]
     good = [member.name for member in group.of("good")]
     for place, member in enumerate(group.of("good")):
         yield from _held(index, group, member, runs, [([*good[place + 1 :], *good[:place]], False)])
-    for member in group.of("order", "rounding", "resumed", "change"):
+    for member in group.of("order", "rounding", "resumed"):
+        yield from _held(index, group, member, runs, [(good, True)])
+    for member in group.of("change"):
         yield from _held(index, group, member, runs, [(good, True), (good[1:], False)])
 
 
@@ -135,10 +141,9 @@ def _held(
     effect = effect_of(canary, [runs[one.name] for one in group.of("good")])
     for names, is_paired in choices:
         for count in REFERENCES:
-            references = [runs[name] for name in names[:count]]
-            pair = compare_pair(references[0], canary, replicas=references[1:])
-            verdict = gated(against_good(canary, references), Terms(), policy=None)
-            yield _outcome(index, group, member, effect, count, is_paired, pair, verdict)
+            comparisons = against_good(canary, [runs[name] for name in names[:count]])
+            verdict = gated(comparisons, Terms(), policy=None)
+            yield _outcome(index, group, member, effect, count, is_paired, comparisons[0].pairs[0], verdict)
 
 
 def _outcome(
@@ -189,3 +194,106 @@ def _level(series: Series, last: int) -> float:
         return float("nan")
     values = series.values[:, 0]
     return float(values[-min(last, max(1, len(values) // 4)) :].mean())
+
+
+class PairRow(Struct, frozen=True, kw_only=True):
+    """A line of the table: what is said of runs that are held against so many good ones.
+
+    Attributes:
+        good: How many good runs.
+        worse: Runs that differ by chance alone and that `diff` calls worse.
+        failed: Those that the gate fails.
+        told: Those that `diff` calls anything but the same or within noise.
+        found: Changes that harm by `STRONG` deviations and more, and that `diff` calls worse.
+        stopped: Those that the gate fails.
+        by_one_who_knows: Of them, those that somebody who knew the deviation of the good runs would find as seldom wrong as one
+            question of `diff` may be.
+        helped: Changes that help by as much, and that `diff` calls better.
+        held_up: Those that the gate fails.
+    """
+
+    good: int
+    worse: Share
+    failed: Share
+    told: Share
+    found: Share
+    stopped: Share
+    by_one_who_knows: Share
+    helped: Share
+    held_up: Share
+
+
+class PairScore(Struct, frozen=True, kw_only=True):
+    """What became of a drawing of groups.
+
+    Attributes:
+        tool: What was scored, with its version.
+        split: The families that were drawn from.
+        seed: Number of the drawing.
+        groups: How many of it were recorded.
+        rows: A line for each number of good runs.
+        partings: Of strong changes, those whose first step is found: of the seed of the first good run, and of another.
+        wrong: What was called wrong, a line for each run.
+    """
+
+    tool: str
+    split: str
+    seed: int
+    groups: int
+    rows: list[PairRow]
+    partings: dict[str, Share]
+    wrong: list[str]
+
+
+def summarized(split: str, seed: int, outcomes: Sequence[PairOutcome]) -> PairScore:
+    """Add up the outcomes of a drawing."""
+    strong = [outcome for outcome in outcomes if not outcome.is_alike and abs(outcome.effect) >= STRONG]
+    partings = {
+        name: _shares([outcome.is_near for outcome in strong if outcome.is_paired == is_paired and outcome.good == 1])
+        for name, is_paired in (("of the same seed", True), ("of another seed", False))
+    }
+    return PairScore(
+        tool=f"ckaudit {__version__}",
+        split=split,
+        seed=seed,
+        groups=len({outcome.index for outcome in outcomes}),
+        rows=[_row(count, [outcome for outcome in outcomes if outcome.good == count]) for count in REFERENCES],
+        partings=partings,
+        wrong=[*dict.fromkeys(_wrong(outcome) for outcome in outcomes if _is_wrong(outcome))],
+    )
+
+
+def _row(count: int, outcomes: Sequence[PairOutcome]) -> PairRow:
+    alike = [outcome for outcome in outcomes if outcome.is_alike]
+    changed = [outcome for outcome in outcomes if not outcome.is_alike]
+    harmful = [outcome for outcome in changed if outcome.effect >= STRONG]
+    helpful = [outcome for outcome in changed if outcome.effect <= -STRONG]
+    enough = quantile(SURE) * (1 + 1 / count) ** 0.5
+    return PairRow(
+        good=count,
+        worse=_shares([outcome.word == "worse" for outcome in alike]),
+        failed=_shares([outcome.gate == "failed" for outcome in alike]),
+        told=_shares([outcome.word not in ("same", "within_noise") for outcome in alike]),
+        found=_shares([outcome.is_found for outcome in harmful]),
+        stopped=_shares([outcome.gate == "failed" for outcome in harmful]),
+        by_one_who_knows=_shares([outcome.effect > enough for outcome in harmful]),
+        helped=_shares([outcome.is_found for outcome in helpful]),
+        held_up=_shares([outcome.gate == "failed" for outcome in helpful]),
+    )
+
+
+def _shares(hits: Sequence[bool]) -> Share:
+    return share(sum(hits), len(hits))
+
+
+def _is_wrong(outcome: PairOutcome) -> bool:
+    if outcome.is_alike:
+        return outcome.word == "worse" or outcome.gate == "failed"
+    return outcome.effect >= STRONG and not (outcome.is_found and outcome.gate == "failed")
+
+
+def _wrong(outcome: PairOutcome) -> str:
+    what = outcome.change or outcome.kind
+    by = f", by {', '.join(outcome.decided)}" if outcome.decided else ""
+    against = f"against {plural(outcome.good, 'good run')}: {outcome.word}, {outcome.gate}{by}"
+    return f"group {outcome.index}, {outcome.family}, {what} of effect {outcome.effect:+.1f} {against}"
