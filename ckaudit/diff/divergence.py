@@ -1,6 +1,7 @@
 """Where two runs diverge: the first step at which they differ by more than noise explains."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from math import prod
 
 import numpy as np
 from msgspec import UNSET
@@ -78,7 +79,9 @@ def parting(
         where = f"from step {departures[0].step} on the learning rates differ, and the losses did before: under the same settings"
         return Parting(aside=f"{where} that is a schedule which follows the loss, and no change")
     if departures:
-        departures = [*_configured(both, settings), *departures, *far_places(both)]
+        # A place that left its band before any number of the whole run did would be one of very many that chance can move.
+        places = [place for place in far_places(both) if place.step >= departures[0].step]
+        departures = [*_configured(both, settings), *departures, *places]
     return Parting(departures=tuple(sorted(departures, key=lambda departure: departure.step)[:MOST]))
 
 
@@ -175,8 +178,8 @@ def _whole(both: RunPair, without: Collection[Metric], *, share: float = 0.01) -
     """
     aside = {*without, *((train_loss_raw,) if both.axes.axis == "loss" else ())}
     for metric, seed in WHOLE.items():
-        stretches = None if metric in aside else both.stretches(metric, seed=seed)
-        if stretches is None:
+        stretches = both.evaluation(metric) if metric is val_loss else both.stretches(metric, seed=seed)
+        if stretches is None or metric in aside:
             continue
         limit = quantile(share / len(WHOLE) / len(stretches.first))
         row = _leaves(np.abs(stretches.excess) > limit)
@@ -243,9 +246,8 @@ def _by_draw(both: RunPair, labels: Sequence[str]) -> Floats:
 
     The norm of n normal numbers has a relative deviation of $1 / \sqrt{2n}$.
     """
-    facts = both.left.run.tensors.facts
-    sizes = [np.prod(facts[label].shape) if label in facts and facts[label].shape is not UNSET else np.inf for label in labels]
-    return np.asarray(1 / np.sqrt(np.maximum(sizes, 1.0)))
+    shapes = [fact.shape if (fact := both.left.run.tensors.facts.get(label)) else UNSET for label in labels]
+    return np.array([0.0 if shape is UNSET else 1 / max(1, prod(shape)) ** 0.5 for shape in shapes])
 
 
 def _own_noise(ratio: Floats) -> Floats:

@@ -48,6 +48,9 @@ ORDER = (
 
 MOST = 20
 
+WHOLE_RUN = ("train_loss_raw", "val_loss", "learning_rate", "batch_size", "tokens_seen")
+"""Scalars in which rounding stays small, or that have none."""
+
 RATE_DIGITS = 1e-6
 """Relative difference of a planned rate that another order of its arithmetic, or a log of seven digits, makes."""
 
@@ -174,11 +177,13 @@ def first_difference(both: RunPair, *, first_points: int = 3) -> Parting:
     share = max((cell.share for cell in told if cell.step == start), default=0.0)
     if start is None or not early or start > early[-1] or share > limit:
         return _parting(cells, channels, both, is_rounded=False)
-    told_channels = {path: paired for path, paired in channels.items() if _is_told(path)}
-    leaps = [cell for path, paired in told_channels.items() for cell in _cells(path, paired, _leaps(path, paired, limit))]
+    # Only what averages over all of the model: a tensor whose gradient is zero but for rounding moves under Adam as far as any
+    # other, and a largest or a middle number of many leaps where another takes its place.
+    whole = {path: channels[path] for path in WHOLE_RUN if path in channels}
+    leaps = [cell for path, paired in whole.items() for cell in _cells(path, paired, _leaps(path, paired, limit))]
     if leaps:
         return _parting(leaps, channels, both, is_rounded=True)
-    largest = max(float(_shares(paired)[_unequal(path, paired)].max(initial=0)) for path, paired in told_channels.items())
+    largest = max(float(_shares(paired)[_unequal(path, paired)].max(initial=0)) for path, paired in whole.items())
     return replace(_parting(cells, channels, both, is_rounded=False), is_rounding=largest <= limit)
 
 

@@ -10,7 +10,6 @@ from msgspec import Struct
 
 from ckaudit import __version__
 from ckaudit.audit.engine import open_judged, triage_reads, triage_run
-from ckaudit.contract.schema.diff import Comparison, Pair
 from ckaudit.diff.compare import JudgedRun, against_good, subject_of
 from ckaudit.diff.divergence import reads
 from ckaudit.diff.gate import gated
@@ -47,7 +46,7 @@ class PairOutcome(Struct, frozen=True, kw_only=True):
         gate: What became of it at the gate.
         parting: Step at which the runs part by `diff`; None: nowhere.
         statistic: Where they part.
-        interval: Steps from one record of that to the next.
+        interval: Steps from one checkpoint to the next.
     """
 
     index: int
@@ -75,10 +74,9 @@ class PairOutcome(Struct, frozen=True, kw_only=True):
         """Whether `diff` names the direction of the change."""
         return self.word == ("worse" if self.effect > 0 else "better")
 
-    @property
-    def is_near(self) -> bool:
-        """Whether the parting is where the change sets in, by two steps or what lies between two records."""
-        return self.parting is not None and abs(self.parting - self.onset) <= max(NEAR, self.interval)
+    def is_near(self, steps: int) -> bool:
+        """Tell whether the parting is within so many steps of where the change sets in."""
+        return self.parting is not None and abs(self.parting - self.onset) <= steps
 
 
 def outcomes_of(
@@ -143,29 +141,29 @@ def _held(
         for count in REFERENCES:
             comparisons = against_good(canary, [runs[name] for name in names[:count]])
             verdict = gated(comparisons, Terms(), policy=None)
-            yield _outcome(index, group, member, effect, count, is_paired, comparisons[0].pairs[0], verdict)
+            pair, parting = comparisons[0].pairs[0], comparisons[0].pairs[0].parting
+            answers = [answer for answer in pair.answers if answer.word in ("worse", "better")]
+            yield PairOutcome(
+                index=index,
+                family=group.family,
+                kind=member.kind,
+                change=member.change,
+                onset=member.onset,
+                effect=effect,
+                good=count,
+                is_paired=is_paired,
+                word=pair.word,
+                decided=tuple(f"{answer.question} {answer.word}" for answer in answers),
+                gate="passed" if verdict.gate is None else verdict.gate.outcome,
+                parting=None if parting is None else int(parting.step),
+                statistic="" if parting is None else parting.statistic,
+                interval=_interval(canary),
+            )
 
 
-def _outcome(
-    index: int, group: Group, member: Member, effect: float, count: int, is_paired: bool, pair: Pair, verdict: Comparison
-) -> PairOutcome:
-    parting = pair.parting
-    return PairOutcome(
-        index=index,
-        family=group.family,
-        kind=member.kind,
-        change=member.change,
-        onset=member.onset,
-        effect=effect,
-        good=count,
-        is_paired=is_paired,
-        word=pair.word,
-        decided=tuple(f"{answer.question} {answer.word}" for answer in pair.answers if answer.word in ("worse", "better")),
-        gate="passed" if verdict.gate is None else verdict.gate.outcome,
-        parting=None if parting is None else int(parting.step),
-        statistic="" if parting is None else parting.statistic,
-        interval=1,
-    )
+def _interval(run: JudgedRun) -> int:
+    steps = run.side.run.checkpoint_steps
+    return int(np.median(np.diff(steps))) if len(steps) > 1 else 1
 
 
 def _opened(path: Path) -> JudgedRun:
@@ -232,7 +230,7 @@ class PairScore(Struct, frozen=True, kw_only=True):
         seed: Number of the drawing.
         groups: How many of it were recorded.
         rows: A line for each number of good runs.
-        partings: Of strong changes, those whose first step is found: of the seed of the first good run, and of another.
+        partings: Of strong changes, those whose first step is found: with the seed of the first good run, and with another.
         wrong: What was called wrong, a line for each run.
     """
 
@@ -248,10 +246,13 @@ class PairScore(Struct, frozen=True, kw_only=True):
 def summarized(split: str, seed: int, outcomes: Sequence[PairOutcome]) -> PairScore:
     """Add up the outcomes of a drawing."""
     strong = [outcome for outcome in outcomes if not outcome.is_alike and abs(outcome.effect) >= STRONG]
-    partings = {
-        name: _shares([outcome.is_near for outcome in strong if outcome.is_paired == is_paired and outcome.good == 1])
-        for name, is_paired in (("of the same seed", True), ("of another seed", False))
-    }
+    partings = {}
+    for name, is_paired in (("the same seed", True), ("another seed", False)):
+        alone = [outcome for outcome in strong if outcome.is_paired == is_paired and outcome.good == 1]
+        partings[f"{name}, within {NEAR} steps"] = _shares([outcome.is_near(NEAR) for outcome in alone])
+        partings[f"{name}, within one interval of checkpoints"] = _shares(
+            [outcome.is_near(max(NEAR, outcome.interval)) for outcome in alone]
+        )
     return PairScore(
         tool=f"ckaudit {__version__}",
         split=split,

@@ -104,7 +104,7 @@ def pair_cells(score: PairScore, *, interval: bool = False) -> Table:
 
 def _partings(score: PairScore) -> Iterator[str]:
     for name, share in score.partings.items():
-        yield f"first step of a strong change {name}, found within 2 steps: {share.hits} of {share.of}"
+        yield f"first step of a strong change, {name}: {share.hits} of {share.of}"
 
 
 def pairs_on_screen(score: PairScore, view: View) -> str:
