@@ -78,10 +78,7 @@ class Noise(Struct, kw_only=True, omit_defaults=True, frozen=True):
     """What tells a difference from chance."""
 
     source: Annotated[
-        Source,
-        doc(
-            "identical: the runs agree at first, in every bit or but for rounding; replicas: --noise; residuals: each run's own; none."
-        ),
+        Source, doc("identical: the runs agree at first, but for rounding; replicas: --noise; residuals: each run's own; none.")
     ]
     replicas: Annotated[list[str], doc("The runs that the band was taken from.")] = []
     message: Annotated[str, doc("One sentence on the band and how far to trust it.")]
