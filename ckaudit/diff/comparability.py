@@ -60,6 +60,11 @@ _UNIMPORTANT = re.compile(
     re.IGNORECASE,
 )
 
+PLANS = ("seed", "loss_ema_beta", "planned_steps", "planned_learning_rate")
+"""What run.json says of a training that is no setting which acts from the first step on, or shows in the learning rate."""
+
+_OF_INTERVALS = re.compile(r"(seed|every|interval|steps|epochs|eval|save|log|cache|print|report|until|after|from)", re.IGNORECASE)
+
 _PLACE = re.compile(r"^(/|~|\\.{1,2}/|[A-Za-z]:\\\\|[a-z0-9]+://)")
 
 _KINDS: tuple[str, ...] = get_args(Kind)
@@ -90,6 +95,17 @@ def unlike(left: Run, right: Run) -> list[Unlike]:
     unlikes = [*unlike_parameters(left, right), *unlike_batches(left, right), *unlike_updates(left, right)]
     unlikes += [*_facts(left.manifest, right.manifest), *_evaluations(left, right), *_steps(left, right)]
     return sorted(unlikes, key=lambda mismatch: (-len(mismatch.invalidates), _KINDS.index(mismatch.kind), mismatch.name))
+
+
+def settings(unlikes: Sequence[Unlike]) -> list[Unlike]:
+    """Return of what is not alike what acts from the first step on: no seed, and no interval of evaluations and logs."""
+    return [
+        mismatch
+        for mismatch in unlikes
+        if mismatch.kind in ("config", "model", "precision")
+        and mismatch.name not in PLANS
+        and not _OF_INTERVALS.search(mismatch.name)
+    ]
 
 
 def _facts(left: Manifest | None, right: Manifest | None) -> Iterator[Unlike]:

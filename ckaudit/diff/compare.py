@@ -16,11 +16,12 @@ from ckaudit.contract.schema.numbers import Number, takes_any_numbers, to_word
 from ckaudit.contract.schema.report import Report
 from ckaudit.diff.align import Axes, axes
 from ckaudit.diff.combine import whole
-from ckaudit.diff.comparability import unlike
+from ckaudit.diff.comparability import settings, unlike
 from ckaudit.diff.distribution_drift import drifts
-from ckaudit.diff.divergence import Parting, parting, reads
+from ckaudit.diff.divergence import parting, reads
 from ckaudit.diff.questions import Weighs, questions
 from ckaudit.diff.run_pair import RunPair, Side, gained_and_lost
+from ckaudit.diff.shared_start import Parting
 from ckaudit.errors import UsageError
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.policy.gate import OPEN, Gate
@@ -124,12 +125,18 @@ def compare_canary(
         UnreadableError: Where one of them is no run.
     """
     judged, *opened = [_opened(path, choice, None, progress, gate) for path in (canary, *good)]
+    return against_good(judged, opened, axis=axis)
+
+
+@takes_any_numbers
+def against_good(canary: JudgedRun, good: Sequence[JudgedRun], *, axis: Axis = "step") -> list[Comparison]:
+    """Compare one run with each of several good ones, all of them in memory."""
     comparisons: list[Comparison] = []
-    for run in opened:
-        pair = compare_pair(run, judged, axis=axis, replicas=[other for other in opened if other is not run])
-        files = run.side.run.files + (0 if comparisons else judged.side.run.files)
+    for run in good:
+        pair = compare_pair(run, canary, axis=axis, replicas=[other for other in good if other is not run])
+        files = run.side.run.files + (0 if comparisons else canary.side.run.files)
         notes = [f"{run.path}: {note}" for note in run.side.run.notes]
-        comparisons.append(replace(whole([str(run.path), str(canary)], [pair], files=files, notes=notes), axis=axis))
+        comparisons.append(replace(whole([str(run.path), str(canary.path)], [pair], files=files, notes=notes), axis=axis))
     return comparisons
 
 
@@ -141,7 +148,8 @@ def compare_pair(left: JudgedRun, right: JudgedRun, *, axis: Axis = "step", repl
     mismatches = unlike(left.side.run, right.side.run)
     invalid = {name for mismatch in mismatches for name in mismatch.invalidates}
     without = [metric for name, metric in OF_QUESTIONS.items() if name in invalid]
-    parted = parting(both, without=without, one_plan=_have_one_plan(left.side.run, right.side.run, mismatches))
+    one_plan = _have_one_plan(left.side.run, right.side.run, mismatches)
+    parted = parting(both, without=without, one_plan=one_plan, settings=settings(mismatches))
     answers = [(question, *question(both, mismatches)) for question in questions().values()]
     weighed = [WeighedAnswer(answer, question.weighs, counts) for question, answer, counts in answers]
     word = settle(weighed, parted)
@@ -210,7 +218,8 @@ def _drifts(left: JudgedRun, right: JudgedRun, parted: Parting) -> list[Drift]:
 
 def _noise(both: RunPair, parted: Parting, replicas: Sequence[JudgedRun]) -> Noise:
     until = parted.shared_until
-    bits = "" if until is None else f"the runs agree in every bit up to {'their end' if parted.is_same else f'step {until}'}"
+    how = "but for rounding" if parted.is_rounded else "in every bit"
+    bits = "" if until is None else f"the runs agree {how} up to {f'step {until}' if parted.departures else 'their end'}"
     if replicas:
         more = f"; {bits}" if bits else ""
         return Noise(
@@ -220,7 +229,7 @@ def _noise(both: RunPair, parted: Parting, replicas: Sequence[JudgedRun]) -> Noi
             f"residuals{more}",
         )
     if bits:
-        more = "" if parted.is_same else ": their first difference is the parting, and bands after it come from residuals"
+        more = ": their first difference is the parting, and bands after it come from residuals" if parted.departures else ""
         return Noise(source="identical", message=bits + more)
     if both.level(train_loss_raw) is None:
         return Noise(source="none", message="too little is recorded to tell a difference from chance")
@@ -293,7 +302,7 @@ def settle(weighed: Sequence[WeighedAnswer], parting: Parting) -> Word:
 
     Incomparable where no question on the loss can be answered because something is not alike; worse where any answer that
     counts is; better where one is and none worse; same where everything agrees in every bit; different where the runs
-    part and no question tells better from worse.
+    part by more than rounding and no question tells better from worse.
     """
     losses = {answer.answer.word for answer in weighed if answer.weighs == "loss"}
     if "incomparable" in losses and losses <= {"incomparable", "not_recorded"}:
@@ -304,7 +313,7 @@ def settle(weighed: Sequence[WeighedAnswer], parting: Parting) -> Word:
             return word
     if parting.is_same:
         return "same"
-    if parting.departures:
+    if parting.departures and not parting.is_rounding:
         return "different"
     return "not_recorded" if losses <= {"not_recorded"} else "within_noise"
 

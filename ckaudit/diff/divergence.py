@@ -1,17 +1,18 @@
-"""Where two runs diverge: the first step at which they differ in any bit, or by more than noise explains."""
+"""Where two runs diverge: the first step at which they differ by more than noise explains."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from math import prod
 
 import numpy as np
-from msgspec import Struct
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from ckaudit.contract.schema.diff import Departure
-from ckaudit.contract.schema.numbers import Number, to_word
-from ckaudit.diff.align import Paired, pair
-from ckaudit.diff.checkpoint_values import RANK_FACTS, SECTIONS, tells_time
+from ckaudit.contract.schema.diff import Departure, Unlike
+from ckaudit.contract.schema.numbers import to_word
+from ckaudit.diff.align import Paired
 from ckaudit.diff.noise import Stretches, quantile
 from ckaudit.diff.run_pair import RunPair
+from ckaudit.diff.shared_start import MOST, RATE_DIGITS, Parting, begin_as_one, first_difference
 from ckaudit.metrics import Metric
 from ckaudit.metrics.activations import activation_rms
 from ckaudit.metrics.attention import attn_entropy
@@ -22,52 +23,25 @@ from ckaudit.metrics.progress import tokens_per_update, tokens_seen
 from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.speed import step_time, tokens_per_sec
 from ckaudit.metrics.weights import update_norm, update_to_weight, update_to_weight_global, weight_norm
+from ckaudit.metrics.words import element_type
 from ckaudit.run.medians import median
-from ckaudit.run.robust import MAD_TO_SIGMA, resolution
-from ckaudit.run.run import Run
-from ckaudit.run.series import Floats, Mask, Series
+from ckaudit.run.robust import MAD_TO_SIGMA
+from ckaudit.run.series import Floats, Mask
 
 EXACT: tuple[Metric, ...] = (learning_rate, tokens_per_update)
 """Decided by the configuration, not by chance."""
 
-WHOLE: Mapping[Metric, float] = {train_loss_raw: 0.2, grad_global_norm: 0.4, update_to_weight_global: 0.4, val_loss: 0.4}
+WHOLE: Mapping[Metric, float] = {train_loss_raw: 1.0, grad_global_norm: 0.5, update_to_weight_global: 0.5, val_loss: 1.0}
 """One number of the whole run; where it leaves the band, the runs part. With each what a seed does to its level, over the
 noise of one point: see docs/diff-calibration.md."""
 
 PLACES: tuple[Metric, ...] = (activation_rms, attn_entropy, gradient_norm, update_norm, update_to_weight, weight_norm)
 """A number of each tensor, layer or head, in the order in which a step computes them."""
 
-ASKED: tuple[Metric, ...] = (slice_val_loss, grad_clip_rate, tokens_seen, step_time, tokens_per_sec)
+ASKED: tuple[Metric, ...] = (slice_val_loss, grad_clip_rate, tokens_seen, step_time, tokens_per_sec, element_type)
 """What the questions look at besides."""
 
-NAMES: Mapping[str, str] = {
-    "activations.*.rms": "activation_rms",
-    "attention.*.entropy_per_head": "attn_entropy",
-    "gradients.*.norm": "gradient_norm",
-    "weights.*.frobenius_norm": "weight_norm",
-    "weight_deltas.*.relative": "update_to_weight",
-}
-"""Paths that are a metric as they stand, one of each section: what follows the parting is told by these alone."""
-
-ORDER = (
-    "data",
-    "learning_rate",
-    "activations",
-    "attention",
-    "train_loss_raw",
-    "gradients",
-    "grad_global_norm",
-    "weight_deltas",
-    "weights",
-    "optimizer",
-)
-"""How a step comes about: what stands first can be the reason of what stands behind."""
-
-MOST = 20
-
 DECIDED = "the configuration decides it"
-
-_Ranked = tuple[int, int, int, Departure]
 
 
 def reads() -> frozenset[str]:
@@ -75,50 +49,25 @@ def reads() -> frozenset[str]:
     return frozenset[str]().union(*(metric.paths for metric in (*EXACT, *WHOLE, *PLACES, *ASKED)))
 
 
-def is_of_machine(path: str) -> bool:
-    """Tell whether a scalar or a path into the checkpoints tells of the machine and not of the training."""
-    section, _, rest = path.partition(".")
-    return tells_time(path) or section in SECTIONS or (section == "rank_facts" and rest in RANK_FACTS)
-
-
-def place_in_step(path: str) -> int:
-    """Return how early in a step a quantity comes about."""
-    section = path.partition(".")[0]
-    return ORDER.index(section) if section in ORDER else len(ORDER)
-
-
-class Parting(Struct, frozen=True, kw_only=True):
-    """Where two runs part.
-
-    Attributes:
-        departures: What left the band, in order of steps, and within a step in that of cause and forward pass.
-        shared_until: Last step up to which both agree in every bit; None: they never do, or nobody can tell.
-        is_same: Whether all that both recorded agrees in every bit.
-        aside: A sentence on a difference that counts for nothing; empty: there is none.
-    """
-
-    departures: tuple[Departure, ...] = ()
-    shared_until: int | None = None
-    is_same: bool = False
-    aside: str = ""
-
-
-def parting(both: RunPair, *, without: Collection[Metric] = (), one_plan: bool = False, first_points: int = 3) -> Parting:
+def parting(
+    both: RunPair, *, without: Collection[Metric] = (), one_plan: bool = False, settings: Sequence[Unlike] = ()
+) -> Parting:
     """Return where two runs part.
 
-    Runs whose first losses agree in every bit are the same training until their first difference: there is no noise to
-    allow for. Others are held against what noise explains.
+    Runs that begin as one training are the same until their first difference: there is no noise to allow for. Others are held
+    against what noise explains.
 
     Args:
         both: The runs.
         without: Numbers of the whole run that mean something else in each of the two.
         one_plan: Whether both record the same settings and no planned learning rate: rates that part after the losses, where
             one run holds its own, then follow the loss. That alone is no parting.
-        first_points: Losses that must agree for that; two of one seed do, two of different seeds agree in none.
+        settings: What differs in configuration, model and precision. It acts from the first step on, so that runs which leave
+            the noise at any step have parted there.
     """
-    if both.axes.axis == "step" and _begin_alike(both, first_points):
-        return _in_bits(both)
-    departures = sorted((*_exact(both), *_whole(both, without)), key=lambda departure: departure.step)
+    if both.axes.axis == "step" and begin_as_one(both):
+        return first_difference(both)
+    departures = sorted((*_exact(both), *_broken(both), *_whole(both, without)), key=lambda departure: departure.step)
     if one_plan:
         departures = [
             replace(departure, message=departure.message.replace(DECIDED, "under the same settings it follows the loss"))
@@ -130,96 +79,21 @@ def parting(both: RunPair, *, without: Collection[Metric] = (), one_plan: bool =
         where = f"from step {departures[0].step} on the learning rates differ, and the losses did before: under the same settings"
         return Parting(aside=f"{where} that is a schedule which follows the loss, and no change")
     if departures:
-        departures += far_places(both)
+        # A place that left its band before any number of the whole run did would be one of very many that chance can move.
+        places = [place for place in far_places(both) if place.step >= departures[0].step]
+        departures = [*_configured(both, settings), *departures, *places]
     return Parting(departures=tuple(sorted(departures, key=lambda departure: departure.step)[:MOST]))
 
 
-def _begin_alike(both: RunPair, points: int, *, coarse: float = 1e-5, more: int = 10) -> bool:
-    """Tell whether the first losses agree in every bit; of a log rounded to `coarse` or worse, `more` times as many."""
-    paired = both.paired(train_loss_raw)
-    rows: Mask = np.any(paired.recorded, axis=1)
-    if not rows.any():
-        return False
-    first = paired.left[rows, 0][: points * more]
-    first = first[np.isfinite(first)]
-    rounded = len(first) > 0 and resolution(first).min() > coarse * np.abs(first).max()
-    needed = min(points * more, int(rows.sum())) if rounded else points
-    different = np.flatnonzero(np.any(paired.unequal, axis=1)[rows])
-    return int(rows.sum()) >= max(points, needed) and (not len(different) or int(different[0]) >= needed)
-
-
-def _in_bits(both: RunPair) -> Parting:
-    """Return the first difference of everything recorded.
-
-    What follows is told of the scalars and of one quantity of each section; of another one only where it differs before.
-    """
-    shown: list[_Ranked] = []
-    hidden: list[_Ranked] = []
-    for path, left, right in _channels(both.left.run, both.right.run):
-        is_told = path in NAMES or ".*" not in path
-        (shown if is_told else hidden).extend(_first_of(path, left, right, both))
-    start = min((entry[0] for entry in shown), default=None)
-    first = sorted(shown + [entry for entry in hidden if start is None or entry[0] < start], key=lambda entry: entry[:3])
-    last = min(int(both.left.run.last_step or 0), int(both.right.run.last_step or 0))
-    until = first[0][0] - 1 if first else last
-    return Parting(departures=tuple(entry[3] for entry in first[:MOST]), shared_until=until, is_same=not first)
-
-
-def _first_of(path: str, left: Series, right: Series, both: RunPair, *, max_places: int = 5) -> Iterator[_Ranked]:
-    """Yield step, place in the step, place in the model and departure of the first places of a series that differ."""
-    paired = pair(left, right, both.axes)
-    cells = [(int(paired.steps[row]), column, row) for row, column in _first_unequal(paired)]
-    for step, column, row in sorted(cells)[:max_places]:
-        yield step, place_in_step(path), column, _departure(path, paired, row, column)
-
-
-def _channels(left: Run, right: Run) -> Iterator[tuple[str, Series, Series]]:
-    """Yield every series that both recorded, those of the machine left out."""
-    for one, two in ((left.scalars, right.scalars), (left.sections, right.sections)):
-        yield from ((path, one[path], two[path]) for path in one if path in two and not is_of_machine(path))
-
-
-def _first_unequal(paired: Paired) -> Iterator[tuple[int, int]]:
-    """Yield row and column of the first cell of each label that differs, or that only one recorded beside others."""
-    unequal = paired.unequal | paired.one_sided
-    yield from ((int(np.argmax(unequal[:, column])), int(column)) for column in np.flatnonzero(unequal.any(axis=0)))
-
-
-def _departure(path: str, paired: Paired, row: int, column: int) -> Departure:
-    name, label = NAMES.get(path, path), paired.labels[column]
-    where = None if label in (path, name) else label
-    step, place = int(paired.steps[row]), f" of {where}" if where else ""
-    left, right = paired.cell(row, column)
-    shown = ["not recorded" if value is None else f"{value:.9g}" for value in (left, right)]
-    return Departure(
-        statistic=name,
-        where=where,
-        step=step,
-        left=_word(left),
-        right=_word(right),
-        unit=paired.unit,
-        message=f"step {step}: {name}{place} is {shown[0]} in the first and {shown[1]} in the second; until then all was equal",
-    )
-
-
-def _word(value: float | None) -> Number | None:
-    return None if value is None else to_word(value)
-
-
-def _exact(both: RunPair, *, slack: float = 1e-6) -> Iterator[Departure]:
-    """Yield the first difference of what the configuration decides.
-
-    Args:
-        both: The runs.
-        slack: Relative difference that another order of arithmetic, or a log of seven digits, makes.
-    """
+def _exact(both: RunPair) -> Iterator[Departure]:
+    """Yield the first difference of what the configuration decides."""
     if both.axes.axis != "step":
         return
     for metric in EXACT:
         paired = both.paired(metric)
         size = np.maximum(np.abs(paired.left), np.abs(paired.right))
         known = paired.finite if metric is learning_rate else paired.finite & _is_steady(paired)
-        apart = known & (np.abs(paired.left - paired.right) > slack * size)
+        apart = known & (np.abs(paired.left - paired.right) > RATE_DIGITS * size)
         if apart.any():
             row = int(np.argmax(apart.any(axis=1)))
             column = int(np.argmax(apart[row]))
@@ -232,6 +106,46 @@ def _exact(both: RunPair, *, slack: float = 1e-6) -> Iterator[Departure]:
                 unit=paired.unit,
                 message=f"step {step}: {metric.name} is {left:.4g} in the first and {right:.4g} in the second; {DECIDED}",
             )
+
+
+def _configured(both: RunPair, settings: Sequence[Unlike]) -> Iterator[Departure]:
+    """Yield each setting that differs, at the first step of both."""
+    steps = both.paired(train_loss_raw).steps
+    for setting in settings if len(steps) and both.axes.axis == "step" else ():
+        values = [_number(side) for side in (setting.left, setting.right)]
+        yield Departure(
+            statistic=setting.name,
+            step=int(steps[0]),
+            left=values[0],
+            right=values[1],
+            message=f"step {int(steps[0])}: {setting.message}; {DECIDED}",
+        )
+
+
+def _number(word: str | None) -> float | None:
+    try:
+        return None if word is None else float(word)
+    except ValueError:
+        return None
+
+
+def _broken(both: RunPair) -> Iterator[Departure]:
+    """Yield the first step from which on the loss is no number in one of the two, to its end."""
+    paired = both.paired(train_loss_raw)
+    rows = np.flatnonzero(paired.recorded.any(axis=1))
+    broken = [~np.isfinite(values[rows, 0]) for values in (paired.left, paired.right)] if len(rows) else []
+    if broken and broken[0][-1] != broken[1][-1]:
+        held = broken[0] | broken[1]
+        row = int(rows[len(held) - int(np.argmin(held[::-1])) if not held.all() else 0])
+        left, right, step = float(paired.left[row, 0]), float(paired.right[row, 0]), int(paired.steps[row])
+        yield Departure(
+            statistic=train_loss_raw.name,
+            step=step,
+            left=to_word(left),
+            right=to_word(right),
+            unit=paired.unit,
+            message=f"from step {step} on {train_loss_raw.name} is no number in the {'first' if broken[0][-1] else 'second'}",
+        )
 
 
 def _follows_loss(both: RunPair, departure: Departure) -> bool:
@@ -264,10 +178,10 @@ def _whole(both: RunPair, without: Collection[Metric], *, share: float = 0.01) -
     """
     aside = {*without, *((train_loss_raw,) if both.axes.axis == "loss" else ())}
     for metric, seed in WHOLE.items():
-        stretches = None if metric in aside else both.stretches(metric, seed=seed)
-        if stretches is None:
+        stretches = both.evaluation(metric) if metric is val_loss else both.stretches(metric, seed=seed)
+        if stretches is None or metric in aside:
             continue
-        limit = quantile(share / len(WHOLE) / len(stretches.first), stretches.freedom)
+        limit = quantile(share / len(WHOLE) / len(stretches.first))
         row = _leaves(np.abs(stretches.excess) > limit)
         if row is not None:
             yield _left_band(metric.name, metric.unit, stretches, row, limit)
@@ -320,10 +234,20 @@ def far_places(both: RunPair, *, of_each: int = 4, share: float = 0.01, min_devi
             ratio = np.log(np.abs(paired.right) / np.abs(paired.left))  # (T, P)
         ratio = np.where(paired.finite & np.isfinite(ratio), ratio, np.nan)
         limit = quantile(share / max(1, ratio.size))
-        band = limit * np.sqrt(_own_noise(ratio) ** 2 + max(min_deviation, _at_first(ratio)) ** 2)  # (P,)
+        drawn = _by_draw(both, paired.labels)
+        band = limit * np.sqrt(_own_noise(ratio) ** 2 + np.maximum(drawn, max(min_deviation, _at_first(ratio))) ** 2)  # (P,)
         cells = sorted(_first_lasting(np.abs(ratio) > band), key=lambda cell: (cell[0], cell[1]))
         departures += [_place_departure(metric.name, paired, row, column, float(band[column])) for row, column in cells[:of_each]]
     return departures
+
+
+def _by_draw(both: RunPair, labels: Sequence[str]) -> Floats:
+    r"""Return how far the log norms of two draws of each tensor's weights come apart, shape (P,); 0 where its size is not known.
+
+    The norm of n normal numbers has a relative deviation of $1 / \sqrt{2n}$.
+    """
+    shapes = [fact.shape if (fact := both.left.run.tensors.facts.get(label)) else UNSET for label in labels]
+    return np.array([0.0 if shape is UNSET else 1 / max(1, prod(shape)) ** 0.5 for shape in shapes])
 
 
 def _own_noise(ratio: Floats) -> Floats:

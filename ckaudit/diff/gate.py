@@ -7,7 +7,7 @@ from statistics import median
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.diff import Answer, Comparison, Gated, Outcome, Pair, Unlike, Word
-from ckaudit.diff.run_pair import GRAVE
+from ckaudit.diff.run_pair import decides
 from ckaudit.policy.policy_schema import Terms, allowed_share
 
 OPEN = ("incomparable", "not_recorded")
@@ -59,9 +59,10 @@ def gated(comparisons: Sequence[Comparison], terms: Terms, *, policy: str | None
 
 def _excused(pair: Pair, terms: Terms) -> Pair:
     """Return a pair whose answers say why they do not count."""
-    minor = bool(pair.gained) and all(finding.severity not in GRAVE for finding in pair.gained)
+    is_coarser = any(unlike.name == "tensors.dtype" for unlike in pair.unlike)
+    minor = bool(pair.gained) and not any(decides(finding, is_coarser=is_coarser) for finding in pair.gained)
     excuses = [
-        "only findings to be investigated, which come and go with the seed"
+        "only findings that come and go with the seed, the machine or the number format"
         if minor and answer.question == "health" and answer.word in BAD and answer.question in terms.counts()
         else _excuse(answer, terms)
         for answer in pair.answers
@@ -180,8 +181,26 @@ def _unforeseen(pairs: Sequence[Pair], terms: Terms) -> list[str]:
     """Return a sentence for each difference that the terms should name and do not."""
     if terms.expect is None:
         return []
-    by_name = {unlike.name: unlike for pair in pairs for unlike in pair.unlike if unlike.kind not in SURROUNDINGS}
+    by_name = {
+        unlike.name: unlike
+        for pair in pairs
+        for unlike in pair.unlike
+        if unlike.kind not in SURROUNDINGS and not _is_of_seed(unlike, pair) and not _follows(unlike, pair, terms)
+    }
     return [f"{name} was not expected to differ: {_sides(unlike)}" for name, unlike in by_name.items() if not _meant(name, terms)]
+
+
+def _is_of_seed(unlike: Unlike, pair: Pair) -> bool:
+    """Tell whether two good runs may differ in it as well: in the seed, and in the order of the data that the seed decides."""
+    names = {other.name.rpartition(".")[2] for other in pair.unlike}
+    return unlike.name.rpartition(".")[2] == "seed" or (unlike.name == "data_order" and "seed" in names)
+
+
+def _follows(unlike: Unlike, pair: Pair, terms: Terms) -> bool:
+    """Tell whether a difference is a meant one again: a setting that is recorded twice, or the plan that settings make."""
+    if unlike.name == "planned_learning_rate":
+        return any(other.name.startswith("config.") and _meant(other.name, terms) for other in pair.unlike)
+    return unlike.kind == "config" and _meant(f"config.{unlike.name}", terms)
 
 
 def _sides(unlike: Unlike) -> str:

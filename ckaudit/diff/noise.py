@@ -13,11 +13,28 @@ from ckaudit.run.series import Floats, Steps
 MEDIAN = math.sqrt(math.pi / 2)
 """Standard error of a median over that of a mean, for normal values."""
 
-SEED = 0.2
+SEED = 1.0
 """What a seed does to the level, over the noise of one point: see docs/diff-calibration.md."""
 
-AHEAD = 0.02
+SEEDS = (0.1, 3.0)
+"""Between which multiples of all that a seed's effect lies, each as likely as another in its logarithm: it depends on batch
+size, schedule and model, and was seen to differ as much from family to family."""
+
+YOUNG = 100
+"""Steps after which a seed's effect shrinks: over the noise of a batch it was about 1 after 60 to 120 steps of families of tiny
+models, 0.2 after 240 of a tiny transformer, and no more after thousands of a public one."""
+
+AHEAD = 0.05
 """How much further along one seed is than another, as a share of the steps so far: see docs/diff-calibration.md."""
+
+SURE = 0.01
+"""Share of replicas that a question may call better or worse by chance: with a dozen questions, and those on the loss
+hardly independent, less than one pair in twenty comes out different."""
+
+GRID = 15  # factors looked at
+FAR, ODD = 100.0, 0.002
+"""How far beyond those bounds seeds can lie, and the share of trainings in which they do: only replicas make it believable."""
+TINY = float(np.finfo(float).tiny)
 
 LEAST = 1e-9
 """Smallest noise, as a share of the value: below it lies what adding in another order does to float64."""
@@ -29,20 +46,25 @@ class Stretches(Struct, frozen=True, eq=False):
     Attributes:
         first: First step of each, shape (K,).
         last: Last step of each, shape (K,).
-        left: Median of the first run, shape (K,).
+        left: Median of the first run, shape (K,); where it has replicas, the mean of all of theirs.
         right: Median of the second run, shape (K,).
-        spread: Standard deviation of their difference by chance alone, shape (K,).
-        freedom: Degrees of freedom that the spread rests on.
+        low: The lowest of the first run and its replicas, shape (K,).
+        high: The highest of them, shape (K,).
+        spread: Standard deviation of the difference of `left` and `right` by chance alone, shape (K,): that of a normal
+            distribution which is as seldom exceeded as what is believed of it, in `SURE` of all cases.
         alone: Noise of a single point of both runs together, at the end.
+        runs: How many runs `left` is the mean of.
     """
 
     first: Steps
     last: Steps
     left: Floats
     right: Floats
+    low: Floats
+    high: Floats
     spread: Floats
-    freedom: float
     alone: float
+    runs: int = 1
 
     @property
     def excess(self) -> Floats:
@@ -60,65 +82,100 @@ def stretches(
     own: float | None = None,
     seed: float = SEED,
     ahead: float = AHEAD,
-    trust: float = 4.0,
     max_noise_ratio: float = 4.0,
 ) -> Stretches:
     r"""Cut two columns into stretches, and say how much of their difference is noise.
 
-    $$\sigma^2 = \frac{\pi}{2} \frac{s_d^2}{n} \frac{1 + \rho}{1 - \rho} + c^2 (s_l^2 + s_r^2) + 2 (a\,t\,v_t)^2$$
+    $$\sigma^2 = \frac{\pi}{2} \frac{s_d^2}{n} \frac{1 + \rho}{1 - \rho}
+    + \frac{1 + 1/r}{2} c^2 \left(b^2 (s_l^2 + s_r^2) + 2 (a\,t\,v_t)^2\right)$$
 
     with the robust residuals s of each run and of their difference around their own trend, the lag-one correlation
     rho of those of the difference, and n points a stretch. The rest is what a seed does to the level, which residuals
-    cannot see: c times the noise of a point, and being further along by a share a of the steps so far, where the level
-    moves by v a step. Replicas say it themselves: their differences replace that variance, weighted by their degrees of
-    freedom against `trust`. A run that breaks down is no measure of chance: neither noise nor pace of one counts for more
-    than `max_noise_ratio` times that of the other.
+    cannot see: b times the noise of a point, and being further along by a share a of the steps so far, where the level
+    moves by v a step, both c times as much.
+
+    The factor c is not known: before anything is seen it lies within `SEEDS`, evenly in its logarithm, and after `YOUNG` steps
+    within bounds that shrink with the root of the steps, as an average of so many batches does. Of r runs
+    that differ by their seeds the second is held against the mean, which is known better than any one of them, and the
+    variance among them weighs each c by its likelihood (a predictive interval: Gelman et al. 2013, Bayesian Data Analysis,
+    section 3.2). So each run more narrows the band, unless the runs lie far apart. A run that breaks down is no measure of
+    chance: neither noise nor pace of one counts for more than `max_noise_ratio` times that of the other.
 
     Args:
         steps: Shape (T,).
         left: Finite values of the first run, shape (T,).
         right: Finite values of the second run, shape (T,).
-        replicas: Finite values of replicas at the same steps, shape (T,) each.
+        replicas: Finite values of replicas of the first at the same steps, shape (T,) each.
         size: Points of a stretch; 0: as `stretch_size` has it. The last stretch is whole.
         own: Noise of both runs together, where another quantity tells it better than their own residuals.
-        seed: The factor c.
+        seed: The factor b.
         ahead: The factor a.
-        trust: Degrees of freedom that the residuals count for beside replicas.
         max_noise_ratio: How many times the noise of the other that of one can be and still be chance; that of a batch of a
             sixteenth is four times as large.
     """
     size = size or stretch_size(len(steps))
     ends = np.arange(len(steps), max(0, size - 1), -size)[::-1]
     cut = np.append(0, ends[:-1])
-    one, two = (_medians(column, cut, ends) for column in (left, right))
-    bound, near = _both([_scatter(column, cut, ends) for column in (left, right)], max_noise_ratio)
+    among = np.stack([_medians(column, cut, ends) for column in (left, *replicas)])  # (R, K)
+    one, two, runs = among.mean(axis=0), _medians(right, cut, ends), len(among)
+    noises = [np.median([_scatter(column, cut, ends) for column in (left, *replicas)], axis=0), _scatter(right, cut, ends)]
+    bound, near = _both(noises, max_noise_ratio)
     alone = np.maximum(near, median(near)) if own is None else np.full(len(cut), own)
     bound = bound if not own else np.minimum(bound, own * math.hypot(1, max_noise_ratio) / math.sqrt(2))
-    apart, correlation = np.minimum(bound, _scatter(right - left, cut, ends)), _correlation(right - left, cut, ends)
+    between = right - np.mean([left, *replicas], axis=0)
+    apart, correlation = np.minimum(bound, _scatter(between, cut, ends)), _correlation(between, cut, ends)
     points = np.maximum(1.0, (ends - cut) * (1 - correlation) / (1 + correlation))
-    variance = ((MEDIAN if size > 2 else 1.0) * apart) ** 2 / points + (seed * alone) ** 2
-    variance += 2 * (ahead * _pace(one, two, (steps[cut] + steps[ends - 1]) / 2, max_noise_ratio)) ** 2
-    floor = (LEAST * np.maximum(np.abs(one), np.abs(two))) ** 2 + np.finfo(float).tiny
-    variance = np.maximum(variance, floor)
-    freedom = math.inf if size > 1 else max(3.0, len(steps) / 2)
-    if replicas:
-        between, degrees = _between([_medians(column, cut, ends) for column in (left, *replicas)])
-        variance, freedom = (trust * variance + degrees * between) / (trust + degrees), trust + degrees
-    return Stretches(steps[cut], steps[ends - 1], one, two, np.sqrt(variance), freedom, float(alone[-1]))
+    pace = _pace(one, two, (steps[cut] + steps[ends - 1]) / 2, max_noise_ratio)
+    known = ((MEDIAN if size > 2 else 1.0) * apart) ** 2 / points / (1 + 1 / runs)  # of one run
+    of_seeds = (seed * alone) ** 2 / 2 + (ahead * pace) ** 2
+    shrunk = np.sqrt(YOUNG / np.maximum(YOUNG, steps[ends - 1]))
+    factors = np.append(np.geomspace(*SEEDS, GRID), np.geomspace(SEEDS[1], FAR, GRID)[1:])[:, None] * shrunk  # (G, K)
+    least = LEAST * np.maximum(np.abs(one), np.abs(two))
+    variances = np.maximum(known + factors**2 * of_seeds, least**2 + TINY)
+    seen = _around(np.var(among, axis=0, ddof=1), np.mean) if runs > 1 else np.zeros(len(cut))
+    spread = np.sqrt(1 + 1 / runs) * _spread(np.sqrt(variances), _likelihood(variances, seen, runs - 1))
+    return Stretches(
+        first=steps[cut],
+        last=steps[ends - 1],
+        left=one,
+        right=two,
+        low=among.min(axis=0),
+        high=among.max(axis=0),
+        spread=spread,
+        alone=float(alone[-1]),
+        runs=runs,
+    )
+
+
+def _likelihood(variances: Floats, seen: Floats, freedom: int) -> Floats:
+    """Return the weight of each variance by the one seen with so many degrees of freedom, shape (G, K); they add up to 1."""
+    prior = np.append(np.full(GRID, (1 - ODD) / GRID), np.full(len(variances) - GRID, ODD / (len(variances) - GRID)))
+    logarithms = np.log(prior)[:, None] - freedom / 2 * (np.log(variances) + seen / variances)
+    weights = np.exp(logarithms - logarithms.max(axis=0))
+    return np.asarray(weights / weights.sum(axis=0))
+
+
+def _spread(deviations: Floats, weights: Floats, *, share: float = SURE, rounds: int = 40) -> Floats:
+    """Return the deviation of the normal distribution that leaves `share` outside where a mixture of normal ones does, (K,)."""
+    low, high = deviations.min(axis=0), deviations.max(axis=0)
+    limit = quantile(share)
+    for _ in range(rounds):
+        middle = np.sqrt(low * high)
+        outside = (weights * _outside(limit * middle / deviations)).sum(axis=0)
+        low, high = np.where(outside > share, middle, low), np.where(outside > share, high, middle)
+    return np.asarray(np.sqrt(low * high))
+
+
+def _outside(x: Floats) -> Floats:
+    """Return the share of a normal distribution further than x deviations from its mean (Abramowitz & Stegun 1964, 7.1.26)."""
+    t = 1 / (1 + 0.3275911 * x / math.sqrt(2))
+    series = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
+    return np.asarray(series * np.exp(-(x**2) / 2))
 
 
 def stretch_size(points: int, *, parts: int = 20, min_points: int = 5, max_points: int = 50) -> int:
     """Return how many points a stretch of a series has: one where there are too few to make stretches."""
     return 1 if points < 4 * min_points else min(max_points, max(min_points, points // parts))
-
-
-def _between(medians: Sequence[Floats]) -> tuple[Floats, float]:
-    """Return the variance of the difference of two replicas at each stretch, and its degrees of freedom.
-
-    Neighbouring stretches, which see the same seeds, are pooled; they count once.
-    """
-    among = np.var(np.stack(medians), axis=0, ddof=1) * 2
-    return _around(among, np.mean), float(len(medians) - 1)
 
 
 def _both(scatters: Sequence[Floats], max_noise_ratio: float) -> tuple[Floats, Floats]:

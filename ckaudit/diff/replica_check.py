@@ -1,6 +1,7 @@
-"""Whether all ranks hold the same parameters: the first that drifts, where, and which came back (D1.6 across ranks)."""
+"""Whether all ranks hold the same parameters and read batches of their own: the first that drifts, and whether it came back."""
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,48 +12,85 @@ from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.material.counts import plural
 from ckaudit.metrics.words import replica_agreement
 from ckaudit.run.run import Run
-from ckaudit.run.series import Series
+from ckaudit.run.series import Series, Steps
 
 TITLE = "Do all ranks hold the same parameters?"
 NOISE = Noise(source="identical", message="replicas hold the same bytes: nothing is put down to chance")
 
 
+DATA = "rank_facts.data_hash"
+
+
 @takes_any_numbers
 def replicas(run: Path) -> Pair:
-    """Compare the hashes of the parameters that every rank wrote.
+    """Compare the hashes of the parameters and of the batches that every rank wrote.
 
     Raises:
         UnreadableError: Where there is no run.
     """
-    return replicas_pair(open_run(run, reads=replica_agreement.paths))
+    return replicas_pair(open_run(run, reads=replica_agreement.paths | {DATA}))
 
 
 def replicas_pair(run: Run) -> Pair:
     """Compare the hashes of a run in memory; it stands on both sides."""
     hashes = run.value("rank_facts.parameter_hash")
-    rows = np.flatnonzero(hashes.recorded.sum(axis=1) > 1) if hashes.labels else np.empty(0, np.int64)
+    rows = _shared_rows(hashes)
     if not len(rows):
         word: Word = "not_recorded"
         message = "no step has the parameter hashes of two ranks: every rank needs a recorder, and writes a file of its own"
         return _made(run, word, message, [], [])
     drifted = [departure for column in range(len(hashes.labels)) if (departure := _drift(hashes, column, rows)) is not None]
     drifted.sort(key=lambda departure: departure.step)
+    doubled = list(_readers_of_one_batch(run.value(DATA)))
+    notes = [] if len(_shared_rows(run.value(DATA))) else [UNKNOWN_BATCHES]
     count = f"{len(hashes.labels)} ranks at {plural(len(rows), 'checkpoint')}"
-    if not drifted:
-        return _made(run, "same", f"all {count} hold the same parameters", [], [])
+    if not drifted and not doubled:
+        return _made(run, "same", f"all {count} hold the same parameters", [], [], notes)
     answers = [
         Answer(
             question=f"replicas@{departure.where}",
-            title=f"Does {departure.where} hold what the others do?",
+            title=f"Does {departure.where} {'read batches of its own' if departure in doubled else 'hold what the others do'}?",
             word="different",
             message=departure.message,
         )
-        for departure in drifted
+        for departure in (*drifted, *doubled)
     ]
-    return _made(run, "different", f"of {count}, {plural(len(drifted), 'rank')} drifted: {drifted[0].message}", drifted, answers)
+    drift = f"of {count}, {plural(len(drifted), 'rank')} drifted: {drifted[0].message}" if drifted else f"all {count} agree"
+    verdict = "; ".join([drift, *(departure.message for departure in doubled[:1])])
+    return _made(run, "different", verdict, [*drifted, *doubled], answers, notes)
 
 
-def _drift(hashes: Series, column: int, rows: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Departure | None:
+UNKNOWN_BATCHES = (
+    "which batches the ranks read is not recorded by two of them: hand the batch to the recorder, as in "
+    "recorder.step(loss, batch=batch)"
+)
+
+
+def _shared_rows(hashes: Series) -> Steps:
+    """Return the rows in which two ranks or more wrote a hash."""
+    return np.flatnonzero(hashes.recorded.sum(axis=1) > 1) if hashes.labels else np.empty(0, np.int64)
+
+
+def _readers_of_one_batch(hashes: Series, *, min_steps: int = 2) -> Iterator[Departure]:
+    """Yield each rank that read the batch of one before it at every step that both recorded.
+
+    Args:
+        hashes: Of the batches, shape (T, R).
+        min_steps: Steps with both; a single batch may come twice by chance where rows are drawn with replacement.
+    """
+    for column, rank in enumerate(hashes.labels):
+        for before in range(column):
+            rows = np.flatnonzero(hashes.recorded[:, column] & hashes.recorded[:, before])
+            if len(rows) >= min_steps and (hashes.values[rows, column] == hashes.values[rows, before]).all():
+                message = (
+                    f"{rank} read the same batches as {hashes.labels[before]} at all {len(rows)} checkpoints: data-parallel "
+                    "ranks need a part each (torch's DistributedSampler); it is right only where tensors or stages are split"
+                )
+                yield Departure(statistic="data_hash", where=rank, step=int(hashes.steps[rows[0]]), message=message)
+                break
+
+
+def _drift(hashes: Series, column: int, rows: Steps) -> Departure | None:
     """Return where a rank first holds something else than the commonest, and whether it came back; None where it never does."""
     # Of two hashes as common, that of the lowest rank counts.
     commonest = {int(row): _counts(hashes, int(row))[0][0] for row in rows if hashes.recorded[row, column]}
@@ -74,7 +112,7 @@ def _counts(hashes: Series, row: int) -> list[tuple[float, int]]:
     return Counter(hashes.values[row, hashes.recorded[row]].tolist()).most_common()
 
 
-def _made(run: Run, word: Word, message: str, drifted: list[Departure], answers: list[Answer]) -> Pair:
+def _made(run: Run, word: Word, message: str, drifted: list[Departure], answers: list[Answer], notes: Sequence[str] = ()) -> Pair:
     whole = Answer(question="replicas", title=TITLE, word=word, message=message)
     return Pair(
         left=run.name,
@@ -85,4 +123,5 @@ def _made(run: Run, word: Word, message: str, drifted: list[Departure], answers:
         answers=[whole, *answers],
         parting=drifted[0] if drifted else None,
         propagation=drifted,
+        notes=[*notes],
     )

@@ -7,7 +7,7 @@ from msgspec import Struct, field
 
 from ckaudit.contract.schema.report import SEVERITIES, Finding
 from ckaudit.diff.align import Axes, Axis, Paired, axes, pair
-from ckaudit.diff.noise import AHEAD, SEED, Stretches, quantile, stretches
+from ckaudit.diff.noise import AHEAD, SEED, SURE, Stretches, quantile, stretches
 from ckaudit.metrics import Metric
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.progress import tokens_seen
@@ -15,15 +15,21 @@ from ckaudit.run.medians import median
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, Steps, at
 
-SURE = 0.01
-"""Share of replicas that a question may call better or worse by chance: with a dozen questions, and those on the loss
-hardly independent, less than one pair in twenty comes out different."""
-
 WORTH = SEVERITIES[:3]
 """Severities that count; a note is no illness."""
 
 GRAVE = SEVERITIES[:2]
 """Severities that make a pair worse or better by themselves: what is only to be investigated comes and goes with the seed."""
+
+
+OF_CLOCK = ("SYS001", "SYS002", "SYS006", "SYS009", "RANK001", "RANK004")
+"""Findings on the time of a step, of its parts, of its input and its log: they tell of the machine and what else it did, which
+a comparison of two trainings does not hold against either."""
+
+
+OF_PRECISION = ("MOVE001",)
+"""Findings that a coarser number format of the weights makes by itself: updates below its last digit vanish. Whether that costs
+anything, the loss says."""
 
 
 class Side(Struct, frozen=True, eq=False):
@@ -132,7 +138,7 @@ class RunPair(Struct, frozen=True, eq=False):
         points = int(self.paired(metric).finite[:, :1].sum())
         return self.stretches(metric, size=max(1, min(points // 2, max(min_points, round(share * points)))), ahead=ahead)
 
-    def evaluation(self, metric: Metric, column: int = 0, *, seed: float = 0.3) -> Stretches | None:
+    def evaluation(self, metric: Metric, column: int = 0, *, seed: float = 1.0) -> Stretches | None:
         """Return stretches of single evaluations.
 
         Args:
@@ -155,7 +161,7 @@ class RunPair(Struct, frozen=True, eq=False):
 
 def level(stretches: Stretches, *, share: float = SURE) -> tuple[float, float, float]:
     """Return the last level of both runs, and the largest difference that noise explains."""
-    return float(stretches.left[-1]), float(stretches.right[-1]), quantile(share, stretches.freedom) * float(stretches.spread[-1])
+    return float(stretches.left[-1]), float(stretches.right[-1]), quantile(share) * float(stretches.spread[-1])
 
 
 def _looked_up(series: Series, steps: Steps, label: str) -> Floats | None:
@@ -181,6 +187,23 @@ def gained_and_lost(both: RunPair) -> tuple[list[Finding], list[Finding]]:
     gained = [one for code, one in right.items() if all(_graver(one, known.get(code)) for known in (left, *replicas))]
     lost = [one for code, one in left.items() if _graver(one, right.get(code)) and all(code in known for known in replicas)]
     return gained, lost
+
+
+def decides(finding: Finding, *, is_coarser: bool = False) -> bool:
+    """Tell whether a finding that only one run has makes that run worse by itself.
+
+    Args:
+        finding: The finding.
+        is_coarser: Whether that run holds its weights in another number format, which its loss is to judge.
+    """
+    aside = OF_CLOCK + (OF_PRECISION if is_coarser else ())
+    return finding.severity in GRAVE and finding.code not in aside
+
+
+def differ_in_type(left: Run, right: Run) -> bool:
+    """Tell whether a tensor that both train has another element type in each."""
+    facts = left.tensors.facts, right.tensors.facts
+    return any(name in facts[1] and fact.dtype != facts[1][name].dtype for name, fact in facts[0].items())
 
 
 def _worst(findings: Iterable[Finding]) -> dict[str, Finding]:

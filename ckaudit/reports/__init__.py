@@ -14,6 +14,7 @@ RENDERERS: dict[str, dict[str, str]] = {
     "Coverage": {"terminal": "terminal.coverage:render", "json": "coverage:as_json", "markdown": "coverage:markdown"},
     "Drop": {"terminal": "benchmark_drop:terminal", "json": "json:render", "markdown": "benchmark_drop:markdown"},
     "Score": {"terminal": "lab.terminal:render", "json": "json:render", "markdown": "lab.markdown:render"},
+    "PairScore": {"terminal": "lab.wild:pairs_on_screen", "json": "json:render", "markdown": "lab.wild:pairs_on_paper"},
     "WildScore": {"terminal": "lab.wild:on_screen", "json": "json:render", "markdown": "lab.wild:on_paper"},
     "DrillReport": {"terminal": "lab.drill:on_screen", "json": "json:render", "markdown": "lab.drill:on_paper"},
     "Pages": {"terminal": "terminal.explain:pages", "json": "explain:json_pages", "markdown": "explain:markdown_pages"},

@@ -27,7 +27,14 @@ GRIDS = ("attention.*.sampled_qk_grid_32x32_per_head", "attention.*.sampled_qk_g
 """Matrices that a metric may ask for."""
 WEIGHT_SAMPLES = frozenset({WEIGHT_GRID, "weights.*.percentiles"})
 """What shows how far weights have come where nobody measured it: most of the text of some writers."""
-WORDS = ("attention.*.kind_per_head", "weights.*.dtype", "activations.*.dtype", "rank_facts.parameter_hash", "optimizer.name")
+WORDS = (
+    "attention.*.kind_per_head",
+    "weights.*.dtype",
+    "activations.*.dtype",
+    "rank_facts.parameter_hash",
+    "rank_facts.data_hash",
+    "optimizer.name",
+)
 """Words that a metric may ask for: one of a known list is read as its place there, any other as a number made of it."""
 NAMES = ("optimizer.trainable_without_optimizer",)
 """Lists of names that a metric may ask for: how many there are, and a column of ones for each."""

@@ -2,9 +2,13 @@
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
+from ckaudit.contract.schema.diff import Unlike
+from ckaudit.diff.comparability import settings
 from ckaudit.diff.divergence import parting
 from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.run.run import Labels
 from tests.diff.made import both, losses, places, run
 
 
@@ -61,7 +65,7 @@ def test_replicas_do_not_part():
     assert sum(told) <= 1
 
 
-@pytest.mark.parametrize("jump", [0.2, 0.5])
+@pytest.mark.parametrize("jump", [0.4, 0.8])
 def test_a_level_that_moves_is_found_near_its_step(jump):
     moved = losses(1)
     moved[200:] += jump
@@ -134,3 +138,74 @@ def test_places_follow_where_the_run_has_parted():
     left, right = (run(train_loss_raw=losses(seed, level=seed), sections=each) for seed, each in enumerate(sections))
     found = [each for each in parting(both(left, right)).departures if each.where]
     assert [(each.where, each.step) for each in found] == [("a.7", 210)]
+
+
+def weights(norms):
+    """Make the norms of two tensors at step 0."""
+    return {"weights.*.frobenius_norm": places("weights.*.frobenius_norm", [norms], "ab", [0])}
+
+
+def of_one_seed(loss, *, norms=(1.234567, 2.345678), batch="x", seed=1, **scalars):
+    """Make a run with a seed, a first batch, and weights at step 0."""
+    made = run(train_loss_raw=loss, sections=weights(norms), **scalars)
+    words = {"batch_hash": {"batch_hash": Labels("batch_hash", (1,), (batch,))}}
+    return replace(made, texts=words["batch_hash"], manifest=replace(made.manifest, seed=seed))
+
+
+def test_a_change_from_the_first_step_on_is_found_there():
+    loss, other = losses(0), losses(0)
+    other[1:] += np.linspace(0.001, 0.3, 399)
+    found = parting(both(of_one_seed(loss), of_one_seed(other)))
+    assert (found.departures[0].step, found.shared_until) == (2, 1)
+    other[0] += 0.01
+    assert parting(both(of_one_seed(loss), of_one_seed(other))).departures[0].step == 1
+    drawn_larger = of_one_seed(losses(3), norms=(5.0, 9.0))
+    assert parting(both(of_one_seed(loss), drawn_larger)).departures[0].statistic == "weight_norm"
+
+
+@pytest.mark.parametrize("told", [{"batch": "y"}, {"seed": 2, "norms": (1.3, 2.2)}])
+def test_another_order_or_another_seed_begins_no_training_anew(told):
+    found = parting(both(of_one_seed(losses(0)), of_one_seed(losses(1), **told)))
+    assert (found.departures, found.shared_until) == ((), None)
+
+
+def test_the_last_bit_of_a_rate_hides_no_change():
+    rate, rounded = np.full(400, 3e-4), np.full(400, np.nextafter(3e-4, 1))
+    loss, changed = losses(0), losses(0)
+    changed[249:] += 0.2
+    found = parting(both(run(train_loss_raw=loss, learning_rate=rate), run(train_loss_raw=changed, learning_rate=rounded)))
+    assert (found.departures[0].statistic, found.departures[0].step) == ("train_loss_raw", 250)
+    found = parting(both(run(train_loss_raw=loss, learning_rate=rate), run(train_loss_raw=loss, learning_rate=rounded)))
+    assert (found.departures, found.is_same, found.is_rounding) == ((), False, True)
+    assert "last digits" in found.aside
+    rounded[299:] *= 1.001
+    found = parting(both(run(train_loss_raw=loss, learning_rate=rate), run(train_loss_raw=loss, learning_rate=rounded)))
+    assert (found.departures[0].statistic, found.departures[0].step) == ("learning_rate", 300)
+
+
+def test_rounding_that_grows_is_no_change_and_a_leap_out_of_it_is():
+    loss = losses(0)
+    rounded = loss * (1 + np.minimum(1e-8 * 1.05 ** np.arange(400), 5e-6))
+    found = parting(both(of_one_seed(loss), of_one_seed(rounded)))
+    assert (found.is_rounding, found.is_same) == (True, False)
+    rounded[249:] += 0.1
+    found = parting(both(of_one_seed(loss), of_one_seed(rounded)))
+    assert (found.departures[0].step, found.is_rounding, found.is_rounded) == (250, False, True)
+    assert "equal but for rounding" in found.departures[0].message
+
+
+def test_a_setting_that_differs_acts_from_the_first_step_on_where_the_runs_leave_the_noise():
+    setting = Unlike(name="config.weight_decay", kind="config", left="0.0", right="5.0", message="weight_decay is 5 and 0")
+    interval = Unlike(name="config.eval_every", kind="config", left="10", right="20", message="...")
+    left, far, near = (run(train_loss_raw=losses(seed, level=level)) for seed, level in ((0, 0.0), (1, 2.0), (2, 0.0)))
+    found = parting(both(left, far), settings=settings([setting, interval])).departures
+    assert (found[0].statistic, found[0].step, found[0].right) == ("config.weight_decay", 1, 5.0)
+    assert all(each.statistic != "config.eval_every" for each in found)
+    assert not parting(both(left, near), settings=settings([setting])).departures
+
+
+def test_a_loss_that_becomes_no_number_parts_from_the_seed_of_another_run():
+    broken = losses(1)
+    broken[200:] = np.nan
+    found = parting(both(run(train_loss_raw=losses(0)), run(train_loss_raw=broken))).departures[0]
+    assert (found.step, found.right) == (201, "NaN")

@@ -127,6 +127,40 @@ def test_with_a_list_of_expected_differences_any_other_voids_the_comparison(expe
     assert ("config.learning_rate was not expected" in found.verdict) is (outcome == "incomparable")
 
 
+SEED = Unlike(name="seed", kind="config", left="1", right="2", message="Another seed.")
+ORDER = Unlike(name="data_order", kind="data", left="x", right="y", message="Other batches.")
+PLAN = Unlike(name="planned_learning_rate", kind="config", left="x", right="y", message="Another plan.")
+
+
+@pytest.mark.parametrize(
+    ("unlike", "outcome"),
+    [
+        ([RATE, SEED, ORDER, PLAN], "passed"),
+        ([SEED, ORDER], "passed"),
+        ([RATE, ORDER], "incomparable"),
+        ([SEED, PLAN], "incomparable"),
+    ],
+)
+def test_a_seed_need_not_be_expected_nor_what_follows_from_it_or_from_what_is(unlike, outcome):
+    found = against([NOISE], [NOISE], unlike=unlike, terms=Terms(expect=["config.learning_rate"]))
+    assert found.gate.outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("code", "unlike", "outcome"),
+    [
+        ("SYS006", [], "passed"),
+        ("MOVE001", [], "failed"),
+        ("MOVE001", [Unlike(name="tensors.dtype", kind="precision", message="bfloat16")], "passed"),
+        ("LOSS002", [Unlike(name="tensors.dtype", kind="precision", message="bfloat16")], "failed"),
+    ],
+)
+def test_findings_on_the_clock_and_of_a_coarser_format_are_left_to_speed_and_loss(code, unlike, outcome):
+    gained = [Finding(code=code, name="a", severity="sev1", message="a")]
+    one = pair("good", "canary", "worse", "x", answers=[NOISE, answer("health", "worse", 0, 1, 0)], gained=gained, unlike=unlike)
+    assert gated([comparison(["good", "canary"], "worse", "x", [one])], Terms(), policy=None).gate.outcome == outcome
+
+
 def test_worse_goes_before_what_nobody_can_tell():
     assert against([WORSE, replace(VOID, question="validation_loss")]).gate.outcome == "failed"
 

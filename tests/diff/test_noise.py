@@ -43,15 +43,46 @@ def test_noise_that_both_share_cancels_but_for_what_a_seed_does():
     assert np.median(stretches(steps, common, common + own[0], seed=0.2, ahead=0.0).spread) > 0.2
 
 
-def test_replicas_replace_the_residuals_the_more_there_are():
-    steps, draw = np.arange(1, 401), np.random.default_rng(3)
-    columns = [level + draw.normal(0, 0.1, 400) for level in draw.normal(0, 5, 12)]
-    none, two, ten = (stretches(steps, columns[0], columns[1], columns[2 : 2 + count]) for count in (0, 2, 10))
-    assert none.spread[-1] < 0.2
-    assert none.spread[-1] < two.spread[-1] < 10
-    expected = np.sqrt(2 * np.var([columns[0].mean(), *(each.mean() for each in columns[2:])], ddof=1) * 10 / 14)
-    assert ten.spread[-1] == pytest.approx(expected, rel=0.1)
-    assert (none.freedom, two.freedom, ten.freedom) == (np.inf, 6.0, 14.0)
+def _wide(seeds, noise=0.1, count=100):
+    """Columns of one training whose levels differ by `seeds`, with the noise of a batch."""
+    draw = np.random.default_rng(3)
+    return [level + draw.normal(0, noise, count) for level in draw.normal(0, seeds, 12)]
+
+
+def test_runs_that_lie_close_narrow_the_band_and_runs_that_lie_far_apart_widen_it():
+    steps = np.arange(1, 101)
+    for seeds, ratio in ((0.01, 0.4), (1.0, 2.0)):
+        columns = _wide(seeds)
+        one, many = (stretches(steps, columns[0], columns[1], columns[2 : 2 + count]).spread[-1] for count in (0, 8))
+        assert (many < ratio * one) if ratio < 1 else (many > ratio * one)
+
+
+def test_of_many_runs_the_band_is_that_of_their_own_spread():
+    steps, columns = np.arange(1, 101), _wide(0.2)
+    found = stretches(steps, columns[0], columns[1], columns[2:])
+    levels = [columns[0].mean(), *(each.mean() for each in columns[2:])]
+    assert found.left[-1] == pytest.approx(np.mean(levels), abs=0.06)
+    assert found.spread[-1] == pytest.approx(np.std(levels, ddof=1) * np.sqrt(1 + 1 / 11), rel=0.35)
+    assert (found.low[-1], found.high[-1]) == pytest.approx((min(levels), max(levels)), abs=0.15)
+
+
+@pytest.mark.parametrize("seeds", [0.02, 0.1])
+def test_a_second_good_run_makes_the_band_no_wider(seeds):
+    """Over many draws: the loss that is found with two is found with one, and less so the other way round."""
+    steps, bands = np.arange(1, 101), np.empty((2, 60))
+    for turn in range(60):
+        draw = np.random.default_rng(turn)
+        columns = [level + draw.normal(0, 0.1, 100) for level in draw.normal(0, seeds, 3)]
+        for count in (0, 1):
+            bands[count, turn] = stretches(steps, columns[0], columns[1], columns[2 : 2 + count]).spread[-1]
+    assert np.median(bands[1]) < 0.95 * np.median(bands[0])
+
+
+def test_what_a_seed_may_do_shrinks_with_the_root_of_the_steps():
+    draw = np.random.default_rng(2)
+    left, right = draw.normal(0, 0.1, (2, 100))
+    short, long = (stretches(steps, left, right, ahead=0.0).spread[-1] for steps in (np.arange(1, 101), np.arange(1, 101) * 100))
+    assert 2 < short / long < 10
 
 
 def test_the_last_stretch_is_whole_and_stretches_share_no_point():

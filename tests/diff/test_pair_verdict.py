@@ -1,13 +1,15 @@
 """What answers come to, and which findings are gained and lost."""
 
 import pytest
+from msgspec.structs import replace
 
 from ckaudit.contract.schema.diff import Answer, Departure
+from ckaudit.contract.schema.manifest import TensorFacts
 from ckaudit.contract.schema.report import Finding
 from ckaudit.diff.compare import WeighedAnswer, settle, verdict
-from ckaudit.diff.divergence import Parting
 from ckaudit.diff.questions import questions
 from ckaudit.diff.run_pair import Side, gained_and_lost
+from ckaudit.diff.shared_start import Parting
 from tests.diff.made import both, run
 
 PARTED = Parting(departures=(Departure(statistic="train_loss_raw", step=300, message="..."),))
@@ -23,6 +25,7 @@ def weighed(word, weighs="loss", counts=True):
         ([weighed("within_noise")], Parting(), "within_noise"),
         ([weighed("same")], Parting(is_same=True), "same"),
         ([weighed("within_noise")], PARTED, "different"),
+        ([weighed("within_noise")], replace(PARTED, is_rounding=True), "within_noise"),
         ([weighed("better"), weighed("worse", "health")], PARTED, "worse"),
         ([weighed("better"), weighed("within_noise")], PARTED, "better"),
         ([weighed("within_noise"), weighed("worse", "cost", False)], Parting(), "within_noise"),
@@ -88,3 +91,17 @@ def test_what_a_replica_has_is_chance():
     assert [each.code for each in gained] == ["D1"]
     _, lost = gained_and_lost(both(run(), run(), findings=(right, []), replicas=[replica]))
     assert [each.code for each in lost] == ["C1"]
+
+
+@pytest.mark.parametrize(("code", "types", "decides"), [("SYS002", ("float32",) * 2, False), ("MOVE001", ("float32",) * 2, True)])
+def test_the_clock_decides_nothing_and_a_coarser_format_is_left_to_the_loss(code, types, decides):
+    sides = [[], [finding(code, "sev1")]]
+    plain = both(*(of_type(each) for each in types), findings=sides)
+    assert questions()["health"](plain, [])[1] is decides
+    coarser = both(of_type("float32"), of_type("bfloat16"), findings=sides)
+    assert questions()["health"](coarser, [])[1] is False
+
+
+def of_type(name):
+    made = run()
+    return replace(made, manifest=replace(made.manifest, tensors={"a.weight": TensorFacts(dtype=name)}))

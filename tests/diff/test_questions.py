@@ -104,18 +104,27 @@ def test_a_loss_that_ended_as_no_number_is_at_no_level(name):
     assert "at step 400 is no number in the second" in ask(name, both(*sides)).message
 
 
-def test_speed_beyond_a_fifth_counts_and_a_shared_machine_explains_itself():
+def test_speed_is_judged_by_its_own_noise_decides_nothing_and_a_shared_machine_explains_itself():
     steady = np.random.default_rng(0).normal(1.0, 0.01, 400)
-    for factor, word, counts in (
-        (1.1, "worse", False),
-        (1.5, "worse", True),
-        (0.7, "better", True),
-        (1.01, "within_noise", False),
-    ):
-        answer, grave = questions()["speed"](both(run(step_time=steady), run(step_time=steady * factor)), [])
-        assert (answer.word, grave) == (word, counts)
+    for factor, word in ((1.1, "worse"), (5.0, "worse"), (0.7, "better"), (1.01, "within_noise")):
+        answer, decides = questions()["speed"](both(run(step_time=steady), run(step_time=steady * factor)), [])
+        assert (answer.word, decides) == (word, False)
+    others = [run(step_time=steady * factor) for factor in (0.8, 1.3)]
+    assert ask("speed", both(run(step_time=steady), run(step_time=steady * 1.1), replicas=others)).word == "within_noise"
     shared = steady * np.repeat([1.0, 1.6, 1.1, 1.9, 1.3], 80)
     assert ask("speed", both(run(step_time=steady), run(step_time=shared))).word == "within_noise"
+
+
+def test_a_run_that_ends_where_one_of_the_good_ones_did_is_no_worse_than_they_are():
+    far, near = losses(1, level=0.8), [losses(seed) for seed in (2, 3, 4, 5)]
+    goods = [run(train_loss_raw=each) for each in (*near, far)]
+    again = both(goods[0], run(train_loss_raw=far + 1e-6), replicas=goods[1:])
+    assert ask("smoothed_loss", again).word == "within_noise"
+    beyond = both(goods[0], run(train_loss_raw=far + 3.0), replicas=goods[1:])
+    answer = ask("smoothed_loss", beyond)
+    assert answer.word == "worse"
+    assert answer.left == pytest.approx(np.mean([np.median(each[-20:]) for each in (*near, far)]))
+    assert "(mean of 5 runs)" in answer.message
 
 
 def test_memory_is_the_most_that_was_used():

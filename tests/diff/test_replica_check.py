@@ -11,14 +11,15 @@ from tests.diff.pairs import PAIRS
 RUNS = PAIRS.parent / "runs"
 
 
-def run_of(folder: Path, hashes: dict[int, list[str | None]]) -> Path:
+def run_of(folder: Path, hashes: dict[int, list[str | None]], batches: dict[int, list[str]] | None = None) -> Path:
     for step, ranks in hashes.items():
         head = {"schema_version": "ck.analysis.v1", "step": step}
         (folder / f"analysis_checkpoint_step_{step:08d}.json").write_text(json.dumps(head | {"loss": 1.0}))
         for rank, each in enumerate(ranks):
             if each is not None:
                 path = folder / f"analysis_checkpoint_step_{step:08d}.rank{rank:03d}.json"
-                path.write_text(json.dumps(head | {"rank": rank, "rank_facts": {"parameter_hash": each}}))
+                facts = {"parameter_hash": each} | ({"data_hash": batches[step][rank]} if batches else {})
+                path.write_text(json.dumps(head | {"rank": rank, "rank_facts": facts}))
     return folder
 
 
@@ -47,3 +48,20 @@ def test_of_two_ranks_nobody_knows_which_is_right(tmp_path: Path) -> None:
 @pytest.mark.parametrize("hashes", [{10: ["a", None]}, {10: [None, None]}])
 def test_without_two_ranks_nothing_is_recorded(tmp_path: Path, hashes: dict[int, list[str | None]]) -> None:
     assert replicas(run_of(tmp_path, hashes)).word == "not_recorded"
+
+
+def test_ranks_that_read_the_same_batches_are_named(tmp_path: Path) -> None:
+    held = {step: [str(step)] * 3 for step in (10, 20)}
+    apart = {10: ["p", "q", "p"], 20: ["s", "t", "u"]}
+    assert replicas(run_of(tmp_path, held, apart)).word == "same"
+    pair = replicas(run_of(tmp_path, held, {10: ["p", "q", "p"], 20: ["s", "t", "s"]}))
+    assert pair.word == "different"
+    assert [(each.where, each.step) for each in pair.propagation] == [("rank.2", 10)]
+    assert "rank.2 read the same batches as rank.0 at all 2 checkpoints" in pair.verdict
+    assert not pair.notes
+
+
+def test_batches_that_nobody_recorded_are_no_batches_of_their_own(tmp_path: Path) -> None:
+    pair = replicas(run_of(tmp_path, {10: ["a", "a"], 20: ["b", "b"]}))
+    assert pair.word == "same"
+    assert "recorder.step(loss, batch=batch)" in pair.notes[0]

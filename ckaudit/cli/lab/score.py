@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ckaudit.cli.lab.record import Cache, Jobs, Only, cache_folder, count, splits, train_missing
-from ckaudit.cli.lab.wild import WILD_SPLITS, Seed, seed_number
+from ckaudit.cli.lab.wild import WILD_SPLITS, Pairs, Seed, seed_number
 from ckaudit.cli.options import Verbose, one_format, one_of
 from ckaudit.cli.output import check_folder, fitted, progress, say, send
+from ckaudit.errors import UsageError
 from ckaudit.reports import FEW_FORMATS, render
 from ckaudit.reports.view import View
 
 if TYPE_CHECKING:
+    from ckaudit.lab.wild.pair_score import PairScore
     from ckaudit.lab.wild.score import WildScore
 
 EPILOG = """
@@ -22,6 +24,7 @@ Examples:
   ckaudit lab score --split test --format json -o score.json
   ckaudit lab score --only 'lr_*' --bare --verbose
   ckaudit lab score --split both --write
+  ckaudit lab score --split wild-dev --pairs --verbose
 \b
 Every scoring of the test split adds a line to docs/benchmark-history.csv,
 where there is a folder docs: how often one looked belongs to the result.
@@ -59,6 +62,7 @@ def command(
     *,
     split: Split = "dev",
     seed: Seed = "0",
+    pairs: Pairs = False,
     cache: Cache = "",
     only: Only = "",
     bare: Bare = False,
@@ -78,10 +82,19 @@ def command(
     one_of(split, SCORED, "split")
     workers = count(jobs, "--jobs")
     if split in WILD_SPLITS:
+        if pairs:
+            groups = _pairs(split, seed_number(seed), cache, workers)
+            _show(groups, format, output, verbose=verbose)
+            _publish_wild(groups, write=write)
+            return 0
         draws = _wild(split, seed_number(seed), cache, workers)
         _show(draws, format, output, verbose=verbose)
         _publish_wild(draws, write=write)
         return 1 if draws.broken else 0
+    if pairs:
+        raise UsageError(
+            f"--pairs has no meaning for {split}", hint="--split wild-dev or --split wild-test has groups to compare"
+        )
     chosen = splits(split)
     from ckaudit.lab.score.publish import add_history, write_document
     from ckaudit.lab.score.score import score
@@ -110,7 +123,14 @@ def _wild(split: str, seed: int, cache: str, jobs: int) -> "WildScore":
         return summarized(split, seed, outcomes_of(cache_folder(cache), split, seed, jobs=jobs, progress=tick))
 
 
-def _publish_wild(found: "WildScore", *, write: bool) -> None:
+def _pairs(split: str, seed: int, cache: str, jobs: int) -> "PairScore":
+    from ckaudit.lab.wild.pair_score import outcomes_of, summarized
+
+    with progress("comparing group") as tick:
+        return summarized(split, seed, outcomes_of(cache_folder(cache), split, seed, jobs=jobs, progress=tick))
+
+
+def _publish_wild(found: "WildScore | PairScore", *, write: bool) -> None:
     """Note the look at a drawing in the ledger, and write its tables where that is asked for."""
     from ckaudit.lab.wild.publish import add_to_ledger, write_document
 

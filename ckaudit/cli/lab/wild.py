@@ -41,29 +41,45 @@ Split = Annotated[
 ]
 Draws = Annotated[str, typer.Option("--draws", "-n", metavar="N", help="How many draws there are to be.")]
 Seed = Annotated[str, typer.Option("--seed", metavar="N", help="Number of the drawing: another one, other draws.")]
+Pairs = Annotated[bool, typer.Option("--pairs", help="Groups of runs to compare, instead of ill runs and healthy twins.")]
 
 
 def command(
-    *, split: Split = "wild-dev", draws: Draws = "40", seed: Seed = "0", cache: Cache = "", jobs: Jobs = "2", fresh: Fresh = False
+    *,
+    split: Split = "wild-dev",
+    draws: Draws = "40",
+    seed: Seed = "0",
+    pairs: Pairs = False,
+    cache: Cache = "",
+    jobs: Jobs = "2",
+    fresh: Fresh = False,
 ) -> int:
     """Train draws of many families, each with a fault and without, on one thread each."""
     one_of(split, WILD_SPLITS, "split")
     wanted, drawing, workers = count(draws, "--draws"), seed_number(seed), count(jobs, "--jobs")
     from ckaudit.lab.record import need, writable
+    from ckaudit.lab.wild.groups import group_folder, read_group
     from ckaudit.lab.wild.pair import pair_folder, read_note
     from ckaudit.lab.wild.record import LIBRARIES, record_draws
 
     folder = cache_folder(cache)
-    due = [index for index in range(wanted) if fresh or read_note(pair_folder(folder, split, drawing, index)) is None]
-    say(f"{len(due)} of {wanted} draws to record in {folder}")
+    chosen: WildSplit = "wild-test" if split == "wild-test" else "wild-dev"
+    if pairs:
+        due = [index for index in range(wanted) if fresh or read_group(group_folder(folder, split, drawing, index)) is None]
+    else:
+        due = [index for index in range(wanted) if fresh or read_note(pair_folder(folder, split, drawing, index)) is None]
+    say(f"{len(due)} of {wanted} {'groups' if pairs else 'draws'} to record in {folder}")
     if not due:
         return 0
     for library in LIBRARIES:
         need(library, "zoo")
     writable(folder, option="--cache")
-    chosen: WildSplit = "wild-test" if split == "wild-test" else "wild-dev"
     progress = ProgressLines(len(due), workers)
-    return 1 if failures(record_draws(chosen, drawing, due, folder, jobs=workers, on_done=progress)) else 0
+    if not pairs:
+        return 1 if failures(record_draws(chosen, drawing, due, folder, jobs=workers, on_done=progress)) else 0
+    from ckaudit.lab.wild.record_groups import record_groups
+
+    return 1 if failures(record_groups(chosen, drawing, due, folder, jobs=workers, fresh=fresh, on_done=progress)) else 0
 
 
 def seed_number(word: str) -> int:

@@ -66,7 +66,7 @@ class Answer(Struct, kw_only=True, omit_defaults=True, frozen=True):
     question: Annotated[str, doc("Its name, such as final_loss.")]
     title: Annotated[str, doc("The question as a sentence.")]
     word: Annotated[Word, doc("The verdict on the second run.")]
-    left: Annotated[Number | None, doc("The first run's value.")] = None
+    left: Annotated[Number | None, doc("The first run's value; of a loss with replicas, the mean of all of them.")] = None
     right: Annotated[Number | None, doc("The second run's value.")] = None
     band: Annotated[Number | None, doc("Largest difference that noise explains; null: nobody knows.")] = None
     unit: Annotated[str, doc("Unit of the values and the band.")] = "1"
@@ -78,7 +78,7 @@ class Noise(Struct, kw_only=True, omit_defaults=True, frozen=True):
     """What tells a difference from chance."""
 
     source: Annotated[
-        Source, doc("identical: the runs agree in every bit at first; replicas: --noise; residuals: each run's own; none.")
+        Source, doc("identical: the runs agree at first, but for rounding; replicas: --noise; residuals: each run's own; none.")
     ]
     replicas: Annotated[list[str], doc("The runs that the band was taken from.")] = []
     message: Annotated[str, doc("One sentence on the band and how far to trust it.")]

@@ -1,6 +1,6 @@
 """What a training costs: the loss after as much time on the clock, the time of a step, and memory."""
 
-from math import hypot
+import math
 
 import numpy as np
 from msgspec.structs import replace
@@ -15,7 +15,7 @@ from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.speed import step_time, tokens_per_sec
 from ckaudit.run.medians import median
 from ckaudit.run.robust import MAD_TO_SIGMA
-from ckaudit.run.series import Floats
+from ckaudit.run.series import Floats, Series
 
 
 @question(place=4, weighs="cost")
@@ -31,34 +31,34 @@ def loss_at_equal_time(both: RunPair, *, min_speed_noise: float = 0.02) -> PairA
     """
     along = both.along("time")
     clock = max(min_speed_noise, noise_of_speed(both, step_time)) if along is not None else 0.0
-    stretches = None if along is None else along.level(train_loss_raw, ahead=hypot(AHEAD, clock))
+    stretches = None if along is None else along.level(train_loss_raw, ahead=math.hypot(AHEAD, clock))
     if along is None or stretches is None:
         return missing(both, "time")
     return replace(judged(stretches, f"median loss after the time that step {int(stretches.last[-1])} took"), grave=False)
 
 
 @question(place=10, weighs="cost")
-def speed(
-    both: RunPair, *, share: float = 0.01, parts: int = 10, min_speed_difference: float = 0.05, grave: float = 0.2
-) -> PairAnswer:
+def speed(both: RunPair, *, share: float = 0.01, parts: int = 10, min_speed_difference: float = 0.05) -> PairAnswer:
     """How long does a step take?
 
     The median, which no checkpoint and no evaluation moves; tokens per second where no step was timed. A machine that is
-    shared changes from one tenth of a run to the next: that much is noise.
+    shared changes from one tenth of a run to the next, and from one replica to another: that much is noise. What the machine
+    did besides shows in no record, so that speed alone makes no pair better or worse.
 
     Args:
         both: The runs.
-        share: Of differences between tenths of a run that are larger.
+        share: Of differences between tenths of a run, or between replicas, that are larger.
         parts: Into how many a run is cut.
         min_speed_difference: Share by which a machine of its own differs from itself from one start to the next.
-        grave: Share from which the pair as a whole is better or worse. The project's choice: within it lie most of the same
-            trainings on one shared machine (docs/diff-calibration.md).
     """
     metric = next((metric for metric in (step_time, tokens_per_sec) if all(map(len, _values(both, metric)))), None)
     if metric is None:
         return missing(both, "step_time", "tokens_per_sec")
     left, right = (median(value) for value in _values(both, metric))
-    band = max(min_speed_difference, quantile(share) * noise_of_speed(both, metric, parts=parts))
+    replicas = [median(values) for side in both.replicas if len(values := _positive(metric(side.run)))]
+    among, freedom = (float(np.std([left, *replicas], ddof=1)) / left, len(replicas)) if replicas else (0.0, math.inf)
+    chance = quantile(share) * noise_of_speed(both, metric, parts=parts)
+    band = max(min_speed_difference, chance, quantile(share, max(3, freedom)) * math.sqrt(2) * among)
     word = lower_is_better(left, right, band * left) if metric is step_time else lower_is_better(-left, -right, band * left)
     what = "seconds a step" if metric is step_time else "tokens per second"
     return PairAnswer(
@@ -67,20 +67,23 @@ def speed(
         right=right,
         band=band * left,
         unit=metric.unit,
-        grave=abs(right / left - 1) > grave,
+        grave=False,
         sentence=f"{left:.4g} and {right:.4g} {what}, {right / left - 1:+.0%}; noise explains {band:.0%}",
     )
 
 
 def noise_of_speed(both: RunPair, metric: Metric, *, parts: int = 10) -> float:
     """Return the standard deviation of the speed from one part of a run to the next, of both together, over the speed."""
-    return hypot(*(_wobble(value, parts) for value in _values(both, metric)))
+    return math.hypot(*(_wobble(value, parts) for value in _values(both, metric)))
 
 
 def _values(both: RunPair, metric: Metric) -> list[Floats]:
-    """Return the values of both runs; a speed of 0 or less is none."""
-    serieses = (metric(side.run) for side in (both.left, both.right))
-    return [series.values[series.finite & (series.values > 0)] for series in serieses]
+    return [_positive(metric(side.run)) for side in (both.left, both.right)]
+
+
+def _positive(series: Series) -> Floats:
+    """Return the values of a series; a speed of 0 or less is none."""
+    return series.values[series.finite & (series.values > 0)]
 
 
 def _wobble(values: Floats, parts: int) -> float:
@@ -100,7 +103,7 @@ def memory(both: RunPair, *, noise: float = 0.02, grave: float = 0.2) -> PairAns
     Args:
         both: The runs.
         noise: Share that an allocator keeps or gives back as it likes.
-        grave: Share from which the pair as a whole is better or worse, as for speed.
+        grave: Share from which the pair as a whole is better or worse: below it lies what fragments of an allocator make.
     """
     used = [gpu_mem_used(side.run) for side in (both.left, both.right)]
     if not all(series.finite.any() for series in used):

@@ -3,9 +3,10 @@
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.diff.noise import Stretches, quantile
+from ckaudit.contract.schema.diff import Word
+from ckaudit.diff.noise import SURE, Stretches, quantile
 from ckaudit.diff.questions import PairAnswer, lower_is_better, missing, question
-from ckaudit.diff.run_pair import SURE, RunPair, level
+from ckaudit.diff.run_pair import RunPair, level
 from ckaudit.metrics import Metric
 from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss
 from ckaudit.metrics.progress import tokens_seen
@@ -132,16 +133,36 @@ def judged(stretches: Stretches, what: str, *, share: float = SURE, unit: str = 
     """Return the word for the last level of a loss, with a sentence that begins with `what`."""
     left, right, band = level(stretches, share=share)
     word = lower_is_better(left, right, band)
+    if stretches.runs > 1:
+        word = _beyond_all(stretches, word, band)
     how = {"same": "equal", "within_noise": "within noise", "worse": "higher", "better": "lower"}[word]
     since = _since(stretches, share) if word in ("worse", "better") else ""
-    sentence = f"{what}: {left:.4g} and {right:.4g}, {how}{since}; noise explains {band:.2g}"
+    of = f" (mean of {stretches.runs} runs)" if stretches.runs > 1 else ""
+    sentence = f"{what}: {left:.4g}{of} and {right:.4g}, {how}{since}; noise explains {band:.2g}"
     return PairAnswer(word=word, sentence=sentence, left=left, right=right, band=band, unit=unit)
+
+
+def _beyond_all(stretches: Stretches, word: Word, band: float, *, share: float = 0.1) -> Word:
+    """Return a word on the mean of several runs where it holds of each of them: what ends where one of them ended is chance.
+
+    Args:
+        stretches: The levels.
+        word: What the mean says.
+        band: What noise explains.
+        share: Of the band, by which the second has to be further out than the last of them.
+    """
+    right, margin = float(stretches.right[-1]), share * band
+    if word == "worse" and right <= stretches.high[-1] + margin:
+        return "within_noise"
+    if word == "better" and right >= stretches.low[-1] - margin:
+        return "within_noise"
+    return word
 
 
 def _since(stretches: Stretches, share: float) -> str:
     """Say since which step the level has been on this side of its band; nothing where that began before the first stretch."""
     side = stretches.excess * np.sign(stretches.excess[-1])
-    inside = np.flatnonzero(side <= quantile(share, stretches.freedom))
+    inside = np.flatnonzero(side <= quantile(share))
     row = int(inside[-1]) + 1 if len(inside) else 0
     return f" since step {int(stretches.first[row])}" if 0 < row < len(side) - 1 else ""
 

@@ -3,14 +3,32 @@
 import csv
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from ckaudit.errors import UsageError
 from ckaudit.lab.score.publish import BEGIN, END, commit, today
 from ckaudit.lab.score.scoreboard import Share
 from ckaudit.lab.wild.foresight import LeadRow
+from ckaudit.lab.wild.pair_score import PairRow, PairScore
 from ckaudit.lab.wild.score import Row, WildScore
 
-DOCUMENT, LEDGER = Path("docs/wild.md"), Path("docs/wild-ledger.csv")
+DOCUMENT, LEDGER, PAIR_LEDGER = Path("docs/wild.md"), Path("docs/wild-ledger.csv"), Path("docs/pairs-ledger.csv")
+PAIR_COLUMNS = (
+    "date",
+    "commit",
+    "split",
+    "seed",
+    "groups",
+    "good_runs",
+    "alike_worse",
+    "alike_failed",
+    "alike_told",
+    "harmful_found",
+    "harmful_failed",
+    "harmful_known",
+    "helpful_found",
+    "helpful_failed",
+)
 COLUMNS = (
     "date",
     "commit",
@@ -34,32 +52,27 @@ COLUMNS = (
 )
 
 
-def add_to_ledger(score: WildScore, path: Path = LEDGER) -> str:
-    """Add a line for each form to the ledger and say so; where there is no such folder, do nothing."""
+def add_to_ledger(score: WildScore | PairScore, path: Path | None = None) -> str:
+    """Add a line for each form, or each number of good runs, to the ledger and say so; without its folder, do nothing."""
+    pairs = isinstance(score, PairScore)
+    path = path or (PAIR_LEDGER if pairs else LEDGER)
     if not path.parent.is_dir():
         return ""
+    if isinstance(score, PairScore):
+        rows = [(score.groups, row.good, *_hits(_pair_shares(row))) for row in score.rows]
+    else:
+        leads = {row.name: _lead(row) for row in score.leads}
+        rows = [(score.draws, row.name, *_hits(_shares(row)), *leads.get(row.name, [""] * 5)) for row in score.forms]
     is_new = not path.exists()
     with path.open("a", encoding="utf-8", newline="") as stream:
         lines = csv.writer(stream, lineterminator="\n")
         if is_new:
-            lines.writerow(COLUMNS)
-        about = (today(), commit(), score.split, score.seed, score.draws)
-        leads = {row.name: _lead(row) for row in score.leads}
-        lines.writerows((*about, row.name, *_shares(row), *leads.get(row.name, [""] * 5)) for row in score.forms)
-    return f"added {len(score.forms)} lines to {path}"
+            lines.writerow(PAIR_COLUMNS if pairs else COLUMNS)
+        lines.writerows((today(), commit(), score.split, score.seed, *row) for row in rows)
+    return f"added {len(rows)} lines to {path}"
 
 
-def _shares(row: Row) -> Sequence[str]:
-    shares: Sequence[Share] = (
-        row.found,
-        row.right,
-        row.among_three,
-        row.sure_and_wrong,
-        row.placed,
-        row.grave,
-        row.flagged,
-        row.harmless_flagged,
-    )
+def _hits(shares: Sequence[Share]) -> list[str]:
     return [f"{share.hits}/{share.of}" for share in shares]
 
 
@@ -69,18 +82,28 @@ def _lead(row: LeadRow) -> Sequence[str]:
     return [told, ahead, steps, part, alarms]
 
 
-def write_document(score: WildScore, draw: Callable[[WildScore], str], path: Path = DOCUMENT) -> str:
+def _pair_shares(row: PairRow) -> Sequence[Share]:
+    return row.worse, row.failed, row.told, row.found, row.stopped, row.by_one_who_knows, row.helped, row.held_up
+
+
+def _shares(row: Row) -> Sequence[Share]:
+    return (row.found, row.right, row.among_three, row.sure_and_wrong, row.placed, row.grave, row.flagged, row.harmless_flagged)
+
+
+def write_document(score: WildScore | PairScore, draw: Callable[[Any], str], path: Path = DOCUMENT) -> str:
     """Write the tables of a split between its marks in the document, and say so.
 
     Raises:
         UsageError: If the document is not there, or has no marks for this split.
     """
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    begin, end = BEGIN.format(score.split), END.format(score.split)
+    part = f"{score.split} --pairs" if isinstance(score, PairScore) else score.split
+    begin, end = BEGIN.format(part), END.format(part)
     before, found, rest = text.partition(begin)
     _, closed, after = rest.partition(end)
     if not (found and closed):
         raise UsageError(f"{path} has no marks between which is written", hint="--write is for a clone of the repository")
-    about = f"{today()}, commit {commit()}, {score.tool}: {score.draws} draws of seed {score.seed}."
+    drawn = f"{score.groups} groups" if isinstance(score, PairScore) else f"{score.draws} draws"
+    about = f"{today()}, commit {commit()}, {score.tool}: {drawn} of seed {score.seed}."
     path.write_text(f"{before}{begin}\n\n{about}\n\n{draw(score)}\n{end}{after}", encoding="utf-8")
     return f"wrote {path}"

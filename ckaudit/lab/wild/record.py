@@ -1,7 +1,7 @@
 """Draws become pairs of run folders in the cache, each pair trained in a process of its own."""
 
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from time import process_time
 from typing import TYPE_CHECKING
@@ -30,6 +30,25 @@ def record_draws(
         jobs: Processes at a time.
         on_done: Called after each draw.
     """
+    work = [(split, seed, index, cache) for index in indices]
+    return record_each(_record_draw, work, jobs=jobs, on_done=on_done)
+
+
+def _record_draw(split: "WildSplit", seed: int, index: int, cache: Path) -> tuple[str, Path]:
+    from ckaudit.lab.wild.draw import draw
+
+    drawn, folder = draw(split, seed, index), pair_folder(cache, split, seed, index)
+    record(drawn, folder)
+    return f"{drawn.family}, {drawn.fault}, draw {index}", folder
+
+
+Work = tuple["WildSplit", int, int, Path]
+
+
+def record_each(
+    train: Callable[..., tuple[str, Path]], work: Sequence[Work], *, jobs: int, on_done: Callable[[Done], object]
+) -> list[Done]:
+    """Do each piece of work in a process of its own, `jobs` at a time; `train` returns what it was, and its folder."""
     from concurrent.futures import ProcessPoolExecutor, as_completed
     from multiprocessing import get_context
 
@@ -37,33 +56,28 @@ def record_draws(
     context.set_forkserver_preload(list(PRELOADED))
     done = []
     with ProcessPoolExecutor(jobs, mp_context=context, max_tasks_per_child=1) as pool:
-        for ended in as_completed([pool.submit(_record_apart, split, seed, index, cache) for index in indices]):
+        for ended in as_completed([pool.submit(_apart, train, piece) for piece in work]):
             done.append(ended.result())
             on_done(done[-1])
     return done
 
 
-def _record_apart(split: "WildSplit", seed: int, index: int, cache: Path) -> Done:
+def _apart(train: Callable[..., tuple[str, Path]], work: Work) -> Done:
     import logging
     import os
     import warnings
 
-    from ckaudit.lab.wild.draw import draw
-
     os.nice(10)  # many trainings leave the machine usable
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    drawn = draw(split, seed, index)
-    start = process_time()
-    folder, error = pair_folder(cache, split, seed, index), ""
+    start, (split, seed, index, _) = process_time(), work
     try:
-        record(drawn, folder)
+        name, folder = train(*work)
     except Exception as failure:  # noqa: BLE001  whatever a training dies of is told, and the others go on
         error = f"{type(failure).__name__}: {failure}"
+        return Done(name=f"{split}, draw {index}", seed=seed, seconds=process_time() - start, error=error)
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    return Done(
-        name=f"{drawn.family}, {drawn.fault}, draw {index}", seed=seed, seconds=process_time() - start, size=size, error=error
-    )
+    return Done(name=name, seed=seed, seconds=process_time() - start, size=size)
 
 
 def record(drawn: "Draw", folder: Path) -> None:

@@ -27,7 +27,8 @@ class Materials(Struct, frozen=True):
         train: Rows to train on.
         held_out: Rows to validate on.
         folder: The run folder.
-        seed: The seed of model, data and order.
+        seed: The seed of the model, and the one that is recorded.
+        order: The seed of the order of batches.
     """
 
     model: nn.Module
@@ -35,6 +36,7 @@ class Materials(Struct, frozen=True):
     held_out: Batch
     folder: Path
     seed: int
+    order: int
 
 
 def by_loop(recipe: Recipe, materials: Materials) -> None:
@@ -62,7 +64,7 @@ class Loop:
         self._recipe, self._materials, self._start, self.model = recipe, materials, start, model
         self.optimizers: list[Optimizer] = optimizers_of(recipe, model)
         self.schedules = [schedule_of(recipe, optimizer) for optimizer in self.optimizers]
-        self.source: Batches = batches(materials.train, recipe.batch, materials.seed, shuffled=recipe.shuffled)
+        self.source: Batches = batches(materials.train, recipe.batch, materials.order, shuffled=recipe.shuffled)
         if recipe.feed:
             self.source = recipe.feed(self.source)
         self._scaler = torch.amp.GradScaler("cpu", growth_interval=recipe.scale_grows) if recipe.precision == "float16" else None

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import torch
@@ -18,12 +19,21 @@ from ckaudit.lab.zoo.synthetic_data import WORDS
 from ckaudit.lab.zoo.text_models import END, LENGTH, PAD, START
 
 
-def train(recipe: Recipe, folder: Path, seed: int) -> None:
-    """Train by a recipe, and record it into a folder."""
+def train(recipe: Recipe, folder: Path, seed: int, *, data_seed: int | None = None, order_seed: int | None = None) -> None:
+    """Train by a recipe, and record it into a folder.
+
+    Args:
+        recipe: The training.
+        folder: The run folder.
+        seed: The seed of the model; of data and order too, where they have none of their own.
+        data_seed: The seed of the rows.
+        order_seed: The seed of the order of batches.
+    """
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     model = recipe.model()
-    rows = recipe.rows(torch.Generator().manual_seed(1_000 + seed), recipe.train + recipe.held_out)
+    of_data = torch.Generator().manual_seed(1_000 + (seed if data_seed is None else data_seed))
+    rows = recipe.rows(of_data, recipe.train + recipe.held_out)
     learnt = {name: column[: recipe.train] for name, column in rows.items()}
     held_out = {name: column[recipe.train :] for name, column in rows.items()}
     by: dict[str, Callable[[Recipe, Materials], None]] = {
@@ -34,7 +44,8 @@ def train(recipe: Recipe, folder: Path, seed: int) -> None:
         "accelerate": by_loop,
         "loop": by_loop,
     }
-    by[recipe.through](recipe, Materials(model, learnt, held_out, folder, seed))
+    order = seed if order_seed is None else order_seed
+    by[recipe.through](recipe, Materials(model, learnt, held_out, folder, seed, order))
 
 
 def _patch_updates(recipe: Recipe, optimizer: Optimizer) -> Optimizer:
@@ -43,12 +54,12 @@ def _patch_updates(recipe: Recipe, optimizer: Optimizer) -> Optimizer:
         return optimizer
     taken, updates, count = optimizer.step, recipe.updates, 0
 
-    def step(closure: Any = None) -> Any:
+    def step(_optimizer: Optimizer, closure: Any = None) -> Any:
         nonlocal count
         count += 1
         return taken(closure) if updates(count) else (closure() if closure else None)
 
-    optimizer.step = step  # type: ignore[method-assign]
+    optimizer.step = MethodType(step, optimizer)  # type: ignore[method-assign]  # a schedule asks for a method to wrap
     return optimizer
 
 
@@ -66,7 +77,7 @@ def _by_lightning(recipe: Recipe, materials: Materials) -> None:
         batch_size=recipe.batch,
         shuffle=True,
         drop_last=True,
-        generator=torch.Generator().manual_seed(materials.seed),
+        generator=torch.Generator().manual_seed(materials.order),
     )
     validation = DataLoader(TensorDataset(*materials.held_out.values()), batch_size=128) if recipe.held_out else None
     trainer = Trainer(
@@ -192,6 +203,7 @@ def _training_arguments(recipe: Recipe, materials: Materials) -> dict[str, Any]:
         "warmup_steps": recipe.warmup,
         "optim": STOCK_OPTIMIZERS.get(recipe.optimizer, "adamw_torch"),
         "seed": materials.seed,
+        "data_seed": None if materials.order == materials.seed else materials.order,
         "bf16": recipe.precision == "bfloat16",
         "max_grad_norm": recipe.clip or 0.0,
         "eval_strategy": "steps" if recipe.held_out else "no",

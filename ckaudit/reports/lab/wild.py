@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from ckaudit.lab.score.scoreboard import Share
 from ckaudit.lab.wild.foresight import LeadRow
+from ckaudit.lab.wild.pair_score import PairScore
 from ckaudit.lab.wild.score import Row, WildScore
 from ckaudit.reports.lab.cells import Table, percent
 from ckaudit.reports.lab.markdown import table as markdown_table
@@ -104,3 +105,49 @@ def _lists(score: WildScore) -> Iterator[str]:
             yield f"{what}: {named}{f' and {len(counts) - FEW} more' if len(counts) > FEW else ''}"
     for name, error in list(score.broken.items())[:FEW]:
         yield f"broke the audit: {name}: {error}"
+
+
+PAIR_HEAD = ("good runs", "alike: worse", "failed", "told", "harmful: worse", "failed", "known", "helpful: better", "failed")
+PAIR_LEGEND = (
+    "alike: runs that differ from the good ones by seed, order, rounding or a resume alone; told: not called within noise",
+    "harmful, helpful: changes of 3 standard deviations of the good runs and more; worse, better: by diff; failed: by gate",
+    "known: found by one who knew that standard deviation and were wrong as seldom as a question of diff may be, 1 in 100",
+)
+
+
+def pair_cells(score: PairScore, *, interval: bool = False) -> Table:
+    """Return the heading and a line for each number of good runs."""
+
+    def cell(share: Share) -> str:
+        return f"{share.hits} of {share.of}" + (f", {percent(share, interval=True)}" if interval and share.of else "")
+
+    lines = [
+        (
+            str(row.good),
+            *map(cell, (row.worse, row.failed, row.told)),
+            *map(cell, (row.found, row.stopped, row.by_one_who_knows, row.helped, row.held_up)),
+        )
+        for row in score.rows
+    ]
+    return [PAIR_HEAD, *lines]
+
+
+def _partings(score: PairScore) -> Iterator[str]:
+    for name, share in score.partings.items():
+        yield f"first step of a strong change, {name}: {share.hits} of {share.of}"
+
+
+def pairs_on_screen(score: PairScore, view: View) -> str:
+    """Return the table of a drawing of groups and, where everything is asked for, what was called wrong."""
+    width = room(view)
+    lines = [paint(f"{score.split}, seed {score.seed}: {score.groups} groups", "bold", view), ""]
+    lines += [*table(pair_cells(score), width, view, min_widths={}), ""]
+    for text in (*_partings(score), *PAIR_LEGEND, *(score.wrong if view.verbose else ())):
+        lines += fit(shown(text, view), width)
+    return "\n".join(lines) + "\n"
+
+
+def pairs_on_paper(score: PairScore, _view: View) -> str:
+    """Return the table as Markdown."""
+    legend = "\n".join(f"- {line}" for line in (*_partings(score), *PAIR_LEGEND))
+    return "\n\n".join([markdown_table(pair_cells(score, interval=True)), legend]) + "\n"

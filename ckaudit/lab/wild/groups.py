@@ -1,0 +1,65 @@
+"""Groups of trainings for comparisons: good runs that differ by chance alone, and runs with one change each."""
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+Kind = Literal["good", "order", "rounding", "resumed", "change"]
+
+NOTE = "group.json"
+
+
+class Member(Struct, frozen=True, kw_only=True):
+    """One training of a group.
+
+    Attributes:
+        name: Of its folder.
+        kind: What it differs in from the other good runs: the seed alone; or from the first of them: the order of batches, the
+            last bit of its weights, a stop and a resume, or a change.
+        change: Name of the change; empty: none.
+        onset: First step at which it acts; 0: never.
+    """
+
+    name: str
+    kind: Kind
+    change: str = ""
+    onset: int = 0
+
+
+class Group(Struct, frozen=True, kw_only=True):
+    """What is noted beside the recordings of a group.
+
+    Attributes:
+        family: The family.
+        through: Who trained.
+        optimizer: Word for the optimizer.
+        schedule: Course of the learning rate.
+        steps: Steps of each training.
+        members: The trainings, good ones first.
+        seconds: What all of them took of a processor.
+    """
+
+    family: str
+    through: str
+    optimizer: str
+    schedule: str
+    steps: int
+    members: tuple[Member, ...]
+    seconds: float = 0.0
+
+    def of(self, *kinds: Kind) -> list[Member]:
+        """Return the members of some kinds."""
+        return [member for member in self.members if member.kind in kinds]
+
+
+def group_folder(cache: Path, split: str, seed: int, index: int) -> Path:
+    """Return where a group is kept in the cache."""
+    return cache / f"{split}.group.{seed}.{index:04}"
+
+
+def read_group(folder: Path) -> Group | None:
+    """Return what is noted in a group's folder; None where it is not recorded to its end."""
+    path = folder / NOTE
+    return msgspec.json.decode(path.read_bytes(), type=Group) if path.exists() else None
