@@ -65,6 +65,14 @@ def test_a_loss_of_validation_and_one_of_a_test_are_no_training_loss(tmp_path):
     assert [value for _, value in curve(run, "val_loss")] == [4.0, 3.0, 2.0]
 
 
+def test_an_evaluation_that_a_line_begins_is_none_of_the_training(tmp_path):
+    evaluation = "Eval begin...\nstep 5/9 - loss: 9.0\nstep 9/9 - loss: 8.0\n"
+    training = [f"Epoch {n}/3\nstep 10/20 - loss: {4 - n}.5\nstep 20/20 - loss: {4 - n}\n" for n in range(1, 4)]
+    text = evaluation.join(training) + evaluation
+    (run,) = read(tmp_path, text)
+    assert curve(run, "train_loss_raw") == [(10, 3.5), (20, 3.0), (30, 2.5), (40, 2.0), (50, 1.5), (60, 1.0)]
+
+
 def test_a_mean_that_is_no_number_is_kept(tmp_path):
     (run,) = read(tmp_path, "".join(f"Training epoch: {n}\n\tmean_loss: nan\n" for n in range(3)))
     assert [step for step, value in curve(run, "train_loss_raw") if value != value] == [1, 2, 3]

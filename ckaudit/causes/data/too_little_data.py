@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.shared.batches import is_same, shifted
-from ckaudit.causes.shared.loss_curves import leap, lost_noise, parted
+from ckaudit.causes.shared.loss_curves import has_finite_loss_before, leap, lost_noise, parted
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.data import token_kl_drift
 from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss
@@ -118,7 +118,8 @@ def _by_gap(
     is_whole = first.code == overfitting.code
     start, end = (_level(train, step) for step in (first.first_step, first.last_step))
     last = float(val.values[val.finite[:, 0], 0][-1])
-    is_far = last > 0 and (last - end) / last > wide
+    is_known = has_finite_loss_before(train, (first.last_step or 0) + 1)  # else the training loss is no longer logged
+    is_far = is_known and last > 0 and (last - end) / last > wide
     if is_whole:
         best = int(np.nanargmin(np.where(val.finite[:, 0], val.values[:, 0], np.nan)))
         yield Advice(

@@ -1,9 +1,10 @@
 """Lines of epochs: what most training scripts print, `Epoch 3/30 - train loss: 0.49, val loss: 0.52`, in one line or in several.
 
 A line names an epoch, and perhaps how far it has got, `Epoch: [3][50/391] Loss 2.1 (2.3)`; values without an epoch in their line
-belong to the last one that was named. Batches count anew in each epoch, so an update is epochs finished times batches of an epoch
-plus batch; where no line names a batch, epochs are the axis. A bare `loss` in a line on validation is the validation loss; one in
-a line on a test is left out. Of `Loss 2.1 (2.3)` the first number is taken, that of the batch; the second is the mean so far.
+belong to the last one that was named, and are an evaluation's after a line that says no more than that one begins. Batches count
+anew in each epoch, so an update is epochs finished times batches of an epoch plus batch; where no line names a batch, epochs are
+the axis. A bare `loss` in a line on validation is the validation loss, one in a line on a test or on a batch of an evaluation is
+left out. Of `Loss 2.1 (2.3)` the first number is taken, that of the batch; the second is the mean so far.
 """
 
 import re
@@ -32,6 +33,9 @@ _BATCH = re.compile(
     re.IGNORECASE,
 )
 _HELD_OUT = re.compile(r"(?<![A-Za-z])(?:val|valid|validation|eval|evaluation|dev)(?![A-Za-z])", re.IGNORECASE)
+_BEGINS = re.compile(
+    r"\A\W*(?:(?:begin|start)\w*\W+(?:of\W+)?)?(eval\w*|valid\w*|test\w*)(?:\W+(?:begin|start)\w*)?\W*\Z", re.IGNORECASE
+)
 _TEST = re.compile(r"(?<![A-Za-z])(?:test|testing)(?![A-Za-z])", re.IGNORECASE)
 _MEAN = re.compile(r"[ _](?:avg|average|mean|is)\Z|\A(?:avg|average|mean)[ _]")
 _LOSSES = ("train_loss_raw", "val_loss")
@@ -61,10 +65,10 @@ def detects(source: Source) -> bool:
     """Tell by two epochs with a loss each, whose batches, where they are named, count anew."""
     if not is_text(source) or b"poch" not in source.data:
         return False
-    told = [line for line in _lines(source.data[:MAX_TOLD]) if any(name_of(key) in _LOSSES for key in line.values)]
+    told = [line for line in _lines(source.data[:MAX_TOLD]) if any(_holds(line, name) for name in _LOSSES)]
     if len({line.epoch for line in told}) < 2:
         return False
-    inside = [line for line in told if line.batch is not None]
+    inside = [line for line in told if line.batch is not None and _holds(line, "train_loss_raw")]
     return not inside or any(
         after.epoch != before.epoch and (after.batch or 0) <= (before.batch or 0) for before, after in pairwise(inside)
     )
@@ -93,31 +97,40 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 def _lines(data: bytes) -> Iterator[EpochLine]:
     """Yield every line with a value, once an epoch was named."""
     epoch: int | None = None
+    phase = ""
     for block in blocks(data):
         for number_of, line in enumerate([*block.lines, *([block.torn] if block.torn else [])], block.first):
             if len(line) > MAX_LINE:
                 continue
             mark = _EPOCH.search(line)
             if mark:
-                epoch = int(mark[1])
+                epoch, phase = int(mark[1]), ""
+            elif begins := _BEGINS.match(line[prefix_end(line) :]):
+                phase = f"{begins[1]} "
             if epoch is None:
                 continue
             begin = mark.end() if mark else prefix_end(line)
             batch = _BATCH.search(line[begin:])
             after = begin + (batch.end() if batch else 0)
-            if values := _values(line, after):
+            if values := _values(line, after, phase):
                 at, of = (batch[1] or batch[3], batch[2] or batch[4]) if batch else (None, None)
                 text = line[: prefix_end(line)]
                 yield EpochLine(number_of, text, epoch, int(at) if at else None, int(of) if of else None, values)
 
 
-def _values(line: str, begin: int) -> dict[str, str]:
-    """Return the values of a line by key: `loss` in a line on validation is "val loss", in one on a test it is none."""
+def _values(line: str, begin: int, phase: str) -> dict[str, str]:
+    """Return the values of a line by key: `loss` in a line on validation is "val loss", in one on a test it is none.
+
+    Args:
+        line: The line.
+        begin: Where its values begin.
+        phase: The word of the evaluation that an earlier line began, empty where none did.
+    """
     values: dict[str, str] = {}
     for pair in PAIR.finditer(line, begin):
         key = _MEAN.sub("", pair[1].lower())
         if key == "loss" or (key.endswith("loss") and name_of(key) == "train_loss_raw" and "train" not in key):
-            before = line[: pair.start()]
+            before = phase + line[: pair.start()]
             if _TEST.search(before):
                 continue
             key = "val loss" if _HELD_OUT.search(before) else key
@@ -127,19 +140,22 @@ def _values(line: str, begin: int) -> dict[str, str]:
 
 def _of_one_grain(lines: Sequence[EpochLine]) -> list[EpochLine]:
     """Return the lines, of training losses of batches and of whole epochs those of which there are more."""
-    trained = [line for line in lines if any(name_of(key) == "train_loss_raw" for key in line.values)]
+    trained = [line for line in lines if _holds(line, "train_loss_raw")]
     inside = [line for line in trained if line.batch is not None]
     of_batches = len(inside) > len(trained) - len(inside)
-    evaluated = any(line.batch is None and any(name_of(key) == "val_loss" for key in line.values) for line in lines)
     kept = []
     for line in lines:
-        if line.batch is not None and evaluated and any(name_of(key) == "val_loss" for key in line.values):
-            continue
+        if line.batch is not None and _holds(line, "val_loss") and not _holds(line, "train_loss_raw"):
+            continue  # a batch of an evaluation
         if (line.batch is not None) == of_batches:
             kept.append(line)
         elif held_out := {key: text for key, text in line.values.items() if name_of(key) == "val_loss" and line.batch is None}:
             kept.append(EpochLine(line.line, line.text, line.epoch, None, None, held_out))
     return kept
+
+
+def _holds(line: EpochLine, name: str) -> bool:
+    return any(name_of(key) == name for key in line.values)
 
 
 def _rows(lines: Sequence[EpochLine]) -> tuple[StepLines, list[str]]:

@@ -73,10 +73,11 @@ def loss_spike(
     `jump_ratio` times the median, or over 1.25 times it where the gradient norm was flagged in the 3 steps before, and one of
     them is higher by 0.02 of the first losses. An incident ends after half a window without flags, and not before the loss has
     given back half of the jump: a loss that stays where it jumped to stops standing out, and has not come back. `min_incidents`
-    of them that last three points within `within_steps` steps, or one not back after `recovery_steps` steps, is sev1; one that recovered is sev2;
-    spikes of one incident count one by one where a fifth of a window lies between them. Isolated flags are a note. In the first
-    window a point that stands over the lowest so far by a quarter of the first loss is a jump: sev2 over twice the first loss,
-    else a note, as where two later points are as high and half of them are not over twice the first loss: batches differ so much.
+    of them that last three points within `within_steps` steps, or one not back after `recovery_steps` steps, is sev1; one that
+    recovered is sev2; spikes of one incident count one by one where a fifth of a window lies between them. Isolated flags are a
+    note. In the first window a point that stands over the lowest so far by a quarter of the first loss is a jump: sev2 over
+    twice the first loss, else a note, as where two later points are as high and half of them are not over twice the first loss:
+    batches differ so much.
     ## Why it matters
     A spike that recovers wastes steps and says that the next one may not (TRI-2, D4.1).
     ## False alarms
