@@ -78,6 +78,14 @@ def test_a_mean_that_is_no_number_is_kept(tmp_path):
     assert [step for step, value in curve(run, "train_loss_raw") if value != value] == [1, 2, 3]
 
 
+def test_what_keras_prints(tmp_path):
+    bar, done = "  1/100 [>.....] - ETA: 9s - loss: 9.9\n", "100/100 [=====] - 5s 2ms/step"
+    text = "".join(f"Epoch {n}/3\n{bar}{done} - loss: {1 / n:.4f} - val_loss: {2 / n:.4f}\n" for n in range(1, 4))
+    (run,) = read(tmp_path, text)
+    assert curve(run, "train_loss_raw") == [(1, 1.0), (2, 0.5), (3, 0.3333)]
+    assert curve(run, "val_loss") == [(1, 2.0), (2, 1.0), (3, 0.6667)]
+
+
 def test_starts_in_one_file_are_runs(tmp_path):
     start = "".join(f"Epoch {n:03d} | loss: {1 / n:.4f}\n" for n in range(1, 15))
     first, second = read(tmp_path, start + start.replace("loss: 1.0", "loss: 1.1"))
