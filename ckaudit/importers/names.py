@@ -81,7 +81,10 @@ _OTHER_LOSS = re.compile(
     r"(^|_)(box|bbox|cls|obj|dfl|giou|iou|dice|seg|mask|rpn|mse|mae|rmse|l1|l2|huber|smooth_l1|elbo|kld?|recon(struction)?"
     r"|contrastive|infonce|nce|clip|triplet|margin|cosine|adv(ersarial)?|gan|d|g|disc(riminator)?|gen(erator)?"
     r"|actor|critic|policy|value|q|td|vf|pg|dpo|kto|ctc|diffusion|noise|score|physics|pde)_loss(_|$)"
-    r"|^(train_|val_|eval_)?(mse|mae|rmse|elbo)$"
+    r"|^(train_|val_|eval_)?(mse|mae|rmse|elbo)(_trn|_val)?$"
+)
+_EPISODES = re.compile(
+    r"(^|_)(ep|episodes?|episodic|cumulative)_(rew|rewards?|returns?)(_|$)|(^|_)episodes?_rewards?_(mean|max|min)(_|$)"
 )
 _OF_PICTURES = re.compile(r"(^|_)(m?ap_?\d*|map50(_95)?|miou|iou|psnr|ssim|fid|dice)(_|$)")
 _OF_TOKENS = re.compile(r"(^|_)(ppl|perplexity|bpb|bpc|lm_loss|mlm_loss|(num_|n_|total_|consumed_)?tokens?(_seen|_per_.*)?)(_|$)")
@@ -181,13 +184,38 @@ def slices_of(names: Iterable[str]) -> list[str]:
     return sorted(name.removeprefix(SLICE) for name in names if name.startswith(SLICE))
 
 
-def recognised(headers: Iterable[str]) -> dict[str, list[int]]:
-    """Return for each catalogue name the positions of the columns that may hold it."""
+def recognised(headers: Sequence[str]) -> dict[str, list[int]]:
+    """Return for each catalogue name the positions of the columns that may hold it.
+
+    Beside rewards of episodes no column is a training loss: the data and the targets of a policy's loss change with the policy,
+    so that neither its fall nor its rise says how the training goes.
+    """
     positions: dict[str, list[int]] = {}
     for position, header in enumerate(headers):
         if name := catalogue_name(header):
             positions.setdefault(name, []).append(position)
+    if logs_episodes(headers):
+        positions.pop("train_loss_raw", None)
     return positions
+
+
+def logs_episodes(headers: Iterable[str]) -> bool:
+    """Tell whether a log holds rewards of the episodes of an environment, as reinforcement learning writes them.
+
+    >>> logs_episodes(["train/loss", "rollout/ep_rew_mean"]), logs_episodes(["loss", "reward", "reward_std"])
+    (True, False)
+    """
+    return any(_EPISODES.search(_NO_LETTERS.sub("_", header.lower())) for header in headers)
+
+
+def parts_of_loss(headers: Sequence[str], prefix: str) -> list[int]:
+    """Return the positions of the parts of a loss under a prefix, such as `train/`; the whole alone where it is there.
+
+    >>> parts_of_loss(["train/box_loss", "train/cls_loss", "val/box_loss"], "train/")
+    [0, 1]
+    """
+    whole = [position for position, name in enumerate(headers) if name == f"{prefix}loss"]
+    return whole or [position for position, name in enumerate(headers) if name.startswith(prefix) and name.endswith("_loss")]
 
 
 def resolved(columns: Mapping[str, str], headers: Sequence[str]) -> dict[str, int]:
@@ -260,10 +288,17 @@ def could_be(name: str, others: Sequence[str]) -> str:
 
 def left_out(names: Sequence[str]) -> list[str]:
     """Return a note on the names that were left out; empty where none was."""
+    losses = [name for name in names if catalogue_name(name) == "train_loss_raw"] if logs_episodes(names) else []
+    of_policy = [
+        f"{listed(losses)} was left out: beside rewards of episodes it is the loss of a policy, whose data and targets change "
+        f"with it; --map {quote(f'loss={losses[0]}')} takes it all the same"
+        for _ in losses[:1]
+    ]
+    names = [name for name in names if name not in losses]
     if not names:
-        return []
+        return of_policy
     offer = offer_of(names)
-    return [f"left out, because no common name says what they are: {listed(names)}{'; ' if offer else ''}{offer}"]
+    return [*of_policy, f"left out, because no common name says what they are: {listed(names)}{'; ' if offer else ''}{offer}"]
 
 
 def offer_of(names: Sequence[str]) -> str:

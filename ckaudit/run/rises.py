@@ -56,6 +56,9 @@ CLIMB = 1
 ZOOM = 8
 """The last part of a long curve is looked at once more by itself: an eighth, in which 48 parts and more are 400 of the whole."""
 
+HELD_BY = 3
+"""Points of the last part that must lie nearer to the low level than to the end: one batch that was easy makes no level."""
+
 ZOOM_DEVIATIONS = 6.0
 """Neighbouring points of a long log share batches and rates, and scatter together: a rise of so few must stand out further."""
 
@@ -141,7 +144,8 @@ def sustained_rise(
             first = len(values) - len(values) // ZOOM
             late = _rise_of_parts(values[first:], min_share, ZOOM_DEVIATIONS, min_share_alone, prior, is_a_loss)
             earlier = _taken_back(values[: first + late.onset], len(values) - first - late.onset) if late else 0.0
-            if late and late.end - late.low > OVER_EARLIER_RISES * earlier:
+            held = late and (values[first : first + late.onset] < (late.low + late.end) / 2).sum() >= HELD_BY
+            if late and held and late.end - late.low > OVER_EARLIER_RISES * earlier:
                 rise = replace(late, lowest=first + late.lowest, onset=first + late.onset)
     return rise
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.shared.batches import is_same, shifted
-from ckaudit.causes.shared.loss_curves import leap, lost_noise, parted
+from ckaudit.causes.shared.loss_curves import has_finite_loss_before, leap, lost_noise, parted
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.data import token_kl_drift
 from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss
@@ -66,6 +66,8 @@ def too_little_data(
     tokens: Series | None,
     *,
     wide: float = 0.2,
+    max_over_start: float = 3.0,
+    min_fall: float = 0.05,
     decisive: float = 4.0,
     strong: float = 2.0,
     medium: float = 1.0,
@@ -73,7 +75,9 @@ def too_little_data(
     """The model memorises: it sees too little data for its capacity and its number of steps.
 
     A slice that gets worse while the whole held-out loss does not is the first sign, where the training loss runs away from the
-    whole. Validation is far from training where their gap is more than `wide` of the validation loss. Memory costs every slice of
+    whole. Validation is far from training where their gap is more than `wide` of the validation loss. What was learnt by heart
+    has brought the training loss down by `min_fall` of its start at least, and a model that is sure of what is wrong costs a few
+    times as much as one that guesses, not more than `max_over_start` times the first training loss. Memory costs every slice of
     the held-out text, and needs no change of tokens, batches, targets or inputs; it makes the training loss fall below that of a
     model that knows no order. Slices whose losses part are a sign of other data, where it is not known that the tokens are the
     same. Weights are starting values, to be fitted on runs of known truth.
@@ -84,6 +88,7 @@ def too_little_data(
     if not train.finite.any() or not val.finite.any():
         return
     yield from _by_gap(first, train, val, wide=wide, decisive=decisive, strong=strong, medium=medium)
+    yield from _by_start(train, val, max_over_start, min_fall, decisive)
     if other := findings.first(*OTHERS):
         yield contradicts(decisive, f"the two part for another reason: {other.message}", other)
     if (jump := findings.first(loss_spike)) and (both := leap(train, val, jump.first_step or 0)) and both.is_of_both:
@@ -118,7 +123,8 @@ def _by_gap(
     is_whole = first.code == overfitting.code
     start, end = (_level(train, step) for step in (first.first_step, first.last_step))
     last = float(val.values[val.finite[:, 0], 0][-1])
-    is_far = last > 0 and (last - end) / last > wide
+    is_known = has_finite_loss_before(train, (first.last_step or 0) + 1)  # else the training loss is no longer logged
+    is_far = is_known and last > 0 and (last - end) / last > wide
     if is_whole:
         best = int(np.nanargmin(np.where(val.finite[:, 0], val.values[:, 0], np.nan)))
         yield Advice(
@@ -137,3 +143,19 @@ def _by_gap(
         yield contradicts(strong, f"the training loss rises too, from {start:.3g} to {end:.3g}", first)
     if is_far:
         yield supports(medium, f"validation ends at {last:.3g}, training at {end:.3g}", val.name)
+
+
+def _by_start(train: Series, val: Series, max_over: float, min_fall: float, decisive: float) -> Iterator[Evidence]:
+    """Judge by what the training loss began with, where the log begins with its run and the loss is positive."""
+    known = np.flatnonzero(train.finite[:, 0])
+    begin, worst = float(train.values[known[0], 0]), float(val.values[val.finite[:, 0], 0][1:].max(initial=0.0))
+    if begin <= 0 or train.steps[known[0]] > max(1, int(train.steps[known[-1]]) // len(known)):
+        return
+    if (lowest := float(train.values[known, 0].min())) > (1 - min_fall) * begin:
+        yield contradicts(
+            decisive, f"nothing is learnt by heart: the training loss begins at {begin:.3g}, lowest {lowest:.3g}", train.name
+        )
+    if worst > max_over * begin:
+        yield contradicts(
+            decisive, f"validation costs {worst:.3g}, the untrained model {begin:.3g}: memory is not so far off", val.name
+        )

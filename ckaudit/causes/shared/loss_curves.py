@@ -136,5 +136,8 @@ def parted(slices: Series, step: int, *, rise: float = 0.05) -> tuple[str, str] 
 
 
 def has_finite_loss_before(loss: Series | None, step: int) -> bool:
-    """Tell whether a finite loss was recorded before a step; true also where no loss was recorded at all."""
-    return loss is None or bool((loss.finite[:, 0] & (loss.steps < step)).any())
+    """Tell whether a finite loss was recorded before a step; true also where no loss was recorded at all.
+
+    One from the first half of the way to the step does not count: a log that stopped to record its loss tells no healthy state.
+    """
+    return loss is None or bool((loss.finite[:, 0] & (loss.steps < step) & (2 * loss.steps >= step)).any())

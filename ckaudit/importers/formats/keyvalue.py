@@ -5,7 +5,8 @@ values by name; text without a step, such as the source of the program before it
 counts from 0, so it is step N + 1; its `step N` is after N updates, and the train loss beside a val loss there is an estimate
 over many batches with dropout off. Its mfu of -100 % means that none is known yet. In modded-nanogpt `train_time` is the time
 so far without evaluations, `step_avg` its mean, "nan" in the first ten steps. A step that goes back to the beginning is
-another run, one that goes back to anywhere else a resume.
+another run, one that goes back to anywhere else a resume. build-nanogpt writes `250 train 5.31`,
+`250 val 5.28` and `250 hella 0.25`, each on a line of its own.
 """
 
 import re
@@ -29,11 +30,12 @@ _STEP = re.compile(
     r"(?<![\w./-])(?:(?:(?:train_|global_|optimizer_)?(?:step|update)s?|iterations?)|(iter))\s*[:=#]?\s*(\d+)(?:\s*/\s*(\d+))?(?![\w.])",
     re.IGNORECASE,
 )
-_PAIR = re.compile(
+PAIR = re.compile(
     r"(?<![\w./-])([A-Za-z_][\w/.@]*(?: [A-Za-z_][\w/.@]*){0,2})(?:\s*[:=]\s*|\s+)"
     r"([-+]?(?:nan|inf|(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+))(?=([A-Za-z%]{0,9})(?:[\s,;|)\]/]|$))",
     re.IGNORECASE,
 )
+_BARE = re.compile(r"(\d+) (train|val|hella) (\d+\.\d+)\s*\Z")
 _AHEAD = 100  # characters before which the step must stand
 _FACTS = (
     ("parameters", re.compile(r"(?:model_params|num_params|n_params):\s?(\d+)\s*\Z")),
@@ -60,9 +62,14 @@ _NEEDLES = (
     "esum",
     "final",
 )
+_BARE_HINTS = (" train ", " val ", " hella ")
+_MARKS = (b"step", b"iter", b"Step", b"Iter", b"update", *(hint.encode() for hint in _BARE_HINTS))
 _COUNTS = ("parameters", "seed", "world_size", "sequence_length", "vocabulary")
 Columns = dict[str, Numbers]
 _OWN = {
+    "train": "train_loss_raw",
+    "val": "val_loss",
+    "hella": "microbench_score/hellaswag",
     "norm": "grad_global_norm",
     "gradnorm": "grad_global_norm",
     "mfu": "mfu",
@@ -79,7 +86,7 @@ _HELPERS = frozenset({"step", "iter", "total", "train_time [ms]", "train_time [s
 
 def detects(source: Source) -> bool:
     """Tell by a line that names a step and a value that is known."""
-    return holds_line(source, (b"step", b"iter", b"Step", b"Iter", b"update"), _known_cells)
+    return holds_line(source, _MARKS, _known_cells)
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
@@ -91,7 +98,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """
     cells = _cells if columns else _known_cells
     chosen = set(columns.values())
-    hints = ("step", "iter", "Step", "Iter", "update", "STEP", "ITER")
+    hints = ("step", "iter", "Step", "Iter", "update", "STEP", "ITER", *_BARE_HINTS)
     dialect = Dialect(NAME, hints, cells, lambda key: key in chosen or is_wanted(key), is_derived, _NEEDLES, _facts)
     return read_log(source, columns, Format(dialect, meaning, _manifest))
 
@@ -105,13 +112,15 @@ def _known_cells(line: str, start: int) -> list[Cell] | None:
 def _cells(line: str, start: int) -> list[Cell] | None:
     if start < len(line) and line[start] in "#{<\"'`*>|":
         return None
+    if bare := _BARE.match(line, start):
+        return [Cell("step", *bare.span(1)), Cell(bare[2], *bare.span(3))]
     found = _STEP.search(line, start, start + _AHEAD)
     if found is None:
         return None
     cells = [Cell("iter" if found[1] else "step", *found.span(2))]
     cells += [Cell("total", *found.span(3))] if found[3] else []
     seen = {cell.key for cell in cells}
-    for pair in _PAIR.finditer(line, found.end()):
+    for pair in PAIR.finditer(line, found.end()):
         key = f"{pair[1].lower()} [{pair[3]}]" if pair[3] else pair[1].lower()
         if key not in seen:
             seen.add(key)

@@ -11,7 +11,7 @@ import numpy as np
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.formats.csvfile import epoch_of
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import left_out, resolved
+from ckaudit.importers.names import left_out, parts_of_loss, resolved
 from ckaudit.importers.tables.curves import Curves, joined, steps_of, steps_of_epochs
 from ckaudit.importers.tables.numbers import Numbers
 from ckaudit.importers.tables.table import NumberTable, parsed, sniffed
@@ -29,7 +29,7 @@ def detects(source: Source) -> bool:
     if found is None or epoch_of(found[1]) is None:
         return False
     names = found[1]
-    return bool(_parts(names, "train/")) and any(name.startswith("metrics/") or name in _RATES for name in names)
+    return bool(parts_of_loss(names, "train/")) and any(name.startswith("metrics/") or name in _RATES for name in names)
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
@@ -43,7 +43,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     if found is None:
         raise UnreadableError(f"{source.shown} has no header line", hint="Write the names of the columns in its first line.")
     delimiter, header, _ = found
-    sums = {name: parts for name, prefix in _SUMS.items() if (parts := _parts(header, prefix))}
+    sums = {name: parts for name, prefix in _SUMS.items() if (parts := parts_of_loss(header, prefix))}
     rates = [header.index(name) for name in _RATES if name in header]
     single = ({"learning_rate": rates[0]} if rates else {}) | resolved(columns, header)
     epoch = epoch_of(header)
@@ -51,10 +51,23 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     table = parsed(source.data, source.shown, header, wanted, delimiter)
     series = {name: _sum(table, parts) for name, parts in sums.items()}
     series |= {name: table.columns[position] for name, position in single.items()}
+    unmeasured: list[str] = []
+    if "val_loss" in sums and "val_loss" not in single:
+        series["val_loss"], unmeasured = without_zeros(series["val_loss"])
     curves = _curves(table, series, epoch)
+    curves.notes += unmeasured
     curves.names = header
     curves.notes[:0] = _taken(header, {name: sums[name] for name in sums if name not in single}, single)
     return [joined(curves, source.shown, NAME, found=table.found, notes=table.notes)]
+
+
+def without_zeros(held_out: Numbers) -> tuple[Numbers, list[str]]:
+    """Return a validation loss without the epochs at which every part is exactly 0, which were not evaluated, and a note."""
+    zero = held_out.recorded & (held_out.values == 0)
+    if not zero.any():
+        return held_out, []
+    note = f"the validation loss is exactly 0 at {int(zero.sum()):,} epochs: they were not evaluated, and count as not recorded"
+    return Numbers(np.where(zero, np.nan, held_out.values), held_out.recorded & ~zero), [note]
 
 
 def _curves(table: NumberTable, series: dict[str, Numbers], epoch: int | None) -> Curves:
@@ -65,12 +78,6 @@ def _curves(table: NumberTable, series: dict[str, Numbers], epoch: int | None) -
     if axis is None:
         return Curves(np.arange(1, len(table.lines) + 1), series, ["its epochs cannot be read: rows were numbered from 1"])
     return Curves(axis[0], series, axis[1])
-
-
-def _parts(header: Sequence[str], prefix: str) -> list[int]:
-    """Return the columns of the parts of a loss, the whole alone where it is there."""
-    whole = [position for position, name in enumerate(header) if name == f"{prefix}loss"]
-    return whole or [position for position, name in enumerate(header) if name.startswith(prefix) and name.endswith("_loss")]
 
 
 def _sum(table: NumberTable, positions: Sequence[int]) -> Numbers:

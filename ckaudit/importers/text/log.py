@@ -54,7 +54,11 @@ def read_log(source: Source, columns: Mapping[str, str], form: Format) -> list[I
         UnreadableError: Where no line of a step has a value.
         UsageError: Where `columns` names what no line holds.
     """
-    log = scan(source.data, form.dialect)
+    return read_scanned(scan(source.data, form.dialect), source, columns, form)
+
+
+def read_scanned(log: LogContent, source: Source, columns: Mapping[str, str], form: Format) -> list[Imported]:
+    """Read every run of a log whose lines of steps were found already, as `read_log` does."""
     keys = list(log.rows.columns)
     mapped = {keys[at]: name for name, at in resolved(columns, keys).items()} if columns else {}
     meaning = form.meaning(log.rows, mapped, log.facts)
@@ -160,7 +164,7 @@ def holds_line(source: Source, marks: Sequence[bytes], cells: Callable[[str, int
         marks: Every line of a step holds one of these.
         cells: Returns the values of a line, None where it is no line of a step.
     """
-    if source.is_folder or _is_other(source.head):
+    if not is_text(source):
         return False
     data = source.text.encode() if source.head.startswith(UTF16_MARKS) else source.data
     return any(_is_step(line, cells) for mark in marks for line in _lines_with(data, mark))
@@ -192,8 +196,12 @@ def _line_at(data: bytes, at: int) -> bytes:
     return data[begin : min(len(data) if end < 0 else end, begin + MAX_LINE)]
 
 
+def is_text(source: Source) -> bool:
+    """Tell a text from a folder, JSON, a page, a table and a binary file."""
+    return not source.is_folder and not _is_other(source.head)
+
+
 def _is_other(head: bytes) -> bool:
-    """Tell JSON, pages, tables and binary files from text."""
     if head.startswith(UTF16_MARKS):
         return False
     return b"\0" in head.rstrip(b"\0") or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"<") or is_table(head)

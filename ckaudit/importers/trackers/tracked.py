@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from msgspec import Struct, field
 
 from ckaudit.contract.schema.manifest import Manifest
@@ -16,6 +17,7 @@ from ckaudit.importers.names import (
     left_out,
     listed,
     loss_kind_of_names,
+    parts_of_loss,
     recognised,
     resolved,
     slices_of,
@@ -107,6 +109,7 @@ def _nothing(names: Sequence[str], shown: str, source: str) -> UnreadableError:
 
 def _imported(tracked: TrackedRun, mapped: Mapping[str, str], source: str) -> Imported | None:
     """Return a run, None where it holds no known series and no layer."""
+    summed = _add_sums(tracked)
     chosen, notes_on_names = _chosen(tracked, mapped)
     curves, notes_on_steps = _with_steps([(name, tracked.series[foreign]) for name, foreign in chosen.items()])
     merged = joined(curves, tracked.starts)
@@ -119,6 +122,7 @@ def _imported(tracked: TrackedRun, mapped: Mapping[str, str], source: str) -> Im
     notes = [
         f"read as {source}: {points:,} points of {len(tracked.series):,} series",
         *taken(chosen),
+        *summed,
         *notes_on_names,
         *notes_on_steps,
         *left_out(unknown),
@@ -141,6 +145,25 @@ def _manifest(tracked: TrackedRun, chosen: Iterable[str], source: str) -> Manife
     if tensors := tracked.layers.tensors():
         manifest.tensors = tensors
     return manifest
+
+
+def _add_sums(tracked: TrackedRun) -> list[str]:
+    """Add the sums of the parts of a detector's loss, as YOLO logs them beside its scores, and return notes on them."""
+    names = list(tracked.series)
+    if not any(name.startswith("metrics/") or name in ("lr/pg0", "x/lr0") for name in names):
+        return []
+    notes = []
+    for whole, prefix in (("train/loss", "train/"), ("val/loss", "val/")):
+        parts = [names[position] for position in parts_of_loss(names, prefix)]
+        series = [tracked.series[part] for part in parts]
+        if whole in names or len(series) < 2 or not all(np.array_equal(each.steps, series[0].steps) for each in series):
+            continue
+        total = np.sum([each.values for each in series], axis=0)
+        known = (total != 0) | (prefix == "train/")  # a validation that did not run is logged as zeros
+        first = series[0]
+        tracked.series[whole] = Series(first.steps[known], total[known], first.times[known], first.order[known])
+        notes.append(f"{whole} is {' + '.join(parts)}")
+    return notes
 
 
 def _chosen(tracked: TrackedRun, mapped: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:

@@ -47,7 +47,8 @@ def exploding_gradient(
     shorter one over `shock_ratio` is sev2: a plateau that is left reaches 110 (lab), a large spike 160 (public logs), a flipped
     bit 650,000. What is shorter but over `note_ratio` is noted, all of it once.
     And from three points on, whatever their number: a norm whose end lies `max_ratio` times above what it was before, and
-    above all of it, for one that grows slowly takes the running median with it; sev2 where its last point alone says so.
+    above all of it, for one that grows slowly takes the running median with it; sev2 where its last point alone says so, or
+    where the loss is as good as its best to the end.
     One that grows to `slide_ratio` over the second half and no more slowly than over the first (a curve that is straight on a log
     axis, M09) is sev2: none of 114 healthy recordings and public logs comes to twice.
     Where a black box holds the step of a short one, and a tensor has most of the squared norm, that is the place.
@@ -154,10 +155,11 @@ def _still_falls(loss: Series | None, last: int, felt: float) -> bool:
 def _grown(norm: Series, rows: Steps, growth: Growth, loss: Series | None, felt: float, max_ratio: float) -> Hit:
     """Return a norm that ends far above what it was, which is a note on the way from a small start to its ordinary size."""
     first, last = rows[growth.onset], rows[-1]
-    is_start = growth.end < max_ratio**1.5 * growth.lowest and _still_falls(loss, int(norm.steps[last]), felt)
+    is_harmless = _still_falls(loss, int(norm.steps[last]), felt)
+    is_start = growth.end < max_ratio**1.5 * growth.lowest and is_harmless
     inside = rows[growth.onset :]
     worst = inside[np.argmax(norm.values[inside, 0])]
-    severity: Severity = "note" if is_start else "sev1" if len(inside) > 1 else "sev2"
+    severity: Severity = "note" if is_start else "sev1" if len(inside) > 1 and not is_harmless else "sev2"
     return Hit(
         severity=severity,
         where=norm.labels[0],

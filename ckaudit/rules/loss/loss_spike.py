@@ -34,6 +34,9 @@ FALL = 0.5
 RESTART, BACK = 2.0, 0.5
 """A learning rate raised twice over is a restart; an incident is over once half of its jump is gone."""
 
+NOT_BACK = 5
+"""Points of an incident that is not back: in a log of every thousandth step two points already lie further apart than that."""
+
 EARLY, GRAVE = 0.25, 2.0
 """In the first window a jump counts from a quarter of the first loss on, and is grave over twice of it."""
 
@@ -73,10 +76,11 @@ def loss_spike(
     `jump_ratio` times the median, or over 1.25 times it where the gradient norm was flagged in the 3 steps before, and one of
     them is higher by 0.02 of the first losses. An incident ends after half a window without flags, and not before the loss has
     given back half of the jump: a loss that stays where it jumped to stops standing out, and has not come back. `min_incidents`
-    of them within `within_steps` steps, or one not back after `recovery_steps` steps, is sev1; one that recovered is sev2;
-    spikes of one incident count one by one where a fifth of a window lies between them. Isolated flags are a note. In the first
-    window a point that stands over the lowest so far by a quarter of the first loss is a jump: sev2 over twice the first loss,
-    else a note.
+    of them that last three points within `within_steps` steps, or one not back after `recovery_steps` steps and five points, is
+    sev1; one that recovered is sev2; spikes of one incident count one by one where a fifth of a window lies between them.
+    Isolated flags are a note. In the first window a point that stands over the lowest so far by a quarter of the first loss is a
+    jump: sev2 over twice the first loss, else a note, as where two later points are as high within a quarter, and half of them
+    are not over twice the first loss: batches differ so much.
     ## Why it matters
     A spike that recovers wastes steps and says that the next one may not (TRI-2, D4.1).
     ## False alarms
@@ -130,7 +134,7 @@ def _judged_incidents(
     candidates = [
         incident
         for incident in incidents(flags & (height > PART), strong, quiet=window // 2)
-        if (height[incident.first : incident.last + 1] >= 1).any()
+        if (height[incident.first : incident.last + 1] >= 1).any() and np.isfinite(relative[incident.first])
     ]
     calm = _calm(excess.steps, gradient, candidates, k)
     candidates = [
@@ -179,9 +183,11 @@ def _early(loss: Series, window: int) -> Iterator[Hit]:
     high = np.flatnonzero(values[1:] > lowest[:-1] + EARLY * values[0]) + 1
     if len(high):
         worst = high[int(np.argmax(values[high]))]
+        later = loss.values[loss.finite[:, 0], 0][window:]
+        is_usual = (later * (1 + EARLY) >= values[worst]).sum() >= KNOWN and median(later) <= GRAVE * values[0]
         yield Hit.at(
             loss.steps[rows[high]],
-            "sev2" if values[worst] > GRAVE * values[0] else "note",
+            "sev2" if values[worst] > GRAVE * values[0] and not is_usual else "note",
             "the loss jumps to {value:.4g} in its first steps, from {limit:.4g}",
             where="loss",
             value=float(values[worst]),
@@ -266,16 +272,19 @@ def _until_back(incident: Incident, loss: Floats, relative: Floats, quiet: int) 
 
 
 def _crowded(steps: Steps, incidents: list[Incident], many: int, within: int, *, apart: int) -> list[bool]:
-    """Tell of each incident whether a spike of it is one of `many` within `within` steps.
+    """Tell of each incident that lasts whether a spike of it is one of `many` of such within `within` steps.
 
     Spikes that follow each other closely are one incident; they count one by one where `apart` points lie between them.
     """
-    spikes = [steps[_first_of_runs(np.sort([*incident.core]), apart)] for incident in incidents]
+    lasting = [incident for incident in incidents if incident.lasts]
+    spikes = [steps[_first_of_runs(np.sort([*incident.core]), apart)] for incident in lasting]
     starts = np.concatenate(spikes) if spikes else np.empty(0)
-    return [
+    crowds = [
         any(((starts > start - within) & (starts < start + within)).sum() >= many for start in starts_of_incident)
         for starts_of_incident in spikes
     ]
+    crowded = dict(zip(map(id, lasting), crowds, strict=True))
+    return [crowded.get(id(incident), False) for incident in incidents]
 
 
 def _first_of_runs(rows: Steps, apart: int) -> Steps:
@@ -287,7 +296,7 @@ def _hit(incident: Incident, steps: Steps, loss: Floats, relative: Floats, *, cl
     first, last = int(steps[incident.first]), int(steps[incident.last])
     inside = slice(incident.first, incident.last + 1)
     peak = incident.first + int(np.argmax(np.where(np.isfinite(loss[inside]), loss[inside], -np.inf)))
-    long = last - first >= patience
+    long = last - first >= patience and incident.last - incident.first + 1 >= NOT_BACK
     tail = (
         "then it is no number any more"
         if not np.isfinite(loss[incident.last + 1 : incident.last + 2]).all()

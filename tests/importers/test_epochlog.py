@@ -1,0 +1,114 @@
+"""Lines of epochs: every way in which scripts print them, held against the numbers that stand there."""
+
+import pytest
+
+from ckaudit.importers import import_runs
+from ckaudit.importers.importer import Imported
+
+
+def read(tmp_path, text: str) -> list[Imported]:
+    file = tmp_path / "train.log"
+    file.write_text(text, encoding="utf-8")
+    return import_runs(file)
+
+
+def curve(run: Imported, name: str) -> list[tuple[int, float]]:
+    return [(row["step"], row[name]) for row in run.rows if name in row]
+
+
+def test_one_line_an_epoch(tmp_path):
+    lines = [f"Epoch {n}/4 - Train Loss: {2 / n:.4f}, Val Loss: {3 / n:.4f}" for n in range(1, 5)]
+    (run,) = read(tmp_path, "some words\n" + "\n  saved\n".join(lines) + "\n")
+    assert run.source == "epoch text log"
+    assert curve(run, "train_loss_raw") == [(1, 2.0), (2, 1.0), (3, 0.6667), (4, 0.5)]
+    assert curve(run, "val_loss") == [(1, 3.0), (2, 1.5), (3, 1.0), (4, 0.75)]
+
+
+def test_values_in_the_lines_after_their_epoch(tmp_path):
+    text = "".join(
+        f"2018-03-11 07:0{n}:00,000:INFO: Epoch {n}/3\n"
+        f"2018-03-11 07:0{n}:20,000:INFO: - Train metrics: accuracy: 0.5 ; loss: {1 / n:.3f}\n"
+        f"2018-03-11 07:0{n}:30,000:INFO: - Eval metrics : accuracy: 0.6 ; loss: {2 / n:.3f}\n"
+        for n in range(1, 4)
+    )
+    (run,) = read(tmp_path, text)
+    assert curve(run, "train_loss_raw") == [(1, 1.0), (2, 0.5), (3, 0.333)]
+    assert curve(run, "val_loss") == [(1, 2.0), (2, 1.0), (3, 0.667)]
+
+
+def test_a_validation_loss_of_zero_throughout_was_not_computed(tmp_path):
+    text = "".join(f"Epoch {n}/3\n- Train: loss: {1 / n:.3f}\n- Eval: loss: 0.000\n" for n in range(1, 4))
+    (run,) = read(tmp_path, text)
+    assert curve(run, "val_loss") == []
+    assert any("exactly 0 throughout" in note for note in run.notes)
+
+
+def test_batches_that_count_anew_become_updates(tmp_path):
+    text = "".join(
+        f"Epoch: [{epoch}][{batch}/391]\tTime 0.1 (0.2)\tLoss {5 - epoch - batch / 1000:.4f} (9.9999)\n"
+        for epoch in range(3)
+        for batch in (0, 100, 200)
+    )
+    (run,) = read(tmp_path, text)
+    assert [step for step, _ in curve(run, "train_loss_raw")] == [1, 101, 201, 392, 492, 592, 783, 883, 983]
+    assert curve(run, "train_loss_raw")[4] == (492, 3.9)
+
+
+def test_a_loss_of_validation_and_one_of_a_test_are_no_training_loss(tmp_path):
+    text = "".join(
+        f"epoch:[ {n}/3 ] train step:0 loss: {4 - n} lr: 0.01\nepoch:[ {n}/3 ] val step:0 loss: 9.0\n"
+        f"END epoch:{n} val loss_avg: {5 - n}\nTest: Loss 7.0\n"
+        for n in range(1, 4)
+    )
+    (run,) = read(tmp_path, text)
+    assert [value for _, value in curve(run, "train_loss_raw")] == [3.0, 2.0, 1.0]
+    assert [value for _, value in curve(run, "val_loss")] == [4.0, 3.0, 2.0]
+
+
+def test_an_evaluation_that_a_line_begins_is_none_of_the_training(tmp_path):
+    evaluation = "Eval begin...\nstep 5/9 - loss: 9.0\nstep 9/9 - loss: 8.0\n"
+    training = [f"Epoch {n}/3\nstep 10/20 - loss: {4 - n}.5\nstep 20/20 - loss: {4 - n}\n" for n in range(1, 4)]
+    text = evaluation.join(training) + evaluation
+    (run,) = read(tmp_path, text)
+    assert curve(run, "train_loss_raw") == [(10, 3.5), (20, 3.0), (30, 2.5), (40, 2.0), (50, 1.5), (60, 1.0)]
+
+
+def test_a_mean_that_is_no_number_is_kept(tmp_path):
+    (run,) = read(tmp_path, "".join(f"Training epoch: {n}\n\tmean_loss: nan\n" for n in range(3)))
+    assert [step for step, value in curve(run, "train_loss_raw") if value != value] == [1, 2, 3]
+
+
+def test_what_keras_prints(tmp_path):
+    bar, done = "  1/100 [>.....] - ETA: 9s - loss: 9.9\n", "100/100 [=====] - 5s 2ms/step"
+    text = "".join(f"Epoch {n}/3\n{bar}{done} - loss: {1 / n:.4f} - val_loss: {2 / n:.4f}\n" for n in range(1, 4))
+    (run,) = read(tmp_path, text)
+    assert curve(run, "train_loss_raw") == [(1, 1.0), (2, 0.5), (3, 0.3333)]
+    assert curve(run, "val_loss") == [(1, 2.0), (2, 1.0), (3, 0.6667)]
+
+
+def test_starts_in_one_file_are_runs(tmp_path):
+    start = "".join(f"Epoch {n:03d} | loss: {1 / n:.4f}\n" for n in range(1, 15))
+    first, second = read(tmp_path, start + start.replace("loss: 1.0", "loss: 1.1"))
+    assert len(curve(first, "train_loss_raw")) == len(curve(second, "train_loss_raw")) == 14
+    assert curve(second, "train_loss_raw")[0] == (1, 1.1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "".join(f"epoch 1 step {n}: loss {9 - n}\n" for n in range(1, 6)),  # one epoch: its steps are those of the run
+        "".join(f"epoch {n} step {n * 10}: loss {9 - n}\n" for n in range(1, 6)),  # steps go on over epochs
+    ],
+)
+def test_steps_that_go_on_over_epochs_are_left_to_the_reader_of_steps(tmp_path, text):
+    (run,) = read(tmp_path, text)
+    assert run.source == "key:value text log"
+
+
+def test_the_bare_lines_of_build_nanogpt(tmp_path):
+    (run,) = read(
+        tmp_path, "0 val 10.95\n0 hella 0.25\n" + "".join(f"{n} train {11 - n:.6f}\n" for n in range(3)) + "2 val 9.00\n"
+    )
+    assert curve(run, "train_loss_raw") == [(1, 11.0), (2, 10.0), (3, 9.0)]
+    assert curve(run, "val_loss") == [(0, 10.95), (2, 9.0)]
+    assert curve(run, "microbench_score/hellaswag") == [(0, 0.25)]
