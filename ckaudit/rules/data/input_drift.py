@@ -3,15 +3,24 @@
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec import UNSET
 
-from ckaudit.metrics.data import input_kl_drift
-from ckaudit.rules.rule import Hit, Skip, rule, too_few
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.metrics.data import input_kl_drift, token_kl_drift
+from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
 from ckaudit.run.series import Series
 
 
-@rule("DATA012", severity="sev2", needs=[input_kl_drift], unit="nats")
+@rule("DATA012", severity="sev2", needs=[], wants=[input_kl_drift, token_kl_drift, FACTS], unit="nats")
 def input_drift(
-    drift: Series, *, max_divergence: float = 0.5, min_ratio: float = 5.0, min_before: int = 2, min_after: int = 2
+    drift: Series | None,
+    tokens: Series | None,
+    facts: Manifest | None,
+    *,
+    max_divergence: float = 0.5,
+    min_ratio: float = 5.0,
+    min_before: int = 2,
+    min_after: int = 2,
 ) -> Iterator[Hit | Skip]:
     """The inputs change their scale for good.
 
@@ -25,6 +34,10 @@ def input_drift(
     ## False alarms
     What an agent sees drifts as it learns, and sources that take turns come back: neither goes so far at once, for good.
     """
+    if drift is None:
+        is_text = tokens is not None or (facts is not None and facts.vocabulary is not UNSET)
+        yield Skip("not_applicable", "the inputs are tokens") if is_text else needs_one_of(input_kl_drift)
+        return
     yield from too_few(drift, min_before + min_after)
     values = drift.values[:, 0]
     for row in range(min_before, len(values) - min_after + 1):
