@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import zstandard
 from msgspec.structs import replace
 
+from ckaudit import audit
 from ckaudit.audit import triage, triage_run
 from ckaudit.audit.figures import charts, shape_preserving
 from ckaudit.contract.schema.report import Chart
@@ -36,13 +38,15 @@ def write_run(folder: Path, losses: dict[int, float], *, checkpoints: list[int])
     return folder
 
 
-def test_a_confidence_is_the_logistic_of_prior_and_evidence() -> None:
+def test_a_confidence_is_the_logistic_of_calibrated_prior_and_evidence() -> None:
     report = triage_run(run_of(SPIKE))
     first = report.diagnoses[0]
     from ckaudit.causes import causes
 
     odds = causes()[first.cause].prior + sum(each.weight for each in first.evidence)
-    assert math.isclose(first.confidence, 1 / (1 + math.exp(-odds)), abs_tol=1e-3)
+    shipped = tomllib.loads((Path(audit.__file__).parent / "confidence.toml").read_text(encoding="utf-8"))
+    trusted = shipped["offset"] + shipped["scale"] * odds + shipped["causes"].get(first.cause, 0.0)
+    assert math.isclose(first.confidence, 1 / (1 + math.exp(-trusted)), abs_tol=1e-3)
     assert [each.confidence for each in report.diagnoses] == sorted((each.confidence for each in report.diagnoses), reverse=True)
 
 

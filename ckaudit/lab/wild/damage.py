@@ -167,9 +167,9 @@ def runs_in(kind: torch.dtype) -> Callable[[Recipe], bool]:
     return lambda recipe: _runs(recipe, keep_weights_in(kind)(recipe, Amount(1, 0.5)).model(), None)
 
 
-def runs_under_float16(recipe: Recipe) -> bool:
-    """Tell whether a model goes forward and back under autocast in float16, in a loop of the user's own."""
-    return _runs(recipe, recipe.model(), torch.float16)
+def runs_under(kind: torch.dtype) -> Callable[[Recipe], bool]:
+    """Return a test of recipes: whether their model goes forward and back under autocast in half precision."""
+    return lambda recipe: _runs(recipe, recipe.model(), kind)
 
 
 def _runs(recipe: Recipe, model: nn.Module, kind: torch.dtype | None) -> bool:

@@ -5,12 +5,13 @@ from functools import partial
 from random import Random
 from typing import Any
 
+import torch
 from msgspec import Struct
 from msgspec.structs import replace
 from torch import Tensor
 
 from ckaudit.contract.schema.manifest import Cadence
-from ckaudit.lab.wild.damage import runs_under_float16
+from ckaudit.lab.wild.damage import runs_under
 from ckaudit.lab.wild.data_faults import fed
 from ckaudit.lab.wild.fault import Fault
 from ckaudit.lab.wild.faults import FAULTS
@@ -145,6 +146,8 @@ def vary(recipe: Recipe, source: Random) -> Recipe:
 
 def _modern(recipe: Recipe, source: Random) -> Recipe:
     """Return a recipe with what some users add: newer optimizers, float16, softer targets, mixed rows, lengths that grow."""
+    if recipe.precision == "bfloat16" and not runs_under(torch.bfloat16)(recipe):
+        recipe = replace(recipe, precision="float32")
     if recipe.loss in (classified, next_token_loss, translation_loss) and source.random() < 0.2:
         recipe = replace(recipe, loss=partial(recipe.loss, smoothing=0.1))
     if recipe.loss is classified and recipe.rows is seen and source.random() < 0.3:
@@ -158,7 +161,7 @@ def _modern(recipe: Recipe, source: Random) -> Recipe:
         recipe = replace(recipe, optimizer=optimizer, lr=lr, schedule=schedule, precision="float32")
     if recipe.rows in (next_tokens, read) and source.random() < 0.25:
         return grow_length(recipe)
-    if recipe.precision == "float32" and source.random() < 0.06 and runs_under_float16(recipe):
+    if recipe.precision == "float32" and source.random() < 0.06 and runs_under(torch.float16)(recipe):
         return replace(recipe, precision="float16")
     return recipe
 

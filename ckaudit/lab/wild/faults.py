@@ -269,7 +269,7 @@ FAULTS: Mapping[str, Fault] = {
         truth="loss_scale_too_high",
         is_fact=True,
         loop=True,
-        suits=damage.runs_under_float16,
+        suits=damage.runs_under(torch.float16),
     ),
     "gradients_underflow": Fault(
         title="gradients that pass through float16 at a millionth to a ten thousandth of their size",

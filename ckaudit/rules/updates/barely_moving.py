@@ -85,7 +85,8 @@ def barely_moving(
     Frozen tensors are left out where run.json says so, and those of which no gradient is to be expected. A tensor that began
     at zero has no relative movement. Queries and keys wait for each other while all keys look alike, as in BERT under plain
     descent: where both stand still and the value beside them moves, they are left out. A gain of 1 that moves as far as
-    weights of 0.02 moves by a fiftieth of what they do for its size, and is well. Under plain SGD a small gradient makes a
+    weights of 0.02 moves by a fiftieth of what they do for its size, and is well. An update of one element, as of a temperature,
+    may be smaller than the spacing of its numbers: a note. Under plain SGD a small gradient makes a
     small update: a tensor that moves as far by its gradient as the others is left to the rules on gradients. Where the loss
     falls while no tensor at all moves, the record shows other weights than those that train: a note.
     """
@@ -137,6 +138,8 @@ def _of_updates(
     moving = _judged(norm.steps, rate, warmup)
     for span in spans(norm, (norm.values == 0) & moving, min_points=min_points):
         severity, message = _reason(span, gradient)
+        if tensors.elements([span.label])[0] == 1:
+            severity = "note"
         yield Hit.over(span, severity, message, badness=-norm.values, value=norm.values, limit=0.0)
     own_size = replace(norm, values=np.where(excused, 1.0, np.nan))
     norm, relative = together(norm, relative)
