@@ -1,12 +1,8 @@
 """Causes weighed against each other, and what stands first: of findings and of causes."""
 
 import math
-import tomllib
 from collections.abc import Iterable, Sequence
-from functools import cache
-from pathlib import Path
 
-from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from ckaudit.audit.judge import gravity, resolve
@@ -30,32 +26,6 @@ LOSSES = ("train_loss_raw", "val_loss")
 """Places of values that may break while the weights stay finite."""
 
 
-class Calibration(Struct, frozen=True):
-    """How far evidence can be trusted, as `benchmarks/confidence.py` measured it on families that no cause was made for.
-
-    Attributes:
-        offset: Added to the scaled log odds of every cause.
-        scale: What log odds are multiplied by.
-        causes: Added for one cause more; nothing for one that was not met.
-    """
-
-    offset: float
-    scale: float
-    causes: dict[str, float]
-
-    def confidence(self, cause: str, log_odds: float) -> float:
-        """Return how likely a cause is to be the true one; the exponent is never above 0, so that no finite input overflows."""
-        trusted = self.offset + self.scale * log_odds + self.causes.get(cause, 0.0)
-        shrunk = math.exp(-abs(trusted))
-        return round((1 if trusted >= 0 else shrunk) / (1 + shrunk), 3)
-
-
-@cache
-def calibration() -> Calibration:
-    """Return the calibration that is shipped."""
-    return convert(tomllib.loads(Path(__file__).with_name("confidence.toml").read_text(encoding="utf-8")), Calibration)
-
-
 @takes_any_numbers
 def diagnose(
     run: Run,
@@ -63,12 +33,12 @@ def diagnose(
     causes: Iterable[Cause],
     *,
     accepted: Iterable[Finding] = (),
-    min_confidence: float = 0.1,
+    min_confidence: float = 0.25,
 ) -> list[Diagnosis]:
     """Return the causes that account for something, likeliest first.
 
     The log odds of a cause are its prior and its evidence, as if evidence were independent; its confidence is how often causes
-    of such odds were the true ones (`Calibration`).
+    of such odds were the true ones (`confidence_of`).
 
     Args:
         run: Gives the series that causes look at.
@@ -140,7 +110,7 @@ def _weigh(cause: Cause, run: Run, ill: Findings, seen: Findings) -> Diagnosis |
     return Diagnosis(
         cause=cause.name,
         title=cause.title,
-        confidence=calibration().confidence(cause.name, cause.prior + total(evidence)),
+        confidence=confidence_of(cause.prior + total(evidence)),
         severity=gravest.severity,
         symptom=explained[0].message,
         knob=knob,
@@ -161,6 +131,17 @@ def _followed(cause: Cause, ill: Findings, first: Finding, *, lead: int = 50) ->
     Checkpoints see a cause some steps after the log saw its consequence: `lead` is how far they lie apart by our cadence.
     """
     return ill.since((first.first_step or 0) - lead).of(*cause.follows)
+
+
+def confidence_of(log_odds: float, *, scale_beyond_one: float = 0.3) -> float:
+    """Return how likely a cause is to be the true one; the exponent is never above 0, so that no finite input overflows.
+
+    One strong reason, log odds of 1, is worth what it says; what further reasons add is scaled by `scale_beyond_one`, for they
+    are not independent (`benchmarks/confidence.py` fits it on families that no cause was made for, docs/wild.md).
+    """
+    trusted = min(log_odds, 1.0) + scale_beyond_one * max(log_odds - 1.0, 0.0)
+    shrunk = math.exp(-abs(trusted))
+    return round((1 if trusted >= 0 else shrunk) / (1 + shrunk), 3)
 
 
 # What stands first: of what is equally grave, the training before its record, and what lasts before what came back.

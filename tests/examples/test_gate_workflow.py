@@ -116,7 +116,7 @@ def test_a_bad_change_fails_and_says_what_is_worse_and_since_when(workplace):
     code, said = change(workplace, "learning_rate = 3e-3", "learning_rate = 3e-4")
     assert code == 1
     first = said.splitlines()[0]
-    assert first.startswith("::error title=DIFF001 final_loss::")
+    assert first.startswith("::error title=DIFF002 smoothed_loss::")
     assert "step 1" in first
     summary = (workplace / "summary.md").read_text().splitlines()[0]
     assert "**FAIL**" in summary

@@ -6,10 +6,11 @@ import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.shared.batches import shifted, target_tokens
-from ckaudit.causes.shared.loss_curves import has_finite_loss_before
+from ckaudit.causes.shared.loss_curves import has_finite_loss_before, jumps_since
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.material.counts import plural
 from ckaudit.metrics.data import token_kl_drift
+from ckaudit.metrics.flags import spike_flags
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import loss_scale
 from ckaudit.metrics.progress import tokens_seen
@@ -56,7 +57,7 @@ OTHERS = (
     prior=-1.0,
     explains=[nonfinite_values, loss_spike],
     follows=[token_drift, exploding_gradient, frequent_clipping, update_out_of_band, activation_drift, skipped_updates, overflow],
-    wants=[loss_scale, train_loss_raw, token_kl_drift, grad_norm_over_median, update_to_weight_global, tokens_seen],
+    wants=[loss_scale, train_loss_raw, token_kl_drift, grad_norm_over_median, update_to_weight_global, tokens_seen, spike_flags],
     knob="Skip steps whose loss is not finite; look at that batch: empty targets, a division by a zero count, a corrupt sample.",
     inspect="The batch of the first bad step, and the history of the checkpoint after it.",
     runbook="Stop. Keep the last good checkpoint and the batch's hash; feed that batch alone through the last good weights.",
@@ -69,11 +70,13 @@ def bad_batch(
     gradient: Series | None,
     update: Series | None,
     counted: Series | None,
+    flags: Series | None,
     *,
     lead: int = 20,
     short: int = 20,
     jump: float = 4.0,
     large_update: float = 0.03,
+    several: int = 3,
     strong: float = 2.5,
     medium: float = 1.0,
 ) -> Iterator[Evidence | Advice]:
@@ -81,8 +84,8 @@ def bad_batch(
 
     Signs of illness within `lead` steps before the first bad value speak against it. A jump that a batch makes is over within
     `short` steps, and the gradient jumps at the very same step (`jump` times its median), not before it. Where updates are above
-    `large_update` of the weights, the training is unstable without any bad batch. Weights are starting values, to be fitted on
-    runs of known truth.
+    `large_update` of the weights, or the loss jumps `several` times, the training is unstable without any bad batch. Weights are
+    starting values, to be fitted on runs of known truth.
     """
     broken, spike = findings.first(nonfinite_values), findings.first(loss_spike)
     if broken is not None and broken.first_step is not None:
@@ -104,6 +107,10 @@ def bad_batch(
             "skip a batch whose loss is far above the rest."
         )
         yield from _jumped(findings, spike, short, strong, medium)
+        if (count := jumps_since(flags, spike.first_step)) >= several:
+            yield contradicts(
+                strong, f"the loss has jumped {count} times since step {spike.first_step}: no one batch does", spike
+            )
         if spike.first_step <= lead:
             yield contradicts(strong, f"at step {spike.first_step} nothing is known yet of a healthy state", spike)
         if update is not None and (moved := _largest(update, spike.first_step + short)) > large_update:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
+from ckaudit.causes.shared.loss_curves import jumps_since
 from ckaudit.causes.shared.rate_course import known_rate
 from ckaudit.causes.shared.update_size import first_spread
 from ckaudit.contract.schema.report import Evidence, Finding
@@ -143,17 +144,9 @@ def _spikes(found: Findings, flags: Series | None, weight: float, *, several: in
         return
     # Jumps of the loss that are close together are one incident; the gradient comes back sooner and shows each.
     findings = max(len(found.since(first.first_step).of(rule)) for rule in (loss_spike, exploding_gradient))
-    count = max(findings, _jumps(flags, first.first_step))
+    count = max(findings, jumps_since(flags, first.first_step))
     if count >= several:
         yield supports(weight, f"it was calm until step {first.first_step}, and has jumped {count} times since", first)
-
-
-def _jumps(flags: Series | None, since: int, *, apart: int = 10) -> int:
-    """Return how often the loss jumps from a step on: flags less than `apart` points behind another are of the same jump."""
-    if flags is None:
-        return 0
-    rows = np.flatnonzero((flags.values[:, 0] == 1) & (flags.steps >= since))
-    return int((np.diff(rows, prepend=-apart) >= apart).sum())
 
 
 def _is_late(first: Finding | None, *, filled: int = 100) -> bool:

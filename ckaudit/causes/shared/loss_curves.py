@@ -141,3 +141,11 @@ def has_finite_loss_before(loss: Series | None, step: int) -> bool:
     One from the first half of the way to the step does not count: a log that stopped to record its loss tells no healthy state.
     """
     return loss is None or bool((loss.finite[:, 0] & (loss.steps < step) & (2 * loss.steps >= step)).any())
+
+
+def jumps_since(flags: Series | None, since: int, *, apart: int = 10) -> int:
+    """Return how often the loss jumps from a step on: flags less than `apart` points behind another are of the same jump."""
+    if flags is None:
+        return 0
+    rows = np.flatnonzero((flags.values[:, 0] == 1) & (flags.steps >= since))
+    return int((np.diff(rows, prepend=-apart) >= apart).sum())
