@@ -1,8 +1,8 @@
 """Fits how far several reasons for a cause can be trusted, on families of wild-dev, and measures it on families left out.
 
 Log odds of 1, one strong reason, are worth what they say; what is beyond them is scaled by one number, the likeliest one. Each
-sixth of the families is predicted by a fit on the others; that prediction is what the table of reliability shows. No cause is moved
-by itself: families of wild-dev have few of some causes, and none of others.
+sixth of the families is predicted by a fit on the others; that prediction is what the table of reliability shows. No cause is
+moved by itself: families of wild-dev have few of some causes, and none of others.
 
     python benchmarks/confidence.py CACHE --seed 2 --seed 3 --write
 """
