@@ -94,6 +94,7 @@ def weights_jump(
     Where no update was measured, n of them in one direction come n times as far as one, and in any direction at least the root of
     n times: the largest way between two earlier checkpoints, over the root of its steps, is the longest that an update can have
     been (115 healthy trainings: at most 1.6 times that). Where the median tensor goes beyond its past too, the rate was raised.
+    So it is where the tensor goes on at half that pace and more: a path has opened. It is sev1, for it rests on earlier updates.
     ## Why it matters
     Memory was corrupted, or something other than the optimizer wrote to the weights: what was learnt there is gone.
     ## False alarms
@@ -230,20 +231,24 @@ def _by_statistics(
     yield from too_few(shown, min_points)
     start = min_points - 1  # what is shown of the first checkpoint is no change
     steps = np.diff(shown.steps, prepend=0)[:, None]
+    sizes = cells_like(shown, rms)
     with np.errstate(all="ignore"):
         longest = np.fmax.accumulate(np.where(shown.values > 0, shown.values / np.sqrt(steps), np.nan), axis=0)
         excess = shown.values[start:] / (steps[start:] * longest[start - 1 : -1])
-        grown = np.diff(np.log(cells_like(shown, rms)), axis=0)[start - 1 :]
-    for row, (change, beyond, logs) in enumerate(zip(shown.values[start:], excess, grown, strict=True), start):
+        grown = np.diff(np.log(sizes), axis=0)[start - 1 :]
+    pace = shown.values / steps
+    slowed = pace[1:] < pace[:-1] / 2  # a path that opens goes on as fast, and what is written once does not
+    began = sizes[0] > np.fmax.accumulate(sizes, axis=0) / 2  # what began near zero grows by large shares
+    for row, (change, beyond, logs) in enumerate(zip(shown.values[start:-1], excess[:-1], grown[:-1], strict=True), start):
         known = logs[np.isfinite(logs) & (np.abs(logs) > share)]
         multiplied = len(known) > 1 and median(np.abs(known - median(known))) < alike
         if median(beyond[np.isfinite(beyond)]) > 1 and not multiplied:
             continue
         since, step = int(shown.steps[row - 1]), int(shown.steps[row])
-        for column in np.flatnonzero((change > share) & (beyond > ratio)):
+        for column in np.flatnonzero((change > share) & (beyond > ratio) & began[row - 1] & slowed[row]):
             yield Hit.at(
                 [step],
-                "sev0",
+                "sev1",
                 f"{{where}} changes by {change[column]:.2g} of its size from step {since} to {step}: updates like those before "
                 "do not add up to that",
                 where=shown.labels[column],
