@@ -32,7 +32,18 @@ SETTINGS: Mapping[str, str] = {
     "learning_rate": "lr",
     **{
         name: name
-        for name in ("optimizer", "momentum", "weight_decay", "eps", "schedule", "warmup", "clip", "batch", "accumulate", "bf16")
+        for name in (
+            "optimizer",
+            "momentum",
+            "weight_decay",
+            "eps",
+            "schedule",
+            "warmup",
+            "clip",
+            "batch",
+            "accumulate",
+            "precision",
+        )
     },
 }
 """What a user who records a configuration would write into it, and where a recipe has it."""
