@@ -35,7 +35,7 @@ RECENT = 256  # lines that gauges are computed from between two judgements
 
 DRAWN = 40
 
-EARLY = ("LOSS004", "ATTN002", "GRAD001", "MOVE005")
+EARLY = ("LOSS004", "GRAD002", "ATTN002", "GRAD001")
 """What is told before the loss has left its course, most often first: the codes that lead in docs/wild.md."""
 
 

@@ -11,7 +11,7 @@ import msgspec
 from ckaudit.contract.schema.report import Finding
 
 HEALTHY, ILL, NOTE, SCALARS = "healthy", "ill", "draw.json", "scalars.jsonl"
-CLOCK = "SYS"  # rules of the systems room judge the machine, which may have had other work while these were trained
+CLOCK = ("SYS", "COST")  # codes that judge the machine, which may have had other work while these were trained
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):

@@ -176,11 +176,12 @@ def counting_findings(report: Report, since: int) -> list[Finding]:
 
 def _verdict(report: Report, since: int) -> Verdict:
     counting = counting_findings(report, since)
-    first = report.diagnoses[0] if report.diagnoses else None
+    diagnoses = [one for one in report.diagnoses if not all(code.startswith(CLOCK) for code in one.explains)]
+    first = diagnoses[0] if diagnoses else None
     places = [place for finding in counting for place in (finding.where, *finding.also, *finding.path)]
     return Verdict(
         codes=tuple(dict.fromkeys(f"{finding.severity} {finding.code}" for finding in counting)),
-        causes=tuple(diagnosis.cause for diagnosis in report.diagnoses),
+        causes=tuple(diagnosis.cause for diagnosis in diagnoses),
         confidence=first.confidence if first else 0.0,
         places=tuple(place for place in dict.fromkeys([*places, *([first.where, *first.path] if first else [])]) if place),
     )
