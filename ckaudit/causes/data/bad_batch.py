@@ -51,6 +51,8 @@ OTHERS = (
     weights_shrink,
 )
 """Illnesses that a batch does not make, and that make the loss jump."""
+SEVERAL = 3
+"""Jumps of one run that are no one batch."""
 
 
 @cause(
@@ -76,7 +78,6 @@ def bad_batch(
     short: int = 20,
     jump: float = 4.0,
     large_update: float = 0.03,
-    several: int = 3,
     strong: float = 2.5,
     medium: float = 1.0,
 ) -> Iterator[Evidence | Advice]:
@@ -84,7 +85,7 @@ def bad_batch(
 
     Signs of illness within `lead` steps before the first bad value speak against it. A jump that a batch makes is over within
     `short` steps, and the gradient jumps at the very same step (`jump` times its median), not before it. Where updates are above
-    `large_update` of the weights, or the loss jumps `several` times, the training is unstable without any bad batch. Weights are
+    `large_update` of the weights, or the loss jumps three times, the training is unstable without any bad batch. Weights are
     starting values, to be fitted on runs of known truth.
     """
     broken, spike = findings.first(nonfinite_values), findings.first(loss_spike)
@@ -107,7 +108,7 @@ def bad_batch(
             "skip a batch whose loss is far above the rest."
         )
         yield from _jumped(findings, spike, short, strong, medium)
-        if (count := jumps_since(flags, spike.first_step)) >= several:
+        if (count := jumps_since(flags, spike.first_step)) >= SEVERAL:
             yield contradicts(
                 strong, f"the loss has jumped {count} times since step {spike.first_step}: no one batch does", spike
             )
