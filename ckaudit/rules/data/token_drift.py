@@ -11,6 +11,9 @@ from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import spans
 
+FEWEST = 2
+"""Distances that must be known before one for it to be beside them of another kind."""
+
 
 @rule("DATA004", severity="sev2", needs=[token_kl_drift], wants=[val_loss, slice_val_loss], unit="nats")
 def token_drift(
@@ -28,9 +31,10 @@ def token_drift(
     """The tokens of the batches change their distribution.
 
     ## What it checks
-    The divergence of each batch's tokens from the first batch's (M35, SEV2-1). Beyond `max_divergence` nats it is text of
-    another kind; more than `note_divergence` and `min_ratio` the median of all before (at least `min_history`) is noted, and
-    sev2 where the validation loss, or that of a slice of what is held out, has got worse since by `worse_loss_share` of its
+    The divergence of each batch's tokens from the first batch's (M35, SEV2-1). Beyond `max_divergence` nats, and `min_ratio`
+    times the median of those before, it is text of another kind; more than `note_divergence` and `min_ratio` the median of all
+    before (at least `min_history`) is noted, and sev2 where the validation loss, or that of a slice of what is held out, has got
+    worse since by `worse_loss_share` of its
     best; `parted_loss_share` of it are enough where another slice is at its best, for what is trained on is then learnt at the
     cost of the rest. In the lab's dev split healthy batches reach 0.09, a planned curriculum over sources 0.53; sources one
     after the other 1.4, junk 2.1, other tokens 4.
@@ -38,10 +42,11 @@ def token_drift(
     The model is trained on something else than before, or on nothing that means anything.
     ## False alarms
     Batches of a few tokens differ by chance, and a curriculum by intention: both stay below `max_divergence`, and neither
-    harms what is held out.
+    harms what is held out. Batches of a few documents, each about something else, differ as much at any step.
     """
     yield from too_few(drift, min_history)
-    strange = drift.values > max_divergence
+    before = np.array([_median(drift.values[:row], FEWEST) for row in range(len(drift.steps))])[:, None]
+    strange = drift.values > np.fmax(max_divergence, min_ratio * before)
     for span in spans(drift, strange):
         yield Hit.over(
             span,
