@@ -136,6 +136,14 @@ def test_the_tokens_of_the_inputs_tell_nothing_of_masked_words_or_a_translation(
     assert bool(unigram_entropy(run)) is expected
 
 
+@pytest.mark.parametrize(("source", "expected"), [("ckaudit recorder 0.1.0", False), ("mine", True)])
+def test_tokens_that_our_recorder_counted_without_a_declared_vocabulary_may_be_a_classifiers(source, expected):
+    rows = {"data.token_histogram": {10: {"b.0": 2.0, "b.1": 1.0}}}
+    facts = Manifest(schema_version="ck.run.v1", source=source)
+    assert bool(unigram_entropy(replace(run_of(rows), manifest=facts))) is expected
+    assert unigram_entropy(replace(run_of(rows), manifest=Manifest(schema_version="ck.run.v1", source=source, vocabulary=2)))
+
+
 def test_unigram_entropy_by_hand():
     counts = {10: {"b.0": 2.0, "b.1": 1.0, "b.2": 1.0, "b.3": 0.0}, 20: {"b.0": 5.0, "b.1": 0.0, "b.2": 0.0, "b.3": 0.0}}
     found = cells(unigram_entropy(run_of({"data.token_histogram": counts})))
