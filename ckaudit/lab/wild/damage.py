@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from ckaudit.lab.zoo.recipe import Batch, Loss, Recipe, classified, mixed_up, own_loss
 from ckaudit.lab.zoo.sequence_models import next_token_loss, translation_loss
 from ckaudit.lab.zoo.table_models import node_loss
-from ckaudit.recorder.drill.damage import Act, Amount, matrices, middle_part, part_of
+from ckaudit.recorder.drill.damage import Act, Amount, detached, middle_part, part_of
 
 
 @cache
@@ -65,17 +65,6 @@ def built(healthy: Recipe, act: Act) -> Recipe:
     return replace(healthy, model=model)
 
 
-def scale_initial_weights(healthy: Recipe, scale: float) -> Recipe:
-    """Multiply the initial matrices that are trained."""
-
-    def act(model: nn.Module) -> None:
-        for _, weight in matrices(model):
-            if weight.requires_grad:
-                weight.mul_(scale)
-
-    return built(healthy, act)
-
-
 def has_parts_within(recipe: Recipe) -> bool:
     """Tell whether the part in the middle is more than one layer."""
     model = looked_at(recipe.model)
@@ -86,16 +75,9 @@ def detach_part(healthy: Recipe, _amount: Amount) -> Recipe:
     """Detach what the part in the middle puts out."""
 
     def cut(_module: nn.Module, _inputs: Any, output: Any) -> Any:
-        return output.detach() if isinstance(output, Tensor) else (output[0].detach(), *output[1:])
+        return detached(output)
 
     return built(healthy, lambda model: model.get_submodule(middle_part(model)).register_forward_hook(cut))
-
-
-def _replaced(model: nn.Module, is_wanted: Callable[[nn.Module], bool], make: Callable[[], nn.Module]) -> None:
-    for module in list(model.modules()):
-        for name, child in list(module.named_children()):
-            if is_wanted(child):
-                setattr(module, name, make())
 
 
 def has_module(is_wanted: Callable[[nn.Module], bool]) -> Callable[[Recipe], bool]:

@@ -6,7 +6,7 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from ckaudit.lab.wild.fault import Fault
+from ckaudit.lab.wild.fault import Fault, known
 from ckaudit.lab.zoo.recipe import Batches, Recipe, Rows
 from ckaudit.lab.zoo.synthetic_data import FIRST, WORDS
 from ckaudit.recorder.drill.damage import Amount
@@ -228,23 +228,8 @@ DATA_FAULTS: Mapping[str, Fault] = {
     "inputs_unscaled": Fault(
         title="inputs 30 to 255 times too large", done=scale_inputs, truth="inputs_not_normalized", suits=has_floats
     ),
-    "loader_stuck": Fault(
-        title="a loader that gives the same batch from the middle on",
-        done=repeat_one_batch,
-        truth="loader_stuck",
-        acceptable=("too_little_data",),
-        is_fact=True,
-        loop=True,
-        sudden=True,
-    ),
-    "batches_doubled": Fault(
-        title="batches whose second half repeats the first",
-        done=repeat_half_of_batch,
-        truth="batches_repeated",
-        acceptable=("batch_too_small",),
-        is_fact=True,
-        loop=True,
-    ),
+    "loader_stuck": known("loader_stuck", done=repeat_one_batch, loop=True),
+    "batches_doubled": known("batches_doubled", done=repeat_half_of_batch, loop=True),
     "bad_batch": Fault(title="one batch that is unlike the rest", done=spoil_batch, truth="bad_batch", loop=True, sudden=True),
     "data_shifted": Fault(
         title="data that comes from elsewhere from the middle on",

@@ -8,32 +8,23 @@ from torch import nn
 
 from ckaudit.lab.wild import damage
 from ckaudit.lab.wild.data_faults import DATA_FAULTS
-from ckaudit.lab.wild.fault import Fault
+from ckaudit.lab.wild.fault import Fault, known
 from ckaudit.lab.zoo.recipe import Resume, own_loss
 from ckaudit.recorder.drill import damage as shared
 
-WRITTEN = ("silent_data_corruption",)
 FAULTS: Mapping[str, Fault] = {
     **DATA_FAULTS,
-    "rate_too_high": Fault(
-        title="a learning rate 10 to 100 times too high",
+    "rate_too_high": known(
+        "rate_too_high",
         done=lambda healthy, amount: replace(healthy, lr=healthy.lr * amount.between(10, 100), clip=None),
-        truth="learning_rate_too_high",
-        acceptable=("missing_warmup",),
         slow=True,
     ),
-    "rate_too_low": Fault(
-        title="a learning rate 100 to 10,000 times too low",
-        done=lambda healthy, amount: replace(healthy, lr=healthy.lr / amount.between(100, 10_000)),
-        truth="learning_rate_too_low",
-        acceptable=("optimizer_unsuited",),  # under plain descent: its rates are a hundred times Adam's
+    "rate_too_low": known(
+        "rate_too_low", done=lambda healthy, amount: replace(healthy, lr=healthy.lr / amount.between(100, 10_000))
     ),
-    "rate_raised": Fault(
-        title="a learning rate that is raised 10 to 50 times in the middle",
+    "rate_raised": known(
+        "rate_raised",
         done=lambda healthy, amount: replace(healthy, rate=damage.change_rate(amount, amount.between(10, 50)), clip=None),
-        truth="learning_rate_changed",
-        acceptable=("learning_rate_too_high",),
-        sudden=True,
         slow=True,
     ),
     "rate_creeps_up": Fault(
@@ -66,109 +57,30 @@ FAULTS: Mapping[str, Fault] = {
         truth="schedule_horizon_wrong",
         acceptable=("learning_rate_is_zero",),
     ),
-    "part_drawn_anew": Fault(
-        title="a part that is initialised anew in the middle",
-        done=damage.once(shared.draw_part_anew),
-        truth="weights_changed_outside_optimizer",
-        acceptable=WRITTEN,
-        is_fact=True,
-        sudden=True,
-        place=True,
-    ),
-    "matrix_zeroed": Fault(
-        title="a matrix that is zeroed in the middle",
-        done=damage.once(shared.zero_matrix),
-        truth="weights_changed_outside_optimizer",
-        acceptable=WRITTEN,
-        is_fact=True,
-        sudden=True,
-        place=True,
-    ),
-    "half_zeroed": Fault(
-        title="half of a matrix that is zeroed in the middle",
-        done=damage.once(shared.zero_half_of_matrix),
-        truth="weights_changed_outside_optimizer",
-        acceptable=WRITTEN,
-        is_fact=True,
-        sudden=True,
-        place=True,
-    ),
-    "weights_times_5": Fault(
-        title="weights that are multiplied by five in the middle",
-        done=damage.once(shared.multiply_weights),
-        truth="weights_changed_outside_optimizer",
-        acceptable=WRITTEN,
-        is_fact=True,
-        sudden=True,
-    ),
-    "gradient_nan": Fault(
-        title="a gradient that is NaN at one step",
-        done=damage.once(shared.spoil_gradient),
-        truth="nonfinite_operation",
-        acceptable=("silent_data_corruption", "bad_batch"),
-        is_fact=True,
-        sudden=True,
-        place=True,
-    ),
-    "gradients_lost": Fault(
-        title="a part whose gradients are thrown away",
+    "part_drawn_anew": known("part_drawn_anew", done=damage.once(shared.draw_part_anew)),
+    "matrix_zeroed": known("matrix_zeroed", done=damage.once(shared.zero_matrix)),
+    "half_zeroed": known("half_zeroed", done=damage.once(shared.zero_half_of_matrix)),
+    "weights_times_5": known("weights_times_5", done=damage.once(shared.multiply_weights)),
+    "gradient_nan": known("gradient_nan", done=damage.once(shared.spoil_gradient)),
+    "gradients_lost": known(
+        "gradients_lost",
         done=lambda healthy, _: replace(healthy, gradients=damage.gradient_hook(1, shared.lose_gradients, always=True)),
-        truth="gradient_path_cut",
-        acceptable=("not_in_optimizer", "frozen_by_mistake"),
-        is_fact=True,
-        place=True,
     ),
-    "gradients_kept": Fault(
-        title="gradients that are never zeroed",
-        done=lambda healthy, _: replace(healthy, zeroes=False),
-        truth="gradients_not_zeroed",
-        is_fact=True,
-        loop=True,
-    ),
-    "sign_flipped": Fault(
-        title="gradients with the wrong sign",
+    "gradients_kept": known("gradients_kept", done=lambda healthy, _: replace(healthy, zeroes=False), loop=True),
+    "sign_flipped": known(
+        "sign_flipped",
         done=lambda healthy, _: replace(healthy, gradients=damage.gradient_hook(1, shared.flip_gradients, always=True)),
-        truth="loss_sign_flipped",
     ),
-    "part_frozen": Fault(
-        title="a part that asks for no gradient",
-        done=lambda healthy, _: damage.built(healthy, shared.freeze_part),
-        truth="frozen_by_mistake",
-        acceptable=("not_in_optimizer",),
-        is_fact=True,
-        place=True,
+    "part_frozen": known("part_frozen", done=lambda healthy, _: damage.built(healthy, shared.freeze_part)),
+    "part_detached": known("part_detached", done=damage.detach_part, suits=damage.has_parts_within),
+    "not_in_optimizer": known("not_in_optimizer", done=damage.leave_part_out_of_optimizer),
+    "updates_left_out": known(
+        "updates_left_out", done=lambda healthy, amount: replace(healthy, updates=lambda step: step < amount.onset)
     ),
-    "part_detached": Fault(
-        title="a part whose output is detached",
-        done=damage.detach_part,
-        truth="gradient_path_cut",
-        acceptable=("dead_path",),
-        is_fact=True,
-        place=True,
-        suits=damage.has_parts_within,
-    ),
-    "not_in_optimizer": Fault(
-        title="a part that the optimizer does not hold",
-        done=damage.leave_part_out_of_optimizer,
-        truth="not_in_optimizer",
-        acceptable=("frozen_by_mistake",),
-        is_fact=True,
-        place=True,
-    ),
-    "updates_left_out": Fault(
-        title="an optimizer that takes no step any more",
-        done=lambda healthy, amount: replace(healthy, updates=lambda step: step < amount.onset),
-        truth="updates_not_applied",
-        is_fact=True,
-        sudden=True,
-    ),
-    "optimizer_state_lost": Fault(
-        title="a resume without the optimizer's state",
+    "optimizer_state_lost": known(
+        "optimizer_state_lost",
         done=lambda healthy, amount: replace(healthy, resume=Resume(amount.onset, optimizer=False)),
-        truth="optimizer_state_lost",
-        is_fact=True,
         loop=True,
-        sudden=True,
         suits=damage.has_momentum,
     ),
     "rate_wrong_after_resume": Fault(
@@ -180,11 +92,8 @@ FAULTS: Mapping[str, Fault] = {
         loop=True,
         sudden=True,
     ),
-    "decay_too_strong": Fault(
-        title="a weight decay of 2 to 20",
-        done=lambda healthy, amount: replace(healthy, weight_decay=amount.between(2, 20)),
-        truth="weight_decay_too_high",
-        slow=True,
+    "decay_too_strong": known(
+        "decay_too_strong", done=lambda healthy, amount: replace(healthy, weight_decay=amount.between(2, 20)), slow=True
     ),
     "clipped_to_nothing": Fault(
         title="a clipping limit far below every gradient",
@@ -204,32 +113,27 @@ FAULTS: Mapping[str, Fault] = {
         acceptable=("learning_rate_too_high",),
         suits=lambda recipe: recipe.loss is not own_loss,
     ),
-    "epsilon_too_large": Fault(
-        title="an epsilon of 0.1 to 10 in Adam",
-        done=lambda healthy, amount: replace(healthy, eps=amount.between(0.1, 10)),
-        truth="adam_epsilon_too_large",
-        suits=damage.is_adam,
+    "epsilon_too_large": known(
+        "epsilon_too_large", done=lambda healthy, amount: replace(healthy, eps=amount.between(0.1, 10)), suits=damage.is_adam
     ),
-    "init_too_large": Fault(
-        title="initial weights 5 to 30 times too large",
-        done=lambda healthy, amount: damage.scale_initial_weights(healthy, amount.between(5, 30)),
-        truth="init_too_large",
+    "init_too_large": known(
+        "init_too_large",
+        done=lambda healthy, amount: damage.built(healthy, lambda model: shared.scale_matrices(model, amount.between(5, 30))),
     ),
-    "init_too_small": Fault(
-        title="initial weights 100 to 10,000 times too small",
-        done=lambda healthy, amount: damage.scale_initial_weights(healthy, 1 / amount.between(100, 10_000)),
-        truth="init_too_small",
+    "init_too_small": known(
+        "init_too_small",
+        done=lambda healthy, amount: damage.built(
+            healthy, lambda model: shared.scale_matrices(model, 1 / amount.between(100, 10_000))
+        ),
     ),
-    "norms_missing": Fault(
-        title="a model whose normalisations were left out",
+    "norms_missing": known(
+        "norms_missing",
         done=lambda healthy, _: damage.built(healthy, shared.leave_norms_out),
-        truth="normalization_missing",
         suits=damage.has_module(shared.is_norm),
     ),
-    "units_saturated": Fault(
-        title="activation functions that are driven into their flat ends",
+    "units_saturated": known(
+        "units_saturated",
         done=lambda healthy, _: damage.built(healthy, shared.saturate_activations),
-        truth="saturating_activation",
         suits=damage.has_module(shared.is_activation),
         slow=True,
     ),
@@ -279,18 +183,16 @@ FAULTS: Mapping[str, Fault] = {
         truth="gradient_underflow",
         is_fact=True,
     ),
-    "units_dead": Fault(
-        title="ReLUs of which nine in ten never fire",
+    "units_dead": known(
+        "units_dead",
         done=lambda healthy, _: damage.built(healthy, shared.kill_units),
-        truth="dead_units",
         suits=damage.has_module(lambda module: isinstance(module, nn.ReLU)),
     ),
-    "dropout_too_high": Fault(
-        title="a dropout of 0.7 to 0.95",
+    "dropout_too_high": known(
+        "dropout_too_high",
         done=lambda healthy, amount: damage.built(
             healthy, lambda model: shared.raise_dropout(model, 0.7 + 0.25 * amount.strength)
         ),
-        truth="dropout_too_high",
         suits=damage.has_module(shared.is_dropout),
     ),
     "evaluated_in_training_mode": Fault(

@@ -62,7 +62,7 @@ Act = Callable[[nn.Module], object]
 
 
 def draw_part_anew(model: nn.Module, source: torch.Generator | None = None) -> None:
-    """Initialise the matrices of the part in the middle anew, as large as they are, from numbers of a source or PyTorch.s own."""
+    """Initialise the matrices of the part in the middle anew, as large as they are, from numbers of a source or PyTorch's own."""
     for _, weight in part_of(model):
         if weight.dim() >= 2:
             drawn = torch.randn_like(weight) if source is None else torch.randn(weight.shape, generator=source)

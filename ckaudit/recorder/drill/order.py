@@ -39,7 +39,12 @@ KINDS: Mapping[str, FaultKind] = {
     "rate_too_high": FaultKind(
         title="a learning rate 10 to 100 times too high", truth="learning_rate_too_high", acceptable=("missing_warmup",)
     ),
-    "rate_too_low": FaultKind(title="a learning rate 100 to 10,000 times too low", truth="learning_rate_too_low", usual=True),
+    "rate_too_low": FaultKind(
+        title="a learning rate 100 to 10,000 times too low",
+        truth="learning_rate_too_low",
+        acceptable=("optimizer_unsuited",),  # under plain descent: its rates are a hundred times Adam's
+        usual=True,
+    ),
     "rate_raised": FaultKind(
         title="a learning rate that is raised 10 to 50 times in the middle",
         truth="learning_rate_changed",
