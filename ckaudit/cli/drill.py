@@ -48,7 +48,7 @@ SETTINGS = {"allow_interspersed_args": False}
 
 
 def _completed(incomplete: str) -> list[str]:
-    from ckaudit.recorder.drill.order import KINDS
+    from ckaudit.recorder.drill.settings import KINDS
 
     before, comma, _ = incomplete.rpartition(",")
     return [f"{before}{comma}{name}" for name in KINDS if name not in before.split(",")]
@@ -136,7 +136,7 @@ def command(
 def _plan(words: Sequence[str], faults: str, *, steps: str, onset: str, strength: str, seed: str, jobs: str, wait: str) -> "Plan":
     """Return what is drilled, or raise `UsageError`."""
     from ckaudit.lab.drill.trainings import Plan
-    from ckaudit.recorder.drill.order import KINDS
+    from ckaudit.recorder.drill.settings import KINDS
 
     if not words:
         raise UsageError("no command was given", hint="write it behind two dashes: ckaudit drill -- python train.py")

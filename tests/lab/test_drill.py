@@ -19,7 +19,7 @@ from ckaudit.contract.schema.report import Severity
 from ckaudit.lab.drill.bundle import without_names
 from ckaudit.lab.drill.outcomes import DrillReport, FaultOutcome, HealthyOutcome, Seen, remedy_of
 from ckaudit.lab.drill.trainings import Plan, train_all
-from ckaudit.recorder.drill.order import KINDS, VARIABLE, Order
+from ckaudit.recorder.drill.settings import KINDS, VARIABLE, DrillSettings
 from ckaudit.reports import render
 from ckaudit.reports.escape import UNSAFE
 from ckaudit.reports.schemas import output_schema
@@ -285,10 +285,10 @@ def test_the_line_that_would_show_a_fault_is_named(tmp_path: Path) -> None:
 def test_a_bundle_holds_the_record_without_its_words(tmp_path: Path) -> None:
     from ckaudit.lab.drill.bundle import write_bundle
     from ckaudit.lab.drill.trainings import Trained
-    from ckaudit.recorder.drill.order import Note
+    from ckaudit.recorder.drill.settings import DrillStatus
 
     runs = ROOT / "fixtures" / "runs"
-    trained = [Trained(name="healthy-1", folder=runs / "nan_batch", note=Note(), end="steps", code=0)]
+    trained = [Trained(name="healthy-1", folder=runs / "nan_batch", note=DrillStatus(), end="steps", code=0)]
     assert write_bundle(report(FOUND, findings=()), trained, tmp_path / "none.zip") == []
     assert write_bundle(report(FOUND, findings=(SEEN,)), trained, tmp_path / "b.zip") == ["healthy-1"]
     with zipfile.ZipFile(tmp_path / "b.zip") as archive:
@@ -309,14 +309,14 @@ def test_a_bundle_holds_the_record_without_its_words(tmp_path: Path) -> None:
 
 def test_an_order_survives_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     from ckaudit.errors import UsageError
-    from ckaudit.recorder.drill.order import ordered
+    from ckaudit.recorder.drill.settings import settings_from_environment
 
-    order = Order(folder='a "b"', steps=20, fault="matrix_zeroed", onset=3, strength=0.25, seed=7)
-    assert ordered() is None
-    for name, value in order.surroundings().items():
+    settings = DrillSettings(folder='a "b"', steps=20, fault="matrix_zeroed", onset=3, strength=0.25, seed=7)
+    assert settings_from_environment() is None
+    for name, value in settings.as_environment().items():
         monkeypatch.setenv(name, value)
-    assert ordered() == order
+    assert settings_from_environment() == settings
     for wrong in ("1", "{}", '{"folder": "x", "steps": 3, "more": 1}', '{"folder": "x", "steps": 3, "fault": "no"}'):
         monkeypatch.setenv(VARIABLE, wrong)
         with pytest.raises(UsageError):
-            ordered()
+            settings_from_environment()

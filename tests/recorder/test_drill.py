@@ -15,13 +15,13 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.drill import session
 from ckaudit.recorder.drill.faults import DOING
-from ckaudit.recorder.drill.order import KINDS, Note, Order, read_note
+from ckaudit.recorder.drill.settings import KINDS, DrillSettings, DrillStatus, read_status
 
 STEPS, ONSET = 12, 5
 
 
 class Drilled:
-    """A training on sixteen rows under an order, and what it looked like at every step.
+    """A training on sixteen rows under the settings of a drill, and what it looked like at every step.
 
     Attributes:
         weights: All weights after each step, by parameter.
@@ -42,9 +42,9 @@ class Drilled:
         bare: bool = False,
     ) -> None:
         self.folder = tmp_path / "drilled"
-        order = Order(folder=str(self.folder), steps=STEPS, fault=fault, onset=onset)
+        settings = DrillSettings(folder=str(self.folder), steps=STEPS, fault=fault, onset=onset)
         with pytest.MonkeyPatch.context() as patch:
-            for name, value in order.surroundings().items():
+            for name, value in settings.as_environment().items():
                 patch.setenv(name, value)
             patch.setattr(session, "_BEGUN", [])
             patch.setattr(_BaseDataLoaderIter, "__next__", _BaseDataLoaderIter.__next__)
@@ -61,9 +61,9 @@ class Drilled:
         self.random = torch.get_rng_state()
         assert left.value.code == 0
         assert not (tmp_path / "real").exists()
-        note = read_note(self.folder)
+        note = read_status(self.folder)
         assert note is not None
-        self.note: Note = note
+        self.note: DrillStatus = note
         log = self.folder / "scalars.jsonl"
         rows: list[dict[str, Any]] = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
         self.lines = [row for row in rows if "steps_seen" in row]
@@ -100,7 +100,7 @@ def healthy(tmp_path: Path) -> Drilled:
 def test_a_healthy_drill_is_the_training_itself_cut_short(
     tmp_path: Path, healthy: Drilled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (len(healthy.lines), healthy.note) == (STEPS, Note(done=STEPS, is_over=True))
+    assert (len(healthy.lines), healthy.note) == (STEPS, DrillStatus(done=STEPS, is_over=True))
     assert json.loads((healthy.folder / "run.json").read_text())["sessions"][0]["end"] > 0
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.0), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
@@ -250,13 +250,13 @@ def test_batches_of_the_training_alone_are_changed(tmp_path: Path, healthy: Dril
 
 
 def test_what_cannot_be_done_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    order = Order(folder=str(tmp_path / "drilled"), steps=STEPS, fault="rate_raised")
+    settings = DrillSettings(folder=str(tmp_path / "drilled"), steps=STEPS, fault="rate_raised")
     monkeypatch.setattr(session, "_BEGUN", [])
-    for name, value in order.surroundings().items():
+    for name, value in settings.as_environment().items():
         monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit):
         Recorder(nn.Linear(2, 2), tmp_path / "real")
-    note = read_note(tmp_path / "drilled")
+    note = read_status(tmp_path / "drilled")
     assert note is not None
     assert note.why_not == "the recorder was not given the optimizer: Recorder(model, run, optimizer=optimizer)"
     # A second recorder of the program, as of another model, is only kept away from the real run.
@@ -266,11 +266,11 @@ def test_what_cannot_be_done_is_said_at_once(tmp_path: Path, monkeypatch: pytest
     assert (tmp_path / "drilled.2" / "scalars.jsonl").exists()
 
 
-def test_a_wrong_order_records_nothing_and_says_so(
+def test_wrong_settings_record_nothing_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("CKAUDIT_DRILL", "{")
     with Recorder(nn.Linear(2, 2), tmp_path / "real") as recorder:
         recorder.step(1.0)
     assert not (tmp_path / "real").exists()
-    assert "CKAUDIT_DRILL is no order of a drill" in caplog.text
+    assert "CKAUDIT_DRILL does not hold the settings of a drill" in caplog.text

@@ -12,7 +12,7 @@ from ckaudit.errors import UnreadableError
 from ckaudit.lab.drill.trainings import End, Plan, Trained
 from ckaudit.lab.wild.pair import has_effect, logged, twin_learns
 from ckaudit.lab.wild.score import counting_findings
-from ckaudit.recorder.drill.order import KINDS, FaultKind
+from ckaudit.recorder.drill.settings import KINDS, FaultKind
 from ckaudit.run.run import Run
 
 LOSS = "train_loss_raw"

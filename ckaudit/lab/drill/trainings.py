@@ -14,7 +14,7 @@ from typing import IO, Literal
 from msgspec import Struct
 
 from ckaudit.errors import CkauditError, UsageError
-from ckaudit.recorder.drill.order import VARIABLE, Note, Order, read_note
+from ckaudit.recorder.drill.settings import VARIABLE, DrillSettings, DrillStatus, read_status
 
 QUIET: Mapping[str, str] = {"WANDB_MODE": "disabled", "COMET_MODE": "disabled"}
 """What keeps trackers on other machines from taking a drill for a run; what the user has set stays."""
@@ -68,7 +68,7 @@ class Trained(Struct, frozen=True, kw_only=True):
 
     name: str
     folder: Path
-    note: Note
+    note: DrillStatus
     end: End
     code: int
     said: str = ""
@@ -153,7 +153,7 @@ class _Process:
         self.name, self.folder, self.steps = name, root / name, 0
         self._plan, self._since, self._ended_at = plan, monotonic(), 0.0
         self._said, self._read, self._is_told = root / f"{name}.stderr.txt", 0, False
-        order = Order(
+        settings = DrillSettings(
             folder=str(self.folder.absolute()),
             steps=plan.steps,
             fault="" if name in HEALTHY else name,
@@ -162,7 +162,7 @@ class _Process:
             seed=plan.seed,
         )
         with (root / f"{name}.stdout.txt").open("wb") as out, self._said.open("wb") as err:
-            self._process = _started(plan.command, QUIET | os.environ | order.surroundings(), out, err)
+            self._process = _started(plan.command, QUIET | os.environ | settings.as_environment(), out, err)
 
     def look(self, *, patience: float = 30.0) -> Trained | None:
         """Return what became of it once it has ended, and count its steps.
@@ -174,7 +174,7 @@ class _Process:
             UsageError: If it made no recorder.
         """
         code = self._process.poll()
-        note = read_note(self.folder)
+        note = read_status(self.folder)
         self.steps = max(self._counted(), note.done if note else 0)
         if code is None:
             if note is None and monotonic() - self._since > self._plan.wait:

@@ -7,7 +7,7 @@ from msgspec.structs import asdict
 
 from ckaudit.lab.zoo.recipe import Recipe
 from ckaudit.recorder.drill.damage import Amount
-from ckaudit.recorder.drill.order import KINDS, FaultKind
+from ckaudit.recorder.drill.settings import KINDS, FaultKind
 
 
 class Fault(FaultKind, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ NO_LOADER = "no batch came from a torch DataLoader while the model was in traini
 TARGETS = ("labels", "label", "y", "target", "targets", 1)  # by name in a mapping, the second of a pair
 
 
-class RefusedError(Exception):
+class FaultNotPossibleError(Exception):
     """This fault cannot be done to this training; the message says why."""
 
 
@@ -60,10 +60,10 @@ class Target:
         """The optimizers.
 
         Raises:
-            RefusedError: If there is none.
+            FaultNotPossibleError: If there is none.
         """
         if not self._optimizers:
-            raise RefusedError(NO_OPTIMIZER)
+            raise FaultNotPossibleError(NO_OPTIMIZER)
         return self._optimizers
 
     @property
@@ -109,7 +109,7 @@ def at_start(act: Callable[[nn.Module, Amount], object], nothing: str = "") -> D
 
     def do(target: Target) -> None:
         if act(target.model, target.amount) == 0 and nothing:
-            raise RefusedError(nothing)
+            raise FaultNotPossibleError(nothing)
         target.note()
 
     return do
@@ -159,7 +159,7 @@ def set_option(name: str, value: Callable[[Amount, dict[str, Any]], float]) -> D
     def do(target: Target) -> None:
         having = [group for group in target.groups if name in group]
         if not having:
-            raise RefusedError(f"the optimizer has no {name}")
+            raise FaultNotPossibleError(f"the optimizer has no {name}")
         for group in having:
             group[name] = value(target.amount, group)
         target.note()
@@ -171,11 +171,11 @@ def strong_decay(amount: Amount, group: Mapping[str, Any], *, least: float = 0.0
     """Return the weight decay that takes a share of each weight a step, from `least` to `most`, at the schedule's base rate.
 
     Raises:
-        RefusedError: If the learning rate is zero.
+        FaultNotPossibleError: If the learning rate is zero.
     """
     rate = float(group.get("initial_lr", group["lr"]))
     if not rate:
-        raise RefusedError("the learning rate is zero, so that no weight decay acts")
+        raise FaultNotPossibleError("the learning rate is zero, so that no weight decay acts")
     return amount.between(least, most) / rate
 
 
@@ -223,7 +223,7 @@ def lose_state(target: Target) -> None:
         if target.step != target.amount.onset:
             return
         if not any(torch.is_tensor(value) for optimizer in target.optimizers for value in _state_of(optimizer)):
-            raise RefusedError("the optimizer keeps no state, so that none can be lost")
+            raise FaultNotPossibleError("the optimizer keeps no state, so that none can be lost")
         for optimizer in target.optimizers:
             optimizer.state.clear()
         target.note()
@@ -327,4 +327,4 @@ DOING: Mapping[str, Doing] = {
     "batches_doubled": by_rows(_half),
     "targets_moved": by_rows(_moved),
 }
-"""How each fault of `order.KINDS` is done."""
+"""How each fault of `settings.KINDS` is done."""

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from ckaudit.contract.io.files import write_atomic
 from ckaudit.recorder.distributed.ranks import WorkerSession
 from ckaudit.recorder.drill.damage import Amount, middle_part
-from ckaudit.recorder.drill.faults import DOING, RefusedError, Target
-from ckaudit.recorder.drill.order import KINDS, Note, Order
+from ckaudit.recorder.drill.faults import DOING, FaultNotPossibleError, Target
+from ckaudit.recorder.drill.settings import KINDS, DrillSettings, DrillStatus
 from ckaudit.recorder.hooks.hook import after_backward
 from ckaudit.recorder.loop.session import RunSession, Start, begin, place
 from ckaudit.recorder.model.optimizers import as_sequence
@@ -22,20 +22,20 @@ from ckaudit.recorder.setup import Setup
 
 
 class Drill:
-    """Does the fault of an order to one training, keeps its note, and says when the training is to end.
+    """Does the fault of a drill to one training, keeps its note, and says when the training is to end.
 
     Args:
-        order: What is asked for.
+        settings: What is asked for.
         setup: What the recorder is started with.
         writes: Whether this process writes the note: the first rank alone does.
     """
 
-    def __init__(self, order: Order, setup: Setup, *, writes: bool) -> None:
-        self._order, self._writes, self._guard = order, writes, setup.guard
-        self._kind = KINDS.get(order.fault)
-        onset = order.onset if self._kind and self._kind.sudden else 1
-        self._target = Target(setup.model, as_sequence(setup.optimizer), Amount(onset, order.strength), order.seed)
-        self._note = Note(first=setup.start_step + 1)
+    def __init__(self, settings: DrillSettings, setup: Setup, *, writes: bool) -> None:
+        self._settings, self._writes, self._guard = settings, writes, setup.guard
+        self._kind = KINDS.get(settings.fault)
+        onset = settings.onset if self._kind and self._kind.sudden else 1
+        self._target = Target(setup.model, as_sequence(setup.optimizer), Amount(onset, settings.strength), settings.seed)
+        self._note = DrillStatus(first=setup.start_step + 1)
         self._acted_after, self._has_closure, self._is_held, self._is_told = 0, False, False, False
         for optimizer in as_sequence(setup.optimizer):
             optimizer.register_step_pre_hook(self._before_update)
@@ -43,7 +43,7 @@ class Drill:
     def begin(self) -> None:
         """Do what is done before the first step, and write the note: from now on the program is known to have a recorder."""
         if self._kind:
-            self._do(lambda: DOING[self._order.fault](self._target))
+            self._do(lambda: DOING[self._settings.fault](self._target))
             if self._kind.place and not self._note.why_not:
                 self._note.place = middle_part(self._target.model)
         self._write()
@@ -74,7 +74,7 @@ class Drill:
     def step_is_finished(self) -> bool:
         """Count a step, and tell whether the training is to end."""
         self._note.done = self._target.step
-        self._note.is_over = self._note.done >= self._order.steps
+        self._note.is_over = self._note.done >= self._settings.steps
         self._target.step += 1
         for act in self._target.before_step:
             self._do(act)
@@ -105,7 +105,7 @@ class Drill:
         try:
             with torch.no_grad():
                 act()
-        except RefusedError as refusal:
+        except FaultNotPossibleError as refusal:
             self._note.why_not = str(refusal)
         except Exception as error:  # noqa: BLE001  a model may be built in any way
             self._note.why_not = f"doing it failed with {type(error).__name__}: {error}"
@@ -122,8 +122,8 @@ class Drill:
         self._note.acted = self._target.acted
         if self._writes:
             with self._guard("writing the note of a drill"):
-                self._order.note.parent.mkdir(parents=True, exist_ok=True)
-                write_atomic(self._order.note, msgspec.json.encode(self._note))
+                self._settings.note.parent.mkdir(parents=True, exist_ok=True)
+                write_atomic(self._settings.note, msgspec.json.encode(self._note))
 
 
 class _Drilled:
@@ -185,24 +185,24 @@ class DrilledWorker(_Drilled, WorkerSession):
 _BEGUN: list[Path] = []  # folders of the recorders that this process has had
 
 
-def drilled(order: Order, setup: Setup) -> Start:
+def drilled(settings: DrillSettings, setup: Setup) -> Start:
     """Return this rank's part in a drill.
 
     A program's first recorder is drilled. Others, of a second model or a later training, record beside it, so that no folder
     of a real run is written to.
 
     Args:
-        order: What is asked for.
+        settings: What is asked for.
         setup: What the recorder is started with, with the folder that the program names.
     """
     _BEGUN.append(setup.path)
     if len(_BEGUN) > 1:
-        return begin(replace(setup, path=Path(f"{order.folder}.{len(_BEGUN)}")), RunSession, WorkerSession)
-    drill = Drill(order, setup, writes=not place()[0])
+        return begin(replace(setup, path=Path(f"{settings.folder}.{len(_BEGUN)}")), RunSession, WorkerSession)
+    drill = Drill(settings, setup, writes=not place()[0])
     drill.begin()
     if drill.is_refused:
         raise SystemExit(0)
-    here = replace(setup, path=Path(order.folder))
+    here = replace(setup, path=Path(settings.folder))
     try:
         return begin(here, partial(DrilledRun, drill=drill), partial(DrilledWorker, drill=drill))
     except Exception as error:  # noqa: BLE001  a real training would go on; this one has nothing to go on for

@@ -16,7 +16,7 @@ from ckaudit.contract.schema.checkpoint import Checkpoint, Cost, GradientsSource
 from ckaudit.recorder.batches import batch_facts, embedded_words, shifts_labels
 from ckaudit.recorder.distributed.ranks import RankNotes, WorkerSession
 from ckaudit.recorder.distributed.shards import Shards
-from ckaudit.recorder.drill.order import VARIABLE, ordered
+from ckaudit.recorder.drill.settings import VARIABLE, settings_from_environment
 from ckaudit.recorder.files.run_folder import RunFolder
 from ckaudit.recorder.files.scalar_log import RESERVED, plain, taken
 from ckaudit.recorder.hooks.forward_hooks import ForwardHooks
@@ -335,10 +335,10 @@ Start: TypeAlias = RunSession | WorkerSession
 
 def start(setup: Setup) -> Start:
     """Return this rank's part; where the environment asks for a drill, one that does it."""
-    if VARIABLE in os.environ and (order := ordered()):
+    if VARIABLE in os.environ and (settings := settings_from_environment()):
         from ckaudit.recorder.drill.session import drilled
 
-        return drilled(order, setup)
+        return drilled(settings, setup)
     return begin(setup, RunSession, WorkerSession)
 
 

@@ -7,7 +7,7 @@ import msgspec
 from ckaudit.lab.drill.outcomes import DrillReport, FaultOutcome
 from ckaudit.lab.drill.trainings import shown_command
 from ckaudit.material.counts import plural
-from ckaudit.recorder.drill.order import KINDS
+from ckaudit.recorder.drill.settings import KINDS
 from ckaudit.reports.escape import escaped, prose
 from ckaudit.reports.json import dumps
 from ckaudit.reports.lab.cells import Table

@@ -1,4 +1,4 @@
-"""What a drill is: its faults by name, the order in the environment that a recorder obeys, and the note that it leaves."""
+"""What a drill is: its faults by name, the settings in the environment that a recorder obeys, and the status that it leaves."""
 
 import os
 from collections.abc import Mapping
@@ -172,7 +172,7 @@ KINDS: Mapping[str, FaultKind] = {
 """The faults that need nothing of a training but its model, optimizer, gradients and loader."""
 
 
-class Order(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DrillSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the environment asks of a recorder, as JSON.
 
     Attributes:
@@ -194,14 +194,14 @@ class Order(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def note(self) -> Path:
         """The file of the note, beside the run folder."""
-        return note_path(Path(self.folder))
+        return status_path(Path(self.folder))
 
-    def surroundings(self) -> dict[str, str]:
+    def as_environment(self) -> dict[str, str]:
         """Return the variable of the environment that says this."""
         return {VARIABLE: msgspec.json.encode(self).decode()}
 
 
-class Note(Struct, kw_only=True):
+class DrillStatus(Struct, kw_only=True):
     """What a drilled training says of itself.
 
     Attributes:
@@ -221,30 +221,32 @@ class Note(Struct, kw_only=True):
     is_over: bool = False
 
 
-def ordered() -> Order | None:
+def settings_from_environment() -> DrillSettings | None:
     """Return what the environment asks for; None: nothing, as in every real training.
 
     Raises:
-        UsageError: If the variable holds something else than an order.
+        UsageError: If the variable holds something else.
     """
     text = os.environ.get(VARIABLE)
     if text is None:
         return None
     try:
-        order = msgspec.json.decode(text, type=Order)
+        settings = msgspec.json.decode(text, type=DrillSettings)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
-        raise UsageError(f"{VARIABLE} is no order of a drill: {error}", hint=f"ckaudit drill sets it; unset {VARIABLE}") from None
-    if order.fault and order.fault not in KINDS:
-        raise UsageError(f"{VARIABLE} asks for an unknown fault {order.fault!r}", hint="ckaudit drill --list names them")
-    return order
+        raise UsageError(
+            f"{VARIABLE} does not hold the settings of a drill: {error}", hint=f"ckaudit drill sets it; unset {VARIABLE}"
+        ) from None
+    if settings.fault and settings.fault not in KINDS:
+        raise UsageError(f"{VARIABLE} asks for an unknown fault {settings.fault!r}", hint="ckaudit drill --list names them")
+    return settings
 
 
-def note_path(folder: Path) -> Path:
+def status_path(folder: Path) -> Path:
     """Return where the note of a run folder lies: beside it, for it is no part of the run."""
     return folder.with_name(folder.name + ".note.json")
 
 
-def read_note(folder: Path) -> Note | None:
+def read_status(folder: Path) -> DrillStatus | None:
     """Return the note of a drilled training; None where no recorder has begun."""
-    path = note_path(folder)
-    return msgspec.json.decode(path.read_bytes(), type=Note) if path.exists() else None
+    path = status_path(folder)
+    return msgspec.json.decode(path.read_bytes(), type=DrillStatus) if path.exists() else None
