@@ -187,16 +187,28 @@ def slices_of(names: Iterable[str]) -> list[str]:
 def recognised(headers: Sequence[str]) -> dict[str, list[int]]:
     """Return for each catalogue name the positions of the columns that may hold it.
 
-    Beside rewards of episodes no column is a training loss: the data and the targets of a policy's loss change with the policy,
-    so that neither its fall nor its rise says how the training goes.
+    Those of a policy's loss are not among them (`policy_losses`).
     """
     positions: dict[str, list[int]] = {}
     for position, header in enumerate(headers):
         if name := catalogue_name(header):
             positions.setdefault(name, []).append(position)
-    if logs_episodes(headers):
+    if policy_losses(headers):
         positions.pop("train_loss_raw", None)
     return positions
+
+
+def policy_losses(headers: Sequence[str]) -> list[int]:
+    """Return the positions of the columns that read like a training loss beside rewards of episodes.
+
+    The data and the targets of a policy's loss change with the policy, so that neither its fall nor its rise says how the
+    training goes: such a column is taken only where it holds what is no number, for that is an illness of any loss.
+
+    >>> policy_losses(["train/loss", "rollout/ep_rew_mean"]), policy_losses(["loss", "reward"])
+    ([0], [])
+    """
+    losses = [position for position, header in enumerate(headers) if catalogue_name(header) == "train_loss_raw"]
+    return losses if logs_episodes(headers) else []
 
 
 def logs_episodes(headers: Iterable[str]) -> bool:
@@ -288,7 +300,7 @@ def could_be(name: str, others: Sequence[str]) -> str:
 
 def left_out(names: Sequence[str]) -> list[str]:
     """Return a note on the names that were left out; empty where none was."""
-    losses = [name for name in names if catalogue_name(name) == "train_loss_raw"] if logs_episodes(names) else []
+    losses = [names[position] for position in policy_losses(names)]
     of_policy = [
         f"{listed(losses)} was left out: beside rewards of episodes it is the loss of a policy, whose data and targets change "
         f"with it; --map {quote(f'loss={losses[0]}')} takes it all the same"

@@ -1,5 +1,6 @@
 """Losses that are none of a training, sums of parts, and tables between blanks: as their programs write them."""
 
+from ckaudit.audit import triage
 from ckaudit.importers import Choice, import_source
 
 
@@ -15,6 +16,15 @@ def test_the_loss_of_a_policy_is_no_training_loss_unless_it_is_named(tmp_path):
     assert values(run, "train_loss_raw") == []
     assert any("train/loss was left out: beside rewards of episodes" in note for note in run.notes)
     assert values(import_source(file, choice=Choice(columns={"loss": "train/loss"})), "train_loss_raw")[:3] == [1.0, 2.0, 0.0]
+
+
+def test_the_loss_of_a_policy_that_is_no_number_any_more_is_an_illness_like_any_other(tmp_path):
+    file = tmp_path / "progress.csv"
+    rows = "".join(f"{n},{n * 10},{n % 3 if n < 15 else 'nan'},0.0003\n" for n in range(1, 20))
+    file.write_text("time/iterations,rollout/ep_rew_mean,train/loss,train/learning_rate\n" + rows)
+    assert values(import_source(file), "train_loss_raw")[:3] == [1.0, 2.0, 0.0]
+    (finding,) = [each for each in triage(file).findings if each.code == "NUM001"]
+    assert (finding.severity, finding.first_step) == ("sev0", 15)
 
 
 def test_epochs_of_yolo_that_were_not_evaluated_have_no_validation_loss(tmp_path):

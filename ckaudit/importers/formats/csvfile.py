@@ -11,7 +11,18 @@ from numpy.typing import NDArray
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.layers.names import place_of
-from ckaudit.importers.names import could_be, factor_of, left_out, listed, offer_of, recognised, resolved, short, taken
+from ckaudit.importers.names import (
+    could_be,
+    factor_of,
+    left_out,
+    listed,
+    offer_of,
+    policy_losses,
+    recognised,
+    resolved,
+    short,
+    taken,
+)
 from ckaudit.importers.tables.curves import (
     CALLS,
     CARRIED,
@@ -79,7 +90,12 @@ def wanted_of(header: Sequence[str], choices: Mapping[str, Sequence[int]]) -> se
     chosen = {position for positions in choices.values() for position in positions}
     epoch = epoch_of(header)
     axis = {epoch} if epoch is not None and "step" not in choices else set()
-    return chosen | axis | {position for position, name in enumerate(header) if place_of(name) is not None}
+    return (
+        chosen
+        | axis
+        | {*policy_losses(header)}
+        | {position for position, name in enumerate(header) if place_of(name) is not None}
+    )
 
 
 def epoch_of(header: Sequence[str]) -> int | None:
@@ -112,6 +128,9 @@ def choices_of(header: Sequence[str], columns: Mapping[str, str], shown: str) ->
 def curves_of(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> Curves:
     """Return the series of a table: of several columns for one name the fullest, with a step for each row."""
     epoch = epoch_of(table.header)
+    of_policy = policy_losses(table.header)
+    broken = [position for position in of_policy if _has_no_number(table.columns[position])]
+    choices = ({"train_loss_raw": broken} if broken else {}) | {**choices}
     chosen = {name: fullest(positions, table.columns) for name, positions in choices.items()}
     series: dict[str, Numbers] = {}
     notes = []
@@ -126,10 +145,17 @@ def curves_of(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> Curve
     drop_other_clock(series)
     steps, said = _steps(table, series, chosen, choices.get("step", ()))
     used = {position for positions in choices.values() for position in positions}
-    layers = {table.header[each]: column for each, column in table.columns.items() if each not in used and each != epoch}
-    passed = _passed_over(table.header, chosen, choices, table.columns)
+    read = {each: column for each, column in table.columns.items() if each in used or each not in of_policy}
+    layers = {table.header[each]: column for each, column in read.items() if each not in used and each != epoch}
+    passed = _passed_over(table.header, chosen, choices, read)
     notes = [*taken({name: table.header[each] for name, each in chosen.items()}, many="columns"), *passed, *said, *notes]
     return Curves(steps, {name: values for name, values in series.items() if name != "step"}, notes, layers, table.header)
+
+
+def _has_no_number(column: Numbers) -> bool:
+    """Tell whether a column holds NaN or an infinity that was recorded as such."""
+    real = without_placeholders(column) or column
+    return bool((real.recorded & ~np.isfinite(real.values)).any())
 
 
 def _steps(

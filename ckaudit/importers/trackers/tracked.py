@@ -18,6 +18,7 @@ from ckaudit.importers.names import (
     listed,
     loss_kind_of_names,
     parts_of_loss,
+    policy_losses,
     recognised,
     resolved,
     slices_of,
@@ -180,6 +181,9 @@ def _chosen(tracked: TrackedRun, mapped: Mapping[str, str]) -> tuple[dict[str, s
         chosen[name] = max(several, key=lambda foreign: len(tracked.series[foreign].steps))
         if len(several) > 1:
             notes.append(could_be(name, [other for other in several if other != chosen[name]]))
+    for foreign in (names[position] for position in policy_losses(names)):
+        if "train_loss_raw" not in decided and not np.isfinite(tracked.series[foreign].values).all():
+            chosen["train_loss_raw"] = foreign
     return decided | chosen, notes
 
 
