@@ -160,11 +160,12 @@ def test_a_training_that_breaks_is_stopped_before_its_last_step(tmp_path: Path) 
     training = subprocess.Popen([sys.executable, "-c", TRAINING, str(folder)], env=ENVIRONMENT)
     try:
         code, out, err = ended(watch(folder, "--wait", 60, "--until", "sev0", "--exec", f"kill {training.pid}"), 180)
+        assert code == 1, err
+        assert "sev0" in out
         assert training.wait(60) == -signal.SIGTERM
     finally:
         training.kill()
-    assert code == 1, err
-    assert "sev0" in out
+        training.wait()
     planned = json.loads((folder / "run.json").read_text())["planned_steps"]
     done = max(json.loads(line)["step"] for line in (folder / "scalars.jsonl").read_text().splitlines())
     sys.stdout.write(f"stopped at step {done} of {planned}: {1 - done / planned:.0%} of the steps were saved\n")
