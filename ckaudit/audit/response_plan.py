@@ -226,6 +226,7 @@ KNOBS = {
     "weights_grow": "Lower the learning rate, or add weight decay.",
     "weights_jump": "Load the checkpoint strictly, and see that nothing but the optimizer writes to the weights.",
     "weights_not_as_saved": "Load the checkpoint strictly, then compare a checksum with the one of the saved file.",
+    "decay_outweighs_learning": "Lower the weight decay.",
     "weights_shrink": "Lower the weight decay.",
     "zero_gradients": "Follow the gradient from the loss back to the first tensor that gets none.",
 }

@@ -129,6 +129,7 @@ SYMPTOMS = {
     "missing_in_optimizer": "Trainable tensors are in no parameter group.",
     "barely_moving": "A tensor with a gradient does not move.",
     "update_out_of_band": "Updates are too large or too small for the weights.",
+    "decay_outweighs_learning": "Weight decay makes a large part of each update.",
     "weights_shrink": "Weight norms decay steadily everywhere.",
     "weights_grow": "Weights of one kind grow without bound.",
     "weights_jump": "Weights change more in one step than the optimizer can move them.",

@@ -3,13 +3,16 @@
 import numpy as np
 from msgspec.structs import replace
 
+from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.metric import metric
-from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.optimizer import clip_coefficient, learning_rate
+from ckaudit.metrics.pairs import ratio
 from ckaudit.metrics.reductions import row_medians
-from ckaudit.metrics.weights import relative_movement, spectral_norm, update_norm
+from ckaudit.metrics.weights import relative_movement, spectral_norm, update_norm, update_to_weight
+from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.run.column_builder import OPTIMIZERS
 from ckaudit.run.run import Run
-from ckaudit.run.series import Series, at, single
+from ckaudit.run.series import Series, at, empty, single
 
 
 @metric(unit="rank", reads=[relative_movement], source="playbook D3.4 and TRI-5")
@@ -70,6 +73,51 @@ def step_over_rate(run: Run) -> Series:
     rows = (used > 0) & ~rectified.any()
     values = moved.values[rows] / (used[rows, None] * np.sqrt(run.tensors.elements(moved.labels)))
     return Series("step_over_rate", "1", moved.steps[rows], moved.labels, values, moved.recorded[rows])
+
+
+@metric(
+    unit="1",
+    reads=["weight_deltas.*.decay", update_to_weight],
+    source="Loshchilov & Hutter 2019, algorithm 2; Kosson et al. 2024, section 3",
+    memory=1,
+)
+def weight_decay_to_update(run: Run) -> Series:
+    r"""What weight decay takes off each matrix in one update, over the length of that update.
+
+    $$\eta\lambda\,\lVert W \rVert_F / \lVert \Delta W \rVert_F$$
+
+    Shape (C, P): checkpoints by the tensors that run.json gives two dimensions or more. In balance with what is learnt, weights
+    keep their size where this is $\sqrt{\eta\lambda / 2}$: about 0.01, of a rate of 0.001 and a decay of 0.1. At 1 the
+    update is decay and nothing else. Where decay is added to the gradient of an adaptive optimizer this is its least.
+    """
+    taken_off = run.series("weight_deltas", "decay").only(run.tensors.is_matrix)
+    return ratio(taken_off, update_to_weight(run)).named("weight_decay_to_update", "1")
+
+
+@metric(
+    unit="1",
+    reads=["optimizer.epsilon", gradient_norm, clip_coefficient, optimizer_adapts],
+    source="Kingma & Ba 2015, algorithm 1",
+    memory=1,
+)
+def epsilon_to_gradient(run: Run) -> Series:
+    r"""Epsilon of an adaptive optimizer over the gradient of an element of each matrix.
+
+    $$\epsilon\,\sqrt{n} / (c\,\lVert G \rVert_F)$$
+
+    Shape (C, P): checkpoints by the tensors that run.json gives two dimensions or more; $c$ is the clip coefficient. Far below 1
+    the update does not feel epsilon; at 1 it is half as long as it should be, and from there on as small as plain descent's.
+    """
+    adapts, epsilon = optimizer_adapts(run), run.value("optimizer.epsilon").recorded_rows()
+    size = gradient_norm(run).only(run.tensors.is_matrix)
+    if not size or not epsilon or not (adapts.values == 1).any():
+        return empty("epsilon_to_gradient")
+    left = np.nan_to_num(at(clip_coefficient(run), size.steps).values, nan=1.0)
+    given = at(epsilon, size.steps).values
+    with np.errstate(all="ignore"):
+        values = given * np.sqrt(run.tensors.elements(size.labels)) / (left * size.values)
+    recorded = size.recorded & (size.values > 0) & np.isfinite(given)
+    return Series("epsilon_to_gradient", "1", size.steps, size.labels, np.where(recorded, values, np.nan), recorded)
 
 
 @metric(unit="1", reads=[spectral_norm], source="F6 and F7; drill DR-2; Zhai et al. 2023, section 3")

@@ -8,7 +8,7 @@ from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled, higher, logged_as, relabelled
 from ckaudit.run.run import Run
-from ckaudit.run.series import Mask, Series, at
+from ckaudit.run.series import Mask, Series, at, empty
 
 
 @metric(unit="1", reads=["learning_rate"], source="catalogue M06", memory=1)
@@ -24,7 +24,7 @@ def learning_rate(run: Run) -> Series:
 
 @metric(
     unit="1",
-    reads=["optimizer.clip_coefficient", "clip_coefficient", "optimizer.clip_norm", grad_global_norm],
+    reads=["optimizer.clip_coefficient", "clip_coefficient", "optimizer.clip_norm", "optimizer.gradient_norm", grad_global_norm],
     source="Pascanu et al. 2013, algorithm 1",
 )
 def clip_coefficient(run: Run) -> Series:
@@ -33,11 +33,12 @@ def clip_coefficient(run: Run) -> Series:
     $$c = \min(1, \tau / \lVert g \rVert)$$
 
     Shape (T, 1): logged steps and checkpoints; 1 where nothing was clipped. The recorded factor counts; where there is
-    none it is made of the limit (of the checkpoints, else of run.json) and grad_global_norm.
-    Not recorded where no limit is known; NaN where the norm is NaN.
+    none it is made of the limit (of the checkpoints, else of run.json) and grad_global_norm; where no limit is known either,
+    of the norm that the optimizer was given and grad_global_norm, whatever clipped the gradients, element by element or whole.
+    Not recorded where none of these is known; NaN where the norm is NaN.
     """
     recorded = filled(relabelled(run.value("optimizer.clip_coefficient"), "clip_coefficient"), logged_as(run, "clip_coefficient"))
-    return filled(recorded, _clipped_by_norm(run))
+    return filled(filled(recorded, _clipped_by_norm(run)), _left_over(run))
 
 
 @metric(unit="1", reads=[clip_coefficient, "grad_clip_rate"], source="catalogue M10", memory=100)
@@ -161,3 +162,22 @@ def _clipped_by_norm(run: Run) -> Series:
     with np.errstate(all="ignore"):
         factors = np.where(np.isnan(norms.values), np.nan, np.minimum(1.0, limit / norms.values))
     return replace(relabelled(norms, "clip_coefficient"), values=np.where(known, factors, np.nan), recorded=known)
+
+
+def _left_over(run: Run, *, rounding: float = 1e-3) -> Series:
+    """Return the norm that the optimizer was given over the norm before, at most 1, where no limit of clipping is known.
+
+    Args:
+        run: The run.
+        rounding: Relative error of either norm, within which nothing was clipped.
+    """
+    given = run.value("optimizer.gradient_norm").recorded_rows()
+    norms = grad_global_norm(run)
+    if not given or not norms or run.value("optimizer.clip_norm"):
+        return empty("clip_coefficient")
+    before = at(norms, given.steps)
+    known = given.recorded & (before.age == 0) & (before.values > 0)
+    with np.errstate(all="ignore"):
+        factors = given.values / before.values
+    factors = np.where(factors > 1 - rounding, 1.0, factors)
+    return replace(relabelled(given, "clip_coefficient"), values=np.where(known, factors, np.nan), recorded=known)

@@ -341,9 +341,13 @@ def weights_updated(
 
 
 def _judged(series: Series, gradient: Series | None, facts: Manifest | None, types: Series | None) -> Series:
-    """Return the trainable tensors of a series whose gradient is not zero by mathematics."""
+    """Return the trainable tensors of a series whose gradient is not zero by mathematics, without single numbers.
+
+    An update of one number, as of a temperature, may be rounded away or held at a bound.
+    """
     tensors = table_of(facts)
-    by_nature = cancelled(gradient, tensors, types)
+    by_nature = {*cancelled(gradient, tensors, types)}
+    by_nature |= {name for name, count in zip(series.labels, tensors.elements(series.labels), strict=True) if count == 1}
     return series.only(lambda name: tensors.is_trainable(name) and name not in by_nature)
 
 

@@ -158,7 +158,12 @@ def content_or_position(
     return SeriesAnswer(word=word, sentence="; ".join(texts), numbers=numbers)
 
 
-@question("D3.4", needs=[relative_movement], wants=[FACTS], rules=("weights_grow", "weights_shrink", "weights_jump"))
+@question(
+    "D3.4",
+    needs=[relative_movement],
+    wants=[FACTS],
+    rules=("weights_grow", "weights_shrink", "decay_outweighs_learning", "weights_jump"),
+)
 def weights_changed_most(
     moved: Series,
     facts: Manifest | None,

@@ -44,6 +44,7 @@ def trained(folder, *, callback=None, own=(), evaluated=None, **arguments):
         evaluated=sets,
         callbacks=callbacks,
         gradient_accumulation_steps=1,
+        weight_decay=0.01,
         **arguments,
     )
     made.train()

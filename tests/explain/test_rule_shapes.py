@@ -112,6 +112,7 @@ TOLD = {
     "vanishing_gradient": Told(along="block.{}"),
     "weight_scale_off": Told(start=0, label="blocks.0.mlp.weight", facts=MATRIX),
     "weights_alike": Told(label="blocks.0.mlp.weight", beside={"weight_norm": 10.0}, facts=MATRIX),
+    "decay_outweighs_learning": Told(label="blocks.0.mlp.weight", facts=MATRIX),
     "weights_grow": Told(label="blocks.0.mlp.weight", facts=MATRIX),
     "weights_jump": Told(points=None, others={"b": 0.03, "c": 0.03}, beside={"weight_norm": 50.0, "learning_rate": 1e-3}),
 }

@@ -1,7 +1,15 @@
 import numpy as np
+import pytest
 
 from ckaudit.contract.schema.manifest import TensorFacts
-from ckaudit.metrics.movement import movement_rank, moving_share, spectral_growth, step_over_rate
+from ckaudit.metrics.movement import (
+    epsilon_to_gradient,
+    movement_rank,
+    moving_share,
+    spectral_growth,
+    step_over_rate,
+    weight_decay_to_update,
+)
 from ckaudit.metrics.replay import replay_first_difference, replay_identical, replay_loss_diff
 from ckaudit.run.column_builder import OPTIMIZERS
 from tests.metrics.samples import NAN, cells, close, run_of
@@ -71,3 +79,29 @@ def test_replays_are_as_recorded():
     assert cells(replay_identical(run)) == {(10, "x"): 1.0, (20, "x"): 0.0}
     assert cells(replay_loss_diff(run)) == {(20, "x"): 1e-7}
     assert cells(replay_first_difference(run)) == {(20, "x"): 13.0}
+
+
+def test_decay_in_balance_is_the_root_of_half_of_rate_times_decay():
+    rng, rate, decay, size, steps = np.random.default_rng(1), 0.01, 0.5, (40, 50), 4000
+    weights, rows = rng.standard_normal(size), {"weight_deltas.*.decay": {}, "weight_deltas.*.relative": {}}
+    for step in range(1, steps + 1):
+        update = -rate * decay * weights + rate * np.sign(rng.standard_normal(size))  # what is learnt points anywhere
+        weights = weights + update
+        rows["weight_deltas.*.decay"][step] = {"w": rate * decay, "bias": rate * decay}
+        rows["weight_deltas.*.relative"][step] = {"w": float(np.linalg.norm(update) / np.linalg.norm(weights)), "bias": 0.1}
+    run = run_of(rows, tensors={"w": TensorFacts(shape=[*size]), "bias": TensorFacts(shape=[8])})
+    share = weight_decay_to_update(run)
+    assert share.labels == ("w",)
+    assert np.median(share.values[3000:]) == pytest.approx(np.sqrt(rate * decay / 2), rel=0.05)
+
+
+def test_epsilon_is_held_against_the_gradient_of_an_element_after_clipping():
+    shapes = {"w": TensorFacts(shape=[4, 25]), "bias": TensorFacts(shape=[4])}
+    adam, sgd = ({10: {"optimizer.name": float(OPTIMIZERS.index(name))}} for name in ("AdamW", "SGD"))
+    rows = {
+        "gradients.*.norm": {10: {"w": 0.5, "bias": 1.0}, 20: {"w": 0.0, "bias": 1.0}},
+        "optimizer.epsilon": {10: {"optimizer.epsilon": 0.1}, 20: {"optimizer.epsilon": 0.1}},
+        "optimizer.clip_coefficient": {10: {"x": 0.5}},
+    }
+    assert close(cells(epsilon_to_gradient(run_of(rows | {"optimizer.name": adam}, tensors=shapes))), {(10, "w"): 4.0})
+    assert not epsilon_to_gradient(run_of(rows | {"optimizer.name": sgd}, tensors=shapes))

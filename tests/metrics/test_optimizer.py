@@ -20,6 +20,14 @@ def test_overflow_rate_is_as_logged():
     assert values(overflow_rate(run_of(scalars={"overflow_rate": [12.0, None, 3.0]}))) == {1: 12.0, 3: 3.0}
 
 
+def test_clipping_without_a_known_limit_is_what_is_left_of_the_norm():
+    given = {2: {"optimizer.gradient_norm": 1.0}, 4: {"optimizer.gradient_norm": 3.9999}, 6: {"optimizer.gradient_norm": 1.0}}
+    run = run_of({"optimizer.gradient_norm": given}, {"grad_global_norm": [4.0, 4.0, 4.0, 4.0, 4.0]})
+    assert close(values(clip_coefficient(run)), {2: 0.25, 4: 1.0})
+    limited = run_of({"optimizer.gradient_norm": given}, {"grad_global_norm": [4.0, 4.0]}, clip_norm=2.0)
+    assert values(clip_coefficient(limited)) == {1: 0.5, 2: 0.5}
+
+
 def test_clip_coefficient_is_the_limit_over_the_norm_and_never_more_than_one():
     run = run_of(scalars={"grad_global_norm": [0.5, 1.0, 4.0, NAN, 0.0, None]}, clip_norm=1.0)
     assert close(values(clip_coefficient(run)), {1: 1.0, 2: 1.0, 3: 0.25, 4: NAN, 5: 1.0})

@@ -103,6 +103,8 @@ def test_a_run_of_many_ranks_records_what_one_process_does(folder_of, kind):
     assert found.keys() == expected.keys()
     assert [each["step"] for each in found.values()] == [0, 2, 4]
     for name, document in expected.items():
+        if document["step"] and kind[:-1] in ("fsdp", "hybrid", "tensor", "sequence"):
+            del document["optimizer"]["gradient_norm"]  # no rank has all of a gradient
         assert not [*differences(found[name], document)], name
 
 
@@ -167,6 +169,8 @@ def test_ranks_train_the_same_with_and_without(folder_of, pair):
 def test_clipping_by_the_recorder_reads_gradients_before_it(folder_of, kind):
     found, expected = merged(folder_of(f"{kind}-clips")), merged(folder_of("one-clips"))
     assert {each["gradients_source"] for each in found.values() if each["step"]} == {"pre_clip"}
+    for document in expected.values() if kind == "fsdp" else ():
+        document.get("optimizer", {}).pop("gradient_norm", None)  # no rank has all of a gradient
     assert not [*differences(found, expected)]
     lines = [json.loads(line) for line in (folder_of(f"{kind}-clips") / "scalars.jsonl").read_bytes().splitlines()]
     np.testing.assert_allclose([line["torch_norm"] for line in lines], [line["grad_global_norm"] for line in lines], rtol=1e-5)

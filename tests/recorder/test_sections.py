@@ -4,6 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+from msgspec import UNSET
 from torch import nn
 
 from ckaudit.contract.check import check_checkpoint
@@ -82,7 +83,35 @@ def test_a_checkpoint_holds_what_the_tensors_show(tiny, batches, loss_of, tmp_pa
     assert found.scalars["learning_rate"] == 0.1
     assert found.optimizer.clip_coefficient == pytest.approx(0.3 / (total + 1e-6), rel=1e-5)
     assert (found.optimizer.name, found.optimizer.groups[0].weight_decay) == ("SGD", 0.01)
+    assert {delta.decay for delta in found.weight_deltas.values()} == {0.001}
+    assert found.optimizer.gradient_norm == pytest.approx(0.3, rel=1e-5)
     assert found.gradients_source == "pre_clip"
+
+
+def test_what_the_optimizer_is_given_is_recorded_whatever_clips_it(tiny, batches, loss_of, tmp_path, read):
+    model = tiny()
+    matrices = [p for p in model.parameters() if p.dim() > 1]
+    others = [p for p in model.parameters() if p.dim() < 2]
+    groups = [{"params": matrices, "lr": 0.01, "weight_decay": 0.2}, {"params": others, "lr": 0.02, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, eps=1e-3)
+    recorder = Recorder(model, tmp_path, optimizer=optimizer, cadence=[Cadence(until=None, every=2)])
+    for batch in batches(2):
+        optimizer.zero_grad()
+        loss = loss_of(model, batch)
+        loss.backward()
+        recorder.after_backward()
+        nn.utils.clip_grad_value_(model.parameters(), 1e-3)
+        given = np.sqrt(sum(float((p.grad.double() ** 2).sum()) for p in model.parameters()))
+        optimizer.step()
+        recorder.step(loss, batch=batch)
+    recorder.close()
+    found = read(tmp_path, 2)
+    assert found.optimizer.epsilon == 1e-3
+    assert found.optimizer.gradient_norm == pytest.approx(given, rel=1e-5)
+    assert found.scalars["grad_global_norm"] > 2 * given
+    decays = {name: found.weight_deltas[name].decay for name, p in model.named_parameters() if name in found.weight_deltas}
+    dims = {name: p.dim() for name, p in model.named_parameters()}
+    assert {dims[name] > 1: decay for name, decay in decays.items()} == {True: pytest.approx(0.002), False: UNSET}
 
 
 def test_activations_and_attention_are_those_of_the_step(tiny, batches, loss_of, tmp_path, read):

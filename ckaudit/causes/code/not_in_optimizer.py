@@ -8,7 +8,7 @@ from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of,
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.progress import steps_seen
-from ckaudit.metrics.weights import update_norm
+from ckaudit.metrics.weights import update_norm, weight_statistics_change
 from ckaudit.metrics.words import tensors_without_optimizer
 from ckaudit.rules.attention.uniform_heads import uniform_heads
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
@@ -26,7 +26,7 @@ from ckaudit.run.series import Series
     prior=-1.0,
     explains=[missing_in_optimizer, barely_moving],
     follows=[exploding_gradient, frequent_clipping, layer_not_contributing, loss_not_falling, uniform_heads],
-    wants=[gradient_norm, update_norm, steps_seen, tensors_without_optimizer],
+    wants=[gradient_norm, update_norm, weight_statistics_change, steps_seen, tensors_without_optimizer],
     knob="Build the optimizer from model.parameters() after all wrapping and casting; see that its step is called.",
     inspect="Parameter groups of the optimizer against the model's trainable tensors.",
     runbook="Save the configuration; compare the tensors in the optimizer with the model's before the first step.",
@@ -35,6 +35,7 @@ def not_in_optimizer(
     findings: Findings,
     norm: Series | None,
     moved: Series | None,
+    shown: Series | None,
     count: Series | None,
     missing: Series | None,
     *,
@@ -67,8 +68,8 @@ def not_in_optimizer(
         yield supports(strong, f"{named(fed)}: a gradient, and never an update", frozen[0])
     if places & dead:
         yield contradicts(strong, f"{min(places & dead)} gets no gradient either", "GRAD003")
-    if moved is not None:
-        yield from _before(frozen[0], moved, strong, medium)
+    if (change := moved if moved is not None else shown) is not None:
+        yield from _before(frozen[0], change, strong, 0.0 if moved is None else medium)
     if skipped := findings.first(skipped_updates):
         yield contradicts(decisive, f"no tensor is updated then: {skipped.message}", skipped)
     elif count is not None and moved is not None and len(places_of(frozen)) == len(moved.labels):
@@ -76,11 +77,11 @@ def not_in_optimizer(
 
 
 def _before(frozen: Finding, moved: Series, strong: float, medium: float) -> Iterator[Evidence]:
-    """Judge whether the first tensor that stands still ever moved before."""
+    """Judge whether the first tensor that stands still ever moved before; what checkpoints show of it says only if it did."""
     if frozen.where not in moved.labels or frozen.first_step is None:
         return
     past = moved.values[moved.steps < frozen.first_step, moved.labels.index(frozen.where)]
     if np.any(np.nan_to_num(past) > 0):
         yield contradicts(strong, f"{frozen.where} was updated before step {frozen.first_step}", frozen)
-    else:
+    elif medium:
         yield supports(medium, f"{frozen.where} has not moved since the first checkpoint", frozen)

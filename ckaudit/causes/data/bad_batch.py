@@ -84,7 +84,9 @@ def bad_batch(
     """One batch, or a few, hold something unlike the rest, and break the loss out of a healthy state.
 
     Signs of illness within `lead` steps before the first bad value speak against it. A jump that a batch makes is over within
-    `short` steps, and the gradient jumps at the very same step (`jump` times its median), not before it. Where updates are above
+    `short` steps: where the loss is known at every step and back at the next or the one after, it was that batch's own; where it
+    takes longer, the weights took harm, as from weights that are overwritten or a rate that is raised. The gradient jumps at the
+    very same step (`jump` times its median), not before it. Where updates are above
     `large_update` of the weights, or the loss jumps three times, the training is unstable without any bad batch. Weights are
     starting values, to be fitted on runs of known truth.
     """
@@ -107,7 +109,7 @@ def bad_batch(
             f"Look at the batch of step {spike.first_step}: corrupt or very long samples, wrong labels; clip the gradient, or "
             "skip a batch whose loss is far above the rest."
         )
-        yield from _jumped(findings, spike, short, strong, medium)
+        yield from _jumped(findings, spike, loss, short, strong, medium)
         if (count := jumps_since(flags, spike.first_step)) >= SEVERAL:
             yield contradicts(
                 strong, f"the loss has jumped {count} times since step {spike.first_step}: no one batch does", spike
@@ -159,13 +161,18 @@ def _odd(findings: Findings, step: int, counted: Series | None, strong: float) -
         yield supports(strong + 1, f"the batch of step {step} has no target token, others {known[1]:.0f}", tokens_seen.name)
 
 
-def _jumped(findings: Findings, spike: Finding, short: int, strong: float, medium: float) -> Iterator[Evidence]:
-    """Judge a loss that jumps."""
+def _jumped(
+    findings: Findings, spike: Finding, loss: Series | None, short: int, strong: float, medium: float, *, own: int = 2
+) -> Iterator[Evidence]:
+    """Judge a loss that jumps, of which `own` steps are the batch's own."""
     step, last = spike.first_step or 0, spike.last_step or 0
     if (other := findings.before(last + 1).of(*OTHERS)) or (other := findings.before(step).of(*SIGNS[1:])):
         yield contradicts(strong + 2, f"another thing was wrong by then: {other[0].message}", other[0])
     if last - step < short and spike.severity != "sev1":
-        yield supports(strong, f"the loss jumps at step {step} and is back after {last - step + 1} steps", spike)
+        near = 0 if loss is None else int(((loss.steps >= step - own) & (loss.steps <= step + own)).sum())
+        is_own = last - step < own and near > 2 * own
+        weight = strong if is_own else medium
+        yield supports(weight, f"the loss jumps at step {step} and is back after {last - step + 1} steps", spike)
     else:
         yield contradicts(strong, f"it is not one jump: {spike.message}", spike)
     if (count := len(findings.of(loss_spike))) > 2:

@@ -13,6 +13,7 @@ from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss
 from ckaudit.rules.attention.entropy_collapse import entropy_collapse
 from ckaudit.rules.attention.logit_growth import logit_growth
 from ckaudit.rules.attention.mask_leak import mask_leak
+from ckaudit.rules.data.input_drift import input_drift
 from ckaudit.rules.data.input_scale_off import input_scale_off
 from ckaudit.rules.data.repeated_batch import repeated_batch
 from ckaudit.rules.data.repeated_documents import repeated_documents
@@ -41,6 +42,7 @@ OTHERS = (
     target_misalignment,
     target_equals_input,
     evaluation_artifact_changed,
+    input_drift,
     input_scale_off,
     initial_loss_off,
     impossible_value,

@@ -9,7 +9,7 @@ from ckaudit.causes.cause import Advice, Findings, cause, contradicts, places_of
 from ckaudit.causes.shared.activations import bounded
 from ckaudit.causes.shared.update_size import weights_replaced
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.contract.schema.report import Evidence
+from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.activations import activation_max_abs, activation_mean_abs
 from ckaudit.metrics.gradients import block_gradient_norm
 from ckaudit.metrics.optimizer import learning_rate
@@ -111,7 +111,7 @@ def path_pinched(
     namesakes in other blocks are the bottleneck. Weights follow the scale that all causes share.
     """
     first = findings.first(vanishing_gradient)
-    pinch = _pinch(norm, first.first_step) if norm is not None and first is not None else None
+    pinch = _pinch(norm, first) if norm is not None and first is not None else None
     if first is None or pinch is None:
         return
     yield Advice(
@@ -140,9 +140,12 @@ def path_pinched(
         yield contradicts(medium, f"{flat[0]} works between bounds, where functions are flat", largest.name)
 
 
-def _pinch(norm: Series, step: int | None) -> Pinch | None:
-    """Return the pinch at the step where it is narrowest since the finding began, None where blocks are too few."""
-    rows = np.flatnonzero((norm.steps >= (step or 0)) & norm.finite.all(axis=1) & (norm.values > 0).all(axis=1))
+def _pinch(norm: Series, starved: Finding) -> Pinch | None:
+    """Return the pinch at the step of the finding where it is narrowest, None where blocks are too few."""
+    during = norm.steps >= (starved.first_step or 0)
+    if starved.last_step is not None:
+        during &= norm.steps <= starved.last_step
+    rows = np.flatnonzero(during & norm.finite.all(axis=1) & (norm.values > 0).all(axis=1))
     if not len(rows) or len(norm.labels) < 3:
         return None
     falls = np.clip(np.diff(np.log(norm.values[rows]), axis=1), 0, None)  # (K, L - 1)

@@ -9,7 +9,7 @@ from ckaudit.causes.shared.update_size import per_element, usual_steps
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
-from ckaudit.metrics.movement import step_over_rate
+from ckaudit.metrics.movement import epsilon_to_gradient, step_over_rate
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.rules.attention.uniform_heads import uniform_heads
@@ -29,7 +29,7 @@ from ckaudit.run.series import Series
     prior=-1.5,
     explains=[updates_held_back, update_out_of_band, barely_moving, loss_not_falling, uniform_heads],
     follows=[weights_shrink],
-    wants=[step_over_rate, learning_rate, gradient_norm, optimizer_adapts, FACTS],
+    wants=[step_over_rate, learning_rate, gradient_norm, optimizer_adapts, epsilon_to_gradient, FACTS],
     knob="Set Adam's eps back to 1e-8, or at least far below the root of the second moment.",
     inspect="The optimizer's eps against the size of a gradient's elements, tensor by tensor.",
     runbook="Nothing to save: restart with the smaller eps; updates must be a tenth of the learning rate per element or more.",
@@ -40,6 +40,7 @@ def adam_epsilon_too_large(
     rate: Series | None,
     gradient: Series | None,
     adapts: Series | None,
+    epsilon: Series | None,
     facts: Manifest | None,
     *,
     small: float = 0.1,
@@ -49,9 +50,10 @@ def adam_epsilon_too_large(
 ) -> Iterator[Evidence]:
     """Adam's epsilon outweighs the second moment, so that updates shrink.
 
-    Adam moves an element by a tenth of the rate and more, whatever the gradient; where no matrix moves by `small` of it,
-    something is added to the second moment in every denominator. A gradient whose elements are no larger than a thousand times
-    `usual_eps` would be too small itself. Weights are starting values.
+    Where the epsilon is recorded it is held against the gradient of the median matrix, per element: a thousandth of it is not
+    felt. Where it is not, Adam moves an element by a tenth of the rate and more, whatever the gradient; where no matrix moves by
+    `small` of it, something is added to the second moment in every denominator. A gradient whose elements are no larger than a
+    thousand times `usual_eps` would be too small itself. Weights are starting values.
     """
     if adapts is not None and is_plain_descent(adapts):
         yield contradicts(2 * strong, "the optimizer is plain descent, it has no epsilon", adapts.name)
@@ -63,6 +65,9 @@ def adam_epsilon_too_large(
         yield contradicts(strong, f"an update that is left out is not a small one: {skipped.message}", skipped)
     if stuck := [finding for finding in findings.of(barely_moving) if finding.value == 0]:
         yield contradicts(2 * strong, f"epsilon makes an update small, and never zero: {stuck[0].message}", stuck[0])
+    if epsilon is not None and epsilon.finite.any():
+        yield from _recorded(epsilon, strong)
+        return
     moves = usual_steps(step, rate)
     if moves is None:
         return
@@ -86,6 +91,22 @@ def adam_epsilon_too_large(
             f"yet gradients are up to {largest:.1g} per element, {largest / usual_eps:.0e} times the usual epsilon",
             step_over_rate.name,
         )
+
+
+def _recorded(epsilon: Series, weight: float, *, felt: float = 1.0, unfelt: float = 1e-3) -> Iterator[Evidence]:
+    """Judge by the epsilon that the optimizer was given, over the gradient per element of the median matrix and checkpoint.
+
+    Args:
+        epsilon: The ratio, shape (C, P).
+        weight: That of either judgement.
+        felt: Ratio from which on updates are half as long as they should be.
+        unfelt: Ratio that no update feels.
+    """
+    middle = float(np.nanmedian(np.where(epsilon.finite, epsilon.values, np.nan)))
+    if middle > felt:
+        yield supports(weight, f"epsilon is {middle:.2g} times the gradient of an element of the median matrix", epsilon.name)
+    elif middle < unfelt:
+        yield contradicts(weight, f"epsilon is {middle:.1g} of the gradient of an element: no update feels it", epsilon.name)
 
 
 def _largest(gradient: Series | None, facts: Manifest | None) -> float | None:

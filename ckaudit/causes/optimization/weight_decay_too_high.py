@@ -26,6 +26,7 @@ from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.rules.weights.decay_outweighs_learning import decay_outweighs_learning
 from ckaudit.rules.weights.weights_shrink import weights_shrink
 from ckaudit.run.medians import median
 from ckaudit.run.series import Series, at
@@ -33,7 +34,7 @@ from ckaudit.run.series import Series, at
 
 @cause(
     prior=-0.5,
-    explains=[weights_shrink, loss_rises, loss_not_falling, uniform_heads],
+    explains=[decay_outweighs_learning, weights_shrink, loss_rises, loss_not_falling, uniform_heads],
     follows=[
         starved_branch,
         dead_parameter,
@@ -67,12 +68,15 @@ def weight_decay_too_high(
 ) -> Iterator[Evidence]:
     """Weight decay pulls the weights down faster than they learn.
 
-    Decoupled decay takes rate times decay off every weight at each step: the steepest fall of the median norm over the rate is
-    the decay at work. Recipes give 0 to 0.3; more than `usual` is too much. Where weights were not recorded, the loss climbs back
-    to where it began and rests there, from step to step within `calm` of it, with gradients no larger than before: a model whose
-    weights go to zero gives the same answer to every input, and the loss of an unstable one does not rest. Weights are starting
-    values.
+    Where the decay is recorded, its part in each update says so. Decoupled decay takes rate times decay off every weight at each
+    step: the steepest fall of the median norm over the rate is the decay at work. Recipes give 0 to 0.3; more than `usual` is
+    too much. Where weights were not recorded, the loss climbs back to where it began and rests there, from step to step within
+    `calm` of it, with gradients no larger than before: a model whose weights go to zero gives the same answer to every input,
+    and the loss of an unstable one does not rest. Weights are starting values.
     """
+    if heavy := findings.first(decay_outweighs_learning):
+        yield supports(strong, heavy.message, heavy)
+        return
     if norm is None:
         yield from _forgotten(train, val, gradient, calm, strong, medium)
         return

@@ -113,6 +113,9 @@ class DeltaStats(Struct, kw_only=True, omit_defaults=True, gc=False):
     norm: Annotated[NonNegative | UnsetType, doc("L2 norm of the last update, w_new - w_old.")] = UNSET
     relative: Annotated[NonNegative | UnsetType, doc("norm over the norm of the tensor.")] = UNSET
     moved: Annotated[NonNegative | UnsetType, doc("Norm of w_t - w_0 over the norm of w_0.")] = UNSET
+    decay: Annotated[
+        NonNegative | UnsetType, doc("Share of the tensor that weight decay takes off in one update: learning rate times decay.")
+    ] = UNSET
 
 
 class ActivationStats(Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -230,7 +233,13 @@ class OptimizerState(Struct, kw_only=True, omit_defaults=True):
         UNSET
     )
     state_finite: Annotated[bool | UnsetType, doc("Whether every sampled moment is finite (M12).")] = UNSET
+    epsilon: Annotated[
+        NonNegative | UnsetType, doc("What is added to the root of the second moment; the largest of all groups.")
+    ] = UNSET
     clip_norm: Annotated[NonNegative | UnsetType, doc("Largest global gradient norm let through.")] = UNSET
+    gradient_norm: Annotated[
+        Number | UnsetType, doc("L2 norm of all gradients as the optimizer was given them, after any clipping.")
+    ] = UNSET
     clip_coefficient: Annotated[NonNegative | UnsetType, doc("Factor that clipping multiplied the gradients by, 0 to 1.")] = UNSET
     loss_scale: Annotated[NonNegative | UnsetType, doc("Scale of the loss under mixed precision (M13).")] = UNSET
     found_inf: Annotated[bool | UnsetType, doc("Whether the scaler saw an overflow, so that the update was skipped (M15).")] = (

@@ -30,7 +30,7 @@ from ckaudit.recorder.loop.step_state import StepState
 from ckaudit.recorder.loop.throughput import DeviceGauge, ThroughputMeter, devices_of
 from ckaudit.recorder.loop.triggers import CheckpointSchedule
 from ckaudit.recorder.model.collector import Collector
-from ckaudit.recorder.model.optimizers import Clipping, learning_rates, listen, overflowed
+from ckaudit.recorder.model.optimizers import Clipping, given_norm, learning_rates, listen, overflowed
 from ckaudit.recorder.model.tensor_table import ForwardOrder, described
 from ckaudit.recorder.setup import Setup
 from ckaudit.recorder.stats.arrays import is_sharded
@@ -99,11 +99,13 @@ class RunSession:
         self._clock.restart(self._attempt.step)
         self._modes, self._overhead = ModeWatch(model, lambda: self._attempt, guard, hookable=setup.is_hookable), OverheadMeter()
 
-    def _before_update(self, _optimizer: Optimizer) -> None:
+    def _before_update(self, optimizer: Optimizer) -> None:
         if self._attempt.source is None and self._options.grad_of is None:
             self.read_gradients("pre_clip" if self._options.clip_norm is None else "post_clip")
         if self._attempt.is_watched:
             self._collector.keep_weights(self._attempt)
+        if self._attempt.is_due and len(self._collector.optimizers) == 1 and self._options.grad_of is None:
+            self._attempt.given_norm = given_norm(optimizer)
         self._attempt.rates = learning_rates(self._collector.optimizers)
 
     def _after_update(self, optimizer: Optimizer) -> None:

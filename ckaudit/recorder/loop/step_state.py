@@ -13,7 +13,9 @@ from ckaudit.recorder.stats.arrays import Array
 from ckaudit.recorder.stats.float32_rounding import in_seven, shorten
 from ckaudit.recorder.stats.tensor_stats import top_share, total_norm
 
-if TYPE_CHECKING:  # it needs torch, and the writer needs attempts
+if TYPE_CHECKING:  # they need torch, and the writer needs attempts
+    from torch import Tensor
+
     from ckaudit.recorder.loop.step_numbers import PendingStats
 
 
@@ -38,6 +40,7 @@ class StepState(Struct):
         rates: Learning rate of every group.
         loss_scale: Scale of the loss, under mixed precision.
         clip_norm: Largest global norm let through.
+        given_norm: Norm of all gradients as the optimizer was given them, where a checkpoint is due and one optimizer has all.
         updates: Optimizers that applied their update.
         seconds: Time taken from the training so far.
         loss: Training loss, once the step is finished.
@@ -61,6 +64,7 @@ class StepState(Struct):
     rates: list[float] = field(default_factory=list)
     loss_scale: float | None = None
     clip_norm: float | None = None
+    given_norm: "Tensor | None" = None
     updates: int = 0
     seconds: float = 0.0
     loss: float | None = None

@@ -28,6 +28,7 @@ from ckaudit.recorder.model.optimizers import (
     Clipping,
     as_sequence,
     clip_coefficient,
+    decay_shares,
     held_by,
     learning_rates,
     listen,
@@ -290,6 +291,9 @@ class Collector:
             before, attempt.before = attempt.before, {}  # the differences are left in them: of no use a second time
             moved = self._reach.movement(self.trainable, before, reference, self.optimizers)
             deltas, derived["update_to_weight"] = moved
+            for name, share in decay_shares(self.optimizers, self.trainable, attempt.rates).items():
+                if name in deltas:
+                    deltas[name].decay = shortest(share)
             checkpoint.weight_deltas = deltas or UNSET
         if self.optimizers and attempt.step:
             with self._guard("optimizer"):
@@ -328,6 +332,8 @@ class Collector:
             state.clip_norm = shortest(clip)
         if clip is not None and attempt.global_norm is not None and attempt.source != "post_clip":
             state.clip_coefficient = shortest(clip_coefficient(clip, attempt.global_norm))
+        if attempt.given_norm is not None:
+            state.gradient_norm = to_word(shorten(float(attempt.given_norm)))
         if attempt.loss_scale is not None:
             state.loss_scale, state.found_inf = shortest(attempt.loss_scale), attempt.updates < len(self.optimizers)
         return state

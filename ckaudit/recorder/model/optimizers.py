@@ -99,12 +99,47 @@ def optimizer_state(
     has_copies = held.isdisjoint(map(id, parameters.values()))
     groups = list(_groups(optimizers))
     padded: list[float | None] = [*rates, *[None] * len(groups)]
+    epsilons = [float(group["eps"]) for group in groups if isinstance(group.get("eps"), float | int)]
     return OptimizerState(
         name="+".join(dict.fromkeys(type(optimizer).__name__ for optimizer in optimizers)),
         groups=[_group(group, rate) for group, rate in zip(groups, padded, strict=False)],
+        epsilon=shortest(max(epsilons)) if epsilons else UNSET,
         trainable_without_optimizer=UNSET if has_copies else missing,
         state_finite=UNSET if finite is None else finite,
     )
+
+
+def decay_shares(optimizers: Sequence[Optimizer], parameters: Mapping[str, Tensor], rates: Sequence[float]) -> dict[str, float]:
+    """Return learning rate times weight decay of each parameter that an optimizer holds and decays.
+
+    Args:
+        optimizers: The optimizers.
+        parameters: The model's parameters by name.
+        rates: Learning rate of every group in the update; nothing is returned where they are not those of all groups.
+    """
+    groups = list(_groups(optimizers))
+    if len(groups) != len(rates):
+        return {}
+    shares = {
+        id(tensor): rate * float(group["weight_decay"])
+        for group, rate in zip(groups, rates, strict=True)
+        if group.get("weight_decay")
+        for tensor in group["params"]
+    }
+    return {name: shares[id(tensor)] for name, tensor in parameters.items() if id(tensor) in shares}
+
+
+def given_norm(optimizer: Optimizer) -> Tensor | None:
+    """Return the norm of all gradients as they stand before an update; None where that is not what the update uses.
+
+    A fused optimizer divides by the loss scale within its own step; parts of a gradient on other ranks are not here.
+    """
+    gradients = [tensor.grad for group in optimizer.param_groups for tensor in group["params"] if tensor.grad is not None]
+    if not gradients or getattr(optimizer, "grad_scale", None) is not None:
+        return None
+    if any(gradient.layout != torch.strided or is_sharded(gradient) for gradient in gradients):
+        return None
+    return torch.nn.utils.get_total_norm(gradients)
 
 
 def state_finite(optimizers: Sequence[Optimizer]) -> bool | None:

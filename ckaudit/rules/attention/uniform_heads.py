@@ -6,26 +6,32 @@ from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.attention import uniform_head_fraction
+from ckaudit.metrics.loss import learnt_since, train_loss_raw
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 
 
-@rule("ATTN003", severity="sev2", needs=[uniform_head_fraction], wants=[FACTS], unit="1")
+@rule("ATTN003", severity="sev2", needs=[uniform_head_fraction], wants=[FACTS, train_loss_raw], unit="1")
 def uniform_heads(
     uniform: Series,
     facts: Manifest | None,
+    loss: Series | None,
     *,
     max_uniform_share: float = 0.9,
     min_steps: int = 200,
     min_plan_share: float = 0.75,
+    grave_steps: int = 1000,
+    min_loss_fall: float = 0.25,
     min_points: int = 3,
 ) -> Iterator[Hit | Skip]:
     """Attention heads look at everything alike.
 
     ## What it checks
     The share of heads whose entropy is that of looking everywhere alike: over `max_uniform_share` at `min_points` checkpoints in
-    a row up to the last one, after `min_steps` steps and `min_plan_share` of the plan (D2.5, D3.1).
+    a row up to the last one, after `min_steps` steps and `min_plan_share` of the plan (D2.5, D3.1). In a run of fewer than
+    `grave_steps` steps whose loss falls by `min_loss_fall` of itself it is a note: what follows from the token itself is learnt
+    first, and what follows from others takes hundreds to thousands of steps (Olsson et al. 2022).
     ## Why it matters
     Attention is an average over all tokens then: the model has not begun to use its context.
     ## False alarms
@@ -40,11 +46,12 @@ def uniform_heads(
     if end <= first_judged:
         yield Skip("too_few_points", f"step {end}; heads are judged after step {first_judged}")
         return
+    learns = loss is not None and loss.points > 1 and learnt_since(loss, int(loss.steps[0])) > min_loss_fall
     for span in spans(uniform, uniform.values > max_uniform_share, min_points=min_points):
         if span.last == end:
             yield Hit.over(
                 span,
-                "sev2",
+                "note" if learns and end < grave_steps else "sev2",
                 "{value:.0%} of all heads look at everything alike, to the last",
                 badness=uniform.values,
                 limit=max_uniform_share,

@@ -27,10 +27,10 @@ def frequent_clipping(
     """Clipping acts at almost every step and takes most of the gradient away.
 
     ## What it checks
-    The share of clipped steps in the last hundred (M10), not in the first `warmup` steps. Above `max_rate`, while clipping
-    leaves less than `deep_coefficient` of the gradient at `min_points` points in a row, it hides a cause (playbook D4.4); above
-    `note_rate` it is noted. Each is said once, from the first such point to the last; deep clipping began with the first
-    coefficient of those in a row below `deep_coefficient`, warm-up or not.
+    The share of clipped steps in the last hundred (M10), not in the first `warmup` steps nor, of a shorter run, in its first
+    half. Above `max_rate`, while clipping leaves less than `deep_coefficient` of the gradient at `min_points` points in a row,
+    it hides a cause (playbook D4.4); above `note_rate` it is noted. Each is said once, from the first such point to the last;
+    deep clipping began with the first coefficient of those in a row below `deep_coefficient`, warm-up or not.
     ## Why it matters
     Clipping that never rests is a second learning rate, set by whichever tensor is largest (TRI-3).
     ## False alarms
@@ -43,10 +43,7 @@ def frequent_clipping(
     if rate is None:
         yield needs_one_of(grad_clip_rate, clip_coefficient)
         return
-    late = rate.steps > warmup
-    if not late.any():
-        yield Skip("too_few_points", f"the first {warmup} steps are not judged, and the run has no more")
-        return
+    late = rate.steps > min(warmup, int(rate.steps.max(initial=0)) // 2)
     left = at(coefficient, rate.steps).values if coefficient is not None else np.full(rate.values.shape, np.nan)  # (T, 1)
     judged = rate.finite & late[:, None]
     high = (rate.values > max_rate) & (left < deep_coefficient) & (left > 0) & judged

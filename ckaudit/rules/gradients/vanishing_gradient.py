@@ -45,7 +45,7 @@ def vanishing_gradient(
     of its own. A model of one block has no depth to lose gradient in. How large a block's gradient is goes by the width,
     the resolution and the scale of its weights as well: the stages of a convolutional network, of a U-Net, or branches that
     begin scaled by a millionth differ a hundredfold and learn alike, under Adam above all. A block that is starved at first and
-    never again has outgrown such a start, and is a note.
+    never again has outgrown such a start, and is a note; so is a single checkpoint, which is one batch's gradient.
     """
     if len(norm.labels) < 2:
         yield Skip("not_applicable", "the model has fewer than two blocks")
@@ -61,7 +61,8 @@ def vanishing_gradient(
     for span in spans(norm, ratio > max_ratio):
         later = ratio[span.rows[-1] + 1 :, span.column]
         is_outgrown = span.rows[0] == 0 and len(later) > 0 and not (later > max_ratio).any()
-        yield _starved(span, ratio, max_ratio, _other(span, alike), "note" if is_outgrown else "sev2")
+        is_passing = span.points == 1 and len(later) > 0
+        yield _starved(span, ratio, max_ratio, _other(span, alike), "note" if is_outgrown or is_passing else "sev2")
     for span in spans(norm, (ratio > note_ratio) & (ratio <= max_ratio)):
         begun = norm.steps[span.rows] <= initial_steps
         born = span.rows[0] == 0 and span.points > 1 and bool((ratio[span.rows, span.column] > initial_ratio)[begun].any())
