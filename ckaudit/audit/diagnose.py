@@ -144,6 +144,10 @@ def confidence_of(log_odds: float, *, scale_beyond_one: float = 0.3) -> float:
     return round((1 if trusted >= 0 else shrunk) / (1 + shrunk), 3)
 
 
+COST = "COST"
+"""What the codes of rules on the price of recording begin with."""
+
+
 # What stands first: of what is equally grave, the training before its record, and what lasts before what came back.
 def ranked(findings: Sequence[Finding], run: Run) -> list[Finding]:
     """Return findings gravest first; of one severity, those of the training first, of these those that last, then by step."""
@@ -177,8 +181,8 @@ def first_causes(diagnoses: Sequence[Diagnosis], findings: Sequence[Finding], ru
 
 
 def of_record(finding: Finding) -> bool:
-    """Tell whether a finding is about what was written of the training, and not about the training."""
-    return part_of(finding.code) == RECORDS
+    """Tell whether a finding is about what was written of the training, or what that costs, and not about the training."""
+    return part_of(finding.code) == RECORDS or finding.code.startswith(COST)
 
 
 def is_over(finding: Finding, run: Run) -> bool:

@@ -171,7 +171,7 @@ def _weakest(row: dict[str, float]) -> str:
 @question(
     "D4.3",
     needs=[grad_global_norm],
-    wants=[gradient_norm],
+    wants=[gradient_norm, train_loss_raw],
     rules=(
         "exploding_gradient",
         "overflow",
@@ -184,6 +184,7 @@ def _weakest(row: dict[str, float]) -> str:
 def gradient_explodes(
     norm: Series,
     tensors: Series | None,
+    loss: Series | None,
     *,
     watch: float = exploding_gradient.thresholds["note_ratio"],
     bad: float = exploding_gradient.thresholds["max_ratio"],
@@ -201,7 +202,8 @@ def gradient_explodes(
     It is stable, or falls slowly (playbook D4.3).
     ## Watch
     It is more than `watch` times as large (the limits are those of exploding_gradient), or shot up at first by more than
-    `shoots` times and came back.
+    `shoots` times and came back. Or it grows while the loss is at its lowest to the end: the sharper a density is that a model
+    learns, the steeper is its loss.
     ## Bad
     More than `bad` times, and in stretches of two points each in a growth that lasts (sustained_growth, as in
     exploding_gradient). `early` and `shoots` are starting values (healthy runs of the lab stay at 11 and below, one without
@@ -226,12 +228,18 @@ def gradient_explodes(
     peak, first = int(np.argmax(at_first)), median(values[:3])
     shot = float(at_first[peak]) / first if first > 0 else 0.0
     lasts = len(values) >= 20 or sustained_growth(values[values > 0], min_ratio=bad) is not None
-    word = above(ratio, watch=watch, bad=bad if lasts else np.inf)
+    word = above(ratio, watch=watch, bad=bad if lasts and not _falls_to_the_end(loss) else np.inf)
     if shot > shoots:
         numbers["shot"] = shot
         text += f"; it shot up to {at_first[peak]:.3g} at step {steps[peak]}, {shot:.3g}x its first level"
         word = worse(word, "watch")
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)
+
+
+def _falls_to_the_end(loss: Series | None, *, fewest: int = 20) -> bool:
+    """Tell whether the last of ten levels of the loss is the lowest; of `fewest` points and more."""
+    values = np.empty(0) if loss is None else loss.values[loss.finite]
+    return len(values) >= fewest and bool(np.argmin(levels(values, 10)) == 9)
 
 
 @question(

@@ -8,6 +8,7 @@ from ckaudit.causes.cause import Advice, Findings, cause, contradicts, named, pl
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
+from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.rules.activations.dead_units import dead_units
 from ckaudit.rules.attention.entropy_collapse import entropy_collapse
 from ckaudit.rules.attention.logit_growth import logit_growth
@@ -26,6 +27,7 @@ from ckaudit.rules.weights.weight_scale_off import weight_scale_off
 from ckaudit.rules.weights.weights_alike import weights_alike
 from ckaudit.rules.weights.weights_shrink import weights_shrink
 from ckaudit.run.medians import median
+from ckaudit.run.run_facts import is_adaptive
 from ckaudit.run.series import Mask, Series
 from ckaudit.run.tensors import TensorTable, table_of
 
@@ -49,7 +51,7 @@ OTHERS = (
     prior=-1.0,
     explains=[barely_moving, starved_branch, dead_parameter],
     follows=[layer_not_contributing],
-    wants=[gradient_norm, FACTS],
+    wants=[gradient_norm, optimizer_adapts, FACTS],
     knob="Inspect upstream gradients and mask logic: what scales this path down, such as a gate, a mask or a tiny factor.",
     inspect="The ranking of tensors by relative movement, and the flow of the gradient on either side of the weak part.",
     runbook="Save the checkpoint; on one batch, follow the gradient from the loss back and see where it becomes small.",
@@ -57,6 +59,7 @@ OTHERS = (
 def path_weakly_coupled(
     findings: Findings,
     norm: Series | None,
+    adapts: Series | None,
     facts: Manifest | None,
     *,
     thin: float = 0.05,
@@ -69,7 +72,8 @@ def path_weakly_coupled(
 
     Tensors of such a path have less than `thin` of the gradient of their namesakes in other blocks, or of the median tensor where
     they have none; with `as_others` of it or more, they are held back after the gradient is computed. Where more than `few` of
-    all tensors are weak, the cause is not one path. Weights follow the scale that all causes share.
+    all tensors are weak, the cause is not one path. An optimizer of Adam's kin moves a tensor whatever the size of its gradient:
+    an update of exactly zero has another reason then. Weights follow the scale that all causes share.
     """
     still = [
         finding
@@ -77,6 +81,9 @@ def path_weakly_coupled(
         if finding.value != 0 or finding.code == barely_moving.code
     ]
     places = places_of(still)
+    halted = [finding for finding in still if finding.code == barely_moving.code and finding.value == 0]
+    if halted and is_adaptive(adapts):
+        yield contradicts(strong, f"Adam's kin move a tensor however weak its gradient is: {halted[0].message}", halted[0])
     if starved := findings.first(starved_branch):
         yield supports(strong, f"a part of a block gets little: {starved.message}", starved)
     if norm is not None and (weak := _weakest(norm, places, table_of(facts))):

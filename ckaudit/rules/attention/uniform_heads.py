@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.attention import uniform_head_fraction
-from ckaudit.metrics.loss import learnt_since, train_loss_raw
+from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 
@@ -46,7 +48,7 @@ def uniform_heads(
     if end <= first_judged:
         yield Skip("too_few_points", f"step {end}; heads are judged after step {first_judged}")
         return
-    learns = loss is not None and loss.points > 1 and learnt_since(loss, int(loss.steps[0])) > min_loss_fall
+    learns = loss is not None and _fall_of(loss) > min_loss_fall
     for span in spans(uniform, uniform.values > max_uniform_share, min_points=min_points):
         if span.last == end:
             yield Hit.over(
@@ -56,3 +58,10 @@ def uniform_heads(
                 badness=uniform.values,
                 limit=max_uniform_share,
             )
+
+
+def _fall_of(loss: Series) -> float:
+    """Return the share of the first loss that is gone in the median of the last third."""
+    values = loss.values[loss.finite]
+    last = median(values[-max(1, len(values) // 3) :]) if len(values) > 1 else np.nan
+    return float(1 - last / values[0]) if len(values) > 1 and values[0] > 0 else 0.0

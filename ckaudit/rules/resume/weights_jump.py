@@ -86,11 +86,11 @@ def weights_jump(
     Plain descent moves a tensor by no more than the learning rates times the gradients that momentum adds up: three times as many
     as it ever did before, and never more than a hundred of the largest of the last 50 steps. Whatever the optimizer is, an update
     comes from gradient and rate: one that is five times `min_ratio` its past at an ordinary gradient is none.
-    Between two checkpoints a tensor comes no further than its updates add up to: as many as there are steps, each as large as the
-    largest that was measured, per learning rate and, under optimizers that do not divide by the gradient's size, per gradient
-    where that allows more. What changes it by more than `max_way_ratio` of that, its norm or its distance from where it started,
-    is written by something else (66 healthy trainings of 30 families: at most 2.3, in the first twenty steps, 1.3 later; tensors
-    that were written to ten steps before: from 22).
+    Between two checkpoints a tensor comes no further than its updates add up to, once one was measured: as many as there are
+    steps, each as large as the largest that was measured, per learning rate and, under optimizers that do not divide by the
+    gradient's size, per gradient where that allows more. What changes it by more than `max_way_ratio` of that, its norm or its
+    distance from where it started, is written by something else (66 healthy trainings of 30 families: at most 2.3, in the first
+    twenty steps, 1.3 later; tensors that were written to ten steps before: from 22).
     Where no update was measured, n of them in one direction come n times as far as one, and in any direction at least the root of
     n times: the largest way between two earlier checkpoints, over the root of its steps, is the longest that an update can have
     been (115 healthy trainings: at most 1.6 times that). Where the median tensor goes beyond its past too, the rate was raised.
@@ -177,6 +177,8 @@ class _Ways:
     def __init__(self, updates: Series, rate: Series | None, gradient: Series | None, *, min_points: int) -> None:
         self._updates, self._rate, self._gradient, self._min_points = updates, rate, gradient, min_points
         self.labels = updates.labels
+        measured = updates.steps[np.isfinite(updates.values).any(axis=1)]
+        self.since = int(measured[0]) if len(measured) else 0
 
     def farthest(self, steps: Steps) -> Floats:
         """Return the way from each step to the next, shape (T-1, P); infinite where it is not known."""
@@ -207,6 +209,8 @@ def _between(size: Series, away: Series | None, ways: _Ways, *, share: float, ra
         distance[0] = 0.0
         changed = np.fmax(changed, np.abs(np.diff(distance, axis=0)))
     is_large = changed > share * np.maximum(size.values[1:], size.values[:-1])
+    # Before an update was measured the first ones may have been larger: a bias correction, or RAdam's descent by the gradient.
+    is_large &= (size.steps[:-1] >= ways.since)[:, None]
     beyond = is_large & (changed > ratio * ways.farthest(size.steps)[:, columns])
     for row, column in zip(*np.nonzero(beyond), strict=True):
         yield _stretch(size, int(row), int(column), float(changed[row, column]), share)
