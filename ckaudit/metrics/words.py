@@ -38,6 +38,19 @@ def tensors_without_optimizer(run: Run) -> Series:
     return replace(counts, labels=("tensors_without_optimizer", *counts.labels[1:])) if counts.labels else counts
 
 
+@metric(unit="tensors", reads=["optimizer.written"], source="analysis contract", memory=1)
+def tensors_written(run: Run) -> Series:
+    r"""Tensors that something wrote to between two updates, since the checkpoint before.
+
+    $$n = |\{p : v_p \text{ before an update} \ne v_p \text{ after the last}\}|$$
+
+    Shape (C, 1 + P): checkpoints by its own name, how many there are, and by each tensor that was ever one, 1 where it is;
+    $v$ counts how often torch has changed a tensor in place. Writes that come again and again are not recorded.
+    """
+    counts = run.value("optimizer.written")
+    return replace(counts, labels=("tensors_written", *counts.labels[1:])) if counts.labels else counts
+
+
 @metric(unit="1", reads=["optimizer.name"], source="Kingma & Ba 2015, section 2.1; analysis contract", memory=1)
 def optimizer_adapts(run: Run) -> Series:
     r"""Whether the optimizer divides each gradient by its own usual size: 1 for Adam and its kin, 0 for plain SGD.

@@ -36,7 +36,7 @@ WORDS = (
     "optimizer.name",
 )
 """Words that a metric may ask for: one of a known list is read as its place there, any other as a number made of it."""
-NAMES = ("optimizer.trainable_without_optimizer",)
+NAMES = ("optimizer.trainable_without_optimizer", "optimizer.written")
 """Lists of names that a metric may ask for: how many there are, and a column of ones for each."""
 
 BOX = ("history.gradient_norms.*",)

@@ -23,7 +23,11 @@ OF_AN_ACCELERATOR = {"gpu_util", "gpu_mem_used", "rank_memory"}  # the runs were
 OF_ITS_LOGS = {"error_event_rate"}  # whoever reads the machine's logs counts errors; a recorder does not
 # None was resumed, none reads numbers, none has dropout: the lab has such runs.
 OF_INPUTS_THAT_ARE_NUMBERS = {"input_kl_drift"}  # the recorded runs read text
-OF_THE_OPTIMIZER = {"epsilon_to_gradient", "weight_decay_to_update"}  # they are older than what is recorded of it
+OF_THE_OPTIMIZER = {
+    "epsilon_to_gradient",
+    "tensors_written",
+    "weight_decay_to_update",
+}  # they are older than what is recorded of it
 OF_OTHER_RUNS = {"loss_after_resume", "input_scale", "eval_in_training_mode", "undecided_share"}
 RANKS, ROWS, LENGTH, EXPERTS, SAMPLES = 2, 16, 84, 4, 25
 RUDE = ["fool", "fools", "stupid", "idiot", "idiots", "liar", "liars", "ugly", "lazy", "silly", "dirty", "hate"]

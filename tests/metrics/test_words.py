@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from ckaudit.metrics.words import element_type, optimizer_adapts, replica_agreement, tensors_without_optimizer
+from ckaudit.metrics.words import element_type, optimizer_adapts, replica_agreement, tensors_without_optimizer, tensors_written
 from ckaudit.run.column_builder import OPTIMIZERS
 from ckaudit.run.read import read_run
 from tests.metrics.samples import NAN, cells, close, run_of
@@ -12,6 +12,7 @@ READS = (
     "weights.*.dtype",
     "activations.*.dtype",
     "optimizer.trainable_without_optimizer",
+    "optimizer.written",
     "rank_facts.parameter_hash",
     "optimizer.name",
 )
@@ -38,7 +39,7 @@ def written(tmp_path):
         20,
         weights={"w": {"dtype": "float16"}, "v": {"dtype": "int4"}},
         activations={"a": {"dtype": "float32"}, "b": {}},
-        optimizer={"trainable_without_optimizer": ["w", "v"], "name": "AdamW"},
+        optimizer={"trainable_without_optimizer": ["w", "v"], "written": ["v"], "name": "AdamW"},
     )
     write("", 30, optimizer={"name": "SGD+Adam"})
     write("", 40, optimizer={"state_finite": True})
@@ -84,3 +85,7 @@ def test_optimizers_whose_steps_are_not_the_rates_are_left_out():
     found = {OPTIMIZERS[step]: value for (step, _), value in cells(optimizer_adapts(run_of({"optimizer.name": names}))).items()}
     assert set(OPTIMIZERS) - set(found) == {"Adagrad", "Adadelta", "Adafactor"}
     assert [name for name, value in found.items() if value == 0] == ["SGD"]
+
+
+def test_tensors_that_were_written_to_are_counted_and_named(written):
+    assert cells(tensors_written(written)) == {(20, "tensors_written"): 1.0, (20, "v"): 1.0}

@@ -1,3 +1,7 @@
+import pytest
+import torch
+
+from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder import Limits
 
 
@@ -71,3 +75,49 @@ def test_a_dead_parameter_is_an_event_once(tiny, train, tmp_path, read, steps_of
     train(model, 25, tmp_path)
     assert read(tmp_path, 2).triggers == ["dead_parameter"]
     assert steps_of(tmp_path) == [0, 2, 10, 20, 25]
+
+
+def test_weights_that_are_written_to_have_a_checkpoint_at_the_next_step(tiny, train, tmp_path, read, steps_of):
+    model = tiny()
+
+    def halve(step, loss):
+        if step == 43:
+            with torch.no_grad():
+                model.embed.weight.mul_(0.5)
+        return loss
+
+    train(model, 50, tmp_path, spoil=halve, cadence=[Cadence(until=None, every=25)])
+    assert steps_of(tmp_path) == [0, 25, 44, 50]
+    found = read(tmp_path, 44)
+    assert (found.triggers, found.event_step, found.optimizer.written) == (["weights_written"], 43, ["embed.weight"])
+    assert not read(tmp_path, 50).optimizer.written
+
+
+@pytest.mark.parametrize("every", [1, 7])
+def test_weights_that_are_held_in_bounds_again_and_again_are_no_event(tiny, train, tmp_path, steps_of, every):
+    model = tiny()
+
+    def bound(step, loss):
+        if step % every == 0:
+            with torch.no_grad():
+                model.embed.weight.clamp_(-3, 3)
+        return loss
+
+    train(model, 50, tmp_path, spoil=bound, cadence=[Cadence(until=None, every=25)])
+    assert steps_of(tmp_path) == [0, 25, 50]
+
+
+def test_weights_that_are_swapped_at_each_evaluation_are_an_event_three_times(tiny, train, tmp_path, steps_of, read):
+    model = tiny()
+
+    def swap(step, loss):
+        if step % 30 == 0:
+            with torch.no_grad():
+                kept = model.embed.weight.clone()
+                model.embed.weight.mul_(0.9)
+                model.embed.weight.copy_(kept)
+        return loss
+
+    train(model, 190, tmp_path, spoil=swap, cadence=[Cadence(until=None, every=95)])
+    told = [step for step in steps_of(tmp_path) if "weights_written" in read(tmp_path, step).triggers]
+    assert told == [31, 61, 91]

@@ -23,7 +23,9 @@ HeadKind = Literal["positional", "first_token", "diagonal", "uniform", "content"
 
 VERSION = "ck.analysis.v1"
 
-Trigger = Literal["cadence", "loss_spike", "grad_norm", "dead_parameter", "nonfinite", "manual", "first", "last"]
+Trigger = Literal[
+    "cadence", "loss_spike", "grad_norm", "dead_parameter", "nonfinite", "weights_written", "manual", "first", "last"
+]
 PLANNED = frozenset({"cadence", "first", "last"})
 """Triggers that are no event; any other word is one, also of somebody's own."""
 
@@ -232,6 +234,10 @@ class OptimizerState(Struct, kw_only=True, omit_defaults=True):
     trainable_without_optimizer: Annotated[list[str] | UnsetType, doc("Trainable tensors that no group holds.", shape="(P,)")] = (
         UNSET
     )
+    written: Annotated[
+        list[str] | UnsetType,
+        doc("Tensors that torch saw written to between two updates since the checkpoint before, which rarely are.", shape="(P,)"),
+    ] = UNSET
     state_finite: Annotated[bool | UnsetType, doc("Whether every sampled moment is finite (M12).")] = UNSET
     epsilon: Annotated[
         NonNegative | UnsetType, doc("What is added to the root of the second moment; the largest of all groups.")

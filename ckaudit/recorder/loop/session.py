@@ -12,7 +12,7 @@ from msgspec import UNSET
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ckaudit.contract.schema.checkpoint import Checkpoint, Cost, GradientsSource
+from ckaudit.contract.schema.checkpoint import Checkpoint, Cost, GradientsSource, Trigger
 from ckaudit.recorder.batches import batch_facts, embedded_words, shifts_labels
 from ckaudit.recorder.distributed.ranks import RankNotes, WorkerSession
 from ckaudit.recorder.distributed.shards import Shards
@@ -32,6 +32,7 @@ from ckaudit.recorder.loop.triggers import CheckpointSchedule
 from ckaudit.recorder.model.collector import Collector
 from ckaudit.recorder.model.optimizers import Clipping, given_norm, learning_rates, listen, overflowed
 from ckaudit.recorder.model.tensor_table import ForwardOrder, described
+from ckaudit.recorder.model.weight_writes import WeightWrites
 from ckaudit.recorder.setup import Setup
 from ckaudit.recorder.stats.arrays import is_sharded
 
@@ -90,6 +91,7 @@ class RunSession:
         self._collector.join(start_step, self._folder.tell)
         stated = {"cadence": [*setup.options.cadence], "triggers": setup.limits.stated(), **described(model)}
         self._folder.begin(self._facts, self._collector.weights, self._collector.reference, **stated)
+        self._writes = WeightWrites(self._collector.parameters, self._collector.optimizers)
         self._handles = listen(self._collector.optimizers, guard, self._before_update, self._after_update)
         self._attempt = StepState(step=start_step)
         if start_step == 0:
@@ -100,6 +102,7 @@ class RunSession:
         self._modes, self._overhead = ModeWatch(model, lambda: self._attempt, guard, hookable=setup.is_hookable), OverheadMeter()
 
     def _before_update(self, optimizer: Optimizer) -> None:
+        self._attempt.is_written |= self._writes.is_new()
         if self._attempt.source is None and self._options.grad_of is None:
             self.read_gradients("pre_clip" if self._options.clip_norm is None else "post_clip")
         if self._attempt.is_watched:
@@ -110,6 +113,7 @@ class RunSession:
 
     def _after_update(self, optimizer: Optimizer) -> None:
         self._attempt.updates += not overflowed(optimizer)
+        self._writes.updated()
 
     def read_gradients(self, source: GradientsSource) -> None:
         """Read the gradients of the step under way, and copy the weights where its checkpoint will need them."""
@@ -226,7 +230,12 @@ class RunSession:
         return None
 
     def _is_plain(self) -> bool:
-        return not self._order and self._collector.scaler is None and self.requests.is_idle and bool(self._handles)
+        return (
+            not (self._order or self._attempt.is_written)
+            and self._collector.scaler is None
+            and self.requests.is_idle
+            and bool(self._handles)
+        )
 
     def _finish_pending(self) -> None:
         """Finish the step before, where its numbers had to come from an accelerator."""
@@ -243,7 +252,8 @@ class RunSession:
         with self._guard("looking for events"):
             deltas = (checkpoint and checkpoint.weight_deltas) or {}
             skipped = self._collector.is_skipped(attempt)
-            self._schedule.see(attempt.moment(deltas), attempt.global_norm, attempt.norms, forgive_norm=skipped)
+            others: list[Trigger] = ["weights_written"] if attempt.is_written else []
+            self._schedule.see(attempt.moment(deltas), attempt.global_norm, attempt.norms, others, forgive_norm=skipped)
         self._sort_table()
 
     def close(self) -> None:
@@ -304,6 +314,8 @@ class RunSession:
         if attempt.event_step is not None:
             checkpoint.history = self._schedule.history(before=attempt.step) or UNSET
         derived = self._collector.fill(checkpoint, attempt, seen, self._folder.reference)
+        if checkpoint.optimizer and (written := self._writes.take()):
+            checkpoint.optimizer.written = written
         attempt.note(values_seen(seen) | {"update_to_weight": derived["update_to_weight"]})
         checkpoint.scalars = attempt.scalars(**derived) or UNSET
         return checkpoint

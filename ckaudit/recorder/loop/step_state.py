@@ -41,6 +41,7 @@ class StepState(Struct):
         loss_scale: Scale of the loss, under mixed precision.
         clip_norm: Largest global norm let through.
         given_norm: Norm of all gradients as the optimizer was given them, where a checkpoint is due and one optimizer has all.
+        is_written: Whether weights were written to since the update before, and rarely are.
         updates: Optimizers that applied their update.
         seconds: Time taken from the training so far.
         loss: Training loss, once the step is finished.
@@ -65,6 +66,7 @@ class StepState(Struct):
     loss_scale: float | None = None
     clip_norm: float | None = None
     given_norm: "Tensor | None" = None
+    is_written: bool = False
     updates: int = 0
     seconds: float = 0.0
     loss: float | None = None

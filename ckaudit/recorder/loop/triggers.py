@@ -81,10 +81,18 @@ class CheckpointSchedule:
         self._cadence, self._events, self._patience, self._box = cadence, Events(limits), Patience(limits), BlackBox()
         self._asked: dict[int, list[Trigger]] = {}
 
-    def see(self, moment: "HistoryStep", norm: float | None, norms: Mapping[str, float], *, forgive_norm: bool = False) -> None:
-        """Keep a finished step, and see whether it holds an event; see `Events.see`."""
+    def see(
+        self,
+        moment: "HistoryStep",
+        norm: float | None,
+        norms: Mapping[str, float],
+        others: Sequence[Trigger] = (),
+        *,
+        forgive_norm: bool = False,
+    ) -> None:
+        """Keep a finished step, and see whether it holds an event, beside others that are known of it; see `Events.see`."""
         self._box.add(moment)
-        if events := self._events.see(moment.loss, norm, norms, forgive_norm=forgive_norm):
+        if events := [*self._events.see(moment.loss, norm, norms, forgive_norm=forgive_norm), *others]:
             self.latest, self._event_step = events, moment.step
 
     def pass_by(self, moment: "HistoryStep", norm: float, lowest: float) -> bool:

@@ -13,7 +13,7 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.pairs import together
 from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import relative_movement, update_norm, weight_norm, weight_rms, weight_statistics_change
-from ckaudit.metrics.words import optimizer_adapts
+from ckaudit.metrics.words import optimizer_adapts, tensors_written
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
 from ckaudit.run.medians import median
 from ckaudit.run.run_facts import is_adaptive, is_plain_descent
@@ -55,6 +55,7 @@ BEYOND = 3.0
         FACTS,
         weight_statistics_change,
         weight_rms,
+        tensors_written,
     ],
     unit="1",
 )
@@ -68,12 +69,14 @@ def weights_jump(
     facts: Manifest | None,
     shown: Series | None,
     rms: Series | None,
+    written: Series | None,
     *,
     min_change_share: float = 0.3,
     min_ratio: float = 10.0,
     adam_reach: float = 10.0,
     min_points: int = 4,
     max_way_ratio: float = 3.0,
+    min_written_share: float = 0.1,
 ) -> Iterator[Hit | Skip]:
     """Weights change more than the optimizer can move them.
 
@@ -95,6 +98,8 @@ def weights_jump(
     n times: the largest way between two earlier checkpoints, over the root of its steps, is the longest that an update can have
     been (115 healthy trainings: at most 1.6 times that). Where the median tensor goes beyond its past too, the rate was raised.
     So it is where the tensor goes on at half that pace and more: a path has opened. It is sev1, for it rests on earlier updates.
+    Where the recorder saw which tensors were written to, such a one is named that has changed by `min_written_share` since the
+    checkpoint before and `max_way_ratio` times as much as the median of the others: weights that are only swapped come back.
     ## Why it matters
     Memory was corrupted, or something other than the optimizer wrote to the weights: what was learnt there is gone.
     ## False alarms
@@ -121,11 +126,18 @@ def weights_jump(
         alone = _excess(moved, rate, np.flatnonzero(large.any(axis=1)), min_points=min_points, beside_others=False)
         jumps |= large & (np.nan_to_num(alone, posinf=np.inf) > BY_ITSELF * min_ratio)
         jumps &= _is_calm(moved.steps, gradient)
-    seen = {(label, int(step)) for label, rows in zip(moved.labels, jumps.T, strict=True) for step in moved.steps[rows]}
+    seen: set[tuple[str, int | None]] = {
+        (label, int(step)) for label, rows in zip(moved.labels, jumps.T, strict=True) for step in moved.steps[rows]
+    }
     updates = replace(moved, values=np.where(jumps, np.nan, moved.values), recorded=moved.recorded & ~jumps)
     # A gradient of any size makes an adaptive update no larger.
     ways = _Ways(updates, rate, None if is_adaptive(adapts) else gradient, min_points=min_points)
-    for hit in _between(every, away, ways, share=min_change_share, ratio=max_way_ratio):
+    changes = _changes(every, away)
+    for hit in _between(every, changes, ways, share=min_change_share, ratio=max_way_ratio):
+        if (hit.where, hit.first) not in seen:
+            seen.add((hit.where or "", hit.first))
+            yield hit
+    for hit in _written(every, changes, written, share=min_written_share, ratio=max_way_ratio):
         if (hit.where, hit.first) not in seen:
             yield hit
     for span in spans(moved, jumps):
@@ -199,15 +211,35 @@ class _Ways:
         return np.where(np.isfinite(gains), gains, -np.inf)
 
 
-def _between(size: Series, away: Series | None, ways: _Ways, *, share: float, ratio: float) -> Iterator[Hit]:
-    """Yield tensors that changed between two checkpoints by more than their updates on the way add up to."""
-    size = size.only(lambda name: name in set(ways.labels))
-    columns = [ways.labels.index(name) for name in size.labels]
+def _changes(size: Series, away: Series | None) -> Floats:
+    """Return by how much each tensor changed at least from one checkpoint to the next, in norm or in way, shape (C-1, P)."""
     changed = np.abs(np.diff(size.values, axis=0))
     if away is not None and size.steps[0] == 0:
         distance = cells_like(size, away) * size.values[0]
         distance[0] = 0.0
         changed = np.fmax(changed, np.abs(np.diff(distance, axis=0)))
+    return np.asarray(changed)
+
+
+def _written(size: Series, changed: Floats, written: Series | None, *, share: float, ratio: float) -> Iterator[Hit]:
+    """Yield tensors that were seen to be written to, and changed by a large share and far more than others did."""
+    if written is None:
+        return
+    known = cells_like(size, written)[1:] == 1
+    with np.errstate(all="ignore"):
+        relative = changed / np.maximum(size.values[1:], size.values[:-1])
+    for row in np.flatnonzero(known.any(axis=1)).tolist():
+        others = relative[row, ~known[row] & np.isfinite(relative[row])]
+        usual = median(others) if len(others) else 0.0
+        for column in np.flatnonzero(known[row] & (relative[row] > max(share, ratio * usual))).tolist():
+            yield _stretch(size, row, column, float(changed[row, column]), share, "something wrote to it between two updates")
+
+
+def _between(size: Series, changed: Floats, ways: _Ways, *, share: float, ratio: float) -> Iterator[Hit]:
+    """Yield tensors that changed between two checkpoints by more than their updates on the way add up to."""
+    kept = [column for column, name in enumerate(size.labels) if name in set(ways.labels)]
+    size, changed = size.only(lambda name: name in set(ways.labels)), changed[:, kept]
+    columns = [ways.labels.index(name) for name in size.labels]
     is_large = changed > share * np.maximum(size.values[1:], size.values[:-1])
     # Before an update was measured the first ones may have been larger: a bias correction, or RAdam's descent by the gradient.
     is_large &= (size.steps[:-1] >= ways.since)[:, None]
@@ -262,14 +294,16 @@ def _by_statistics(
             )
 
 
-def _stretch(size: Series, row: int, column: int, changed: float, limit: float) -> Hit:
+def _stretch(
+    size: Series, row: int, column: int, changed: float, limit: float, why: str = "its updates do not add up to that"
+) -> Hit:
     since, step = int(size.steps[row]), int(size.steps[row + 1])
     before, after = size.values[row, column], size.values[row + 1, column]
     what = f"changes by {changed:.3g} from step {since} to {step}, where its norm goes from {before:.3g} to {after:.3g}"
     return Hit.at(
         [step],
         "sev0",
-        f"{{where}} {what}: its updates do not add up to that",
+        f"{{where}} {what}: {why}",
         where=size.labels[column],
         value=float(changed / max(after, before)),
         limit=limit,
