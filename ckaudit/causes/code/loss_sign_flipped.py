@@ -10,6 +10,7 @@ from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.attention.entropy_collapse import entropy_collapse
 from ckaudit.rules.attention.logit_growth import logit_growth
@@ -28,7 +29,7 @@ from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.rules.weights.weights_grow import weights_grow
 from ckaudit.run.medians import median
-from ckaudit.run.series import Floats, Series
+from ckaudit.run.series import Floats, Series, at
 from ckaudit.run.tensors import loss_vocabulary
 
 
@@ -49,7 +50,7 @@ from ckaudit.run.tensors import loss_vocabulary
         update_out_of_band,
         weights_grow,
     ],
-    wants=[train_loss_raw, val_loss, FACTS],
+    wants=[train_loss_raw, val_loss, learning_rate, FACTS],
     knob="Turn the sign: minimise the negative log-likelihood, and see that no maximize flag of the optimizer is set.",
     inspect="The line that makes the loss, and the optimizer's options.",
     runbook="Stop; no weight of this run is of use. Take one step on one batch and see whether the loss of that batch falls.",
@@ -58,6 +59,7 @@ def loss_sign_flipped(
     findings: Findings,
     train: Series | None,
     val: Series | None,
+    rate: Series | None,
     facts: Manifest | None,
     *,
     alike: float = 0.1,
@@ -91,7 +93,7 @@ def loss_sign_flipped(
         yield contradicts(decisive, f"the loss had fallen from {first:.3g} before it climbed: it was descended", rise)
     elif rise and guess is not None and last > guess:
         yield supports(strong, f"the loss climbs to {last:.3g}, past the {guess:.3g} of a guess", rise)
-    elif rise and guess is None and _climbs_throughout(losses):
+    elif rise and guess is None and _climbs_throughout(train, rate):
         yield supports(strong, f"from its start at {first:.3g} on the loss does nothing but climb", rise)
     else:
         yield contradicts(decisive, f"the loss goes from {first:.3g} to {last:.3g}, as a loss that is descended", train.name)
@@ -108,18 +110,22 @@ def _fell_before(train: Series, step: int | None, first: float, *, share: float 
     return len(before) >= 3 and median(before[-3:]) < (1 - share) * first
 
 
-def _climbs_throughout(losses: Floats, *, parts: int = 9, pace: float = 0.5) -> bool:
+def _climbs_throughout(train: Series, rate: Series | None, *, parts: int = 9, pace: float = 0.5) -> bool:
     """Tell whether every part of a loss lies above the one before, from the second on, and the climb does not come to rest.
 
-    Its last third climbs by `pace` of what the middle one does and more: a rate that comes down slows it.
+    Its last third climbs by `pace` of what the middle one does and more, for the same sum of learning rates where they are known.
     """
-    if len(losses) < 3 * parts:
+    rows = np.flatnonzero(train.finite[:, 0])
+    if len(rows) < 3 * parts:
         return False
+    losses = train.values[rows, 0]
+    used = np.ones(len(rows)) if rate is None else np.nan_to_num(at(rate, train.steps[rows]).values.max(axis=1), nan=0.0)
     levels = [median(part) for part in np.array_split(losses, parts)]
+    ways = [float(part.sum()) for part in np.array_split(used, parts)]
     third = parts // 3
     climbs = all(later > earlier for earlier, later in pairwise(levels[1:]))
     middle, end = levels[2 * third - 1] - levels[third - 1], levels[-1] - levels[2 * third - 1]
-    return climbs and levels[-1] > levels[0] and end > pace * middle
+    return climbs and levels[-1] > levels[0] and end * sum(ways[third : 2 * third]) > pace * middle * sum(ways[2 * third :])
 
 
 def _worsens(val: Series | None, guess: float | None) -> bool:

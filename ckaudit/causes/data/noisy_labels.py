@@ -35,7 +35,7 @@ def noisy_labels(
     val: Series | None,
     *,
     max_first_gap: float = 3.0,
-    min_match: float = 0.5,
+    min_match: float = 0.2,
     well: float = 0.95,
     steady: float = 0.1,
     strong: float = 2.0,
@@ -43,13 +43,15 @@ def noisy_labels(
 ) -> Iterator[Evidence]:
     """A share of the targets is random, so that the training loss stays above the held-out one.
 
-    Between `min_match` and `well` of the targets follow their inputs, at each checkpoint about as many (a spread below `steady`);
-    where fewer than half are right, the cause is a shift, not noise. Held-out text with right targets is then cheaper. A guess
-    costs as much with random targets as with right ones: at the first evaluation the two losses are within `max_first_gap` times.
+    Between `min_match` and `well` of the targets follow their inputs since the finding began, at each checkpoint about as many (a
+    spread below `steady`); where no more are right than unrelated tokens are equal, the cause is a shift, not noise. Held-out
+    text with right targets is then cheaper. A guess costs as much with random targets as with right ones: at the first evaluation
+    the two losses are within `max_first_gap` times.
     Weights are starting values, to be fitted on runs of known truth.
     """
     if match is not None and match.finite.any():
-        values = match.values[match.finite]
+        wrong = findings.first(target_misalignment)
+        values = match.values[match.finite & (match.steps >= (wrong.first_step or 0 if wrong else 0))[:, None]]
         usual = median(values)
         if not min_match <= usual < well:
             yield contradicts(

@@ -26,6 +26,7 @@ from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.rules.updates.updates_held_back import updates_held_back
 from ckaudit.rules.weights.decay_outweighs_learning import decay_outweighs_learning
 from ckaudit.rules.weights.weights_shrink import weights_shrink
 from ckaudit.run.medians import median
@@ -76,6 +77,8 @@ def weight_decay_too_high(
     """
     if heavy := findings.first(decay_outweighs_learning):
         yield supports(strong, heavy.message, heavy)
+        if held := findings.first(updates_held_back):
+            yield contradicts(strong, f"what is learnt is held back, and decay is much of what is left: {held.message}", held)
         return
     if norm is None:
         yield from _forgotten(train, val, gradient, calm, strong, medium)

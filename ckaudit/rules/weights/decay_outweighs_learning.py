@@ -5,30 +5,38 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.metrics.estimated_movement import cells_like
 from ckaudit.metrics.movement import weight_decay_to_update
 from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import update_to_weight
 from ckaudit.rules.rule import FACTS, Hit, Skip, is_ours, needs_one_of, rule, too_few
-from ckaudit.run.series import Series, single
+from ckaudit.run.series import Floats, Series, single
 from ckaudit.run.spans import spans
 
 
 @rule("WGT006", severity="sev2", needs=[], wants=[weight_decay_to_update, update_to_weight, FACTS], unit="1")
 def decay_outweighs_learning(
-    share: Series | None, updates: Series | None, facts: Manifest | None, *, max_decay_share: float = 0.2, min_points: int = 3
+    share: Series | None,
+    updates: Series | None,
+    facts: Manifest | None,
+    *,
+    max_decay_share: float = 0.2,
+    min_taken_off: float = 0.1,
+    min_points: int = 3,
 ) -> Iterator[Hit | Skip]:
     """Weight decay makes a large part of each update.
 
     ## What it checks
     What weight decay takes off a matrix in one update, over the length of that update; more than `max_decay_share` in the
-    median matrix at `min_points` checkpoints in a row.
+    median matrix at `min_points` checkpoints in a row, where all decay of the run takes more than `min_taken_off` off a weight.
     ## Why it matters
     Weights keep their size where decay and what is learnt, which point in any direction, balance: decay is then the root of
     half of rate times decay (Kosson et al. 2024), 0.007 of a rate of 0.001 and a decay of 0.1. A fifth would take rate times
     decay of 0.08: each weight forgets within a dozen steps, and the model answers ever more alike.
     ## False alarms
     At the end of a schedule little is learnt, and decay shrinks with it, for both go by the rate (230 healthy trainings of 50
-    families: 0.09 at most, of plain SGD after the loss had come to nothing).
+    families: 0.09 at most, of plain SGD after the loss had come to nothing). Where an optimizer hardly
+    moves anything, its decay is much of that and takes nothing off: the run is not judged.
     """
     if share is None:
         no_decay = Skip("not_applicable", "updates are recorded, and no weight decay in them")
@@ -37,6 +45,8 @@ def decay_outweighs_learning(
     share = share.recorded_rows()
     yield from too_few(share, min_points)
     middle = row_medians(np.where(share.finite, share.values, np.nan))
+    if _taken_off(share, middle, updates) < min_taken_off:
+        return
     series = single("median matrix", "1", share.steps, middle)
     for span in spans(series, series.values > max_decay_share, min_points=min_points):
         yield Hit.over(
@@ -47,3 +57,11 @@ def decay_outweighs_learning(
             badness=series.values,
             limit=max_decay_share,
         )
+
+
+def _taken_off(share: Series, middle: Floats, updates: Series | None) -> float:
+    """Return what all decay of a run takes off a weight of the median matrix, as the negative of its logarithm."""
+    if updates is None:
+        return np.inf
+    sizes = row_medians(np.where(np.isfinite(share.values), cells_like(share, updates), np.nan))
+    return float(np.nansum(middle * sizes * np.diff(share.steps, prepend=0)))

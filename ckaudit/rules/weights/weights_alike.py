@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.weights import weight_norm, weight_std
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.series import Series, at
 from ckaudit.run.spans import spans
-from ckaudit.run.tensors import table_of
+from ckaudit.run.tensors import TensorTable, table_of
 
 
 @rule("WGT003", severity="sev2", needs=[weight_std, weight_norm, FACTS], unit="1")
@@ -20,11 +21,13 @@ def weights_alike(
 
     ## What it checks
     The standard deviation of each trainable matrix over the root mean square of its elements: below `min_relative_std` (the
-    rounding of float32) at `min_points` checkpoints in a row, all its elements are one number.
+    rounding of float32) at `min_points` checkpoints in a row, all its elements are one number. Step 0 is enough for a matrix of
+    several rows and columns that is no gain: its columns may part later, as the inputs do, and its rows never.
     ## Why it matters
     Units with equal weights get equal gradients and stay copies of each other: the matrix has rank one for good.
     ## False alarms
-    Gains and biases start equal, as they should: only matrices are judged. A matrix of zeros is another matter.
+    Gains and biases start equal, as they should, in tables of many layers too: only matrices are judged that belong to no
+    normalisation. A matrix of zeros is another matter.
     """
     yield from too_few(std, min_points)
     tensors = table_of(facts)
@@ -39,7 +42,10 @@ def weights_alike(
     mean_square = at(norm, judged.steps).values[:, places] / np.sqrt([sizes[name] for name in judged.labels])
     with np.errstate(all="ignore"):
         spread = judged.values / mean_square
-    for span in spans(judged, (spread < min_relative_std) & (mean_square > 0), min_points=min_points):
+    is_alike = (spread < min_relative_std) & (mean_square > 0)
+    for span in spans(judged, is_alike, min_points=1):
+        if span.points < min_points and not (span.first == 0 and _is_full(tensors, span.label)):
+            continue
         yield Hit.over(
             span,
             "sev2",
@@ -48,3 +54,9 @@ def weights_alike(
             value=spread,
             limit=min_relative_std,
         )
+
+
+def _is_full(tensors: TensorTable, name: str) -> bool:
+    """Tell whether a tensor has several rows and several columns, and is no gain."""
+    shape = tensors.facts[name].shape
+    return shape is not UNSET and sum(size > 1 for size in shape) > 1 and tensors.kind(name) != "norm"
