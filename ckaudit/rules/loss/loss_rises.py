@@ -3,27 +3,37 @@
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec import UNSET
+from msgspec.structs import replace
 
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
-from ckaudit.rules.rule import Hit, Skip, rule, stretches
+from ckaudit.metrics.weights import weight_rms
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule, stretches
 from ckaudit.run.medians import median
 from ckaudit.run.oscillation import oscillation
 from ckaudit.run.rises import Rise, falls_on, large_or_clear_rise, sustained_rise
 from ckaudit.run.robust import MAD_TO_SIGMA, looks_like_a_score
 from ckaudit.run.series import Floats, Series, Steps
+from ckaudit.run.tensors import table_of
 
 MIN_POINTS = 3
 """Two points make no course."""
+
+NOTHING = 0.01
+"""Share of what a loss has fallen below which a rise is nothing: of a loss near zero a tenth of its level is no news."""
 
 POINTS_PER_BLOCK = 10
 """A median of fewer is no level of a long log."""
 
 
-@rule("LOSS004", severity="sev1", needs=[train_loss_raw], wants=[learning_rate], unit="nats/token")
+@rule("LOSS004", severity="sev1", needs=[train_loss_raw], wants=[learning_rate, weight_rms, FACTS], unit="nats/token")
 def loss_rises(
     loss: Series,
     rate: Series | None,
+    sizes: Series | None,
+    facts: Manifest | None,
     *,
     parts: int = 40,
     min_climbs: int = 4,
@@ -40,14 +50,16 @@ def loss_rises(
     it, by `sev1_deviations` standard errors and more, in eight points or more; else sev2. Where fewer tell no noise, the size of
     the rise speaks, and the finding says so. Of long logs also the medians of `parts` equal parts: `min_climbs` of them in a row
     each above the last, by more than `min_rise` of where it began and `min_deviations` robust deviations of such medians: sev1
-    where half of it is not given back at the end (D4.1: no recovery), else sev2.
+    where half of it is not given back at the end (D4.1: no recovery), else sev2. A rise by less than a hundredth of what the loss
+    has fallen from its first point is none.
     ## Why it matters
     A spike comes from a batch; a climb comes from the training itself, and goes on until somebody stops it.
     ## False alarms
     A loss that stands higher because the learning rate was set back to a level it had before is a planned restart: a note. So is
     one that jumps once and falls on from there by a third of the jump, as where the task is made harder on purpose. What rises
     from its first point on and levels off, between 0 and 1, 0 and 100 or from below zero, is an accuracy or a reward under the
-    name of a loss: a note that says so.
+    name of a loss: a note that says so. Where weights move that are not trained, as those of a teacher that follows the model,
+    the loss is measured against a target that moves, and its rise is a note.
     """
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
@@ -57,15 +69,43 @@ def loss_rises(
     if looks_like_a_score(values):
         yield _score(steps, values)
         return
-    climbing = list(_in_blocks(steps, values, parts, min_climbs, min_rise, min_deviations))
-    yield from climbing
+    follows = _follows_a_teacher(sizes, facts)
+    fallen = values[0] - values.min()
+    climbing = [
+        hit
+        for hit in _in_blocks(steps, values, parts, min_climbs, min_rise, min_deviations)
+        if (hit.value or 0.0) - (hit.limit or 0.0) > NOTHING * fallen
+    ]
+    yield from (_softened(hit) if follows else hit for hit in climbing)
     if any(hit.severity == "sev1" for hit in climbing) or (rise := _rise(values, min_rise, alone=not climbing)) is None:
+        return
+    if rise.end - rise.low <= NOTHING * fallen:
         return
     wave = oscillation(values)
     if wave is not None and rise.end <= 1.1 * wave.high:
         return  # it ends on the way up of a wave, which has a rule of its own
     is_severe = rise.noise_is_known and rise.share >= sev1_share and rise.deviations >= sev1_deviations
-    yield _stays(steps, values, rise, is_severe=is_severe, restarted=_restarted(rate, int(steps[rise.lowest]), int(steps[-1])))
+    hit = _stays(steps, values, rise, is_severe=is_severe, restarted=_restarted(rate, int(steps[rise.lowest]), int(steps[-1])))
+    yield _softened(hit) if follows else hit
+
+
+def _follows_a_teacher(sizes: Series | None, facts: Manifest | None, *, moved: float = 1e-3) -> bool:
+    """Tell whether weights change that run.json says are not trained: by `moved` of their size from first to last."""
+    if sizes is None or facts is None or facts.tensors is UNSET:
+        return False
+    known, tensors = facts.tensors, table_of(facts)
+    still = sizes.only(lambda name: name in known and not tensors.is_trainable(name)).recorded_rows()
+    if len(still.steps) < 2:
+        return False
+    with np.errstate(all="ignore"):
+        return bool((np.abs(still.values[-1] / still.values[0] - 1) > moved).any())
+
+
+def _softened(hit: Hit) -> Hit:
+    """Return a hit as a note on a loss whose target moves."""
+    return replace(
+        hit, severity="note", message=hit.message + "; weights that are not trained move along, and with them its target"
+    )
 
 
 def _rise(values: Floats, min_rise: float, *, alone: bool) -> Rise | None:
