@@ -25,12 +25,6 @@ BEYOND, TAIL = 3.0, 200
 """An event stands out three times as far as 98 of 100 of the points before it: heavy-tailed data of the lab reach 2.5, once 4.1,
 the least event of an ill run 3.3, of a public log 21."""
 
-KNOWN, ALIKE = 2, 1.05
-"""Hard batches come again: two as high before, to a twentieth (lab: such batches reach 2.1 to 2.6 times the median)."""
-
-FALL = 0.5
-"""A loss that halves right after a jump has understood something (lab: it falls by six tenths where a plateau ends)."""
-
 RESTART, BACK = 2.0, 0.5
 """A learning rate raised twice over is a restart; an incident is over once half of its jump is gone."""
 
@@ -39,6 +33,9 @@ NOT_BACK = 5
 
 EARLY, GRAVE = 0.25, 2.0
 """In the first window a jump counts from a quarter of the first loss on, and is grave over twice of it."""
+
+RARE, RARE_OF_FEW = 0.01, 0.05
+"""Share of the points of a log, and of a short one, that are single batches if they jump and are back at once."""
 
 PART = 0.5
 """Share of the height of a jump from which a flag is part of one: flags in what is left of a loss are not where it began."""
@@ -78,9 +75,12 @@ def loss_spike(
     given back half of the jump: a loss that stays where it jumped to stops standing out, and has not come back. `min_incidents`
     of them that last three points within `within_steps` steps, or one not back after `recovery_steps` steps and five points, is
     sev1; one that recovered is sev2; spikes of one incident count one by one where a fifth of a window lies between them.
-    Isolated flags are a note. In the first window a point that stands over the lowest so far by a quarter of the first loss is a
-    jump: sev2 over twice the first loss, else a note, as where two later points are as high within a quarter, and half of them
-    are not over twice the first loss: batches differ so much.
+    Isolated flags are a note, and so is an incident of points that stand alone and are back at the next one, as high as a quarter
+    over the first losses: that is what a batch costs, and the weights took no harm; but not where there are `min_incidents`
+    within `within_steps` steps, and one in a hundred points there jumps, or one in twenty of a log of few points. In the first
+    window a point that stands over the lowest so far by a quarter of the first loss is a jump: sev2 over twice the first loss,
+    else a note, as where two later points are as high within a quarter, and half of them are not over twice the first loss:
+    batches differ so much.
     ## Why it matters
     A spike that recovers wastes steps and says that the next one may not (TRI-2, D4.1).
     ## False alarms
@@ -88,11 +88,7 @@ def loss_spike(
     examples which are still wrong: there it must rise by a quarter of the first losses. Where batches differ much by themselves,
     an incident stands out three times as far as 98 of 100 of the 200 points before it, or it is such a batch (lab:
     heavy-tailed data reach 2.5, but once 4.1; the least event of an ill run 3.3, of a public log 21); where the gradient norm
-    is calm throughout, the 200 points after it count as well. Points that are back at once are no event either where two
-    among the 200 points before were as high, but for a factor of 1.05 (lab: hard batches of one kind reach 2.1 to 2.6),
-    and stood alone, flagged or over 1.25 times the median: the model learns all but such batches; nor where the loss falls
-    by half of itself in the next `window` points (lab: by a tenth from step 100 on, by six tenths where a plateau ends):
-    something is understood at once, and the old way of it lost. A loss that rises for a moment because the learning rate was
+    is calm throughout, the 200 points after it count as well. A loss that rises for a moment because the learning rate was
     set back to a level it had before (twice what it was) is a planned warm restart: a note.
     """
     if looks_like_a_score(loss.values[loss.finite[:, 0], 0]):
@@ -106,7 +102,13 @@ def loss_spike(
         return
     yield from _early(loss, window)
     judged = _judged_incidents(loss.values[:, 0], excess, relative.values[:, 0], gradient, k, jump_ratio, window)
-    serious = [incident for incident in judged if incident.is_incident]
+    jumps = [incident for incident in judged if incident.is_incident]
+    repeated = _repeated(excess.steps, jumps, min_incidents, within_steps)
+    serious = [
+        incident
+        for incident, is_one_of_many in zip(jumps, repeated, strict=True)
+        if is_one_of_many or not _is_a_batch_of_its_own(incident, loss, relative, window)
+    ]
     crowded = _crowded(excess.steps, serious, min_incidents, within_steps, apart=window // 5)
     for incident, close in zip(serious, crowded, strict=True):
         restarted = _restarted(rate, int(excess.steps[incident.first]), window)
@@ -116,7 +118,7 @@ def loss_spike(
         if restarted and (small or (hit.severity == "sev2" and not incident.is_open)):
             hit = replace(hit, severity="note", message=hit.message + ", after a restart of the learning rate")
         yield hit
-    if alone := [incident for incident in judged if not incident.is_incident]:
+    if alone := [incident for incident in judged if incident not in serious]:
         steps = [int(excess.steps[incident.first]) for incident in alone]
         yield Hit.at(
             steps, "note", f"{len(steps)} isolated points of the loss stand out of its noise and are gone at once", where="loss"
@@ -137,38 +139,32 @@ def _judged_incidents(
         if (height[incident.first : incident.last + 1] >= 1).any() and np.isfinite(relative[incident.first])
     ]
     calm = _calm(excess.steps, gradient, candidates, k)
-    candidates = [
+    return [
         as_one_of_many(incident, excess.values[:, 0], flags, beyond=BEYOND, points=TAIL, later=TAIL if is_calm else 0)
         for incident, is_calm in zip(candidates, calm, strict=True)
     ]
-    candidates = _without_known_batches(candidates, loss, flags | (over > APART))
-    return [_as_part_of_a_fall(incident, loss, relative, window) for incident in candidates]
 
 
-def _without_known_batches(candidates: list[Incident], loss: Floats, apart: Mask) -> list[Incident]:
-    """Return the incidents, those as isolated whose points come back at once and are no higher than isolated ones before.
-
-    `apart` says which points stand out, and is changed: those of an incident are not isolated.
-    """
-    judged: list[Incident] = []
-    for candidate in candidates:
-        incident = candidate
-        if candidate.is_incident:
-            before = slice(max(0, candidate.first - TAIL), candidate.first)
-            heights = np.sort(loss[before][apart[before]])
-            if not candidate.lasts and len(heights) >= KNOWN and loss[[*candidate.core]].max() <= ALIKE * heights[-KNOWN]:
-                incident = replace(candidate, is_incident=False)
-            apart[candidate.first : candidate.last + 1] &= not incident.is_incident
-        judged.append(incident)
-    return judged
+def _is_a_batch_of_its_own(incident: Incident, loss: Series, relative: Series, window: int) -> bool:
+    """Tell whether the points of an incident stand alone and are back at once, and cost little more than an untrained model."""
+    values = loss.values[:, 0]
+    peak = max(values[row] if np.isfinite(values[row]) else np.inf for row in incident.core)
+    whole = _until_back(incident, values, relative.values[:, 0], window // 2)
+    return not incident.lasts and not whole.is_open and whole.last == incident.last and peak <= (1 + EARLY) * _start(values)
 
 
-def _as_part_of_a_fall(incident: Incident, loss: Floats, relative: Floats, window: int, around: int = 10) -> Incident:
-    """Return as isolated what comes back at once, where the loss then falls in `window` points by a share of what it was."""
-    after = loss[incident.last + 1 : incident.last + 1 + window]
-    level = loss[incident.first] / relative[incident.first]
-    falls = len(after) == window and median(after[-around:]) < (1 - FALL) * level
-    return replace(incident, is_incident=incident.is_incident and (incident.lasts or not falls))
+def _repeated(steps: Steps, jumps: list[Incident], many: int, within: int) -> list[bool]:
+    """Tell of each jump whether it is one of `many` within so many steps, and of one in a hundred of the points there."""
+    starts = np.array([steps[incident.first] for incident in jumps])
+    near = [int((np.abs(starts - start) < within).sum()) for start in starts]
+    points = [int((np.abs(steps - start) < within).sum()) for start in starts]
+    return [count >= max(many, RARE * total) for count, total in zip(near, points, strict=True)]
+
+
+def _start(loss: Floats) -> float:
+    """Return the median of the first losses, which is about what an untrained model costs."""
+    known = loss[np.isfinite(loss)][:5]
+    return median(known) if len(known) else 0.0
 
 
 def _early(loss: Series, window: int) -> Iterator[Hit]:
@@ -184,7 +180,7 @@ def _early(loss: Series, window: int) -> Iterator[Hit]:
     if len(high):
         worst = high[int(np.argmax(values[high]))]
         later = loss.values[loss.finite[:, 0], 0][window:]
-        is_usual = (later * (1 + EARLY) >= values[worst]).sum() >= KNOWN and median(later) <= GRAVE * values[0]
+        is_usual = (later * (1 + EARLY) >= values[worst]).sum() >= 2 and median(later) <= GRAVE * values[0]
         yield Hit.at(
             loss.steps[rows[high]],
             "sev2" if values[worst] > GRAVE * values[0] and not is_usual else "note",
@@ -199,14 +195,17 @@ def _early(loss: Series, window: int) -> Iterator[Hit]:
 def _peaks(loss: Series, rows: Steps, *, after: float = -1.0) -> Iterator[Hit]:
     """Yield the stretches of few points that stand above the levels before and after them, from a step on."""
     values = loss.values[rows, 0]
-    for first, last, level in passing_peaks(values):
+    peaks = passing_peaks(values)
+    for first, last, level in peaks:
         worst = first + int(np.argmax(values[first : last + 1]))
         height = (HARD if level < SOLVED * values[0] else LEAST) * values[0]
         if loss.steps[rows[first]] <= after or values[worst] - level < height:
             continue
         yield Hit.at(
             loss.steps[rows[first : last + 1]],
-            "sev2",
+            "note"
+            if first == last and len(peaks) < RARE_OF_FEW * len(values) and values[worst] <= (1 + EARLY) * values[0]
+            else "sev2",
             "the loss jumps to {value:.4g} from {limit:.4g} and is back after " + f"{last - first + 1} of {len(values)}",
             where="loss",
             value=float(values[worst]),
@@ -217,8 +216,7 @@ def _peaks(loss: Series, rows: Steps, *, after: float = -1.0) -> Iterator[Hit]:
 
 def _height(loss: Floats, relative: Floats) -> Floats:
     """Return how far each point stands above its running median, over what it must; infinite where that is not known."""
-    known = loss[np.isfinite(loss)][:5]
-    start = median(known) if len(known) else 0.0
+    start = _start(loss)
     with np.errstate(all="ignore"):
         level = loss / relative
         height = (loss - level) / start / np.where(level < SOLVED * start, HARD, LEAST)
