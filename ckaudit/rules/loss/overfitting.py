@@ -48,12 +48,13 @@ def overfitting(
     From `min_evals` evaluations on: whether the validation loss ends above its own lowest level by more than its noise allows
     and by more than `min_rise` of it (sustained_rise), and the training loss does not end above its own (F12, playbook D5.1).
     Where no training loss was recorded the rise alone counts, and the message says so. The first step is that of the first
-    evaluation after the divergence step: in between it began. A validation loss that stands is as bad: it gains less than
-    `max_gain` from the third quarter of the evaluations to the last, while the training loss falls by `min_train_fall` and ends
-    more than `min_gap_share` of the validation loss below it. From two evaluations on, so is one that does not fall, and never
-    comes below the first training loss by a twentieth of what the training loss has fallen, a tenth and more: nothing that is
-    learnt carries over. A validation loss below `solved_share` of the first losses is one
-    of a task that is solved: of the middle of three, for an untrained model may cost anything, or of the training loss there.
+    evaluation after the divergence step: in between it began. A validation loss that stands is as bad, unless its last eighth
+    is lower than all before: it gains less than `max_gain` from the third quarter of the evaluations to the last, while the
+    training loss falls by `min_train_fall` and ends more than `min_gap_share` of the validation loss below it. From two
+    evaluations on, so is one that does not fall, and never comes below the first training loss by a twentieth of what the
+    training loss has fallen, a tenth and more: nothing that is learnt carries over. A validation loss below `solved_share` of the
+    first losses is one of a task that is solved: of the middle of three, for an untrained model may cost anything, or of the
+    training loss there.
     ## Why it matters
     From that step on the budget buys memory, not ability.
     ## False alarms
@@ -147,6 +148,9 @@ def _stands(steps: Steps, val: Floats, train: Floats | None, gain: float, fall: 
     quarters = np.array_split(np.arange(len(steps)), 4)
     before, last = (median(val[part]) for part in quarters[2:])
     learnt, memory = (median(train[part]) for part in quarters[2:])
+    end = int(quarters[3][len(quarters[3]) // 2])
+    if median(val[end:]) < val[:end].min():  # it is still getting lower
+        return
     if before - last < gain * before and memory < (1 - fall) * learnt and val[-1] - train[-1] > apart * val[-1]:
         yield Hit.at(
             steps[quarters[3]],
