@@ -21,7 +21,7 @@ from ckaudit.rules.data.source_drift import source_drift
 from ckaudit.rules.data.text_statistics_drift import LEAST
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
 from ckaudit.rules.loss.loss_spike import loss_spike
-from ckaudit.rules.rule import FACTS
+from ckaudit.rules.rule import FACTS, TURNS
 from ckaudit.run.falls import fall_would_show, flat_fall
 from ckaudit.run.medians import median
 from ckaudit.run.rises import isotonic_fits, sustained_rise
@@ -134,6 +134,8 @@ def schedule_right(
         word = "bad" if any(finding.severity != "sev2" for finding in trouble) else "watch"
         numbers["trouble"] = float(trouble[0].first_step or 0)
         text += f"; {trouble[0].code} is the first spike at the peak, at step {trouble[0].first_step}"
+    if facts is not None and facts.takes_turns is True:
+        return SeriesAnswer(word=word, sentence=f"{text}; {TURNS}", numbers=numbers)
     course = points(loss)
     spike = _spike(course, over_peak, near, until, lost, _planned(facts))
     if spike is not None:  # what the log tells costs more than the spike, and is only asked where there is one

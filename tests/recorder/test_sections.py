@@ -228,3 +228,28 @@ def test_several_optimizers_are_one_training(tiny, batches, loss_of, tmp_path, r
     assert found.optimizer.trainable_without_optimizer == []
     assert min(delta.norm for name, delta in found.weight_deltas.items() if "attn.k.bias" not in name) > 0
     assert lines(tmp_path)[0]["steps_seen"] == 1
+
+
+def _in_two_parts(tiny, tmp_path, batches, loss_of, passes):
+    """Record a training of two optimizers, with one backward pass for both or one for each."""
+    model = tiny()
+    some = [*model.parameters()]
+    first, second = torch.optim.SGD(some[:2], lr=0.01), torch.optim.SGD(some[2:], lr=0.01)
+    recorder = Recorder(model, tmp_path, optimizer=[first, second], cadence=[Cadence(until=None, every=2)])
+    for batch in batches(4):
+        for optimizer in (first, second):
+            if passes == 2 or optimizer is first:
+                model.zero_grad()
+                loss = loss_of(model, batch)
+                loss.backward()
+            if passes == 1 and optimizer is second:
+                nn.utils.clip_grad_norm_(some[2:], 0.1)
+            optimizer.step()
+        recorder.step(loss, batch=batch)
+    recorder.close()
+
+
+def test_optimizers_that_take_turns_are_told_from_those_that_share_a_pass(tiny, tmp_path, batches, loss_of, manifest):
+    for name, passes, expected in (("turns", 2, True), ("shared", 1, UNSET)):
+        _in_two_parts(tiny, tmp_path / name, batches, loss_of, passes)
+        assert manifest(tmp_path / name).takes_turns is expected

@@ -136,6 +136,13 @@ class Manifest(Struct, kw_only=True, omit_defaults=True):
         LossKind | UnsetType,
         doc("What one unit of the training loss is: a mean of nats over tokens, or something else; absent: not known."),
     ] = UNSET
+    takes_turns: Annotated[
+        bool | UnsetType,
+        doc(
+            "Whether several optimizers update in turn, each after a backward pass of its own, as of losses that play against "
+            "each other."
+        ),
+    ] = UNSET
     sessions: Annotated[list[Session] | UnsetType, doc("One entry per start, oldest first.")] = UNSET
 
     @property

@@ -30,7 +30,7 @@ from ckaudit.recorder.loop.step_state import StepState
 from ckaudit.recorder.loop.throughput import DeviceGauge, ThroughputMeter, devices_of
 from ckaudit.recorder.loop.triggers import CheckpointSchedule
 from ckaudit.recorder.model.collector import Collector
-from ckaudit.recorder.model.optimizers import Clipping, given_norm, learning_rates, listen, overflowed
+from ckaudit.recorder.model.optimizers import Clipping, Turns, given_norm, learning_rates, listen, overflowed
 from ckaudit.recorder.model.tensor_table import ForwardOrder, described
 from ckaudit.recorder.model.weight_writes import WeightWrites
 from ckaudit.recorder.setup import Setup
@@ -91,6 +91,7 @@ class RunSession:
         self._collector.join(start_step, self._folder.tell)
         stated = {"cadence": [*setup.options.cadence], "triggers": setup.limits.stated(), **described(model)}
         self._folder.begin(self._facts, self._collector.weights, self._collector.reference, **stated)
+        self._turns: Turns | None = Turns() if len(self._collector.optimizers) > 1 else None
         self._writes = WeightWrites(self._collector.parameters, self._collector.optimizers)
         self._handles = listen(self._collector.optimizers, guard, self._before_update, self._after_update)
         self._attempt = StepState(step=start_step)
@@ -109,6 +110,9 @@ class RunSession:
             self._collector.keep_weights(self._attempt)
         if self._attempt.is_due and len(self._collector.optimizers) == 1 and self._options.grad_of is None:
             self._attempt.given_norm = given_norm(optimizer)
+        if self._turns and self._attempt.is_due and self._turns.look(optimizer, self._collector.optimizers, self._attempt.step):
+            self._turns = None
+            self._folder.describe(takes_turns=True, later=True)
         self._attempt.rates = learning_rates(self._collector.optimizers)
 
     def _after_update(self, optimizer: Optimizer) -> None:

@@ -188,3 +188,21 @@ def _group(group: Mapping[str, Any], rate: float | None) -> OptimizerGroup:
         weight_decay=UNSET if decay is None else shortest(float(decay)),
         tensors=len(group["params"]),
     )
+
+
+class Turns:
+    """Sees whether gradients are made anew between the updates of several optimizers, as where losses play against each other.
+
+    Two optimizers that share one backward pass, as Muon does with the one of the embeddings, find the gradients that were there.
+    """
+
+    def __init__(self) -> None:
+        self._step, self._seen = -1, list[int]()
+
+    def look(self, optimizer: Optimizer, optimizers: Sequence[Optimizer], step: int) -> bool:
+        """Tell, before an update of a step, whether its gradients are others than before the first update of that step."""
+        if step != self._step:
+            self._step, self._seen = step, [id(tensor.grad) for group in _groups(optimizers) for tensor in group["params"]]
+            return False
+        now = {id(tensor.grad) for group in optimizer.param_groups for tensor in group["params"] if tensor.grad is not None}
+        return not now <= {*self._seen}

@@ -10,7 +10,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.scaling import unigram_entropy
-from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.rules.rule import FACTS, TURNS, Hit, Skip, rule
 from ckaudit.run.falls import Fall, fall_would_show, flat_fall, largest_fall, standstill
 from ckaudit.run.medians import median
 from ckaudit.run.rises import sustained_rise
@@ -83,6 +83,9 @@ def loss_not_falling(
     still for three quarters of their steps are at a third of their first loss by then (public logs). A fine-tuning falls by a few
     parts in a hundred: where its noise hides as much, or the held-out loss falls, it is not called flat.
     """
+    if facts is not None and facts.takes_turns is True:
+        yield Skip("not_applicable", TURNS)
+        return
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
     planned = facts.planned_steps if facts else UNSET

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
-from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.rules.rule import FACTS, TURNS, Hit, Skip, rule
 from ckaudit.run.oscillation import MIN_POINTS, oscillation
 from ckaudit.run.series import Series
 
@@ -14,10 +15,11 @@ FEWEST = 4
 """Three points swing twice, as any noise does."""
 
 
-@rule("LOSS008", severity="sev2", needs=[train_loss_raw], wants=[learning_rate], unit="nats/token")
+@rule("LOSS008", severity="sev2", needs=[train_loss_raw], wants=[learning_rate, FACTS], unit="nats/token")
 def loss_oscillates(
     loss: Series,
     rate: Series | None,
+    facts: Manifest | None,
     *,
     min_swing: float = 0.2,
     min_power: float = 0.5,
@@ -38,6 +40,9 @@ def loss_oscillates(
     A loss that swings with a learning rate that is restarted on purpose is a note. Noise, and a generator's loss that walks,
     have no period.
     """
+    if facts is not None and facts.takes_turns is True:
+        yield Skip("not_applicable", TURNS)
+        return
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
     if len(known) < FEWEST:

@@ -10,7 +10,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import weight_rms
-from ckaudit.rules.rule import FACTS, Hit, Skip, rule, stretches
+from ckaudit.rules.rule import FACTS, TURNS, Hit, Skip, rule, stretches
 from ckaudit.run.medians import median
 from ckaudit.run.oscillation import oscillation
 from ckaudit.run.rises import Rise, falls_on, large_or_clear_rise, sustained_rise
@@ -65,6 +65,9 @@ def loss_rises(
     steps, values = loss.steps[known], loss.values[known, 0]
     if len(known) < MIN_POINTS:
         yield Skip("too_few_points", f"{len(known)} finite points of the loss; {MIN_POINTS} are needed")
+        return
+    if facts is not None and facts.takes_turns is True:
+        yield Skip("not_applicable", TURNS)
         return
     if looks_like_a_score(values):
         yield _score(steps, values)

@@ -99,7 +99,8 @@ def weights_jump(
     been (115 healthy trainings: at most 1.6 times that). Where the median tensor goes beyond its past too, the rate was raised.
     So it is where the tensor goes on at half that pace and more: a path has opened. It is sev1, for it rests on earlier updates.
     Where the recorder saw which tensors were written to, such a one is named that has changed by `min_written_share` since the
-    checkpoint before and `max_way_ratio` times as much as the median of the others: weights that are only swapped come back.
+    checkpoint before and `max_way_ratio` times as much as the median of the others, where those are the most: all of a model is
+    written to where it is loaded, averaged or swapped.
     ## Why it matters
     Memory was corrupted, or something other than the optimizer wrote to the weights: what was learnt there is gone.
     ## False alarms
@@ -230,7 +231,9 @@ def _written(size: Series, changed: Floats, written: Series | None, *, share: fl
         relative = changed / np.maximum(size.values[1:], size.values[:-1])
     for row in np.flatnonzero(known.any(axis=1)).tolist():
         others = relative[row, ~known[row] & np.isfinite(relative[row])]
-        usual = median(others) if len(others) else 0.0
+        if len(others) < known[row].sum():  # all of a model is loaded, averaged or swapped on purpose
+            continue
+        usual = median(others)
         for column in np.flatnonzero(known[row] & (relative[row] > max(share, ratio * usual))).tolist():
             yield _stretch(size, row, column, float(changed[row, column]), share, "something wrote to it between two updates")
 
