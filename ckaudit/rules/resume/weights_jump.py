@@ -17,13 +17,12 @@ from ckaudit.metrics.words import optimizer_adapts, tensors_written
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
 from ckaudit.run.medians import median
 from ckaudit.run.run_facts import is_adaptive, is_plain_descent
-from ckaudit.run.series import Floats, Series, Steps, at
+from ckaudit.run.series import Floats, Mask, Series, Steps, at
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
 
 WINDOW = 10
 """Checkpoints whose median is what is usual: more would reach back to another learning rate."""
-
 
 REACH = 100.0
 """Gradients that momentum adds up at most: 1 / (1 - 0.99). Usual are 10, of a momentum of 0.9 (Sutskever et al. 2013)."""
@@ -37,6 +36,7 @@ RECENT = 50
 ENOUGH = 10
 """Gradients whose largest is one: of fewer it may be any."""
 
+UPDATES = "its updates do not add up to that"
 BEYOND = 3.0
 """Times the largest update so far, by rate and gradient, that the next one may be."""
 
@@ -117,6 +117,39 @@ def weights_jump(
         return
     relative = moved.values / np.maximum(np.maximum(size.values, _before(size.values)), 1e-300)
     large = relative > min_change_share
+    jumps = _jumps(moved, large, rate, gradient, adapts, facts, min_ratio, adam_reach, min_points)
+    seen = {(moved.labels[column], int(moved.steps[row])) for row, column in zip(*np.nonzero(jumps), strict=True)}
+    updates = replace(moved, values=np.where(jumps, np.nan, moved.values), recorded=moved.recorded & ~jumps)
+    # A gradient of any size makes an adaptive update no larger.
+    ways = _Ways(updates, rate, None if is_adaptive(adapts) else gradient, min_points=min_points)
+    changes = _changes(every, away)
+    between = _between(every, changes, ways, share=min_change_share, ratio=max_way_ratio)
+    for hit in (*between, *_written(every, changes, written, share=min_written_share, ratio=max_way_ratio)):
+        if (place := (hit.where or "", hit.first or 0)) not in seen:
+            seen.add(place)
+            yield hit
+    for span in spans(moved, jumps):
+        yield Hit.over(
+            span,
+            "sev0",
+            "{where} changes by {value:.2g} of its size in one step: no update of the optimizer can be so large",
+            badness=relative,
+            limit=min_change_share,
+        )
+
+
+def _jumps(
+    moved: Series,
+    large: Mask,
+    rate: Series | None,
+    gradient: Series | None,
+    adapts: Series | None,
+    facts: Manifest | None,
+    min_ratio: float,
+    adam_reach: float,
+    min_points: int,
+) -> Mask:
+    """Tell which of the large changes of one step no update can be, by what is known of the optimizer, shape (C, P)."""
     excess = _excess(moved, rate, np.flatnonzero(large.any(axis=1)), min_points=min_points)
     jumps = large & (np.nan_to_num(excess, posinf=np.inf) > min_ratio)
     if rate is not None and is_adaptive(adapts):
@@ -127,28 +160,7 @@ def weights_jump(
         alone = _excess(moved, rate, np.flatnonzero(large.any(axis=1)), min_points=min_points, beside_others=False)
         jumps |= large & (np.nan_to_num(alone, posinf=np.inf) > BY_ITSELF * min_ratio)
         jumps &= _is_calm(moved.steps, gradient)
-    seen: set[tuple[str, int | None]] = {
-        (label, int(step)) for label, rows in zip(moved.labels, jumps.T, strict=True) for step in moved.steps[rows]
-    }
-    updates = replace(moved, values=np.where(jumps, np.nan, moved.values), recorded=moved.recorded & ~jumps)
-    # A gradient of any size makes an adaptive update no larger.
-    ways = _Ways(updates, rate, None if is_adaptive(adapts) else gradient, min_points=min_points)
-    changes = _changes(every, away)
-    for hit in _between(every, changes, ways, share=min_change_share, ratio=max_way_ratio):
-        if (hit.where, hit.first) not in seen:
-            seen.add((hit.where or "", hit.first))
-            yield hit
-    for hit in _written(every, changes, written, share=min_written_share, ratio=max_way_ratio):
-        if (hit.where, hit.first) not in seen:
-            yield hit
-    for span in spans(moved, jumps):
-        yield Hit.over(
-            span,
-            "sev0",
-            "{where} changes by {value:.2g} of its size in one step: no update of the optimizer can be so large",
-            badness=relative,
-            limit=min_change_share,
-        )
+    return np.asarray(jumps)
 
 
 def _pull(since: Steps, steps: Steps, way: Floats, gradient: Series) -> Floats:
@@ -190,8 +202,7 @@ class _Ways:
     def __init__(self, updates: Series, rate: Series | None, gradient: Series | None, *, min_points: int) -> None:
         self._updates, self._rate, self._gradient, self._min_points = updates, rate, gradient, min_points
         self.labels = updates.labels
-        measured = updates.steps[np.isfinite(updates.values).any(axis=1)]
-        self.since = int(measured[0]) if len(measured) else 0
+        self.since = int(updates.steps[np.isfinite(updates.values).any(axis=1)][:1].sum())
 
     def farthest(self, steps: Steps) -> Floats:
         """Return the way from each step to the next, shape (T-1, P); infinite where it is not known."""
@@ -240,8 +251,8 @@ def _written(size: Series, changed: Floats, written: Series | None, *, share: fl
 
 def _between(size: Series, changed: Floats, ways: _Ways, *, share: float, ratio: float) -> Iterator[Hit]:
     """Yield tensors that changed between two checkpoints by more than their updates on the way add up to."""
-    kept = [column for column, name in enumerate(size.labels) if name in set(ways.labels)]
-    size, changed = size.only(lambda name: name in set(ways.labels)), changed[:, kept]
+    changed = changed[:, [column for column, name in enumerate(size.labels) if name in ways.labels]]
+    size = size.only(lambda name: name in ways.labels)
     columns = [ways.labels.index(name) for name in size.labels]
     is_large = changed > share * np.maximum(size.values[1:], size.values[:-1])
     # Before an update was measured the first ones may have been larger: a bias correction, or RAdam's descent by the gradient.
@@ -297,9 +308,7 @@ def _by_statistics(
             )
 
 
-def _stretch(
-    size: Series, row: int, column: int, changed: float, limit: float, why: str = "its updates do not add up to that"
-) -> Hit:
+def _stretch(size: Series, row: int, column: int, changed: float, limit: float, why: str = UPDATES) -> Hit:
     since, step = int(size.steps[row]), int(size.steps[row + 1])
     before, after = size.values[row, column], size.values[row + 1, column]
     what = f"changes by {changed:.3g} from step {since} to {step}, where its norm goes from {before:.3g} to {after:.3g}"
