@@ -112,7 +112,8 @@ def epsilon_to_gradient(run: Run) -> Series:
     size = gradient_norm(run).only(run.tensors.is_matrix)
     if not size or not epsilon or not (adapts.values == 1).any():
         return empty("epsilon_to_gradient")
-    left = np.nan_to_num(at(clip_coefficient(run), size.steps).values, nan=1.0)
+    clipped = clip_coefficient(run)
+    left = np.nan_to_num(at(clipped, size.steps).values, nan=1.0) if clipped else np.ones((len(size.steps), 1))
     given = at(epsilon, size.steps).values
     with np.errstate(all="ignore"):
         values = given * np.sqrt(run.tensors.elements(size.labels)) / (left * size.values)

@@ -13,6 +13,7 @@ from ckaudit.metrics.movement import epsilon_to_gradient, step_over_rate
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.rules.attention.uniform_heads import uniform_heads
+from ckaudit.rules.gradients.frequent_clipping import frequent_clipping
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling
 from ckaudit.rules.precision.skipped_updates import skipped_updates
 from ckaudit.rules.rule import FACTS
@@ -65,6 +66,8 @@ def adam_epsilon_too_large(
         yield contradicts(strong, f"an update that is left out is not a small one: {skipped.message}", skipped)
     if stuck := [finding for finding in findings.of(barely_moving) if finding.value == 0]:
         yield contradicts(2 * strong, f"epsilon makes an update small, and never zero: {stuck[0].message}", stuck[0])
+    if clipped := [finding for finding in findings.of(frequent_clipping) if finding.severity != "note"]:
+        yield contradicts(strong, f"epsilon is large only beside what clipping leaves: {clipped[0].message}", clipped[0])
     if epsilon is not None and epsilon.finite.any():
         yield from _recorded(epsilon, strong)
         return

@@ -48,14 +48,17 @@ def clip_limit_too_low(
 ) -> Iterator[Evidence | Advice]:
     """The clipping limit lies far below the gradient's usual size, which is steady.
 
-    The norm is steady where its 95th percentile is below `steady` times its 5th, the first `warmup` steps left out. A tensor
-    with more than half of the squared norm is another cause, unless clipping would leave less than `out_of_place` without it.
+    The norm is steady where its 95th percentile is below `steady` times its 5th, the first `warmup` steps left out, or the first
+    half of a shorter run. A tensor with more than half of the squared norm is another cause, unless clipping would leave less
+    than `out_of_place` without it.
     Weights are starting values, to be fitted on runs of known truth.
     """
     first = findings.first(frequent_clipping)
     if first is None:
         yield contradicts(2 * strong, "clipping does not take most of the gradient away at nearly every step", "CLIP001")
         return
+    if norm is not None and len(norm.steps):
+        warmup = min(warmup, int(norm.steps[-1]) // 2)
     late = norm.values[norm.steps > warmup] if norm is not None else np.empty(0)
     late = late[np.isfinite(late)]
     if late.size:

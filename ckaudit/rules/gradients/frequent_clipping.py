@@ -38,7 +38,7 @@ def frequent_clipping(
     coefficient of exactly 0 belongs to an infinite norm, whose update the loss scaler skips. Where only the share of
     clipped steps is logged nobody knows how much clipping leaves: a note.
     """
-    if rate is None and coefficient is not None:  # too few points for the metric
+    if coefficient is not None and (rate is None or rate.points < min_points):  # the metric begins at its tenth point
         rate = share_of_last(coefficient, coefficient.values < 1, window=100, min_points=min_points)
     if rate is None:
         yield needs_one_of(grad_clip_rate, clip_coefficient)
