@@ -103,17 +103,18 @@ class RunSession:
         self._modes, self._overhead = ModeWatch(model, lambda: self._attempt, guard, hookable=setup.is_hookable), OverheadMeter()
 
     def _before_update(self, optimizer: Optimizer) -> None:
-        self._attempt.is_written |= self._writes.is_new()
         if self._attempt.source is None and self._options.grad_of is None:
             self.read_gradients("pre_clip" if self._options.clip_norm is None else "post_clip")
         if self._attempt.is_watched:
             self._collector.keep_weights(self._attempt)
+        self._attempt.rates = learning_rates(self._collector.optimizers)
+        # What fails from here on takes no more than itself from the record.
+        self._attempt.is_written |= self._writes.is_new()
         if self._attempt.is_due and len(self._collector.optimizers) == 1 and self._options.grad_of is None:
             self._attempt.given_norm = given_norm(optimizer)
         if self._turns and self._attempt.is_due and self._turns.look(optimizer, self._collector.optimizers, self._attempt.step):
             self._turns = None
             self._folder.describe(takes_turns=True, later=True)
-        self._attempt.rates = learning_rates(self._collector.optimizers)
 
     def _after_update(self, optimizer: Optimizer) -> None:
         self._attempt.updates += not overflowed(optimizer)

@@ -103,22 +103,25 @@ def loss_spike(
     yield from _early(loss, window)
     judged = _judged_incidents(loss.values[:, 0], excess, relative.values[:, 0], gradient, k, jump_ratio, window)
     jumps = [incident for incident in judged if incident.is_incident]
+    values, over = loss.values[:, 0], relative.values[:, 0]
+    back = {id(incident): _until_back(incident, values, over, window // 2) for incident in jumps}
     repeated = _repeated(excess.steps, jumps, min_incidents, within_steps)
     serious = [
         incident
         for incident, is_one_of_many in zip(jumps, repeated, strict=True)
-        if is_one_of_many or not _is_a_batch_of_its_own(incident, loss, relative, window)
+        if is_one_of_many or not _is_a_batch_of_its_own(incident, back[id(incident)], values)
     ]
     crowded = _crowded(excess.steps, serious, min_incidents, within_steps, apart=window // 5)
     for incident, close in zip(serious, crowded, strict=True):
         restarted = _restarted(rate, int(excess.steps[incident.first]), window)
-        whole = incident if restarted else _until_back(incident, loss.values[:, 0], relative.values[:, 0], window // 2)
-        hit = _hit(whole, excess.steps, loss.values[:, 0], relative.values[:, 0], close=close, patience=recovery_steps)
+        whole = incident if restarted else back[id(incident)]
+        hit = _hit(whole, excess.steps, values, over, close=close, patience=recovery_steps)
         small = hit.value is not None and hit.limit is not None and hit.value <= jump_ratio * hit.limit
         if restarted and (small or (hit.severity == "sev2" and not incident.is_open)):
             hit = replace(hit, severity="note", message=hit.message + ", after a restart of the learning rate")
         yield hit
-    if alone := [incident for incident in judged if incident not in serious]:
+    reported = {*map(id, serious)}
+    if alone := [incident for incident in judged if id(incident) not in reported]:
         steps = [int(excess.steps[incident.first]) for incident in alone]
         yield Hit.at(
             steps, "note", f"{len(steps)} isolated points of the loss stand out of its noise and are gone at once", where="loss"
@@ -145,20 +148,20 @@ def _judged_incidents(
     ]
 
 
-def _is_a_batch_of_its_own(incident: Incident, loss: Series, relative: Series, window: int) -> bool:
+def _is_a_batch_of_its_own(incident: Incident, whole: Incident, loss: Floats) -> bool:
     """Tell whether the points of an incident stand alone and are back at once, and cost little more than an untrained model."""
-    values = loss.values[:, 0]
-    peak = max(values[row] if np.isfinite(values[row]) else np.inf for row in incident.core)
-    whole = _until_back(incident, values, relative.values[:, 0], window // 2)
-    return not incident.lasts and not whole.is_open and whole.last == incident.last and peak <= (1 + EARLY) * _start(values)
+    peak = max(loss[row] if np.isfinite(loss[row]) else np.inf for row in incident.core)
+    return not incident.lasts and not whole.is_open and whole.last == incident.last and peak <= (1 + EARLY) * _start(loss)
 
 
 def _repeated(steps: Steps, jumps: list[Incident], many: int, within: int) -> list[bool]:
     """Tell of each jump whether it is one of `many` within so many steps, and of one in a hundred of the points there."""
-    starts = np.array([steps[incident.first] for incident in jumps])
-    near = [int((np.abs(starts - start) < within).sum()) for start in starts]
-    points = [int((np.abs(steps - start) < within).sum()) for start in starts]
-    return [count >= max(many, RARE * total) for count, total in zip(near, points, strict=True)]
+    starts = np.array([steps[incident.first] for incident in jumps], np.int64)
+    near, points = (
+        np.searchsorted(among, starts + within, side="left") - np.searchsorted(among, starts - within, side="right")
+        for among in (starts, steps)
+    )
+    return [bool(count >= max(many, RARE * total)) for count, total in zip(near, points, strict=True)]
 
 
 def _start(loss: Floats) -> float:
@@ -256,17 +259,22 @@ def _calm(steps: Steps, gradient: Series | None, incidents: list[Incident], k: f
 def _until_back(incident: Incident, loss: Floats, relative: Floats, quiet: int) -> Incident:
     """Return an incident up to the first `quiet` points whose median has given back its share of the jump."""
     level = loss[incident.first] / relative[incident.first]
-    later = np.flatnonzero(np.isfinite(loss[incident.last + 1 :])) + incident.last + 1
-    count = len(later) // quiet
-    if incident.is_open or not count or not np.isfinite(level):
+    if incident.is_open or not np.isfinite(level):
         return incident
-    peak = np.nanmax(np.where(np.isfinite(loss), loss, np.nan)[incident.first : incident.last + 1])
-    rows = later[: count * quiet].reshape(count, quiet)
-    is_back = np.median(loss[rows], axis=1) < level + (1 - BACK) * (peak - level)
-    if not is_back.any():
-        return replace(incident, last=len(loss) - 1, is_open=True)
-    block = int(is_back.argmax())
-    return incident if block == 0 else replace(incident, last=int(rows[block, 0]) - 1)
+    inside = loss[incident.first : incident.last + 1]
+    limit = level + (1 - BACK) * (np.max(inside[np.isfinite(inside)]) - level)
+    width = 2 * quiet
+    while True:  # most are back in the first block: of a long log only as much is looked at as it takes
+        later = np.flatnonzero(np.isfinite(loss[incident.last + 1 : incident.last + 1 + width])) + incident.last + 1
+        rows = later[: len(later) // quiet * quiet].reshape(-1, quiet)
+        is_back = np.median(loss[rows], axis=1) < limit
+        is_all = incident.last + 1 + width >= len(loss)
+        if is_back.any():
+            block = int(is_back.argmax())
+            return incident if block == 0 else replace(incident, last=int(rows[block, 0]) - 1)
+        if is_all:
+            return replace(incident, last=len(loss) - 1, is_open=True) if len(rows) else incident
+        width *= 4
 
 
 def _crowded(steps: Steps, incidents: list[Incident], many: int, within: int, *, apart: int) -> list[bool]:
