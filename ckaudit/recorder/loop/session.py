@@ -30,7 +30,7 @@ from ckaudit.recorder.loop.step_state import StepState
 from ckaudit.recorder.loop.throughput import DeviceGauge, ThroughputMeter, devices_of
 from ckaudit.recorder.loop.triggers import CheckpointSchedule
 from ckaudit.recorder.model.collector import Collector
-from ckaudit.recorder.model.optimizers import Clipping, Turns, given_norm, learning_rates, listen, overflowed
+from ckaudit.recorder.model.optimizers import AlternatingUpdates, Clipping, learning_rates, listen, norm_before_update, overflowed
 from ckaudit.recorder.model.tensor_table import ForwardOrder, described
 from ckaudit.recorder.model.weight_writes import WeightWrites
 from ckaudit.recorder.setup import Setup
@@ -91,7 +91,7 @@ class RunSession:
         self._collector.join(start_step, self._folder.tell)
         stated = {"cadence": [*setup.options.cadence], "triggers": setup.limits.stated(), **described(model)}
         self._folder.begin(self._facts, self._collector.weights, self._collector.reference, **stated)
-        self._turns: Turns | None = Turns() if len(self._collector.optimizers) > 1 else None
+        self._alternating: AlternatingUpdates | None = AlternatingUpdates() if len(self._collector.optimizers) > 1 else None
         self._writes = WeightWrites(self._collector.parameters, self._collector.optimizers)
         self._handles = listen(self._collector.optimizers, guard, self._before_update, self._after_update)
         self._attempt = StepState(step=start_step)
@@ -109,16 +109,17 @@ class RunSession:
             self._collector.keep_weights(self._attempt)
         self._attempt.rates = learning_rates(self._collector.optimizers)
         # What fails from here on takes no more than itself from the record.
-        self._attempt.is_written |= self._writes.is_new()
+        self._attempt.is_written |= self._writes.has_rare_write()
         if self._attempt.is_due and len(self._collector.optimizers) == 1 and self._options.grad_of is None:
-            self._attempt.given_norm = given_norm(optimizer)
-        if self._turns and self._attempt.is_due and self._turns.look(optimizer, self._collector.optimizers, self._attempt.step):
-            self._turns = None
+            self._attempt.given_norm = norm_before_update(optimizer)
+        alternating, step = self._alternating, self._attempt.step
+        if alternating and self._attempt.is_due and alternating.is_seen(optimizer, self._collector.optimizers, step):
+            self._alternating = None
             self._folder.describe(takes_turns=True, later=True)
 
     def _after_update(self, optimizer: Optimizer) -> None:
         self._attempt.updates += not overflowed(optimizer)
-        self._writes.updated()
+        self._writes.remember_versions()
 
     def read_gradients(self, source: GradientsSource) -> None:
         """Read the gradients of the step under way, and copy the weights where its checkpoint will need them."""
@@ -319,7 +320,7 @@ class RunSession:
         if attempt.event_step is not None:
             checkpoint.history = self._schedule.history(before=attempt.step) or UNSET
         derived = self._collector.fill(checkpoint, attempt, seen, self._folder.reference)
-        if checkpoint.optimizer and (written := self._writes.take()):
+        if checkpoint.optimizer and (written := self._writes.take_names()):
             checkpoint.optimizer.written = written
         attempt.note(values_seen(seen) | {"update_to_weight": derived["update_to_weight"]})
         checkpoint.scalars = attempt.scalars(**derived) or UNSET

@@ -129,7 +129,7 @@ def decay_shares(optimizers: Sequence[Optimizer], parameters: Mapping[str, Tenso
     return {name: shares[id(tensor)] for name, tensor in parameters.items() if id(tensor) in shares}
 
 
-def given_norm(optimizer: Optimizer) -> Tensor | None:
+def norm_before_update(optimizer: Optimizer) -> Tensor | None:
     """Return the norm of all gradients as they stand before an update; None where that is not what the update uses.
 
     A fused optimizer divides by the loss scale within its own step; parts of a gradient on other ranks are not here.
@@ -190,7 +190,7 @@ def _group(group: Mapping[str, Any], rate: float | None) -> OptimizerGroup:
     )
 
 
-class Turns:
+class AlternatingUpdates:
     """Sees whether gradients are made anew between the updates of several optimizers, as where losses play against each other.
 
     Two optimizers that share one backward pass, as Muon does with the one of the embeddings, find the gradients that were there.
@@ -199,7 +199,7 @@ class Turns:
     def __init__(self) -> None:
         self._step, self._seen = -1, list[int]()
 
-    def look(self, optimizer: Optimizer, optimizers: Sequence[Optimizer], step: int) -> bool:
+    def is_seen(self, optimizer: Optimizer, optimizers: Sequence[Optimizer], step: int) -> bool:
         """Tell, before an update of a step, whether its gradients are others than before the first update of that step."""
         if step != self._step:
             self._step, self._seen = step, [id(tensor.grad) for group in _groups(optimizers) for tensor in group["params"]]

@@ -21,7 +21,7 @@ from ckaudit.run.tensors import table_of
 MIN_POINTS = 3
 """Two points make no course."""
 
-NOTHING = 0.01
+NEGLIGIBLE_RISE = 0.01
 """Share of what a loss has fallen below which a rise is nothing: of a loss near zero a tenth of its level is no news."""
 
 POINTS_PER_BLOCK = 10
@@ -77,12 +77,12 @@ def loss_rises(
     climbing = [
         hit
         for hit in _in_blocks(steps, values, parts, min_climbs, min_rise, min_deviations)
-        if (hit.value or 0.0) - (hit.limit or 0.0) > NOTHING * fallen
+        if (hit.value or 0.0) - (hit.limit or 0.0) > NEGLIGIBLE_RISE * fallen
     ]
     yield from (_softened(hit) if follows else hit for hit in climbing)
     if any(hit.severity == "sev1" for hit in climbing) or (rise := _rise(values, min_rise, alone=not climbing)) is None:
         return
-    if rise.end - rise.low <= NOTHING * fallen:
+    if rise.end - rise.low <= NEGLIGIBLE_RISE * fallen:
         return
     wave = oscillation(values)
     if wave is not None and rise.end <= 1.1 * wave.high:

@@ -34,7 +34,7 @@ NOT_BACK = 5
 EARLY, GRAVE = 0.25, 2.0
 """In the first window a jump counts from a quarter of the first loss on, and is grave over twice of it."""
 
-RARE, RARE_OF_FEW = 0.01, 0.05
+MAX_LONE_SHARE, MAX_LONE_SHARE_OF_FEW = 0.01, 0.05
 """Share of the points of a log, and of a short one, that are single batches if they jump and are back at once."""
 
 PART = 0.5
@@ -161,7 +161,7 @@ def _repeated(steps: Steps, jumps: list[Incident], many: int, within: int) -> li
         np.searchsorted(among, starts + within, side="left") - np.searchsorted(among, starts - within, side="right")
         for among in (starts, steps)
     )
-    return [bool(count >= max(many, RARE * total)) for count, total in zip(near, points, strict=True)]
+    return [bool(count >= max(many, MAX_LONE_SHARE * total)) for count, total in zip(near, points, strict=True)]
 
 
 def _start(loss: Floats) -> float:
@@ -207,7 +207,7 @@ def _peaks(loss: Series, rows: Steps, *, after: float = -1.0) -> Iterator[Hit]:
         yield Hit.at(
             loss.steps[rows[first : last + 1]],
             "note"
-            if first == last and len(peaks) < RARE_OF_FEW * len(values) and values[worst] <= (1 + EARLY) * values[0]
+            if first == last and len(peaks) < MAX_LONE_SHARE_OF_FEW * len(values) and values[worst] <= (1 + EARLY) * values[0]
             else "sev2",
             "the loss jumps to {value:.4g} from {limit:.4g} and is back after " + f"{last - first + 1} of {len(values)}",
             where="loss",
