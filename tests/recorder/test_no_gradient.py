@@ -117,6 +117,25 @@ def test_a_block_that_is_never_called_is_no_unused_part():
     assert reasons(Skipping(), torch.randn(2, 4)) == {}
 
 
+class Normed(nn.Module):
+    """A convolution beside the stream, of which a part makes the weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.head = nn.Linear(3, 4), nn.Linear(4, 2)
+        self.conv = nn.utils.parametrizations.weight_norm(nn.Conv1d(4, 4, 1))
+
+    def forward(self, x):
+        x = self.first(x)
+        return self.head(x + self.conv(x.transpose(1, 2)).relu().transpose(1, 2))
+
+
+def test_a_module_whose_weight_is_made_by_a_part_of_it_is_no_unused_part():
+    model = Normed()
+    model.conv.requires_grad_(False)
+    assert "unused" not in reasons(model, torch.randn(2, 5, 3)).values()
+
+
 @pytest.mark.parametrize(
     ("layer", "norm", "shape", "expected"),
     [

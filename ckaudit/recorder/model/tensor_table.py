@@ -212,8 +212,8 @@ def unused(table: Mapping[str, TensorFacts], called: Collection[str], hooked: Co
     idle = {module for module in idle if hooked is None or module in hooked}
     parts: dict[str, list[str]] = {}
     for name, facts in table.items():
-        if facts.module in idle:
-            parts.setdefault(_part(str(facts.module), used), []).append(name)
+        if facts.module in idle and (part := _part(str(facts.module), used)) is not None:
+            parts.setdefault(part, []).append(name)
     idle_parts = {part: names for part, names in parts.items() if all(table[name].block is UNSET for name in names)}
     return frozenset(
         name for names in idle_parts.values() if any(_is_matrix(table[tensor]) for tensor in names) for name in names
@@ -228,11 +228,12 @@ def without_use(
     return {name: replace(facts, no_gradient="unused") if name in idle else facts for name, facts in table.items()}
 
 
-def _part(module: str, used: Collection[object]) -> str:
-    """Return the outermost module around one in which nothing is used."""
+def _part(module: str, used: Collection[object]) -> str | None:
+    """Return the outermost module around one in which nothing is used; None where the module itself has a part that is."""
     words = module.split(".")
     outer = [".".join(words[:count]) for count in range(1, len(words) + 1)]
-    return next(part for part in outer if not any(str(one) == part or str(one).startswith(f"{part}.") for one in used))
+    free = (part for part in outer if not any(str(one) == part or str(one).startswith(f"{part}.") for one in used))
+    return next(free, None)
 
 
 def _is_matrix(facts: TensorFacts) -> bool:
