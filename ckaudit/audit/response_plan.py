@@ -179,6 +179,7 @@ class PlaybookAdvice(Struct, frozen=True):
 
 KNOBS = {
     "activation_drift": "Correct the scale of the first layer that leaves its level, or put a norm before it.",
+    "batches_of_one_kind": "Shuffle all samples before batches are made, and anew in each epoch.",
     "curvature_jump": "Lower the learning rate from here on.",
     "dropout_rate_high": "Lower the dropout rate to what the recipe says, and none for a single pass over large data.",
     "dtype_changed": "Set the same precision in every session, and convert nothing when a checkpoint is loaded.",
@@ -193,6 +194,8 @@ KNOBS = {
     "late_metrics": "Send metrics in batches outside the training loop.",
     "loss_below_floor": "Check that no input contains its target, and that the loss has the sign and the mean that are meant.",
     "loss_frozen": "Check that the optimizer steps on the parameters that the loss depends on, and that each batch is new.",
+    "loss_inputs_wrong": "Give the loss function what its documentation asks for: logits, log-probabilities, or outputs of the "
+    "targets' own shape.",
     "loss_not_falling": "Train on a single batch until its loss falls, then change the learning rate by factors of three.",
     "missing_checkpoint": "Have the writer wait until a checkpoint is complete, and check disk space and permissions.",
     "missing_in_optimizer": "Give the optimizer every parameter that is to be trained.",

@@ -35,6 +35,7 @@ SHARES = frozenset(
         "sparsity",
         "outlier_rate",
         "duplicate_share",
+        "normalized_share",
         "target_shift_match",
         "target_equals_input",
         "clip_coefficient",

@@ -30,6 +30,7 @@ TRUTHS = {
     "causal_mask_leaks": "Attention sees tokens that it is to predict.",
     "targets_misaligned": "Targets do not belong to the inputs beside them.",
     "targets_not_shifted": "The target of a token is the token itself.",
+    "loss_function_misused": "The loss function is called on what it does not take.",
     "softmax_applied_twice": "Probabilities are given to a loss that expects logits.",
     "loss_sign_flipped": "The training climbs the loss.",
     "evaluation_in_training_mode": "Evaluations run with dropout.",
@@ -103,6 +104,7 @@ SYMPTOMS = {
     "loss_rises": "The loss climbs, or stays where it jumped to.",
     "schedule_wrong": "The loss jumps where the learning rate peaks, or its decay gains nothing.",
     "loss_oscillates": "The loss goes up and down and gets nowhere.",
+    "loss_inputs_wrong": "The loss function is given what it does not take.",
     "loss_frozen": "The loss is the same number again and again.",
     "initial_loss_off": "The first loss is not that of a model that knows nothing.",
     "loss_below_floor": "The loss is lower than an honest model can be.",
@@ -158,6 +160,7 @@ SYMPTOMS = {
     # of data
     "target_misalignment": "Targets are not the inputs shifted by one.",
     "target_equals_input": "Targets are the inputs.",
+    "batches_of_one_kind": "Each batch holds targets of one kind.",
     "repeated_batch": "Batches come again too soon.",
     "input_drift": "The inputs change their scale for good.",
     "token_drift": "The tokens of the batches change their distribution.",

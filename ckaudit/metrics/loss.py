@@ -34,24 +34,39 @@ def train_loss_raw(run: Run) -> Series:
 
 
 @metric(
-    unit="nats/token", reads=[train_loss_raw], source="playbook D1.1; a uniform guess costs the log of the choices", memory=None
+    unit="nats/token",
+    reads=[train_loss_raw, "loss_function.classes", "loss_function.value"],
+    source="playbook D1.1; a uniform guess costs the log of the choices",
+    memory=None,
 )
 def initial_loss_excess(run: Run) -> Series:
     r"""How much more than a uniform guess the untrained model costs.
 
     $$L_1 - \ln V$$
 
-    Shape (1, 1): the first step, of the vocabulary that run.json names. Near 0 is well; far above, the head is badly
-    scaled or targets are wrong; far below, the model is trained already or sees its targets. Not recorded without a
-    vocabulary, where the loss is not one of tokens, nor where the log begins later.
+    Shape (1, 1): the first step, of the vocabulary that run.json names, or of the classes of the loss function where the loss
+    that is trained on is its. Near 0 is well; far above, the head is badly scaled or targets are wrong; far below, the model is
+    trained already or sees its targets. Not recorded where neither is known, where the loss is not one of tokens, nor where the
+    log begins later.
     """
     loss = train_loss_raw(run)
-    vocabulary = loss_vocabulary(run.manifest)
+    classes = _classes(run, loss)
+    vocabulary = loss_vocabulary(run.manifest) or classes
     first = np.flatnonzero(loss.steps <= 1)[-1:]
     if vocabulary is None or not len(first):
         return empty("initial_loss_excess")
     rows = replace(loss, steps=loss.steps[first], values=loss.values[first], recorded=loss.recorded[first])
     return rows.mapped(lambda values: values - math.log(vocabulary), "initial_loss_excess", "nats/token")
+
+
+def _classes(run: Run, loss: Series, *, tolerance: float = 0.01) -> float | None:
+    """Return the classes of the loss function, where the loss at its first checkpoint is its value, within `tolerance` of it."""
+    classes, value = run.value("loss_function.classes").recorded_rows(), run.value("loss_function.value").recorded_rows()
+    if not classes or not value or not loss or not len(classes.steps):
+        return None
+    step = classes.steps[:1]
+    given, logged = at(value, step).values[0, 0], at(loss, step).values[0, 0]
+    return float(classes.values[0, 0]) if abs(logged - given) <= tolerance * abs(given) else None
 
 
 @metric(unit="nats/token", reads=["train_loss_ema", train_loss_raw], source="catalogue M04; Kingma & Ba 2015, section 3")

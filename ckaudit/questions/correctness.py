@@ -44,6 +44,7 @@ MAX_RATIO: float = vanishing_gradient.thresholds["max_ratio"]
         "nonfinite_values",
         "hidden_nonfinite",
         "initial_loss_off",
+        "loss_inputs_wrong",
         "loss_not_falling",
         "loss_frozen",
         "loss_rises",

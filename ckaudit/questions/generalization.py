@@ -172,6 +172,7 @@ def capacity_sufficient(
     rules=(
         "nonfinite_values",
         "overfitting",
+        "batches_of_one_kind",
         "repeated_batch",
         "repeated_documents",
         "tokens_stand_still",

@@ -34,6 +34,7 @@ WORDS = (
     "rank_facts.parameter_hash",
     "rank_facts.data_hash",
     "optimizer.name",
+    "loss_function.function",
 )
 """Words that a metric may ask for: one of a known list is read as its place there, any other as a number made of it."""
 NAMES = ("optimizer.trainable_without_optimizer", "optimizer.written")
@@ -300,7 +301,19 @@ OPTIMIZERS = (
 )
 """Optimizers in the order of the numbers that they are read as: the first goes by the gradient as it is, all others divide it."""
 
+LOSS_FUNCTIONS = (
+    "cross_entropy",
+    "nll_loss",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "mse_loss",
+    "l1_loss",
+    "smooth_l1_loss",
+    "huber_loss",
+)
+"""Loss functions in the order of the numbers that they are read as."""
+
 _PLACES = {word: float(place) for place, word in enumerate(get_args(HeadKind))}
-_LISTED = {word: float(place) for words in (DTYPES, OPTIMIZERS) for place, word in enumerate(words)}
+_LISTED = {word: float(place) for words in (DTYPES, OPTIMIZERS, LOSS_FUNCTIONS) for place, word in enumerate(words)}
 _WORDS = _Words({**_PLACES, **_LISTED, UNSET: np.nan, None: np.nan})
 _PARTS = {"percentiles": "percentile", "counts": "expert", "router_probability": "expert", "shape": "dimension"}

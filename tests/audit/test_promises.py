@@ -74,11 +74,11 @@ def test_arguments_left_out_are_one_line_and_it_keeps_its_promise(tmp_path):
     loop += "recorder.step(loss, batch=(inputs, targets))\nrecorder.log_after(val_loss=...)\nrecorder.close()"
     before = "from ckaudit import Recorder\n" + bare + loop
     found = coverage(trained(before, tmp_path / "bare"))
-    (line,) = [each for each in found.remedies if "vocabulary=" in each.code]
-    assert {"initial_loss_off", "schedule_off_plan", "spectral_norm_runaway"} == {*line.waiting}
+    (line,) = [each for each in found.remedies if "warmup_steps=" in each.code]
+    assert {"schedule_off_plan", "spectral_norm_runaway"} == {*line.waiting}
     assert line.code.startswith("Recorder(..., ")
     assert "batch=" not in " ".join(each.code for each in found.remedies)
-    assert "To fill in: vocabulary, how many different tokens there are" in line.where
+    assert "To fill in: sequence_length, how many tokens a row has" in line.where
     code = line.code.replace("Recorder(...", 'recorder = Recorder(model, "run/", optimizer=optimizer')
     for dots, value in {**FILLED, "flops_per_token=...": "flops_per_token=6e3", "peak_flops=...": "peak_flops=1e11"}.items():
         code = code.replace(dots, value)

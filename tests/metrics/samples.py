@@ -103,7 +103,9 @@ def random_run(seed=0, *, steps=130, gaps=0.1, nans=0.05):
 @cache
 def _random_material(seed, steps, gaps, nans):
     paths = sorted({path for each in metrics().values() for path in each.reads})
-    made = {path: _random_series(np.random.default_rng([seed, crc32(path.encode())]), path, steps, gaps, nans) for path in paths}
+    # What the loss function was given is what is trained on.
+    seeds = {path: crc32(path.replace("loss_function.value", "train_loss_raw").encode()) for path in paths}
+    made = {path: _random_series(np.random.default_rng([seed, seeds[path]]), path, steps, gaps, nans) for path in paths}
     for series in made.values():
         series.values.flags.writeable = series.recorded.flags.writeable = series.steps.flags.writeable = False
     return made
@@ -124,11 +126,11 @@ def _random_series(rng, path, steps, gaps, nans):
     values = np.abs(rng.normal(2.0, 0.5, (steps, len(labels)))) + 0.1
     if path.endswith("causal"):
         values = np.repeat((rng.random((1, len(labels))) < 0.5).astype(float), steps, axis=0)
-    if path.endswith(("keys", "units", "numel")):
+    if path.endswith(("keys", "units", "numel", "targets")):
         values = np.full_like(values, 64.0)
     if path.endswith("held_out"):
         values = np.tile([0.0, 0.0, 1.0], (steps, 1))
-    if path == "optimizer.name":
+    if path in ("optimizer.name", "loss_function.function"):
         values = np.floor(values)  # a word's place in a list
     if path in RISING:
         values = START + np.cumsum(values, axis=0)

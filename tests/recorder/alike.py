@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-OWN = {"time", "cost", "data", "loss", "activations", "attention", "batch_hash", "train_loss_raw"}
+OWN = {"time", "cost", "data", "loss", "activations", "attention", "batch_hash", "train_loss_raw", "loss_function"}
 OWN |= {"min_normalized_entropy", "max_attn_logit"}
 OWN |= {"grad_carried_over"}  # where ranks hold gradients in parts it is not known
 STATED = {"percentiles": 1e-3, "sampled_grid_32x32": 1e-3}  # four digits

@@ -20,6 +20,7 @@ from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
 from ckaudit.rules.gradients.frequent_clipping import frequent_clipping
 from ckaudit.rules.loss.initial_loss_off import initial_loss_off
 from ckaudit.rules.loss.loss_below_floor import loss_below_floor
+from ckaudit.rules.loss.loss_inputs_wrong import loss_inputs_wrong
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling
 from ckaudit.rules.loss.loss_rises import loss_rises
 from ckaudit.rules.loss.overfitting import overfitting
@@ -75,6 +76,9 @@ def loss_sign_flipped(
     a guess, where no descent leads; where nobody knows what a guess costs, it climbs from start to end and does not come to
     rest, where a rate that is too high throws it about. Weights follow the scale that all causes share.
     """
+    if wrong := findings.first(loss_inputs_wrong):
+        yield contradicts(2 * decisive, wrong.message, wrong)
+        return
     if train is None or not train.finite.any():
         yield contradicts(decisive, "no loss below zero is recorded", train_loss_raw.name)
         return

@@ -9,9 +9,11 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.metrics.loss_function import MISFITS, loss_input_misfit
 from ckaudit.rules.attention.uniform_heads import uniform_heads
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
 from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
+from ckaudit.rules.loss.loss_inputs_wrong import loss_inputs_wrong
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling
 from ckaudit.rules.loss.overfitting import overfitting
 from ckaudit.rules.loss.train_val_inverted import train_val_inverted
@@ -25,7 +27,7 @@ from ckaudit.run.tensors import loss_vocabulary
 
 @cause(
     prior=-1.0,
-    explains=[loss_not_falling],
+    explains=[loss_inputs_wrong, loss_not_falling],
     follows=[
         barely_moving,
         dead_parameter,
@@ -35,17 +37,18 @@ from ckaudit.run.tensors import loss_vocabulary
         update_out_of_band,
         vanishing_gradient,
     ],
-    wants=[train_loss_raw, val_loss, grad_global_norm, FACTS],
+    wants=[train_loss_raw, val_loss, grad_global_norm, FACTS, loss_input_misfit],
     knob="Give the loss logits: take the softmax out of the model's head, or use the loss that takes log-probabilities.",
     inspect="What the head returns (rows that sum to one are no logits), and what the loss function expects.",
     runbook="Nothing here is worth keeping. On one batch compare the loss with a cross entropy computed by hand from the logits.",
 )
 def softmax_applied_twice(
-    _: Findings,
+    findings: Findings,
     train: Series | None,
     val: Series | None,
     norm: Series | None,
     facts: Manifest | None,
+    misfit: Series | None,
     *,
     small: float = 10.0,
     learnt: float = 0.05,
@@ -59,8 +62,16 @@ def softmax_applied_twice(
     zeros. And its gradient begins about V times smaller than usual: below `small` / V, where the gradients of models at their
     start are of the order of one. The loss must have fallen by `learnt` nats, else nothing is learnt at all, which is another
     illness. Whatever V is, the loss falls by less than one nat, and a held-out loss that is computed in another way takes another
-    course. Weights follow the scale that all causes share.
+    course. Where the loss function was seen there is nothing to guess. Weights follow the scale that all causes share.
     """
+    given = None if misfit is None else misfit.only(lambda label: label == MISFITS[0])
+    if given is not None and given.finite.any():
+        share, wrong = median(given.values[given.finite]), findings.first(loss_inputs_wrong)
+        if wrong is None:
+            yield contradicts(2 * decisive, f"{share:.0%} of what the loss function is given are probabilities", given.name)
+        else:
+            yield supports(decisive, f"{share:.0%} of the rows that the loss function is given sum to one", wrong)
+        return
     vocabulary = loss_vocabulary(facts)
     if vocabulary is None or vocabulary < 2 or train is None or not train.finite.any():
         yield from _without_vocabulary(train, val, norm, decisive, strong, medium)

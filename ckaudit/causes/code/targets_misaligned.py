@@ -8,6 +8,7 @@ from ckaudit.causes.shared.loss_curves import still
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import target_shift_match
 from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss
+from ckaudit.metrics.loss_function import explained_share
 from ckaudit.rules.attention.uniform_heads import uniform_heads
 from ckaudit.rules.data.target_equals_input import target_equals_input
 from ckaudit.rules.data.target_misalignment import target_misalignment
@@ -34,7 +35,7 @@ from ckaudit.run.series import Series
         update_out_of_band,
         vanishing_gradient,
     ],
-    wants=[target_shift_match, train_loss_raw, val_loss, train_val_gap],
+    wants=[target_shift_match, train_loss_raw, val_loss, train_val_gap, explained_share],
     knob="Make inputs and targets from one array, shifted by one exactly once, after shuffling, cropping and packing.",
     inspect="Where inputs and targets part in the loader: offsets, a second shift inside the model, a shuffle of one of the two.",
     runbook="Stop. Decode one row of inputs and of targets side by side; keep that batch as a test of the loader.",
@@ -45,6 +46,7 @@ def targets_misaligned(
     train: Series | None,
     val: Series | None,
     gap: Series | None,
+    explained: Series | None,
     *,
     chance: float = 0.2,
     max_chance_match: float = 0.5,
@@ -57,13 +59,18 @@ def targets_misaligned(
 
     Two unrelated tokens of a text are equal with the probability that its commonest tokens have, at most `chance`. Where more
     than `max_chance_match` of the targets are right since the finding began, only some are wrong: that is noise and no shift.
-    Where targets were not compared, a loss that falls as it should until it knows how often each target occurs, stands still from
-    there, and is the same on what is held out, within `alike` of it, says that nothing more can be learnt from the inputs.
-    Weights follow the scale that all causes share.
+    Where targets were not compared, a model that saves nothing of what a constant guess costs has found nothing in its inputs
+    that belongs to them. Where that was not recorded either, a loss that falls as it should until it knows how often each target
+    occurs, stands still from there, and is the same on what is held out, within `alike` of it, says that nothing more can be
+    learnt from the inputs. Weights follow the scale that all causes share.
     """
     first = findings.first(target_misalignment)
     if first is None:
-        yield from _by_curves(findings, match, train, val, gap, alike, decisive, medium)
+        late = explained.late_median() if explained is not None else None
+        if late is not None and (match is None or not match.finite.any()):
+            yield from _by_guess(findings, late, decisive, strong)
+        else:
+            yield from _by_curves(findings, match, train, val, gap, alike, decisive, medium)
         return
     if same := findings.first(target_equals_input):
         yield contradicts(decisive, "the targets are the inputs themselves", same)
@@ -75,6 +82,19 @@ def targets_misaligned(
         yield supports(decisive, f"{level:.0%} of the targets follow their input, as many as of unrelated tokens", first)
     elif level > max_chance_match:
         yield contradicts(strong, f"{level:.0%} of the targets are right: some are wrong, none is out of place", first)
+
+
+def _by_guess(
+    findings: Findings, explained: float, decisive: float, strong: float, *, max_explained_share: float = 0.02
+) -> Iterator[Evidence]:
+    """Judge by what the model saves of a constant guess's loss."""
+    if ill := findings.first(*OTHERS):
+        yield contradicts(decisive, f"something else keeps it from learning: {ill.message}", ill)
+    if explained <= max_explained_share:
+        what = "the model saves nothing of what a constant guess costs: its inputs tell nothing of its targets"
+        yield supports(strong, what, explained_share.name)
+    else:
+        yield contradicts(decisive, f"the inputs explain {explained:.0%} of the targets", explained_share.name)
 
 
 def _by_curves(

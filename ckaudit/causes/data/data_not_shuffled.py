@@ -9,6 +9,7 @@ from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import token_kl_drift
 from ckaudit.metrics.loss import slice_val_loss
 from ckaudit.rules.activations.activation_drift import activation_drift
+from ckaudit.rules.data.batches_of_one_kind import batches_of_one_kind
 from ckaudit.rules.data.source_drift import source_drift
 from ckaudit.rules.data.text_statistics_drift import text_statistics_drift
 from ckaudit.rules.data.token_drift import token_drift
@@ -16,6 +17,7 @@ from ckaudit.rules.evaluation.probes_forgotten import probes_forgotten
 from ckaudit.rules.evaluation.slice_regression import slice_regression
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
 from ckaudit.rules.gradients.frequent_clipping import frequent_clipping
+from ckaudit.rules.loss.loss_oscillates import loss_oscillates
 from ckaudit.rules.loss.loss_rises import loss_rises
 from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.loss.overfitting import overfitting
@@ -26,11 +28,12 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=-1.0,
-    explains=[token_drift, source_drift, slice_regression, loss_spike],
+    explains=[batches_of_one_kind, token_drift, source_drift, slice_regression, loss_spike],
     follows=[
         activation_drift,
         exploding_gradient,
         frequent_clipping,
+        loss_oscillates,
         loss_rises,
         overfitting,
         probes_forgotten,
@@ -51,16 +54,22 @@ def data_not_shuffled(
     near: int = 5,
     even: float = 0.15,
     swing: float = 1.5,
+    decisive: float = 4.0,
     strong: float = 2.0,
     medium: float = 1.0,
 ) -> Iterator[Evidence]:
-    """Sources come one after the other, so that each change is a shock and the last one is forgotten.
+    """Sources come one after the other, or classes, so that each change is a shock and the last one is forgotten.
+
+    Where a batch was seen to hold targets of one kind there is nothing to guess.
 
     The loss jumps where the tokens change, within `near` steps, and that more than once; the distances between the jumps are
     alike (within `even` of their mean) where the sources are equally long. Slices of held-out text take turns: one rises by
     `swing` of its best while another is at its own best.
     Weights are starting values, to be fitted on runs of known truth.
     """
+    if sorted_batches := findings.first(batches_of_one_kind):
+        yield supports(decisive, sorted_batches.message, sorted_batches)
+        return
     spikes = [finding.first_step for finding in findings.of(loss_spike) if finding.first_step is not None]
     drifts = [finding.first_step for finding in findings.of(token_drift, source_drift) if finding.first_step is not None]
     met = [step for step in drifts if any(abs(step - spike) <= near for spike in spikes)]

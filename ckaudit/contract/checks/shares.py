@@ -14,7 +14,11 @@ from ckaudit.contract.violations import Kind
 
 TABLE_SHARES = {"gradients": ("zero_fraction",), "activations": ("sparsity", "outlier_rate")}
 HEAD_SHARES = ("normalized_entropy_per_head", "sharp_share_per_head", "max_attn_per_head", "upper_triangle_mass_per_head")
-SINGLE_SHARES = {"data": ("target_shift_match", "target_equals_input", "duplicate_share"), "optimizer": ("clip_coefficient",)}
+SINGLE_SHARES = {
+    "data": ("target_shift_match", "target_equals_input", "duplicate_share"),
+    "optimizer": ("clip_coefficient",),
+    "loss_function": ("normalized_share",),
+}
 PROBE_SHARES = ("exact_match", "overlap")
 SCALAR_SHARES = (
     "comm_time_frac",

@@ -217,6 +217,7 @@ class CkptTruncated(Change):
     "recording_every_step",
     group="records",
     truth="recording_too_often",
+    harmless=True,
     symptoms=("recording_overhead",),
     consequences=("step_time_jump",),
     dev=Amount(strength=1),

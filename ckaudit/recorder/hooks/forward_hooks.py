@@ -21,6 +21,7 @@ from ckaudit.recorder.guard import Guard, logger
 from ckaudit.recorder.hooks.attention_hooks import AttentionWatch, seen_direction, stated_direction
 from ckaudit.recorder.hooks.forward_stats import DeferredStats, ForwardStats
 from ckaudit.recorder.hooks.hook import Hook
+from ckaudit.recorder.hooks.loss_functions import LossWatch
 from ckaudit.recorder.hooks.sdpa_sample import SEQUENCES, AttentionCall, largest_logits, sample_stats, take
 from ckaudit.recorder.hooks.vital_signs import DeferredNumbers, Vitals, blocks
 from ckaudit.recorder.model.tensor_table import CONVOLUTION, kind_of
@@ -57,6 +58,7 @@ class ForwardHooks:
         # Under a mode that sees calls, a part inside `torch.compile` would be compiled again.
         eager = all(name in usable or isinstance(module, torch.jit.ScriptModule) for name, module in named.items())
         self._watch = self._attention_watch(usable) if options.queries and eager else None
+        self._losses = LossWatch(self._looking) if "" in usable else None
         self._handles: list[RemovableHandle] = []
         self._expects, self._has_said_unseen = frozenset[str](), False
         self._outputs: dict[str, ModuleOutput] = {}
@@ -110,6 +112,8 @@ class ForwardHooks:
         if self._watch:
             self._expects = frozenset(self._watch.expected)
             self._watch.attach(self._once(lambda name, module, call: self._computed(name, module, call, grid(name))))
+        if self._losses:
+            self._losses.attach()
 
     def attach_vitals(self, *, dead: bool = False) -> None:
         """Look at the next forward pass for vitals only, at blocks and attention; `dead` adds dead units and heads."""
@@ -137,6 +141,9 @@ class ForwardHooks:
             self._watch.detach()
             self._say_unseen(self._expects & self._watch.ran)
         self._expects = frozenset()
+        if self._losses:
+            with self._guard("the loss function"):
+                self._seen.loss_function = self._losses.detach()
         seen, self._seen, self._readings = self._seen, ForwardStats(), DeferredNumbers()
         outputs, self._outputs = self._outputs, {}
         with self._guard("activations"):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Container
 
 from msgspec import Struct, field
 
-from ckaudit.contract.schema.checkpoint import ActivationStats, AttentionStats, MoeStats
+from ckaudit.contract.schema.checkpoint import ActivationStats, AttentionStats, LossFunctionStats, MoeStats
 from ckaudit.contract.schema.manifest import AttentionDirection
 from ckaudit.contract.schema.tensor_names import layer_names
 from ckaudit.recorder.stats.float32_rounding import shortest
@@ -25,6 +25,7 @@ class ForwardStats(Struct):
         directions: The same of all attention, by layer name.
         routers: Routing by name of the router.
         moe: The same by layer name.
+        loss_function: What the loss function was given, where it was seen.
         seconds: Time that the hooks took.
     """
 
@@ -37,6 +38,7 @@ class ForwardStats(Struct):
     directions: dict[str, AttentionDirection] = field(default_factory=dict)
     routers: dict[str, MoeStats] = field(default_factory=dict)
     moe: dict[str, MoeStats] = field(default_factory=dict)
+    loss_function: LossFunctionStats | None = None
     seconds: float = 0.0
 
     def name_layers(self, *, shown: Container[str]) -> None:

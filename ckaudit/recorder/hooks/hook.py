@@ -21,6 +21,11 @@ def looking_away() -> Iterator[None]:
         _thread.looks_away = before
 
 
+def is_looking_away() -> bool:
+    """Return whether what runs in this thread is none of the training's business."""
+    return bool(getattr(_thread, "looks_away", False))
+
+
 class Hook:
     """A forward hook or pre-hook that calls `look` with what the module took or put out.
 
@@ -33,7 +38,7 @@ class Hook:
 
     def __call__(self, _module: Any, *values: Any) -> None:
         """Look at the last value: the output of a forward hook, the inputs of a pre-hook."""
-        if not getattr(_thread, "looks_away", False):
+        if not is_looking_away():
             self._look(values[-1])
 
     def __reduce__(self) -> tuple[Callable[[], Callable[..., None]], tuple[()]]:

@@ -12,7 +12,7 @@ from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw
 from ckaudit.metrics.progress import tokens_seen
 from ckaudit.metrics.speed import tokens_per_sec
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
-from ckaudit.run.series import Series
+from ckaudit.run.series import Series, at
 from ckaudit.run.tensors import NOT_OF_TOKENS, loss_kind_of
 
 WHY = "head or initial weights are too large, or the loss is not a mean over tokens"
@@ -35,17 +35,19 @@ def initial_loss_off(
     tokens: Series | None,
     *,
     sev2_ratio: float = 2.0,
+    sev2_excess: float = 2.0,
     note_share: float = 0.03,
     max_vocabulary: int = 1_000_000,
 ) -> Iterator[Hit | Skip]:
     """The first loss is not that of a model that knows nothing.
 
     ## What it checks
-    The loss of step 0 or 1 over the log of the vocabulary, the cost of a uniform guess (playbook D1.1). More than `sev2_ratio`
-    as much is sev2: a head or all matrices initialized too large give 4 to 8 times as much, a sum over tokens thousands. More
-    than `note_share` above it or below it is a note, and a loss below zero is sev1: that is no cross entropy. Where a log counts
-    tokens and nobody tells the vocabulary, a first loss `sev2_ratio` the log of `max_vocabulary` is sev2: no public vocabulary
-    is half as large.
+    The loss of step 0 or 1 over the log of the vocabulary, or of the classes that the loss function was seen to have: the cost
+    of a uniform guess (playbook D1.1). More than `sev2_ratio` as much, and `sev2_excess` nats more, is sev2: a head or all
+    matrices initialized too large give 4 to 8 times as much, a sum over tokens thousands. Logits of deviation s cost half of its
+    square, so that those two nats are a deviation of 2. Of tokens more than `note_share` above it or below it is a note, and a
+    loss below zero is sev1: that is no cross entropy. Where a log counts tokens and nobody tells the vocabulary, a first loss
+    `sev2_ratio` the log of `max_vocabulary` is sev2: no public vocabulary is half as large.
     ## Why it matters
     The model begins with confident wrong guesses, and the first steps are spent on taking them back; or what is called the
     loss is a sum, or has the wrong sign.
@@ -54,7 +56,7 @@ def initial_loss_off(
     kind. Logits of deviation 1 cost half a nat more than a uniform guess: GPT2 starts 2 % above, T5 and Mamba, whose tied
     embeddings begin at 1 or a tenth, a fifth. Five times larger initial weights may even help a small model.
     """
-    if facts.vocabulary is UNSET:
+    if facts.vocabulary is UNSET and excess is None:
         first = np.flatnonzero((losses.steps <= 1) & losses.finite[:, 0])[-1:]
         loss = float(losses.values[first[0], 0]) if len(first) and (speed or tokens) else 0.0
         if loss > sev2_ratio * math.log(max_vocabulary):
@@ -71,15 +73,16 @@ def initial_loss_off(
     if excess is None:
         yield Skip("not_applicable", f"the log begins at step {losses.steps[0]}: the loss of the untrained model is not in it")
         return
-    uniform, off = math.log(facts.vocabulary), float(excess.values[-1, 0])
-    step, loss = int(excess.steps[-1]), uniform + off
+    step, off = int(excess.steps[-1]), float(excess.values[-1, 0])
     if not math.isfinite(off):
         return
+    loss = float(at(losses, excess.steps).values[-1, 0])
+    uniform = loss - off
     if loss < 0:
         yield _hit("sev1", step, loss, 0.0, "the first loss is {value:.4g}: a cross entropy is never below zero")
-    elif loss > sev2_ratio * uniform:
+    elif loss > sev2_ratio * uniform and off > sev2_excess:
         yield _hit("sev2", step, loss, uniform, "the first loss is {value:.4g}, a uniform guess costs {limit:.4g}: " + WHY)
-    elif abs(off) > note_share * uniform:
+    elif facts.vocabulary is not UNSET and abs(off) > note_share * uniform:
         side = "above" if off > 0 else "below, as of weights that were trained before,"
         yield _hit("note", step, loss, uniform, "the first loss is {value:.4g}, " + side + " the {limit:.4g} of a uniform guess")
 

@@ -8,10 +8,11 @@ from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.metrics.loss_function import explained_share, has_used_inputs
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.scaling import unigram_entropy
 from ckaudit.rules.rule import FACTS, TURNS, Hit, Skip, rule
-from ckaudit.run.falls import Fall, fall_would_show, flat_fall, largest_fall, standstill
+from ckaudit.run.falls import Fall, fall_would_show, flat_fall, largest_fall, never_falls, standstill
 from ckaudit.run.medians import median
 from ckaudit.run.rises import sustained_rise
 from ckaudit.run.robust import MEDIAN_COST, begins_with_its_run, difference_noise, looks_like_a_score
@@ -36,6 +37,9 @@ GUESSES = (0.95 * math.log(1_000), 1.05 * math.log(1_200_000))
 SMALL_FALL = 0.05
 """Share of the level that a fine-tuning may fall by in all: a log too noisy to show as much cannot tell it from a flat one."""
 
+UNEXPLAINED = 0.02
+"""Share of a constant guess's loss that is none: what stands where in a row, and rows that come again, save as much."""
+
 BUCKETS = 256
 """A histogram of so many buckets holds one token each where the vocabulary is no larger."""
 
@@ -44,7 +48,7 @@ BUCKETS = 256
     "LOSS003",
     severity="sev2",
     needs=[train_loss_raw],
-    wants=[unigram_entropy, val_loss, FACTS],
+    wants=[unigram_entropy, val_loss, FACTS, explained_share],
     facts=[["vocabulary"]],
     unit="nats/token",
 )
@@ -53,6 +57,7 @@ def loss_not_falling(
     entropy: Series | None,
     val: Series | None,
     facts: Manifest | None,
+    explained: Series | None,
     *,
     min_plan_share: float = 0.5,
     tail_share: float = 0.1,
@@ -67,12 +72,14 @@ def loss_not_falling(
     are done. Above `unigram_margin` of the entropy of the tokens (PAN-1; where the vocabulary is small enough for it to be
     counted) the model knows how often each token occurs and nothing of their order; above `guess_share` of the log of the
     vocabulary it knows nothing. A stream of fewer than two channels per bit of a token has no room for what came before, and a
-    loss above half of either bound shows that it would be needed. Where that does not tell, the curve of a log that starts with
-    the run, from three points and 100 steps on: it stands (no law of learning explains it better than a level), either at what a
-    uniform guess among a thousand to a million tokens costs, or anywhere else with so little noise that a fall of 5 % in its
-    first quarter would be seen. Of 120 points and more also: it ends as high as it began; it fell by less than a tenth while the
-    held-out loss moved by a quarter of it; or it has stayed within 3 % of its first fall since the first quarter, without a
-    trend, and above half of what it began with.
+    loss above half of either bound shows that it would be needed. Where the loss function was seen, the model saves less than
+    two parts in a hundred of what a constant guess costs on its targets, in the second half of the run, and stands there: its
+    inputs tell it nothing; one that saves a tenth has learnt, and its curve is not asked. Where that does not tell, the curve of
+    a log that starts with the run, from three points and 100 steps on: it stands (no law of learning explains it better than a
+    level), either at what a uniform guess among a thousand to a million tokens costs, or anywhere else with so little noise that
+    a fall of 5 % in its first quarter would be seen. Of 120 points and more also: it ends as high as it began; it fell by less
+    than a tenth while the held-out loss moved by a quarter of it; or it has stayed within 3 % of its first fall since the first
+    quarter, without a trend, and above half of what it began with.
     ## Why it matters
     A loss that rests there says that nothing reaches the weights, or that targets have nothing to do with inputs (D1.1,
     D2.4).
@@ -83,21 +90,10 @@ def loss_not_falling(
     still for three quarters of their steps are at a third of their first loss by then (public logs). A fine-tuning falls by a few
     parts in a hundred: where its noise hides as much, or the held-out loss falls, it is not called flat.
     """
-    if facts is not None and facts.takes_turns is True:
-        yield Skip("not_applicable", TURNS)
-        return
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
-    planned = facts.planned_steps if facts else UNSET
-    if len(known) < MIN_POINTS or steps[-1] < MIN_STEPS:
-        last = int(steps[-1]) if len(steps) else 0
-        yield Skip("too_few_points", f"{len(values)} points up to step {last}; {MIN_POINTS} and {MIN_STEPS} steps are needed")
-        return
-    if planned is not UNSET and steps[-1] < min_plan_share * planned:
-        yield Skip("too_few_points", f"step {steps[-1]} of {planned}; {min_plan_share:.0%} of the plan are needed")
-        return
-    if looks_like_a_score(values):
-        yield Skip("not_applicable", "what is logged as the loss rises and levels off, as an accuracy or a reward does")
+    if skip := _skipped(steps, values, facts, min_plan_share):
+        yield skip
         return
     bound, why = _bound(entropy, facts, unigram_margin, guess_share)
     if bound is not None and (width := _narrow(facts)) is not None:
@@ -108,6 +104,11 @@ def loss_not_falling(
     if bound is not None and has_level and bound < level <= max_bound_ratio * bound:
         first = _since(values, bound)
         yield _hit(steps, first, level, bound, "the loss has come to {value:.4g} and no lower; " + why)
+    elif (half := _constant_guess(steps, values, explained)) is not None and not _is_lower(val, level):
+        message = "the loss has come to {value:.4g}, what a constant guess costs: the model explains none of its targets"
+        yield _hit(steps, half, level, None, message)
+    elif has_used_inputs(explained):
+        return
     elif begins_with_its_run(steps) and (flat := _flat_course(values, facts)) and not learnt:
         if _is_a_guess(values, facts) or fall_would_show(values, SMALL_FALL):
             yield _flat(steps, flat)
@@ -117,6 +118,32 @@ def loss_not_falling(
         yield _hit(steps, still.row, still.level, still.limit, still.message)
     elif not begins_with_its_run(steps) and (bound is None or not has_level):
         yield Skip("not_recorded", "needs vocabulary" if has_level else "needs the first steps of the run")
+
+
+def _skipped(steps: Steps, values: Floats, facts: Manifest | None, min_plan_share: float) -> Skip | None:
+    """Return why the course of a loss cannot be judged, or not yet."""
+    planned = facts.planned_steps if facts else UNSET
+    if facts is not None and facts.takes_turns is True:
+        return Skip("not_applicable", TURNS)
+    if len(values) < MIN_POINTS or steps[-1] < MIN_STEPS:
+        last = int(steps[-1]) if len(steps) else 0
+        return Skip("too_few_points", f"{len(values)} points up to step {last}; {MIN_POINTS} and {MIN_STEPS} steps are needed")
+    if planned is not UNSET and steps[-1] < min_plan_share * planned:
+        return Skip("too_few_points", f"step {steps[-1]} of {planned}; {min_plan_share:.0%} of the plan are needed")
+    if looks_like_a_score(values):
+        return Skip("not_applicable", "what is logged as the loss rises and levels off, as an accuracy or a reward does")
+    return None
+
+
+def _constant_guess(steps: Steps, losses: Floats, explained: Series | None, *, min_checkpoints: int = 3) -> int | None:
+    """Return the row from which on a model saves nothing of what a constant guess costs, and its loss stands; else None."""
+    if explained is None or not len(explained.recorded_rows().steps):
+        return None
+    rows, middle = explained.recorded_rows(), steps[-1] / 2
+    saved = rows.values[rows.steps > middle, 0]
+    first = int(np.searchsorted(steps, middle, side="right"))
+    is_none = len(saved) >= min_checkpoints and median(saved) <= UNEXPLAINED
+    return first if is_none and never_falls(losses[first:]) is not None else None
 
 
 def _flat(steps: Steps, fall: Fall) -> Hit:
@@ -147,7 +174,13 @@ def _falls(val: Series | None) -> bool:
     return fall.deviations > 3 and fall.first - fall.last > 0.005 * abs(fall.last)
 
 
-def _hit(steps: Steps, row: int, level: float, limit: float, message: str) -> Hit:
+def _is_lower(val: Series | None, level: float) -> bool:
+    """Tell whether the held-out loss is lower than the training loss by a tenth: targets of the training alone are noisy."""
+    held_out = val.late_median() if val is not None else None
+    return held_out is not None and held_out < 0.9 * level
+
+
+def _hit(steps: Steps, row: int, level: float, limit: float | None, message: str) -> Hit:
     return Hit.at(steps[row:], "sev2", message, where="loss", value=level, limit=limit, worst=-1)
 
 

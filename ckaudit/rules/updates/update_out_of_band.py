@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.metrics.loss import initial_loss_excess, is_solved, train_loss_raw
+from ckaudit.metrics.loss_function import explained_share, has_used_inputs
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import update_to_weight, update_to_weight_global
@@ -27,7 +28,7 @@ COME_DOWN = 0.5
     "MOVE002",
     severity="sev2",
     needs=[update_to_weight_global],
-    wants=[learning_rate, update_to_weight, initial_loss_excess, train_loss_raw],
+    wants=[learning_rate, update_to_weight, initial_loss_excess, train_loss_raw, explained_share],
     unit="1",
 )
 def update_out_of_band(
@@ -36,6 +37,7 @@ def update_out_of_band(
     tensors: Series | None,
     start: Series | None,
     loss: Series | None,
+    explained: Series | None,
     *,
     warmup: int = 100,
     min_ratio: float = 1e-5,
@@ -55,7 +57,8 @@ def update_out_of_band(
     while the learning rate is above `min_rate_share` of its peak, in a run that began knowing nothing and has not yet lost
     a quarter of its first loss (lab: healthy runs from 0.005); below 0.0025 where it has not to its last line either, nor to
     its middle where the rate has since come down to half of its peak. While the learning rate still rises, what is
-    small may be meant, and a loss that falls faster in the last third of its points than in the first is on its way.
+    small may be meant, and a loss that falls faster in the last third of its points than in the first is on its way, as is a
+    model that saves a tenth of what a constant guess costs.
     ## Why it matters
     Above the band a few steps replace the weights altogether; below it the run stands still.
     ## False alarms
@@ -80,7 +83,7 @@ def update_out_of_band(
     middle = single("median tensor", "1", known.steps, row_medians(np.where(known.recorded, known.values, np.nan)))
     for span in spans(middle, (middle.values > max_matrix_ratio) & (middle.steps > warmup)[:, None], min_points=min_points):
         yield _too_large(span, middle, max_matrix_ratio, "the median tensor; above {limit:.0e} it does not settle")
-    if _rises(rate) or not len(middle.steps) or _gathers_pace(loss):
+    if _rises(rate) or not len(middle.steps) or _gathers_pace(loss) or has_used_inputs(explained):
         return
     full = (
         _rate(middle.steps, rate, min_rate_share) & (middle.steps > warmup // 5) & ~_has_learnt(middle.steps, start, loss, LEARNT)

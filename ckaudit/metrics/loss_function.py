@@ -1,0 +1,112 @@
+"""What the loss function was given: targets that inputs explain, batches of one kind, and numbers that it does not take."""
+
+import numpy as np
+
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.metric import metric
+from ckaudit.run.column_builder import LOSS_FUNCTIONS
+from ckaudit.run.run import Run
+from ckaudit.run.series import Floats, Mask, Series, Steps, at, empty, single
+
+MISFITS = ("probabilities", "no log-probabilities", "another shape")
+"""What a loss function does not take: the columns of `loss_input_misfit`."""
+
+
+@metric(
+    unit="1",
+    reads=["loss_function.value", "loss_function.constant_value", train_loss_raw],
+    source="McFadden 1974, of entropies; the coefficient of determination, of squares",
+    memory=1,
+)
+def explained_share(run: Run) -> Series:
+    r"""Share of what a constant guess costs that the model saves, which only its inputs can tell it.
+
+    $$R^2 = 1 - L / L_0$$
+
+    Shape (C, 1): checkpoints whose loss is that of one function of torch; $L_0$ is the entropy of the targets, or their variance.
+    0 for a model that knows how often each target occurs and no more, 1 for one that is always right; below 0 it knows less.
+    """
+    value, constant = run.value("loss_function.value"), run.value("loss_function.constant_value")
+    if not value or not constant:
+        return empty("explained_share")
+    guess = _exactly_at(constant, value.steps)
+    with np.errstate(all="ignore"):
+        shares = 1 - value.values[:, 0] / guess
+    return _of_trained(run, value, "explained_share", shares, guess > 0)
+
+
+@metric(
+    unit="1",
+    reads=[
+        *("loss_function.batch_constant_value", "loss_function.constant_value", "loss_function.value"),
+        *("loss_function.classes", "loss_function.targets"),
+        train_loss_raw,
+    ],
+    source="Cover & Thomas 2006, section 2.6; the share of variance within groups",
+    memory=1,
+)
+def batch_target_spread(run: Run) -> Series:
+    r"""How varied the targets of one batch are, over those of all batches.
+
+    $$s = L_{0,batch} / \min(L_0, \ln n)$$
+
+    Shape (C, 1): checkpoints whose loss is that of one function of torch and that have $n \ge 16$ targets; for regressions
+    without the logarithm. About 1 where batches are drawn from all data, 0 where each holds targets of one kind.
+    """
+    batch, constant = run.value("loss_function.batch_constant_value"), run.value("loss_function.constant_value")
+    targets, classes = run.value("loss_function.targets"), run.value("loss_function.classes")
+    if not batch or not constant or not targets:
+        return empty("batch_target_spread")
+    count, whole = _exactly_at(targets, batch.steps), _exactly_at(constant, batch.steps)
+    if classes:
+        whole = np.minimum(whole, np.log(count))
+    with np.errstate(all="ignore"):
+        spreads = batch.values[:, 0] / whole
+    return _of_trained(run, batch, "batch_target_spread", spreads, (whole > 0) & (count >= 16))
+
+
+@metric(
+    unit="1",
+    reads=["loss_function.function", "loss_function.normalized_share", "loss_function.is_broadcast"],
+    source="PyTorch: what torch.nn.functional says that each function takes",
+    memory=1,
+)
+def loss_input_misfit(run: Run) -> Series:
+    r"""Share of what the loss function was given that it does not take, by what it is.
+
+    $$m = \tfrac1N |\{i : x_i \notin X\}|$$
+
+    Shape (C, 3): checkpoints by "probabilities", rows that sum to one where logits are taken; "no log-probabilities", rows that
+    do not where those are; and "another shape", outputs that are each held against several targets.
+    """
+    names = run.value("loss_function.function").recorded_rows()
+    if not names:
+        return empty("loss_input_misfit")
+    steps, takes_logs = names.steps, names.values[:, 0] == LOSS_FUNCTIONS.index("nll_loss")
+    normalized, crossed = (
+        _exactly_at(run.value(f"loss_function.{field}"), steps) for field in ("normalized_share", "is_broadcast")
+    )
+    values = np.stack([np.where(takes_logs, np.nan, normalized), np.where(takes_logs, 1 - normalized, np.nan), crossed], axis=1)
+    return Series("loss_input_misfit", "1", steps, MISFITS, values, np.isfinite(values))
+
+
+def has_used_inputs(explained: Series | None, *, min_share: float = 0.1) -> bool:
+    """Tell whether a model saves a share of what a constant guess costs in the second half of its checkpoints: it has learnt."""
+    late = explained.late_median() if explained is not None else None
+    return late is not None and late > min_share
+
+
+def _of_trained(run: Run, like: Series, name: str, values: Floats, known: Mask, *, tolerance: float = 0.1) -> Series:
+    """Return a column of those checkpoints at which the loss that is trained on is that of the function, within `tolerance`."""
+    given, loss = _exactly_at(run.value("loss_function.value"), like.steps), _exactly_at(train_loss_raw(run), like.steps)
+    is_same = np.abs(loss - given) <= tolerance * np.abs(given)
+    recorded = like.recorded[:, 0] & known & is_same & np.isfinite(values)
+    return single(name, "1", like.steps, np.where(recorded, values, np.nan), recorded)
+
+
+def _exactly_at(series: Series, steps: Steps) -> Floats:
+    """Return what one column is at these steps, NaN where it is not known at one of them."""
+    if not series:
+        return np.full(len(steps), np.nan)
+    found = at(series, steps)
+    return np.where(found.age[:, 0] == 0, found.values[:, 0], np.nan)

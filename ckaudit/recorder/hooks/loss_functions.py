@@ -1,0 +1,118 @@
+"""The loss functions of torch while a checkpoint is due: what each call is given, whoever makes it."""
+
+import functools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ckaudit.contract.schema.checkpoint import LossFunctionStats
+from ckaudit.recorder.hooks.hook import is_looking_away
+from ckaudit.recorder.stats.loss_stats import KINDS, LossTotal, TargetPool, loss_call
+
+MAX_POOLS = 8  # loss functions of one model whose targets are counted
+
+_lock, _thread = threading.Lock(), threading.local()
+_watches: list["LossWatch"] = []
+_replaced: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+
+
+class LossWatch:
+    """Sees the calls of `cross_entropy` and its like with gradients, in the model or beside it, between attach and detach.
+
+    While any watch is attached the functions stand in `torch.nn.functional` in a wrapper that passes every call on as it is.
+    A function that somebody imported by name before, one of a library of kernels, or one that is compiled is not seen.
+
+    Args:
+        looking: Takes one look, given what it is at, and keeps its failure away from the training.
+    """
+
+    def __init__(self, looking: Callable[[str, Callable[[], None]], None]) -> None:
+        self._looking = looking
+        self._totals: dict[tuple[str, int], LossTotal] = {}
+        self._pools: dict[tuple[str, int], TargetPool] = {}
+
+    def attach(self) -> None:
+        """Look at calls from now on."""
+        self._totals.clear()
+        with _lock:
+            if not _watches:
+                _wrap_functions()
+            if self not in _watches:
+                _watches.append(self)
+
+    def detach(self) -> LossFunctionStats | None:
+        """Look at no more calls, and return what those with most targets were given; None where none was seen."""
+        with _lock:
+            if self in _watches:
+                _watches.remove(self)
+                if not _watches:
+                    _unwrap_functions()
+        totals, self._totals = self._totals, {}
+        for key, total in totals.items():
+            if key in self._pools:
+                self._pools[key] = self._pools[key].merged(total.pool)
+            elif len(self._pools) < MAX_POOLS:
+                self._pools[key] = total.pool
+        if not totals:
+            return None
+        key = max(totals, key=lambda key: totals[key].pool.rows)
+        return totals[key].stats(self._pools.get(key, totals[key].pool))
+
+    def see(self, function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Look at one call."""
+        self._looking(f"what {function} is given", lambda: self._look(function, args, kwargs))
+
+    def _look(self, function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        call = loss_call(function, args, kwargs)
+        if call is None:
+            return
+        key, total = (function, call.columns), LossTotal.of(call)
+        if key in self._totals:
+            self._totals[key].add(total)
+        else:
+            self._totals[key] = total
+
+
+def _wrap_functions() -> None:
+    for name in KINDS:
+        original = getattr(functional, name)
+        wrapper = _wrapped(name, original)
+        _replaced[name] = original, wrapper
+        setattr(functional, name, wrapper)
+
+
+def _unwrap_functions() -> None:
+    for name, (original, wrapper) in _replaced.items():
+        # What somebody else has put there since is theirs, and calls ours, which passes on.
+        if getattr(functional, name) is wrapper:
+            setattr(functional, name, original)
+    _replaced.clear()
+
+
+def _wrapped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        # A function mode of torch calls this a second time, from inside.
+        if getattr(_thread, "is_inside", False) or torch.compiler.is_compiling():
+            return original(*args, **kwargs)
+        _thread.is_inside = True
+        try:
+            output = original(*args, **kwargs)
+        finally:
+            _thread.is_inside = False
+        if _is_trained_on(output):
+            for watch in tuple(_watches):
+                watch.see(name, args, kwargs)
+        return output
+
+    return call
+
+
+def _is_trained_on(output: Any) -> bool:
+    """Tell whether a loss will be differentiated, in the training itself and not inside a transform of functions."""
+    is_plain = isinstance(output, Tensor) and output.requires_grad and torch.is_grad_enabled() and not is_looking_away()
+    return is_plain and torch._C._functorch.peek_interpreter_stack() is None  # noqa: SLF001

@@ -1,0 +1,234 @@
+"""What a loss function is given: whether that is what it takes, and what a constant guess would cost on the same targets."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from msgspec import UNSET, Struct
+from torch import Tensor
+
+from ckaudit.contract.schema.checkpoint import LossFunctionStats
+from ckaudit.contract.schema.numbers import to_word
+from ckaudit.recorder.stats.arrays import is_sharded
+from ckaudit.recorder.stats.float32_rounding import shorten
+
+Kind = Literal["classes", "binary", "squares"]
+
+KINDS: dict[str, Kind] = {
+    "cross_entropy": "classes",
+    "nll_loss": "classes",
+    "binary_cross_entropy": "binary",
+    "binary_cross_entropy_with_logits": "binary",
+    "mse_loss": "squares",
+    "l1_loss": "squares",
+    "smooth_l1_loss": "squares",
+    "huber_loss": "squares",
+}
+LARGEST = 2**22  # outputs looked at of one call: 16 MiB
+COLUMNS = 4096  # numbers a row up to which each has a mean of its own
+TOLERANCE = 0.01  # of a sum of probabilities, in half precision too
+
+
+class LossCall(Struct, frozen=True):
+    """One call of a loss function.
+
+    Attributes:
+        function: Its name in `torch.nn.functional`.
+        columns: Classes, or numbers that each row has.
+        targets: Classes (n,), those that are left out taken away, probabilities (n, K), or numbers (n, D).
+        losses: Of the rows that are looked at: nats of their targets, or squares of their errors.
+        normalized: Of each of those rows, whether it is a distribution; None where the function takes any.
+        is_broadcast: Whether outputs and targets differ in shape, so that each is held against several of the other.
+    """
+
+    function: str
+    columns: int
+    targets: Tensor
+    losses: Tensor
+    normalized: Tensor | None = None
+    is_broadcast: bool = False
+
+    @property
+    def kind(self) -> Kind:
+        """How its loss is computed of one row."""
+        return KINDS[self.function]
+
+
+class TargetPool(Struct):
+    """What was asked for so far, as far as a constant guess can know it.
+
+    Attributes:
+        kind: How the loss is computed.
+        rows: Targets counted.
+        means: Share of each class (K,), or mean of each number (D,).
+        squares: Sum of the squared deviations from the means (D,); of no meaning for classes.
+    """
+
+    kind: Kind
+    rows: int
+    means: Tensor
+    squares: Tensor
+
+    @classmethod
+    def of(cls, call: LossCall) -> "TargetPool":
+        """Return the targets of one call."""
+        targets, rows = call.targets, len(call.targets)
+        if call.kind == "classes" and not targets.is_floating_point():
+            counts = torch.zeros(call.columns, device=targets.device)
+            means = counts.index_add_(0, targets, torch.ones_like(targets, dtype=counts.dtype)) / max(rows, 1)
+            return cls(call.kind, rows, means, torch.zeros_like(means))
+        targets = targets.float()
+        means = targets.sum(0) / max(rows, 1)
+        return cls(call.kind, rows, means, (targets - means).square().sum(0))
+
+    def merged(self, other: "TargetPool") -> "TargetPool":
+        """Return both together (Chan et al. 1979, equation 2.1)."""
+        rows = self.rows + other.rows
+        share = other.rows / max(rows, 1)
+        apart = other.means - self.means
+        squares = self.squares + other.squares + apart.square() * (self.rows * share)
+        return TargetPool(self.kind, rows, self.means + apart * share, squares)
+
+    def constant_loss(self) -> Tensor:
+        """Return what the best constant guess costs: the entropy of the targets, or their variance, without the bias of few.
+
+        An entropy of counts is too small by (m - 1) / 2n, of m classes that occur (Miller 1955).
+        """
+        if self.kind == "squares":
+            return (self.squares / (self.rows - 1)).mean()
+        if self.kind == "classes":
+            return _surprise(self.means).sum() + ((self.means > 0).sum() - 1) / (2 * self.rows)
+        both = _surprise(self.means) + _surprise(1 - self.means)
+        return (both + (both > 0) / (2 * self.rows)).mean()
+
+
+class LossTotal(Struct):
+    """All calls of one loss function in one step.
+
+    Attributes:
+        function: Its name.
+        columns: Classes, or numbers that each row has.
+        pool: The targets.
+        rows: Rows that were looked at.
+        losses: The sum of their losses.
+        normalized: How many of them are distributions; None where the function takes any.
+        is_broadcast: Whether outputs and targets of any call differ in shape.
+    """
+
+    function: str
+    columns: int
+    pool: TargetPool
+    rows: int
+    losses: Tensor
+    normalized: Tensor | None
+    is_broadcast: bool
+
+    @classmethod
+    def of(cls, call: LossCall) -> "LossTotal":
+        """Return what one call says."""
+        normalized = None if call.normalized is None else call.normalized.sum()
+        pool, losses = TargetPool.of(call), call.losses.double().sum() if call.losses.device.type != "mps" else call.losses.sum()
+        return cls(call.function, call.columns, pool, len(call.losses), losses, normalized, call.is_broadcast)
+
+    def add(self, other: "LossTotal") -> None:
+        """Add a later call."""
+        self.pool = self.pool.merged(other.pool)
+        self.rows, self.losses = self.rows + other.rows, self.losses + other.losses
+        if self.normalized is not None and other.normalized is not None:
+            self.normalized = self.normalized + other.normalized
+        self.is_broadcast |= other.is_broadcast
+
+    def stats(self, pool: TargetPool) -> LossFunctionStats:
+        """Return the section of a checkpoint; `pool` are the targets of all checkpoints, those of this step among them."""
+        stats = LossFunctionStats(function=self.function, targets=self.pool.rows)
+        if self.pool.kind == "classes":
+            stats.classes = self.columns
+        if self.is_broadcast:
+            stats.is_broadcast = True
+            return stats
+        if self.rows:
+            stats.value = to_word(shorten(float(self.losses) / self.rows))
+            stats.normalized_share = UNSET if self.normalized is None else shorten(float(self.normalized) / self.rows)
+        if pool.rows > 1:
+            stats.constant_value = to_word(shorten(float(pool.constant_loss())))
+        if self.pool.rows > 1:
+            stats.batch_constant_value = to_word(shorten(float(self.pool.constant_loss())))
+        return stats
+
+
+def loss_call(function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> LossCall | None:
+    """Return one call of a loss function of torch; None where its tensors are of no shape that is known."""
+    named = dict(zip(("input", "target"), args, strict=False)) | dict(kwargs)
+    outputs, targets = named.get("input"), named.get("target")
+    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor) or is_sharded(outputs) or not outputs.numel():
+        return None
+    outputs, targets = outputs.detach(), targets.detach()
+    if KINDS[function] == "classes":
+        return _of_classes(function, outputs, targets, named.get("ignore_index", args[4] if len(args) > 4 else -100))
+    return _of_numbers(function, outputs, targets)
+
+
+def _of_classes(function: str, outputs: Tensor, targets: Tensor, ignored: int) -> LossCall | None:
+    """Read outputs of shape (K,), (N, K) or (N, K, d...), and targets that are classes or distributions over them."""
+    if outputs.ndim == 1:
+        outputs, targets = outputs[None], targets[None]
+    classes, is_soft = outputs.shape[1], targets.is_floating_point()
+    step = -(-outputs.numel() // LARGEST)
+    rows, asked = _rows(outputs[::step]), targets[::step]
+    step = -(-rows.numel() // LARGEST)
+    asked = (_rows(asked) if is_soft else asked.reshape(-1))[::step]
+    rows = rows[::step].float()
+    if not is_soft:
+        is_in = (asked != ignored) & (asked >= 0) & (asked < classes)
+        rows, asked = rows[is_in], asked[is_in].long()
+    if classes < 2 or len(rows) != len(asked):
+        return None
+    logs = rows if function == "nll_loss" else rows.log_softmax(1)
+    losses = -(logs * asked).sum(1) if is_soft else -logs.gather(1, asked[:, None])[:, 0]
+    all_targets = _rows(targets) if is_soft else targets.reshape(-1)
+    if not is_soft:
+        all_targets = all_targets[(all_targets != ignored) & (all_targets >= 0) & (all_targets < classes)].long()
+    return LossCall(function, classes, all_targets, losses, _is_distribution(function, rows))
+
+
+def _of_numbers(function: str, outputs: Tensor, targets: Tensor) -> LossCall | None:
+    """Read outputs and targets of the same shape (N, ...)."""
+    if outputs.shape != targets.shape:
+        pairs = torch.broadcast_shapes(outputs.shape, targets.shape).numel()  # type: ignore[no-untyped-call]
+        rows = targets.reshape(-1, 1)
+        is_crossed = pairs > max(outputs.numel(), targets.numel())
+        return LossCall(function, 1, rows, rows.new_zeros(0), is_broadcast=True) if is_crossed else None
+    step = -(-outputs.numel() // LARGEST)
+    outputs, targets = (tensor[::step].float() if tensor.ndim else tensor[None].float() for tensor in (outputs, targets))
+    columns = targets[0].numel()
+    width = columns if columns <= COLUMNS else 1
+    outputs, targets = outputs.reshape(-1, width), targets.reshape(-1, width)
+    if KINDS[function] == "squares":
+        return LossCall(function, width, targets, (outputs - targets).square().mean(1))
+    is_logit = function.endswith("with_logits")
+    losses: Callable[..., Tensor] = torch.binary_cross_entropy_with_logits if is_logit else lambda *pair: -_log_likelihood(*pair)
+    normalized = ((outputs >= 0) & (outputs <= 1)).all(1) if is_logit else None
+    return LossCall(function, width, targets, losses(outputs, targets).reshape(-1, width).mean(1), normalized)
+
+
+def _log_likelihood(probabilities: Tensor, targets: Tensor) -> Tensor:
+    """Return the log of the probability of each target, which torch bounds at -100."""
+    log = probabilities.log().clamp(min=-100)
+    return targets * log + (1 - targets) * (-probabilities).log1p().clamp(min=-100)
+
+
+def _is_distribution(function: str, rows: Tensor) -> Tensor:
+    """Tell of each row whether it sums to one: as probabilities, or as their logs where the function takes those."""
+    if function == "nll_loss":
+        return rows.logsumexp(1).abs() < TOLERANCE
+    return (rows >= 0).all(1) & ((rows.sum(1) - 1).abs() < TOLERANCE)
+
+
+def _rows(tensor: Tensor) -> Tensor:
+    """Return (N, K, d...) as rows of K."""
+    return tensor if tensor.ndim == 2 else tensor.movedim(1, -1).reshape(-1, tensor.shape[1])
+
+
+def _surprise(shares: Tensor) -> Tensor:
+    """Return what each share adds to an entropy, in nats."""
+    return -torch.xlogy(shares, shares)

@@ -1,0 +1,42 @@
+"""DATA013: each batch holds targets of one kind."""
+
+from collections.abc import Iterator
+
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.metrics.loss_function import batch_target_spread
+from ckaudit.rules.rule import FACTS, TURNS, Hit, Skip, rule, too_few
+from ckaudit.run.medians import median
+from ckaudit.run.series import Series
+
+
+@rule("DATA013", severity="sev2", needs=[batch_target_spread], wants=[FACTS], unit="1")
+def batches_of_one_kind(
+    spread: Series, facts: Manifest | None, *, sev2_spread: float = 0.25, note_spread: float = 0.5, min_checkpoints: int = 3
+) -> Iterator[Hit | Skip]:
+    """Each batch holds targets of one kind.
+
+    ## What it checks
+    The median spread of a batch's targets over that of all targets seen, at `min_checkpoints` checkpoints at least: entropies
+    where they are classes, variances where they are numbers. Below `sev2_spread` batches are sorted; below `note_spread` a note.
+    ## Why it matters
+    Samples of a batch are to be independent. Where they come class by class, each update teaches the class of the day and takes
+    back the one before: the loss goes up and down and the gradients of following steps fight.
+    ## False alarms
+    A batch for each task, series or speaker has targets that are alike, which may be meant: these are rarely below half.
+    Optimizers that take turns have batches of their own kinds and are not judged.
+    """
+    if facts is not None and facts.takes_turns is True:
+        yield Skip("not_applicable", TURNS)
+        return
+    yield from too_few(spread, min_checkpoints)
+    known = spread.recorded_rows()
+    if len(known.steps) < min_checkpoints or (middle := median(known.values[:, 0])) >= note_spread:
+        return
+    yield Hit.at(
+        known.steps,
+        "sev2" if middle < sev2_spread else "note",
+        "the targets of a batch are {value:.0%} as varied as those of all batches: the data are not shuffled",
+        where="targets",
+        value=middle,
+        limit=sev2_spread if middle < sev2_spread else note_spread,
+    )

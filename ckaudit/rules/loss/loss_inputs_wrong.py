@@ -1,0 +1,48 @@
+"""LOSS009: the loss function is given what it does not take."""
+
+from collections.abc import Iterator
+
+from ckaudit.metrics.loss_function import MISFITS, loss_input_misfit
+from ckaudit.rules.rule import Hit, Skip, rule, too_few
+from ckaudit.run.series import Series
+
+MESSAGES = dict(
+    zip(
+        MISFITS,
+        (
+            "the loss function takes logits and is given probabilities: {value:.0%} of its rows sum to one",
+            "nll_loss takes log-probabilities and is given other numbers: {value:.0%} of its rows are none",
+            "outputs and targets differ in shape: each output is held against the targets of the whole batch",
+        ),
+        strict=True,
+    )
+)
+
+
+@rule("LOSS009", severity="sev1", needs=[loss_input_misfit], unit="1")
+def loss_inputs_wrong(misfit: Series, *, min_misfit_share: float = 0.99, min_checkpoints: int = 3) -> Iterator[Hit | Skip]:
+    """The loss function is given what it does not take.
+
+    ## What it checks
+    The share of the rows that are no input of this loss function, at every checkpoint that saw one and at `min_checkpoints` of
+    them at least: from `min_misfit_share` on. Probabilities where logits are taken, numbers that are no log-probabilities for
+    nll_loss, or outputs whose shape differs from the targets' so that each meets all of them.
+    ## Why it matters
+    A second softmax bounds the loss from below and takes most of the gradient away; a negative log-likelihood of raw numbers
+    falls for ever; outputs held against all targets at once learn their mean. The training runs on, and learns something else.
+    ## False alarms
+    Logits do not happen to sum to one in every row. The output of a single sigmoid unit may lie between 0 and 1 in one batch, and
+    not in all of them.
+    """
+    yield from too_few(misfit, min_checkpoints)
+    for label in misfit.labels:
+        column = misfit.only(label.__eq__).recorded_rows()
+        if len(column.steps) >= min_checkpoints and (column.values >= min_misfit_share).all():
+            yield Hit.at(
+                column.steps,
+                "sev1",
+                MESSAGES[label],
+                where="loss function",
+                value=float(column.values.min()),
+                limit=min_misfit_share,
+            )

@@ -1,0 +1,69 @@
+"""What the loss function was given, as numbers that rules judge, against a hand computation."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from ckaudit.contract.schema.checkpoint import LossFunctionStats
+from ckaudit.metrics.loss import initial_loss_excess
+from ckaudit.metrics.loss_function import batch_target_spread, explained_share, loss_input_misfit
+from ckaudit.run.read import read_run
+
+
+def of(tmp_path, *sections, losses=None):
+    """Return a run whose checkpoints hold these sections, and whose losses are what the functions gave unless told."""
+    values = losses or [section.get("value", 1.0) for section in sections]
+    for step, (loss, section) in enumerate(zip(values, sections, strict=True), start=1):
+        text = json.dumps({"schema_version": "ck.analysis.v1", "step": step, "loss": loss, "loss_function": section})
+        (tmp_path / f"analysis_checkpoint_step_{step:08d}.json").write_text(text)
+    return read_run(tmp_path, reads=[f"loss_function.{field}" for field in LossFunctionStats.__struct_fields__])
+
+
+def section(value, constant, batch, *, targets=64, classes=10):
+    return {
+        "function": "cross_entropy",
+        "value": value,
+        "constant_value": constant,
+        "batch_constant_value": batch,
+        "targets": targets,
+        "classes": classes,
+        "normalized_share": 0.0,
+    }
+
+
+def test_what_is_saved_of_a_constant_guess(tmp_path):
+    series = explained_share(of(tmp_path, section(2.3, 2.3, 2.2), section(1.15, 2.3, 2.2), section(4.6, 2.3, 2.2)))
+    assert series.values[:, 0] == pytest.approx([0.0, 0.5, -1.0])
+
+
+def test_a_loss_of_which_the_function_is_a_part_is_not_judged(tmp_path):
+    run = of(tmp_path, section(2.3, 2.3, 0.1), section(2.3, 2.3, 0.1), losses=[2.4, 3.9])
+    assert explained_share(run).recorded[:, 0].tolist() == [True, False]
+    assert batch_target_spread(run).recorded[:, 0].tolist() == [True, False]
+
+
+def test_a_batch_can_be_no_more_varied_than_its_size_allows(tmp_path):
+    few = section(6.0, 6.9, 2.7, targets=16, classes=1000)
+    series = batch_target_spread(of(tmp_path, section(2.0, 2.3, 0.23), few))
+    assert series.values[:, 0] == pytest.approx([0.1, 2.7 / math.log(16)])
+
+
+def test_fifteen_targets_are_too_few(tmp_path):
+    assert not batch_target_spread(of(tmp_path, section(2.0, 2.3, 0.2, targets=15))).recorded.any()
+
+
+def test_what_a_function_does_not_take_depends_on_the_function(tmp_path):
+    likelihood = section(2.0, 2.3, 2.2) | {"function": "nll_loss", "normalized_share": 0.25}
+    crossed = {"function": "mse_loss", "is_broadcast": True, "targets": 8}
+    probabilities = section(2.0, 2.3, 2.2) | {"normalized_share": 1.0}
+    series = loss_input_misfit(of(tmp_path, probabilities, likelihood, crossed))
+    assert series.labels == ("probabilities", "no log-probabilities", "another shape")
+    assert np.array_equal(series.recorded, [[True, False, False], [False, True, False], [False, False, True]])
+    assert series.values[series.recorded].tolist() == [1.0, 0.75, 1.0]
+
+
+def test_a_guess_among_the_classes_that_were_seen_costs_their_log(tmp_path):
+    run = of(tmp_path, section(5.9, 2.3, 2.2), section(3.0, 2.3, 2.2))
+    assert initial_loss_excess(run).values[:, 0] == pytest.approx([5.9 - math.log(10)])
