@@ -82,11 +82,11 @@ def target_equals_input(run: Run) -> Series:
 
 @metric(unit="1", reads=["data.duplicate_share"], source="catalogue M36; Lee et al. 2022, section 4", memory=1)
 def batch_duplicate_share(run: Run) -> Series:
-    r"""Share of the sequences of a batch that are equal to an earlier one of it.
+    r"""Share of the rows of a batch, sequences or pictures, that are equal to an earlier one of it.
 
     $$1 - \frac{|\{x_1, \dots, x_B\}|}{B}$$
 
-    Shape (C, 1), 0 to 1. Not recorded for a single sequence.
+    Shape (C, 1), 0 to 1. Not recorded for a single row, nor for rows of fewer than 16 numbers.
     """
     return run.value("data.duplicate_share")
 

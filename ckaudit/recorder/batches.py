@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 from ckaudit.contract.schema.checkpoint import BatchFacts
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.recorder.files.scalar_log import values_backwards
-from ckaudit.recorder.stats.arrays import Array, dense, dtype_name, library, to_numpy
+from ckaudit.recorder.stats.arrays import Array, dense, dtype_name, library, to_numpy, widened
 from ckaudit.recorder.stats.float32_rounding import shortest
 
 IGNORED = -100  # the target that torch.nn.functional.cross_entropy leaves out
 BUCKETS = 256
 NUMBER_TYPES = ("float32", "float16", "bfloat16", "float64")
 TOKEN_TYPES = ("int64", "int32", "int16", "uint8")
+MANY_NUMBERS, DISTINCT = 16, 8  # numbers of a row, and different ones among them, that make it one of a kind
+COMPARED = 256  # of a long row
 HASHED = 2**16  # elements looked at; of more, one in so many
 MASK = 2**64 - 1
 WORDS = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
@@ -84,7 +86,7 @@ def batch_facts(
         facts.token_histogram = token_histogram(inputs, vocabulary)
     if inputs is not None and dtype_name(inputs) in NUMBER_TYPES and math.prod(inputs.shape):
         facts.input_mean, facts.input_std = map(shortest, mean_and_std(inputs))
-    if inputs is not None and _is_tokens(inputs) and len(inputs.shape) > 1 and inputs.shape[0] > 1:
+    if inputs is not None and len(inputs.shape) > 1 and inputs.shape[0] > 1 and _tells_rows_apart(inputs):
         facts.duplicate_share = shortest(duplicate_share(inputs))
     if inputs is not None and targets is not None and _are_aligned(inputs, targets):
         shift, same = _relation(inputs, targets, is_mapping=hasattr(batch, "get"), is_shifted_later=is_shifted_later)
@@ -149,10 +151,23 @@ def mean_and_std(inputs: Array) -> tuple[float, float]:
         return float(values.mean()), float(values.std())
 
 
+def _tells_rows_apart(inputs: Array) -> bool:
+    """Return whether rows that are equal are the same one: sequences of tokens, and rows of many numbers."""
+    return _is_tokens(inputs) or (dtype_name(inputs) in NUMBER_TYPES and math.prod(inputs.shape[1:]) >= MANY_NUMBERS)
+
+
 def duplicate_share(inputs: Array) -> float:
-    """Return the share of sequences that are equal to an earlier one, shape (B, ...)."""
-    rows = to_numpy(inputs)
-    return 1 - len({row.tobytes() for row in rows}) / len(rows)
+    """Return the share of rows that are equal to an earlier one, shape (B, ...); of numbers, a sample of each row is compared.
+
+    Rows of a few numbers only, such as an empty picture or one that is all zeros but for a one, are nobody's copy.
+    """
+    if _is_tokens(inputs):
+        rows = to_numpy(inputs)
+        return 1 - len({row.tobytes() for row in rows}) / len(rows)
+    flat = inputs.reshape(inputs.shape[0], -1)
+    sample = to_numpy(widened(flat[:, :: -(-flat.shape[1] // COMPARED)]))
+    varied = [row.tobytes() for row in sample if len(np.unique(row)) >= DISTINCT]
+    return (len(varied) - len({*varied})) / len(sample)
 
 
 def token_count(batch: Any, *, ignored: int = IGNORED) -> int | None:

@@ -3,6 +3,8 @@ import random
 
 import pytest
 import torch
+from msgspec import UNSET
+from torch import nn
 
 from ckaudit.metrics.data import batch_duplicate_share, batch_repeat_distance
 from ckaudit.recorder import Recorder
@@ -26,6 +28,25 @@ def test_the_distance_is_that_of_a_search_through_everything_before():
 def test_duplicates_are_counted_pair_by_pair(rows):
     repeated = sum(any(row == other for other in rows[:place]) for place, row in enumerate(rows))
     assert duplicate_share(torch.tensor(rows)) == pytest.approx(repeated / len(rows))
+
+
+def test_pictures_are_compared_by_some_of_their_numbers_and_sparse_rows_not_at_all():
+    pictures = torch.randn(6, 3, 20, 20, generator=torch.Generator().manual_seed(0))
+    assert duplicate_share(pictures) == 0
+    assert duplicate_share(pictures[torch.tensor([0, 1, 0, 3, 1, 0])].half()) == pytest.approx(3 / 6)
+    kinds = torch.eye(20)[torch.tensor([3, 3, 3, 5])]
+    assert duplicate_share(kinds) == duplicate_share(torch.zeros(4, 28, 28)) == 0
+
+
+def test_a_checkpoint_says_how_many_pictures_are_alike(tmp_path):
+    pictures = torch.randn(4, 3, 8, 8)[torch.tensor([0, 1, 0, 1])]
+    run(nn.Conv2d(3, 2, 3), tmp_path, [(pictures, torch.zeros(4))] * 10)
+    assert batch_duplicate_share(read_run(tmp_path)).values.ravel().tolist() == [0.5]
+
+
+def test_a_table_of_few_columns_has_rows_that_are_alike_by_chance(tmp_path, read):
+    run(nn.Linear(4, 2), tmp_path, [(torch.ones(8, 4), torch.zeros(8))] * 10)
+    assert read(tmp_path, 10).data.duplicate_share is UNSET
 
 
 def run(model, folder, parts, *, start_step=0):

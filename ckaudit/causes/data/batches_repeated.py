@@ -42,7 +42,7 @@ def batches_repeated(
     runs of known truth.
     """
     if duplicates is not None and len(shares := duplicates.values[duplicates.finite]) and (usual := median(shares)) > often:
-        yield supports(strong, f"{usual:.0%} of the sequences of a batch are equal to another one of it", duplicates.name)
+        yield supports(strong, f"{usual:.0%} of the rows of a batch are equal to another one of it", duplicates.name)
         return
     first = findings.first(repeated_batch)
     if first is None or first.first_step is None or distance is None or loss is None:

@@ -262,7 +262,7 @@ class BatchFacts(Struct, kw_only=True, omit_defaults=True):
     target_shift_match: Annotated[NonNegative | UnsetType, doc("Share of targets equal to the next input, 0 to 1.")] = UNSET
     target_equals_input: Annotated[NonNegative | UnsetType, doc("Share of targets equal to their own input, 0 to 1.")] = UNSET
     duplicate_share: Annotated[
-        NonNegative | UnsetType, doc("Share of sequences equal to an earlier one of the same batch, 0 to 1.")
+        NonNegative | UnsetType, doc("Share of rows, sequences or pictures, equal to an earlier one of the same batch, 0 to 1.")
     ] = UNSET
     token_histogram: Annotated[list[NonNegative] | UnsetType, doc("Tokens in each bucket of the vocabulary.", shape="(B,)")] = (
         UNSET

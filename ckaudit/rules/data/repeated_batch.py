@@ -36,7 +36,7 @@ def repeated_batch(
     How many steps ago the very same inputs were seen. Where more than `max_repeated_share` of the last `window` steps repeat one
     of the last `max_steps_back`, loader workers share a seed (sev2); more than `stuck_share` of them, and the loader stands
     still (sev1). And whether, after a resume, at least `min_points` batches are those from the run's beginning: the loader's
-    place was lost. And the share of the sequences of a batch that are equal to another one of it: a median over the checkpoints
+    place was lost. And the share of the rows of a batch that are equal to another one of it: a median over the checkpoints
     above `max_duplicate_share` is sev2 (public corpora have 0.4 to 13.6 % near duplicates in all, Lee et al. 2022).
     ## Why it matters
     A repeated batch is learnt by heart: the training loss falls for nothing, and the data that was to come is never seen.
@@ -88,7 +88,7 @@ def _within(duplicates: Series, max_share: float, *, min_checkpoints: int = 3) -
         yield Hit.at(
             duplicates.steps[known],
             "sev2",
-            "{value:.0f} % of the sequences of a batch are equal to another one of it",
+            "{value:.0f} % of the rows of a batch are equal to another one of it",
             where="batches",
             value=100 * usual,
             limit=100 * max_share,
