@@ -168,6 +168,11 @@ class TensorTable(Struct, frozen=True):
         shape = self.facts.get(name, TensorFacts()).shape
         return shape is not UNSET and len(shape) > 1 and all(shape)
 
+    def is_vector(self, name: str) -> bool:
+        """Tell whether run.json gives a tensor one dimension, or none."""
+        shape = self.facts[name].shape if name in self.facts else UNSET
+        return shape is not UNSET and len(shape) < 2
+
     def width(self) -> int | None:
         """Return how many channels the stream between the blocks has, from the matrices of embeddings and head.
 

@@ -1,6 +1,6 @@
 """GRAD001: the gradient shrinks on its way back to the early blocks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.series import Floats, Mask, Series
 from ckaudit.run.spans import Span, spans
 from ckaudit.run.tensor_groups import alike_blocks
-from ckaudit.run.tensors import last_beside, table_of
+from ckaudit.run.tensors import TensorTable, last_beside, table_of
 
 
 @rule("GRAD001", severity="sev2", needs=[block_gradient_norm], wants=[gradient_norm, weight_rms, FACTS], unit="1")
@@ -44,17 +44,20 @@ def vanishing_gradient(
     Embedding, head and final norm are no blocks and stand apart, and an encoder ends in a last block
     of its own. A model of one block has no depth to lose gradient in. How large a block's gradient is goes by the width,
     the resolution and the scale of its weights as well: the stages of a convolutional network, of a U-Net, or branches that
-    begin scaled by a millionth differ a hundredfold and learn alike, under Adam above all. A block that is starved at first and
+    begin scaled by a millionth differ a hundredfold and learn alike, under Adam above all; a block that holds such a scale is only
+    held against others of its build. A block that is starved at first and
     never again has outgrown such a start, and is a note; so is a single checkpoint, which is one batch's gradient.
     """
     if len(norm.labels) < 2:
         yield Skip("not_applicable", "the model has fewer than two blocks")
         return
     ends = last_beside(norm.labels)
-    alike = alike_blocks(norm.labels, table_of(facts), by_tensor, rms) & (np.array(ends)[:, None] == np.array(ends))
+    table = table_of(facts)
+    alike = alike_blocks(norm.labels, table, by_tensor, rms) & (np.array(ends)[:, None] == np.array(ends))
     with np.errstate(all="ignore"):
         ratio = _usual(norm, alike) / norm.values  # (T, L)
         apart = norm.values[:, ends] / norm.values
+    apart[:, _scaled_down(norm.labels, rms, table)] = np.nan
     shrinks = (ratio > max_ratio).any(axis=1, keepdims=True)
     unlike = (apart > max_ratio) & (shrinks | (apart > max_ratio**2))
     ratio = np.where(unlike & ~(ratio > max_ratio), apart, ratio)
@@ -76,6 +79,19 @@ def vanishing_gradient(
             limit=note_ratio,
         )
     yield from _of_another_build(norm, apart, (apart > note_ratio) & ~(ratio > note_ratio), note_ratio)
+
+
+def _scaled_down(blocks: Sequence[str], rms: Series | None, table: TensorTable, *, max_scale: float = 0.1) -> Mask:
+    """Tell of each block whether it multiplies what it adds to the stream by a small scale that is learnt (Touvron et al. 2021)."""
+    if rms is None:
+        return np.zeros(len(blocks), bool)
+    first = row_medians(np.where(rms.finite, rms.values, np.nan).T)
+    scales = [
+        name
+        for name, size in zip(rms.labels, first, strict=True)
+        if 0 < size < max_scale and table.is_vector(name) and not name.endswith("bias")
+    ]
+    return np.array([any(name.startswith(f"{block}.") for name in scales) for block in blocks])
 
 
 def _usual(norm: Series, alike: Mask) -> Floats:
