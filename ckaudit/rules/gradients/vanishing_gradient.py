@@ -44,9 +44,9 @@ def vanishing_gradient(
     Embedding, head and final norm are no blocks and stand apart, and an encoder ends in a last block
     of its own. A model of one block has no depth to lose gradient in. How large a block's gradient is goes by the width,
     the resolution and the scale of its weights as well: the stages of a convolutional network, of a U-Net, or branches that
-    begin scaled by a millionth differ a hundredfold and learn alike, under Adam above all; a block that holds such a scale is only
-    held against others of its build. A block that is starved at first and
-    never again has outgrown such a start, and is a note; so is a single checkpoint, which is one batch's gradient.
+    begin scaled by a millionth differ a hundredfold and learn alike, under Adam above all; a block that holds such a scale is
+    only held against others of its build. A block that is starved at first and never again has outgrown such a start, and is a
+    note; so is a single checkpoint, which is one batch's gradient.
     """
     if len(norm.labels) < 2:
         yield Skip("not_applicable", "the model has fewer than two blocks")
@@ -82,7 +82,7 @@ def vanishing_gradient(
 
 
 def _scaled_down(blocks: Sequence[str], rms: Series | None, table: TensorTable, *, max_scale: float = 0.1) -> Mask:
-    """Tell of each block whether it multiplies what it adds to the stream by a small scale that is learnt (Touvron et al. 2021)."""
+    """Tell of each block whether it multiplies what it adds to the stream by a small learnt scale (Touvron et al. 2021)."""
     if rms is None:
         return np.zeros(len(blocks), bool)
     first = row_medians(np.where(rms.finite, rms.values, np.nan).T)
