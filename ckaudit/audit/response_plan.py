@@ -224,6 +224,7 @@ KNOBS = {
     "impossible_value": "Correct the code that computes or logs the number; until then, trust nothing that rests on it.",
     "off_its_playbook": "Read what its playbook says of the number: ckaudit explain NAME.",
     "undecided_unit": "Say with --unit which of the two it is, and log it in the catalogue's unit from then on.",
+    "updates_rounded_away": "Keep a float32 copy of the weights for the optimizer, or round stochastically.",
     "weight_scale_off": "Set the initial standard deviation that the layer's width asks for.",
     "weights_alike": "Draw the initial weights at random, each on its own.",
     "weights_grow": "Lower the learning rate, or add weight decay.",

@@ -36,6 +36,7 @@ SHARES = frozenset(
         "outlier_rate",
         "duplicate_share",
         "normalized_share",
+        "unchanged",
         "target_shift_match",
         "target_equals_input",
         "clip_coefficient",

@@ -129,6 +129,7 @@ SYMPTOMS = {
     "dominant_tensor": "One tensor holds nearly all of the gradient norm.",
     "frozen_parameter": "Tensors that neighbours of their kind train are not trained.",
     "missing_in_optimizer": "Trainable tensors are in no parameter group.",
+    "updates_rounded_away": "Weights are kept in half precision, and most of what an update asks for rounds to none.",
     "barely_moving": "A tensor with a gradient does not move.",
     "update_out_of_band": "Updates are too large or too small for the weights.",
     "decay_outweighs_learning": "Weight decay makes a large part of each update.",

@@ -3,10 +3,10 @@
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.metrics.gradients import gradient_norm
+from ckaudit.metrics.gradients import gradient_norm, gradient_zero_fraction
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.optimizer import clip_coefficient, learning_rate
-from ckaudit.metrics.pairs import ratio
+from ckaudit.metrics.pairs import ratio, together
 from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import relative_movement, spectral_norm, update_norm, update_to_weight
 from ckaudit.metrics.words import optimizer_adapts
@@ -119,6 +119,28 @@ def epsilon_to_gradient(run: Run) -> Series:
         values = given * np.sqrt(run.tensors.elements(size.labels)) / (left * size.values)
     recorded = size.recorded & (size.values > 0) & np.isfinite(given)
     return Series("epsilon_to_gradient", "1", size.steps, size.labels, np.where(recorded, values, np.nan), recorded)
+
+
+@metric(
+    unit="1",
+    reads=["weight_deltas.*.unchanged", gradient_zero_fraction],
+    source="Micikevicius et al. 2018, section 3.1: updates below half of the last digit round to none",
+    memory=1,
+)
+def lost_update_share(run: Run) -> Series:
+    r"""Share of the elements of each matrix that have a gradient and that an update leaves as they were.
+
+    $$\max(0, \tfrac1n |\{i : w_i^{new} = w_i^{old}\}| - \tfrac1n |\{i : g_i = 0\}|)$$
+
+    Shape (C, P): checkpoints by the tensors that run.json gives two dimensions or more, where they are kept in half precision.
+    There an update below half of an element's last digit, 2^-9 of it in bfloat16, rounds to none.
+    """
+    kept = run.series("weight_deltas", "unchanged").only(run.tensors.is_matrix)
+    if not kept:
+        return empty("lost_update_share")
+    kept, zeros = together(kept, gradient_zero_fraction(run))
+    values = np.maximum(kept.values - np.nan_to_num(zeros.values, nan=0.0), 0.0)
+    return replace(kept, name="lost_update_share", unit="1", values=np.where(kept.recorded, values, np.nan))
 
 
 @metric(unit="1", reads=[spectral_norm], source="F6 and F7; drill DR-2; Zhai et al. 2023, section 3")

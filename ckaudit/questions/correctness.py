@@ -287,6 +287,7 @@ def implementation_right(
         "nonfinite_values",
         "hidden_nonfinite",
         "updates_held_back",
+        "updates_rounded_away",
     ),
 )
 def weights_updated(

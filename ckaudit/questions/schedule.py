@@ -67,6 +67,7 @@ class _Schedule(NamedTuple):
         "schedule_off_plan",
         "curvature_jump",
         "updates_held_back",
+        "updates_rounded_away",
         "gradient_noise_too_high",
     ),
     weighs=("loss_spike", "exploding_gradient"),

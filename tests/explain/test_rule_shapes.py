@@ -76,6 +76,7 @@ TOLD = {
         facts={"vocabulary": 50257},
     ),
     "input_drift": Told(points=None),
+    "updates_rounded_away": Told(label="blocks.0.mlp.weight", facts=MATRIX),
     "loss_inputs_wrong": Told(label="probabilities"),
     "input_scale_off": Told(beside={"activation_rms": 1.0}),
     "off_its_playbook": Told(label="checkpoint_time"),

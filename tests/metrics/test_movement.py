@@ -4,6 +4,7 @@ import pytest
 from ckaudit.contract.schema.manifest import TensorFacts
 from ckaudit.metrics.movement import (
     epsilon_to_gradient,
+    lost_update_share,
     movement_rank,
     moving_share,
     spectral_growth,
@@ -105,3 +106,12 @@ def test_epsilon_is_held_against_the_gradient_of_an_element_after_clipping():
     }
     assert close(cells(epsilon_to_gradient(run_of(rows | {"optimizer.name": adam}, tensors=shapes))), {(10, "w"): 4.0})
     assert not epsilon_to_gradient(run_of(rows | {"optimizer.name": sgd}, tensors=shapes))
+
+
+def test_elements_without_a_gradient_are_no_lost_updates():
+    shapes = {"w": TensorFacts(shape=[4, 25]), "bias": TensorFacts(shape=[4])}
+    rows = {
+        "weight_deltas.*.unchanged": {10: {"w": 0.9, "bias": 1.0}, 20: {"w": 0.2, "bias": 1.0}},
+        "gradients.*.zero_fraction": {10: {"w": 0.3, "bias": 0.0}, 20: {"w": 0.5, "bias": 0.0}},
+    }
+    assert close(cells(lost_update_share(run_of(rows, tensors=shapes))), {(10, "w"): 0.6, (20, "w"): 0.0})

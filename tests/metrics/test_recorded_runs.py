@@ -25,6 +25,7 @@ OF_ITS_LOGS = {"error_event_rate"}  # whoever reads the machine's logs counts er
 OF_INPUTS_THAT_ARE_NUMBERS = {"input_kl_drift"}  # the recorded runs read text
 OF_THE_OPTIMIZER = {
     "epsilon_to_gradient",
+    "lost_update_share",
     "tensors_written",
     "weight_decay_to_update",
 }  # they are older than what is recorded of it

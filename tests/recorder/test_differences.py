@@ -3,7 +3,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from msgspec import UNSET
+from torch import nn
 
+from ckaudit.contract.schema.manifest import Cadence
+from ckaudit.recorder import Recorder
 from ckaudit.recorder.loop.session import OverheadMeter
 from ckaudit.recorder.model.gradient_norms import difference_norms
 from ckaudit.recorder.model.weight_movement import distances
@@ -84,3 +88,29 @@ def test_a_checkpoint_that_is_built_again_does_not_take_differences_for_weights(
     for name, delta in again.items():
         assert not delta.norm
         assert delta.moved == known[name].moved
+
+
+@pytest.mark.parametrize(("dtype", "rate"), [(torch.bfloat16, 1e-5), (torch.bfloat16, 1e-2), (torch.float16, 1e-5)])
+def test_updates_that_round_to_none_are_counted_element_by_element(tmp_path, read, dtype, rate):
+    torch.manual_seed(0)
+    model = nn.Linear(32, 32).to(dtype)
+    optimizer = torch.optim.SGD(model.parameters(), rate)
+    recorder = Recorder(model, tmp_path, optimizer=optimizer, cadence=[Cadence(until=None, every=1)])
+    before = model.weight.detach().double().clone()
+    model(torch.randn(8, 32, dtype=dtype)).float().square().mean().backward()
+    optimizer.step()
+    recorder.step(1.0)
+    recorder.close()
+    same = sum(old == new for old, new in zip(before.ravel().tolist(), model.weight.double().ravel().tolist(), strict=True))
+    assert read(tmp_path, 1).weight_deltas["weight"].unchanged == pytest.approx(same / 1024)
+
+
+def test_single_precision_loses_no_updates(tmp_path, read):
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    recorder = Recorder(model, tmp_path, optimizer=optimizer, cadence=[Cadence(until=None, every=1)])
+    model(torch.randn(8, 4)).square().mean().backward()
+    optimizer.step()
+    recorder.step(1.0)
+    recorder.close()
+    assert read(tmp_path, 1).weight_deltas["weight"].unchanged is UNSET

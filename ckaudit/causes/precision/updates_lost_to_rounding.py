@@ -13,6 +13,7 @@ from ckaudit.rules.loss.loss_not_falling import loss_not_falling
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.rules.updates.updates_held_back import updates_held_back
+from ckaudit.rules.updates.updates_rounded_away import updates_rounded_away
 from ckaudit.run.column_builder import DTYPES
 from ckaudit.run.series import Series
 
@@ -22,7 +23,7 @@ HALF_ULP = {"bfloat16": 2.0**-9, "float16": 2.0**-12}
 
 @cause(
     prior=-0.5,
-    explains=[barely_moving, loss_not_falling, update_out_of_band, updates_held_back],
+    explains=[updates_rounded_away, barely_moving, loss_not_falling, update_out_of_band, updates_held_back],
     follows=[uniform_heads],
     wants=[element_type, update_to_weight],
     knob="Keep a float32 copy of the weights for the optimizer, or round stochastically; half precision is for the arithmetic.",
@@ -41,7 +42,7 @@ def updates_lost_to_rounding(
     """Weights are kept in half precision, where updates smaller than their last digit vanish.
 
     An update below 2^-9 of an element is rounded away in bfloat16, below 2^-12 in float16. Weights in single precision acquit
-    it. Weights of evidence follow the scale that all causes share.
+    it; elements that an update was seen to leave as they were decide. Weights of evidence follow the scale that all causes share.
     """
     kept = _type_of_weights(types) if types is not None else None
     if types is None or kept is None:
@@ -49,6 +50,9 @@ def updates_lost_to_rounding(
         return
     if kept not in HALF_ULP:
         yield contradicts(decisive, f"most weights are kept in {kept}", types.name)
+        return
+    if lost := findings.first(updates_rounded_away):
+        yield supports(decisive, lost.message, lost)
         return
     limit = HALF_ULP[kept]
     yield supports(strong, f"weights are kept in {kept}, which rounds away changes below {limit:.1g} of an element", types.name)

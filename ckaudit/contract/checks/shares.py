@@ -12,7 +12,7 @@ from ckaudit.contract.io.columns import SectionColumns
 from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.violations import Kind
 
-TABLE_SHARES = {"gradients": ("zero_fraction",), "activations": ("sparsity", "outlier_rate")}
+TABLE_SHARES = {"gradients": ("zero_fraction",), "activations": ("sparsity", "outlier_rate"), "weight_deltas": ("unchanged",)}
 HEAD_SHARES = ("normalized_entropy_per_head", "sharp_share_per_head", "max_attn_per_head", "upper_triangle_mass_per_head")
 SINGLE_SHARES = {
     "data": ("target_shift_match", "target_equals_input", "duplicate_share"),

@@ -17,6 +17,7 @@ from ckaudit.recorder.stats.arrays import (
     double,
     flat,
     is_away,
+    is_sharded,
     library,
     norm,
     square_sum,
@@ -24,10 +25,11 @@ from ckaudit.recorder.stats.arrays import (
     widened,
 )
 from ckaudit.recorder.stats.batched_stats import STRETCH, stretches
-from ckaudit.recorder.stats.float32_rounding import shortest_of
+from ckaudit.recorder.stats.float32_rounding import shortest, shortest_of
 from ckaudit.recorder.stats.quantiles import stride_of
 
 REFERENCE_NAME = "reference.npz"
+HALF = 2  # bytes of an element in half precision
 
 
 class InitialTensor(Struct, frozen=True):
@@ -141,6 +143,15 @@ def distances(
     return [*zip(map(_root, apart), map(_root, own) if sizes is None else sizes, strict=True)]
 
 
+def unchanged_shares(ones: Sequence[Array], others: Sequence[Array]) -> list[float]:
+    """Return of each pair of tensors the share of elements that are equal: in half precision an update may round to none."""
+    if not ones:
+        return []
+    counts = [(one == other).sum() for one, other in zip(ones, others, strict=True)]
+    totals = library(counts[0]).stack(counts).tolist()
+    return [count / max(math.prod(one.shape), 1) for count, one in zip(totals, ones, strict=True)]
+
+
 def _differences(ones: Sequence[Array], others: Sequence[Array]) -> list[Array]:
     """Return the difference of each pair of stretches: that of neighbours is exact."""
     with np.errstate(invalid="ignore", over="ignore"):
@@ -180,8 +191,13 @@ def movement(
     """
     both = [name for name in tensors if name in before]
     known = None if sizes is None else [sizes[name] for name in both]
+    halves = [name for name in both if tensors[name].dtype.itemsize == HALF and not is_sharded(tensors[name])]
+    unchanged = unchanged_shares([tensors[name] for name in halves], [before[name] for name in halves])
     norms = distances([tensors[name] for name in both], [before[name] for name in both], sizes=known)
-    return described(dict(zip(both, norms, strict=True)), reference.moved(tensors) if reference else {})
+    stats, whole = described(dict(zip(both, norms, strict=True)), reference.moved(tensors) if reference else {})
+    for name, share in zip(halves, unchanged, strict=True):
+        stats[name].unchanged = shortest(share)
+    return stats, whole
 
 
 def described(pairs: Mapping[str, tuple[float, float]], moved: Mapping[str, float]) -> tuple[dict[str, DeltaStats], float | None]:
