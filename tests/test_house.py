@@ -1,5 +1,6 @@
 """How the code is laid out, as far as neither the linter nor the type checker asks."""
 
+from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -16,3 +17,9 @@ def test_the_formatter_alone_decides_the_layout() -> None:
     written = [path for folder in folders for path in folder.rglob("*.py") if path != Path(__file__)]
     assert len(written) > 1000
     assert not [path for path in written if any(switch in path.read_text() for switch in switches)]
+
+
+def test_every_module_can_be_imported() -> None:
+    for path in sorted((ROOT / "ckaudit").rglob("*.py")):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        assert import_module(name.removesuffix(".__init__")).__doc__ or not path.stat().st_size, name
