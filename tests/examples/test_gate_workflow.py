@@ -3,19 +3,19 @@
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
-from tests.forked import COMMANDS
+from tests.forked import ckaudit, training
 
 yaml = pytest.importorskip("yaml")
 GATE = Path(__file__).parents[2] / "examples" / "gate"
 (JOB,) = yaml.safe_load((GATE / "workflow.yml").read_text())["jobs"].values()
 STEPS = {step["name"]: step["run"] for step in JOB["steps"] if "run" in step}
 
-# What `python` and `ckaudit` do: they have a process forked that has loaded torch, and say what it said.
+# What `python` and `ckaudit` do: they have a process forked that has loaded their libraries, and say what it said.
 TOOL = """#!/bin/sh
 printf '%s\\0' {name} "$PWD" "$@" > "{ask}"
 read -r code < "{reply}"
@@ -23,28 +23,16 @@ cat "{ask}.1"
 cat "{ask}.2" >&2
 exit "$code"
 """
-SERVER = f"""
-import importlib, os, runpy, sys
-import torch
-import ckaudit.recorder
-{COMMANDS}
 
-torch.optim.AdamW(torch.nn.Linear(1, 1).parameters())  # imports more of torch
-ask, reply = sys.argv[1:]
-while True:
-    with open(ask) as file:
-        name, folder, *words = file.read().split("\\0")[:-1]
-    if not (child := os.fork()):
-        os.chdir(folder)
-        for number in (1, 2):
-            os.dup2(os.open(f"{{ask}}.{{number}}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-        sys.argv = words if name == "python" else [name, *words]
-        main() if name == "ckaudit" else runpy.run_path(words[0], run_name="__main__")
-        sys.exit()
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    with open(reply, "w") as file:
-        print(code, file=file)
-"""
+
+def serve(ask, reply):
+    """Do what the tools ask for, until one asks for nothing."""
+    while words := ask.read_text(encoding="utf-8").split("\0")[:-1]:
+        name, folder, *arguments = words
+        done = training(*arguments, cwd=folder) if name == "python" else ckaudit(*arguments, cwd=folder)
+        for number, told in ((1, done.stdout), (2, done.stderr)):
+            Path(f"{ask}.{number}").write_text(told, encoding="utf-8")
+        reply.write_text(f"{done.returncode}\n", encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -59,13 +47,13 @@ def workplace(tmp_path_factory):
     for name in ("ckaudit", "python"):
         (tools / name).write_text(TOOL.format(name=name, **pipes))
         (tools / name).chmod(0o755)
-    surroundings = os.environ | {"PYTHONPATH": str(GATE.parents[1]), "OMP_NUM_THREADS": "1"}
-    server = subprocess.Popen([sys.executable, "-c", SERVER, *pipes.values()], env=surroundings)
+    server = Thread(target=serve, args=pipes.values(), daemon=True)
+    server.start()
     copy(folder / "base")
     assert shell("Train the good runs", folder) == (0, "good/1")
     yield folder
-    server.kill()
-    server.wait()
+    pipes["ask"].write_text("", encoding="utf-8")
+    server.join()
 
 
 def copy(folder):
