@@ -18,8 +18,9 @@ CHECKPOINTING = [
     {"activation_checkpointing": True, "activation_checkpointing_kwargs": {"use_reentrant": reentrant}}
     for reentrant in (True, False)
 ]
-COMPILED = {"torch_compile": True, "torch_compile_backend": "aot_eager", "max_steps": 10}
-SHORT = {"max_steps": 12}  # with a checkpoint of step 10
+EARLY = {"options": {"cadence": [Cadence(until=None, every=4)]}}
+SHORT = {"max_steps": 5} | EARLY  # with a checkpoint of step 4
+COMPILED = {"torch_compile": True, "torch_compile_backend": "aot_eager", "max_steps": 4} | EARLY
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ def run(tmp_path, trained, request):
     def train(**arguments):
         arguments = WHOLE | arguments
         parts = [part for each in arguments.values() for part in (each.values() if isinstance(each, dict) else [each])]
-        is_plain = all(isinstance(part, (str, int, float)) for part in parts)
+        is_plain = all(isinstance(part, (str, int, float)) or part is EARLY["options"]["cadence"] for part in parts)
         if is_plain and "monkeypatch" not in request.fixturenames and not (tmp_path / "run").exists():
             made, folder = trained(arguments)
             if folder.exists():
@@ -125,7 +126,7 @@ def test_the_batch_is_what_the_model_saw(run, read, tmp_path):
 
 
 def test_the_facts_of_the_run_come_from_the_trainer(run, merged, manifest, tmp_path):
-    run(options={"sequence_length": LENGTH, "name": "mine"}, **SHORT)
+    run(options={"sequence_length": LENGTH, "name": "mine"}, max_steps=12)
     found = manifest(tmp_path / "run")
     assert (found.seed, found.vocabulary, found.sequence_length, found.name) == (3, VOCABULARY, LENGTH, "mine")
     assert (found.warmup_steps, found.planned_steps, found.clip_norm) == (5, 12, 0.5)
@@ -175,14 +176,14 @@ def test_attention_is_the_same_where_it_is_fused_or_dropped(run, read, tmp_path,
 @pytest.mark.parametrize("arguments", CHECKPOINTING)
 def test_a_recomputed_forward_pass_counts_once(run, read, tmp_path, arguments):
     run(**SHORT)
-    plain = read(tmp_path / "run", 10)
+    plain = read(tmp_path / "run", 4)
     (tmp_path / "run").rename(tmp_path / "plain")
     made = run(**SHORT, **arguments)
-    recomputed = read(tmp_path / "run", 10)
+    recomputed = read(tmp_path / "run", 4)
     assert recomputed.activations == plain.activations
     assert recomputed.attention == plain.attention
     assert recomputed.loss == plain.loss
-    assert {n: s.norm for n, s in recomputed.gradients.items()} == pytest.approx(made.seen[10]["norms"], rel=1e-5)
+    assert {n: s.norm for n, s in recomputed.gradients.items()} == pytest.approx(made.seen[4]["norms"], rel=1e-5)
 
 
 @pytest.mark.parametrize("arguments", [{}, *CHECKPOINTING])
@@ -192,9 +193,9 @@ def test_frozen_parameters_have_no_gradient(run, read, manifest, tmp_path, argum
         parameter.requires_grad_("q_proj" in name)
     model.enable_input_require_grads()
     made = run(model=model, **arguments, **SHORT)
-    gradients = read(tmp_path / "run", 10).gradients
+    gradients = read(tmp_path / "run", 4).gradients
     assert [*gradients] == [f"model.layers.{layer}.self_attn.q_proj.weight" for layer in (0, 1)]
-    assert {name: stats.norm for name, stats in gradients.items()} == pytest.approx(made.seen[10]["norms"], rel=1e-5)
+    assert {name: stats.norm for name, stats in gradients.items()} == pytest.approx(made.seen[4]["norms"], rel=1e-5)
     assert manifest(tmp_path / "run").parameters == 2 * 32 * 32
 
 
@@ -202,11 +203,11 @@ def test_a_compiled_model_is_not_hooked_and_says_so(run, read, merged, manifest,
     bare = run(model=llama(attention="sdpa", num_hidden_layers=1), recorded=False, **COMPILED)
     made = run(model=llama(attention="sdpa", num_hidden_layers=1), **COMPILED)
     assert all(map(torch.equal, bare.model.parameters(), made.model.parameters()))
-    checkpoint = read(tmp_path / "run", 10)
+    checkpoint = read(tmp_path / "run", 4)
     assert not checkpoint.activations
     assert checkpoint.gradients_source == "pre_clip"
-    assert {name: stats.norm for name, stats in checkpoint.gradients.items()} == pytest.approx(made.seen[10]["norms"], rel=1e-5)
-    assert merged()[7]["train_loss_raw"] == logged(made, "loss")[7]
+    assert {name: stats.norm for name, stats in checkpoint.gradients.items()} == pytest.approx(made.seen[4]["norms"], rel=1e-5)
+    assert merged()[3]["train_loss_raw"] == logged(made, "loss")[3]
     assert "compiled" in caplog.text
     assert manifest(tmp_path / "run").sessions[-1].write_errors == 0
 
@@ -221,11 +222,11 @@ def test_a_loss_from_outside_the_model_is_the_one_that_the_trainer_logs(run, rea
 
 def test_a_scaled_loss_is_measured_unscaled(run, read, tmp_path):
     run(**SHORT, max_grad_norm=0.0)
-    plain = read(tmp_path / "run", 10)
+    plain = read(tmp_path / "run", 4)
     made = trainer(tmp_path / "run", tmp_path / "out", **SHORT, max_grad_norm=0.0)
     made.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     made.train()
-    scaled = read(tmp_path / "run", 10)
+    scaled = read(tmp_path / "run", 4)
     assert scaled.optimizer.loss_scale == 1024.0
     assert scaled.loss == pytest.approx(plain.loss, rel=1e-5)
     for name, stats in scaled.gradients.items():
@@ -233,14 +234,14 @@ def test_a_scaled_loss_is_measured_unscaled(run, read, tmp_path):
 
 
 def test_evaluations_belong_to_the_step_before_them(run, merged):
-    made = run(evaluated=rows(8), eval_on_start=True, eval_steps=4, **SHORT)
+    made = run(evaluated=rows(8), eval_on_start=True, eval_steps=4, max_steps=12)
     assert [*logged(made, "eval_loss")] == [0, 4, 8, 12]
     for step, loss in logged(made, "eval_loss").items():
         assert merged()[step]["val_loss"] == loss
 
 
 def test_evaluations_of_named_sets_are_slices(run, merged):
-    made = run(evaluated={"odd": rows(8)[::2], "even": rows(8)[1::2]}, include_num_input_tokens_seen="all", **SHORT)
+    made = run(evaluated={"odd": rows(8)[::2], "even": rows(8)[1::2]}, include_num_input_tokens_seen="all", max_steps=10)
     for name in ("odd", "even"):
         assert merged()[10][f"slice_val_loss/{name}"] == logged(made, f"eval_{name}_loss")[10]
     assert "val_loss" not in merged()[10]
@@ -248,7 +249,7 @@ def test_evaluations_of_named_sets_are_slices(run, merged):
 
 
 def test_the_set_named_all_is_the_whole_evaluation(run, merged):
-    made = run(evaluated={"all": rows(8), "odd": rows(8)[::2]}, **SHORT)
+    made = run(evaluated={"all": rows(8), "odd": rows(8)[::2]}, max_steps=10)
     assert merged()[10]["val_loss"] == logged(made, "eval_all_loss")[10]
     assert merged()[10]["slice_val_loss/odd"] == logged(made, "eval_odd_loss")[10]
     assert "slice_val_loss/all" not in merged()[10]
@@ -301,9 +302,10 @@ def test_where_autograd_does_not_tell_the_end_gradients_are_read_after_clipping(
 
     monkeypatch.setattr(callback_base, "after_backward", fail)
     made = run(max_grad_norm=max_norm, **SHORT)
-    checkpoint, norms = read(tmp_path / "run", 10), made.seen[10]["norms"]
+    checkpoint, norms = read(tmp_path / "run", 4), made.seen[4]["norms"]
     assert checkpoint.gradients_source == source
     factor = min(1.0, max_norm / np.linalg.norm([*norms.values()]))
+    assert (factor < 1.0) == (source == "post_clip")
     assert checkpoint.gradients["model.norm.weight"].norm == pytest.approx(factor * norms["model.norm.weight"], rel=1e-4)
     assert caplog.text.count("no such thing") == 1
 

@@ -50,7 +50,7 @@ def _sparse_log(folder: Path) -> None:
 @cache
 def _gzipped() -> bytes:
     packed = BytesIO()
-    with gzip.open(packed, "wb", compresslevel=9) as stream:
+    with gzip.open(packed, "wb", compresslevel=1) as stream:
         for _ in range(8):
             stream.write(bytes(2**24))
     return packed.getvalue()
