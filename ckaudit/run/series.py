@@ -56,7 +56,7 @@ class Series(Struct, frozen=True, eq=False):
 
     def __bool__(self) -> bool:
         """Tell whether anything was recorded."""
-        return self.recorded.size > 0 and bool(self.recorded.any())
+        return self.recorded.size > 0 and (self.recorded.item(0) or bool(self.recorded.any()))  # most often the first cell is
 
     def until(self, step: int) -> "Series":
         """Return the part that was known at `step`."""
