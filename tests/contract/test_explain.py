@@ -71,3 +71,13 @@ def test_every_missing_property_is_named_once():
 def test_a_string_that_is_cut_ends_where_it_says():
     (found,) = check_checkpoint(b'{"schema_version":"ck.an', "x.json").findings
     assert found.message == "ends in the middle: unterminated string starting at column 19"
+
+
+def test_every_number_that_overflows_is_found_however_it_is_written():
+    digits = ("0", "1", "17", "9" * 199, "9" * 210, "1" + "0" * 308, "1" + "0" * 309)
+    parts = ("", ".5", "." + "0" * 300 + "1")
+    powers = ("", "e0", "E+98", "e99", "e-400", "e+308", "e309", "E0309", "e+00000400", "e400")
+    for token in (sign + whole + part + power for sign in ("", "-") for whole in digits for part in parts for power in powers):
+        for text in (token, f'{{"a":[1,{token}]}}', f'[ {token} ,"e999"]', f'{{"b"\n:\n{token}\n}}'):
+            found = [each.code for each in explain(text.encode(), "x.json", "ck.analysis.v1").findings]
+            assert ("SYN011" in found) is (float(token) in (float("inf"), float("-inf"))), text

@@ -80,18 +80,23 @@ def walk(text: str, *, max_depth: int = 1000) -> Iterator[Spot]:
             if level:
                 level.index, level.key = level.index + 1, None
         elif quoted is not None and level and level.is_object and level.key is None:
-            import json  # only a file in which something is wrong is walked
-
-            try:
-                level.key = json.loads(quoted, strict=False)
-            except ValueError:
-                level.key = quoted[1:-1]
-            assert level.key is not None
+            level.key = _unquoted(quoted)
             level.repeated = level.key in level.seen
             level.seen.add(level.key)
         elif mark is None:
             token = quoted if quoted is not None else plain
             yield Spot(level.child() if level else "", match.end() - len(token), token, level.repeated if level else False)
+
+
+def _unquoted(quoted: str) -> str:
+    if "\\" not in quoted:
+        return quoted[1:-1]
+    import json  # only a file in which something is wrong is walked
+
+    try:
+        return str(json.loads(quoted, strict=False))
+    except ValueError:
+        return quoted[1:-1]
 
 
 def lines_of(text: str, pointers: set[str]) -> dict[str, int]:
