@@ -159,7 +159,8 @@ def _is_known(folder: Path) -> bool:
 
     if is_known(folder):
         return True
-    logs = sorted(path.name for path in folder.iterdir() if path.name.endswith(LOGS) and path.is_file())
+    names = sorted(path.name for path in folder.iterdir() if path.name.endswith(LOGS) and path.is_file())
+    logs = [name for name in names if not is_own_name(name)]  # a run may begin meanwhile
     if logs:
         more = f" and {len(logs) - 1} more" if len(logs) > 1 else ""
         hint = f"It holds {shown_name(logs[0])}{more}; name that file."

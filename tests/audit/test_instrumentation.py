@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ckaudit.audit.coverage.applicability import missing_inputs
 from ckaudit.audit.coverage.recorded import coverage_of
-from ckaudit.audit.load_run import open_run
+from ckaudit.audit.load_run import is_ours, open_run
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.summaries import most_missed, needs_of
 from ckaudit.errors import UnreadableError
@@ -298,6 +298,15 @@ def test_a_folder_that_holds_a_log_says_which_file_to_name():
     with pytest.raises(UnreadableError) as caught:
         open_run(RESNET.parent, reads=())
     assert "measurements.csv; name that file" in caught.value.hint
+
+
+def test_a_folder_in_which_a_run_begins_while_one_looks_is_the_run(tmp_path, monkeypatch):
+    def begins(folder):
+        (folder / "scalars.jsonl").write_text("")
+        return False
+
+    monkeypatch.setattr("ckaudit.audit.load_run.holds_run", begins)
+    assert is_ours(tmp_path)
 
 
 def test_parity_and_replay_come_last_among_equals():
