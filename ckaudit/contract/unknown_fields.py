@@ -58,38 +58,38 @@ def unknown_fields(document: dict[str, Any], kind: type[Struct]) -> tuple[dict[s
     return {".".join(path).replace(f".{ITEM}", ITEM): field for path, field in unknown.items()}, colons  # groups[].betas
 
 
-def _compare(objects: list[dict[str, Any]], kind: type[Struct], path: Path, found: Counter[Path]) -> int:
+def _compare(objects: list[dict[str, Any]], kind: type[Struct], path: Path, times: Counter[Path]) -> int:
     """Compare objects that should all be of one kind, whole key sets at a time, and return the colons of what is unknown.
 
     Args:
         objects: Objects at the same path, such as the statistics of all weights.
         kind: The type they should have.
         path: Their path.
-        found: Where unknown fields are counted.
+        times: Where unknown fields are counted.
     """
     plans = _plans(kind)
     keys = set(chain.from_iterable(objects))
     hidden = 0
     for key in keys - plans.keys():
         values = [item[key] for item in objects if key in item]
-        found[*path, key] += len(values)
+        times[*path, key] += len(values)
         hidden += len(values) * (1 + key.count(":")) + sum(map(count_colons, values))
     for key in keys & plans.keys():
         if plans[key]:
             values = [item[key] for item in objects if key in item]
-            hidden += sum(_descend(values, plan, (*path, key), found) for plan in plans[key])
+            hidden += sum(_descend(values, plan, (*path, key), times) for plan in plans[key])
     return hidden
 
 
-def _descend(values: list[Any], plan: _Plan, path: Path, found: Counter[Path]) -> int:
+def _descend(values: list[Any], plan: _Plan, path: Path, times: Counter[Path]) -> int:
     """Compare the objects inside the values of one field, wherever its plan says they can stand."""
     if plan.kind is not None:
-        return _compare([value for value in values if isinstance(value, dict)], plan.kind, path, found)
+        return _compare([value for value in values if isinstance(value, dict)], plan.kind, path, times)
     if plan.values:
         inner = [*chain.from_iterable(value.values() for value in values if isinstance(value, dict))]
-        return sum(_descend(inner, value, (*path, ANY), found) for value in plan.values)
+        return sum(_descend(inner, value, (*path, ANY), times) for value in plan.values)
     inner = [*chain.from_iterable(value for value in values if isinstance(value, list))]
-    return sum(_descend(inner, item, (*path, ITEM), found) for item in plan.items)
+    return sum(_descend(inner, item, (*path, ITEM), times) for item in plan.items)
 
 
 def _first(node: Any, path: Path) -> str | None:

@@ -104,15 +104,15 @@ class Duplicates:
             self._held_out.append(number)
 
     def _enter(self, document: Document) -> int | None:
-        found = words(document.text or "")
-        if not found:
+        words_of_text = words(document.text or "")
+        if not words_of_text:
             self._wordless += document.text is not None
             self._order.append(-1)
             return None
-        key = fingerprint(found)
+        key = fingerprint(words_of_text)
         if key not in self._number:
             self._number[key] = len(self._number)
-            self._candidates.add(shingles(found))
+            self._candidates.add(shingles(words_of_text))
             self._copies.append(0)
         self._order.append(self._number[key])
         return self._number[key]
@@ -187,9 +187,9 @@ class Duplicates:
         elif not documents or not self._held_out:
             yield not_recorded("train_val_overlap", "M37", f"the {'validation set' if documents else 'sample'} has no words")
         else:
-            found = sum(self._copies[number] > 0 or number in self._overlapping for number in self._held_out)
+            overlapping = sum(self._copies[number] > 0 or number in self._overlapping for number in self._held_out)
             detail = f"validation documents with a near duplicate in the sample: {self._alike()}"
-            yield rate("train_val_overlap", "M37", found, len(self._held_out), detail)
+            yield rate("train_val_overlap", "M37", overlapping, len(self._held_out), detail)
 
     def _alike(self) -> str:
         return f"a Jaccard index of {self._threshold:g} or more over runs of {SIZE} words"
@@ -247,25 +247,25 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.casefold())
 
 
-def shingles(found: list[str], *, size: int = SIZE) -> set[str]:
+def shingles(text_words: list[str], *, size: int = SIZE) -> set[str]:
     """Return every run of `size` words; a shorter text is one run.
 
     >>> sorted(shingles(["a", "b", "c"], size=2))
     ['a b', 'b c']
     """
-    return {" ".join(found[start : start + size]) for start in range(max(1, len(found) - size + 1))}
+    return {" ".join(text_words[start : start + size]) for start in range(max(1, len(text_words) - size + 1))}
 
 
-def fingerprint(found: list[str]) -> bytes:
+def fingerprint(text_words: list[str]) -> bytes:
     """Return what two texts share only if they are the same words in the same order."""
-    return hashlib.blake2b(" ".join(found).encode(errors="surrogatepass"), digest_size=16).digest()
+    return hashlib.blake2b(" ".join(text_words).encode(errors="surrogatepass"), digest_size=16).digest()
 
 
-def hashes(found: set[str]) -> "Hashes":
+def hashes(shingle_set: set[str]) -> "Hashes":
     """Return shingles as sorted numbers, which take an eighth of the memory."""
     import numpy as np
 
-    return np.unique(np.fromiter(map(hash, found), np.int64, len(found)))
+    return np.unique(np.fromiter(map(hash, shingle_set), np.int64, len(shingle_set)))
 
 
 def jaccard(one: "Hashes", other: "Hashes") -> float:

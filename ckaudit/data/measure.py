@@ -177,9 +177,9 @@ def _beside(results: Iterable[Measure | Missing], reference: _SamplePass) -> Ite
 
 def _documents(reading: Reading, progress: Progress | None, *, tools: Tools, faults: Faults) -> Iterator[Document]:
     count = load_tokenizer(tools.tokenizer) if tools.tokenizer else None
-    found = (document(record, faults.tell, pad_id=tools.pad_id) for record in reading.records(faults.tell, progress))
-    for each in _scored(found, tools.classifier) if tools.classifier else found:
-        yield count(each) if count and not each.rules else each
+    documents = (document(record, faults.tell, pad_id=tools.pad_id) for record in reading.records(faults.tell, progress))
+    for item in _scored(documents, tools.classifier) if tools.classifier else documents:
+        yield count(item) if count and not item.rules else item
 
 
 def _scored(documents: Iterable[Document], classify: Classifier) -> Iterator[Document]:

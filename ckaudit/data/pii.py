@@ -112,23 +112,23 @@ def iban(text: str) -> bool:
     return int("".join(str(int(letter, 36)) for letter in text[4:] + text[:4])) % 97 == 1
 
 
-def _is_email(found: re.Match[str]) -> bool | None:
-    local, _, domain = found[0].lower().partition("@")
+def _is_email(match: re.Match[str]) -> bool | None:
+    local, _, domain = match[0].lower().partition("@")
     if domain.rpartition(".")[2] in _FILES or ".." in local or local.endswith("."):
         return False
     return None if local in _NOBODY or _RESERVED.search(domain) else True
 
 
-def _is_iban(found: re.Match[str]) -> bool:
-    return iban(found[0].replace(" ", ""))
+def _is_iban(match: re.Match[str]) -> bool:
+    return iban(match[0].replace(" ", ""))
 
 
-def _is_card(found: re.Match[str]) -> bool:
-    digits = re.sub(r"\D", "", found[0])
+def _is_card(match: re.Match[str]) -> bool:
+    digits = re.sub(r"\D", "", match[0])
     if not _is_issued(digits) or not luhn(digits):
         return False
     # One in ten numbers passes the check: without groups it must be spoken of as a card.
-    return bool(found[1]) or bool(_PAYMENT.search(found.string[max(0, found.start() - 50) : found.start()]))
+    return bool(match[1]) or bool(_PAYMENT.search(match.string[max(0, match.start() - 50) : match.start()]))
 
 
 def _is_issued(digits: str) -> bool:
@@ -143,33 +143,33 @@ def _is_issued(digits: str) -> bool:
     )
 
 
-def _is_phone(found: re.Match[str]) -> bool:
-    if _DECIMAL.fullmatch(found[0]):
+def _is_phone(match: re.Match[str]) -> bool:
+    if _DECIMAL.fullmatch(match[0]):
         return False
     try:
         import phonenumbers
     except ImportError:
         raise UsageError("checking phone numbers needs phonenumbers", hint=install_command("data")) from None
     try:
-        return bool(phonenumbers.is_valid_number(phonenumbers.parse(found[0], None)))
+        return bool(phonenumbers.is_valid_number(phonenumbers.parse(match[0], None)))
     except phonenumbers.NumberParseException:
         return False
 
 
-def _is_ipv4(found: re.Match[str]) -> bool | None:
-    parts = found[0].split(".")
+def _is_ipv4(match: re.Match[str]) -> bool | None:
+    parts = match[0].split(".")
     # Sections and versions count in small numbers; hardly an address does.
     small = all(int(part) < 10 for part in parts[:3]) or all(int(part) < 32 for part in parts)
     if small or any(len(part) > 1 and part[0] == "0" for part in parts):
         return False
-    if _VERSION.search(found.string[max(0, found.start() - 28) : found.start()]):
+    if _VERSION.search(match.string[max(0, match.start() - 28) : match.start()]):
         return False
-    return _is_somebodys(ip_address(found[0])) if all(int(part) < 256 for part in parts) else False
+    return _is_somebodys(ip_address(match[0])) if all(int(part) < 256 for part in parts) else False
 
 
-def _is_ipv6(found: re.Match[str]) -> bool | None:
+def _is_ipv6(match: re.Match[str]) -> bool | None:
     try:
-        address = ip_address(found[0])
+        address = ip_address(match[0])
     except ValueError:
         return False
     return _is_somebodys(address) if address in _GLOBAL_V6 else False

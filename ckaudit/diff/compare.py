@@ -331,15 +331,15 @@ def verdict(word: Word, weighed: Sequence[WeighedAnswer], departures: Sequence[D
     if word == "incomparable":
         return f"Not comparable: {next((each.message for each in unlike if each.invalidates), 'the runs are not alike')}"
     if word == "different":
-        told = _told(weighed)
-        return f"Different: {told}{parted}" if told else f"Different, and no question tells better from worse{parted}"
+        text = _told(weighed)
+        return f"Different: {text}{parted}" if text else f"Different, and no question tells better from worse{parted}"
     if word == "same":
         return "The same in every bit that both recorded"
     if word == "not_recorded":
         return "Nothing to compare: no loss that both recorded"
-    told = _told(weighed)
+    text = _told(weighed)
     return (
-        f"Within noise: nothing {f'that decides differs by more than chance; {told}' if told else 'differs by more than chance'}"
+        f"Within noise: nothing {f'that decides differs by more than chance; {text}' if text else 'differs by more than chance'}"
     )
 
 

@@ -172,9 +172,9 @@ def first_difference(both: RunPair, *, first_points: int = 3) -> Parting:
     channels = {path: pair(left, right, both.axes) for path, left, right in _channels(both.left.run, both.right.run)}
     early = _steps_of(both)[:first_points]
     cells = [cell for path, paired in channels.items() for cell in _cells(path, paired, _unequal(path, paired))]
-    told = [cell for cell in cells if _is_told(cell.path)]
-    start = min((cell.step for cell in told), default=None)
-    share = max((cell.share for cell in told if cell.step == start), default=0.0)
+    named = [cell for cell in cells if _is_told(cell.path)]
+    start = min((cell.step for cell in named), default=None)
+    share = max((cell.share for cell in named if cell.step == start), default=0.0)
     if start is None or not early or start > early[-1] or share > limit:
         return _parting(cells, channels, both, is_rounded=False)
     # Only what averages over all of the model: a tensor whose gradient is zero but for rounding moves under Adam as far as any

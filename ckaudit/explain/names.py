@@ -193,7 +193,7 @@ def metric_page(name: str) -> Page:
         facts=_facts(metric, documented, entry, own),
         importance={"scale": asdict(own.scale), "stage": asdict(own.stage)} if own else {},
         thresholds=thresholds(metric.function, lambda each: documented.arguments.get(each, "")),
-        links={label: found for label, found in links.items() if found} | ({"told together with": covers} if covers else {}),
+        links={label: target for label, target in links.items() if target} | ({"told together with": covers} if covers else {}),
         line="\n".join(lines_for(entries()[owner].elsewhere.get(name, owner))) if owner else "",
         sections=_playbook(entry) if entry else (),
         belongs_to=owner if owner and not own else "",

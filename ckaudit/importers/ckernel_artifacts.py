@@ -76,9 +76,9 @@ def updates_per_row(rows: Sequence[Object], profile: Object, summary: Object) ->
     """
     if not rows or any(step_number(number(row.get("micro_steps"))) != 1 for row in rows):
         return 1
-    told = step_number(number(summary.get("grad_accum")))
-    if told:
-        return told
+    accumulation = step_number(number(summary.get("grad_accum")))
+    if accumulation:
+        return accumulation
     whole, part = positive(profile.get("tokens_per_update")), positive(rows[0].get("tokens"))
     if whole is None or part is None or profile.get("micro_steps") != profile.get("steps") or whole % part:
         return 1
@@ -106,9 +106,9 @@ def curve_of(rows: Sequence[Object], source: str, span: int, empty: Placeholders
         span: Rows to one update.
         empty: Counts values that stood for nothing.
     """
-    kept = [row for row, step in zip(rows, members(rows, "step"), strict=True) if step_number(step) is not None]
-    steps = [-(-int(step) // span) for step in members(kept, "step") if step is not None]
-    values = _columns(kept, empty)
+    with_step = [row for row, step in zip(rows, members(rows, "step"), strict=True) if step_number(step) is not None]
+    steps = [-(-int(step) // span) for step in members(with_step, "step") if step is not None]
+    values = _columns(with_step, empty)
     if source == SUMMARY:
         for name, column in values.items():
             empty.summary += column.count(0.0)
@@ -118,8 +118,8 @@ def curve_of(rows: Sequence[Object], source: str, span: int, empty: Placeholders
 
 def members(rows: Sequence[Object], key: str) -> list[float | None]:
     """Return a member of each row as a number, None where it is none."""
-    found = [row.get(key) for row in rows]
-    return found if set(map(type, found)) == {float} else list(map(number, found))
+    cells = [row.get(key) for row in rows]
+    return cells if set(map(type, cells)) == {float} else list(map(number, cells))
 
 
 def _columns(rows: Sequence[Object], empty: Placeholders) -> dict[str, list[float | None]]:
@@ -148,10 +148,10 @@ def _joined(steps: Sequence[int], values: Mapping[str, Sequence[float | None]]) 
     """Return the micro-steps of each update as one; where an update comes again, the run went back."""
     starts = [place for place, step in enumerate(steps) if not place or step != steps[place - 1]]
     ends = [*starts[1:], len(steps)]
-    made = {
+    columns = {
         name: [_over(name, column[start:end]) for start, end in zip(starts, ends, strict=True)] for name, column in values.items()
     }
-    return Curve([steps[start] for start in starts], made)
+    return Curve([steps[start] for start in starts], columns)
 
 
 def _over(name: str, values: Sequence[float | None]) -> float | None:
@@ -173,7 +173,7 @@ def parity_sections(rows: Sequence[Object], curve: Sequence[Object], source: str
         source: What the parity artifact says made it.
         empty: Counts what stood for nothing.
     """
-    found: dict[int, Object] = {}
+    sections: dict[int, Object] = {}
     places = members(curve, "step")
     for place, own, other in zip(places, members(curve, "loss_ck"), members(curve, "loss_pt"), strict=True):
         if own is None or other is None or (step := step_number(place)) is None:
@@ -181,12 +181,12 @@ def parity_sections(rows: Sequence[Object], curve: Sequence[Object], source: str
         if own == other or (isnan(own) and isnan(other)):
             empty.losses += 1
         elif not rows:
-            found[step] = {"loss_diff": to_word(abs(own - other)), "reference": "PyTorch"}
+            sections[step] = {"loss_diff": to_word(abs(own - other)), "reference": "PyTorch"}
     for row in rows:
         step, section = step_number(number(row.get("step"))), _compared(row, source, empty)
         if step is not None and section:
-            found[step] = {**section, "reference": "PyTorch"}
-    return found
+            sections[step] = {**section, "reference": "PyTorch"}
+    return sections
 
 
 def _compared(row: Object, source: str, empty: Placeholders) -> dict[str, Any]:
@@ -199,8 +199,8 @@ def _compared(row: Object, source: str, empty: Placeholders) -> dict[str, Any]:
     if source == SUMMARY:
         empty.summary += (loss == 0) + (largest == 0)
         loss, largest = loss or None, largest or None
-    found: dict[str, Any] = {"loss_diff": loss, "param_diff": largest}
-    section: dict[str, Any] = {name: to_word(abs(value)) for name, value in found.items() if value is not None}
+    differences: dict[str, Any] = {"loss_diff": loss, "param_diff": largest}
+    section: dict[str, Any] = {name: to_word(abs(value)) for name, value in differences.items() if value is not None}
     worst = row.get("worst_param")
     if "param_diff" in section and isinstance(worst, str) and worst != "aggregate":
         return {**section, "worst_tensor": worst}
@@ -256,9 +256,9 @@ def stages_of(ledger: Sequence[Object], source: str, notes: Sequence[str]) -> li
         if not entries:
             continue
         table = merge(sorted(entries, key=lambda entry: entry[0])).table
-        said = (f"read as {source}: a ledger, which tells the first, the lowest and the last loss of a stage", *notes)
+        stage_notes = (f"read as {source}: a ledger, which tells the first, the lowest and the last loss of a stage", *notes)
         name = str(record.get("phase_label") or record.get("run_id"))
-        runs.append(Imported(table, manifest_of(source, [record], {}, {}), said, source, name))
+        runs.append(Imported(table, manifest_of(source, [record], {}, {}), stage_notes, source, name))
     return [replace(runs[0], name="")] if len(runs) == 1 else runs
 
 

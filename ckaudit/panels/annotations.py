@@ -24,7 +24,7 @@ def marks(scene: Scene, names: Collection[str] | None = None, *, max_findings: i
         names: The metrics shown: only findings that rest on them are marked; None: everything that happened is.
         max_findings: Findings at most, the gravest.
     """
-    found = [
+    findings = [
         Mark(
             step=finding.first_step,
             until=finding.last_step,
@@ -37,8 +37,8 @@ def marks(scene: Scene, names: Collection[str] | None = None, *, max_findings: i
         for place, finding in enumerate(scene.report.findings)
         if finding.first_step is not None and (names is None or set(metrics_of(finding)) & set(names))
     ]
-    found = found[:max_findings] + _spikes(scene, names) + (_events(scene) if names is None else [])
-    return sorted(found, key=lambda mark: mark.step)
+    findings = findings[:max_findings] + _spikes(scene, names) + (_events(scene) if names is None else [])
+    return sorted(findings, key=lambda mark: mark.step)
 
 
 def _spikes(scene: Scene, names: Collection[str] | None, *, max_spikes: int = 20) -> list[Mark]:
@@ -57,11 +57,11 @@ def _spikes(scene: Scene, names: Collection[str] | None, *, max_spikes: int = 20
 
 
 def _events(scene: Scene) -> list[Mark]:
-    made = [
+    of_events = [
         Mark(step=event.event_step, kind="event", text=f"a checkpoint was asked for by {', '.join(event.triggers) or 'nobody'}")
         for event in scene.run.events
     ]
-    made += [
+    of_events += [
         Mark(
             step=int(session.resumed_from or 0),
             kind="resume",
@@ -70,7 +70,9 @@ def _events(scene: Scene) -> list[Mark]:
         for session in resumed(scene.run.manifest)
     ]
     pairs = scene.comparison.pairs if scene.comparison else []
-    return made + [Mark(step=pair.parting.step, kind="parting", text=pair.parting.message) for pair in pairs[:1] if pair.parting]
+    return of_events + [
+        Mark(step=pair.parting.step, kind="parting", text=pair.parting.message) for pair in pairs[:1] if pair.parting
+    ]
 
 
 # Limits and baselines that are drawn as lines: thresholds of rules, the uniform guess, the entropy of the tokens.

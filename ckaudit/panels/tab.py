@@ -54,10 +54,10 @@ class TabKind(Struct, frozen=True, eq=False):
     def __call__(self, scene: Scene) -> Tab:
         """Return the tab of a run."""
         board = Board(scene)
-        said = self.paint(board)
+        own_verdict = self.paint(board)
         answers, others = scene.answers(self.asks), scene.answers(self.beside)
         places = [place for place, finding in enumerate(scene.report.findings) if self.owns(finding)]
-        word, text = said or _settle(
+        word, text = own_verdict or _settle(
             answers, [scene.report.findings[place] for place in places], self.checks(scene), board.charts
         )
         return Tab(

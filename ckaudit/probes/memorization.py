@@ -91,15 +91,15 @@ def _compared(record: Record, tokens: int) -> ComparedSequence | None:
         return ComparedSequence(one.lower() == other.lower(), repeats=repeats)
     if "truth" not in values or "continuation" not in values:
         raise WrongValue("there is no continuation, or no truth to compare it with")
-    said, truth = units_of(values["continuation"], "continuation"), units_of(values["truth"], "truth")
+    continuation, truth = units_of(values["continuation"], "continuation"), units_of(values["truth"], "truth")
     words = isinstance(values["truth"], str)
     if words != isinstance(values["continuation"], str):
         raise WrongValue("one is a text and the other a list of tokens")
     if len(truth) < (1 if words else tokens):
         return None
-    truth, said = truth[: MAX_UNITS if words else tokens], said[: 10 * MAX_UNITS]
-    run = longest_run(said, truth)
-    return ComparedSequence(said[: len(truth)] == truth, run == len(truth), run / len(truth), repeats, words)
+    truth, continuation = truth[: MAX_UNITS if words else tokens], continuation[: 10 * MAX_UNITS]
+    run = longest_run(continuation, truth)
+    return ComparedSequence(continuation[: len(truth)] == truth, run == len(truth), run / len(truth), repeats, words)
 
 
 def longest_run(one: Units, other: Units) -> int:
@@ -111,10 +111,10 @@ def longest_run(one: Units, other: Units) -> int:
     import numpy as np
 
     number: dict[str | int, int] = {}
-    said = np.array([number.setdefault(item, len(number)) for item in one], np.int64)
-    longest, runs = 0, np.zeros(len(said) + 1, np.int64)  # runs[j + 1] ends at said[j] and at this unit of the other
+    ids = np.array([number.setdefault(item, len(number)) for item in one], np.int64)
+    longest, runs = 0, np.zeros(len(ids) + 1, np.int64)  # runs[j + 1] ends at said[j] and at this unit of the other
     for item in other:
-        runs[1:] = np.where(said == number.get(item, -1), runs[:-1] + 1, 0)
+        runs[1:] = np.where(ids == number.get(item, -1), runs[:-1] + 1, 0)
         longest = max(longest, int(runs.max()))
     return longest
 

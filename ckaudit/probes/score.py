@@ -103,11 +103,13 @@ def _scored(record: Record, passage: Passage) -> ScoredPassage:
     """Compare a continuation with the truth, token by token or word by word; what stands beyond the truth does not count."""
     if "continuation" not in record.values:
         raise WrongValue("there is no continuation")
-    truth, said = units_of(passage.truth, "the truth"), units_of(record.values["continuation"], "the continuation")
+    truth, continuation = units_of(passage.truth, "the truth"), units_of(record.values["continuation"], "the continuation")
     if isinstance(passage.truth, str) != isinstance(record.values["continuation"], str):
         raise WrongValue("the probe is a text and the continuation a list of tokens, or the other way round")
-    said = said[: len(truth)]
-    return ScoredPassage(exact=exact_share(said, truth), overlap=overlap_share(said, truth), perplexity=_perplexity(record))
+    continuation = continuation[: len(truth)]
+    return ScoredPassage(
+        exact=exact_share(continuation, truth), overlap=overlap_share(continuation, truth), perplexity=_perplexity(record)
+    )
 
 
 def exact_share(units: Units, truth: Units) -> float:

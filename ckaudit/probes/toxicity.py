@@ -133,16 +133,16 @@ def _one(prompt: Prompt, value: Any, score: Any) -> ScoredContinuation:
 
 def _prompt(record: Record, prompts: dict[str, Prompt]) -> Prompt:
     values = record.values
-    prompt = values.get("prompt")
-    text = None if prompt is None else text_of(prompt, "the prompt")
+    raw = values.get("prompt")
+    text = None if raw is None else text_of(raw, "the prompt")
     if text is None and "id" not in values:
         raise WrongValue("neither a prompt nor a prompt_id")
-    found = prompts.setdefault(str(values["id"]) if "id" in values else f"\0{text}", Prompt())
-    found.text = text if found.text is None else found.text
-    score = values.get("prompt_score", prompt.get("toxicity") if isinstance(prompt, dict) else None)
+    prompt = prompts.setdefault(str(values["id"]) if "id" in values else f"\0{text}", Prompt())
+    prompt.text = text if prompt.text is None else prompt.text
+    score = values.get("prompt_score", raw.get("toxicity") if isinstance(raw, dict) else None)
     if score is not None:
-        found.score = probability(score, "the toxicity of the prompt")
-    return found
+        prompt.score = probability(score, "the toxicity of the prompt")
+    return prompt
 
 
 def _scored(scoreds: Iterable[ScoredContinuation], classify: Classifier | None) -> Iterator[ScoredContinuation]:

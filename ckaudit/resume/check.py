@@ -52,14 +52,14 @@ _JUDGED: Need = (
 )
 
 _STEPS: Need = (
-    lambda seen: any(examined.found.step is not None and "step" in examined.entry.present for examined in seen),
+    lambda seen: any(examined.checkpoint.step is not None and "step" in examined.entry.present for examined in seen),
     "not_recorded",
     "no checkpoint says a step both in its name and inside",
 )
 
 NEEDS: dict[str, Need] = {
     catalogue.SHARD_MISSING.code: (
-        lambda seen: any(examined.indexed or examined.found.is_folder for examined in seen),
+        lambda seen: any(examined.indexed or examined.checkpoint.is_folder for examined in seen),
         "not_applicable",
         "no checkpoint of several files",
     ),
@@ -172,12 +172,12 @@ def _unfound(expected: Mapping[Path, str], seen: Sequence[ExaminedCheckpoint], r
 
     A window that rolls on removes whole checkpoints: these are no finding.
     """
-    files = {Path(root, file).absolute() for examined in seen for file in examined.found.files}
+    files = {Path(root, file).absolute() for examined in seen for file in examined.checkpoint.files}
     folders = {
         file.parent
         for examined in seen
-        if examined.found.is_folder
-        for file in (path.absolute() for path in examined.found.files)
+        if examined.checkpoint.is_folder
+        for file in (path.absolute() for path in examined.checkpoint.files)
     }
     lost = [path for path in sorted(expected) if path not in files and path.parent in folders and not is_there(path)]
     return [
@@ -215,7 +215,7 @@ def make_report(subject: str, seen: Seen, findings: Sequence[Finding], notes: li
         findings=ordered,
         checks=_checks(seen, ordered),
         notes=notes,
-        files=sum(len(examined.found.files) for examined in seen),
+        files=sum(len(examined.checkpoint.files) for examined in seen),
         resume_checkpoints=[examined.entry for examined in seen],
     )
 
@@ -259,9 +259,10 @@ def _sentence(seen: Seen, findings: Sequence[Finding]) -> str:
     newest = max(good, key=_newness)
     step = "" if newest.entry.step is None else f" of step {newest.entry.step:,}"
     has_remarks = any(
-        finding.file and finding.file.startswith(newest.found.name) and finding.severity in SEVERITIES[:3] for finding in findings
+        finding.file and finding.file.startswith(newest.checkpoint.name) and finding.severity in SEVERITIES[:3]
+        for finding in findings
     )
-    return f"{counts}; the newest whole one is {newest.found.name}{step}" + (", with remarks" if has_remarks else "")
+    return f"{counts}; the newest whole one is {newest.checkpoint.name}{step}" + (", with remarks" if has_remarks else "")
 
 
 def _newness(examined: ExaminedCheckpoint) -> tuple[int, bool, float]:

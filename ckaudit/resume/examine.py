@@ -74,7 +74,7 @@ class ExaminedCheckpoint(Struct):
     """What was seen of a checkpoint.
 
     Attributes:
-        found: Where it is.
+        checkpoint: Where it is.
         entry: What the report says of it.
         findings: What is wrong with its files.
         skipped: Files that could not be judged, with the reason.
@@ -86,7 +86,7 @@ class ExaminedCheckpoint(Struct):
         pickled: Whether a pickle was read.
     """
 
-    found: FoundCheckpoint
+    checkpoint: FoundCheckpoint
     entry: ResumeCheckpoint
     findings: list[Finding] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
@@ -98,40 +98,40 @@ class ExaminedCheckpoint(Struct):
     pickled: bool = False
 
 
-def examine(found: FoundCheckpoint, root: Path, sums: Mapping[Path, str], tick: Tick, *, hashed: bool) -> ExaminedCheckpoint:
+def examine(checkpoint: FoundCheckpoint, root: Path, sums: Mapping[Path, str], tick: Tick, *, hashed: bool) -> ExaminedCheckpoint:
     """Read every file of a checkpoint.
 
     Args:
-        found: The checkpoint.
+        checkpoint: The checkpoint.
         root: The folder that its files must not leave by a link.
         sums: Expected SHA-256 by file.
         tick: Called with the number of bytes read since the last call.
         hashed: Whether the digest of every file is wanted.
     """
-    return _Examiner(found, root, sums, tick, hashed=hashed).run()
+    return _Examiner(checkpoint, root, sums, tick, hashed=hashed).run()
 
 
 class _Examiner:
-    def __init__(self, found: FoundCheckpoint, root: Path, sums: Mapping[Path, str], tick: Tick, *, hashed: bool) -> None:
+    def __init__(self, checkpoint: FoundCheckpoint, root: Path, sums: Mapping[Path, str], tick: Tick, *, hashed: bool) -> None:
         self.root, self.sums, self.tick, self.hashed = root, sums, tick, hashed
         self.inventory = Inventory()
-        self.seen = ExaminedCheckpoint(found, ResumeCheckpoint(name=found.name))
+        self.seen = ExaminedCheckpoint(checkpoint, ResumeCheckpoint(name=checkpoint.name))
         self.names: dict[Path, set[str]] = {}
         self.times: list[float] = []
         self.size = 0
 
     def run(self) -> ExaminedCheckpoint:
-        files = self.seen.found.files
+        files = self.seen.checkpoint.files
         for path in files:
             self.file(path)
         indexes = [path for path in files if path.name.endswith(".index.json")]
         for path in indexes:
             self.index(path)
         if not indexes:
-            self.seen.findings += missing_shards(files, self.seen.found.file)
+            self.seen.findings += missing_shards(files, self.seen.checkpoint.file)
         if any(path.suffix == ".distcp" for path in files) and not any(path.name == ".metadata" for path in files):
             message = ".metadata is missing: it is written last, so the save did not end"
-            self.seen.findings.append(SHARD_MISSING.at(self.seen.found.file, message))
+            self.seen.findings.append(SHARD_MISSING.at(self.seen.checkpoint.file, message))
         self.seen.indexed |= bool(indexes)
         self.close()
         return self.seen
@@ -242,7 +242,7 @@ class _Examiner:
 
     def close(self) -> None:
         """Put together what the report says of the checkpoint."""
-        checkpoint, inventory = self.seen.found, self.inventory
+        checkpoint, inventory = self.seen.checkpoint, self.inventory
         broken = any(finding.code in BREAKING for finding in self.seen.findings)
         unknown = bool(self.seen.skipped) or any(finding.code == UNREADABLE.code for finding in self.seen.findings)
         forms = self.seen.forms - {"torch"} if "distributed" in self.seen.forms else self.seen.forms

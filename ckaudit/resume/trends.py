@@ -19,8 +19,8 @@ def alike(seen: Sequence[ExaminedCheckpoint]) -> list[list[ExaminedCheckpoint]]:
     """Return the checkpoints of one form, each form that has enough of them to be compared."""
     groups: dict[tuple[bool, str], list[ExaminedCheckpoint]] = {}
     for examined in seen:
-        form = re.sub(r"\d+", "#", Path(examined.found.name).name)
-        groups.setdefault((examined.found.is_folder, form), []).append(examined)
+        form = re.sub(r"\d+", "#", Path(examined.checkpoint.name).name)
+        groups.setdefault((examined.checkpoint.is_folder, form), []).append(examined)
     return [group for group in groups.values() if len(group) >= ENOUGH]
 
 
@@ -43,7 +43,7 @@ def size_jumps(seen: Sequence[ExaminedCheckpoint], *, relative: float = 0.1, min
                     f"has {examined.entry.size:,} bytes, {abs(away) / max(typical, 1):.0%} {word} than the median of the others"
                 )
                 yield SIZE_JUMP.at(
-                    examined.found.file,
+                    examined.checkpoint.file,
                     message,
                     value=examined.entry.size,
                     limit=int(typical),
@@ -62,14 +62,14 @@ def time_jumps(seen: Sequence[ExaminedCheckpoint], *, relative: float = 1.0, min
         min_seconds: Seconds that it may take longer in any case.
     """
     for group in alike([examined for examined in seen if examined.entry.seconds is not None]):
-        times = {examined.found.name: examined.entry.seconds or 0.0 for examined in group}
+        times = {examined.checkpoint.name: examined.entry.seconds or 0.0 for examined in group}
         for examined in group:
-            seconds = times[examined.found.name]
-            typical = median(value for name, value in times.items() if name != examined.found.name)
+            seconds = times[examined.checkpoint.name]
+            typical = median(value for name, value in times.items() if name != examined.checkpoint.name)
             if seconds - typical > max(relative * typical, min_seconds):
                 message = f"took at least {seconds:,.0f} s to write, the median of the others {typical:,.0f} s"
                 yield TIME_JUMP.at(
-                    examined.found.file,
+                    examined.checkpoint.file,
                     message,
                     value=seconds,
                     limit=typical + max(relative * typical, min_seconds),
@@ -81,20 +81,22 @@ def time_jumps(seen: Sequence[ExaminedCheckpoint], *, relative: float = 1.0, min
 
 def missing_files(seen: Sequence[ExaminedCheckpoint]) -> Iterator[Finding]:
     """Yield folders without a file that all others of their form have: the save did not end."""
-    for group in alike([examined for examined in seen if examined.found.is_folder]):
+    for group in alike([examined for examined in seen if examined.checkpoint.is_folder]):
         for examined in group:
             others = [_names(other) for other in group if other is not examined]
             if lost := sorted(set.intersection(*others) - _names(examined)):
                 more = f" and {plural(len(lost) - 1, 'other file')}" if len(lost) > 1 else ""
                 message = f"lacks {lost[0]}{more}, which all {len(others)} others have"
                 yield SHARD_MISSING.at(
-                    examined.found.file, message, first_step=examined.entry.step, last_step=examined.entry.step
+                    examined.checkpoint.file, message, first_step=examined.entry.step, last_step=examined.entry.step
                 )
 
 
 def _names(examined: ExaminedCheckpoint) -> set[str]:
     wanted = (
-        path.name for path in examined.found.files if DATA.match(path.name) or path.name in ("trainer_state.json", ".metadata")
+        path.name
+        for path in examined.checkpoint.files
+        if DATA.match(path.name) or path.name in ("trainer_state.json", ".metadata")
     )
     return {re.sub(r"(step|iter)_?\d+", r"\1#", name) for name in wanted}
 
@@ -102,7 +104,7 @@ def _names(examined: ExaminedCheckpoint) -> set[str]:
 def wrong_steps(seen: Sequence[ExaminedCheckpoint]) -> Iterator[Finding]:
     """Yield checkpoints whose name says another step than their content."""
     for examined in seen:
-        inside, named = examined.entry.step, examined.found.step
+        inside, named = examined.entry.step, examined.checkpoint.step
         if (
             "step" in examined.entry.present
             and named is not None
@@ -112,14 +114,14 @@ def wrong_steps(seen: Sequence[ExaminedCheckpoint]) -> Iterator[Finding]:
         ):
             message = f"is called step {named:,}, and says step {inside:,} inside"
             yield STEP_MISMATCH.at(
-                examined.found.file, message, value=inside, limit=named, unit="steps", first_step=inside, last_step=inside
+                examined.checkpoint.file, message, value=inside, limit=named, unit="steps", first_step=inside, last_step=inside
             )
 
 
 def _says_step(examined: ExaminedCheckpoint, *, tolerance: int = 1) -> bool:
     """Tell whether the name speaks of steps; one that counts from 0 and one from 1 mean the same."""
-    named, inside = examined.found.step or 0, examined.entry.step or 0
-    return STEP.search(Path(examined.found.name).name) is not None and abs(named - inside) > tolerance
+    named, inside = examined.checkpoint.step or 0, examined.entry.step or 0
+    return STEP.search(Path(examined.checkpoint.name).name) is not None and abs(named - inside) > tolerance
 
 
 def missing_parts(seen: Sequence[ExaminedCheckpoint]) -> Iterator[Finding]:
@@ -139,13 +141,13 @@ def missing_parts(seen: Sequence[ExaminedCheckpoint]) -> Iterator[Finding]:
 
 def _is_export(examined: ExaminedCheckpoint, absent: Sequence[str]) -> bool:
     """Tell whether a checkpoint is a finished model, weights and nothing else under a name without a step."""
-    return examined.found.step is None and len(absent) >= 5 and "weights" not in absent
+    return examined.checkpoint.step is None and len(absent) >= 5 and "weights" not in absent
 
 
 def _together(kind: Kind, group: Sequence[ExaminedCheckpoint], what: str) -> Finding:
     steps = [examined.entry.step for examined in group if examined.entry.step is not None]
-    others = [examined.found.name for examined in group[1:]]
+    others = [examined.checkpoint.name for examined in group[1:]]
     message = f"{plural(len(group), 'checkpoint')}: {what}" if others else f"has {what}"
     return kind.at(
-        group[0].found.file, message, also=others, first_step=min(steps, default=None), last_step=max(steps, default=None)
+        group[0].checkpoint.file, message, also=others, first_step=min(steps, default=None), last_step=max(steps, default=None)
     )

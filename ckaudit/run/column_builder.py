@@ -219,7 +219,7 @@ class GridCollector:
     """Gathers the matrices of one path over all checkpoints."""
 
     def __init__(self) -> None:
-        self._found: list[tuple[int, str, Floats]] = []
+        self._grids: list[tuple[int, str, Floats]] = []
 
     def add(self, step: int, labels: Labels, values: Iterable[Any]) -> None:
         """Add the matrices of one checkpoint, packed or nested; UNSET, or one that is no rectangle, is not recorded."""
@@ -227,11 +227,11 @@ class GridCollector:
             if value is UNSET:
                 continue
             with suppress(ValueError):  # what is wrong with it, validate tells
-                self._found.append((step, label, unpack(value)))
+                self._grids.append((step, label, unpack(value)))
 
     def grids(self) -> Grids:
         """Return everything gathered, in the order of steps."""
-        samples = sorted(self._found, key=lambda sample: sample[0])
+        samples = sorted(self._grids, key=lambda sample: sample[0])
         steps, labels, values = zip(*samples, strict=True) if samples else ((), (), ())
         return Grids(steps, labels, values)
 

@@ -290,13 +290,13 @@ def _splits(levels: Floats, min_share: float, alone: bool, prior: float) -> list
     after, costs = fits_after(compared, before.low[:-1])
     left = before.squares[:-1] + after
     freedom = np.maximum(0.0, count - POINTS_PER_LEVEL * before.levels[:-1] - costs)
-    usual = PRIOR_POINTS * np.square(prior if positive else prior * lows)
+    prior_squares = PRIOR_POINTS * np.square(prior if positive else prior * lows)
     bends = (count - 2) / 2  # neighbours share points, so each second difference counts half
-    bent = (usual + bends * float(np.square(trimmed_noise(compared)))) / (PRIOR_POINTS + bends)
-    variances = np.minimum((usual + left) / (PRIOR_POINTS + freedom), bent)
-    each = np.sqrt(np.maximum(0.0, before.squares[-1] - left) / variances)
-    deviations, climbs = each.max(axis=0), each.argmax(axis=0) == CLIMB
-    found, middles = [], _middles_of_ends(levels)
+    bent = (prior_squares + bends * float(np.square(trimmed_noise(compared)))) / (PRIOR_POINTS + bends)
+    variances = np.minimum((prior_squares + left) / (PRIOR_POINTS + freedom), bent)
+    deviation_by_end = np.sqrt(np.maximum(0.0, before.squares[-1] - left) / variances)
+    deviations, climbs = deviation_by_end.max(axis=0), deviation_by_end.argmax(axis=0) == CLIMB
+    splits, middles = [], _middles_of_ends(levels)
     rows = np.arange(1, count if alone else count - 1)
     for row in rows[np.argsort(-deviations[rows])][:8].tolist():
         low = float(lows[row])
@@ -306,8 +306,8 @@ def _splits(levels: Floats, min_share: float, alone: bool, prior: float) -> list
         enough = min_share * low if positive else 1.5 * float(np.ptp(levels[:row]))
         enough = max(enough, OVER_EARLIER_RISES * _taken_back(levels[:row], int(before.width[row])))
         if end - low > enough and rise > max(0.0, OVER_EARLIER_RISES * _taken_back(levels[:row], count - row)):
-            found.append(_Split(float(deviations[row]), row, int(before.width[row]), low, end))
-    return found
+            splits.append(_Split(float(deviations[row]), row, int(before.width[row]), low, end))
+    return splits
 
 
 def _middles_of_ends(levels: Floats) -> Floats:

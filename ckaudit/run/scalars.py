@@ -379,11 +379,11 @@ def _table(
 ) -> LineTable:
     values = np.full((len(numbers), len(steps)), np.nan)
     recorded: Mask = np.zeros(values.shape, bool)
-    for index, (own, found) in enumerate(columns):
-        place = np.searchsorted(own, steps)
-        known = place < len(own)
-        known[known] = own[place[known]] == steps[known]
-        values[index, known] = found[place[known]]
+    for index, (own_steps, own_values) in enumerate(columns):
+        place = np.searchsorted(own_steps, steps)
+        known = place < len(own_steps)
+        known[known] = own_steps[place[known]] == steps[known]
+        values[index, known] = own_values[place[known]]
         recorded[index] = known
-    texts = {name: [said.get(step) for step in steps.tolist()] for name, said in words.items()}
+    texts = {name: [by_step.get(step) for step in steps.tolist()] for name, by_step in words.items()}
     return LineTable(steps, np.full(len(steps), session, np.int64), numbers, values, recorded, texts)

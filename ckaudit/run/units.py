@@ -51,7 +51,7 @@ def in_catalogue_units(run: Run, chosen: Mapping[str, str]) -> Run:
         run,
         scalars=_converted(run.scalars, factors),
         branches={session: _converted(scalars, factors) for session, scalars in run.branches.items()},
-        notes=(*run.notes, *(_note(name, units[name], said=name in chosen) for name in factors)),
+        notes=(*run.notes, *(_note(name, units[name], is_chosen=name in chosen) for name in factors)),
         units=units,
         _derived={},
     )
@@ -104,8 +104,8 @@ def _by_range(name: str, values: Floats) -> str | None:
     return "fraction" if has_ended or (largest > 0 and name in NEVER_BELOW_ONE_PERCENT) else None
 
 
-def _note(name: str, unit: str, *, said: bool) -> str:
-    if said:
+def _note(name: str, unit: str, *, is_chosen: bool) -> str:
+    if is_chosen:
         return f"{name} was logged in {unit}, as --unit says; the catalogue's unit is {SHARE_UNITS[name]}"
     why = "is not below 1" if unit == "percent" else "never exceeds 1"
     return f"{name} {why} and was read as {unit}; --unit {name}={SHARE_UNITS[name]} reads it the other way"

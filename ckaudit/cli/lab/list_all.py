@@ -38,7 +38,7 @@ def command(pattern: Pattern = "", *, format: Format = "terminal") -> int:  # no
     from ckaudit.lab.training_spec import catalogue
     from ckaudit.reports.lab.catalogue import render
 
-    found = catalogue(pattern)
+    changes = catalogue(pattern)
     view, encoding = fitted(PLAIN, drawn=format == "terminal")
-    send(render(found, format, view), encoding)
+    send(render(changes, format, view), encoding)
     return 0

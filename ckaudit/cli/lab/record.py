@@ -106,8 +106,8 @@ class ProgressLines:
         self._seconds += done.seconds
         left = self._seconds / self._done * (self._total - self._done) / self._jobs
         what = "failed" if done.error else f"{done.size / 1000:.0f} KB"
-        told = f"{self._done} of {self._total}: {done.name} under seed {done.seed}, {done.seconds:.0f} s, {what}"
-        say(f"{told}; about {_duration(left)} left" if self._done < self._total else told)
+        line = f"{self._done} of {self._total}: {done.name} under seed {done.seed}, {done.seconds:.0f} s, {what}"
+        say(f"{line}; about {_duration(left)} left" if self._done < self._total else line)
 
 
 def _duration(seconds: float) -> str:

@@ -103,16 +103,16 @@ def command(
     if fresh:
         train_missing(split, cache, only, jobs=workers, fresh=True)
     with progress("auditing run") as tick:
-        found = score(cache_folder(cache), chosen, only=only, bare=bare, jobs=workers, progress=tick)
-    _show(found, format, output, verbose=verbose)
-    say(add_history(found) if "test" in chosen else "")
-    say(write_document(found, log_alone if bare else partial(render, format="markdown")) if write else "")
-    return 1 if found.broken else 0
+        scored = score(cache_folder(cache), chosen, only=only, bare=bare, jobs=workers, progress=tick)
+    _show(scored, format, output, verbose=verbose)
+    say(add_history(scored) if "test" in chosen else "")
+    say(write_document(scored, log_alone if bare else partial(render, format="markdown")) if write else "")
+    return 1 if scored.broken else 0
 
 
-def _show(found: object, format: str, output: str, *, verbose: bool) -> None:  # noqa: A002
+def _show(scored: object, format: str, output: str, *, verbose: bool) -> None:  # noqa: A002
     view, encoding = fitted(View(verbose=verbose), drawn=format == "terminal" and not output)
-    send(render(found, format, view), encoding, output)
+    send(render(scored, format, view), encoding, output)
     say(f"wrote {output}" if output else "")
 
 
@@ -130,9 +130,9 @@ def _pairs(split: str, seed: int, cache: str, jobs: int) -> "PairScore":
         return summarized(split, seed, outcomes_of(cache_folder(cache), split, seed, jobs=jobs, progress=tick))
 
 
-def _publish_wild(found: "WildScore | PairScore", *, write: bool) -> None:
+def _publish_wild(scored: "WildScore | PairScore", *, write: bool) -> None:
     """Note the look at a drawing in the ledger, and write its tables where that is asked for."""
     from ckaudit.lab.wild.publish import add_to_ledger, write_document
 
-    say(add_to_ledger(found))
-    say(write_document(found, partial(render, format="markdown")) if write else "")
+    say(add_to_ledger(scored))
+    say(write_document(scored, partial(render, format="markdown")) if write else "")

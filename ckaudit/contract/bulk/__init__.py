@@ -99,14 +99,14 @@ class PendingFile(Struct, frozen=True):
     Attributes:
         data: Its bytes.
         file: Its name.
-        said: Findings already returned.
+        findings: Findings already returned.
         proved: Checks that are still to be proved.
         grids: Its packed grids.
     """
 
     data: bytes
     file: str
-    said: list[Finding]
+    findings: list[Finding]
     proved: frozenset[MeaningCheck]
     grids: dict[FieldKey, Grids]
 
@@ -229,7 +229,9 @@ class Bulk(Struct):
             return
         for index in np.flatnonzero(_doubtful(self._pattern, self._block, self._numbers)):
             doubt = self._block[index]
-            self._late += [finding for finding in check_checkpoint(doubt.data, doubt.file).findings if finding not in doubt.said]
+            self._late += [
+                finding for finding in check_checkpoint(doubt.data, doubt.file).findings if finding not in doubt.findings
+            ]
             self._misses += 2
         self._block = []
 

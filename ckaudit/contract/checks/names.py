@@ -29,8 +29,8 @@ def tensor_name(subject: Subject) -> Iterator[Finding]:
         (("weights", name, "tied_to"), other) for name, other in subject.table("weights").recorded("tied_to")
     ]
     if document.parity is not UNSET and weights:
-        found = {field: getattr(document.parity, field) for field in ("worst_tensor", "gradient_worst_tensor")}
-        named += [(("parity", field), name) for field, name in found.items() if name is not UNSET]
+        worst_tensors = {field: getattr(document.parity, field) for field in ("worst_tensor", "gradient_worst_tensor")}
+        named += [(("parity", field), name) for field, name in worst_tensors.items() if name is not UNSET]
     if document.optimizer is not UNSET and weights:
         alone = document.optimizer.trainable_without_optimizer or []
         named += [(("optimizer", "trainable_without_optimizer", index), name) for index, name in enumerate(alone)]

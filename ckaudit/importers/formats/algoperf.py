@@ -14,7 +14,7 @@ from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import listed, resolved, short, taken
 from ckaudit.importers.tables.curves import Curves, joined, steps_of
 from ckaudit.importers.tables.numbers import Numbers
-from ckaudit.importers.tables.table import NumberTable, parsed, sniffed
+from ckaudit.importers.tables.table import NumberTable, parsed, sniff_table
 
 NAME = "AlgoPerf measurements.csv"
 GENERIC = False
@@ -27,8 +27,8 @@ _COUNT = "validation/num_examples"
 
 def detects(source: Source) -> bool:
     """Tell by the columns that only AlgoPerf writes together."""
-    found = sniffed(source.head)
-    return found is not None and {"global_step", "accumulated_submission_time"} <= set(found[1])
+    table_head = sniff_table(source.head)
+    return table_head is not None and {"global_step", "accumulated_submission_time"} <= set(table_head[1])
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
@@ -39,14 +39,14 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UsageError: Where `columns` names what is not there.
     """
     shown = source.shown
-    found = sniffed(source.head)
-    if found is None:
+    table_head = sniff_table(source.head)
+    if table_head is None:
         raise UnreadableError(f"{shown} has no header line", hint="Write the names of the columns in its first line.")
-    delimiter, header, _ = found
-    usual = {name: header.index(column) for name, column in _usual(header).items() if column in header}
-    chosen = usual | resolved(columns, header)
-    table = parsed(source.data, shown, header, {*usual.values(), *chosen.values()}, delimiter)
-    imported = joined(_curves(table, usual, chosen), shown, NAME, found=table.found, notes=table.notes)
+    delimiter, header, _ = table_head
+    usual_columns = {name: header.index(column) for name, column in _usual(header).items() if column in header}
+    chosen = usual_columns | resolved(columns, header)
+    table = parsed(source.data, shown, header, {*usual_columns.values(), *chosen.values()}, delimiter)
+    imported = joined(_curves(table, usual_columns, chosen), shown, NAME, size=table.size_text, notes=table.notes)
     if _SCORE in header:
         imported.manifest.model = {"task": "translation"}
     return [imported]
@@ -56,24 +56,24 @@ def _usual(header: Sequence[str]) -> dict[str, str]:
     return {
         "step": "global_step",
         **_TRAINING,
-        "val_loss": next((each for each in _VALIDATION if each in header), ""),
+        "val_loss": next((column for column in _VALIDATION if column in header), ""),
         _COUNT: _COUNT,
     }
 
 
-def _curves(table: NumberTable, usual: Mapping[str, int], chosen: Mapping[str, int]) -> Curves:
+def _curves(table: NumberTable, usual_columns: Mapping[str, int], chosen: Mapping[str, int]) -> Curves:
     notes = []
     series = {name: table.columns[position] for name, position in chosen.items() if name != _COUNT}
-    steps, said = steps_of(series.pop("step"), table.lines)
+    steps, step_notes = steps_of(series.pop("step"), table.lines)
     for group in (tuple(_TRAINING), ("val_loss", _COUNT)):
-        known = [table.columns[usual[name]].recorded for name in group if name in usual]
+        known = [table.columns[usual_columns[name]].recorded for name in group if name in usual_columns]
         rows = np.logical_or.reduce(known) if known else np.zeros(len(table.lines), bool)
         for name in group:
-            if name in series and chosen[name] == usual.get(name) and (filled := _fill(series[name], rows)):
+            if name in series and chosen[name] == usual_columns.get(name) and (filled := _fill(series[name], rows)):
                 series[name], count = filled
                 header = short(table.header[chosen[name]])
                 notes.append(f"{count:,} empty cells of {header} were NaN: other cells of their rows are filled")
-    return Curves(steps, series, [*_taken(table, chosen), *said, *notes])
+    return Curves(steps, series, [*_taken(table, chosen), *step_notes, *notes])
 
 
 def _taken(table: NumberTable, chosen: Mapping[str, int]) -> list[str]:

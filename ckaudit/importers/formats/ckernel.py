@@ -100,7 +100,7 @@ def _named(source: Source, stem: str) -> Source | None:
     """Return the artifact of a folder, the latest first."""
     names = sorted(path.name for path in source.path.glob(f"{stem}*.json"))
     best = [f"{stem}_latest.json", f"{stem}.json", *reversed(names)]
-    return next((found for name in best if (found := source.inside(name)) is not None and not found.is_folder), None)
+    return next((file for name in best if (file := source.inside(name)) is not None and not file.is_folder), None)
 
 
 def _files(source: Source) -> Iterator[Source]:
@@ -108,13 +108,13 @@ def _files(source: Source) -> Iterator[Source]:
         yield source
         return
     for stem in _STEMS:
-        if (found := _named(source, stem)) is not None:
-            yield found
+        if (file := _named(source, stem)) is not None:
+            yield file
     if (ledger := source.inside(LEDGER)) is not None:
         yield ledger
     for checkpoint in list_folder(source.path).checkpoints:
-        if checkpoint.rank is None and (found := source.inside(checkpoint.path.name)) is not None:
-            yield found
+        if checkpoint.rank is None and (file := source.inside(checkpoint.path.name)) is not None:
+            yield file
 
 
 def _take(parts: Artifacts, file: Source) -> None:
@@ -181,13 +181,13 @@ def _run(parts: Artifacts, rows: list[Object], name: str) -> Imported:
     curve = curve_of(rows, parts.curve_source, span, empty)
     profiled = _profiled(parts.profile, span, with_curve=bool(rows))
     merged = _merged(curve, totals, profiled)
-    documents, said = _documents(parts, rows, span, layers, empty, alone=not name)
+    documents, document_notes = _documents(parts, rows, span, layers, empty, alone=not name)
     known = [name for name in _LEFT if any(number(row.get(name)) for row in (*rows[:100], *parts.parity[:100], parts.profile))]
     notes = [
         f"read as {NAME}: {_summary(parts, rows)}",
         *([f"the curve has a row for each of {span} micro-steps of an update: they were joined"] if span > 1 else []),
         *empty.notes(),
-        *said,
+        *document_notes,
         *layers.notes(),
         *merge_notes(merged),
         *left_out(known),
@@ -237,15 +237,15 @@ def _profiled(profile: Object, span: int, *, with_curve: bool) -> list[Line]:
     if not steps:
         return []
     step = steps if "optimizer_steps" in profile else -(-steps // span)
-    found = {"tokens_seen": positive(profile.get("processed_tokens"))}
+    values = {"tokens_seen": positive(profile.get("processed_tokens"))}
     if not with_curve:
-        found |= {
+        values |= {
             "tokens_per_update": positive(profile.get("tokens_per_update")),
             "tokens_per_sec": positive(profile.get("train_tok_s")),
         }
         time = positive(profile.get("ck_avg_step_ms"))
-        found["step_time"] = None if time is None else time / 1000
-    return [(step, {name: value for name, value in found.items() if value is not None})] if any(found.values()) else []
+        values["step_time"] = None if time is None else time / 1000
+    return [(step, {name: value for name, value in values.items() if value is not None})] if any(values.values()) else []
 
 
 def _documents(
@@ -254,29 +254,29 @@ def _documents(
     """Return checkpoints with gradients, parity and whatever the viewer merged, in the order of steps."""
     from ckaudit.contract.schema.checkpoint import VERSION, Checkpoint
 
-    found: dict[int, dict[str, Any]] = {}
+    by_step: dict[int, dict[str, Any]] = {}
     broken = 0
-    for each in parts.checkpoints if alone else ():
-        step = step_number(number(each.get("step")))
+    for checkpoint in parts.checkpoints if alone else ():
+        step = step_number(number(checkpoint.get("step")))
         try:
-            msgspec.convert({**each, "schema_version": VERSION}, Checkpoint, strict=False)
+            msgspec.convert({**checkpoint, "schema_version": VERSION}, Checkpoint, strict=False)
         except msgspec.ValidationError:
             step = None
         broken += step is None
         if step is not None:
-            found.setdefault(step, {**each, "step": step, "schema_version": VERSION})
+            by_step.setdefault(step, {**checkpoint, "step": step, "schema_version": VERSION})
     for document in layers.documents():
-        _add(found, document)
+        _add(by_step, document)
     compared = parity_sections(parts.parity if alone else [], rows, parts.parity_source or parts.curve_source, empty)
     for step, section in compared.items():
-        _add(found, {"step": -(-step // span), "parity": section})
+        _add(by_step, {"step": -(-step // span), "parity": section})
     notes = [f"{broken:,} checkpoints do not follow {VERSION}, or have no step, and were left out"] if broken else []
-    return [found[step] for step in sorted(found)], notes
+    return [by_step[step] for step in sorted(by_step)], notes
 
 
-def _add(found: dict[int, dict[str, Any]], document: Mapping[str, Any]) -> None:
+def _add(by_step: dict[int, dict[str, Any]], document: Mapping[str, Any]) -> None:
     """Add the sections of a checkpoint; what the merged one holds already stays."""
-    held = found.setdefault(document["step"], {"step": document["step"]})
+    held = by_step.setdefault(document["step"], {"step": document["step"]})
     for section, entries in document.items():
         held.setdefault(section, entries)
 
@@ -289,5 +289,5 @@ def _summary(parts: Artifacts, rows: list[Object]) -> str:
         "checkpoints": len(parts.checkpoints),
         "stages in the ledger": len(parts.ledger),
     }
-    said = [f"{count:,} {what}" for what, count in counts.items() if count]
-    return ", ".join([*said, *(["a step profile"] if parts.profile else [])]) or "nothing"
+    parts_of_summary = [f"{count:,} {what}" for what, count in counts.items() if count]
+    return ", ".join([*parts_of_summary, *(["a step profile"] if parts.profile else [])]) or "nothing"

@@ -37,7 +37,7 @@ from ckaudit.importers.tables.curves import (
     steps_of_tokens,
 )
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, carried, fullest, steps_from, without_placeholders
-from ckaudit.importers.tables.table import NumberTable, holds_numbers, parsed, sniffed
+from ckaudit.importers.tables.table import NumberTable, holds_numbers, parsed, sniff_table
 
 NAME = "CSV"
 GENERIC = True
@@ -46,10 +46,10 @@ EPOCH = "epoch"
 
 def detects(source: Source) -> bool:
     """Tell whether the file starts as a table: a header, and numbers below it or a name that is known."""
-    found = sniffed(source.head)
-    if found is None:
+    table_head = sniff_table(source.head)
+    if table_head is None:
         return False
-    _, header, rows = found
+    _, header, rows = table_head
     named_so = source.path.name.removesuffix(".gz").removesuffix(".zst").lower().endswith((".csv", ".tsv"))
     return named_so or bool(recognised(header)) or holds_numbers(rows, len(header))
 
@@ -65,7 +65,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UsageError: Where `columns` names what is not there.
     """
     table, curves = table_of(source, columns)
-    return [joined(curves, source.shown, NAME, found=table.found, notes=table.notes)]
+    return [joined(curves, source.shown, NAME, size=table.size_text, notes=table.notes)]
 
 
 def table_of(source: Source, columns: Mapping[str, str]) -> tuple[NumberTable, Curves]:
@@ -76,10 +76,10 @@ def table_of(source: Source, columns: Mapping[str, str]) -> tuple[NumberTable, C
         UsageError: Where `columns` names what is not there.
     """
     shown = source.shown
-    found = sniffed(source.head)
-    if found is None:
+    table_head = sniff_table(source.head)
+    if table_head is None:
         raise UnreadableError(f"{shown} has no header line", hint="Write the names of the columns in its first line.")
-    delimiter, header, _ = found
+    delimiter, header, _ = table_head
     choices = choices_of(header, columns, shown)
     table = parsed(source.data, shown, header, wanted_of(header, choices), delimiter)
     return table, curves_of(table, choices)
@@ -143,12 +143,12 @@ def curves_of(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> Curve
             values = real
         series[name] = values
     drop_other_clock(series)
-    steps, said = _steps(table, series, chosen, choices.get("step", ()))
+    steps, step_notes = _steps(table, series, chosen, choices.get("step", ()))
     used = {position for positions in choices.values() for position in positions}
     read = {each: column for each, column in table.columns.items() if each in used or each not in of_policy}
     layers = {table.header[each]: column for each, column in read.items() if each not in used and each != epoch}
     passed = _passed_over(table.header, chosen, choices, read)
-    notes = [*taken({name: table.header[each] for name, each in chosen.items()}, many="columns"), *passed, *said, *notes]
+    notes = [*taken({name: table.header[each] for name, each in chosen.items()}, many="columns"), *passed, *step_notes, *notes]
     return Curves(steps, {name: values for name, values in series.items() if name != "step"}, notes, layers, table.header)
 
 

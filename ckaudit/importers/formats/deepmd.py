@@ -48,4 +48,4 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     odd = sum(bool(line.strip()) and not line.startswith("#") for line in lines) - len(rows)
     notes = [f"{odd:,} lines are not as wide as the header and were left out"] if odd else []
     curves = Curves(np.asarray(steps), table, [*taken(chosen, many="columns"), *left_out(others)], names=header)
-    return [joined(curves, source.shown, NAME, found=f"{len(rows):,} rows", notes=notes)]
+    return [joined(curves, source.shown, NAME, size=f"{len(rows):,} rows", notes=notes)]

@@ -46,23 +46,23 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """
     wanted = is_wanted(columns, _NAMES)
     rows = read_rows(source.data, source.shown, lambda key: key in _TIMES or wanted(key))
-    found = taken(rows, columns, _NAMES)
-    series = dict(found.series)
-    steps, said = steps_of(series.pop("step", rows.column("iteration")), rows.lines)
+    mapped = taken(rows, columns, _NAMES)
+    series = dict(mapped.series)
+    steps, step_notes = steps_of(series.pop("step", rows.column("iteration")), rows.lines)
     if "step" not in columns:
         steps = _counted_from_one(steps, series.get("train_loss_raw"))
-        said.append("iterations count from 0: iteration N is step N + 1")
+        step_notes.append("iterations count from 0: iteration N is step N + 1")
     if share := ratio(rows.column("data_time"), rows.column("time")):
         series["dataloader_stall_frac"] = share
-    said.append("losses, times and the learning rate are medians of the last 20 iterations, as this writer smooths them")
-    curves = Curves(steps, series, [*found.notes, *said], found.layers)
-    return [joined(curves, source.shown, NAME, found=rows.found, notes=rows.notes, last=SCALARS_ONLY)]
+    step_notes.append("losses, times and the learning rate are medians of the last 20 iterations, as this writer smooths them")
+    curves = Curves(steps, series, [*mapped.notes, *step_notes], mapped.layers)
+    return [joined(curves, source.shown, NAME, size=rows.size_text, notes=rows.notes, last=SCALARS_ONLY)]
 
 
 def _counted_from_one(steps: NDArray[np.int64], loss: Numbers | None) -> NDArray[np.int64]:
     """Return steps counted from 1; an evaluation after the last update is not one more."""
-    made = np.where(steps == NO_STEP, NO_STEP, steps + 1)
+    from_one = np.where(steps == NO_STEP, NO_STEP, steps + 1)
     if loss is None or not (trained := loss.recorded & (steps != NO_STEP)).any():
-        return made
-    after = int(steps[trained].max()) + 1
-    return np.where(~loss.recorded & (steps == after), after, made)
+        return from_one
+    end = int(steps[trained].max()) + 1
+    return np.where(~loss.recorded & (steps == end), end, from_one)

@@ -65,10 +65,10 @@ def detects(source: Source) -> bool:
     """Tell by two epochs with a loss each, whose batches, where they are named, count anew."""
     if not is_text(source) or b"poch" not in source.data:
         return False
-    told = [line for line in _lines(source.data[:MAX_TOLD]) if any(_holds(line, name) for name in _LOSSES)]
-    if len({line.epoch for line in told}) < 2:
+    with_a_loss = [line for line in _lines(source.data[:MAX_TOLD]) if any(_holds(line, name) for name in _LOSSES)]
+    if len({line.epoch for line in with_a_loss}) < 2:
         return False
-    inside = [line for line in told if line.batch is not None and _holds(line, "train_loss_raw")]
+    inside = [line for line in with_a_loss if line.batch is not None and _holds(line, "train_loss_raw")]
     return not inside or any(
         after.epoch != before.epoch and (after.batch or 0) <= (before.batch or 0) for before, after in pairwise(inside)
     )
@@ -143,15 +143,15 @@ def _of_one_grain(lines: Sequence[EpochLine]) -> list[EpochLine]:
     trained = [line for line in lines if _holds(line, "train_loss_raw")]
     inside = [line for line in trained if line.batch is not None]
     of_batches = len(inside) > len(trained) - len(inside)
-    kept = []
+    chosen = []
     for line in lines:
         if line.batch is not None and _holds(line, "val_loss") and not _holds(line, "train_loss_raw"):
             continue  # a batch of an evaluation
         if (line.batch is not None) == of_batches:
-            kept.append(line)
+            chosen.append(line)
         elif held_out := {key: text for key, text in line.values.items() if name_of(key) == "val_loss" and line.batch is None}:
-            kept.append(EpochLine(line.line, line.text, line.epoch, None, None, held_out))
-    return kept
+            chosen.append(EpochLine(line.line, line.text, line.epoch, None, None, held_out))
+    return chosen
 
 
 def _holds(line: EpochLine, name: str) -> bool:
@@ -186,26 +186,26 @@ def _steps(lines: Sequence[EpochLine]) -> tuple[np.ndarray, list[str]]:
     from_zero = int(any(line.batch == 0 for line in inside))
     size = max([last + from_zero, *(line.batches for line in inside if line.batches)])
     within = [size if line.batch is None else min(line.batch + from_zero, size) for line in lines]
-    said = f"batches count anew in each epoch: update N is epochs finished times {size:,}, plus the batch"
-    return done * size + np.array(within, np.int64), [said]
+    note = f"batches count anew in each epoch: update N is epochs finished times {size:,}, plus the batch"
+    return done * size + np.array(within, np.int64), [note]
 
 
 def _named(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]) -> NamedLines:
     """Give the columns their names; a validation loss of exactly 0 beside a training loss was not computed."""
-    made: dict[str, Numbers] = {}
+    columns: dict[str, Numbers] = {}
     taken = []
     for key, column in rows.columns.items():
         name = mapped.get(key) or name_of(key)
         if name and name not in ("step", "time", "step_time"):
-            made[name] = filled(made[name], column) if name in made else column
+            columns[name] = filled(columns[name], column) if name in columns else column
             taken.append(f"{name} from {short(key)}")
-    said = []
-    if "val_loss" in made and "train_loss_raw" in made:
-        zero = made["val_loss"].recorded & (made["val_loss"].values == 0)
-        if zero.any() and zero.sum() == made["val_loss"].recorded.sum():
-            del made["val_loss"]
-            said.append("the validation loss is exactly 0 throughout: it was not computed, and was left out")
-    return NamedLines(StepLines(rows.steps, rows.origin, made), [f"taken: {', '.join(taken)}", *notes, *said])
+    loss_notes = []
+    if "val_loss" in columns and "train_loss_raw" in columns:
+        zero = columns["val_loss"].recorded & (columns["val_loss"].values == 0)
+        if zero.any() and zero.sum() == columns["val_loss"].recorded.sum():
+            del columns["val_loss"]
+            loss_notes.append("the validation loss is exactly 0 throughout: it was not computed, and was left out")
+    return NamedLines(StepLines(rows.steps, rows.origin, columns), [f"taken: {', '.join(taken)}", *notes, *loss_notes])
 
 
 def _manifest(*_: object) -> list[str]:

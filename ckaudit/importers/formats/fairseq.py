@@ -60,7 +60,7 @@ def detects(source: Source) -> bool:
     if b'num_updates"' not in source.head:
         return False
     marks = (b'"wps"', b'"wpb"', b'"train_wall"', b"_num_updates", b'"gnorm"')
-    return any(b'num_updates"' in found[3] and any(mark in found[3] for mark in marks) for found in _LINE.finditer(source.head))
+    return any(b'num_updates"' in match[3] and any(mark in match[3] for mark in marks) for match in _LINE.finditer(source.head))
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
@@ -82,21 +82,23 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     names = {**_NAMES, **_of_sets(sets)}
     wanted = is_wanted(columns, names)
     rows = read_rows(b"\n".join(lines.objects), source.shown, lambda key: key.endswith(_UPDATES) or wanted(key))
-    found = taken(
+    mapped = taken(
         rows,
         columns,
         names,
         silent=[*_SILENT, *(key for key in rows.keys if key.endswith((_UPDATES, "_best_loss")) or key.startswith("train_"))],
     )
-    series = {name: values for name, values in found.series.items() if name != "step"}
-    notes = [*found.notes, *_to_nats(series)]
-    steps, said = steps_of(_updates(rows), [lines.places[line - 1] for line in rows.lines])
+    series = {name: values for name, values in mapped.series.items() if name != "step"}
+    notes = [*mapped.notes, *_to_nats(series)]
+    steps, step_notes = steps_of(_updates(rows), [lines.places[line - 1] for line in rows.lines])
     if (times := _times([lines.times[line - 1] for line in rows.lines])) is not None:
         series["time"] = times
         notes.append("times were logged without their zone: read as UTC")
-    said.extend(["means of whole epochs were left out: the log has those of its intervals"] if "train" in lines.tags else [])
-    curves = Curves(steps, series, [*notes, *said], found.layers)
-    return [joined(curves, source.shown, NAME, found=rows.found, notes=rows.notes, last=SCALARS_ONLY)]
+    step_notes.extend(
+        ["means of whole epochs were left out: the log has those of its intervals"] if "train" in lines.tags else []
+    )
+    curves = Curves(steps, series, [*notes, *step_notes], mapped.layers)
+    return [joined(curves, source.shown, NAME, size=rows.size_text, notes=rows.notes, last=SCALARS_ONLY)]
 
 
 def _numbered(data: bytes) -> Iterator[tuple[int, re.Match[bytes]]]:
@@ -110,11 +112,11 @@ def _numbered(data: bytes) -> Iterator[tuple[int, re.Match[bytes]]]:
 
 def _of_sets(sets: list[str]) -> dict[str, Mapped]:
     """Return what the members of validation sets are: that of `valid` is the whole, others are parts."""
-    made = {}
+    names = {}
     for set_ in sets:
-        made[f"{set_}_loss"] = Mapped("val_loss" if set_ == "valid" else f"slice_val_loss/{set_}")
-        made[f"{set_}_ppl"] = Mapped("val_ppl" if set_ == "valid" else "")
-    return made
+        names[f"{set_}_loss"] = Mapped("val_loss" if set_ == "valid" else f"slice_val_loss/{set_}")
+        names[f"{set_}_ppl"] = Mapped("val_ppl" if set_ == "valid" else "")
+    return names
 
 
 def _updates(rows: JsonRows) -> Numbers:

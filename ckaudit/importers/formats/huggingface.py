@@ -90,7 +90,7 @@ def _state_in(source: Source) -> Source | None:
         return None
     folders = (path.name for path in source.path.glob("checkpoint-*") if (path / FILE).is_file())
     names = [FILE, *(f"{name}/{FILE}" for name in sorted(folders, key=_checkpoint, reverse=True))]
-    return next((found for name in names if (found := source.inside(name)) is not None), None)
+    return next((file for name in names if (file := source.inside(name)) is not None), None)
 
 
 def _checkpoint(name: str) -> tuple[int, str]:
@@ -133,16 +133,16 @@ def _named(entry: Entry, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
                 yield key, names[key]
         elif (own := _of_the_catalogue(key)) and own not in names.values():
             yield key, own
-        elif "eval_loss" not in entry and (found := _SET_LOSS.fullmatch(key)):
-            yield key, f"slice_val_loss/{writable(found[1])}"
+        elif "eval_loss" not in entry and (match := _SET_LOSS.fullmatch(key)):
+            yield key, f"slice_val_loss/{writable(match[1])}"
 
 
 def _of_the_catalogue(key: str) -> str:
     """Return the catalogue name of what a program logged beside the trainer's own keys; empty: it is none of the catalogue."""
     if key.partition("/")[0] in CATALOGUE:
         return key
-    found = catalogue_name(key) or ""
-    return found if found.removeprefix("loss_").removeprefix(SLICE) in ("regular", "irregular") else ""
+    name = catalogue_name(key) or ""
+    return name if name.removeprefix("loss_").removeprefix(SLICE) in ("regular", "irregular") else ""
 
 
 def _manifest(state: Mapping[str, Any], table: LineTable, keys: Iterable[str]) -> Manifest:

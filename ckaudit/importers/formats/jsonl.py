@@ -66,22 +66,22 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     if data.lstrip().startswith(b"["):
         data = _as_lines(source.document)
     rows = read_rows(data, source.shown, is_wanted({**columns, EPOCH: EPOCH}, _NAMES))
-    found = taken(rows, columns, _NAMES)
-    if not set(found.series) - {"step", "time"} and not found.layers:
+    mapped = taken(rows, columns, _NAMES)
+    if not set(mapped.series) - {"step", "time"} and not mapped.layers:
         raise UnreadableError(
             f"{source.shown} holds JSON entries, but none of their members has a name that is known: {listed(list(rows.keys))}",
             hint="Name them, as in --map loss=MEMBER --map step=MEMBER.",
         )
-    series = dict(found.series)
+    series = dict(mapped.series)
     drop_other_clock(series)
-    steps, said = _steps(rows, series, found, asked="step" in columns)
+    steps, step_notes = _steps(rows, series, mapped, asked="step" in columns)
     plain = {name: values for name, values in series.items() if name != "step"}
-    curves = Curves(steps, plain, [*found.notes, *said], found.layers, [*rows.keys])
-    return [joined(curves, source.shown, NAME, found=rows.found, notes=rows.notes, last=SCALARS_ONLY)]
+    curves = Curves(steps, plain, [*mapped.notes, *step_notes], mapped.layers, [*rows.keys])
+    return [joined(curves, source.shown, NAME, size=rows.size_text, notes=rows.notes, last=SCALARS_ONLY)]
 
 
 def _steps(
-    rows: JsonRows, series: Mapping[str, Numbers], found: MappedSeries, *, asked: bool
+    rows: JsonRows, series: Mapping[str, Numbers], mapped: MappedSeries, *, asked: bool
 ) -> tuple[NDArray[np.int64], list[str]]:
     if "step" in series:
         counters = {key: column for key, column in rows.columns.items() if name_of(key, _NAMES) == "step"}
@@ -89,7 +89,7 @@ def _steps(
         steps, notes = steps_of(counters[better] if better else series["step"], rows.lines)
         if better:
             steps, notes = carried(steps, steps != NO_STEP), [CARRIED.format(better)]
-        elif found.keys["step"] == CALLS:
+        elif mapped.keys["step"] == CALLS:
             notes.append(ONLY_CALLS)
         return steps, [*notes, *counted_from_zero(steps, series)]
     if axis := steps_of_epochs(rows.column(EPOCH)):

@@ -57,8 +57,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     longest = max(map(len, lists.values()), default=0)
     padded = {key: [*cells, *[None] * (longest - len(cells))] for key, cells in lists.items()}
     rows = JsonRows(tuple(padded), {key: numbers(cells) for key, cells in padded.items()}, {}, range(1, longest + 1), [])
-    found = taken(rows, columns, _NAMES)
-    series = {name: values for name, values in found.series.items() if name not in ("step", "time")}
+    mapped = taken(rows, columns, _NAMES)
+    series = {name: values for name, values in mapped.series.items() if name not in ("step", "time")}
     if not series:
         raise UnreadableError(
             f"{source.shown} holds lists of numbers, but none has a name that is known: {listed(list(lists))}",
@@ -66,13 +66,13 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         )
     updates = _param(document, "steps", below=2**40)
     shorter = [key for key, cells in lists.items() if len(cells) != longest]
-    notes = [*found.notes, *([f"shorter than others, taken from the first epoch on: {listed(shorter)}"] if shorter else [])]
-    if "step" in found.series:
-        steps = steps_from(found.series["step"])
+    notes = [*mapped.notes, *([f"shorter than others, taken from the first epoch on: {listed(shorter)}"] if shorter else [])]
+    if "step" in mapped.series:
+        steps = steps_from(mapped.series["step"])
     else:
         steps = np.arange(1, longest + 1) * (updates or 1)
         notes.append(_axis(updates))
-    imported = joined(Curves(steps, series, notes), source.shown, NAME, found=f"{longest:,} epochs", last=SCALARS_ONLY)
+    imported = joined(Curves(steps, series, notes), source.shown, NAME, size=f"{longest:,} epochs", last=SCALARS_ONLY)
     if epochs := _param(document, "epochs", below=2**20):
         imported.manifest.planned_steps = epochs * (updates or 1)
     return [imported]

@@ -114,13 +114,13 @@ def _cells(line: str, start: int) -> list[Cell] | None:
         return None
     if bare := _BARE.match(line, start):
         return [Cell("step", *bare.span(1)), Cell(bare[2], *bare.span(3))]
-    found = _STEP.search(line, start, start + _AHEAD)
-    if found is None:
+    match = _STEP.search(line, start, start + _AHEAD)
+    if match is None:
         return None
-    cells = [Cell("iter" if found[1] else "step", *found.span(2))]
-    cells += [Cell("total", *found.span(3))] if found[3] else []
+    cells = [Cell("iter" if match[1] else "step", *match.span(2))]
+    cells += [Cell("total", *match.span(3))] if match[3] else []
     seen = {cell.key for cell in cells}
-    for pair in PAIR.finditer(line, found.end()):
+    for pair in PAIR.finditer(line, match.end()):
         key = f"{pair[1].lower()} [{pair[3]}]" if pair[3] else pair[1].lower()
         if key not in seen:
             seen.add(key)
@@ -136,20 +136,20 @@ def _facts(text: str) -> Iterator[tuple[str, str]]:
 
 def _manifest(manifest: Manifest, facts: Sequence[Fact], run: TextRun) -> list[str]:
     """Fill in size and plan, and say how the run ended."""
-    told = {fact.key: fact.value.replace(",", "") for fact in facts}
+    values = {fact.key: fact.value.replace(",", "") for fact in facts}
     for key in _COUNTS:
-        if told.get(key, "").isdecimal():
-            setattr(manifest, key, int(told[key]))
-    if "size" in told:
-        manifest.model_scale_hint = told["size"]
+        if values.get(key, "").isdecimal():
+            setattr(manifest, key, int(values[key]))
+    if "size" in values:
+        manifest.model_scale_hint = values["size"]
     planned = run.parts[-1].rows.columns.get(".planned")
     if planned is not None and planned.recorded.any():
         manifest.planned_steps = int(planned.values[planned.recorded][-1])
     notes = []
-    if "stopped" in told:
-        notes.append(f"the program stopped itself before the last planned step: {shortened(told['stopped'])}")
-    if "final" in told:
-        notes.append(f"losses without a step were left out, such as {told['final']}, taken after training")
+    if "stopped" in values:
+        notes.append(f"the program stopped itself before the last planned step: {shortened(values['stopped'])}")
+    if "final" in values:
+        notes.append(f"losses without a step were left out, such as {values['final']}, taken after training")
     return notes
 
 
@@ -160,8 +160,8 @@ def name_of(key: str) -> str | None:
     >>> name_of("val loss"), name_of("time [ms]"), name_of("lr_mul")
     ('val_loss', 'step_time', None)
     """
-    found = _UNIT.fullmatch(key)
-    bare = found[1] if found else key
+    match = _UNIT.fullmatch(key)
+    bare = match[1] if match else key
     name = _OWN.get(bare) or catalogue_name(bare)
     return None if name in ("step", "time") else name
 
@@ -179,26 +179,26 @@ def is_derived(key: str) -> bool:
 def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[Fact]) -> NamedLines:
     """Give the columns their names and units, and convert steps to finished updates."""
     raw = rows.columns
-    made: Columns = {}
+    columns: Columns = {}
     taken = []
     for key, column in raw.items():
-        name = mapped.get(key) or (own if (own := name_of(key)) not in mapped.values() else None)
+        name = mapped.get(key) or (common if (common := name_of(key)) not in mapped.values() else None)
         if name and (scaled := _scaled(key, name, column)) is not None:
-            made[name] = filled(made[name], scaled) if name in made else scaled
+            columns[name] = filled(columns[name], scaled) if name in columns else scaled
             taken.append(f"{name} from {short(key)}")
     if "total" in raw:
-        made[".planned"] = raw["total"]
-    notes = _estimates(made, raw, mapped)
-    notes += _durations(made, rows)
-    notes += _tokens(made, rows, facts)
-    steps, said = _steps(rows, made)
-    return NamedLines(StepLines(steps, rows.origin, made), [f"taken: {', '.join(taken)}", *said, *notes])
+        columns[".planned"] = raw["total"]
+    notes = _estimates(columns, raw, mapped)
+    notes += _durations(columns, rows)
+    notes += _tokens(columns, rows, facts)
+    steps, step_notes = _steps(rows, columns)
+    return NamedLines(StepLines(steps, rows.origin, columns), [f"taken: {', '.join(taken)}", *step_notes, *notes])
 
 
 def _scaled(key: str, name: str, column: Numbers) -> Numbers | None:
     """Return a column in the catalogue's unit, None where its unit is of another quantity."""
-    found = _UNIT.fullmatch(key)
-    unit = (found[2] or "").lower() if found else ""
+    match = _UNIT.fullmatch(key)
+    unit = (match[2] or "").lower() if match else ""
     if name == "step_time":
         factor = _SECONDS.get(unit)
         return None if factor is None else Numbers(column.values * factor, column.recorded & np.isfinite(column.values))

@@ -13,7 +13,7 @@ from ckaudit.importers.formats.csvfile import table_of
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.curves import Curves, joined
 from ckaudit.importers.tables.numbers import NO_STEP, number
-from ckaudit.importers.tables.table import sniffed
+from ckaudit.importers.tables.table import sniff_table
 
 NAME = "Lightning metrics.csv"
 GENERIC = False
@@ -24,10 +24,10 @@ _HALVES = ("_step", "_epoch")
 
 def detects(source: Source) -> bool:
     """Tell by both `epoch` and `step` beside sparse columns, or one logged both by step and by epoch, and steps from 0."""
-    found = sniffed(source.head)
-    if found is None or found[0] != "," or not set(_OWN) <= set(found[1]):
+    table_head = sniff_table(source.head)
+    if table_head is None or table_head[0] != "," or not set(_OWN) <= set(table_head[1]):
         return False
-    _, header, rows = found
+    _, header, rows = table_head
     rows = [row for row in rows if len(row) == len(header)]
     halves = any(name.endswith(_HALVES) for name in header if name not in _OWN)
     return (halves or _is_sparse(header, rows)) and _counts_from_zero(header, rows)
@@ -45,7 +45,9 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     if columns.get("step", "step") == "step":
         steps = np.where(steps == NO_STEP, NO_STEP, steps + 1)
         notes.append("steps count from 0: step N of the file is step N + 1")
-    return [joined(Curves(steps, curves.series, notes, curves.layers), source.shown, NAME, found=table.found, notes=table.notes)]
+    return [
+        joined(Curves(steps, curves.series, notes, curves.layers), source.shown, NAME, size=table.size_text, notes=table.notes)
+    ]
 
 
 def _is_sparse(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:

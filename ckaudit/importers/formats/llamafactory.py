@@ -49,12 +49,12 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     rows = read_rows(source.data, source.shown, lambda key: key == "total_steps" or wanted(key))
     tokens = rows.column("total_tokens")
     counted = not tokens.count or bool((tokens.values > 0).any())
-    found = taken(rows, columns, _NAMES if counted else {**_NAMES, "total_tokens": Mapped("")}, silent=_SILENT)
-    series = dict(found.series)
-    steps, said = steps_of(series.pop("step", rows.column("current_steps")), rows.lines)
-    notes = [*found.notes, *said, *([] if counted else ["total_tokens is 0 all along: tokens were not counted"])]
+    mapped = taken(rows, columns, _NAMES if counted else {**_NAMES, "total_tokens": Mapped("")}, silent=_SILENT)
+    series = dict(mapped.series)
+    steps, step_notes = steps_of(series.pop("step", rows.column("current_steps")), rows.lines)
+    notes = [*mapped.notes, *step_notes, *([] if counted else ["total_tokens is 0 all along: tokens were not counted"])]
     imported = joined(
-        Curves(steps, series, notes, found.layers), source.shown, NAME, found=rows.found, notes=rows.notes, last=_LAST
+        Curves(steps, series, notes, mapped.layers), source.shown, NAME, size=rows.size_text, notes=rows.notes, last=_LAST
     )
     column = rows.column("total_steps")
     known = column.values[column.recorded]

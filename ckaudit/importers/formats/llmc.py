@@ -79,17 +79,17 @@ def _facts(text: str) -> Iterator[tuple[str, str]]:
 def _meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[Fact]) -> NamedLines:
     """Give the columns their names and units, and convert steps to finished updates."""
     raw = rows.columns
-    made = {name: raw[key] for key, name in _NAMES.items() if key in raw and name not in mapped.values()}
-    made |= {name: raw[key].times(factor) for key, (name, factor) in _SCALED.items() if key in raw}
-    made |= {name: raw[key] for key, name in mapped.items()}
+    columns = {name: raw[key] for key, name in _NAMES.items() if key in raw and name not in mapped.values()}
+    columns |= {name: raw[key].times(factor) for key, (name, factor) in _SCALED.items() if key in raw}
+    columns |= {name: raw[key] for key, name in mapped.items()}
     if "total" in raw:
-        made[".planned"] = raw["total"]
+        columns[".planned"] = raw["total"]
     notes = []
     steps = rows.steps
     if "trl" in raw and (counted := raw["trl"].recorded & ~_printed(raw)).any():
         steps = np.where(counted, rows.steps + 1, rows.steps)
         notes.append("s:N of a training line is the update after N finished ones, so it was taken as step N + 1")
-    return NamedLines(StepLines(steps, rows.origin, made), notes)
+    return NamedLines(StepLines(steps, rows.origin, columns), notes)
 
 
 def _printed(raw: Mapping[str, Numbers]) -> np.ndarray:

@@ -201,17 +201,17 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[Fact]) -
     """Give the columns their names."""
     raw = rows.columns
     names = {key: name for key, name in _PLAIN.items() if key in raw and name not in mapped.values()} | dict(mapped)
-    made = {name: raw[key] for key, name in names.items()}
+    columns = {name: raw[key] for key, name in names.items()}
     for key, factor in _SECONDS.items():
         if key in raw:
-            made.setdefault("step_time", raw[key].times(factor))
+            columns.setdefault("step_time", raw[key].times(factor))
     losses = {"train_loss_raw": _first(raw, _TRAIN_LOSSES), "val_loss": _first(raw, _VALIDATION_LOSSES)}
-    made |= {name: raw[key] for name, key in losses.items() if key and name not in mapped.values()}
-    notes = _counted(made, raw, facts)
-    notes += _deepspeed(made, raw)
-    notes += _without_loss(made, raw, losses["train_loss_raw"])
-    notes += _not_computed(made)
-    return NamedLines(StepLines(rows.steps, rows.origin, made), notes)
+    columns |= {name: raw[key] for name, key in losses.items() if key and name not in mapped.values()}
+    notes = _counted(columns, raw, facts)
+    notes += _deepspeed(columns, raw)
+    notes += _without_loss(columns, raw, losses["train_loss_raw"])
+    notes += _not_computed(columns)
+    return NamedLines(StepLines(rows.steps, rows.origin, columns), notes)
 
 
 def _first(raw: Columns, keys: Sequence[str]) -> str:
@@ -248,8 +248,8 @@ def _length(raw: Columns, facts: Sequence[Fact]) -> int:
         known = samples.recorded & tokens.recorded & (samples.values > 0)
         lengths = np.unique(tokens.values[known] / samples.values[known])
         return int(lengths[0]) if len(lengths) == 1 and lengths[0] == int(lengths[0]) else 0
-    told = {fact.value for fact in facts if fact.key == "argument seq_length"}
-    return int(told.pop()) if len(told) == 1 and next(iter(told)).isdecimal() else 0
+    arguments = {fact.value for fact in facts if fact.key == "argument seq_length"}
+    return int(arguments.pop()) if len(arguments) == 1 and next(iter(arguments)).isdecimal() else 0
 
 
 def _deepspeed(columns: Columns, raw: Columns) -> list[str]:

@@ -68,13 +68,13 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     series = {name: _series(metrics[metric]) for name, metric in chosen.items()}
     steps, aside = aligned(series)
     run = np.logical_or.reduce([column.recorded for column in aside.values()]) if aside else np.zeros(0, bool)
-    found = f"{len(names):,} metrics"
+    size = f"{len(names):,} metrics"
     notes = [*taken(chosen), *left_out([metric for metric in names if metric not in chosen.values()])]
     if run.any() and steps[run][-1] != steps[-1]:
         notes.append(f"the run was to take {steps[-1]:,} steps and none is recorded after {steps[run][-1]:,}")
     if absent := sum(_cells(metrics[metric]).count(_NEVER_RUN) for metric in chosen.values()):
         notes.append(f'{absent:,} values are the text "nan": that step never ran or did not log the metric, read as not recorded')
-    return [joined(Curves(steps, aside, notes), source.shown, NAME, found=found, last=_LAST)]
+    return [joined(Curves(steps, aside, notes), source.shown, NAME, size=size, last=_LAST)]
 
 
 def _metrics(source: Source) -> dict[str, _Metric]:

@@ -96,9 +96,9 @@ def _files(source: Source) -> Iterator[Source]:
     whole = (source.inside("training_stats") or source).path
     for folder in sorted(path for path in (whole, *whole.iterdir()) if _FOLDERS.fullmatch(path.name)):
         for path in sorted(folder.glob("rank*.jsonl"), key=lambda path: (len(path.name), path.name)):
-            found = source.inside(str(path.relative_to(source.path)))
-            if found is not None and not found.is_folder:
-                yield found
+            file = source.inside(str(path.relative_to(source.path)))
+            if file is not None and not file.is_folder:
+                yield file
 
 
 class _Sums(Struct, gc=False):
@@ -138,12 +138,12 @@ class TensorSums:
         with np.errstate(all="ignore"):
             mean, square = total / count, squares / count
             spread = np.maximum(square - mean * mean, 0.0)
-            found = {"mean": mean, "std": np.sqrt(np.where(np.isnan(square - mean * mean), np.nan, spread))}
+            statistics = {"mean": mean, "std": np.sqrt(np.where(np.isnan(square - mean * mean), np.nan, spread))}
             if section == "activations":
-                found["rms"] = np.sqrt(square)
+                statistics["rms"] = np.sqrt(square)
             else:
-                found |= {NORMS[section]: np.sqrt(squares), "numel": count}
-        for field, values in found.items():
+                statistics |= {NORMS[section]: np.sqrt(squares), "numel": count}
+        for field, values in statistics.items():
             layers.extend(section, field, list(self.names), steps[known], owners[known], values)
 
 
@@ -164,11 +164,11 @@ def _take(tables: dict[str, TensorSums], record: "_Line | Mapping[str, Any]") ->
     """Take the sums of one line; tell whether a checkpoint has a section for its kind."""
     if isinstance(record, _Line):
         stat, step, values = record.stat, record.iter, record.values
-        rows = [(name, each.count, each.sum_1, each.sum_2) for name, each in values.items()]
+        rows = [(name, sums.count, sums.sum_1, sums.sum_2) for name, sums in values.items()]
     else:
-        stat, number_of, found = str(record.get("stat")), step_number(number(record.get("iter"))), record.get("values")
+        stat, number_of, members = str(record.get("stat")), step_number(number(record.get("iter"))), record.get("values")
         step = -1 if number_of is None else number_of
-        rows = list(_read_sums(found if isinstance(found, dict) else {}))
+        rows = list(_read_sums(members if isinstance(members, dict) else {}))
     section = _SECTIONS.get(stat)
     if section is None or not 0 <= step <= MAX_STEP:
         return False

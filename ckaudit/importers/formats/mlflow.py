@@ -76,7 +76,9 @@ def _runs(source: Source) -> Iterator[tuple[Source, dict[str, str]]]:
         if any(name in inner for name in _OF_A_RUN):
             yield folder, inner
         elif "experiment_id" in inner:
-            yield from ((each, found) for each in folder.folders() if any(name in (found := _meta(each)) for name in _OF_A_RUN))
+            yield from (
+                (run, meta_of_run) for run in folder.folders() if any(name in (meta_of_run := _meta(run)) for name in _OF_A_RUN)
+            )
 
 
 def _meta(folder: Source) -> dict[str, str]:
@@ -84,8 +86,8 @@ def _meta(folder: Source) -> dict[str, str]:
     file = folder.inside(META)
     if file is None or file.is_folder:
         return {}
-    found = [_LINE.match(line) for line in file.text.splitlines()]
-    return {match[1]: _unquoted(match[2].strip()) for match in found if match}
+    matches = [_LINE.match(line) for line in file.text.splitlines()]
+    return {match[1]: _unquoted(match[2].strip()) for match in matches if match}
 
 
 def _unquoted(text: str) -> str:

@@ -68,16 +68,16 @@ def _points(database: "sqlite3.Connection") -> dict[str, Points]:
         "WHERE typeof(step) = 'integer' AND typeof(timestamp) = 'integer' AND typeof(value) IN ('real', 'integer') "
         "ORDER BY run_uuid, key, rowid"
     )
-    found: dict[str, Points] = {}
+    by_run: dict[str, Points] = {}
     for (run, name), group in groupby(rows, key=itemgetter(0, 1)):
         points = list(group)
-        found.setdefault(str(run), Points()).extend(
+        by_run.setdefault(str(run), Points()).extend(
             str(name),
             [step for _, _, step, _, _, _ in points],
             [nan if is_nan else _number(value) for _, _, _, value, is_nan, _ in points],
             list(accumulate((time / 1000 for *_, time in points), max)),
         )
-    return found
+    return by_run
 
 
 def _number(value: float) -> float:
@@ -86,10 +86,10 @@ def _number(value: float) -> float:
 
 def _texts(database: "sqlite3.Connection", table: str) -> dict[str, dict[str, str]]:
     """Return the parameters or the tags of each run."""
-    found: dict[str, dict[str, str]] = {}
+    by_run: dict[str, dict[str, str]] = {}
     for run, name, value in database.execute(f"SELECT run_uuid, key, value FROM {table}"):  # noqa: S608  one of two words
-        found.setdefault(str(run), {})[str(name)] = str(value)
-    return found
+        by_run.setdefault(str(run), {})[str(name)] = str(value)
+    return by_run
 
 
 def _tracked(row: tuple[Any, ...], points: Points, params: Mapping[str, str], tags: Mapping[str, str]) -> TrackedRun:

@@ -43,14 +43,14 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     rows = read_rows(
         source.data, source.shown, lambda key: key in ("iter", "epoch", "data_time") or wanted(key), texts=("mode", *_META)
     )
-    found = taken(rows, columns, NAMES, silent=_SILENT)
+    mapped = taken(rows, columns, NAMES, silent=_SILENT)
     modes = rows.texts.get("mode") or [None] * len(rows.lines)
     training = np.array([mode == "train" for mode in modes], bool)
-    steps, said = _steps(rows, training)
-    if "step" in found.series:
-        steps, said = steps_from(found.series["step"]), []
-    curves = curves_of(rows, found, steps, training, said)
-    imported = joined(curves, source.shown, NAME, found=rows.found, notes=rows.notes, last=SCALARS_ONLY)
+    steps, step_notes = _steps(rows, training)
+    if "step" in mapped.series:
+        steps, step_notes = steps_from(mapped.series["step"]), []
+    curves = curves_of(rows, mapped, steps, training, step_notes)
+    imported = joined(curves, source.shown, NAME, size=rows.size_text, notes=rows.notes, last=SCALARS_ONLY)
     imported.manifest.name = _first(rows.texts.get("exp_name", ()), str) or UNSET
     seed = _first(rows.texts.get("seed", ()), int)
     imported.manifest.seed = UNSET if seed is None else seed

@@ -36,7 +36,7 @@ NAMES: Names = {
 def detects(source: Source) -> bool:
     """Tell by the members that only its logger writes together; a folder by the log in it."""
     if source.is_folder:
-        return any(_is_log(found) for _, found in _inside(source))
+        return any(_is_log(file) for _, file in _inside(source))
     return _is_log(source)
 
 
@@ -49,8 +49,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """
     if not source.is_folder:
         return [_read(source, columns, "")]
-    logs = [(name, found) for name, found in _inside(source) if _is_log(found)]
-    return [_read(found, columns, name if len(logs) > 1 else "") for name, found in logs]
+    logs = [(name, file) for name, file in _inside(source) if _is_log(file)]
+    return [_read(file, columns, name if len(logs) > 1 else "") for name, file in logs]
 
 
 def _is_log(source: Source) -> bool:
@@ -64,43 +64,43 @@ def _trains(row: Object) -> bool:
 
 def _inside(source: Source) -> list[tuple[str, Source]]:
     """Return the logs in a folder, each by the time of its start: the folder of one start, or that of all."""
-    whole = [(name, found) for name in _WHOLE if (found := source.inside(name)) is not None and not found.is_folder]
+    whole = [(name, file) for name in _WHOLE if (file := source.inside(name)) is not None and not file.is_folder]
     if whole:
         return whole[:1]
     paths = [path for pattern in ("*.json", "vis_data/*.json", "*/vis_data/*.json") for path in source.path.glob(pattern)]
     names = sorted(path.relative_to(source.path).as_posix() for path in paths if _START.fullmatch(path.stem))
     files = [(name, source.inside(name)) for name in names]
-    return [(found.path.stem, found) for _, found in files if found is not None and not found.is_folder]
+    return [(file.path.stem, file) for _, file in files if file is not None and not file.is_folder]
 
 
 def _read(source: Source, columns: Mapping[str, str], name: str) -> Imported:
     wanted = is_wanted(columns, NAMES)
     rows = read_rows(source.data, source.shown, lambda key: key in ("iter", "data_time") or wanted(key))
-    found = taken(rows, columns, NAMES)
-    steps, said = steps_of(found.series.get("step", rows.column("step")), rows.lines)
+    mapped = taken(rows, columns, NAMES)
+    steps, step_notes = steps_of(mapped.series.get("step", rows.column("step")), rows.lines)
     training = rows.column("iter").recorded
     if count := int((~training).sum()):
-        said.append(f"{count:,} evaluations say no update: each was put to the last one logged before it")
-    if "train_loss_raw" in found.series:
-        said.append("losses and times are means over the last iterations, as this logger smooths them")
-    curves = curves_of(rows, found, steps, training, said)
-    return joined(curves, source.shown, NAME, found=rows.found, notes=rows.notes, last=SCALARS_ONLY, name=name)
+        step_notes.append(f"{count:,} evaluations say no update: each was put to the last one logged before it")
+    if "train_loss_raw" in mapped.series:
+        step_notes.append("losses and times are means over the last iterations, as this logger smooths them")
+    curves = curves_of(rows, mapped, steps, training, step_notes)
+    return joined(curves, source.shown, NAME, size=rows.size_text, notes=rows.notes, last=SCALARS_ONLY, name=name)
 
 
 # MMCV's JSON log has the same names, and its evaluations too belong to the update logged before them.
 def curves_of(
-    rows: JsonRows, taken: MappedSeries, steps: NDArray[np.int64], training: NDArray[np.bool_], notes: list[str]
+    rows: JsonRows, mapped: MappedSeries, steps: NDArray[np.int64], training: NDArray[np.bool_], notes: list[str]
 ) -> Curves:
     """Return the series of a log, those of training only from its entries of training.
 
     Args:
         rows: What was read.
-        taken: Its series.
+        mapped: Its series.
         steps: Of each entry, right for those of training.
         training: Whether the entry is of training; others evaluate.
         notes: What to say of the steps.
     """
-    series = {name: values for name, values in taken.series.items() if name != "step"}
+    series = {name: values for name, values in mapped.series.items() if name != "step"}
     if "val_loss" not in series and (loss := series.get("train_loss_raw")) is not None and (loss.recorded & ~training).any():
         series["val_loss"] = loss.only(~training)
     if share := ratio(rows.column("data_time"), rows.column("time")):
@@ -108,4 +108,4 @@ def curves_of(
     for name in OF_TRAINING:
         if name in series:
             series[name] = series[name].only(training)
-    return Curves(np.where(training, steps, carried(steps, training)), series, [*taken.notes, *notes], taken.layers)
+    return Curves(np.where(training, steps, carried(steps, training)), series, [*mapped.notes, *notes], mapped.layers)

@@ -44,7 +44,7 @@ class _Points(Struct):
 def detects(source: Source) -> bool:
     """Tell a file by the names of its columns, which stand in its footer, and a folder by such a file in it."""
     if source.is_folder:
-        return any(_is_export(found) for found in _files(source, max_files=1))
+        return any(_is_export(file) for file in _files(source, max_files=1))
     return _is_export(source)
 
 
@@ -77,9 +77,9 @@ def _files(source: Source, *, max_files: int) -> Iterator[Source]:
     """Yield the Parquet files in a folder, or in the folders of projects in it."""
     paths = (path for pattern in ("*.parquet", "*/*.parquet") for path in sorted(source.path.glob(pattern)))
     for path, _ in zip(paths, range(max_files), strict=False):
-        found = source.inside(path.relative_to(source.path).as_posix())
-        if found is not None and not found.is_folder:
-            yield found
+        file = source.inside(path.relative_to(source.path).as_posix())
+        if file is not None and not file.is_folder:
+            yield file
 
 
 def _take(source: Source, runs: dict[str, _Points]) -> None:
@@ -139,7 +139,7 @@ def _told(name: str, points: _Points, columns: Mapping[str, str], shown: str, ow
         notes.append(f"{points.fractions:,} points have no whole step of 0 or more and were left out")
     if nans := sum(int(np.isnan(aside[each].values[aside[each].recorded]).sum()) for each in chosen):
         notes.append(f"{nans:,} points have a time and no value: read as NaN, which the exporter writes so")
-    imported = joined(Curves(steps, aside, notes), shown, NAME, found=f"{len(points.series):,} series", name=writable(name))
+    imported = joined(Curves(steps, aside, notes), shown, NAME, size=f"{len(points.series):,} series", name=writable(name))
     _describe(imported, points, own)
     return imported
 

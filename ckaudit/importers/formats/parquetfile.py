@@ -46,17 +46,17 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     choices = choices_of(header, columns, source.shown)
     wanted = wanted_of(header, choices)
     runs = next((name for name in _RUNS if name in header), None)
-    table = columns_of(file, [header[each] for each in sorted(wanted)] + ([runs] if runs else []), source.shown)
+    table = columns_of(file, [header[position] for position in sorted(wanted)] + ([runs] if runs else []), source.shown)
     values = {position: numbers_of(table[header[position]]) for position in wanted}
-    made = []
+    importeds = []
     for name, rows in _split(table[runs] if runs else None, file.metadata.num_rows):
-        part = values if rows is None else {at: each.at(rows) for at, each in values.items()}
+        part = values if rows is None else {at: position.at(rows) for at, position in values.items()}
         places = range(1, file.metadata.num_rows + 1) if rows is None else (rows + 1).tolist()
         parsed = NumberTable(header, part, places, "", [])
-        run = joined(curves_of(parsed, choices), source.shown, NAME, found=parsed.found, name=name)
+        run = joined(curves_of(parsed, choices), source.shown, NAME, size=parsed.size_text, name=name)
         run.manifest.name = name or UNSET
-        made.append(run)
-    return made
+        importeds.append(run)
+    return importeds
 
 
 def opened(source: Source) -> Any:
@@ -151,7 +151,7 @@ def _split(runs: Any, count: int) -> Iterator[tuple[str, NDArray[np.int64] | Non
 
 
 def _broken(shown: str, error: Exception) -> UnreadableError:
-    said = str(error).partition("\n")[0][:200]
+    reason = str(error).partition("\n")[0][:200]
     return UnreadableError(
-        f"{shown} is a Parquet file that cannot be read: {said}", hint="Was it only half written? Fetch it again."
+        f"{shown} is a Parquet file that cannot be read: {reason}", hint="Was it only half written? Fetch it again."
     )

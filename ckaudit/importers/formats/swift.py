@@ -50,13 +50,13 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     if "step" in columns:
         raise UsageError(f"the step of {NAME} is always {_STEP}", hint="Leave out --map step=.")
     rows = read_rows(source.data, source.shown, is_wanted(columns, _NAMES), texts=(_STEP,))
-    found = taken(rows, columns, _NAMES, silent=_SILENT)
-    series = dict(found.series)
+    mapped = taken(rows, columns, _NAMES, silent=_SILENT)
+    series = dict(mapped.series)
     progress = rows.texts.get(_STEP)
     old = series.pop("step", rows.column(_OLD_STEP))
-    steps, said = steps_of(old if progress is None else numbers([_part(cell, 0) for cell in progress]), rows.lines)
-    curves = Curves(steps, series, [*found.notes, *said], found.layers)
-    imported = joined(curves, source.shown, NAME, found=rows.found, notes=rows.notes, last=_LAST)
+    steps, step_notes = steps_of(old if progress is None else numbers([_part(cell, 0) for cell in progress]), rows.lines)
+    curves = Curves(steps, series, [*mapped.notes, *step_notes], mapped.layers)
+    imported = joined(curves, source.shown, NAME, size=rows.size_text, notes=rows.notes, last=_LAST)
     if planned := int(next((last for cell in reversed(progress or ()) if (last := _part(cell, 1))), 0)):
         imported.manifest.planned_steps = planned
     return [imported]

@@ -70,11 +70,11 @@ class EventFolder(Struct):
     def take_settings(self, where: str, text: bytes) -> None:
         """Take settings written as one JSON object, those of the model where `where` says so."""
         try:
-            found = json.loads(text)
+            settings = json.loads(text)
         except (ValueError, RecursionError):
             return
-        if isinstance(found, dict):
-            (self.model if where else self.config).update(found)
+        if isinstance(settings, dict):
+            (self.model if where else self.config).update(settings)
 
 
 class _Reading(Struct):
@@ -155,14 +155,14 @@ def _read_file(reading: _Reading, shown: str, data: bytes) -> None:
     parse = messages()["Event"].FromString
     from google.protobuf.message import DecodeError
 
-    found = records(data)
-    if found.torn:
-        reading.part.notes.append(f"{shown} ends in the middle of an event: {found.torn:,} bytes at its end were left out")
-    _count(reading, "events with a wrong checksum were left out", found.broken)
+    framed = records(data)
+    if framed.torn:
+        reading.part.notes.append(f"{shown} ends in the middle of an event: {framed.torn:,} bytes at its end were left out")
+    _count(reading, "events with a wrong checksum were left out", framed.broken)
     slots: dict[bytes, int] = {}
     put_slot, put_step, put_value, put_time = reading.part.points.appends()
     clock = 0.0
-    for start, end in found.events:
+    for start, end in framed.events:
         try:
             event = parse(data[start:end])
         except DecodeError:

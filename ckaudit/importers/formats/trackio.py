@@ -45,8 +45,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 def _project(source: Source, columns: Mapping[str, str]) -> list[TrackedRun]:
     """Return the runs of one database."""
-    found = tables(source)
-    key = "run_id" if "run_id" in found.get("metrics", ()) else "run_name"
+    columns_of_tables = tables(source)
+    key = "run_id" if "run_id" in columns_of_tables.get("metrics", ()) else "run_name"
     runs: dict[str, RowCollector] = {}
     names: dict[str, str] = {}
     faulty: dict[str, int] = {}
@@ -57,18 +57,18 @@ def _project(source: Source, columns: Mapping[str, str]) -> list[TrackedRun]:
             rows = runs.setdefault(str(run), RowCollector("trackio"))
             names[str(run)] = str(name)
             faulty[str(run)] = faulty.get(str(run), 0) + (not _take(rows, time, step, members))
-        configs = dict(_configs(database, key)) if "configs" in found else {}
+        configs = dict(_configs(database, key)) if "configs" in columns_of_tables else {}
     return [_tracked(names[run], rows, faulty[run], configs.get(run, {}), columns) for run, rows in runs.items()]
 
 
 def _take(rows: RowCollector, time: Any, step: Any, members: Any) -> bool:
     """Take a row, and tell whether it was one."""
-    found = _object(members)
+    values = _object(members)
     number = step_number(step) if isinstance(step, int | float) else None
-    if found is None or number is None:
+    if values is None or number is None:
         return False
     rows.begin(number, _time(time))
-    for name, value in found.items():
+    for name, value in values.items():
         rows.take(name, value)
     return True
 
@@ -78,10 +78,10 @@ def _object(text: Any) -> dict[str, Any] | None:
     if not isinstance(text, str | bytes):
         return None
     try:
-        found = msgspec.json.decode(text)
+        value = msgspec.json.decode(text)
     except (ValueError, RecursionError):
-        found = json_of(text)
-    return found if isinstance(found, dict) else None
+        value = json_of(text)
+    return value if isinstance(value, dict) else None
 
 
 def _time(text: Any) -> float:

@@ -14,7 +14,7 @@ from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import catalogue_name, left_out, listed, resolved, short, writable
 from ckaudit.importers.tables.curves import Curves, joined, steps_of, steps_of_epochs
 from ckaudit.importers.tables.numbers import Numbers
-from ckaudit.importers.tables.table import NumberTable, parsed, sniffed
+from ckaudit.importers.tables.table import NumberTable, parsed, sniff_table
 
 NAME = "Weights & Biases CSV"
 GENERIC = False
@@ -33,10 +33,10 @@ class _Chart(Struct, frozen=True):
 
 def detects(source: Source) -> bool:
     """Tell by names of the form RUN - METRIC with their MIN and MAX, or by nothing else beside the x axis."""
-    found = sniffed(source.head)
-    if found is None:
+    table_head = sniff_table(source.head)
+    if table_head is None:
         return False
-    names = found[1]
+    names = table_head[1]
     twins = any(_BETWEEN in name and f"{name}{_ENDS[0]}" in names for name in names)
     return twins or (len(names) > 2 and _BETWEEN not in names[0] and all(_BETWEEN in name for name in names[1:]))
 
@@ -48,10 +48,10 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where no metric has a known name, or none holds a value.
         UsageError: Where `columns` names what is not there.
     """
-    found = sniffed(source.head)
-    if found is None:
+    table_head = sniff_table(source.head)
+    if table_head is None:
         raise UnreadableError(f"{source.shown} has no header line", hint="Save the chart again.")
-    delimiter, header, _ = found
+    delimiter, header, _ = table_head
     chart = _chart(header)
     wanted = {chart.axis, *(position for metrics in chart.runs.values() for position in metrics.values())}
     table = parsed(source.data, source.shown, header, wanted, delimiter)
@@ -64,7 +64,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
             hint="Name it, as in --map loss=METRIC.",
         )
     return [
-        joined(curves, source.shown, NAME, found=table.found, notes=table.notes, name=writable(name) if len(named) > 1 else "")
+        joined(curves, source.shown, NAME, size=table.size_text, notes=table.notes, name=writable(name) if len(named) > 1 else "")
         for name, curves in named
     ]
 

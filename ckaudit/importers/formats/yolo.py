@@ -14,7 +14,7 @@ from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import left_out, parts_of_loss, resolved
 from ckaudit.importers.tables.curves import Curves, joined, steps_of, steps_of_epochs
 from ckaudit.importers.tables.numbers import Numbers
-from ckaudit.importers.tables.table import NumberTable, parsed, sniffed
+from ckaudit.importers.tables.table import NumberTable, parsed, sniff_table
 
 NAME = "YOLO results.csv"
 GENERIC = False
@@ -25,10 +25,10 @@ _RATES = ("lr/pg0", "x/lr0")
 
 def detects(source: Source) -> bool:
     """Tell by an epoch beside parts of a loss and scores under their prefixes."""
-    found = sniffed(source.head)
-    if found is None or epoch_of(found[1]) is None:
+    table_head = sniff_table(source.head)
+    if table_head is None or epoch_of(table_head[1]) is None:
         return False
-    names = found[1]
+    names = table_head[1]
     return bool(parts_of_loss(names, "train/")) and any(name.startswith("metrics/") or name in _RATES for name in names)
 
 
@@ -39,10 +39,10 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where nothing was logged.
         UsageError: Where `columns` names what is not there.
     """
-    found = sniffed(source.head)
-    if found is None:
+    table_head = sniff_table(source.head)
+    if table_head is None:
         raise UnreadableError(f"{source.shown} has no header line", hint="Write the names of the columns in its first line.")
-    delimiter, header, _ = found
+    delimiter, header, _ = table_head
     sums = {name: parts for name, prefix in _SUMS.items() if (parts := parts_of_loss(header, prefix))}
     rates = [header.index(name) for name in _RATES if name in header]
     single = ({"learning_rate": rates[0]} if rates else {}) | resolved(columns, header)
@@ -58,7 +58,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     curves.notes += unmeasured
     curves.names = header
     curves.notes[:0] = _taken(header, {name: sums[name] for name in sums if name not in single}, single)
-    return [joined(curves, source.shown, NAME, found=table.found, notes=table.notes)]
+    return [joined(curves, source.shown, NAME, size=table.size_text, notes=table.notes)]
 
 
 def without_zeros(held_out: Numbers) -> tuple[Numbers, list[str]]:

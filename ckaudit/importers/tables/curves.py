@@ -41,7 +41,7 @@ class Curves(Struct):
 
 
 def joined(
-    curves: Curves, shown: str, source: str, *, found: str, notes: Iterable[str] = (), last: str = SCALARS_ONLY, name: str = ""
+    curves: Curves, shown: str, source: str, *, size: str, notes: Iterable[str] = (), last: str = SCALARS_ONLY, name: str = ""
 ) -> Imported:
     """Join the curves to the lines of a run, and note what was read.
 
@@ -49,7 +49,7 @@ def joined(
         curves: Steps and series.
         shown: The file's name in messages.
         source: Name of the format.
-        found: How much the file holds, in a few words.
+        size: How much the file holds, in a few words.
         notes: Notes on the file as a whole.
         last: A note on what the format cannot hold.
         name: Which of several runs.
@@ -65,7 +65,7 @@ def joined(
         )
     empty = sorted(series for series, values in curves.series.items() if not values.count)
     all_notes = [
-        f"read as {source}: {found}",
+        f"read as {source}: {size}",
         *curves.notes,
         *notes,
         *([f"no value was recorded in {listed(empty)}"] if empty else []),

@@ -40,7 +40,7 @@ class JsonRows(Struct, frozen=True):
     notes: list[str]
 
     @property
-    def found(self) -> str:
+    def size_text(self) -> str:
         """How many entries there are, in a few words."""
         return f"{len(self.lines):,} entries"
 

@@ -65,7 +65,7 @@ class NumberTable(Struct, frozen=True):
     notes: list[str]
 
     @property
-    def found(self) -> str:
+    def size_text(self) -> str:
         """How many rows there are and what stands between their cells, in a few words."""
         between = f", {DELIMITERS[self.delimiter]} between cells" if self.delimiter else ""
         return f"{len(self.lines):,} rows{between}"
@@ -96,7 +96,7 @@ def text_of(data: bytes) -> str:
 
 
 @lru_cache(maxsize=8)
-def sniffed(head: bytes) -> tuple[str, list[str], list[list[str]]] | None:
+def sniff_table(head: bytes) -> tuple[str, list[str], list[list[str]]] | None:
     """Return delimiter, header and first rows of a table, None where the text is no table.
 
     The header has at least two names, none of which is a number. The delimiter is the one that gives the most names. The answer
@@ -115,7 +115,7 @@ def sniffed(head: bytes) -> tuple[str, list[str], list[list[str]]] | None:
 
 def is_table(head: bytes) -> bool:
     """Tell whether a text is a table for certain: each of its first rows is as wide as the header, and most cells are numbers."""
-    table = sniffed(head)
+    table = sniff_table(head)
     if table is None:
         return False
     _, header, rows = table

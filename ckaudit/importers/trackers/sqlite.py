@@ -36,8 +36,8 @@ def databases(source: Source, tables_of: Mapping[str, Collection[str]]) -> list[
 
 
 def _has(source: Source, tables_of: Mapping[str, Collection[str]]) -> bool:
-    found = tables(source)
-    return all(set(found.get(name, ())) >= set(columns) for name, columns in tables_of.items())
+    columns_of = tables(source)
+    return all(set(columns_of.get(name, ())) >= set(columns) for name, columns in tables_of.items())
 
 
 def tables(source: Source) -> dict[str, list[str]]:

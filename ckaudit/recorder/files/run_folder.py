@@ -93,10 +93,10 @@ class RunFolder:
         else:
             save(self.path, self._manifest)
 
-    def direct(self, found: Mapping[str, AttentionDirection]) -> None:
+    def direct(self, directions: Mapping[str, AttentionDirection]) -> None:
         """Keep which way the attention of layers is to look; a prefix may show later than the layer."""
         known = self._manifest.attention or {}
-        new = {layer: way for layer, way in found.items() if layer not in known or (way == "prefix" != known[layer])}
+        new = {layer: way for layer, way in directions.items() if layer not in known or (way == "prefix" != known[layer])}
         if new:
             self.describe(attention={**known, **new}, later=True)
 

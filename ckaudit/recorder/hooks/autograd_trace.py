@@ -84,11 +84,11 @@ class PathTrace:
         self.aside = frozenset(name for name, sources in taken.items() if name not in owners and _reaches(sources, nodes))
 
 
-def _told(facts: TensorFacts, found: list[GradientNode]) -> TensorFacts:
-    if not found:
+def _told(facts: TensorFacts, readers: list[GradientNode]) -> TensorFacts:
+    if not readers:
         return facts
-    nodes = dict.fromkeys(reader.node for reader in found)
-    if facts.no_gradient is UNSET and all(reader.is_taken_out for reader in found):
+    nodes = dict.fromkeys(reader.node for reader in readers)
+    if facts.no_gradient is UNSET and all(reader.is_taken_out for reader in readers):
         facts = replace(facts, no_gradient="taken_out_by_norm")
     return replace(facts, operator=", ".join(dict.fromkeys(map(operator_of, nodes))), backward=", ".join(nodes))
 

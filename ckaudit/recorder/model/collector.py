@@ -156,15 +156,15 @@ class Collector:
         """
         if self._options.grad_of is not None:
             return None
-        self._clips, self.plain, found = True, None, self._gradients()
-        if attempt.unread is None or self._reach.changed(attempt.versions, found):
+        self._clips, self.plain, gradients = True, None, self._gradients()
+        if attempt.unread is None or self._reach.changed(attempt.versions, gradients):
             # What clipping goes by is what it is told to have been.
-            self.read_gradients(attempt, "pre_clip", found=found, long=VERY_LONG)
+            self.read_gradients(attempt, "pre_clip", gradients=gradients, long=VERY_LONG)
         norms = attempt.unread.norms if attempt.unread else None
-        if norms is None or not self._held or held_by(self.optimizers) != self._held or norms.count != len(found):
+        if norms is None or not self._held or held_by(self.optimizers) != self._held or norms.count != len(gradients):
             return None
         usable = norms.as_torch
-        return None if usable is None else ([*found.values()], usable)
+        return None if usable is None else ([*gradients.values()], usable)
 
     def _gradients(self) -> dict[str, Tensor]:
         return present(self.parameters, self._options.grad_of)
@@ -179,7 +179,7 @@ class Collector:
         source: GradientsSource,
         clipping: Clipping | None = None,
         *,
-        found: Mapping[str, Tensor] | None = None,
+        gradients: Mapping[str, Tensor] | None = None,
         long: int = LONG,
     ) -> None:
         """Take the norm of every gradient, and its statistics where a checkpoint is due.
@@ -190,26 +190,26 @@ class Collector:
             attempt: The step under way.
             source: Where in the step this is.
             clipping: What clipped them before.
-            found: The gradients; None: those that are there.
+            gradients: The gradients; None: those that are there.
             long: That of `take_norms`.
         """
         try:
-            if found is None:
-                found = present(self.parameters, self._options.grad_of)
-                attempt.versions = versions(found.values()) if self._clips else []
-            self._read_gradients(attempt, source, clipping, found, long)
+            if gradients is None:
+                gradients = present(self.parameters, self._options.grad_of)
+                attempt.versions = versions(gradients.values()) if self._clips else []
+            self._read_gradients(attempt, source, clipping, gradients, long)
         finally:
             # The other ranks wait for this one whatever has failed here.
             self._reach.finish("gradients")
 
     def _read_gradients(
-        self, attempt: StepState, source: GradientsSource, clipping: Clipping | None, found: Mapping[str, Tensor], long: int
+        self, attempt: StepState, source: GradientsSource, clipping: Clipping | None, gradients: Mapping[str, Tensor], long: int
     ) -> None:
         start = perf_counter()
         attempt.source = source
-        found, norms = self._reach.norms(found, due=bool(attempt.triggers), long=long)
-        at_hand = None if norms is None else norms.by_name(found)
-        attempt.unread = unread = PendingStats(names=[*found], norms=norms, at_hand=at_hand)
+        gradients, norms = self._reach.norms(gradients, due=bool(attempt.triggers), long=long)
+        at_hand = None if norms is None else norms.by_name(gradients)
+        attempt.unread = unread = PendingStats(names=[*gradients], norms=norms, at_hand=at_hand)
         if self.scaler is not None and self.has_scaler():
             unread.scale, attempt.loss_scale = loss_scale_left(self.scaler), float(self.scaler.get_scale())
             attempt.rates = learning_rates(self.optimizers)  # a skipped update does not tell its own
@@ -219,10 +219,10 @@ class Collector:
             attempt.source = "post_clip" if coefficient is None else "rescaled"
             unread.scale *= 1.0 if coefficient is None else coefficient
         if attempt.triggers:
-            attempt.gradients = self._gradient_stats(attempt, found, unread.scale)
+            attempt.gradients = self._gradient_stats(attempt, gradients, unread.scale)
         attempt.seconds += perf_counter() - start
 
-    def _gradient_stats(self, attempt: StepState, found: Mapping[str, Tensor], scale: float) -> dict[str, GradientStats]:
+    def _gradient_stats(self, attempt: StepState, gradients: Mapping[str, Tensor], scale: float) -> dict[str, GradientStats]:
         encoding, exact = self._options.grids, self._options.exact
         depths = self._planner.depths([*self._parts, *self._observer.parts], attempt)
 
@@ -230,7 +230,7 @@ class Collector:
             grid = encoding if encoding != "none" and depth_of(name) in depths else None
             return gradient_stats(gradient, measured=measured, grid=grid, scale=scale, exact=exact)
 
-        return self._reach.look("gradients", found, look, scale=scale)
+        return self._reach.look("gradients", gradients, look, scale=scale)
 
     def join(self, start_step: int, tell: Callable[..., None]) -> None:
         """Begin, together with the other ranks where they are needed; `tell` takes what a resume began with."""

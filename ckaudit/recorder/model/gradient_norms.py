@@ -125,9 +125,9 @@ def norms_of(gradients: Sequence[Tensor], *, piece: int = PIECE, long: int = LON
 
 def alike(tensors: Iterable[Tensor]) -> tuple[torch.dtype | None, int]:
     """Return the type that all tensors have, None where there are several, and the elements of the largest on a CPU."""
-    found = [*tensors]
-    types = {tensor.dtype for tensor in found}
-    sizes = (tensor.numel() for tensor in found if tensor.device.type == "cpu")
+    rest = [*tensors]
+    types = {tensor.dtype for tensor in rest}
+    sizes = (tensor.numel() for tensor in rest if tensor.device.type == "cpu")
     return (types.pop() if len(types) == 1 else None), max(sizes, default=0)
 
 

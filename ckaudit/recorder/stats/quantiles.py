@@ -98,9 +98,9 @@ def _between(at: Values, share: NDArray[np.float64]) -> list[list[float]]:
     return quantiles
 
 
-def _of_each(samples: Sequence[Values], found: Iterable[T], nothing: T) -> list[T]:
+def _of_each(samples: Sequence[Values], of_samples: Iterable[T], nothing: T) -> list[T]:
     """Return what was found of the samples that are not empty, and `nothing` of the others."""
-    results = iter(found)
+    results = iter(of_samples)
     return [next(results) if sample.size else nothing for sample in samples]
 
 

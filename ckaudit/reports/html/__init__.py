@@ -31,7 +31,7 @@ class FittedPage(NamedTuple):
     """A page, and what had to be left out of it, in sentences."""
 
     page: str
-    told: list[str]
+    notes: list[str]
 
 
 class _Content(msgspec.Struct, frozen=True):

@@ -51,11 +51,11 @@ def on_paper(report: DrillReport, _view: View) -> str:
 
 def summary(report: DrillReport) -> str:
     """Return how many of the faults with an effect were found, and whether the healthy trainings were left alone."""
-    found, missed = report.of("found"), report.of("missed")
-    felt = len(found) + len(missed)
+    found_faults, missed = report.of("found"), report.of("missed")
+    felt = len(found_faults) + len(missed)
     alarms = sum(bool(healthy.findings) for healthy in report.healthy)
     left = f"{plural(alarms, 'healthy training')} of {len(report.healthy)} flagged" if alarms else "healthy trainings left alone"
-    return f"{len(found)} of {plural(felt, 'fault')} with an effect found, {left}"
+    return f"{len(found_faults)} of {plural(felt, 'fault')} with an effect found, {left}"
 
 
 def about(report: DrillReport) -> str:
@@ -84,9 +84,9 @@ def sections(report: DrillReport) -> Iterator[tuple[str, list[str]]]:
         yield (
             "Found in a healthy training: it is so, or it is a false alarm to be reported (--bundle FILE)",
             [
-                f"{each.name}: {found.severity} {found.code} {found.name}: {found.message}"
+                f"{each.name}: {finding.severity} {finding.code} {finding.name}: {finding.message}"
                 for each in flagged
-                for found in each.findings
+                for finding in each.findings
             ],
         )
     if missed := report.of("missed"):

@@ -207,7 +207,7 @@ def _coverage(report: Report, view: View, width: int) -> list[str]:
                 text = f"{check.code}  {check.name}" + (f": {check.detail}" if check.detail else "")
                 lines += paragraph(shown(text, view), width, indent="    ")
     if report.command == "triage" and (missed := most_missed(report.checks)):
-        several = [f"{shown(thing, view)} ({words.plural(fed, 'check')})" for thing, fed in missed if fed > 1]
+        several = [f"{shown(thing, view)} ({words.plural(waiting, 'check')})" for thing, waiting in missed if waiting > 1]
         waits = f"most wait for {', '.join(several)}; " if several else ""
         lines += paragraph(f"{waits}ckaudit coverage says which line to add first", width)
     return lines
