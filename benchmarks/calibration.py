@@ -27,7 +27,7 @@ from ckaudit.contract.schema.diff import Pair  # noqa: E402
 from ckaudit.diff.compare import JudgedRun, compare_pair  # noqa: E402
 from ckaudit.diff.divergence import WHOLE, reads  # noqa: E402
 from ckaudit.diff.noise import Stretches  # noqa: E402
-from ckaudit.diff.run_pair import RunPair, Side  # noqa: E402
+from ckaudit.diff.run_pair import RunPair, RunSide  # noqa: E402
 from ckaudit.lab.score.scoreboard import share  # noqa: E402
 from ckaudit.metrics import Metric  # noqa: E402
 from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss  # noqa: E402
@@ -59,7 +59,7 @@ def read(case: Case, folder: Path) -> JudgedRun:
     """Return a recording without its clock: the machine that trained was shared."""
     run = open_run(folder / case.name, reads=triage_reads() | reads())
     run = replace(run, scalars={name: series for name, series in run.scalars.items() if name not in CLOCK})
-    return JudgedRun(folder / case.name, Side(run, tuple(triage_run(run).findings)))
+    return JudgedRun(folder / case.name, RunSide(run, tuple(triage_run(run).findings)))
 
 
 def smoothed(subject: JudgedRun) -> float:

@@ -26,7 +26,7 @@ from checkpoints.qwen import LAYERS, OBSERVED, TENSORS, checkpoint, grids_in, hi
 from pairs import machine, write_table  # noqa: E402
 from size_floor import floor  # noqa: E402
 
-from ckaudit.contract.budget import keep, plan  # noqa: E402
+from ckaudit.contract.budget import apply_plan, plan  # noqa: E402
 from ckaudit.contract.io.codec import encode  # noqa: E402
 from ckaudit.contract.schema.checkpoint import Checkpoint  # noqa: E402  after the path is known
 
@@ -40,7 +40,7 @@ ORDINAL = 7
 def written(whole: Checkpoint, budget_kb: float | None, suffix: str, ordinal: int = ORDINAL) -> Checkpoint:
     """Return what the recorder would write of a checkpoint."""
     document = copy.deepcopy(whole)
-    keep(document, plan(TENSORS, LAYERS, OBSERVED, ordinal, budget_kb, suffix=suffix), TENSORS, LAYERS)
+    apply_plan(document, plan(TENSORS, LAYERS, OBSERVED, ordinal, budget_kb, suffix=suffix), TENSORS, LAYERS)
     return document
 
 

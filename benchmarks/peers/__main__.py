@@ -18,7 +18,7 @@ from benchmarks.peers import installed, riders
 from benchmarks.peers.beside import is_due
 from benchmarks.peers.score import score
 from ckaudit.cli.lab.record import SPLITS, ProgressLines, cache_folder, count, failures, splits
-from ckaudit.cli.output import check_folder, fitted, progress, say, send
+from ckaudit.cli.output import check_folder, fit_to_stdout, progress, say, write_text
 from ckaudit.errors import CkauditError
 from ckaudit.lab.record import writable
 from ckaudit.lab.score.publish import add_history, write_document
@@ -84,8 +84,8 @@ def _score(options: argparse.Namespace) -> int:
     folder, bare = cache_folder(options.cache), options.bare
     with progress("auditing run") as tick:
         found = score(folder, chosen_splits, only=options.only, bare=bare, peers=peers, jobs=jobs, progress=tick)
-    view, encoding = fitted(View(verbose=options.verbose), drawn=options.format == "terminal" and not options.output)
-    send(render(found, options.format, view), encoding, options.output)
+    view, encoding = fit_to_stdout(View(verbose=options.verbose), drawn=options.format == "terminal" and not options.output)
+    write_text(render(found, options.format, view), encoding, options.output)
     say(f"wrote {options.output}" if options.output else "")
     say(add_history(found) if "test" in chosen_splits else "")
     if options.write:

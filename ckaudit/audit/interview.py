@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.audit.judge import BROKE, ask
+from ckaudit.audit.judge import BROKE, answer_from_series
 from ckaudit.causes.cause import Findings
 from ckaudit.causes.shared.void import likely, voided
 from ckaudit.contract.schema.numbers import to_word
@@ -89,8 +89,8 @@ def interview_reads(phases: Collection[int]) -> frozenset[str]:
 
 def answer(asked: Question, run: Run, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis]) -> Answer:
     """Put one question to a run: what the series say, and never better than what triage says of the same run."""
-    series_answer = ask(asked, run, Findings(tuple(finding for finding in findings if finding.severity != "note")))
-    weighed = weigh(asked, series_answer, run, findings, diagnoses)
+    series_answer = answer_from_series(asked, run, Findings(tuple(finding for finding in findings if finding.severity != "note")))
+    weighed = weigh_answer(asked, series_answer, run, findings, diagnoses)
     return Answer(
         id=asked.id,
         question=asked.text,
@@ -99,7 +99,7 @@ def answer(asked: Question, run: Run, findings: Sequence[Finding], diagnoses: Se
         numbers={name: to_word(float(value)) for name, value in weighed.said.numbers.items()},
         missing=list(weighed.said.missing),
         findings=list(dict.fromkeys(finding.code for finding in weighed.findings)),
-        causes=[diagnosis.cause for diagnosis in causing(weighed.findings, diagnoses)],
+        causes=[diagnosis.cause for diagnosis in causes_of_findings(weighed.findings, diagnoses)],
     )
 
 
@@ -130,7 +130,7 @@ def _pointer(way: MapRow, run: Run, step: int | None) -> Pointer:
 
 
 # An answer weighed by what triage says of the same run: never better than its findings, nor than its causes allow.
-def weigh(
+def weigh_answer(
     asked: Question, series_answer: SeriesAnswer, run: Run, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis]
 ) -> WeighedAnswer:
     """Hold an answer against findings and causes.
@@ -196,12 +196,12 @@ def _doubts(
         if cause.cause in asked.causes:
             findings = [finding for finding in illnesses if finding.code in cause.explains]
             yield f"{cause.title.rstrip('.')} ({', '.join(dict.fromkeys(finding.code for finding in findings))})", findings
-    yield from _on_the_same(
+    yield from _on_same_metrics(
         asked, rests, [finding for finding in illnesses if finding.severity != "sev2" or _lasts(finding, run)]
     )
 
 
-def _on_the_same(
+def _on_same_metrics(
     asked: Question, rests: Sequence[Metric], illnesses: Sequence[Finding]
 ) -> Iterator[tuple[str, Sequence[Finding]]]:
     """Yield the findings that rest on the same numbers, but for those that the question weighs by place and time itself.
@@ -231,7 +231,7 @@ def _never_better(
     series_answer: SeriesAnswer, worst_word: Word, reason: str, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis]
 ) -> SeriesAnswer:
     word: Word = worse(worst_word, series_answer.word) if series_answer.word in ("good", "watch", "bad") else worst_word
-    likeliest = next((diagnosis.cause for diagnosis in causing(findings, diagnoses)), "")
+    likeliest = next((diagnosis.cause for diagnosis in causes_of_findings(findings, diagnoses)), "")
     cause = f"; the likeliest cause is {likeliest}" if likeliest else ""
     return replace(
         series_answer, word=word, sentence=f"{reason}{cause}. {series_answer.sentence[:1].upper()}{series_answer.sentence[1:]}"
@@ -253,7 +253,7 @@ def _besides(findings: Sequence[Finding]) -> str:
     return f"; besides {', '.join(others)}" if others else ""
 
 
-def causing(findings: Iterable[Finding], diagnoses: Iterable[Diagnosis]) -> list[Diagnosis]:
+def causes_of_findings(findings: Iterable[Finding], diagnoses: Iterable[Diagnosis]) -> list[Diagnosis]:
     """Return the diagnoses that explain some of these findings, likeliest first."""
     codes = {finding.code for finding in findings}
     return [diagnosis for diagnosis in diagnoses if codes & set(diagnosis.explains)]

@@ -8,11 +8,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.audit.coverage.applicability import says, why_not_metric
+from ckaudit.audit.coverage.applicability import manifest_says, why_metric_not_applicable
 from ckaudit.causes.cause import Findings
 from ckaudit.contract.schema.numbers import takes_any_numbers, to_word
 from ckaudit.contract.schema.report import SEVERITIES, Check, Finding, Outcome, Severity, SkipReason
-from ckaudit.contract.summaries import needed
+from ckaudit.contract.summaries import parse_needs
 from ckaudit.contract.violations import Kind
 from ckaudit.metrics import Metric
 from ckaudit.policy.policy_schema import Clauses
@@ -85,23 +85,25 @@ def _findings_or_skip(rule: Rule, run: Run) -> tuple[list[Finding], Skip | None]
     if missing:
         named = [need for need in missing if isinstance(need, Metric) or not rule.facts]
         names = [(need.name,) if isinstance(need, Metric) else ("run.json",) for need in named]
-        facts = [alternatives for alternatives in rule.facts if not any(says(run.manifest, name) for name in alternatives)]
+        facts = [
+            alternatives for alternatives in rule.facts if not any(manifest_says(run.manifest, name) for name in alternatives)
+        ]
         needed_names = [*names, *facts]
         return [], _why_foreign(needed_names, run) or Skip("not_recorded", f"needs {', '.join(map(' or '.join, needed_names))}")
     results = list(rule.function(*needs, *wants))
-    findings = [_finding(rule, hit, run) for hit in fold(hit for hit in results if isinstance(hit, Hit))]
+    findings = [_finding(rule, hit, run) for hit in merge_hits(hit for hit in results if isinstance(hit, Hit))]
     if any(finding.severity != "note" for finding in findings):
         return findings, None
     skip = next((skip for skip in results if isinstance(skip, Skip)), None)
     if skip is not None and skip.reason == "not_recorded":
-        skip = _why_foreign(needed(skip.detail), run) or skip
+        skip = _why_foreign(parse_needs(skip.detail), run) or skip
     return findings, skip
 
 
 def _why_foreign(needs: Iterable[Sequence[str]], run: Run) -> Skip | None:
     """Return that a need makes no sense for the run, by none of its alternatives, so that nobody waits for it; None: all do."""
     for alternatives in needs:
-        reasons = [why_not_metric(run, name) for name in alternatives]
+        reasons = [why_metric_not_applicable(run, name) for name in alternatives]
         if all(reasons):
             return Skip("not_applicable", reasons[0])
     return None
@@ -133,7 +135,7 @@ def _finding(rule: Rule, hit: Hit, run: Run) -> Finding:
 
 
 # One hit of many that say the same at overlapping times, and the sentence that tells of all their places.
-def fold(hits: Iterable[Hit]) -> Iterator[Hit]:
+def merge_hits(hits: Iterable[Hit]) -> Iterator[Hit]:
     """Make one hit of those that say the same of many places at overlapping times; of the first of them the worst speaks."""
     groups: dict[tuple[str, str], list[Hit]] = {}
     for hit in hits:
@@ -220,7 +222,7 @@ def _worse(hit: Hit) -> str:
 
 
 # Questions: what the series of a run say to one, before anything is weighed.
-def ask(question: Question, run: Run, findings: Findings) -> SeriesAnswer:
+def answer_from_series(question: Question, run: Run, findings: Findings) -> SeriesAnswer:
     """Return what the series say; an input that was recorded, but never as a number, is bad, and what is missing is named.
 
     Args:
@@ -230,7 +232,7 @@ def ask(question: Question, run: Run, findings: Findings) -> SeriesAnswer:
     """
     metrics = [need for need in question.needs if isinstance(need, Metric)]
     if missing := [metric.name for metric in metrics if not metric(run)]:
-        if foreign := next((reason for name in missing if (reason := why_not_metric(run, name))), ""):
+        if foreign := next((reason for name in missing if (reason := why_metric_not_applicable(run, name))), ""):
             return SeriesAnswer(word="not_applicable", sentence=foreign)
         return unrecorded(f"needs {', '.join(missing)}", *missing)
     if broken := [metric.name for metric in metrics if not _has_number(metric, run)]:
@@ -268,7 +270,7 @@ def judge_answers(run: Run, findings: Sequence[Finding], clauses: Clauses) -> Ju
         return Judgement((), ())
     evidence = Findings(tuple(finding for finding in findings if finding.severity != "note"))
     asked = [question for question in questions().values() if question.id in BAD and not BAD[question.id].by_rules]
-    answers = {question.id: (question, ask(question, run, evidence)) for question in asked}
+    answers = {question.id: (question, answer_from_series(question, run, evidence)) for question in asked}
     bad = {id_: answer for id_, (_, answer) in answers.items() if answer.word == "bad"}
     new = [
         _finding_of_answer(answers[id_][0], answer, run)

@@ -141,7 +141,7 @@ def is_run_folder(path: Path) -> bool:
     return path.is_dir() and is_ours(path)
 
 
-def whole_of(path: Path) -> str:
+def run_folder_of(path: Path) -> str:
     """Return the folder of the run that `path` is only one file of; empty: it is the whole, or the log of another program."""
     return "" if path.is_dir() or not is_ours(path) else str(path.parent)
 

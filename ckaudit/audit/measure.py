@@ -126,7 +126,7 @@ def _measured(metric: Metric, run: Run, stretch: StepRange) -> Measured | Missin
         return Missing(name=metric.name, reason="broke", detail=f"{type(error).__name__}: {error}")
     if not series:
         return Missing(name=metric.name, reason="not_recorded")
-    shown = cut(_own_label(metric, series), stretch)
+    shown = select_steps(_own_label(metric, series), stretch)
     if not shown:
         return Missing(name=metric.name, reason="not_in_these_steps")
     return Measured(metric.name, metric.title, run.shown_unit(metric.unit), metric.source, shown, metric.worst)
@@ -140,7 +140,7 @@ def _own_label(metric: Metric, series: Series) -> Series:
     return replace(series, labels=(metric.name,)) if made_of else series
 
 
-def cut(series: Series, stretch: StepRange) -> Series:
+def select_steps(series: Series, stretch: StepRange) -> Series:
     """Return the steps of a series that are shown, and the labels recorded in them.
 
     With every=100, steps 1 to 100 are one hundred, 101 to 200 the next, so that of a dense log 100, 200, ... remain.
@@ -238,14 +238,14 @@ class LabelSummary(Struct, frozen=True):
     points: int
 
 
-def extreme(measured: Measured) -> LabelSummary:
+def worst_label(measured: Measured) -> LabelSummary:
     """Return the label whose last value is the worst, as the metric has it; one that is not finite is worse than all."""
-    return _outline(measured.series, _worst_first(measured)[0])
+    return _label_summary(measured.series, _worst_first(measured)[0])
 
 
-def labels(measured: Measured, *, max_labels: int | None) -> list[LabelSummary]:
+def label_summaries(measured: Measured, *, max_labels: int | None) -> list[LabelSummary]:
     """Return the labels, worst last value first, `max_labels` of them at most."""
-    return [_outline(measured.series, column) for column in _worst_first(measured)[:max_labels]]
+    return [_label_summary(measured.series, column) for column in _worst_first(measured)[:max_labels]]
 
 
 def _worst_first(measured: Measured) -> list[int]:
@@ -260,7 +260,7 @@ def _worst_first(measured: Measured) -> list[int]:
 
 
 @takes_any_numbers
-def _outline(series: Series, column: int) -> LabelSummary:
+def _label_summary(series: Series, column: int) -> LabelSummary:
     rows = np.flatnonzero(series.recorded[:, column])
     steps, values = series.steps[rows], series.values[rows, column]
     shape = values[shape_preserving(values, SHAPE)].tolist()

@@ -263,12 +263,12 @@ def advised(findings: Iterable[Finding], diagnoses: Iterable[Diagnosis], *, sure
     return [
         finding
         if finding.help or finding.severity == "note" or finding.code in explained
-        else _helped(finding, by_code.get(finding.code))
+        else _with_help(finding, by_code.get(finding.code))
         for finding in findings
     ]
 
 
-def _helped(finding: Finding, rule: Rule | None) -> Finding:
+def _with_help(finding: Finding, rule: Rule | None) -> Finding:
     row = advice_on(rule) if rule is not None else None
     if rule is not None and rule.name == "off_its_playbook" and (number := entry_of((finding.where or "").partition("/")[0])):
         row = PlaybookAdvice(entries()[number].mitigations[0], f"{number} (ckaudit explain {number}).")

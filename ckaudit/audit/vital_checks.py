@@ -12,7 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ckaudit.audit.coverage.applicability import OUR_RECORDER, source_of, trainer_of, why_not_metric
+from ckaudit.audit.coverage.applicability import OUR_RECORDER, source_of, trainer_of, why_metric_not_applicable
 from ckaudit.contract.schema.report import Check, Report, VitalCheck, VitalOutcome
 from ckaudit.metrics import metrics
 from ckaudit.run.run import Run
@@ -243,7 +243,7 @@ def _judgement(vital: Vital, run: Run, checks: Sequence[Check]) -> tuple[VitalOu
     skips = {check.reason for check in checks if check.outcome == "skipped"}
     if checks and skips == {"disabled"}:
         return "disabled", None
-    foreign = skips - {"disabled"} == {"not_applicable"} or all(why_not_metric(run, name) for name in vital.metrics)
+    foreign = skips - {"disabled"} == {"not_applicable"} or all(why_metric_not_applicable(run, name) for name in vital.metrics)
     if foreign and not recorded:
         return "not_applicable", None
     if "too_few_points" in skips:

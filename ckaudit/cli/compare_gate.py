@@ -59,7 +59,7 @@ def command(
     map: Map = None,  # noqa: A002  what the option is called
 ) -> int:
     """Hold a canary against good runs: pass, fail, or incomparable."""
-    from ckaudit.cli.deliver import put_out
+    from ckaudit.cli.deliver import write_output
     from ckaudit.cli.gate import open_gate
 
     request = requested(format, output, verbose=verbose)
@@ -81,5 +81,5 @@ def command(
         )
     file = gate.policy.file if gate.policy and gate.policy.gate else None
     comparison = gated(comparisons, terms, policy=file, require_vital=bool(vital))
-    put_out(lambda view: render(comparison, request.format, view), request)
+    write_output(lambda view: render(comparison, request.format, view), request)
     return exit_code(comparison, "worse")

@@ -7,7 +7,7 @@ import typer
 
 from ckaudit.cli import options
 from ckaudit.cli.options import Map, Verbose, Which, one_format, one_of
-from ckaudit.cli.output import fitted, progress, say, send
+from ckaudit.cli.output import fit_to_stdout, progress, say, write_text
 from ckaudit.reports import FEW_FORMATS, render
 from ckaudit.reports.view import View
 
@@ -73,8 +73,8 @@ def command(
 
     with progress("reading") as tick:
         document = coverage(Path(run), scale=scale or None, stage=stage or None, choice=choice, progress=tick)
-    view, encoding = fitted(View(verbose=verbose), drawn=format == "terminal")
-    send(render(document, format, view), encoding)
+    view, encoding = fit_to_stdout(View(verbose=verbose), drawn=format == "terminal")
+    write_text(render(document, format, view), encoding)
     missing = [row.name for row in document.missing("must")] if strict else []
     if missing:
         say(f"--strict: not recorded, though a run like this must: {', '.join(missing)}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.measured import Classifier, Format, Into, Map, Step, check_into, hand_out, paths, requested
+from ckaudit.cli.measured import Classifier, Format, Into, Map, Step, check_into, deliver_measures, paths, requested
 from ckaudit.cli.options import AllowEmpty, FailOn, Output, Quiet, Verbose, one_of
 from ckaudit.cli.output import progress
 from ckaudit.errors import UsageError
@@ -118,7 +118,7 @@ def command(
             progress=tick,
         )
     named.check(files)
-    return hand_out(measures, request, into=into, step=at)
+    return deliver_measures(measures, request, into=into, step=at)
 
 
 def _token(word: str) -> int | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ckaudit.cli.options import SEVERITIES, one_of
-from ckaudit.cli.output import check_folder, fitted, say, send
+from ckaudit.cli.output import check_folder, fit_to_stdout, say, write_text
 from ckaudit.reports import FORMATS, render
 from ckaudit.reports.view import View
 
@@ -48,7 +48,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
 def deliver(report: "Report", request: Request) -> int:
     """Draw and write `report`, and return the exit code."""
-    put_out(lambda view: render(report, request.format, view), request)
+    write_output(lambda view: render(report, request.format, view), request)
     code, reason = exit_code(report, request)
     if reason:
         say(f"error: {reason}")
@@ -57,14 +57,14 @@ def deliver(report: "Report", request: Request) -> int:
     return code
 
 
-def put_out(draw: Callable[[View], str], request: Request) -> None:
+def write_output(draw: Callable[[View], str], request: Request) -> None:
     """Write what `draw` makes of a view: to a file, or to standard output."""
     view = View(verbose=request.verbose, quiet=request.quiet, pictures=request.pictures, base=request.base)
     if not request.output:
-        view, encoding = fitted(view, drawn=request.format == "terminal")
-        send(draw(view), encoding)
+        view, encoding = fit_to_stdout(view, drawn=request.format == "terminal")
+        write_text(draw(view), encoding)
         return
-    send(draw(view), output=request.output)
+    write_text(draw(view), output=request.output)
     if not request.quiet:
         say(f"wrote {request.output}")
 

@@ -9,7 +9,7 @@ import typer
 from ckaudit.cli import options
 from ckaudit.cli.options import Map, Output, Verbose, one_format, one_of
 from ckaudit.cli.output import progress
-from ckaudit.diff.operands import Operand, checked, subject, twice
+from ckaudit.diff.operands import Operand, are_checkpoints, named_twice, parse_operand
 from ckaudit.errors import UsageError
 from ckaudit.reports import FORMATS, render
 
@@ -96,21 +96,21 @@ def command(
     map: Map = None,  # noqa: A002  what the option is called
 ) -> int:
     """Say where runs or checkpoints part, what went first, and whether the later one is better or worse."""
-    from ckaudit.cli.deliver import put_out
+    from ckaudit.cli.deliver import write_output
 
     request = requested(format, output, verbose=verbose)
     one_of(align, AXES, "axis")
     one_of(fail_on, GRAVE, "word")
     mode = one_mode(exact=exact, parity=parity, resume=resume, replicas=replicas)
     at = options.step(step or None)
-    subjects = [subject(word) for word in runs]
+    subjects = [parse_operand(word) for word in runs]
     alone = mode in ("resume", "replicas")
     if len(subjects) < 2 and not alone:
         raise UsageError("there is nothing to compare it with", hint=f"name a second run: ckaudit diff {runs[0]} OTHER")
     if alone and len(subjects) > (2 if mode == "resume" else 1):
         raise UsageError(f"--{mode} is asked of one run", hint=f"ckaudit diff {runs[0]} --{mode}")
     asked = {"--align": align != "step", "--noise": noise, "--step": step, "--map": map}
-    if checked(subjects):
+    if are_checkpoints(subjects):
         _refuse(asked | {f"--{mode}": mode}, "between checkpoints")
         comparison = _checkpoints(subjects)
     elif mode:
@@ -120,8 +120,8 @@ def command(
         comparison = _compared(subjects, align=align, noise=noise or [], step=at, choice=options.choice(map, ""))
     from msgspec.structs import replace
 
-    comparison = replace(comparison, notes=[*twice(subjects), *comparison.notes])
-    put_out(lambda view: render(comparison, request.format, view), request)
+    comparison = replace(comparison, notes=[*named_twice(subjects), *comparison.notes])
+    write_output(lambda view: render(comparison, request.format, view), request)
     return exit_code(comparison, fail_on)
 
 
@@ -170,29 +170,29 @@ def _compared(subjects: list[Operand], **asked: Any) -> "Comparison":
 
 def _checkpoints(subjects: list[Operand]) -> "Comparison":
     from ckaudit.diff.checkpoint_diff import compare_documents
-    from ckaudit.diff.combine import whole
+    from ckaudit.diff.combine import combine_pairs
 
     names = [operand.name for operand in subjects]
     pairs = [compare_documents(subjects[0].path, operand.path) for operand in subjects[1:]]
-    return whole(names, pairs, files=len(names))
+    return combine_pairs(names, pairs, files=len(names))
 
 
 def _audited(mode: str, subjects: list[Operand]) -> "Comparison":
     """Ask one of the four questions that have a word of their own for an answer."""
-    from ckaudit.diff.combine import whole
+    from ckaudit.diff.combine import combine_pairs
 
     names, paths = [operand.name for operand in subjects], [operand.path for operand in subjects]
     if mode == "replicas":
         from ckaudit.diff.replica_check import replicas
 
-        return whole([f"{names[0]} (rank 0)", f"{names[0]} (other ranks)"], [replicas(paths[0])])
+        return combine_pairs([f"{names[0]} (rank 0)", f"{names[0]} (other ranks)"], [replicas(paths[0])])
     if mode == "resume":
         from ckaudit.diff.resumed import resumed
 
         sides = names if len(names) > 1 else [f"{names[0]} (before)", f"{names[0]} (after its resumes)"]
-        return whole(sides, [resumed(*paths)])
+        return combine_pairs(sides, [resumed(*paths)])
     from ckaudit.diff.exact import exact
     from ckaudit.diff.parity import parity
 
     ask: Callable[[Path, Path], Pair] = exact if mode == "exact" else parity
-    return whole(names, [ask(paths[0], path) for path in paths[1:]])
+    return combine_pairs(names, [ask(paths[0], path) for path in paths[1:]])

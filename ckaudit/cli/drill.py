@@ -11,7 +11,7 @@ import typer
 from ckaudit.cli.lab.record import count
 from ckaudit.cli.lab.wild import seed_number
 from ckaudit.cli.options import one_format, one_of
-from ckaudit.cli.output import check_folder, fitted, progress, say, send
+from ckaudit.cli.output import check_folder, fit_to_stdout, progress, say, write_text
 from ckaudit.cli.watch import seconds
 from ckaudit.errors import UsageError
 from ckaudit.reports import FEW_FORMATS
@@ -116,8 +116,8 @@ def command(
         from ckaudit.reports.lab.drill import catalogue
         from ckaudit.reports.view import View
 
-        view, encoding = fitted(View(), drawn=format == "terminal")
-        send(catalogue(format, view), encoding)
+        view, encoding = fit_to_stdout(View(), drawn=format == "terminal")
+        write_text(catalogue(format, view), encoding)
         return 0
     plan = _plan(command or (), faults, steps=steps, onset=onset, strength=strength, seed=seed, jobs=jobs, wait=wait)
     check_folder(bundle)
@@ -186,8 +186,8 @@ def _drill(plan: "Plan", root: Path, bundle: str, format: str) -> int:  # noqa: 
         trained = train_all(plan, root, on_step=tick)
     with progress("judging: training") as tick:
         report = judged(plan, trained, progress=tick)
-    view, encoding = fitted(View(), drawn=format == "terminal")
-    send(render(report, format, view), encoding)
+    view, encoding = fit_to_stdout(View(), drawn=format == "terminal")
+    write_text(render(report, format, view), encoding)
     if bundle:
         _bundle(report, trained, Path(bundle))
     return int(not report.is_clean)

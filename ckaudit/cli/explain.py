@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ckaudit.cli.options import one_format, one_of
-from ckaudit.cli.output import fitted, send
+from ckaudit.cli.output import fit_to_stdout, write_text
 from ckaudit.reports import FEW_FORMATS, render
 from ckaudit.reports.view import PLAIN
 
@@ -44,13 +44,13 @@ Format = Annotated[str, one_format(FEW_FORMATS)]
 def command(names: Names = None, *, format: Format = "terminal") -> int:  # noqa: A002  what the option is called
     """Say what a name means: formula, thresholds with their source, playbook, and how it looks well and ill."""
     one_of(format, FEW_FORMATS, "format")
-    from ckaudit.explain import explain, groups, is_known, refuse
+    from ckaudit.explain import explain, groups, is_known, refuse_unknown
 
-    view, encoding = fitted(PLAIN, drawn=format == "terminal")
+    view, encoding = fit_to_stdout(PLAIN, drawn=format == "terminal")
     if not names:
-        send(render(groups(), format, view, kind="Groups"), encoding)
+        write_text(render(groups(), format, view, kind="Groups"), encoding)
         return 0
     if known := [name for name in names if is_known(name)]:
-        send(render(explain(known), format, view, kind="Pages"), encoding)
-    refuse([name for name in names if not is_known(name)])
+        write_text(render(explain(known), format, view, kind="Pages"), encoding)
+    refuse_unknown([name for name in names if not is_known(name)])
     return 0

@@ -7,7 +7,7 @@ import typer
 
 from ckaudit.cli import options
 from ckaudit.cli.options import Map, Run, Which
-from ckaudit.cli.output import check_folder, opened, progress, say
+from ckaudit.cli.output import check_folder, open_output, progress, say
 from ckaudit.errors import CkauditError, UsageError
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _write(logged: "Logged", format: str, target: Path, *, quiet: bool) -> None:
 
     with progress("writing", quiet=quiet) as tick:
         if format != "tensorboard":
-            with opened(str(target)) as stream:
+            with open_output(str(target)) as stream:
                 write(logged, format, stream, tick)
             return
         old = _events(target)

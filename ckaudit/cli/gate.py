@@ -51,14 +51,14 @@ def open_gate(command: str, *, config: str, no_config: bool, baseline: str, upda
     return Gate(policy=None if no_config else _policy(config), baseline=accepted, today=datetime.now(UTC).date())
 
 
-def limit(asked: str, gate: "Gate") -> "Severity":
+def failing_severity(asked: str, gate: "Gate") -> "Severity":
     """Return the least grave severity that fails a command without profiles: the user's word, the policy's, or sev1."""
     from ckaudit.cli.options import severity
 
     return severity(asked) if asked else (gate.policy and gate.policy.base.fail_on) or "sev1"
 
 
-def keep(report: "Report", gate: "Gate") -> None:
+def write_baseline(report: "Report", gate: "Gate") -> None:
     """Write the baseline anew where that was asked for; entries of other commands stay."""
     if gate.baseline is None or not gate.baseline.adopts:
         return

@@ -8,7 +8,7 @@ import typer
 
 from ckaudit.cli import options
 from ckaudit.cli.options import Map, Which
-from ckaudit.cli.output import progress, say, send
+from ckaudit.cli.output import progress, say, write_text
 from ckaudit.errors import UnreadableError, UsageError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def command(
         from ckaudit.importers import importers, key
 
         width = max(len(key(importer)) for importer in importers())
-        send("".join(f"{key(importer):{width}}  {importer.NAME}\n" for importer in importers()))
+        write_text("".join(f"{key(importer):{width}}  {importer.NAME}\n" for importer in importers()))
         return 0
     if not source:
         raise UsageError("there is nothing to import", hint="name a log or a folder; --formats names what can be read")
@@ -75,7 +75,7 @@ def command(
         from ckaudit.importers import summary
         from ckaudit.reports.escape import visible
 
-        send("".join(f"{number}  {visible(summary(run))}\n" for number, run in enumerate(runs, 1)))
+        write_text("".join(f"{number}  {visible(summary(run))}\n" for number, run in enumerate(runs, 1)))
         return 0
     chosen = [one_of(runs, which, path)] if which else runs
     chosen = [_in_catalogue_units(imported, choice.units) for imported in chosen]

@@ -82,17 +82,17 @@ def check_into(into: str, step: int | None) -> None:
     if into and not Path(into).is_dir():
         raise UsageError(f"--into: there is no folder {into}", hint="name a run folder")
     if step is not None:
-        from ckaudit.contract.io.add_line import place
+        from ckaudit.contract.io.add_line import step_and_session
 
-        place(Path(into), step)
+        step_and_session(Path(into), step)
 
 
-def hand_out(measures: "Measures", request: "Request", *, into: str, step: int | None) -> int:
+def deliver_measures(measures: "Measures", request: "Request", *, into: str, step: int | None) -> int:
     """Show measured values, add them to a run where asked, and return the exit code."""
-    from ckaudit.cli.deliver import put_out
+    from ckaudit.cli.deliver import write_output
     from ckaudit.reports.measures import render
 
-    put_out(lambda view: render(measures, request.format, view), request)
+    write_output(lambda view: render(measures, request.format, view), request)
     if into and measures.measures:
         from ckaudit.contract.io.add_line import add_line
 

@@ -8,7 +8,7 @@ import typer
 
 from ckaudit.cli import options
 from ckaudit.cli.options import Map, Run, Which
-from ckaudit.cli.output import check_folder, fitted, opened, progress, say, send
+from ckaudit.cli.output import check_folder, fit_to_stdout, open_output, progress, say, write_text
 from ckaudit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -102,12 +102,12 @@ def command(
         from ckaudit.reports.terminal.metrics import draw
         from ckaudit.reports.view import View
 
-        view, encoding = fitted(View(verbose=verbose), drawn=not output)
-        send(draw(shown, view, each_label=all or bool(names), max_labels=None if all else 20), encoding, output)
+        view, encoding = fit_to_stdout(View(verbose=verbose), drawn=not output)
+        write_text(draw(shown, view, each_label=all or bool(names), max_labels=None if all else 20), encoding, output)
     else:
         from ckaudit.reports.metric_series import write
 
-        with opened(output) as stream, progress("writing", quiet=quiet) as tick:
+        with open_output(output) as stream, progress("writing", quiet=quiet) as tick:
             write(measurement, format, stream, tick)
         for note in () if quiet else measurement.notes:  # data has no room for them
             say(f"note: {note}")

@@ -20,7 +20,7 @@ def check_folder(output: str) -> None:
         raise UsageError(f"--output: there is no folder {folder}", hint="make it first")
 
 
-def fitted(view: View, *, drawn: bool) -> tuple[View, str]:
+def fit_to_stdout(view: View, *, drawn: bool) -> tuple[View, str]:
     """Return how standard output is drawn on, and in which encoding; what is not drawn is data, and the same everywhere.
 
     Args:
@@ -34,18 +34,18 @@ def fitted(view: View, *, drawn: bool) -> tuple[View, str]:
     return screen(view, sys.stdout, os.environ), sys.stdout.encoding
 
 
-def send(text: str, encoding: str = "utf-8", output: str = "") -> None:
+def write_text(text: str, encoding: str = "utf-8", output: str = "") -> None:
     """Write a text to standard output, or to a file; what the encoding does not have is escaped.
 
     Raises:
         CkauditError: If it could not be written.
     """
-    with opened(output) as stream:
+    with open_output(output) as stream:
         stream.write(text.encode(encoding, "backslashreplace"))
 
 
 @contextmanager
-def opened(output: str) -> Iterator[BinaryIO]:
+def open_output(output: str) -> Iterator[BinaryIO]:
     """Give what to write the product to: standard output where `output` is empty, else that file."""
     if output:
         with _file(Path(output)) as stream:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.measured import Classifier, Format, Into, Map, Step, check_into, hand_out, paths, requested
+from ckaudit.cli.measured import Classifier, Format, Into, Map, Step, check_into, deliver_measures, paths, requested
 from ckaudit.cli.options import AllowEmpty, FailOn, Output, Quiet, Verbose
 from ckaudit.cli.output import progress
 from ckaudit.errors import CkauditError, UsageError
@@ -110,7 +110,7 @@ def toxicity(
         asked = per_prompt or GENERATIONS
         measures = probe_toxicity(reading, ", ".join(files), classify=classify, generations=asked, progress=tick)
         reading.named.check(reading.files)
-    return hand_out(measures, request, into=into, step=at)
+    return deliver_measures(measures, request, into=into, step=at)
 
 
 # `ckaudit probe memorization`: how much of its training data does a model say word for word?
@@ -154,7 +154,7 @@ def memorization(
         reading = reading_of(files, COLUMNS, columns)
         measures = probe_memorization(reading, ", ".join(files), tokens=same or TOKENS, progress=tick)
         reading.named.check(reading.files)
-    return hand_out(measures, request, into=into, step=at)
+    return deliver_measures(measures, request, into=into, step=at)
 
 
 # `ckaudit probe init`: passages reserved before training, to ask the model about while it trains.
@@ -225,7 +225,7 @@ def init(
 
 def _written(reserved: "ReservedPassages", path: Path, many: int, *, with_held_out: bool) -> int:
     """Write the probes, say what they are, and return the exit code."""
-    from ckaudit.cli.output import say, send
+    from ckaudit.cli.output import say, write_text
     from ckaudit.contract.io.artifact_hash import artifact_hash
     from ckaudit.contract.io.files import write_atomic
     from ckaudit.probes.passages import encoded
@@ -243,7 +243,7 @@ def _written(reserved: "ReservedPassages", path: Path, many: int, *, with_held_o
     lines = [f"{path}: {inside} passages of the training data, {outside} held out", f"hash {artifact_hash(path)}"]
     lines += [f"left out: {reserved.seen} held-out passages that the training data holds too"] if reserved.seen else []
     lines += [] if outside else ["without --held-out memory cannot be told from skill: their curve is the one to compare with"]
-    send("".join(f"{line}\n" for line in lines))
+    write_text("".join(f"{line}\n" for line in lines))
     return int(inside < many or (with_held_out and outside < many))
 
 
@@ -291,15 +291,15 @@ def score(
         reading = reading_of(files, COLUMNS, columns)
         measures = score_passages(reading, passages, ", ".join(files), progress=tick)
         reading.named.check(reading.files)
-    code = hand_out(measures, request, into=into, step=at)
+    code = deliver_measures(measures, request, into=into, step=at)
     if into and measures.measures:
         from ckaudit.audit.memorization_curve import curve_of
-        from ckaudit.cli.output import fitted, send
+        from ckaudit.cli.output import fit_to_stdout, write_text
         from ckaudit.metrics.probes import probe_accuracy
         from ckaudit.reports.measures import memorization_curve
         from ckaudit.reports.view import View
         from ckaudit.run.read import read_run
 
-        view, encoding = fitted(View(verbose=request.verbose), drawn=request.format == "terminal")
-        send(memorization_curve(curve_of(read_run(Path(into), reads=probe_accuracy.paths)), request.format, view), encoding)
+        view, encoding = fit_to_stdout(View(verbose=request.verbose), drawn=request.format == "terminal")
+        write_text(memorization_curve(curve_of(read_run(Path(into), reads=probe_accuracy.paths)), request.format, view), encoding)
     return code

@@ -76,7 +76,7 @@ def command(
 ) -> int:
     """Write verdict and pictures of a run as one HTML file that needs no network."""
     from ckaudit.cli.deliver import Request, exit_code
-    from ckaudit.cli.output import say, send
+    from ckaudit.cli.output import say, write_text
 
     file = output or f"{Path(run).resolve().name}{SUFFIX}"
     request = Request(
@@ -96,7 +96,7 @@ def command(
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=False)
     judged, *beside = [judge(Path(name), at, choice, gate, beside=bool(other)) for name in (run, other) if name]
     page, remarks = fitted(judged.report, draw(judged, *beside))
-    send(page, output=file)
+    write_text(page, output=file)
     say(f"wrote {file}: {judged.report.verdict}")
     for remark in remarks:
         say(f"note: {remark}")

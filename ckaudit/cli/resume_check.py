@@ -64,7 +64,7 @@ def command(
     """List resume checkpoints and check that each is whole, finite and holds what a resume needs."""
     from ckaudit.cli.deliver import Request, deliver
     from ckaudit.cli.measured import check_into
-    from ckaudit.cli.output import check_folder, send
+    from ckaudit.cli.output import check_folder, write_text
 
     check_into(into, None)
     check_folder(write_checksums)
@@ -87,7 +87,7 @@ def command(
             Path(folder), sums=Path(checksums) if checksums else None, hashed=bool(write_checksums), progress=tick
         )
     if write_checksums:
-        send(write_list(checked.digests, Path(write_checksums)), output=write_checksums)
+        write_text(write_list(checked.digests, Path(write_checksums)), output=write_checksums)
         say(f"wrote {plural(len(checked.digests), 'checksum')} to {write_checksums}")
     code = deliver(checked.report, request)
     if into:

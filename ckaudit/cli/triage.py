@@ -121,13 +121,13 @@ def command(
     )
     at, asked = options.step(step or None), phases(questions)
     choice = options.choice(map, which, unit=unit, tau_slices=tau_slices)
-    from ckaudit.cli.gate import keep, limit, open_gate
+    from ckaudit.cli.gate import failing_severity, open_gate, write_baseline
 
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=update_baseline)
     if event or benchmark_drop:
         from msgspec.structs import replace
 
-        request = replace(request, fail_on=limit(fail_on, gate))
+        request = replace(request, fail_on=failing_severity(fail_on, gate))
     if event:
         return _autopsy(run, event, request, gate)
     if benchmark_drop:
@@ -136,7 +136,7 @@ def command(
 
     with progress("reading") as tick:
         report = triage(Path(run), step=at, choice=choice, questions=asked, gate=gate, progress=tick)
-    keep(report, gate)
+    write_baseline(report, gate)
     return deliver(report, request)
 
 
@@ -158,12 +158,12 @@ def _autopsy(run: str, event: str, request: "Request", gate: "Gate") -> int:
     """Show what happened before an event, and return the exit code: 1 for grave findings of triage in its steps."""
     asked = None if event == "last" else options.step(event, "--event")
     from ckaudit.audit.autopsy import autopsy
-    from ckaudit.cli.deliver import put_out
+    from ckaudit.cli.deliver import write_output
     from ckaudit.reports import render
 
     with progress("reading") as tick:
         opened = autopsy(Path(run), event=asked, gate=gate, progress=tick)
-    put_out(lambda view: render(opened, request.format, view), request)
+    write_output(lambda view: render(opened, request.format, view), request)
     failing = options.SEVERITIES[: options.SEVERITIES.index(request.fail_on or "sev1") + 1]
     return int(any(finding.severity in failing for finding in opened.findings))
 
@@ -171,12 +171,12 @@ def _autopsy(run: str, event: str, request: "Request", gate: "Gate") -> int:
 def _benchmark_drop(run: str, request: "Request", gate: "Gate", *, since: int | None, choice: "Choice") -> int:
     """Show why a benchmark fell, and return the exit code."""
     from ckaudit.audit.drop import benchmark_drop
-    from ckaudit.cli.deliver import put_out
+    from ckaudit.cli.deliver import write_output
     from ckaudit.reports import render
 
     with progress("reading") as tick:
         drop = benchmark_drop(Path(run), since=since, choice=choice, gate=gate, progress=tick)
-    put_out(lambda view: render(drop, request.format, view), request)
+    write_output(lambda view: render(drop, request.format, view), request)
     outcomes = {gate.outcome for gate in drop.gates}
     if "failed" in outcomes:  # counts as sev1: contain it quickly
         return int(request.fail_on != "sev0")

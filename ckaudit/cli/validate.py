@@ -46,10 +46,10 @@ def command(
 ) -> int:
     """Check that checkpoints, scalars and run.json keep the contract."""
     from ckaudit.cli.deliver import Request, deliver
-    from ckaudit.cli.gate import keep, limit, open_gate
+    from ckaudit.cli.gate import failing_severity, open_gate, write_baseline
 
     gate = open_gate("validate", config=config, no_config=no_config, baseline=baseline, update=update_baseline)
-    least = limit(fail_on, gate)
+    least = failing_severity(fail_on, gate)
     if strict and least != "note":
         least = "sev2"
     request = Request(
@@ -59,5 +59,5 @@ def command(
 
     with progress("validating", quiet=quiet) as tick:
         report = validate([Path(path) for path in paths], gate=gate, progress=tick, units=units(unit or []))
-    keep(report, gate)
+    write_baseline(report, gate)
     return deliver(report, request)

@@ -185,11 +185,11 @@ def _both(*sayers: "Callable[[WatchEvent], None]") -> "Callable[[WatchEvent], No
 
 def _printer(shown: str, *, stop_unread: bool) -> "Callable[[WatchEvent], None]":
     """Return what writes an event to standard output, at once."""
-    from ckaudit.cli.output import fitted
+    from ckaudit.cli.output import fit_to_stdout
     from ckaudit.reports.terminal.watch import line
     from ckaudit.reports.view import View
 
-    view, encoding = fitted(View(), drawn=shown == "text")
+    view, encoding = fit_to_stdout(View(), drawn=shown == "text")
 
     causes: dict[str, str] = {}
 

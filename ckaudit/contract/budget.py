@@ -2,7 +2,7 @@
 
 The norms of every tensor, the movement of every weight, and all numbers of every head are always written, and so are the
 grids whose turn it is. What makes a file large takes turns by whole layer: grids, and, where even the statistics are too
-large, histograms, percentiles and moments. `keep` takes out of a checkpoint what its plan has no room for.
+large, histograms, percentiles and moments. `apply_plan` takes out of a checkpoint what its plan has no room for.
 """
 
 import math
@@ -62,7 +62,7 @@ class Due(Struct, frozen=True):
         return frozenset((*self.turn, *self.landmarks))
 
 
-def due(
+def grids_due(
     parts: Sequence[SizedPart], ordinal: int, *, last: bool = False, at_least: int = 12, landmarks_each: int = 5, cycle: int = 40
 ) -> Due:
     """Return the layers whose turn it is at a checkpoint; only its ordinal decides, so two runs with one cadence compare.
@@ -136,7 +136,7 @@ def plan(
         besides: Bytes, in JSON, of what this checkpoint has beyond others, such as the black box.
         sizes: Bytes of each part.
     """
-    turn = due([*tensors, *layers], ordinal, last=last)
+    turn = grids_due([*tensors, *layers], ordinal, last=last)
     everything: list[int | None] = list(dict.fromkeys(part.depth for part in (*tensors, *layers, *modules)))
     depths = Due(everything, [], everything) if budget_kb is None else turn
     at = Groups(tensors, layers, modules, encoding, suffix, sizes)
@@ -168,7 +168,7 @@ def _optional(at: Groups, depths: Due, order: Sequence[int | None]) -> list[Chun
     ]
 
 
-def room(
+def black_box_room(
     tensors: Sequence[SizedPart],
     layers: Sequence[SizedPart],
     modules: Sequence[SizedPart],
@@ -196,7 +196,7 @@ def room(
     if budget_kb is None:
         return math.inf
     at = Groups(tensors, layers, modules, encoding, suffix, sizes)
-    grids = sum(at.chunk(kind, depth).bytes for depth in due([*tensors, *layers], ordinal).turn for kind in _GRIDS)
+    grids = sum(at.chunk(kind, depth).bytes for depth in grids_due([*tensors, *layers], ordinal).turn for kind in _GRIDS)
     depths = dict.fromkeys(part.depth for part in (*tensors, *modules))
     statistics = at.always() + sum(at.chunk(kind, depth).bytes for kind in _STATISTICS for depth in depths)
     return max(share * budget_kb * 1000, budget_kb * 1000 - statistics - grids) / sizes.statistics_left[suffix]
@@ -224,7 +224,7 @@ _STATISTICS: tuple[Kind, ...] = ("numbers", "outputs", "distributions", "activat
 _GRIDS: tuple[Kind, ...] = ("weights", "attention")
 
 
-def keep(checkpoint: Checkpoint, plan: BudgetPlan, tensors: Sequence[SizedPart], layers: Sequence[SizedPart]) -> None:
+def apply_plan(checkpoint: Checkpoint, plan: BudgetPlan, tensors: Sequence[SizedPart], layers: Sequence[SizedPart]) -> None:
     """Keep what is planned, and name in `left_out` every kind of thing that some tensor, module or layer lacks.
 
     Args:

@@ -19,10 +19,10 @@ from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.unknown_fields import (
     MAX_LISTED,
     duplicate_findings,
-    opened,
     unknown_fields,
     unknown_findings,
     unknown_words,
+    with_open_words,
     word_finding,
 )
 
@@ -57,7 +57,7 @@ def _open_decoder() -> msgspec.json.Decoder[Checkpoint]:
 
 
 def _open_type() -> type[Checkpoint]:
-    return cast("type[Checkpoint]", opened(Checkpoint))
+    return cast("type[Checkpoint]", with_open_words(Checkpoint))
 
 
 def _accepted_all_the_same(data: bytes, file: str) -> Checked | None:
@@ -91,7 +91,7 @@ def _accepted(decoded: Decoded[Checkpoint], file: str) -> Checked:
     """
     document = decoded.document
     tables = {name: table(section) for name in SECTIONS if (section := getattr(document, name))}
-    findings = forgiven(decoded, file)
+    findings = forgiven_text_findings(decoded, file)
     text = decoded.text
     known = sum(section.keys + 1 for section in tables.values()) + sum(colons_elsewhere(document, tables))
     # A colon can stand in a name, a backslash can hide one or write a key in two ways: then only a full look will do.
@@ -119,7 +119,7 @@ def _refused(data: bytes, file: str) -> Checked:
     readable = Decoded(explained.document, explained.text, explained.bare_words, data.startswith(BOM))
     if explained.findings:
         extra = _extra_keys(explained.text, file, explained.document) if isinstance(explained.document, dict) else []
-        return Checked(None, {}, [*explained.findings, *forgiven(readable, file), *extra])
+        return Checked(None, {}, [*explained.findings, *forgiven_text_findings(readable, file), *extra])
     # The schema has nothing against it: a whole number written as 3.0, which the fast decoder refuses.
     import json
 
@@ -127,7 +127,7 @@ def _refused(data: bytes, file: str) -> Checked:
     return _accepted(replace(readable, document=msgspec.convert(document, Checkpoint)), file)
 
 
-def forgiven(decoded: Decoded[Any], file: str) -> list[Finding]:
+def forgiven_text_findings(decoded: Decoded[Any], file: str) -> list[Finding]:
     """Return a finding for each kind of illegal text that was read all the same."""
     findings = []
     if decoded.byte_order_mark:

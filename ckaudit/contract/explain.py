@@ -143,7 +143,7 @@ def _overflowing(token: str) -> bool:
 
 def _schema_findings(text: str, document: Any, file: str, version: str, first_line: int) -> Iterator[Finding]:
     """Yield a finding for each violation that `jsonschema` finds, with the line of the value."""
-    leaves = [leaf(error) for error in islice(_validator(version).iter_errors(document), MAX_LISTED)]
+    leaves = [nearest_branch(error) for error in islice(_validator(version).iter_errors(document), MAX_LISTED)]
     pointers = [pointer_of(iter(error.absolute_path)) for error in leaves]
     lines = lines_of(text, set(pointers))
     for error, pointer in zip(leaves, pointers, strict=True):
@@ -159,7 +159,7 @@ def _validator(version: str) -> "Validator":
     return Draft202012Validator(schema(version))
 
 
-def leaf(error: "ValidationError") -> "ValidationError":
+def nearest_branch(error: "ValidationError") -> "ValidationError":
     """Return the branch of an alternative that the value came nearest to."""
     while error.context:
         deepest = max(len(branch.absolute_path) for branch in error.context)

@@ -67,10 +67,10 @@ def _step_of(finding: Finding) -> int | None:
 
 def needs_of(check: Check) -> tuple[tuple[str, ...], ...]:
     """Return what a check could not judge without, each with what would do in its place; nothing where it had all."""
-    return needed(check.detail) if check.reason == "not_recorded" and check.detail else ()
+    return parse_needs(check.detail) if check.reason == "not_recorded" and check.detail else ()
 
 
-def needed(detail: str) -> tuple[tuple[str, ...], ...]:
+def parse_needs(detail: str) -> tuple[tuple[str, ...], ...]:
     """Return the needs that a sentence names, each with what would do in its place.
 
     >>> needed("needs a, b or c"), needed("needs one of a, b"), needed("needs a, or b and c")

@@ -193,7 +193,7 @@ class UnknownWord(Struct, frozen=True):
 
 
 @cache
-def opened(kind: type[Struct]) -> type[Struct]:
+def with_open_words(kind: type[Struct]) -> type[Struct]:
     """Return a type that is read like `kind`, and takes any word where `kind` has a list of words.
 
     A single word, such as a version or an encoding, is no list: it says how the rest is to be read. Words beside numbers,
@@ -214,7 +214,7 @@ def _opened(hint: Any) -> Any:
     """Return a type hint with lists of words opened; the same object where there is none inside."""
     origin, inner = get_origin(hint), get_args(hint)
     if isinstance(hint, type) and not inner and issubclass(hint, Struct):
-        return opened(hint)
+        return with_open_words(hint)
     if origin is Literal:
         return str if len(inner) > 1 else hint
     if origin in (Union, UnionType) and float in map(_plain, inner):
@@ -237,7 +237,7 @@ def _plain(hint: Any) -> Any:
 
 
 def unknown_words(document: Struct) -> Iterator[UnknownWord]:
-    """Yield the words of a document, read by an `opened` type, that their fields do not know."""
+    """Yield the words of a document, read by an `with_open_words` type, that their fields do not know."""
     yield from _of_struct(document, ())
 
 
@@ -265,7 +265,7 @@ def _of_value(value: Any, hint: Any, place: PointerParts) -> Iterator[UnknownWor
 def _fields_with_words(kind: type[Struct]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return the fields of a type in which words of a list can stand, each with the list; empty: deeper inside."""
     base = kind.__mro__[1]
-    original = base if base is not Struct and opened(base) is kind else kind
+    original = base if base is not Struct and with_open_words(base) is kind else kind
     hints = get_type_hints(original, include_extras=True)
     return tuple((name, words) for name, hint in hints.items() if (words := _words(hint)) is not None)
 
@@ -292,7 +292,7 @@ def word_finding(unknown: UnknownWord, file: str) -> Finding:
     return violations.UNKNOWN_WORD.at(file, message, pointer=pointer, expected=expected, found=found)
 
 
-def forget(document: Struct, words: Iterable[UnknownWord]) -> None:
+def remove_unknown_words(document: Struct, words: Iterable[UnknownWord]) -> None:
     """Take words that their fields do not know out of a document: what is not known is not recorded."""
     for word in words:
         *way, last = word.place

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ckaudit.contract.schema.raw_measurements import Cluster, Measure, Missing
 from ckaudit.data.document import Document, Values, not_recorded, rate
-from ckaudit.data.pii import masked
+from ckaudit.data.pii import mask_pii
 from ckaudit.errors import UsageError
 from ckaudit.material.counts import plural
 from ckaudit.optional import install_command
@@ -174,7 +174,7 @@ class Duplicates:
         largest = sorted((root for root in groups if sizes[root] > 1), key=lambda root: -sizes[root])[:SHOWN]
         for root in largest:
             places = [place for number in groups[root][:PLACES] for place in firsts.get(number, [])]
-            begin = " ".join(masked(places[0][1]).split()) if places else ""
+            begin = " ".join(mask_pii(places[0][1]).split()) if places else ""
             excerpt = begin if len(begin) <= EXCERPT else f"{begin[: EXCERPT - 3]}..."
             self.clusters.append(Cluster(documents=sizes[root], places=[place for place, _ in places[:PLACES]], excerpt=excerpt))
 

@@ -21,7 +21,7 @@ MAX_LABELS = 200
 NO_TOKENS = "no document says how many tokens it has: add a column tokens, or give --tokenizer. Words are not tokens"
 
 
-class Shares:
+class TokenShares:
     """Tokens of each label over all tokens; documents without a label are none of them, and said to be."""
 
     def __init__(self, name: str, row: str, label: Callable[[Document], str | None], nothing: str) -> None:
@@ -70,7 +70,7 @@ class Shares:
         return f"By bytes: {', '.join(shares)}" if shares else ""
 
 
-class Rejects:
+class FilterRejections:
     """How much each filter threw out; sees rejected documents too.
 
     Where some documents name a filter, one that says nothing was kept: many a writer marks only what it rejected.
@@ -100,14 +100,14 @@ class Rejects:
             yield rate(f"filter_reject_rate/{rule}", "M31", count, self._judged)
 
 
-def sources() -> Shares:
+def sources() -> TokenShares:
     """Return the gauge of M29."""
-    return Shares("source_mix_share", "M29", lambda document: document.source, "no column source")
+    return TokenShares("source_mix_share", "M29", lambda document: document.source, "no column source")
 
 
-def languages() -> Shares:
+def languages() -> TokenShares:
     """Return the gauge of M30."""
-    return Shares("language_share", "M30", _language, NO_TEXT)
+    return TokenShares("language_share", "M30", _language, NO_TEXT)
 
 
 def _language(document: Document, *, max_characters: int = 1000) -> str | None:
@@ -129,7 +129,7 @@ def _classifier(*, confidence: float = 0.5) -> Callable[[str], tuple[str, float]
     return classify
 
 
-class Sizes:
+class BytesPerToken:
     """Bytes of text for each token (M32)."""
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ class Sizes:
         yield Measure(name="bytes_per_token", row="M32", value=value, unit="bytes/token", points=self._tokens)
 
 
-class Lengths:
+class TokensPerDocument:
     """Percentiles of tokens per document (M33), linear between order statistics."""
 
     def __init__(self) -> None:
@@ -176,7 +176,7 @@ class Lengths:
             yield Measure(name=name, row="M33", value=float(value), unit="tokens", points=len(self._lengths))
 
 
-class Padding:
+class PaddingShare:
     """Padding over all positions (M34)."""
 
     def __init__(self) -> None:
@@ -212,7 +212,7 @@ class Histogram:
         yield from ()
 
 
-def drift(now: Counter[int], reference: Counter[int] | None) -> Values:
+def token_drift(now: Counter[int], reference: Counter[int] | None) -> Values:
     """Yield M35, or what is missing for it."""
     name, row = "token_kl_drift", "M35"
     if reference is None:
@@ -220,10 +220,10 @@ def drift(now: Counter[int], reference: Counter[int] | None) -> Values:
     elif not now or not reference:
         yield not_recorded(name, row, "token numbers are needed in both samples: a column input_ids, or --tokenizer")
     else:
-        yield Measure(name=name, row=row, value=divergence(now, reference), unit="nats", points=now.total())
+        yield Measure(name=name, row=row, value=kl_divergence(now, reference), unit="nats", points=now.total())
 
 
-def divergence(now: Counter[int], reference: Counter[int], *, pseudo_count: float = 1.0) -> float:
+def kl_divergence(now: Counter[int], reference: Counter[int], *, pseudo_count: float = 1.0) -> float:
     r"""Return the Kullback-Leibler divergence of two histograms in nats.
 
     $$D = \sum_v p(v) \log \frac{p(v)}{q(v)}$$

@@ -11,7 +11,17 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.raw_measurements import Measure, Measures, Missing, gathered
 from ckaudit.data.document import NO_TEXT, Document, Gauge, Values, document, not_recorded, rate
 from ckaudit.data.duplicates import Duplicates
-from ckaudit.data.gauges import Histogram, Lengths, Padding, Rejects, Sizes, drift, languages, load_tokenizer, sources
+from ckaudit.data.gauges import (
+    BytesPerToken,
+    FilterRejections,
+    Histogram,
+    PaddingShare,
+    TokensPerDocument,
+    languages,
+    load_tokenizer,
+    sources,
+    token_drift,
+)
 from ckaudit.data.pii import KINDS, addresses
 from ckaudit.material.counts import plural
 from ckaudit.material.files import Faults, Tell
@@ -20,7 +30,7 @@ from ckaudit.material.records import Progress, Reading
 
 
 # How many documents hold personal data (M51, the part that patterns can find).
-class Personal:
+class PersonalData:
     """Share of the documents with at least one hit, in all and of each kind; what was found is never shown."""
 
     def __init__(self) -> None:
@@ -98,8 +108,17 @@ class _SamplePass:
     """One sample on its way through the gauges that look at each document by itself."""
 
     def __init__(self) -> None:
-        self.rejects, self.histogram = Rejects(), Histogram()
-        self.gauges: list[Gauge] = [sources(), languages(), Sizes(), Lengths(), Padding(), Toxicity(), Personal(), self.histogram]
+        self.rejects, self.histogram = FilterRejections(), Histogram()
+        self.gauges: list[Gauge] = [
+            sources(),
+            languages(),
+            BytesPerToken(),
+            TokensPerDocument(),
+            PaddingShare(),
+            Toxicity(),
+            PersonalData(),
+            self.histogram,
+        ]
         self.records = self.kept = 0
 
     def take(self, documents: Iterable[Document]) -> Iterator[Document]:
@@ -153,13 +172,13 @@ def measure(
     rejected = own.records - own.kept
     results = [
         *own.results(),
-        *drift(own.histogram.counts, other.histogram.counts if reference else None),
+        *token_drift(own.histogram.counts, other.histogram.counts if reference else None),
         *duplicates.measures(has_validation=validation is not None),
     ]
     return gathered(
         "data",
         subject,
-        _beside(results, other) if reference else results,
+        _with_reference(results, other) if reference else results,
         clusters=duplicates.clusters,
         findings=faults.findings(),
         notes=[f"for filter_reject_rate only: {plural(rejected, 'rejected document')}"] * (rejected > 0),
@@ -168,7 +187,7 @@ def measure(
     )
 
 
-def _beside(results: Iterable[Measure | Missing], reference: _SamplePass) -> Iterator[Measure | Missing]:
+def _with_reference(results: Iterable[Measure | Missing], reference: _SamplePass) -> Iterator[Measure | Missing]:
     """Yield results, each value with that of the reference."""
     values = {result.name: result.value for result in reference.results() if isinstance(result, Measure)}
     for result in results:

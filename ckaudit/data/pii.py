@@ -58,7 +58,7 @@ Span = tuple[str, int, int]
 Check = Callable[[re.Match[str]], bool | None]  # whether it is what it looks like; None: it is, and nobody's
 
 
-def personal(text: str) -> Iterator[Span]:
+def find_pii(text: str) -> Iterator[Span]:
     """Yield what is personal in `text`: the kind, where it starts and where it ends.
 
     >>> [kind for kind, _, _ in personal("ann@mail.example, bob@ckaudit.dev, IBAN DE89 3704 0044 0532 0130 00")]
@@ -81,10 +81,10 @@ def addresses(text: str) -> Iterator[tuple[Span, bool]]:
                 yield (kind, match.start(), match.end()), is_somebodys is True
 
 
-def masked(text: str) -> str:
+def mask_pii(text: str) -> str:
     """Return `text` with everything personal replaced by its kind."""
     end, parts = 0, []
-    for kind, start, stop in sorted(personal(text), key=lambda span: span[1:]):
+    for kind, start, stop in sorted(find_pii(text), key=lambda span: span[1:]):
         if start >= end:
             parts += [text[end:start], f"[{kind}]"]
             end = stop

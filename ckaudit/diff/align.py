@@ -94,7 +94,7 @@ class Axes(Struct, frozen=True, eq=False):
         return np.asarray(np.where(inside, self.left[rows], -1), np.int64)
 
 
-def axes(left: Run, right: Run, axis: Axis) -> Axes:
+def common_axis(left: Run, right: Run, axis: Axis) -> Axes:
     """Bring two runs onto one axis.
 
     By tokens a step of the second run stands beside the last of the first that had seen no more, by time beside the last
@@ -124,7 +124,7 @@ def _see_equal_tokens(left: Run, right: Run, *, few: float = 0.5) -> bool:
     return enough and bool((there[rows_of_first] == here[rows_of_second]).all())
 
 
-def pair(left: Series, right: Series, how: Axes, *, few: float = 0.5) -> Paired:
+def pair_series(left: Series, right: Series, how: Axes, *, few: float = 0.5) -> Paired:
     """Put two series side by side.
 
     By step the steps that both have count; where those are fewer than `few` of the shorter log, the last value of the

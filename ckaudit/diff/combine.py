@@ -13,7 +13,7 @@ GRAVEST: tuple[Word, ...] = ("worse", "different", "incomparable", "not_recorded
 """Words for a pair, the one to look at first in front: findings go before what nobody can tell."""
 
 
-def whole(subjects: Sequence[str], pairs: Sequence[Pair], *, files: int = 0, notes: Sequence[str] = ()) -> Comparison:
+def combine_pairs(subjects: Sequence[str], pairs: Sequence[Pair], *, files: int = 0, notes: Sequence[str] = ()) -> Comparison:
     """Return pairs as one comparison, each under the names that the user gave.
 
     Args:

@@ -92,7 +92,7 @@ def unlike(left: Run, right: Run) -> list[Unlike]:
     What nobody recorded on either side is not told; of what only one side says, only what matters. Settings that differ
     invalidate nothing: they are the change under test.
     """
-    unlikes = [*unlike_parameters(left, right), *unlike_batches(left, right), *unlike_updates(left, right)]
+    unlikes = [*parameter_mismatches(left, right), *batch_mismatches(left, right), *update_mismatches(left, right)]
     unlikes += [*_facts(left.manifest, right.manifest), *_evaluations(left, right), *_steps(left, right)]
     return sorted(unlikes, key=lambda mismatch: (-len(mismatch.invalidates), _KINDS.index(mismatch.kind), mismatch.name))
 
@@ -254,7 +254,7 @@ def _range(steps: set[int]) -> str:
 
 
 # Whether two runs train the same parameters: names, shapes, element types, devices, what is trained and what is shared.
-def unlike_parameters(left: Run, right: Run) -> Iterator[Unlike]:
+def parameter_mismatches(left: Run, right: Run) -> Iterator[Unlike]:
     """Yield what is not alike in the parameter tensors of two runs, and whether one scales its loss."""
     names = tensor_names(left), tensor_names(right)
     if names[0] and names[1] and set(names[0]) != set(names[1]):
@@ -329,7 +329,7 @@ def batches(run: Run) -> dict[int, str]:
     return {}
 
 
-def unlike_batches(left: Run, right: Run, *, same: float = 0.9) -> Iterator[Unlike]:
+def batch_mismatches(left: Run, right: Run, *, same: float = 0.9) -> Iterator[Unlike]:
     """Yield where two runs saw other batches.
 
     Args:
@@ -374,7 +374,7 @@ def _data(left: str | None, right: str | None, message: str, invalidates: list[s
     return Unlike(name="data_order", kind="data", left=left, right=right, invalidates=invalidates, message=message)
 
 
-def unlike_updates(left: Run, right: Run, *, share: float = 0.01) -> Iterator[Unlike]:
+def update_mismatches(left: Run, right: Run, *, share: float = 0.01) -> Iterator[Unlike]:
     """Yield that an update is made of more or fewer tokens in one run, medians `share` apart: padding alone makes them wander."""
     of_first, of_second = _median(left), _median(right)
     if of_first is None or of_second is None or abs(of_second - of_first) <= share * max(of_first, of_second):

@@ -14,13 +14,13 @@ from ckaudit.contract.schema.diff import Answer, Axis, Comparison, Curve, Depart
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.schema.numbers import Number, takes_any_numbers, to_word
 from ckaudit.contract.schema.report import Report
-from ckaudit.diff.align import Axes, axes
-from ckaudit.diff.combine import whole
+from ckaudit.diff.align import Axes, common_axis
+from ckaudit.diff.combine import combine_pairs
 from ckaudit.diff.comparability import settings, unlike
 from ckaudit.diff.distribution_drift import drifts
-from ckaudit.diff.divergence import parting, reads
+from ckaudit.diff.divergence import first_divergence, reads
 from ckaudit.diff.questions import Weighs, questions
-from ckaudit.diff.run_pair import RunPair, Side, gained_and_lost
+from ckaudit.diff.run_pair import RunPair, RunSide, gained_and_lost
 from ckaudit.diff.shared_start import Parting
 from ckaudit.errors import UsageError
 from ckaudit.metrics.loss import train_loss_raw, val_loss
@@ -47,7 +47,7 @@ class JudgedRun(Struct, frozen=True, eq=False):
     """One run that was read, and cut at the step judged at, with what an audit found in it."""
 
     path: Path
-    side: Side
+    side: RunSide
 
 
 @takes_any_numbers
@@ -95,7 +95,7 @@ def compare_read(
         paths.append(str(subject.path))
         pairs.append(compare_pair(reference, subject, axis=axis, replicas=replicas))
     notes = dict.fromkeys(f"{run.path}: {note}" for run in first for note in run.side.run.notes)
-    return replace(whole(paths, pairs, files=files, notes=[*notes]), axis=axis)
+    return replace(combine_pairs(paths, pairs, files=files, notes=[*notes]), axis=axis)
 
 
 @takes_any_numbers
@@ -136,29 +136,29 @@ def against_good(canary: JudgedRun, good: Sequence[JudgedRun], *, axis: Axis = "
         pair = compare_pair(run, canary, axis=axis, replicas=[other for other in good if other is not run])
         files = run.side.run.files + (0 if comparisons else canary.side.run.files)
         notes = [f"{run.path}: {note}" for note in run.side.run.notes]
-        comparisons.append(replace(whole([str(run.path), str(canary.path)], [pair], files=files, notes=notes), axis=axis))
+        comparisons.append(replace(combine_pairs([str(run.path), str(canary.path)], [pair], files=files, notes=notes), axis=axis))
     return comparisons
 
 
 @takes_any_numbers
 def compare_pair(left: JudgedRun, right: JudgedRun, *, axis: Axis = "step", replicas: Sequence[JudgedRun] = ()) -> Pair:
     """Compare two runs that are in memory."""
-    wanted = axes(left.side.run, right.side.run, axis)
+    wanted = common_axis(left.side.run, right.side.run, axis)
     both = RunPair(left.side, right.side, Axes() if wanted.missing else wanted, tuple(replica.side for replica in replicas))
     mismatches = unlike(left.side.run, right.side.run)
     invalid = {name for mismatch in mismatches for name in mismatch.invalidates}
     without = [metric for name, metric in OF_QUESTIONS.items() if name in invalid]
     one_plan = _have_one_plan(left.side.run, right.side.run, mismatches)
-    parted = parting(both, without=without, one_plan=one_plan, settings=settings(mismatches))
+    parted = first_divergence(both, without=without, one_plan=one_plan, settings=settings(mismatches))
     answers = [(question, *question(both, mismatches)) for question in questions().values()]
     weighed = [WeighedAnswer(answer, question.weighs, counts) for question, answer, counts in answers]
-    word = settle(weighed, parted)
+    word = pair_word(weighed, parted)
     gained, lost = gained_and_lost(both)
     return Pair(
         left=str(left.path),
         right=str(right.path),
         word=word,
-        verdict=verdict(word, weighed, parted.departures, mismatches),
+        verdict=verdict_sentence(word, weighed, parted.departures, mismatches),
         noise=_noise(both, parted, replicas),
         unlike=mismatches,
         answers=[answer.answer for answer in weighed],
@@ -204,7 +204,7 @@ def _opened(path: Path, choice: Choice, step: int | None, progress: Progress | N
 
 def subject_of(path: Path, run: Run, report: Report) -> JudgedRun:
     """Return a run with what its audit says."""
-    return JudgedRun(path, Side(run, tuple(report.findings), limited(report)))
+    return JudgedRun(path, RunSide(run, tuple(report.findings), limited(report)))
 
 
 def _drifts(left: JudgedRun, right: JudgedRun, parted: Parting) -> list[Drift]:
@@ -297,7 +297,7 @@ def _middle(values: Floats) -> Number:
 
 
 # The verdict on a pair: one word and one sentence from all answers.
-def settle(weighed: Sequence[WeighedAnswer], parting: Parting) -> Word:
+def pair_word(weighed: Sequence[WeighedAnswer], parting: Parting) -> Word:
     """Return the word that a pair comes to.
 
     Incomparable where no question on the loss can be answered because something is not alike; worse where any answer that
@@ -318,7 +318,9 @@ def settle(weighed: Sequence[WeighedAnswer], parting: Parting) -> Word:
     return "not_recorded" if losses <= {"not_recorded"} else "within_noise"
 
 
-def verdict(word: Word, weighed: Sequence[WeighedAnswer], departures: Sequence[Departure], unlike: Sequence[Unlike]) -> str:
+def verdict_sentence(
+    word: Word, weighed: Sequence[WeighedAnswer], departures: Sequence[Departure], unlike: Sequence[Unlike]
+) -> str:
     """Say in one sentence what a pair comes to."""
     parted = ""
     if departures:

@@ -139,7 +139,7 @@ def stability_index(left: Distribution, right: Distribution, *, bins: int = DECI
     return math.fsum((there - here) * math.log(there / here) for here, there in floored)
 
 
-def chance_index(left: Distribution, right: Distribution, *, bins: int = DECILES) -> float:
+def expected_stability_index(left: Distribution, right: Distribution, *, bins: int = DECILES) -> float:
     r"""Return the stability index that two samples of one distribution have on average (Yurdakul 2018, section 3).
 
     $$(B - 1) (1/n + 1/m)$$

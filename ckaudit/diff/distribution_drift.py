@@ -12,7 +12,14 @@ from msgspec import Struct
 from ckaudit.contract.schema.diff import Drift
 from ckaudit.contract.schema.numbers import to_word
 from ckaudit.diff.checkpoint_values import checkpoints_of, read_document
-from ckaudit.diff.distances import chance_index, distribution, rank_correlation, relative_distance, stability_index, wasserstein
+from ckaudit.diff.distances import (
+    distribution,
+    expected_stability_index,
+    rank_correlation,
+    relative_distance,
+    stability_index,
+    wasserstein,
+)
 
 Document = Mapping[str, Any]
 SPREAD = ("weights", "gradients", "activations")
@@ -133,7 +140,7 @@ def _spreads(left: Document, right: Document, *, shift: float = SHIFT) -> Iterat
             unit = spreads[0] if spreads and spreads[0] > 0 else p.spread()
             if unit > 0:
                 yield RankedDistance("wasserstein", section, name, wasserstein(p, q) / unit)
-            if chance_index(p, q) <= shift:
+            if expected_stability_index(p, q) <= shift:
                 yield RankedDistance("psi", section, name, stability_index(p, q))
 
 

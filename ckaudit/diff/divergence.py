@@ -12,7 +12,7 @@ from ckaudit.contract.schema.numbers import to_word
 from ckaudit.diff.align import Paired
 from ckaudit.diff.noise import Stretches, quantile
 from ckaudit.diff.run_pair import RunPair
-from ckaudit.diff.shared_start import MOST, RATE_DIGITS, Parting, begin_as_one, first_difference
+from ckaudit.diff.shared_start import MOST, RATE_DIGITS, Parting, first_difference, start_identical
 from ckaudit.metrics import Metric
 from ckaudit.metrics.activations import activation_rms
 from ckaudit.metrics.attention import attn_entropy
@@ -49,7 +49,7 @@ def reads() -> frozenset[str]:
     return frozenset[str]().union(*(metric.paths for metric in (*EXACT, *WHOLE, *PLACES, *ASKED)))
 
 
-def parting(
+def first_divergence(
     both: RunPair, *, without: Collection[Metric] = (), one_plan: bool = False, settings: Sequence[Unlike] = ()
 ) -> Parting:
     """Return where two runs part.
@@ -65,7 +65,7 @@ def parting(
         settings: What differs in configuration, model and precision. It acts from the first step on, so that runs which leave
             the noise at any step have parted there.
     """
-    if both.axes.axis == "step" and begin_as_one(both):
+    if both.axes.axis == "step" and start_identical(both):
         return first_difference(both)
     departures = sorted((*_exact(both), *_broken(both), *_whole(both, without)), key=lambda departure: departure.step)
     if one_plan:
@@ -80,7 +80,7 @@ def parting(
         return Parting(aside=f"{where} that is a schedule which follows the loss, and no change")
     if departures:
         # A place that left its band before any number of the whole run did would be one of very many that chance can move.
-        places = [place for place in far_places(both) if place.step >= departures[0].step]
+        places = [place for place in first_departures(both) if place.step >= departures[0].step]
         departures = [*_configured(both, settings), *departures, *places]
     return Parting(departures=tuple(sorted(departures, key=lambda departure: departure.step)[:MOST]))
 
@@ -213,7 +213,7 @@ def _left_band(name: str, unit: str, stretches: Stretches, row: int, limit: floa
 
 
 # Tensors, layers and heads that have come further apart than others of their kind, where runs with different noise diverge.
-def far_places(both: RunPair, *, of_each: int = 4, share: float = 0.01, min_deviation: float = 0.05) -> list[Departure]:
+def first_departures(both: RunPair, *, of_each: int = 4, share: float = 0.01, min_deviation: float = 0.05) -> list[Departure]:
     """Return where each quantity first leaves its band for good, `of_each` places of it at most.
 
     The band of log ratios holds what a tensor's own ratio does from checkpoint to checkpoint, and how far all tensors

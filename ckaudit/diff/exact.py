@@ -13,7 +13,7 @@ from ckaudit.contract.schema.diff import Answer, Departure, Noise, Pair, Unlike,
 from ckaudit.contract.schema.numbers import Number, takes_any_numbers, to_word
 from ckaudit.diff.checkpoint_values import Document, read_document, tells_time
 from ckaudit.diff.comparability import unlike
-from ckaudit.diff.exact_values import UnequalValue, apart, unequal_leaves
+from ckaudit.diff.exact_values import UnequalValue, describe_difference, unequal_leaves
 from ckaudit.errors import UnreadableError
 from ckaudit.material.counts import plural
 from ckaudit.run.run import Run
@@ -180,7 +180,7 @@ def _scalars(left: Run, right: Run, result: ExactResult) -> list[Departure]:
 
 
 def _line(step: int, name: str, left: Any, right: Any) -> Departure:
-    message = f"{name} at step {step} is {apart(left, right)}"
+    message = f"{name} at step {step} is {describe_difference(left, right)}"
     return Departure(statistic=name, step=step, left=_told(left), right=_told(right), message=message)
 
 
@@ -284,7 +284,7 @@ def _replaced(path: Path, which: str) -> Iterator[str]:
 
 def _departure(leaf: UnequalValue, step: int, file: CheckpointFile) -> Departure:
     place = f" of {leaf.where}" if leaf.where else ""
-    message = f"{leaf.statistic}{place} at step {step} ({file.shown}) is {apart(leaf.left, leaf.right)}"
+    message = f"{leaf.statistic}{place} at step {step} ({file.shown}) is {describe_difference(leaf.left, leaf.right)}"
     return Departure(
         statistic=leaf.statistic.removeprefix("scalars."),
         where=leaf.where,

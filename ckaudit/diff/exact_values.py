@@ -131,7 +131,7 @@ def _place(value: float, kind: str, whole: str) -> int:
     return bits if bits >= 0 else -(bits & (2 ** (63 if kind == "d" else 31) - 1))
 
 
-def apart(left: Any, right: Any) -> str:
+def describe_difference(left: Any, right: Any) -> str:
     """Say how two values differ, floats in hex as well.
 
     >>> apart(1.0, 1.0000000000000002)

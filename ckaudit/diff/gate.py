@@ -7,7 +7,7 @@ from statistics import median
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.diff import Answer, Comparison, Gated, Outcome, Pair, Unlike, Word
-from ckaudit.diff.run_pair import decides
+from ckaudit.diff.run_pair import is_decisive
 from ckaudit.policy.policy_schema import Terms, allowed_share
 
 OPEN = ("incomparable", "not_recorded")
@@ -60,7 +60,7 @@ def gated(comparisons: Sequence[Comparison], terms: Terms, *, policy: str | None
 def _excused(pair: Pair, terms: Terms) -> Pair:
     """Return a pair whose answers say why they do not count."""
     is_coarser = any(unlike.name == "tensors.dtype" for unlike in pair.unlike)
-    minor = bool(pair.gained) and not any(decides(finding, is_coarser=is_coarser) for finding in pair.gained)
+    minor = bool(pair.gained) and not any(is_decisive(finding, is_coarser=is_coarser) for finding in pair.gained)
     excuses = [
         "only findings that come and go with the seed, the machine or the number format"
         if minor and answer.question == "health" and answer.word in BAD and answer.question in terms.counts()

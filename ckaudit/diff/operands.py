@@ -26,7 +26,7 @@ class Operand(NamedTuple):
     is_checkpoint: bool
 
 
-def subject(word: str) -> Operand:
+def parse_operand(word: str) -> Operand:
     """Return what a word names; a path that really holds an @ comes first.
 
     Raises:
@@ -41,7 +41,7 @@ def subject(word: str) -> Operand:
     return Operand(word, _checkpoint_of(Path(run), step), is_checkpoint=True)
 
 
-def checked(subjects: list[Operand]) -> bool:
+def are_checkpoints(subjects: list[Operand]) -> bool:
     """Return whether single checkpoints are compared.
 
     Raises:
@@ -59,7 +59,7 @@ def checked(subjects: list[Operand]) -> bool:
     return kinds == {True}
 
 
-def twice(subjects: list[Operand]) -> list[str]:
+def named_twice(subjects: list[Operand]) -> list[str]:
     """Return a sentence for each run or file that was named more than once, whatever it was called."""
     named: dict[Path, list[str]] = {}
     for operand in subjects:

@@ -19,7 +19,7 @@ from ckaudit.run.series import Series
 NEAR = 10  # steps after a resume that are looked at
 
 
-class Seam(Struct, frozen=True, eq=False):
+class ResumePoint(Struct, frozen=True, eq=False):
     """One resume.
 
     Attributes:
@@ -40,7 +40,7 @@ class Seam(Struct, frozen=True, eq=False):
     after: Run | None = None
     findings: tuple[Finding, ...] = ()
 
-    def knowing(self, findings: Collection[Finding]) -> "Seam":
+    def knowing(self, findings: Collection[Finding]) -> "ResumePoint":
         """Return the seam with the findings that begin right after it."""
         at_seam = tuple(
             finding
@@ -88,7 +88,7 @@ def _answer(
     )
 
 
-def steps(seam: Seam) -> Answer:
+def steps(seam: ResumePoint) -> Answer:
     """Is every step there?"""
     title = "Does the first step after the resume follow the last before it?"
     logged = np.unique(np.concatenate([np.empty(0, np.int64), *(scalar.steps for scalar in seam.run.scalars.values())]))
@@ -106,7 +106,7 @@ def steps(seam: Seam) -> Answer:
     return _answer("steps", title, "different" if gap else "same", message, last, first, "steps")
 
 
-def rate(seam: Seam) -> Answer:
+def rate(seam: ResumePoint) -> Answer:
     """Is the learning rate what it was to be?"""
     title = "Does the learning rate go on?"
     before, after = seam.sides("learning_rate")
@@ -126,7 +126,7 @@ def rate(seam: Seam) -> Answer:
     return _answer("rate", title, "same", f"the learning rate goes on from {before:.4g} to {after:.4g}", before, after)
 
 
-def optimizer(seam: Seam) -> Answer:
+def optimizer(seam: ResumePoint) -> Answer:
     """Does the optimizer know what it knew?"""
     title = "Did the optimizer keep its state?"
     before, after = seam.sides("update_to_weight")
@@ -141,7 +141,7 @@ def optimizer(seam: Seam) -> Answer:
     )
 
 
-def weights(seam: Seam) -> Answer:
+def weights(seam: ResumePoint) -> Answer:
     """Are the weights those that were saved?"""
     title = "Are the weights those that were saved?"
     norms = (seam.session.weight_norms or {}) if seam.session else {}
@@ -162,7 +162,7 @@ def _float(value: float | str | None) -> float | None:
     return None if value is None else float(value)
 
 
-def scale(seam: Seam, *, growth: float = 2.0) -> Answer | None:
+def scale(seam: ResumePoint, *, growth: float = 2.0) -> Answer | None:
     """Is the loss scale what it was? It changes by `growth` at most from one step to the next (GradScaler's own factor)."""
     title = "Does the loss scale go on?"
     before, after = seam.sides("loss_scale")
@@ -181,7 +181,7 @@ def scale(seam: Seam, *, growth: float = 2.0) -> Answer | None:
     )
 
 
-def tokens(seam: Seam, *, slack: float = 0.5) -> Answer:
+def tokens(seam: ResumePoint, *, slack: float = 0.5) -> Answer:
     """Does the count of tokens go on? Up to `slack` of an update more or less is padding."""
     title = "Does the count of tokens go on?"
     counts = seam.run.scalar("tokens_seen")
@@ -200,7 +200,7 @@ def tokens(seam: Seam, *, slack: float = 0.5) -> Answer:
     return _answer("tokens", title, "worse" if lost else "same", message, before, after, "tokens")
 
 
-def data(seam: Seam) -> Answer:
+def data(seam: ResumePoint) -> Answer:
     """Are the batches new ones?"""
     title = "Does the data go on where it stopped?"
     named = batches(seam.run)
@@ -226,7 +226,7 @@ def data(seam: Seam) -> Answer:
     return _answer("data", title, "same", message)
 
 
-def _data_of_before(title: str, seam: Seam, named: Mapping[int, str], before: Mapping[int, str]) -> Answer | None:
+def _data_of_before(title: str, seam: ResumePoint, named: Mapping[int, str], before: Mapping[int, str]) -> Answer | None:
     """Return whether the batches are those that the run that was taken up saw at the same steps; None: it saw none of them."""
     shared = [step for step in sorted(named) if step > seam.step and step in before]
     apart = [step for step in shared if before[step] != named[step]]
@@ -251,7 +251,7 @@ def _repeats(named: Mapping[int, str], until: int) -> list[tuple[int, int]]:
     return repeats
 
 
-def loss(seam: Seam) -> Answer:
+def loss(seam: ResumePoint) -> Answer:
     """Does the loss go on?"""
     title = "Does the loss go on?"
     before, after = seam.sides("train_loss_raw")
@@ -272,5 +272,5 @@ def loss(seam: Seam) -> Answer:
     return _answer("loss", title, "same", f"the loss goes on from {before:.4g} to {after:.4g}{more}", before, after, "nats/token")
 
 
-AROUND: tuple[Callable[[Seam], Answer | None], ...] = (weights, optimizer, rate, scale, data, tokens, steps, loss)
+AROUND: tuple[Callable[[ResumePoint], Answer | None], ...] = (weights, optimizer, rate, scale, data, tokens, steps, loss)
 """All checks, causes before what follows from them."""

@@ -13,7 +13,7 @@ from ckaudit.contract.schema.diff import Answer, Noise, Pair, Word
 from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.diff.comparability import unlike
-from ckaudit.diff.resume_checks import AROUND, Seam
+from ckaudit.diff.resume_checks import AROUND, ResumePoint
 from ckaudit.material.counts import plural
 from ckaudit.metrics import Metric
 from ckaudit.rules.data.repeated_batch import repeated_batch
@@ -56,18 +56,20 @@ def resumed(left: Path, right: Path | None = None) -> Pair:
 def resumed_pair(left: Run, right: Run | None = None) -> Pair:
     """Compare what was before each resume with what came after it, of runs in memory."""
     if right is None:
-        seams = [Seam(left, int(session.resumed_from or 0), session, left.branches) for session in later_sessions(left.manifest)]
+        seams = [
+            ResumePoint(left, int(session.resumed_from or 0), session, left.branches) for session in later_sessions(left.manifest)
+        ]
         return _pair(left.name, left.name, left, seams)
     start = seam_between(right)
     if start is None:
         words = f"{right.name} starts at the first step: it does not take up {left.name}"
         return _made(left.name, right.name, "incomparable", words, [], left, right)
-    run = joined(left, right, start)
+    run = join_runs(left, right, start)
     session = (run.manifest.sessions or [])[1] if run.manifest else None
-    return _pair(left.name, right.name, run, [Seam(run, start, session, {}, left, right)], left, right)
+    return _pair(left.name, right.name, run, [ResumePoint(run, start, session, {}, left, right)], left, right)
 
 
-def _pair(name: str, other: str, run: Run, seams: list[Seam], left: Run | None = None, right: Run | None = None) -> Pair:
+def _pair(name: str, other: str, run: Run, seams: list[ResumePoint], left: Run | None = None, right: Run | None = None) -> Pair:
     if not seams:
         return _made(name, other, "not_recorded", "run.json tells of no resume: nothing to compare", [], left, right)
     findings = judge(run, RULES).findings
@@ -82,7 +84,7 @@ def _pair(name: str, other: str, run: Run, seams: list[Seam], left: Run | None =
     return _made(name, other, "same" if good else "not_recorded", verdict, answers, left, right)
 
 
-def _answers(seam: Seam, several: bool) -> Iterator[Answer]:
+def _answers(seam: ResumePoint, several: bool) -> Iterator[Answer]:
     for look in AROUND:
         answer = look(seam)
         if answer is not None:
@@ -104,7 +106,7 @@ def _made(left: str, right: str, word: Word, verdict: str, answers: list[Answer]
 
 
 # One run made of two: the first up to a step, and the second, which took it up, from there on.
-def joined(left: Run, right: Run, seam: int) -> Run:
+def join_runs(left: Run, right: Run, seam: int) -> Run:
     """Return the run that `right` makes of `left` by taking it up after step `seam`.
 
     Its sessions are the last one of `left` and those of `right`.

@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from ckaudit.contract.schema.report import SEVERITIES, Finding
-from ckaudit.diff.align import Axes, Axis, Paired, axes, pair
+from ckaudit.diff.align import Axes, Axis, Paired, common_axis, pair_series
 from ckaudit.diff.noise import AHEAD, SEED, SURE, Stretches, quantile, stretches
 from ckaudit.metrics import Metric
 from ckaudit.metrics.loss import train_loss_raw
@@ -32,7 +32,7 @@ OF_PRECISION = ("MOVE001",)
 anything, the loss says."""
 
 
-class Side(Struct, frozen=True, eq=False):
+class RunSide(Struct, frozen=True, eq=False):
     """One run with what an audit found in it.
 
     Attributes:
@@ -61,21 +61,21 @@ class RunPair(Struct, frozen=True, eq=False):
         replicas: Runs that tell the noise.
     """
 
-    left: Side
-    right: Side
+    left: RunSide
+    right: RunSide
     axes: Axes = Axes()
-    replicas: tuple[Side, ...] = ()
+    replicas: tuple[RunSide, ...] = ()
     _paired: dict[str, Paired] = field(default_factory=dict)
 
     def paired(self, metric: Metric) -> Paired:
         """Return a metric of both runs."""
         if metric.name not in self._paired:
-            self._paired[metric.name] = pair(metric(self.left.run), metric(self.right.run), self.axes)
+            self._paired[metric.name] = pair_series(metric(self.left.run), metric(self.right.run), self.axes)
         return self._paired[metric.name]
 
     def along(self, axis: Axis) -> "RunPair | None":
         """Return the same runs on another axis, None where it is not recorded."""
-        other_axes = axes(self.left.run, self.right.run, axis)
+        other_axes = common_axis(self.left.run, self.right.run, axis)
         return None if other_axes.missing else RunPair(self.left, self.right, other_axes, self.replicas)
 
     @property
@@ -189,7 +189,7 @@ def gained_and_lost(both: RunPair) -> tuple[list[Finding], list[Finding]]:
     return gained, lost
 
 
-def decides(finding: Finding, *, is_coarser: bool = False) -> bool:
+def is_decisive(finding: Finding, *, is_coarser: bool = False) -> bool:
     """Tell whether a finding that only one run has makes that run worse by itself.
 
     Args:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.diff import Departure
 from ckaudit.contract.schema.numbers import Number, to_word
-from ckaudit.diff.align import Paired, pair
+from ckaudit.diff.align import Paired, pair_series
 from ckaudit.diff.checkpoint_values import RANK_FACTS, SECTIONS, tells_time
 from ckaudit.diff.comparability import batches
 from ckaudit.diff.run_pair import RunPair
@@ -87,7 +87,7 @@ class Parting(Struct, frozen=True, kw_only=True):
     aside: str = ""
 
 
-def begin_as_one(both: RunPair, *, first_points: int = 3) -> bool:
+def start_identical(both: RunPair, *, first_points: int = 3) -> bool:
     """Tell whether two runs are one training until their first difference: the same weights, fed with the same batches.
 
     Their first losses agree in every bit; or they have the same seed, or weights of the same norms, or the same first loss,
@@ -130,7 +130,7 @@ def _first_agrees(both: RunPair, metric: Metric) -> bool | None:
         return None
     known = paired.finite[rows[0]]
     left, right = paired.left[rows[0], known], paired.right[rows[0], known]
-    limit = rounding(both)
+    limit = rounding_scale(both)
     if resolution(left).min() > limit * np.abs(left).max():
         return None
     return bool((np.abs(right - left) <= limit * np.maximum(np.abs(left), np.abs(right))).mean() > 0.9)
@@ -147,7 +147,7 @@ def _same_seed(both: RunPair) -> bool:
     return seeds[0] is not UNSET and seeds[0] == seeds[1]
 
 
-def rounding(both: RunPair) -> float:
+def rounding_scale(both: RunPair) -> float:
     """Return the relative difference that the order of an addition makes in the coarsest type that either computes in."""
     numbers = {int(number) for side in (both.left, both.right) for number in _known(element_type(side.run))}
     name = "bfloat16" if 1 in numbers else "float16" if 2 in numbers else "float32"
@@ -168,8 +168,8 @@ def first_difference(both: RunPair, *, first_points: int = 3) -> Parting:
         both: The runs.
         first_points: Records of the loss, in which another order of arithmetic shows.
     """
-    limit = rounding(both)
-    channels = {path: pair(left, right, both.axes) for path, left, right in _channels(both.left.run, both.right.run)}
+    limit = rounding_scale(both)
+    channels = {path: pair_series(left, right, both.axes) for path, left, right in _channels(both.left.run, both.right.run)}
     early = _steps_of(both)[:first_points]
     cells = [cell for path, paired in channels.items() for cell in _cells(path, paired, _unequal(path, paired))]
     named = [cell for cell in cells if _is_told(cell.path)]

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from ckaudit.audit.drop.guide import GUIDE, PROCEDURE
 from ckaudit.audit.playbook import CONDITIONS, FIRST_LOOK, WORKFLOW
 from ckaudit.causes import causes
-from ckaudit.explain.names import is_known, kinds, known_names, pages_of, refuse
+from ckaudit.explain.names import is_known, kinds, known_names, pages_of, refuse_unknown
 from ckaudit.explain.page import Group, NameLine, Page
 from ckaudit.explain.playbook_pages import cited_rows
 from ckaudit.metrics import metrics
@@ -14,7 +14,7 @@ from ckaudit.questions import questions
 from ckaudit.questions.question import MAP
 from ckaudit.rules import rules
 
-__all__ = ["Group", "NameLine", "Page", "explain", "groups", "is_known", "known_names", "refuse"]
+__all__ = ["Group", "NameLine", "Page", "explain", "groups", "is_known", "known_names", "refuse_unknown"]
 
 
 def explain(names: Iterable[str]) -> list[Page]:

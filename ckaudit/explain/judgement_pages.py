@@ -95,7 +95,7 @@ def rule_page(rule: Rule) -> Page:
         facts=facts,
         thresholds=thresholds(rule.function, lambda name: sentences_about(name, rule.doc)),
         links={label: names for label, names in links.items() if names},
-        sections=(*sections(rule.doc), *of_rule(rule.name)),
+        sections=(*sections(rule.doc), *section_on_rule(rule.name)),
         shapes=shapes_of(rule),
     )
 
@@ -122,7 +122,7 @@ def cause_page(cause: Cause) -> Page:
             Section(title="First knob", text=cause.knob),
             Section(title="Where to look", text=cause.inspect),
             Section(title="Runbook", text=cause.runbook),
-            *of_cause(cause.name),
+            *section_on_cause(cause.name),
         ),
     )
 
@@ -142,7 +142,7 @@ def violation_page(kind: Kind) -> Page:
 
 # How an illness looks beside health: as its rule's first metric does, or by a pair of series of its own.
 @cache
-def drawn() -> dict[str, RuleShapes]:
+def drawn_shapes() -> dict[str, RuleShapes]:
     """Return the pairs of series of rules that have their own, by the name of the rule.
 
     Raises:
@@ -157,7 +157,7 @@ def drawn() -> dict[str, RuleShapes]:
 
 def shapes_of(rule: Rule) -> Shapes | None:
     """Return how a rule's illness looks, or None for the rule of a plugin on a metric that nobody has drawn."""
-    if pair := drawn().get(rule.name):
+    if pair := drawn_shapes().get(rule.name):
         return Shapes(of=pair.of, good=pair.good, bad=pair.bad, good_values=pair.good_shape, bad_values=pair.bad_shape)
     first = next((metric for metric in (*rule.needs, *rule.wants) if isinstance(metric, Metric)), None)
     entry = entries().get(first.name) if first else None
@@ -168,7 +168,7 @@ def shapes_of(rule: Rule) -> Shapes | None:
 
 # Where a rule or a cause can be seen: trainings of the lab, recorded runs and logs in which an audit really found it.
 @cache
-def shown() -> AllShown:
+def recordings_shown() -> AllShown:
     """Return what is known of where rules and causes can be seen.
 
     Raises:
@@ -181,14 +181,18 @@ def shown() -> AllShown:
     return msgspec.convert(tomllib.loads(SHOWN.read_text(encoding="utf-8")), AllShown)
 
 
-def of_rule(name: str) -> tuple[Section, ...]:
+def section_on_rule(name: str) -> tuple[Section, ...]:
     """Return the section on where a rule's illness can be seen; none for the rule of a plugin."""
-    return _section(shown().rules.get(name), f"tests/rules/{name}.toml", "finds it", "might show it by their label, and do not")
+    return _section(
+        recordings_shown().rules.get(name), f"tests/rules/{name}.toml", "finds it", "might show it by their label, and do not"
+    )
 
 
-def of_cause(name: str) -> tuple[Section, ...]:
+def section_on_cause(name: str) -> tuple[Section, ...]:
     """Return the section on where a cause can be seen; none for the cause of a plugin."""
-    return _section(shown().causes.get(name), f"tests/causes/{name}.toml", "names it first", "have it, but not named first")
+    return _section(
+        recordings_shown().causes.get(name), f"tests/causes/{name}.toml", "names it first", "have it, but not named first"
+    )
 
 
 def _section(shown_in: RecordingsShown | None, cases: str, does: str, misses: str) -> tuple[Section, ...]:

@@ -85,7 +85,7 @@ def pages_of(name: str) -> list[Page]:
     Raises:
         UsageError: If the name is not known; the hint has the nearest.
     """
-    refuse([] if is_known(name) else [name])
+    refuse_unknown([] if is_known(name) else [name])
     return [subject.page() for subject in _index()[_key(name)]]
 
 
@@ -94,7 +94,7 @@ def is_known(name: str) -> bool:
     return _key(name) in _index()
 
 
-def refuse(names: Sequence[str]) -> None:
+def refuse_unknown(names: Sequence[str]) -> None:
     """Raise for names that are not known.
 
     Raises:

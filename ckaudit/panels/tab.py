@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from ckaudit.audit.coverage.applicability import missing_inputs, unusable, why_not_metric
+from ckaudit.audit.coverage.applicability import missing_inputs, unusable, why_metric_not_applicable
 from ckaudit.audit.coverage.remedies import lines_for
 from ckaudit.catalogue import Catalogue
 from ckaudit.contract.schema.panels import Answered, Chart, Tab
@@ -222,7 +222,7 @@ def why_missing(run: Run, name: str) -> str:
     series = metrics()[name](run)
     if series:
         return "" if series.finite.any() else f"{name} was recorded, but never as a finite number"
-    if reason := why_not_metric(run, name):
+    if reason := why_metric_not_applicable(run, name):
         return f"{name} makes no sense here: {reason}"
     entry = entry_of(name)
     if entry is not None and entry in entries() and (reason := unusable(run, entry)):

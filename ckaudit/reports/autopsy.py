@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
-from ckaudit.audit.autopsy import said
+from ckaudit.audit.autopsy import departure_text
 from ckaudit.audit.autopsy.black_box import event_triggers
 from ckaudit.audit.autopsy.result import Autopsy, Departure, EventName, Moment, Return, Track
 from ckaudit.contract.schema.report import Finding
@@ -142,10 +142,10 @@ def departure_lines(moment: Moment, *, verbose: bool) -> Iterator[str]:
         groups.setdefault((departure.kind, departure.how), []).append(departure)
     for members in groups.values():
         if verbose:
-            yield from map(said, members)
+            yield from map(departure_text, members)
             continue
         more = f" (and {len(members) - 1} more)" if len(members) > 1 else ""
-        yield said(members[0]) + more
+        yield departure_text(members[0]) + more
 
 
 def box_of(autopsy: Autopsy) -> str:
@@ -159,7 +159,7 @@ def standing_sentence(autopsy: Autopsy) -> str:
         return ""
     first = autopsy.standing[0]
     more = f" (and {len(autopsy.standing) - 1} more)" if len(autopsy.standing) > 1 else ""
-    return f"Since the first step of the {box_of(autopsy)} {said(first)}{more}."
+    return f"Since the first step of the {box_of(autopsy)} {departure_text(first)}{more}."
 
 
 def earlier_sentence(autopsy: Autopsy, *, max_steps: int = 6) -> str:

@@ -17,7 +17,7 @@ from msgspec import UNSET, Struct, UnsetType
 from ckaudit.contract.io.columns import Column
 from ckaudit.contract.io.grids import unpack
 from ckaudit.contract.schema.checkpoint import Checkpoint, HeadKind
-from ckaudit.contract.unknown_fields import opened
+from ckaudit.contract.unknown_fields import with_open_words
 from ckaudit.run.run import Grids
 from ckaudit.run.series import Floats, Mask, Series, empty
 
@@ -120,7 +120,7 @@ def decoder(paths: frozenset[str]) -> msgspec.json.Decoder[Any]:
         wanted.setdefault(section, set()).add(rest.removeprefix("*.").removesuffix(".*"))
         if path in BOX:
             wanted[section].add("steps")
-    hints = fields(opened(Checkpoint))
+    hints = fields(with_open_words(Checkpoint))
     members: list[Any] = [("schema_version", hints["schema_version"]), ("step", hints["step"])]
     members += [(name, hints[name], UNSET) for name in ("session", "rank", "time", "triggers", "event_step")]
     members += [(name, _narrow(hints[name], inner), UNSET) for name, inner in wanted.items() if name in hints]

@@ -19,7 +19,7 @@ from ckaudit.contract.schema.checkpoint import VERSION
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.contract.schema.report import Finding
-from ckaudit.contract.unknown_fields import forget, opened, unknown_words, word_finding
+from ckaudit.contract.unknown_fields import remove_unknown_words, unknown_words, with_open_words, word_finding
 from ckaudit.errors import UnreadableError
 from ckaudit.run.builder import Gatherer
 from ckaudit.run.column_builder import every_path
@@ -163,11 +163,11 @@ class RunReader:
         """Read `run.json`; a word that its field does not know counts as not said, and is noted."""
         with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return decode(data, msgspec.json.Decoder(Manifest)).document
-        document = self._decoded(data, shown, msgspec.json.Decoder(opened(Manifest)), "ck.run.v1")
+        document = self._decoded(data, shown, msgspec.json.Decoder(with_open_words(Manifest)), "ck.run.v1")
         if document is None:
             return None
         words = [*unknown_words(document)]
-        forget(document, words)
+        remove_unknown_words(document, words)
         if words:
             more = f" (and {len(words) - 1} more)" if len(words) > 1 else ""
             self.notes.append(f"{word_finding(words[0], shown).message}{more}: it counts as not said")

@@ -16,7 +16,7 @@ from ckaudit.validate.file_facts import CheckpointFacts, Layouts, RunFacts, fact
 from ckaudit.validate.outcomes import recorded_paths
 
 if TYPE_CHECKING:
-    from ckaudit.contract.bulk import Bulk
+    from ckaudit.contract.bulk import BulkChecker
 
 UNFINISHED = frozenset(kind.code for kind in (violations.EMPTY, violations.TRUNCATED, violations.BAD_COMPRESSION))
 
@@ -161,11 +161,11 @@ class Survey(Struct):
         ]
 
 
-def _bulk() -> "Bulk":
+def _bulk() -> "BulkChecker":
     """Return what proves many files at once; only a run that has them loads numpy."""
-    from ckaudit.contract.bulk import Bulk
+    from ckaudit.contract.bulk import BulkChecker
 
-    return Bulk()
+    return BulkChecker()
 
 
 # A file that somebody may be writing: a broken young one is looked at again before it is called broken.

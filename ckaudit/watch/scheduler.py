@@ -8,7 +8,7 @@ from time import monotonic, process_time, sleep, time
 from msgspec import UNSET
 
 from ckaudit.audit.engine import triage_reads
-from ckaudit.audit.load_run import is_ours, open_run, whole_of
+from ckaudit.audit.load_run import is_ours, open_run, run_folder_of
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import SEVERITIES, Severity
@@ -239,7 +239,7 @@ def wait_for(paths: Sequence[Path], seconds: float, *, every: float = EVERY) -> 
             raise UnreadableError(f"{missing[0]} does not exist", hint="--wait SECONDS waits for a run that is yet to begin")
         sleep(min(every, left))
     for path in paths:
-        if whole := whole_of(path):
+        if whole := run_folder_of(path):
             raise UnreadableError(f"{path} is one file of a run", hint=f"name the folder: ckaudit watch {whole}")
 
 

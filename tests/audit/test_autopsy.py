@@ -9,8 +9,8 @@ import pytest
 import zstandard
 from jsonschema import Draft202012Validator
 
-from ckaudit.audit.autopsy import autopsy, said
-from ckaudit.audit.autopsy.black_box import distances, repeats
+from ckaudit.audit.autopsy import autopsy, departure_text
+from ckaudit.audit.autopsy.black_box import batch_distances, repeated_batches
 from ckaudit.cli.run import run
 from ckaudit.contract.schema.checkpoint import History
 from ckaudit.errors import UsageError
@@ -66,7 +66,7 @@ def test_a_nan_batch_is_told_from_the_raw_box():
     tokens = {line["step"]: line["tokens_seen"] for line in lines if "tokens_seen" in line}
     assert [step for step in found.steps if tokens[step] == tokens[step - 1]] == [150]  # its batch had no targets
     assert found.verdict.startswith(f"First the batch {box['batch_hash'][-1]} holds no token to learn from (others hold 2048) at")
-    assert next(said(each) for each in moment.departures if each.kind != "batch") == "the loss is NaN"
+    assert next(departure_text(each) for each in moment.departures if each.kind != "batch") == "the loss is NaN"
     assert found.earlier == ()  # single tensors a little out of their range, at steps 111, 112 and 149, are noise
     told = {each.name for each in moment.departures if each.kind == "gradient"}
     assert told == {name for name, step in first.items() if step == 150} - {"loss"}
@@ -163,15 +163,17 @@ def test_nothing_out_of_its_range_is_said(tmp_path, capfd):
 
 def test_a_loader_that_stands_still_is_told_and_an_epoch_is_not(tmp_path):
     stuck = autopsy(written(tmp_path, hashes=lambda step: f"h{min(step, 38)}"))
-    assert [(moment.step, said(moment.departures[0])) for moment in stuck.moments] == [(39, "the batch is one of 1 steps before")]
+    assert [(moment.step, departure_text(moment.departures[0])) for moment in stuck.moments] == [
+        (39, "the batch is one of 1 steps before")
+    ]
     assert autopsy(written(tmp_path, hashes=lambda step: f"h{step % 20}")).onset is None
 
 
 def test_distances_of_batches_are_counted_in_steps():
     box = History(steps=[5, 6, 8, 9], batch_hash=["a", "b", "a", None])
-    assert distances(box) == [None, None, 3, None]
-    assert distances(History(steps=[1, 2])) == [None, None]
-    assert repeats([None] * 12 + [4, None, 9]) == [12, 14]
+    assert batch_distances(box) == [None, None, 3, None]
+    assert batch_distances(History(steps=[1, 2])) == [None, None]
+    assert repeated_batches([None] * 12 + [4, None, 9]) == [12, 14]
 
 
 def test_columns_of_another_length_are_left_out(tmp_path):
@@ -272,4 +274,9 @@ def test_a_count_that_is_not_one_of_every_step_says_nothing_of_batches(tmp_path)
 
 
 def batches_of(folder):
-    return [(moment.step, said(each)) for moment in autopsy(folder).moments for each in moment.departures if each.kind == "batch"]
+    return [
+        (moment.step, departure_text(each))
+        for moment in autopsy(folder).moments
+        for each in moment.departures
+        if each.kind == "batch"
+    ]

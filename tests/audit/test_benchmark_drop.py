@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-from ckaudit.audit.drop import benchmark_drop, benchmark_drop_of, fall_of, fall_since
+from ckaudit.audit.drop import benchmark_drop, benchmark_drop_of, fall_since, largest_score_fall
 from ckaudit.audit.drop.guide import GUIDE
 from ckaudit.audit.drop.shift import Limits, shift
 from ckaudit.cli.run import run
@@ -301,7 +301,9 @@ def test_the_largest_fall_is_that_of_a_slow_search():
             for i, j in combinations(range(9), 2)
             if scores[i] == max(scores[: j + 1]) and scores[i] - scores[j] > max(noise, 0.01 * scores[i])
         ]
-        found = fall_of(run_of(scalars={"microbench_score": {step: {"a": score} for step, score in enumerate(scores, start=1)}}))
+        found = largest_score_fall(
+            run_of(scalars={"microbench_score": {step: {"a": score} for step, score in enumerate(scores, start=1)}})
+        )
         if not pairs:
             assert found is None
             continue
@@ -313,13 +315,13 @@ def test_the_largest_fall_is_that_of_a_slow_search():
 def test_of_two_benchmarks_the_deeper_fall_is_told_and_the_other_named():
     rows = {step: {"arc": score, "mmlu": score * 100} for step, score in SCORES.items()}
     rows[350]["mmlu"] = rows[400]["mmlu"] = 20.0
-    found = fall_of(run_of(scalars={"microbench_score": rows}))
+    found = largest_score_fall(run_of(scalars={"microbench_score": rows}))
     assert (found.benchmark, found.others, found.is_back) == ("mmlu", ("arc",), None)
 
 
 def test_a_score_that_comes_back_is_said_to():
     rows = {step: {"arc": score} for step, score in {**SCORES, 400: 0.55}.items()}
-    assert fall_of(run_of(scalars={"microbench_score": rows})).is_back == 400
+    assert largest_score_fall(run_of(scalars={"microbench_score": rows})).is_back == 400
 
 
 def test_noise_is_no_fall_and_no_shift():
@@ -327,7 +329,9 @@ def test_noise_is_no_fall_and_no_shift():
     falls = shifts = 0
     for _ in range(100):
         scores = 0.5 + 0.02 * rng.standard_normal(20)
-        found = fall_of(run_of(scalars={"microbench_score": {step: {"a": score} for step, score in enumerate(scores, start=1)}}))
+        found = largest_score_fall(
+            run_of(scalars={"microbench_score": {step: {"a": score} for step, score in enumerate(scores, start=1)}})
+        )
         falls += found is not None
         values = 5 + 0.5 * rng.standard_normal(100)
         shifts += shift(np.arange(1, 101), values, 50, 51, Limits(least=0.05)).changed

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ckaudit.audit.coverage.applicability import why_not
+from ckaudit.audit.coverage.applicability import why_not_applicable
 from ckaudit.audit.coverage.recorded import coverage, coverage_of, level_of
 from ckaudit.audit.scale_and_stage import scale_of, stage_of
 from ckaudit.contract.schema.manifest import Manifest, TensorFacts
@@ -147,19 +147,19 @@ def test_a_number_of_the_same_playbook_is_told_beside():
     ],
 )
 def test_what_makes_no_sense_for_a_run_is_not_asked_for(condition, facts, applies):
-    assert bool(why_not(run_of(**facts), condition)) is not applies
+    assert bool(why_not_applicable(run_of(**facts), condition)) is not applies
 
 
 def test_experts_are_those_that_routed_something():
     path = "moe.*.dropped"
     nothing, something = (single(path, "1", np.arange(1, 3), np.zeros(2), np.full(2, known)) for known in (False, True))
-    assert why_not(Run("dense", sections={path: nothing}), "experts")
-    assert not why_not(Run("sparse", sections={path: something}), "experts")
-    assert not why_not(run_of(scalars=["moe_drop_rate"]), "experts")
+    assert why_not_applicable(Run("dense", sections={path: nothing}), "experts")
+    assert not why_not_applicable(Run("sparse", sections={path: something}), "experts")
+    assert not why_not_applicable(run_of(scalars=["moe_drop_rate"]), "experts")
 
 
 def test_a_scale_that_was_logged_is_one_of_a_scaler():
-    assert not why_not(run_of(scalars=["loss_scale"], source="ckaudit recorder 0.1.0"), "loss_scaler")
+    assert not why_not_applicable(run_of(scalars=["loss_scale"], source="ckaudit recorder 0.1.0"), "loss_scaler")
 
 
 def test_a_dense_model_on_one_processor_misses_no_experts_and_no_ranks():

@@ -10,7 +10,7 @@ from ckaudit.audit.coverage.recorded import coverage_of
 from ckaudit.audit.coverage.remedies import best_metric
 from ckaudit.contract.schema.import_options import Choice
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.contract.summaries import needed
+from ckaudit.contract.summaries import parse_needs
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import actions
 from ckaudit.probes.memorization import TOKENS
@@ -61,7 +61,7 @@ def test_what_no_line_brings_is_told_in_the_words_of_the_check():
 
 
 def test_one_or_the_other_two_are_two_needs():
-    assert needed("needs a, or b and c") == (("a", "b"), ("a", "c"))
+    assert parse_needs("needs a, or b and c") == (("a", "b"), ("a", "c"))
     run = logged(["train_loss_raw", "step_time"], source="CSV")
     found = coverage_of(run)
     (waiting,) = [each for each in found.waiting if each.name == "skipped_updates"]

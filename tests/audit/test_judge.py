@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.audit.judge import fold, judge
+from ckaudit.audit.judge import judge, merge_hits
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.summaries import needs_of
 from ckaudit.metrics import Metric
@@ -81,13 +81,13 @@ def dead(where: str, first: int, last: int) -> Hit:
 
 
 def test_equal_hits_at_overlapping_times_become_one() -> None:
-    first, second = fold([dead("a", 10, 20), dead("b", 15, 30), dead("c", 25, 28), dead("d", 40, 50)])
+    first, second = merge_hits([dead("a", 10, 20), dead("b", 15, 30), dead("c", 25, 28), dead("d", 40, 50)])
     assert (first.where, first.also, first.first, first.last) == ("a", ("b", "c"), 10, 30)
     assert (second.where, second.also, second.first, second.last) == ("d", (), 40, 50)
 
 
 def test_one_place_twice_is_not_its_own_neighbour() -> None:
-    (hit,) = fold([dead("a", 10, 30), dead("b", 12, 14), dead("b", 20, 22)])
+    (hit,) = merge_hits([dead("a", 10, 30), dead("b", 12, 14), dead("b", 20, 22)])
     assert hit.also == ("b",)
 
 

@@ -1,6 +1,6 @@
 """Hits of many places folded into one: which of them speaks, and how all are told."""
 
-from ckaudit.audit.judge import describe, fold
+from ckaudit.audit.judge import describe, merge_hits
 from ckaudit.rules.rule import Hit
 
 HEADS = [f"layer.0/head.{index}" for index in range(4)]
@@ -22,12 +22,12 @@ def hit(where, value, *, first=10, last=100, badness=None, message=AHEAD, limit=
 
 
 def said(*hits):
-    (folded,) = fold(hits)
+    (folded,) = merge_hits(hits)
     return describe(folded, KNOWN)
 
 
 def test_of_those_that_begin_together_the_worst_speaks():
-    (folded,) = fold([hit(where, value) for where, value in zip(HEADS, (0.59, 0.7, 0.86, 0.1), strict=True)])
+    (folded,) = merge_hits([hit(where, value) for where, value in zip(HEADS, (0.59, 0.7, 0.86, 0.1), strict=True)])
     assert (folded.where, folded.value, folded.worst) == (HEADS[2], 0.86, None)
     assert folded.also == (HEADS[0], HEADS[1], HEADS[3])
     assert describe(folded, KNOWN) == ("layer.0/head.2 puts 0.86 ahead (the worst of all 4 heads)", "all 4 heads")
@@ -82,5 +82,5 @@ def test_one_place_alone_is_only_itself():
 
 
 def test_an_interval_without_end_holds_all_that_begin_later():
-    (folded,) = fold([hit("a", 1.0, last=None), hit("b", 1.0, first=50, last=60), hit("c", 1.0, first=90)])
+    (folded,) = merge_hits([hit("a", 1.0, last=None), hit("b", 1.0, first=50, last=60), hit("c", 1.0, first=90)])
     assert folded.also == ("b", "c")

@@ -92,7 +92,7 @@ def test_the_table_has_every_question_that_can_be_bad_and_names_what_exists():
 
 @pytest.mark.parametrize("id_", questions())
 def test_no_question_is_good_where_a_finding_of_its_rules_says_otherwise(id_, monkeypatch):
-    monkeypatch.setattr("ckaudit.audit.interview.ask", lambda *_: SeriesAnswer(word="good", sentence="all is well"))
+    monkeypatch.setattr("ckaudit.audit.interview.answer_from_series", lambda *_: SeriesAnswer(word="good", sentence="all is well"))
     run = run_of({"name": "a", "scalars": {"train_loss_raw": {"steps": "1..100", "value": 3.0, "to": 1.0}}})
     for rule in rules().values():
         graver = SEVERITIES[SEVERITIES.index(rule.severity) : 3]
@@ -116,8 +116,8 @@ def test_a_bad_answer_that_no_rule_accounts_for_is_a_finding_by_the_table(id_, m
     def say(asked, *_):
         return SeriesAnswer(word="bad" if asked is mine else "not_recorded", sentence="7 of 9 do not")
 
-    monkeypatch.setattr("ckaudit.audit.judge.ask", say)
-    monkeypatch.setattr("ckaudit.audit.interview.ask", say)
+    monkeypatch.setattr("ckaudit.audit.judge.answer_from_series", say)
+    monkeypatch.setattr("ckaudit.audit.interview.answer_from_series", say)
     case = {"name": "a", "scalars": {"train_loss_raw": {"steps": "1..400", "value": 3.0, "to": 1.0}}}
     report = audited(case)
     (found,) = [each for each in report.findings if each.code == id_]

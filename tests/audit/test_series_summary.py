@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from ckaudit.audit.measure import SHAPE, Measured, StepRange, cut, extreme, labels, trend_of
+from ckaudit.audit.measure import SHAPE, Measured, StepRange, label_summaries, select_steps, trend_of, worst_label
 from tests.loops import for_each
 from tests.metrics.samples import NAN, cells, column, table
 
 
 def outline(series):
-    return extreme(Measured("x", "", "1", "", series))
+    return worst_label(Measured("x", "", "1", "", series))
 
 
 def test_trends_of_noise_and_of_slopes():
@@ -58,7 +58,7 @@ def test_a_spike_is_not_lost_from_the_shape():
 
 def test_each_label_has_its_own_last_value():
     series = table({1: {"a": 9.0, "b": -20.0}, 2: {"a": 1.0}, 3: {"c": 2.0}})
-    found = labels(Measured("x", "", "1", "", series), max_labels=None)
+    found = label_summaries(Measured("x", "", "1", "", series), max_labels=None)
     assert [(each.label, each.last, each.step, each.points) for each in found] == [
         ("b", -20.0, 1, 1),
         ("c", 2.0, 3, 1),
@@ -70,25 +70,25 @@ def test_each_label_has_its_own_last_value():
 
 def test_a_cut_keeps_what_was_recorded_in_it():
     series = table({step: {"a": float(step)} | ({"b": 1.0} if step == 5 else {}) for step in (1, 5, 9, 10, 11, 20, 21)})
-    assert list(cells(cut(series, StepRange(first=9, last=20)))) == [(9, "a"), (10, "a"), (11, "a"), (20, "a")]
-    assert cut(series, StepRange(first=9)).labels == ("a",)
-    assert cut(series, StepRange(every=10)).steps.tolist() == [10, 20, 21]
-    assert cut(series, StepRange(every=5)).steps.tolist() == [5, 10, 11, 20, 21]
-    assert not cut(series, StepRange(first=100))
-    assert not cut(series, StepRange(first=100, every=5))
+    assert list(cells(select_steps(series, StepRange(first=9, last=20)))) == [(9, "a"), (10, "a"), (11, "a"), (20, "a")]
+    assert select_steps(series, StepRange(first=9)).labels == ("a",)
+    assert select_steps(series, StepRange(every=10)).steps.tolist() == [10, 20, 21]
+    assert select_steps(series, StepRange(every=5)).steps.tolist() == [5, 10, 11, 20, 21]
+    assert not select_steps(series, StepRange(first=100))
+    assert not select_steps(series, StepRange(first=100, every=5))
 
 
 def test_of_every_k_steps_the_last_recorded_one_is_kept():
     series = column([1.0, 2.0, None, 4.0, None, None], steps=range(1, 7))
-    assert cells(cut(series, StepRange(every=3))) == {(2, "x"): 2.0, (4, "x"): 4.0}
+    assert cells(select_steps(series, StepRange(every=3))) == {(2, "x"): 2.0, (4, "x"): 4.0}
 
 
 @pytest.mark.parametrize(("worst", "expected"), [("high", "cab"), ("low", "cba"), ("first", "abc")])
 def test_the_worst_label_comes_first_as_the_metric_has_it(worst, expected):
     series = table({1: {"a": 3.2, "b": 0.05, "c": NAN}})
     measured = Measured("x", "", "1", "", series, worst)
-    assert "".join(each.label for each in labels(measured, max_labels=None)) == expected
-    assert extreme(measured).label == expected[0]
+    assert "".join(each.label for each in label_summaries(measured, max_labels=None)) == expected
+    assert worst_label(measured).label == expected[0]
 
 
 @for_each("count", [25, 48, 60, 300])

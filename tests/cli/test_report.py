@@ -10,7 +10,7 @@ import pytest
 
 from ckaudit.audit.load_run import open_run
 from ckaudit.cli.run import run
-from ckaudit.diff.combine import whole
+from ckaudit.diff.combine import combine_pairs
 from ckaudit.diff.compare import compare
 from ckaudit.errors import CkauditError
 from ckaudit.reports.html import SIGNATURE, fitted
@@ -111,7 +111,9 @@ def test_each_of_two_runs_is_read_once_and_compared_as_by_diff(tmp_path, monkeyp
 
     seen = []
     monkeypatch.setattr("ckaudit.audit.engine.open_run", once)
-    monkeypatch.setattr("ckaudit.diff.compare.whole", lambda *given, **how: seen.append(whole(*given, **how)) or seen[-1])
+    monkeypatch.setattr(
+        "ckaudit.diff.compare.combine_pairs", lambda *given, **how: seen.append(combine_pairs(*given, **how)) or seen[-1]
+    )
     run(["report", str(RUNS / "nan_batch"), str(RUNS / "healthy"), "--step", "160", "-o", str(tmp_path / "a.html")])
     assert sorted(read) == ["healthy", "nan_batch"]
     compare([RUNS / "healthy", RUNS / "nan_batch"], step=160)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ckaudit.cli.run import run
-from ckaudit.diff.operands import subject
+from ckaudit.diff.operands import parse_operand
 from ckaudit.errors import UnreadableError, UsageError
 
 PAIRS = Path(__file__).parents[2] / "fixtures" / "pairs"
@@ -15,18 +15,18 @@ BASE, OTHER = str(PAIRS / "base"), str(PAIRS / "lr_doubled")
 
 
 def test_a_step_of_a_run_is_its_file_and_last_the_newest():
-    assert subject(f"{BASE}@500").path.name == "analysis_checkpoint_step_00000500.json.zst"
-    assert subject(f"{BASE}@0").path.name == "analysis_checkpoint_step_00000000.json.zst"
-    assert subject(f"{BASE}@last").path.name == "analysis_checkpoint_step_00000700.json.zst"
-    assert subject(f"{BASE}@last").is_checkpoint
-    assert not subject(BASE).is_checkpoint
+    assert parse_operand(f"{BASE}@500").path.name == "analysis_checkpoint_step_00000500.json.zst"
+    assert parse_operand(f"{BASE}@0").path.name == "analysis_checkpoint_step_00000000.json.zst"
+    assert parse_operand(f"{BASE}@last").path.name == "analysis_checkpoint_step_00000700.json.zst"
+    assert parse_operand(f"{BASE}@last").is_checkpoint
+    assert not parse_operand(BASE).is_checkpoint
 
 
 def test_a_path_with_an_at_wins(tmp_path):
     shutil.copytree(BASE, tmp_path / "run@500")
     shutil.copytree(BASE, tmp_path / "run")
-    assert subject(str(tmp_path / "run@500")).path == tmp_path / "run@500"
-    assert subject(str(tmp_path / "run@500@600")).path.name.endswith("00000600.json.zst")
+    assert parse_operand(str(tmp_path / "run@500")).path == tmp_path / "run@500"
+    assert parse_operand(str(tmp_path / "run@500@600")).path.name.endswith("00000600.json.zst")
 
 
 def test_a_file_is_a_checkpoint_by_its_name_or_by_what_is_in_it(tmp_path):
@@ -36,7 +36,7 @@ def test_a_file_is_a_checkpoint_by_its_name_or_by_what_is_in_it(tmp_path):
     other.write_text(json.dumps({"schema_version": "ck.analysis.v1", "step": 3}))
     log = tmp_path / "log.csv"
     log.write_text("step,loss\n1,2\n")
-    assert [subject(str(path)).is_checkpoint for path in (named, other, log)] == [True, True, False]
+    assert [parse_operand(str(path)).is_checkpoint for path in (named, other, log)] == [True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ def test_a_file_is_a_checkpoint_by_its_name_or_by_what_is_in_it(tmp_path):
 )
 def test_what_is_not_there_is_said(word, error, message, hint):
     with pytest.raises(error) as raised:
-        subject(word)
+        parse_operand(word)
     assert message in str(raised.value)
     assert hint in raised.value.hint
 
 
 def test_an_empty_folder_has_no_checkpoint(tmp_path):
     with pytest.raises(UnreadableError, match="holds no checkpoint"):
-        subject(f"{tmp_path}@5")
+        parse_operand(f"{tmp_path}@5")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 import zstandard
 from msgspec import UNSET
 
-from ckaudit.contract.budget import due, keep, landmarks, plan, room, suffix_for
+from ckaudit.contract.budget import apply_plan, black_box_room, grids_due, landmarks, plan, suffix_for
 from ckaudit.contract.check import check_checkpoint
 from ckaudit.contract.io.codec import encode
 from ckaudit.contract.io.grids import encode_grid, encode_grids, unpack
@@ -46,7 +46,7 @@ def written(ordinal, budget_kb, suffix, *, last=False, document=None):
     document = document or whole()
     besides = 0 if document.history is UNSET else len(encode(document.history))
     chosen = plan(TENSORS, LAYERS, OBSERVED, ordinal, budget_kb, suffix=suffix, last=last, besides=besides)
-    keep(document, chosen, TENSORS, LAYERS)
+    apply_plan(document, chosen, TENSORS, LAYERS)
     return document, encode(document, suffix), chosen
 
 
@@ -131,7 +131,7 @@ def test_every_grid_fits_six_hundred_kilobytes_and_gradients_eight_hundred():
 @pytest.mark.parametrize("ordinal", [3, 5])
 def test_a_black_box_counts_and_is_as_long_as_the_budget_lets_it_be(suffix, least, ordinal):
     document = whole()
-    most = room(TENSORS, LAYERS, OBSERVED, ordinal, 200, suffix=suffix)
+    most = black_box_room(TENSORS, LAYERS, OBSERVED, ordinal, 200, suffix=suffix)
     document.history = fitted(history(before=document.step), most)
     kept = len(document.history.steps)
     assert least <= kept <= 64
@@ -149,13 +149,13 @@ def test_hashes_and_singular_values_count(suffix):
         if place < len(SHAPES):
             stats.spectral_norm = shortest(SOURCE.uniform(1, 9))
     chosen = plan(TENSORS, LAYERS, OBSERVED, 4, 240, suffix=suffix, sizes=sizes)
-    keep(document, chosen, TENSORS, LAYERS)
+    apply_plan(document, chosen, TENSORS, LAYERS)
     assert 0.85 <= chosen.bytes / len(encode(document, suffix)) <= 1.25
     assert len(encode(document, suffix)) <= 240_000
 
 
 def test_without_a_budget_a_black_box_has_any_length():
-    assert math.isinf(room(TENSORS, LAYERS, OBSERVED, 3, None))
+    assert math.isinf(black_box_room(TENSORS, LAYERS, OBSERVED, 3, None))
 
 
 @pytest.mark.parametrize("suffix", [".json", ".json.gz", ".json.zst"])
@@ -185,9 +185,9 @@ def test_landmarks_are_due_first_last_and_every_fifth_time():
     parts = [SizedPart("embed", None, 1), *(SizedPart(f"{i}", i, 7) for i in range(9))]
     assert landmarks([part.depth for part in parts]) == [None, 0, 8, 4]
     for ordinal in (0, 5, 10, 45):
-        assert due(parts, ordinal).depths >= {None, 0, 4, 8}
-    assert due(parts, 7, last=True).depths >= {None, 0, 4, 8}
-    assert due(parts, 7).depths == {6, 7}
+        assert grids_due(parts, ordinal).depths >= {None, 0, 4, 8}
+    assert grids_due(parts, 7, last=True).depths >= {None, 0, 4, 8}
+    assert grids_due(parts, 7).depths == {6, 7}
 
 
 def test_turns_depend_on_nothing_but_the_ordinal_and_the_model():
@@ -198,7 +198,7 @@ def test_turns_depend_on_nothing_but_the_ordinal_and_the_model():
 @pytest.mark.parametrize("ordinal", [0, 1, 14, 28])
 def test_unknown_heads_never_hide_a_layer(ordinal):
     unknown = [SizedPart(layer.name, layer.depth, 1) for layer in LAYERS]
-    assert due([*TENSORS, *unknown], ordinal).depths >= due([*TENSORS, *LAYERS], ordinal).depths
+    assert grids_due([*TENSORS, *unknown], ordinal).depths >= grids_due([*TENSORS, *LAYERS], ordinal).depths
 
 
 def test_a_model_has_no_more_grids_than_matrices():
@@ -239,14 +239,14 @@ def test_what_is_left_out_is_named_once_and_only_then():
         weights={"w": weight_stats(np.eye(4), grid="q8"), "v": weight_stats(np.ones(4))},
     )
     tensors, layers, modules = [SizedPart("w", 0, 1), SizedPart("v", 0)], [SizedPart("layer.0", 0, 1)], [SizedPart("a", 0)]
-    keep(document, plan(tensors, layers, modules, 0, 200), tensors, layers)
+    apply_plan(document, plan(tensors, layers, modules, 0, 200), tensors, layers)
     assert document.left_out is UNSET
     for _ in range(2):
-        keep(document, plan(tensors, layers, modules, 0, 0), tensors, layers)
+        apply_plan(document, plan(tensors, layers, modules, 0, 0), tensors, layers)
         numbers = [f"weights.*.{name}" for name in ("shape", "dtype", "numel", "mean", "std", "min", "max")]
         assert document.left_out == [*numbers, "weights.*.percentiles", "weights.*.histogram", "activations.*.histogram"]
     assert document.weights["w"].sampled_grid_32x32 is not UNSET
     assert document.weights["w"].frobenius_norm == 2.0
-    keep(document, plan(tensors, layers, modules, 0, 0, besides=1), tensors, layers)
+    apply_plan(document, plan(tensors, layers, modules, 0, 0, besides=1), tensors, layers)
     assert document.left_out[-2:] == [f"weights.*.{GRID}", f"attention.*.{QK_GRID}"]
     assert document.weights["w"].sampled_grid_32x32 is UNSET

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from ckaudit.contract.budget import keep, plan, room
+from ckaudit.contract.budget import apply_plan, black_box_room, plan
 from ckaudit.contract.cadence import DEFAULT_CADENCE, is_due
 from ckaudit.contract.io.codec import encode, significant
 from ckaudit.contract.schema.checkpoint import Checkpoint, MoeStats
@@ -115,7 +115,7 @@ def test_embedding_first_middle_and_last_block_are_there_first_last_and_every_fi
 def test_files_of_the_run_hold_what_is_planned_and_keep_the_budget(suffix, ordinal, whole):
     document = msgspec.json.decode(whole, type=Checkpoint)
     chosen = planned(ordinal, suffix)
-    keep(document, chosen, TENSORS, LAYERS)
+    apply_plan(document, chosen, TENSORS, LAYERS)
     assert grids_in(document) >= 12
     assert len(encode(document, suffix)) <= 200_000
     for section, field in (("weights", "sampled_grid_32x32"), ("attention", "sampled_qk_grid_32x32_per_head")):
@@ -160,7 +160,7 @@ def test_the_routing_of_many_experts_counts(whole, suffix, many):
                 for layer in LAYERS
             }
         chosen = planner.fit(document, TENSORS, StepState(step=10))
-        keep(document, chosen, TENSORS, LAYERS)
+        apply_plan(document, chosen, TENSORS, LAYERS)
         data = encode(document, suffix)
         assert len(data) <= 200_000
         assert grids_in(document) >= 12
@@ -179,7 +179,7 @@ def test_other_heads_or_modules_change_sizes_and_not_turns():
 def test_a_packed_file_has_all_statistics_and_the_grids_of_its_turn_beside_a_black_box():
     whole_box = history()
     for ordinal, (turn, _) in enumerate(dealt(40)):
-        box = fitted(whole_box, room(TENSORS, LAYERS, OBSERVED, ordinal, 200, suffix=".json.zst"))
+        box = fitted(whole_box, black_box_room(TENSORS, LAYERS, OBSERVED, ordinal, 200, suffix=".json.zst"))
         chosen = plan(TENSORS, LAYERS, OBSERVED, ordinal, 200, suffix=".json.zst", besides=len(encode(box))).chosen
         assert chosen["weights"] | chosen["attention"] >= {name for name in MATRICES | HEADS if block_of(name) in turn}
         assert chosen["numbers"] == chosen["distributions"] == set(SHAPES)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckaudit.contract.bulk import Bulk, FilePattern, learn, take
+from ckaudit.contract.bulk import BulkChecker, FilePattern, learn_pattern, match_file
 from ckaudit.contract.check import check_checkpoint
 from ckaudit.contract.io.files import BrokenFile, read_bytes
 from tests.loops import for_each
@@ -49,16 +49,16 @@ def _learned_once():
 
     def remembered(data, file, checked):
         key = (data, file)
-        return patterns[key] if key in patterns else patterns.setdefault(key, learn(data, file, checked))
+        return patterns[key] if key in patterns else patterns.setdefault(key, learn_pattern(data, file, checked))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ckaudit.contract.bulk.learn", remembered)
+        patch.setattr("ckaudit.contract.bulk.learn_pattern", remembered)
         yield
 
 
 def together(given: list[tuple[bytes, str]], **limits: int) -> list[Any]:
     """Everything found in files that are checked one after another in bulk, in a fixed order."""
-    bulk = Bulk(**limits)
+    bulk = BulkChecker(**limits)
     found = [finding for data, name in given for finding in bulk.check(data, name).findings] + bulk.close()
     return sorted(found, key=repr)
 
@@ -145,9 +145,9 @@ def test_a_sum_of_squared_deviations_that_is_off_is_found_together_as_apart(fact
 def test_a_file_like_the_one_learned_from_is_taken_and_proved(name):
     base = encoded(bases()[name])
     checked = check_checkpoint(base, "x.json")
-    pattern = learn(base, "x.json", checked)
+    pattern = learn_pattern(base, "x.json", checked)
     assert pattern is not None
-    taken = take(pattern, base, "y.json", np.empty(pattern.known.width))
+    taken = match_file(pattern, base, "y.json", np.empty(pattern.known.width))
     assert taken is not None
     assert taken.checked.tables.keys() == checked.tables.keys()
     for section, made in taken.checked.tables.items():

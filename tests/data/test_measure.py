@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from ckaudit.contract.schema.raw_measurements import Measures
 from ckaudit.data import Tools, measure
 from ckaudit.data.document import COLUMNS
-from ckaudit.data.gauges import divergence
+from ckaudit.data.gauges import kl_divergence
 from ckaudit.material.counts import wilson
 from ckaudit.material.files import sample_files
 from ckaudit.material.records import Reading
@@ -100,7 +100,7 @@ def test_drift_of_many_tokens_is_that_of_numpy():
     p, q = random.integers(1, 50, 1000), random.integers(1, 50, 1000)
     shares, others = (p + 1) / (p + 1).sum(), (q + 1) / (q + 1).sum()
     expected = (shares * np.log(shares / others)).sum()
-    assert divergence(Counter(dict(enumerate(p.tolist()))), Counter(dict(enumerate(q.tolist())))) == pytest.approx(expected)
+    assert kl_divergence(Counter(dict(enumerate(p.tolist()))), Counter(dict(enumerate(q.tolist())))) == pytest.approx(expected)
 
 
 def test_what_is_missing_is_named_by_what_is_missing(tmp_path):

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from ckaudit.data.pii import iban, luhn, masked, personal
+from ckaudit.data.pii import find_pii, iban, luhn, mask_pii
 from tests.data.corpus import docstrings
 from tests.loops import for_each
 
@@ -61,15 +61,15 @@ NOT_FOUND = [
 @pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in FOUND.items() for text in texts])
 def test_what_is_personal_is_found_and_masked(kind, text):
     sentence = f"Please note {text} and go on."
-    assert [each for each, _, _ in personal(sentence)] == [kind]
-    assert f"[{kind}]" in masked(sentence)
-    assert list(personal(masked(sentence))) == []
+    assert [each for each, _, _ in find_pii(sentence)] == [kind]
+    assert f"[{kind}]" in mask_pii(sentence)
+    assert list(find_pii(mask_pii(sentence))) == []
 
 
 @for_each("text", NOT_FOUND)
 def test_what_only_looks_alike_is_not(text):
-    assert list(personal(f"Please note {text} and go on.")) == []
-    assert masked(text) == text
+    assert list(find_pii(f"Please note {text} and go on.")) == []
+    assert mask_pii(text) == text
 
 
 def test_check_digits_find_every_single_error():
@@ -88,7 +88,7 @@ def test_nine_in_ten_random_numbers_fail():
 
 
 def test_documentation_of_a_language_holds_next_to_nothing():
-    hits = [(kind, text[start:end]) for text in docstrings() for kind, start, end in personal(text)]
+    hits = [(kind, text[start:end]) for text in docstrings() for kind, start, end in find_pii(text)]
     assert {kind for kind, _ in hits} <= {"email", "ip"}
     assert len(hits) < 10
 
@@ -96,4 +96,4 @@ def test_documentation_of_a_language_holds_next_to_nothing():
 @for_each("filler", ["a@", "a.b", "1 ", "A1", "+1 ", "2000:", "x", "1.", "x@x.", "4012 "])
 @for_each("end", ["", "@", "\n"])
 def test_no_text_takes_longer_than_its_length(filler, end):
-    list(personal(filler * (100_000 // len(filler)) + end))  # a pattern that backtracks would take minutes
+    list(find_pii(filler * (100_000 // len(filler)) + end))  # a pattern that backtracks would take minutes

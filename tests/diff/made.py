@@ -3,8 +3,8 @@
 import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.diff.align import axes
-from ckaudit.diff.run_pair import RunPair, Side
+from ckaudit.diff.align import common_axis
+from ckaudit.diff.run_pair import RunPair, RunSide
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series, single
 
@@ -30,8 +30,10 @@ def run(name="run", *, sections=None, steps=None, **scalars):
 
 def both(left, right, *, axis="step", replicas=(), findings=((), ())):
     """Put two runs side by side."""
-    sides = [Side(each, tuple(found)) for each, found in zip((left, right), findings, strict=True)]
-    return RunPair(*sides, axes(left, right, axis), tuple(Side(each) if isinstance(each, Run) else each for each in replicas))
+    sides = [RunSide(each, tuple(found)) for each, found in zip((left, right), findings, strict=True)]
+    return RunPair(
+        *sides, common_axis(left, right, axis), tuple(RunSide(each) if isinstance(each, Run) else each for each in replicas)
+    )
 
 
 def losses(seed, *, count=400, scale=0.05, start=4.0, end=2.0, level=0.0):

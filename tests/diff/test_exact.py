@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ckaudit.diff.exact import exact
-from ckaudit.diff.exact_values import apart, identical, ulps, ulps_of_single
+from ckaudit.diff.exact_values import describe_difference, identical, ulps, ulps_of_single
 from tests.diff.pairs import CHECKPOINT, PAIRS, copied, document, lines, manifest, relog, rewrite
 
 BASE = PAIRS / "base"
@@ -201,7 +201,7 @@ def test_ulps_of_single_are_numpys() -> None:
 
 
 def test_words_and_infinities_have_no_ulps() -> None:
-    assert apart("a", "b") == "a and b"
-    assert "ulp" not in apart(math.inf, 1.0)
+    assert describe_difference("a", "b") == "a and b"
+    assert "ulp" not in describe_difference(math.inf, 1.0)
     assert identical(math.nan, math.nan)
     assert not identical(math.nan, 1.0)

@@ -6,9 +6,9 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.diff import Answer, Departure
 from ckaudit.contract.schema.manifest import TensorFacts
 from ckaudit.contract.schema.report import Finding
-from ckaudit.diff.compare import WeighedAnswer, settle, verdict
+from ckaudit.diff.compare import WeighedAnswer, pair_word, verdict_sentence
 from ckaudit.diff.questions import questions
-from ckaudit.diff.run_pair import Side, gained_and_lost
+from ckaudit.diff.run_pair import RunSide, gained_and_lost
 from ckaudit.diff.shared_start import Parting
 from tests.diff.made import both, run
 
@@ -35,18 +35,19 @@ def weighed(word, weighs="loss", counts=True):
     ],
 )
 def test_word_of_a_pair(answers, parting, word):
-    assert settle(answers, parting) == word
-    assert verdict(word, answers, parting.departures, [])
+    assert pair_word(answers, parting) == word
+    assert verdict_sentence(word, answers, parting.departures, [])
 
 
 def test_what_does_not_count_is_told_in_the_verdict_all_the_same():
     answers = [weighed("within_noise"), weighed("worse", "health", False)]
     assert (
-        verdict("within_noise", answers, [], []) == "Within noise: nothing that decides differs by more than chance; the numbers"
+        verdict_sentence("within_noise", answers, [], [])
+        == "Within noise: nothing that decides differs by more than chance; the numbers"
     )
-    assert verdict("different", answers, [], []) == "Different: the numbers"
+    assert verdict_sentence("different", answers, [], []) == "Different: the numbers"
     cost = [weighed("within_noise"), weighed("worse", "cost", False)]
-    assert verdict("within_noise", cost, [], []) == "Within noise: nothing differs by more than chance"
+    assert verdict_sentence("within_noise", cost, [], []) == "Within noise: nothing differs by more than chance"
 
 
 def finding(code, severity, where=None):
@@ -85,7 +86,7 @@ def test_only_grave_illnesses_decide_the_word_of_a_pair(left, right, word, count
 
 
 def test_what_a_replica_has_is_chance():
-    replica = Side(run(), (finding("C1", "sev2"),))
+    replica = RunSide(run(), (finding("C1", "sev2"),))
     right = [finding("C1", "sev2"), finding("D1", "sev2")]
     gained, _ = gained_and_lost(both(run(), run(), findings=([], right), replicas=[replica]))
     assert [each.code for each in gained] == ["D1"]

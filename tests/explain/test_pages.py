@@ -14,7 +14,7 @@ from ckaudit.causes import causes
 from ckaudit.causes.shared.links import made_of, rules_reading
 from ckaudit.contract.violations import KINDS
 from ckaudit.errors import UsageError
-from ckaudit.explain import explain, groups, is_known, known_names, refuse
+from ckaudit.explain import explain, groups, is_known, known_names, refuse_unknown
 from ckaudit.explain.docstring import documentation, sentences_about
 from ckaudit.explain.judgement_pages import WEIGHTS
 from ckaudit.explain.playbook_pages import cited_rows
@@ -249,7 +249,7 @@ def test_an_unknown_name_suggests_the_nearest(typed, hint):
 
 def test_every_unknown_name_of_several_has_its_hint():
     with pytest.raises(UsageError, match="unknown names 'M99', 'overfiting'") as caught:
-        refuse([name for name in ("M99", "F6", "overfiting") if not is_known(name)])
+        refuse_unknown([name for name in ("M99", "F6", "overfiting") if not is_known(name)])
     assert "M99: did you mean" in caught.value.hint
     assert "overfiting: did you mean overfitting?" in caught.value.hint
 

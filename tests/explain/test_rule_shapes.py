@@ -10,7 +10,7 @@ import numpy as np
 from ckaudit.audit.judge import judge
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.explain import explain
-from ckaudit.explain.judgement_pages import drawn, shapes_of
+from ckaudit.explain.judgement_pages import drawn_shapes, shapes_of
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.catalogue import entries
 from ckaudit.reports.terminal.explain import resampled
@@ -183,8 +183,8 @@ def test_a_rule_finds_its_ill_drawing_and_not_the_healthy_one(name: str) -> None
 
 
 def test_a_drawing_of_its_own_is_of_a_rule_and_needed() -> None:
-    assert set(drawn()) <= set(BY_NAME)
-    for name in set(BY_NAME) - set(drawn()):
+    assert set(drawn_shapes()) <= set(BY_NAME)
+    for name in set(BY_NAME) - set(drawn_shapes()):
         assert (*BY_NAME[name].needs, *BY_NAME[name].wants)[0].name in entries()
     assert set(TOLD) | set(ELSEWHERE) <= set(BY_NAME)
-    assert {each.of for each in drawn().values()} & set(metrics())
+    assert {each.of for each in drawn_shapes().values()} & set(metrics())

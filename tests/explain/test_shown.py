@@ -9,7 +9,7 @@ import pytest
 from ckaudit.audit import triage
 from ckaudit.causes import causes
 from ckaudit.explain import explain
-from ckaudit.explain.judgement_pages import TITLE, shown
+from ckaudit.explain.judgement_pages import TITLE, recordings_shown
 from ckaudit.lab import archive
 from ckaudit.lab.specs import faults
 from ckaudit.rules import rules
@@ -29,7 +29,7 @@ def writer():
 
 
 def table(kind):
-    return shown().rules if kind == "rules" else shown().causes
+    return recordings_shown().rules if kind == "rules" else recordings_shown().causes
 
 
 @for_each(("kind", "name"), NAMES)
@@ -74,8 +74,8 @@ def test_recorded_runs_and_real_logs_show_what_they_are_named_for_and_nothing_el
 
 
 def test_the_file_names_what_there_is_and_is_written_as_the_script_writes_it():
-    assert set(shown().rules) == {rule.name for rule in rules().values()}
-    assert set(shown().causes) == set(causes())
+    assert set(recordings_shown().rules) == {rule.name for rule in rules().values()}
+    assert set(recordings_shown().causes) == set(causes())
     fields = {
         kind: {
             name: {f: list(getattr(row, f)) if f != "case" else row.case for f in writer().FIELDS}

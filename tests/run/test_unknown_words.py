@@ -10,7 +10,7 @@ from ckaudit.audit import triage
 from ckaudit.contract import explain
 from ckaudit.contract.io.files import read_bytes
 from ckaudit.contract.schema.checkpoint import Checkpoint
-from ckaudit.contract.unknown_fields import opened, unknown_words
+from ckaudit.contract.unknown_fields import unknown_words, with_open_words
 from ckaudit.run.read import read_run
 from ckaudit.validate import validate
 
@@ -132,7 +132,7 @@ def test_a_writer_that_is_wrong_in_every_file_is_explained_a_few_times_and_found
 
 
 def test_versions_encodings_and_numbers_stay_closed():
-    kind = opened(Checkpoint)
+    kind = with_open_words(Checkpoint)
     text = (HEALTHY.parents[1] / "checkpoints" / "valid" / "every_field.json").read_bytes()
     assert isinstance(msgspec.json.decode(text, type=kind), Checkpoint)
     assert [*unknown_words(msgspec.json.decode(text, type=kind))] == []

@@ -11,12 +11,21 @@ from ckaudit.audit.autopsy.black_box import (
     EventFile,
     channels,
     channels_of_record,
-    chosen,
+    event_checkpoint,
     event_files,
     event_triggers,
-    rebuilt,
+    rebuilt_black_box,
 )
-from ckaudit.audit.autopsy.departures import RANGES, departures, is_back, is_notable, moments, onset_of, standing_of, tracks
+from ckaudit.audit.autopsy.departures import (
+    RANGES,
+    abnormal_from_the_start,
+    departures,
+    is_back_in_range,
+    is_notable,
+    moments,
+    onset_of,
+    timeline_rows,
+)
 from ckaudit.audit.autopsy.result import KINDS, Autopsy, Departure, EventName, Kind, Moment, Return
 from ckaudit.audit.engine import triage_run
 from ckaudit.audit.load_run import open_run
@@ -67,18 +76,18 @@ def autopsy(path: Path, *, event: int | None = None, gate: Gate = OPEN, progress
     if not len(run.checkpoint_steps):
         raise UsageError(f"{run.name} has no checkpoints", hint="An event is told from the checkpoint that it asked for.")
     files = event_files(path)
-    return autopsy_of(run, files, chosen(files, event), gate=gate)
+    return autopsy_of(run, files, event_checkpoint(files, event), gate=gate)
 
 
 @takes_any_numbers
 def autopsy_of(run: Run, files: Sequence[EventFile], file: EventFile, *, gate: Gate = OPEN) -> Autopsy:
     """Say the same of a run that is in memory, and one of its checkpoints."""
     name = file.name
-    history = file.history if file.has_box and file.history else rebuilt(run, name.event_step)
+    history = file.history if file.has_box and file.history else rebuilt_black_box(run, name.event_step)
     box_channels = channels(history) if file.has_box else channels_of_record(run, history)
     report = triage_run(run, gate=gate)
     out = [*departures(history, box_channels), *batches(run, history, report.findings)]
-    standing = standing_of(out)
+    standing = abnormal_from_the_start(out)
     moved = [departure for departure in out if not departure.since_start]
     onset = onset_of(history.steps, moved, name.event_step)
     if onset is None and standing:
@@ -97,8 +106,8 @@ def autopsy_of(run: Run, files: Sequence[EventFile], file: EventFile, *, gate: G
         standing=standing,
         earlier=tuple(_earlier(moved, name.event_step if onset is None else onset)),
         tensors=sum(channel.kind == "gradient" for channel in box_channels),
-        tracks=tuple(tracks(history, box_channels, out, story)),
-        returns=tuple(returns(run, files, story, name.event_step)),
+        tracks=tuple(timeline_rows(history, box_channels, out, story)),
+        returns=tuple(recoveries(run, files, story, name.event_step)),
         findings=tuple(inside),
         diagnoses=tuple(diagnosis for diagnosis in report.diagnoses if codes & set(diagnosis.explains)),
         others=tuple(other.name for other in files if other.step != file.step and other.event_step != file.event_step),
@@ -139,7 +148,7 @@ def verdict(event: EventName, story: Sequence[Moment], box_channels: Sequence[Ch
         )
         return f"Nothing in the {box} left its own range before {asked}{short}"
     first = story[0]
-    lead = said(first.departures[0])
+    lead = departure_text(first.departures[0])
     same = [departure for departure in first.departures[1:] if departure.kind == first.departures[0].kind != "batch"]
     more = (
         f", with {len(same)} more of {sum(channel.kind == first.departures[0].kind for channel in box_channels)}" if same else ""
@@ -164,7 +173,7 @@ NAMES = {
 }
 
 
-def said(departure: Departure) -> str:
+def departure_text(departure: Departure) -> str:
     """Return what left its range and how, in words.
 
     >>> said(Departure(step=5, kind="loss", name="", how="above", value=4.0, usual=2.0, times=2.0))
@@ -172,7 +181,7 @@ def said(departure: Departure) -> str:
     """
     what = f"{NAMES[departure.kind]} {departure.name}".rstrip()
     if departure.kind == "batch":
-        return _of_batch(what, departure)
+        return _batch_sentence(what, departure)
     value = departure.value if isinstance(departure.value, str) else f"{departure.value:.4g}"
     if departure.how in ("not_finite", "dead"):
         return f"{what} is {value}"
@@ -184,7 +193,7 @@ def said(departure: Departure) -> str:
     return f"{what} goes to {value}, {times:.3g} times its median of {usual:.4g}"
 
 
-def _of_batch(what: str, departure: Departure) -> str:
+def _batch_sentence(what: str, departure: Departure) -> str:
     if departure.how == "empty":
         return f"{what} holds no token to learn from (others hold {departure.usual:.0f})"
     if departure.how == "unlike":
@@ -194,7 +203,7 @@ def _of_batch(what: str, departure: Departure) -> str:
 
 
 # What was back in its range after the event, and since which step.
-def returns(run: Run, files: Sequence[EventFile], story: Sequence[Moment], event: int) -> Iterator[Return]:
+def recoveries(run: Run, files: Sequence[EventFile], story: Sequence[Moment], event: int) -> Iterator[Return]:
     """Yield of each number that left its range what the rest of the record says of it."""
     boxes = [(file.history.steps, channels(file.history)) for file in files if file.history and file.history.steps[-1] > event]
     left = {
@@ -212,12 +221,12 @@ def returns(run: Run, files: Sequence[EventFile], story: Sequence[Moment], event
             if match is not None:
                 later |= {step: value for step, value, known in zip(steps, match.values, match.recorded, strict=True) if known}
         steps_after = sorted(step for step in later if step > event)
-        yield _return(departure, np.array(steps_after, np.int64), np.array([later[step] for step in steps_after]))
+        yield _recovery(departure, np.array(steps_after, np.int64), np.array([later[step] for step in steps_after]))
 
 
-def _return(departure: Departure, steps: Steps, values: Floats, *, lasting: int = 3) -> Return:
+def _recovery(departure: Departure, steps: Steps, values: Floats, *, lasting: int = 3) -> Return:
     """Return the first step of `lasting` in a row that are back, or of as many as there are to the end."""
-    back = is_back(values, departure.usual, RANGES[departure.kind].above)
+    back = is_back_in_range(values, departure.usual, RANGES[departure.kind].above)
     start = next((row for row in range(len(back)) if back[row : row + lasting].all()), None)
     step = None if start is None else int(steps[start])
     return Return(kind=departure.kind, name=departure.name, step=step, seen_until=int(steps[-1]) if len(steps) else None)

@@ -69,7 +69,7 @@ def event_files(path: Path) -> list[EventFile]:
     return sorted(files, key=lambda file_: file_.step)
 
 
-def chosen(files: Sequence[EventFile], asked: int | None) -> EventFile:
+def event_checkpoint(files: Sequence[EventFile], asked: int | None) -> EventFile:
     """Return the checkpoint of the event at step `asked`, by either of its steps, or of the last event.
 
     Raises:
@@ -85,10 +85,10 @@ def chosen(files: Sequence[EventFile], asked: int | None) -> EventFile:
     by_event = [event for event in events if event.name.event_step == asked] or [file for file in files if file.step == asked]
     if by_event:
         return by_event[0]
-    raise UsageError(f"there is no event checkpoint for step {asked}", hint=_there_are(events))
+    raise UsageError(f"there is no event checkpoint for step {asked}", hint=_events_hint(events))
 
 
-def _there_are(events: Sequence[EventFile], *, most: int = 8) -> str:
+def _events_hint(events: Sequence[EventFile], *, most: int = 8) -> str:
     """Return a list of the events for a hint."""
     if not events:
         return "The run has none: nothing triggered one."
@@ -155,7 +155,7 @@ def _global(parts: list[Channel], count: int) -> Channel:
     return Channel(kind="gradient_norm", name="", values=norm, recorded=whole, words=words)
 
 
-def distances(history: History) -> list[int | None]:
+def batch_distances(history: History) -> list[int | None]:
     """Return of each step how many steps ago its batch was seen before; None: it was not, or nobody hashed it."""
     if history.batch_hash is UNSET or len(history.batch_hash) != len(history.steps):
         return [None] * len(history.steps)
@@ -168,7 +168,7 @@ def distances(history: History) -> list[int | None]:
     return apart
 
 
-def repeats(distances: list[int | None], *, warned: int = 8) -> list[int]:
+def repeated_batches(distances: list[int | None], *, warned: int = 8) -> list[int]:
     """Return the rows at which batches come back, where that began after `warned` steps in which none did.
 
     Where the first to come back is the oldest of the box, and each after it has come as far, an epoch began again.
@@ -182,7 +182,7 @@ def repeats(distances: list[int | None], *, warned: int = 8) -> list[int]:
     return rows
 
 
-def rebuilt(run: Run, event: int, *, max_steps: int = 64) -> History:
+def rebuilt_black_box(run: Run, event: int, *, max_steps: int = 64) -> History:
     """Return what lines and checkpoints say of the last steps until an event, as a black box would.
 
     Args:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.audit.autopsy.black_box import Channel, distances, repeats
+from ckaudit.audit.autopsy.black_box import Channel, batch_distances, repeated_batches
 from ckaudit.audit.autopsy.result import KINDS, Departure, How, Kind, Moment, Track
 from ckaudit.contract.schema.checkpoint import History
 from ckaudit.run.medians import median
@@ -14,7 +14,7 @@ from ckaudit.run.series import Floats, Mask
 from ckaudit.run.tensors import TensorTable
 
 
-class UsualRange(Struct, frozen=True, kw_only=True):
+class NormalRange(Struct, frozen=True, kw_only=True):
     """What is usual of a kind of number.
 
     Attributes:
@@ -36,12 +36,12 @@ class UsualRange(Struct, frozen=True, kw_only=True):
 
 # Losses spread by tenths from batch to batch, gradient norms by halves (a healthy start goes through a factor of ten in the
 # black box, and 8 robust deviations let that pass). 1e-10 is what the playbook calls a dead gradient (D1.3).
-RANGES: dict[Kind, UsualRange] = {
-    "loss": UsualRange(above=1.3),
-    "gradient": UsualRange(above=2.0, below=0.01, dead=1e-10),
-    "gradient_norm": UsualRange(above=2.0, below=0.01, dead=1e-10),
-    "update": UsualRange(above=3.0, below=0.01, dead=0.0),
-    "learning_rate": UsualRange(above=1.5, below=0.67, deviations=0.0, window=1),
+RANGES: dict[Kind, NormalRange] = {
+    "loss": NormalRange(above=1.3),
+    "gradient": NormalRange(above=2.0, below=0.01, dead=1e-10),
+    "gradient_norm": NormalRange(above=2.0, below=0.01, dead=1e-10),
+    "update": NormalRange(above=3.0, below=0.01, dead=0.0),
+    "learning_rate": NormalRange(above=1.5, below=0.67, deviations=0.0, window=1),
 }
 
 
@@ -63,14 +63,14 @@ def out_of_range(channel: Channel) -> list[OutOfRange]:
         earlier = known[-rule.window :]
         usual = median(earlier) if len(known) >= rule.least else None
         spread = MAD_TO_SIGMA * median(np.abs(earlier - median(earlier))) if len(earlier) else 0.0
-        how = way_out(value, usual, spread, rule, channel.kind)
+        how = side_out_of_range(value, usual, spread, rule, channel.kind)
         if how:
             times = value / usual if usual and np.isfinite(value) else None
             out_rows.append(OutOfRange(row=row, how=how, usual=usual, times=times))
     return out_rows
 
 
-def way_out(value: float, usual: float | None, spread: float, rule: UsualRange, kind: Kind) -> How | None:
+def side_out_of_range(value: float, usual: float | None, spread: float, rule: NormalRange, kind: Kind) -> How | None:
     """Return which way a value is out of its range, None where it is inside."""
     if not np.isfinite(value):
         return "not_finite"
@@ -85,7 +85,7 @@ def way_out(value: float, usual: float | None, spread: float, rule: UsualRange, 
     return None
 
 
-def is_back(values: Floats, usual: float | None, limit_times: float) -> Mask:
+def is_back_in_range(values: Floats, usual: float | None, limit_times: float) -> Mask:
     """Return which later values (N,) are finite and no farther from what was usual than `limit_times`, either way."""
     finite = np.isfinite(values)
     if not usual:
@@ -119,14 +119,15 @@ def departures(history: History, channels: Sequence[Channel]) -> list[Departure]
                     since_start=standing,
                 )
             )
-    apart = distances(history)
+    apart = batch_distances(history)
     all_departures += [
-        Departure(step=steps[row], kind="batch", name="", how="repeated", times=float(apart[row] or 0)) for row in repeats(apart)
+        Departure(step=steps[row], kind="batch", name="", how="repeated", times=float(apart[row] or 0))
+        for row in repeated_batches(apart)
     ]
     return all_departures
 
 
-def standing_of(out: Sequence[Departure]) -> tuple[Departure, ...]:
+def abnormal_from_the_start(out: Sequence[Departure]) -> tuple[Departure, ...]:
     """Return what was dead or no number since the first step that the box has of it."""
     first: dict[tuple[str, str], Departure] = {}
     for departure in out:
@@ -195,7 +196,7 @@ def _order(departure: Departure, table: TensorTable) -> tuple[int, int, float, i
     return KINDS.index(departure.kind), HOW_GRAVE.index(departure.how), far, -(table.depth(departure.name) or 0)
 
 
-def tracks(
+def timeline_rows(
     history: History, channels: Sequence[Channel], out: Sequence[Departure], story: Sequence[Moment], *, max_rows: int = 4
 ) -> Iterator[Track]:
     """Yield the rows of the timeline: the run's own numbers, then gradients and updates that left first, `max_rows` of each."""
@@ -206,7 +207,7 @@ def tracks(
         for channel in (left or ([] if kind in ("gradient", "update") else of_kind))[:max_rows]:
             steps = tuple(departure.step for departure in out if (departure.kind, departure.name) == (channel.kind, channel.name))
             yield Track(kind=channel.kind, name=channel.name, values=channel.words, out=steps)
-    apart = distances(history)
+    apart = batch_distances(history)
     if any(distance is not None for distance in apart):
         yield Track(
             kind="batch",

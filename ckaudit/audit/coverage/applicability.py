@@ -37,20 +37,20 @@ def trainer_of(run: Run) -> Trainer:
     return "huggingface" if is_huggingface or source_of(run).startswith(HUGGING_FACE) or TRAINER_ARGUMENT in config else ""
 
 
-def why_not(run: Run, condition: Condition) -> str:
+def why_not_applicable(run: Run, condition: Condition) -> str:
     """Return why a number makes no sense for a run, or an empty string where it does or nobody can tell."""
     return run.derived(("why not", condition), lambda: _ANSWERS[condition](run)) if condition else ""
 
 
-def why_not_metric(run: Run, name: str) -> str:
+def why_metric_not_applicable(run: Run, name: str) -> str:
     """Return why a metric, or an argument of the recorder, makes no sense for a run; empty: it does, or nobody can tell."""
     if name in ARGUMENTS:
-        return why_not(run, ARGUMENTS[name].only_with)
+        return why_not_applicable(run, ARGUMENTS[name].only_with)
     owner = entry_of(name)
-    return why_not_entry(run, owner) if owner else ""
+    return why_entry_not_applicable(run, owner) if owner else ""
 
 
-def why_not_entry(run: Run, name: str) -> str:
+def why_entry_not_applicable(run: Run, name: str) -> str:
     """Return why an entry makes no sense for a run, has no line there, or was looked for in vain; empty: it is asked for."""
     return run.derived(("why not", "entry", name), lambda: _why_not_entry(run, name))
 
@@ -58,7 +58,7 @@ def why_not_entry(run: Run, name: str) -> str:
 def _why_not_entry(run: Run, name: str) -> str:
     action, only_with = (entries().field(name, key) for key in ("action", "only_with"))
     with_trainer = actions()[action].way(trainer_of(run)).only_with
-    return why_not(run, only_with or "") or why_not(run, with_trainer) or why_absent(run, name)
+    return why_not_applicable(run, only_with or "") or why_not_applicable(run, with_trainer) or why_absent(run, name)
 
 
 def _attention(run: Run) -> str:
@@ -222,19 +222,19 @@ OF_TARGETS = ("target_shift_match", "target_equals_input")
 OF_BATCHES = ("batch_duplicate_share", "target_shift_match", "batch_repeat_distance", "token_kl_drift", "input_kl_drift")
 
 
-def says(facts: Manifest | None, name: str) -> bool:
+def manifest_says(facts: Manifest | None, name: str) -> bool:
     """Return whether run.json says something of that name."""
     value = getattr(facts, name, UNSET)
     return value is not UNSET and value != []
 
 
-def given(run: Run, options: Iterable[str]) -> frozenset[str]:
+def options_in_use(run: Run, options: Iterable[str]) -> frozenset[str]:
     """Return the names of those options that the lines of a recorded run had already."""
     names = {option.partition("=")[0] for option in options}
     return frozenset(name for name in names if _is_given(run, name))
 
 
-def explained(options: Iterable[str]) -> str:
+def options_explained(options: Iterable[str]) -> str:
     """Return what some options are, as a sentence; empty: they say it themselves.
 
     >>> explained(["vocabulary=...", "peak_flops=..."])
@@ -255,7 +255,7 @@ def _is_given(run: Run, name: str) -> bool:
         return bool(metrics()["learning_rate"](run))
     if name == "tokens_seen":
         return bool(run.scalar(name))
-    return says(run.manifest, name)
+    return manifest_says(run.manifest, name)
 
 
 # Why the Recorder measured nothing of what it measures by itself: no line brings that, and recording again does not either.
@@ -268,9 +268,9 @@ EVERY = 25  # steps between two lines with the numbers of a sample
 UNKNOWN = "the Recorder that wrote this run measured none in this model"
 
 
-def is_present(run: Run) -> bool:
+def is_current_recorder(run: Run) -> bool:
     """Return whether the present Recorder wrote a run; earlier ones of its version left no versions of packages in run.json."""
-    return source_of(run) == f"{OUR_RECORDER} {__version__}" and says(run.manifest, "environment")
+    return source_of(run) == f"{OUR_RECORDER} {__version__}" and manifest_says(run.manifest, "environment")
 
 
 def why_absent(run: Run, name: str) -> str:
@@ -295,7 +295,7 @@ def line_instead(run: Run, name: str) -> str:
 
 
 def _is_in_vain(run: Run, name: str) -> bool:
-    return is_present(run) and _is_measured_by_itself(run, entries()[name]) and not metrics()[name](run)
+    return is_current_recorder(run) and _is_measured_by_itself(run, entries()[name]) and not metrics()[name](run)
 
 
 def _is_short(run: Run) -> bool:
@@ -305,25 +305,25 @@ def _is_short(run: Run) -> bool:
 def _is_measured_by_itself(run: Run, entry: Entry) -> bool:
     names = {option.partition("=")[0] for option in entry.options} | {*entry.arguments}
     plain = entry.action == "recorder" or (entry.action == "step" and "batch" in names)
-    return plain and not entry.needs and names == given(run, names)
+    return plain and not entry.needs and names == options_in_use(run, names)
 
 
 # Which inputs of a number are missing, or what is wrong with them.
 
 
-def made_of_entries(name: str) -> tuple[str, ...]:
+def base_entries(name: str) -> tuple[str, ...]:
     """Return the entries that one is made of, down to those that are recorded themselves; empty: it is one of these.
 
     >>> made_of_entries("train_val_gap"), made_of_entries("val_loss")
     (('val_loss', 'train_loss_raw'), ())
     """
-    inputs = (entry for need in entries()[name].needs for entry in (made_of_entries(need) or (need,)))
+    inputs = (entry for need in entries()[name].needs for entry in (base_entries(need) or (need,)))
     return tuple(dict.fromkeys(inputs))
 
 
 def missing_inputs(run: Run, name: str) -> tuple[str, ...]:
     """Return the entries that one is made of and the run has not, where there are any."""
-    return tuple(entry for entry in made_of_entries(name) if not metrics()[entry](run))
+    return tuple(entry for entry in base_entries(name) if not metrics()[entry](run))
 
 
 def unusable(run: Run, name: str) -> str:
@@ -331,7 +331,7 @@ def unusable(run: Run, name: str) -> str:
 
     Too few points and values that are not finite are mended by no line.
     """
-    inputs = made_of_entries(name)
+    inputs = base_entries(name)
     if not inputs or missing_inputs(run, name):
         return ""
     for input_ in inputs:

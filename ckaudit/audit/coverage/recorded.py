@@ -10,18 +10,18 @@ from msgspec.structs import replace
 from ckaudit.audit.coverage.applicability import (
     ARGUMENTS,
     OUR_RECORDER,
-    given,
     line_instead,
     missing_inputs,
+    options_in_use,
     source_of,
     trainer_of,
     unusable,
-    why_not_entry,
+    why_entry_not_applicable,
 )
 from ckaudit.audit.coverage.remedies import BY_ITSELF, is_recorded, remedies
 from ckaudit.audit.coverage.table import Coverage, MissingInput, Remedy, Row, Waiting, Young
 from ckaudit.audit.judge import judge
-from ckaudit.audit.load_run import is_run_folder, open_run, whole_of
+from ckaudit.audit.load_run import is_run_folder, open_run, run_folder_of
 from ckaudit.audit.measure import notes_on_files
 from ckaudit.audit.scale_and_stage import scale_of, stage_of
 from ckaudit.causes.shared.links import causes_reading, rules_reading
@@ -64,7 +64,7 @@ def coverage(
     """
     reads = frozenset[str]().union(*(metric.paths for metric in metrics().values()))
     run = open_run(path, reads=reads, choice=choice, progress=progress)
-    return coverage_of(run, scale=scale, stage=stage, in_folder=is_run_folder(path), part_of=whole_of(path))
+    return coverage_of(run, scale=scale, stage=stage, in_folder=is_run_folder(path), part_of=run_folder_of(path))
 
 
 @takes_any_numbers
@@ -87,9 +87,9 @@ def coverage_of(
     foreign = {check.code for check in checks if check.reason == "not_applicable"}
     rows = [_row(name, entry, run, waits, foreign, level_of(entry, **chosen)) for name, entry in entries().items()]
     rows.sort(key=lambda row: RANKS.index(row.level))
-    lacks = _lacks(run, rows, waits)
+    lacks = _missing_inputs(run, rows, waits)
     needed = [need for needs in waits.values() for need in needs]
-    ordered = () if part_of else ranked(run, remedies(run, lacks, needs=needed, in_folder=in_folder), waits)
+    ordered = () if part_of else rank_remedies(run, remedies(run, lacks, needs=needed, in_folder=in_folder), waits)
     return Coverage(
         subject=run.name,
         part_of=part_of,
@@ -129,20 +129,20 @@ def lines_for_check(run: Run, check_code: str) -> tuple[tuple[str, ...], bool]:
     waits = {check.name: every[check.name] for check in checks if check.code == check_code and check.name in every}
     foreign = {check.code for check in checks if check.reason == "not_applicable"}
     rows = [_row(name, entry, run, every, foreign, "must") for name, entry in entries().items()]
-    lacks = _lacks(run, rows, waits)
+    lacks = _missing_inputs(run, rows, waits)
     if not waits:
         read = [lack for lack in lacks if any(reader.startswith(f"{check_code} ") for reader in lack.readers)]
         return tuple(remedy.code for remedy in remedies(run, read[:1], in_folder=False) if remedy.lines), False
     needs = next(iter(waits.values()))
     wanted = [lack for lack in lacks if {*lack.waiting} & {*waits}]
-    ordered = ranked(run, remedies(run, wanted, needs=needs, in_folder=False), waits)
-    return tuple(code for place in together(run, ordered, needs) if (code := ordered[place - 1].code)), True
+    ordered = rank_remedies(run, remedies(run, wanted, needs=needs, in_folder=False), waits)
+    return tuple(code for place in remedies_needed(run, ordered, needs) if (code := ordered[place - 1].code)), True
 
 
-def _lacks(run: Run, rows: Sequence[Row], waits: Mapping[str, Needs]) -> list[MissingInput]:
+def _missing_inputs(run: Run, rows: Sequence[Row], waits: Mapping[str, Needs]) -> list[MissingInput]:
     """Return what is missing of a run, numbers and arguments."""
     stands = is_recorded(run)  # what a recorder of ours did not bring beside an entry, its line does not bring
-    return [*(_lack(run, row) for row in rows if _is_lacking(row, stands=stands)), *_untold(run, rows, waits)]
+    return [*(_missing_input(run, row) for row in rows if _is_lacking(row, stands=stands)), *_missing_arguments(run, rows, waits)]
 
 
 def level_of(entry: Entry, *, scale: str, stage: str) -> Importance:
@@ -178,7 +178,7 @@ def _row(name: str, entry: Entry, run: Run, waits: Mapping[str, Needs], foreign:
         rules=tuple(f"{rule.code} {rule.name}" for rule in rules_reading(waited) if rule.code not in foreign),
         causes=tuple(cause.name for cause in causes_reading(waited)),
         record=entry.record,
-        not_applicable=why_not_entry(run, name),
+        not_applicable=why_entry_not_applicable(run, name),
     )
 
 
@@ -203,22 +203,22 @@ def _waiting(run: Run, check: Check, ordered: Sequence[Remedy]) -> Waiting:
         needs=tuple(dict.fromkeys(name for need in needs for name in need)),
         detail=check.detail or "",
         place=place,
-        places=together(run, ordered, needs) if place is None else (place,),
+        places=remedies_needed(run, ordered, needs) if place is None else (place,),
     )
 
 
-def _lack(run: Run, row: Row) -> MissingInput:
+def _missing_input(run: Run, row: Row) -> MissingInput:
     by = row.inputs[0] if row.inputs else row.name
     readers = (*row.rules, *row.causes)
     return MissingInput(name=row.name, level=row.level, waiting=row.waiting, readers=readers, by=line_instead(run, by) or by)
 
 
-def _untold(run: Run, rows: Iterable[Row], waits: Mapping[str, Needs]) -> Iterator[MissingInput]:
+def _missing_arguments(run: Run, rows: Iterable[Row], waits: Mapping[str, Needs]) -> Iterator[MissingInput]:
     """Yield arguments that checks wait for, of several that would do the first, those of missing numbers, and run.json."""
     lacking = {row.name for row in rows if not (row.recorded or row.not_applicable)}
     for name in ARGUMENTS:
         waiting = [check for check, needs in waits.items() if any(need[0] == name for need in needs)]
-        asked = [entry for entry in lacking if name in entries()[entry].arguments and not given(run, [name])]
+        asked = [entry for entry in lacking if name in entries()[entry].arguments and not options_in_use(run, [name])]
         if waiting or asked:
             yield MissingInput(name=name, level="should", waiting=tuple(waiting), readers=(), by=name)
     silent = [check for check, needs in waits.items() if any(need[0].startswith(FACTS) for need in needs)]
@@ -243,7 +243,7 @@ def _is_over(run: Run) -> bool:
 
 
 # Which checks lines let judge: what each check waits for, held against what each remedy brings.
-def ranked(run: Run, unranked: Sequence[Remedy], waits: Mapping[str, Needs]) -> tuple[Remedy, ...]:
+def rank_remedies(run: Run, unranked: Sequence[Remedy], waits: Mapping[str, Needs]) -> tuple[Remedy, ...]:
     """Return remedies with the checks that each lets judge, the one that lets most of those left judge first.
 
     Args:
@@ -251,21 +251,21 @@ def ranked(run: Run, unranked: Sequence[Remedy], waits: Mapping[str, Needs]) -> 
         unranked: Remedies, in the order that counts among equals.
         waits: What each check waits for, by its name.
     """
-    wanted = {name: _wanted(run, needs) for name, needs in waits.items()}
-    rest, left, order = [(remedy, pieces_of(run, remedy)) for remedy in unranked], dict(wanted), []
+    wanted = {name: _ways_to_meet(run, needs) for name, needs in waits.items()}
+    rest, left, order = [(remedy, inputs_recorded_by(run, remedy)) for remedy in unranked], dict(wanted), []
     while rest:
         freed = [[name for name, needs in left.items() if _all_brought(needs, there)] for _, there in rest]
         best = max(range(len(rest)), key=lambda place: (len(freed[place]), -place))
         order.append(replace(rest.pop(best)[0], waiting=tuple(freed[best])))
         left = {name: needs for name, needs in left.items() if name not in freed[best]}
-    return _with_others(run, order)
+    return _with_companions(run, order)
 
 
-def together(run: Run, ordered: Sequence[Remedy], needs: Needs) -> tuple[int, ...]:
+def remedies_needed(run: Run, ordered: Sequence[Remedy], needs: Needs) -> tuple[int, ...]:
     """Return the numbers of the remedies that bring all that a check waits for, counted from 1; empty: they do not."""
-    there = [pieces_of(run, remedy) for remedy in ordered]
+    there = [inputs_recorded_by(run, remedy) for remedy in ordered]
     numbers: set[int] = set()
-    for ways in _wanted(run, needs):
+    for ways in _ways_to_meet(run, needs):
         places = [_places(way, there) for way in ways]
         if not (open_ways := [place for place in places if place]):
             return ()
@@ -273,7 +273,7 @@ def together(run: Run, ordered: Sequence[Remedy], needs: Needs) -> tuple[int, ..
     return tuple(sorted(numbers))
 
 
-def pieces_of(run: Run, remedy: Remedy) -> frozenset[str]:
+def inputs_recorded_by(run: Run, remedy: Remedy) -> frozenset[str]:
     """Return what the lines bring as they stand: entries, arguments, and the facts of the run where they make a recorder."""
     more = set(chain.from_iterable(extra.names for extra in remedy.extras))
     way = actions()["recorder"].way(trainer_of(run))
@@ -285,33 +285,36 @@ def pieces_of(run: Run, remedy: Remedy) -> frozenset[str]:
     return frozenset({*remedy.names} - more | arguments | by_callback | facts)
 
 
-def _wanted(run: Run, needs: Needs) -> list[list[frozenset[str]]]:
+def _ways_to_meet(run: Run, needs: Needs) -> list[list[frozenset[str]]]:
     """Return the ways in which each need can be met; one that the run meets already is left out, unless all are."""
     unmet = [need for need in needs if not any(name in metrics() and metrics()[name](run) for name in need)]
-    return [[_pieces(run, name) for name in need] for need in unmet or needs]
+    return [[_required_inputs(run, name) for name in need] for need in unmet or needs]
 
 
-def _pieces(run: Run, name: str) -> frozenset[str]:
+def _required_inputs(run: Run, name: str) -> frozenset[str]:
     """Return what must be brought for a metric or an argument: its entry, what that is made of, what the Recorder is told."""
     owner = owner_of(name)
     if owner is None:
         return frozenset((FACTS,) if " " in name else (name,))  # a sentence says what of the run is not told
     arguments = {*entries()[owner].arguments}
-    others = (_pieces(run, entry) for entry in _besides(run, owner))
-    return frozenset({owner, *missing_inputs(run, owner)} | (arguments - given(run, arguments))).union(*others)
+    others = (_required_inputs(run, entry) for entry in _missing_companions(run, owner))
+    return frozenset({owner, *missing_inputs(run, owner)} | (arguments - options_in_use(run, arguments))).union(*others)
 
 
-def _besides(run: Run, name: str) -> list[str]:
+def _missing_companions(run: Run, name: str) -> list[str]:
     """Return the entries that a run has not, and without which the line of another brings nothing."""
     return [entry for entry in entries()[name].together if not metrics()[entry](run)]
 
 
-def _with_others(run: Run, ordered: Sequence[Remedy]) -> tuple[Remedy, ...]:
+def _with_companions(run: Run, ordered: Sequence[Remedy]) -> tuple[Remedy, ...]:
     """Return remedies that say which of the others they take as well."""
-    there = [pieces_of(run, remedy) for remedy in ordered]
+    there = [inputs_recorded_by(run, remedy) for remedy in ordered]
     with_remarks = []
     for remedy, pieces_here in zip(ordered, there, strict=True):
-        wanted = {name: frozenset().union(*(_pieces(run, entry) for entry in _besides(run, name))) for name in remedy.names}
+        wanted = {
+            name: frozenset().union(*(_required_inputs(run, entry) for entry in _missing_companions(run, name)))
+            for name in remedy.names
+        }
         places = {name: sorted(_places(pieces - pieces_here, there)) for name, pieces in wanted.items() if pieces - pieces_here}
         remarks = [f"Together with {_numbers(numbers)}, for {name}." for name, numbers in places.items() if numbers]
         with_remarks.append(replace(remedy, where=" ".join([remedy.where, *remarks])))

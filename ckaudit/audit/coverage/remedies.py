@@ -12,13 +12,13 @@ from ckaudit.audit.coverage.applicability import (
     ARGUMENTS,
     TABLES,
     WRITER,
-    explained,
-    given,
-    made_of_entries,
+    base_entries,
+    options_explained,
+    options_in_use,
     query_and_key,
     source_of,
     trainer_of,
-    why_not,
+    why_not_applicable,
 )
 from ckaudit.audit.coverage.table import Extra, Line, MissingInput, Remedy
 from ckaudit.metrics.catalogue import Action, Trainer, actions, entries, owner_of
@@ -78,7 +78,7 @@ def remedies(
     """
     recorded = is_recorded(run)
     options = [*(option for entry in entries().values() for option in entry.options), *ARGUMENTS]
-    known = given(run, options) if recorded else frozenset(GIVEN)
+    known = options_in_use(run, options) if recorded else frozenset(GIVEN)
     now = Situation(trainer_of(run), known=True, given=known, needs=tuple(map(tuple, needs)))
     urgent = sorted(lacks, key=lambda lack: lack.urgency)
     placed = [lack for lack in urgent if not recorded and place_of(run, lack)]
@@ -87,19 +87,19 @@ def remedies(
     if placed:
         loop = Remedy(
             lines=program(run, placed),
-            where=" ".join(filter(None, [IN_ORDER, filled_in(run)])),
-            besides=besides(run),
+            where=" ".join(filter(None, [IN_ORDER, arguments_explained(run)])),
+            besides=alternative_to_program(run),
             names=_names(placed),
             readers=_joined(lack.readers for lack in placed),
         )
         pairs.append((loop, placed))
     ranked = sorted(pairs, key=lambda pair: _order(*pair))
-    return tuple(_into(run, remedy) if in_folder else _elsewhere(remedy) for remedy, _ in ranked)
+    return tuple(_with_run_folder(run, remedy) if in_folder else _without_run_folder(remedy) for remedy, _ in ranked)
 
 
 def lines_for(name: str) -> tuple[str, ...]:
     """Return the lines that record one entry of the catalogue, whoever trains: its own, or those of what it is made of."""
-    lacks = [MissingInput(name=entry, level="must", readers=(), by=entry) for entry in made_of_entries(name) or (name,)]
+    lacks = [MissingInput(name=entry, level="must", readers=(), by=entry) for entry in base_entries(name) or (name,)]
     return tuple(dict.fromkeys(_remedy(Run(""), [lack], Situation()).code for lack in lacks))
 
 
@@ -132,8 +132,8 @@ def _remedy(run: Run, lacks: Sequence[MissingInput], now: Situation) -> Remedy:
     by_itself = now.known and target.plain and _action(lacks[0].by, now) is actions()["recorder"]
     alone = BY_WRITER if source_of(run).startswith(WRITER) else BY_ITSELF
     line = line.replace("{attention_weights}", attention_weights(run)).replace("{step}", str(run.last_step or STEP))
-    line = line.replace("{best}", with_sets(run))
-    remarks = [explained(options) if now.known else "", CALLBACK if "callback." in line else ""]
+    line = line.replace("{best}", metric_set_argument(run))
+    remarks = [options_explained(options) if now.known else "", CALLBACK if "callback." in line else ""]
     return Remedy(
         lines=() if by_itself else (Line(code=line),),
         where=alone if by_itself else " ".join(filter(None, [target.where, *remarks])),
@@ -170,13 +170,13 @@ def _waited_for(lacks: Sequence[MissingInput], shown: Sequence[MissingInput], no
     return more
 
 
-def _into(run: Run, remedy: Remedy) -> Remedy:
+def _with_run_folder(run: Run, remedy: Remedy) -> Remedy:
     """Return the remedy with the run's own folder where a command adds to it."""
     lines = tuple(replace(line, code=line.code.replace(INTO, f" --into {quote(run.name)}")) for line in remedy.lines)
     return replace(remedy, lines=lines)
 
 
-def _elsewhere(remedy: Remedy) -> Remedy:
+def _without_run_folder(remedy: Remedy) -> Remedy:
     """Return the remedy for a run that is no folder: there is nothing yet that its numbers could be added to."""
     if INTO not in remedy.code:
         return remedy
@@ -192,7 +192,7 @@ def _target(name: str, now: Situation) -> Target:
 
 
 def _action(name: str, now: Situation) -> Action:
-    action = actions()[_own(name, now)[0]]
+    action = actions()[_own_action(name, now)[0]]
     return actions()[action.like] if now.trainer and action.like else action
 
 
@@ -201,10 +201,10 @@ def _options(name: str, now: Situation) -> list[str]:
     if name in ARGUMENTS:
         return [way.spells.get(ARGUMENTS[name].option, ARGUMENTS[name].option)]
     there = {*now.given, *way.gives}
-    return [way.spells.get(option, option) for option in _own(name, now)[1] if option.partition("=")[0] not in there]
+    return [way.spells.get(option, option) for option in _own_action(name, now)[1] if option.partition("=")[0] not in there]
 
 
-def _own(name: str, now: Situation) -> tuple[str, Sequence[str]]:
+def _own_action(name: str, now: Situation) -> tuple[str, Sequence[str]]:
     """Return the action of a number's own line and its options; the Recorder's, where only an argument of it is missing."""
     if name in ARGUMENTS:
         return ARGUMENTS[name].action, [ARGUMENTS[name].option]
@@ -228,7 +228,7 @@ def _order(remedy: Remedy, lacks: Sequence[MissingInput]) -> tuple[int, int, boo
     level = min(lack.urgency[-1] for lack in lacks)
     # From the cheapest to the dearest: a line of the loop, a second program, a second implementation.
     order = list(actions())
-    dearest = max(order.index(_own(lack.by, Situation())[0]) for lack in lacks)
+    dearest = max(order.index(_own_action(lack.by, Situation())[0]) for lack in lacks)
     return -len(remedy.readers), level, not remedy.lines, dearest
 
 
@@ -242,7 +242,7 @@ def best_metric(run: Run) -> str:
     return f"eval_{name.removeprefix('eval_')}"
 
 
-def with_sets(run: Run) -> str:
+def metric_set_argument(run: Run) -> str:
     """Return the argument of the Trainer that names the metric among several sets, of which one is called all; or nothing."""
     name = best_metric(run)
     if not name:
@@ -309,13 +309,13 @@ def is_recorded(run: Run) -> bool:
 def place_of(run: Run, lack: MissingInput) -> str:
     """Return the action of the line that records a number as it stands in the program; empty: none of them does."""
     trainer = trainer_of(run)
-    given = {*actions()["recorder"].way(trainer).gives} if trainer else {*GIVEN, *arguments_to_tell(run)}
+    gives = {*actions()["recorder"].way(trainer).gives} if trainer else {*GIVEN, *arguments_to_tell(run)}
     if lack.by in ARGUMENTS:
         action, names = ARGUMENTS[lack.by].action, [lack.by]
     else:
         entry = entries()[lack.by]
         action, names = entry.action, [*(option.partition("=")[0] for option in entry.options), *entry.arguments]
-    if not {*names} <= given:
+    if not {*names} <= gives:
         return ""
     action = "recorder" if trainer and actions()[action].like == "recorder" else action
     return action if any(action == place.action for place in _places(run)) else ""
@@ -323,12 +323,12 @@ def place_of(run: Run, lack: MissingInput) -> str:
 
 def arguments_to_tell(run: Run) -> tuple[str, ...]:
     """Return the arguments of the program that have to be filled in; the Trainer's callback finds them by itself."""
-    return () if trainer_of(run) else tuple(name for name in TOLD if not why_not(run, ARGUMENTS[name].only_with))
+    return () if trainer_of(run) else tuple(name for name in TOLD if not why_not_applicable(run, ARGUMENTS[name].only_with))
 
 
-def filled_in(run: Run) -> str:
+def arguments_explained(run: Run) -> str:
     """Return what the arguments to fill in are, as a sentence; empty: there are none."""
-    return explained(ARGUMENTS[name].option for name in arguments_to_tell(run))
+    return options_explained(ARGUMENTS[name].option for name in arguments_to_tell(run))
 
 
 def program(run: Run, lacks: Iterable[MissingInput]) -> tuple[Line, ...]:
@@ -341,7 +341,7 @@ def program(run: Run, lacks: Iterable[MissingInput]) -> tuple[Line, ...]:
     return tuple(_line_of_program(place, options, brought.get(place.action, ())) for place in _places(run))
 
 
-def besides(run: Run) -> str:
+def alternative_to_program(run: Run) -> str:
     """Return another way than the program, in words; empty: there is none to tell."""
     if source_of(run).startswith(TABLES):
         return OTHER_FRAMEWORKS

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.audit.coverage.applicability import why_not
+from ckaudit.audit.coverage.applicability import why_not_applicable
 from ckaudit.audit.drop.gates import ARTIFACTS, DATA_CORE, INTERNAL_CORE, data_evidence, evaluation_evidence, internal_evidence
 from ckaudit.audit.drop.guide import GUIDE, Row, gate_description
 from ckaudit.audit.drop.result import Advice, Drop, Evidence, Fall, Gate, Outcome
-from ckaudit.audit.drop.shift import amount
+from ckaudit.audit.drop.shift import value_with_unit
 from ckaudit.audit.load_run import open_run
 from ckaudit.audit.measure import notes_on_files
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
@@ -58,7 +58,7 @@ def benchmark_drop(
 @takes_any_numbers
 def benchmark_drop_of(run: Run, *, since: int | None = None, gate: Policed = OPEN) -> Drop:
     """Ask the same of a run that is in memory."""
-    fall = fall_of(run) if since is None else fall_since(run, since)
+    fall = largest_score_fall(run) if since is None else fall_since(run, since)
     notes = (*notes_on_files(run), *run.notes)
     if fall is None:
         verdict = "No recorded benchmark score falls by more than its noise; for one that was not recorded: --since STEP"
@@ -137,7 +137,7 @@ def _said(outcome: Outcome, evidence: list[Evidence], core: set[str]) -> str:
     if outcome == "failed":
         changed = [item for item in evidence if item.said == "changed"]
         more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
-        return f"No: {named(changed[0])}{more}"
+        return f"No: {with_metric_name(changed[0])}{more}"
     compared = _names(item for item in evidence if item.said == "steady")
     lacking = _names(item for item in evidence if item.said in ("not_recorded", "too_few"))
     if outcome == "passed":
@@ -147,7 +147,7 @@ def _said(outcome: Outcome, evidence: list[Evidence], core: set[str]) -> str:
     return f"Not judged: record {' or '.join(wanted)} on both sides of the fall first{also}"
 
 
-def named(evidence: Evidence) -> str:
+def with_metric_name(evidence: Evidence) -> str:
     """Return one piece of evidence with the name of its number."""
     label = f"/{evidence.label}" if evidence.label and evidence.label not in evidence.sentence else ""
     return f"{evidence.metric}{label}: {evidence.sentence}"
@@ -186,7 +186,7 @@ def _verdict(gates: tuple[Gate, ...], answer: Gate | None) -> str:
     if answer.outcome == "advice":
         return "As far as recorded, evaluation, data and behaviour are as they were: the architecture is left"
     changed = next(evidence for evidence in answer.evidence if evidence.said == "changed")
-    text = f"{answer.row} {TITLES[answer.row]}: {named(changed)}"
+    text = f"{answer.row} {TITLES[answer.row]}: {with_metric_name(changed)}"
     return f"Provisionally {text}; {before} could not be judged and comes first" if answer.provisional else text
 
 
@@ -195,7 +195,7 @@ TITLES = {"SR-1": "the evaluation changed", "SR-2": "the data drifted", "SR-3": 
 
 def _advice(run: Run, row: Row) -> Advice:
     """Return a row of the guide with what this run recorded of it."""
-    foreign = why_not(run, row.only_with)
+    foreign = why_not_applicable(run, row.only_with)
     return Advice(
         row=row.row,
         title=row.title,
@@ -218,12 +218,16 @@ def _here(run: Run, row: Row) -> Iterable[str]:
         last = series.values[-1][series.finite[-1]].tolist() if series else []
         if last:
             low, high = min(last), max(last)
-            ends = amount(high, series.unit) if low == high else f"{amount(low, '1')} to {amount(high, series.unit)}"
+            ends = (
+                value_with_unit(high, series.unit)
+                if low == high
+                else f"{value_with_unit(low, '1')} to {value_with_unit(high, series.unit)}"
+            )
             yield f"{name} {ends} at step {series.steps[-1]}"
 
 
 # When a benchmark fell: the largest fall of a recorded score that is more than its noise.
-def fall_of(run: Run, *, noise: float = 7.0, min_fall_share: float = 0.01) -> Fall | None:
+def largest_score_fall(run: Run, *, noise: float = 7.0, min_fall_share: float = 0.01) -> Fall | None:
     """Return the largest fall of any recorded score, None where none fell.
 
     A fall leads from the best score so far to the first that is lower by more than noise explains. Benchmarks have units of

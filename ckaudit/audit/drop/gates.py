@@ -61,9 +61,9 @@ def _compared(label: str, words: Labels, planned: str | None, fall: Fall) -> Evi
         return Evidence(metric=ARTIFACTS, label=label, said="too_few", sentence=sentence, record=lines_for(ARTIFACTS))
     for step, word in later:
         if word != expected:
-            sentence = f"{label}: {short(expected)} {source}, {short(word)} at step {step}"
+            sentence = f"{label}: {short_hash(expected)} {source}, {short_hash(word)} at step {step}"
             return Evidence(metric=ARTIFACTS, label=label, said="changed", sentence=sentence, step=step)
-    sentence = f"{label}: {short(expected)} {source}, and the same at step {later[0][0]}"
+    sentence = f"{label}: {short_hash(expected)} {source}, and the same at step {later[0][0]}"
     return Evidence(metric=ARTIFACTS, label=label, said="steady", sentence=sentence)
 
 
@@ -94,7 +94,7 @@ def _held_out(run: Run, fall: Fall) -> Iterator[Evidence]:
         )
 
 
-def short(word: str, *, letters: int = 8) -> str:
+def short_hash(word: str, *, letters: int = 8) -> str:
     """Return the beginning of a hash, with what it is a hash of.
 
     >>> short("sha256:0a192065f5a480e6")

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.audit.coverage.applicability import why_not_metric
+from ckaudit.audit.coverage.applicability import why_metric_not_applicable
 from ckaudit.audit.coverage.remedies import lines_for
 from ckaudit.audit.drop.result import Evidence, Fall, Said
 from ckaudit.metrics import Metric
@@ -55,7 +55,7 @@ class Shift(Struct, frozen=True, kw_only=True):
     step: int | None
 
 
-def sides(
+def points_on_both_sides(
     steps: Steps, last_good: int, first_bad: int, *, points: int = 12, few: int = 3, soon: int = 25
 ) -> tuple[slice, slice] | None:
     """Return which points count as before and as after, the nearest ones; None where a side has none.
@@ -91,11 +91,11 @@ def shift(steps: Steps, values: Floats, last_good: int, first_bad: int, limits: 
         first_bad: First step after.
         limits: How much more it may move.
     """
-    both = sides(steps, last_good, first_bad, few=3 if limits.moving else 12)
+    both = points_on_both_sides(steps, last_good, first_bad, few=3 if limits.moving else 12)
     if both is None:
         return None
     early, late = both
-    course = _course(steps[early], values[early], moving=limits.moving)
+    course = _trend(steps[early], values[early], moving=limits.moving)
     level, after, ahead = course.level, median(values[late]), course.ahead(median(steps[late]))
     room = max(limits.least, limits.share * abs(level), limits.noise * MAD_TO_SIGMA * course.spread)
     low, high = min(level, ahead) - room, max(level, ahead) + room
@@ -109,7 +109,7 @@ def shift(steps: Steps, values: Floats, last_good: int, first_bad: int, limits: 
     return Shift(before=level, after=after, limit=limit, changed=above or below, step=step)
 
 
-class _Course(Struct, frozen=True, kw_only=True):
+class _Trend(Struct, frozen=True, kw_only=True):
     """How a number went before: its level, the step of that, the step and level of the earlier half, and its noise."""
 
     level: float
@@ -124,14 +124,14 @@ class _Course(Struct, frozen=True, kw_only=True):
         return self.level + came * min(max_reach, (step - self.step) / took) if took else self.level
 
 
-def _course(steps: Steps, values: Floats, *, moving: bool) -> _Course:
+def _trend(steps: Steps, values: Floats, *, moving: bool) -> _Trend:
     """Return how a few points went; fewer than four have no direction."""
     half = len(values) // 2 if moving and len(values) >= 4 else 0
     step, level = median(steps[half:]), median(values[half:])
     first, start = (median(steps[:half]), median(values[:half])) if half else (step, level)
     slope = (level - start) / (step - first) if half else 0.0
     spread = median(np.abs(values - level - slope * (steps - step)))
-    return _Course(level=level, step=step, earlier_level=start, earlier_step=first, spread=spread)
+    return _Trend(level=level, step=step, earlier_level=start, earlier_step=first, spread=spread)
 
 
 def onset(steps: Steps, beyond: Mask, until: int) -> int:
@@ -175,7 +175,7 @@ class ComparedNumber(Struct, frozen=True, kw_only=True):
 def compared(run: Run, fall: Fall, watched: ComparedNumber) -> Iterator[Evidence]:
     """Yield the evidence of one number, or why there is none."""
     name = watched.metric.name
-    if foreign := why_not_metric(run, name):
+    if foreign := why_metric_not_applicable(run, name):
         yield Evidence(metric=name, said="not_applicable", sentence=foreign)
         return
     series = watched.metric(run)
@@ -202,15 +202,17 @@ def _places(series: Series, fall: Fall) -> str:
 def _columns(series: Series, fall: Fall, watched: ComparedNumber) -> Iterator[Evidence | None]:
     """Yield the evidence of each label, or of all as one number; None where a side has no point."""
     if watched.over != "each":
-        yield _one(series, "", *over_labels(series, watched.over), fall, watched)
+        yield _evidence_of_label(series, "", *over_labels(series, watched.over), fall, watched)
         return
     for column, label in enumerate(series.labels):
         known = series.finite_in(column)
         shown = "" if label == series.name or len(series.labels) == 1 else label
-        yield _one(series, shown, series.steps[known], series.values[known, column], fall, watched)
+        yield _evidence_of_label(series, shown, series.steps[known], series.values[known, column], fall, watched)
 
 
-def _one(series: Series, label: str, steps: Steps, values: Floats, fall: Fall, watched: ComparedNumber) -> Evidence | None:
+def _evidence_of_label(
+    series: Series, label: str, steps: Steps, values: Floats, fall: Fall, watched: ComparedNumber
+) -> Evidence | None:
     moved = shift(steps, values, fall.before, fall.after, watched.limits)
     if moved is None:
         return None
@@ -230,7 +232,7 @@ def _one(series: Series, label: str, steps: Steps, values: Floats, fall: Fall, w
 
 
 def _sentence(change: Shift, unit: str, way: Direction) -> str:
-    before, after, limit = (amount(value, unit) for value in (change.before, change.after, change.limit))
+    before, after, limit = (value_with_unit(value, unit) for value in (change.before, change.after, change.limit))
     if not change.changed:
         bound = "at most" if way == "up" or (way == "both" and change.after >= change.before) else "at least"
         return f"{before} before, {after} after; expected: {bound} {limit}"
@@ -245,20 +247,20 @@ def _shares(series: Series, fall: Fall, watched: ComparedNumber, *, twice: float
     """
     rows = np.all(series.finite, axis=1)
     steps, values = series.steps[rows], series.values[rows]  # (T,), (T, K)
-    both = sides(steps, fall.before, fall.after, few=12)
+    both = points_on_both_sides(steps, fall.before, fall.after, few=12)
     if both is None:
         return None
     early, late = values[both[0]], values[both[1]]
     before, after = early.mean(axis=0), late.mean(axis=0)
     half = len(early) // 2
-    moved_before = _moved(early[:half].mean(axis=0), early[half:].mean(axis=0)) if half else 0.0
-    moved, limit = _moved(before, after), max(watched.limits.least, twice * moved_before)
+    moved_before = _total_variation(early[:half].mean(axis=0), early[half:].mean(axis=0)) if half else 0.0
+    moved, limit = _total_variation(before, after), max(watched.limits.least, twice * moved_before)
     widest = int(np.argmax(np.abs(after - before)))
     label, ends = series.labels[widest], [f"{value:.3g}" for value in (before[widest], after[widest])]
     if moved <= limit:
         sentence = f"a share of {moved:.2g} moved, within {limit:.2g}; the most {label}, from {ends[0]} to {ends[1]}"
         return Evidence(metric=series.name, said="steady", sentence=sentence, before=0.0, after=moved, limit=limit)
-    rest = np.array([_moved(before, row) for row in values[both[0].stop :]])
+    rest = np.array([_total_variation(before, row) for row in values[both[0].stop :]])
     step = onset(steps[both[0].stop :], rest > limit, int(steps[both[1]][-1]))
     sentence = (
         f"{label} goes from {ends[0]} to {ends[1]}, in all a share of {moved:.2g} moved, beyond {limit:.2g}, since step {step}"
@@ -275,12 +277,12 @@ def _shares(series: Series, fall: Fall, watched: ComparedNumber, *, twice: float
     )
 
 
-def _moved(one: Floats, other: Floats) -> float:
+def _total_variation(one: Floats, other: Floats) -> float:
     """Return the total variation distance of two distributions."""
     return float(np.abs(one - other).sum() / 2)
 
 
-def amount(value: float, unit: str) -> str:
+def value_with_unit(value: float, unit: str) -> str:
     """Return a value with its unit.
 
     >>> amount(0.123456, "1"), amount(12.0, "%")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ckaudit.cli.output import fitted, say, send
+from ckaudit.cli.output import fit_to_stdout, say, write_text
 from ckaudit.errors import UsageError
 from ckaudit.reports.view import PLAIN
 
@@ -59,10 +59,10 @@ def command(name: Name = "", *, out: Out = "runs/curriculum") -> int:
     writable(folder)
     from ckaudit.lab.curriculum import studies
 
-    _, encoding = fitted(PLAIN, drawn=True)
+    _, encoding = fit_to_stdout(PLAIN, drawn=True)
     say(f"{sum(len(experiment.arms) for experiment in chosen)} trainings in {folder}")
     for study in studies(chosen, folder):
-        send(study.page.read_text(encoding="utf-8"), encoding)
+        write_text(study.page.read_text(encoding="utf-8"), encoding)
         say(f"wrote {study.page}")
     return 0
 

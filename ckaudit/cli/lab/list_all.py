@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ckaudit.cli.options import one_format, one_of
-from ckaudit.cli.output import fitted, send
+from ckaudit.cli.output import fit_to_stdout, write_text
 from ckaudit.reports import FEW_FORMATS
 from ckaudit.reports.view import PLAIN
 
@@ -39,6 +39,6 @@ def command(pattern: Pattern = "", *, format: Format = "terminal") -> int:  # no
     from ckaudit.reports.lab.catalogue import render
 
     changes = catalogue(pattern)
-    view, encoding = fitted(PLAIN, drawn=format == "terminal")
-    send(render(changes, format, view), encoding)
+    view, encoding = fit_to_stdout(PLAIN, drawn=format == "terminal")
+    write_text(render(changes, format, view), encoding)
     return 0

@@ -8,7 +8,7 @@ import typer
 from ckaudit.cli.lab.record import Cache, Jobs, Only, cache_folder, count, splits, train_missing
 from ckaudit.cli.lab.wild import WILD_SPLITS, Pairs, Seed, seed_number
 from ckaudit.cli.options import Verbose, one_format, one_of
-from ckaudit.cli.output import check_folder, fitted, progress, say, send
+from ckaudit.cli.output import check_folder, fit_to_stdout, progress, say, write_text
 from ckaudit.errors import UsageError
 from ckaudit.reports import FEW_FORMATS, render
 from ckaudit.reports.view import View
@@ -111,8 +111,8 @@ def command(
 
 
 def _show(scored: object, format: str, output: str, *, verbose: bool) -> None:  # noqa: A002
-    view, encoding = fitted(View(verbose=verbose), drawn=format == "terminal" and not output)
-    send(render(scored, format, view), encoding, output)
+    view, encoding = fit_to_stdout(View(verbose=verbose), drawn=format == "terminal" and not output)
+    write_text(render(scored, format, view), encoding, output)
     say(f"wrote {output}" if output else "")
 
 

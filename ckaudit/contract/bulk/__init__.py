@@ -10,10 +10,19 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET, Struct, field
 
-from ckaudit.contract.bulk.column_store import Bools, FileBlock, Floats, Grids, LearnedLayout, known_of, pack_grids, write
-from ckaudit.contract.bulk.specialized_decoder import ENTRIES, FieldKey, FileColumns, SpecializedDecoder, measure
+from ckaudit.contract.bulk.column_store import (
+    Bools,
+    FileBlock,
+    Floats,
+    Grids,
+    LearnedLayout,
+    learn_layout,
+    pack_grids,
+    write_columns,
+)
+from ckaudit.contract.bulk.specialized_decoder import ENTRIES, FieldKey, FileColumns, SpecializedDecoder, build_decoder
 from ckaudit.contract.bulk.vectorized_checks import PROOFS, provable
-from ckaudit.contract.check import Checked, check_checkpoint, colons_elsewhere, forgiven
+from ckaudit.contract.check import Checked, check_checkpoint, colons_elsewhere, forgiven_text_findings
 from ckaudit.contract.checks import MeaningCheck, Subject, checks, recorded_members
 from ckaudit.contract.checks.grids import FIELD, FIELDS
 from ckaudit.contract.io.codec import Decoded
@@ -62,7 +71,7 @@ def _columns(check: MeaningCheck) -> set[FieldKey]:
     return {(part[0], part[2]) for part in parts if part[0] in ENTRIES}
 
 
-def learn(data: bytes, file: str, checked: Checked) -> FilePattern | None:
+def learn_pattern(data: bytes, file: str, checked: Checked) -> FilePattern | None:
     """Learn from one file what others may look like.
 
     Args:
@@ -77,14 +86,14 @@ def learn(data: bytes, file: str, checked: Checked) -> FilePattern | None:
     if checked.document is None or not codes <= {BARE_NAN.code, UNKNOWN_FIELD.code}:
         return None
     unknown = [finding.found or "" for finding in checked.findings if finding.code == UNKNOWN_FIELD.code]
-    tailor = measure(checked.tables, unknown, words=BARE_NAN.code in codes)
+    tailor = build_decoder(checked.tables, unknown, words=BARE_NAN.code in codes)
     if tailor is None:
         return None
-    known = known_of(Subject(file, checked.document, checked.tables), tailor)
+    known = learn_layout(Subject(file, checked.document, checked.tables), tailor)
     recorded = {(name, column) for name, columns in checked.tables.items() for column in columns.columns}
     proved = frozenset(check for check in checks() if provable(check, tailor, _columns(check) & recorded))
     pattern = FilePattern(tailor, known, proved, _recorded(checked.document))
-    taken = take(pattern, data, file, np.empty(known.width))
+    taken = match_file(pattern, data, file, np.empty(known.width))
     return pattern if taken is not None and taken.checked.findings == checked.findings else None
 
 
@@ -118,7 +127,7 @@ class RecognisedFile(Struct, frozen=True):
     waiting: PendingFile
 
 
-def take(pattern: FilePattern, data: bytes, file: str, row: Floats) -> RecognisedFile | None:
+def match_file(pattern: FilePattern, data: bytes, file: str, row: Floats) -> RecognisedFile | None:
     """Read a file and judge what cannot be proved later.
 
     Args:
@@ -136,13 +145,13 @@ def take(pattern: FilePattern, data: bytes, file: str, row: Floats) -> Recognise
     if colons != cut.colons + sum(colons_elsewhere(cut.document, cut.tables)):
         return None
     try:
-        write(pattern.known.slots, cut.tables, row.data)
+        write_columns(pattern.known.slots, cut.tables, row.data)
     except (NotNumbers, TypeError):
         return None
     grids = _grids(pattern.known, cut)
     remaining = pattern.remaining(cut.changed.difference(grids), _recorded(cut.document))
     document = cut.document
-    findings = forgiven(Decoded(document, cut.text, cut.bare_words), file)
+    findings = forgiven_text_findings(Decoded(document, cut.text, cut.bare_words), file)
     if cut.unknown:
         findings += unknown_findings(_unknown(cut), file, VERSION)
     subject = Subject(file, document, cut.tables)
@@ -177,7 +186,7 @@ def _unknown(cut: FileColumns) -> dict[str, Unknown]:
     return unknown
 
 
-class Bulk(Struct):
+class BulkChecker(Struct):
     """Checks checkpoints one after another, and proves what it put off a block at a time.
 
     Attributes:
@@ -203,7 +212,7 @@ class Bulk(Struct):
         if self._misses > self.patience:
             return check_checkpoint(data, file)
         row = self._numbers[len(self._block)] if self._pattern else self._numbers
-        if self._pattern and (taken := take(self._pattern, data, file, row)) is not None:
+        if self._pattern and (taken := match_file(self._pattern, data, file, row)) is not None:
             self._misses = max(self._misses - 1, 0)
             self._block.append(taken.waiting)
             if len(self._block) >= self.files or sum(len(waiting.data) for waiting in self._block) >= self.size:
@@ -211,7 +220,7 @@ class Bulk(Struct):
             return taken.checked
         self._misses += 2
         checked = check_checkpoint(data, file)
-        if self.lessons and (pattern := learn(data, file, checked)) is not None:
+        if self.lessons and (pattern := learn_pattern(data, file, checked)) is not None:
             self._prove()
             self._pattern, self._numbers = pattern, np.empty((self.files, pattern.known.width))
             self.lessons -= 1

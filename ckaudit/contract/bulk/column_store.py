@@ -71,7 +71,7 @@ class LearnedLayout(Struct, frozen=True):
     shapes: dict[str, Column]
 
 
-def known_of(subject: Subject, tailor: SpecializedDecoder) -> LearnedLayout:
+def learn_layout(subject: Subject, tailor: SpecializedDecoder) -> LearnedLayout:
     """Take from one file what stays from file to file."""
     tables = subject.tables
     slots, places, width = _slots(subject, tailor)
@@ -196,7 +196,7 @@ def packer(count: int) -> Packer:
     return Packer(f"{count}d")
 
 
-def write(slots: Sequence[Slot], tables: dict[str, SectionColumns], row: memoryview) -> None:
+def write_columns(slots: Sequence[Slot], tables: dict[str, SectionColumns], row: memoryview) -> None:
     """Write the packed columns of one file.
 
     Args:

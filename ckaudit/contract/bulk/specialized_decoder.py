@@ -140,7 +140,7 @@ def colons_of(field: str, column: Column) -> int:
     return len(column) - column.count(UNSET) + keys_inside(field, column) + colons_in(column)
 
 
-def measure(
+def build_decoder(
     tables: dict[str, SectionColumns], unknown: list[str], *, words: bool, max_entries: int = 4000
 ) -> SpecializedDecoder | None:
     """Make a decoder for files that look like one.

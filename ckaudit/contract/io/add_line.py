@@ -35,7 +35,7 @@ def add_line(root: Path, name: str, values: Mapping[str, float | str], *, step: 
         UsageError: Where the run ends before the step.
         CkauditError: Where it cannot be written.
     """
-    at, session = place(root, step)
+    at, session = step_and_session(root, step)
     _write(root / name, {(at, session): values})
     return at
 
@@ -72,7 +72,7 @@ def _write(path: Path, lines: Mapping[tuple[int, int], Mapping[str, float | str]
         raise CkauditError(f"cannot write {path}: {error.strerror or error}") from None
 
 
-def place(root: Path, step: int | None) -> tuple[int, int]:
+def step_and_session(root: Path, step: int | None) -> tuple[int, int]:
     """Return where in a run values belong: the step, and the session that it was trained in.
 
     Args:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ckaudit.diff.noise import AHEAD, quantile
 from ckaudit.diff.questions import PairAnswer, lower_is_better, missing, question
-from ckaudit.diff.questions.losses import judged
+from ckaudit.diff.questions.losses import loss_verdict
 from ckaudit.diff.run_pair import RunPair
 from ckaudit.metrics import Metric
 from ckaudit.metrics.hardware import gpu_mem_used
@@ -34,7 +34,7 @@ def loss_at_equal_time(both: RunPair, *, min_speed_noise: float = 0.02) -> PairA
     stretches = None if along is None else along.level(train_loss_raw, ahead=math.hypot(AHEAD, clock))
     if along is None or stretches is None:
         return missing(both, "time")
-    return replace(judged(stretches, f"median loss after the time that step {int(stretches.last[-1])} took"), grave=False)
+    return replace(loss_verdict(stretches, f"median loss after the time that step {int(stretches.last[-1])} took"), grave=False)
 
 
 @question(place=10, weighs="cost")

@@ -2,7 +2,7 @@
 
 from ckaudit.contract.schema.diff import Word
 from ckaudit.diff.questions import PairAnswer, question
-from ckaudit.diff.run_pair import RunPair, decides, differ_in_type, gained_and_lost
+from ckaudit.diff.run_pair import RunPair, differ_in_type, gained_and_lost, is_decisive
 from ckaudit.material.counts import plural
 
 
@@ -21,7 +21,7 @@ def health(both: RunPair) -> PairAnswer:
     if not gained and not lost:
         return PairAnswer(word="same", sentence=f"the same illnesses in both{far}", left=0, right=0, band=0.0, unit="findings")
     is_coarser = differ_in_type(both.left.run, both.right.run)
-    severe = [any(decides(finding, is_coarser=is_coarser) for finding in findings) for findings in (gained, lost)]
+    severe = [any(is_decisive(finding, is_coarser=is_coarser) for finding in findings) for findings in (gained, lost)]
     word: Word = "worse" if severe[0] or (gained and not severe[1]) else "better"
     parts = [
         f"{plural(len(findings), 'finding')} {verb}: {', '.join(dict.fromkeys(finding.name for finding in findings))}"

@@ -19,12 +19,12 @@ def final_loss(both: RunPair) -> PairAnswer:
 
     One batch: its noise is that of a single point, many times that of the smoothed loss.
     """
-    if answer := broken(both.in_training, train_loss_raw):
+    if answer := nonfinite_answer(both.in_training, train_loss_raw):
         return answer
     stretches = both.in_training.stretches(train_loss_raw, size=1, last=100, ahead=0.0)
     if stretches is None:
         return missing(both, "train_loss_raw")
-    return judged(stretches, f"loss at step {int(stretches.last[-1])}")
+    return loss_verdict(stretches, f"loss at step {int(stretches.last[-1])}")
 
 
 @question(place=2, weighs="loss")
@@ -33,19 +33,19 @@ def smoothed_loss(both: RunPair) -> PairAnswer:
 
     The median of the last twentieth of the steps, 20 of them at least.
     """
-    if answer := broken(both.in_training, train_loss_raw):
+    if answer := nonfinite_answer(both.in_training, train_loss_raw):
         return answer
     stretches = both.in_training.level(train_loss_raw)
     if stretches is None:
         return missing(both, "train_loss_raw")
-    return judged(stretches, f"median loss of steps {int(stretches.first[-1])} to {int(stretches.last[-1])}")
+    return loss_verdict(stretches, f"median loss of steps {int(stretches.first[-1])} to {int(stretches.last[-1])}")
 
 
 @question(place=3, weighs="loss")
 def loss_at_equal_tokens(both: RunPair) -> PairAnswer:
     """What does the loss cost after as many tokens?"""
     along = both.along("tokens")
-    if along is not None and (answer := broken(along, train_loss_raw)):
+    if along is not None and (answer := nonfinite_answer(along, train_loss_raw)):
         return answer
     stretches = None if along is None else along.level(train_loss_raw)
     if along is None or stretches is None:
@@ -53,7 +53,7 @@ def loss_at_equal_tokens(both: RunPair) -> PairAnswer:
     step = int(stretches.last[-1])
     seen = tokens_seen(both.right.run).until(step)
     tokens = float(seen.values[seen.finite[:, 0], 0][-1])
-    return judged(stretches, f"median loss after {tokens:.4g} tokens")
+    return loss_verdict(stretches, f"median loss after {tokens:.4g} tokens")
 
 
 @question(place=6, weighs="loss")
@@ -63,14 +63,14 @@ def validation_loss(both: RunPair) -> PairAnswer:
     At equal tokens where equal steps have not seen as many.
     """
     fair = both.fair
-    if answer := broken(fair, val_loss):
+    if answer := nonfinite_answer(fair, val_loss):
         return answer
     stretches = fair.evaluation(val_loss)
     if stretches is None:
         return missing(both, "val_loss")
     step = int(stretches.last[-1])
     place = f"as many tokens, step {step} of the second" if fair.axes.axis == "tokens" else f"step {step}"
-    return judged(stretches, f"held-out loss at {place}")
+    return loss_verdict(stretches, f"held-out loss at {place}")
 
 
 @question(place=7, weighs="loss", falls_with=("validation_loss",))
@@ -85,7 +85,7 @@ def validation_slices(both: RunPair) -> PairAnswer:
     if not slices:
         return missing(both, "slice_val_loss")
     label, most = max(slices, key=lambda one: abs(np.nan_to_num(one[1].excess[-1])))
-    return judged(most, f"held-out loss of {label} at step {int(most.last[-1])}", share=SURE / len(slices))
+    return loss_verdict(most, f"held-out loss of {label} at step {int(most.last[-1])}", share=SURE / len(slices))
 
 
 @question(place=5, weighs="loss")
@@ -95,7 +95,7 @@ def steps_to_loss(both: RunPair) -> PairAnswer:
     The loss is the higher of the lowest levels that both reached. The noise of the level, over how fast the loss fell
     there, is that of the steps. A loss that ended as no number is at no level.
     """
-    if answer := broken(both.in_training, train_loss_raw):
+    if answer := nonfinite_answer(both.in_training, train_loss_raw):
         return replace(answer, left=None, right=None, unit="steps")
     stretches = both.in_training.stretches(train_loss_raw)
     if stretches is None or len(stretches.first) < 4:
@@ -129,7 +129,7 @@ def _reached(steps: Floats, down: Floats, aim: float) -> float:
 
 
 # How two levels of a loss are told apart, and the sentence on it.
-def judged(stretches: Stretches, what: str, *, share: float = SURE, unit: str = "nats/token") -> PairAnswer:
+def loss_verdict(stretches: Stretches, what: str, *, share: float = SURE, unit: str = "nats/token") -> PairAnswer:
     """Return the word for the last level of a loss, with a sentence that begins with `what`."""
     left, right, band = level(stretches, share=share)
     word = lower_is_better(left, right, band)
@@ -167,7 +167,7 @@ def _since(stretches: Stretches, share: float) -> str:
     return f" since step {int(stretches.first[row])}" if 0 < row < len(side) - 1 else ""
 
 
-def broken(both: RunPair, metric: Metric, unit: str = "nats/token") -> PairAnswer | None:
+def nonfinite_answer(both: RunPair, metric: Metric, unit: str = "nats/token") -> PairAnswer | None:
     """Return the answer where the last value that both recorded is no number in one of them, else None.
 
     Levels are of finite values; without this a loss that ended as NaN would be judged by what it was before.

@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.diff.noise import quantile
 from ckaudit.diff.questions import PairAnswer, lower_is_better, missing, question
-from ckaudit.diff.run_pair import RunPair, Side
+from ckaudit.diff.run_pair import RunPair, RunSide
 from ckaudit.material.counts import plural
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import clip_coefficient
@@ -65,7 +65,7 @@ def _by_chance(total: int, share: float) -> int:
     return 0
 
 
-def _spikes(side: Side, jump: float, quiet: int) -> int | None:
+def _spikes(side: RunSide, jump: float, quiet: int) -> int | None:
     excess, relative = loss_excess(side.run), loss_over_median(side.run)
     if not excess:
         return None

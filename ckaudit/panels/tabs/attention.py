@@ -1,6 +1,6 @@
 """The tab on attention: what the heads do."""
 
-from ckaudit.audit.coverage.applicability import why_not_metric
+from ckaudit.audit.coverage.applicability import why_metric_not_applicable
 from ckaudit.panels.annotations import threshold
 from ckaudit.panels.checkpoint_charts import attention_grids, of_heads, redundancy, why_none
 from ckaudit.panels.tab import Board, tab
@@ -44,7 +44,10 @@ def attention(board: Board) -> None:
     board.put(redundancy(scene, "redundancy", "Which heads are alike?"))
     board.put(of_heads(scene, "attention_grids", "Where do the heads look?"))
     if not attention_grids(scene).steps:
-        board.lack(why_not_metric(scene.run, "head_similarity") or why_none(scene, "attention", "sampled_qk_grid_32x32_per_head"))
+        board.lack(
+            why_metric_not_applicable(scene.run, "head_similarity")
+            or why_none(scene, "attention", "sampled_qk_grid_32x32_per_head")
+        )
     board.curves(
         "dead_heads", "How many heads look at one token, or at all alike?", "dead_head_fraction", also=("uniform_head_fraction",)
     )

@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 
-from ckaudit.contract.budget import BudgetPlan, keep
+from ckaudit.contract.budget import BudgetPlan, apply_plan
 from ckaudit.contract.schema.checkpoint import ActivationStats, AttentionStats, Checkpoint, GradientStats, WeightStats
 from ckaudit.contract.schema.manifest import TensorFacts
 from ckaudit.contract.schema.tensor_names import depth_of, kind_by_name
@@ -89,7 +89,7 @@ class SectionWriter:
             with self._guard("weight_deltas"):
                 deltas, derived["update_to_weight"] = movement(given.weights, given.previous, reference)
                 checkpoint.weight_deltas = deltas or UNSET
-            keep(checkpoint, plan, tensors, layers)
+            apply_plan(checkpoint, plan, tensors, layers)
         return {name: None if value is None else shorten(value) for name, value in derived.items()}
 
     def choose_suffix(self, weights: Held) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from ckaudit.contract.budget import BudgetPlan, due, plan, room, suffix_for
+from ckaudit.contract.budget import BudgetPlan, black_box_room, grids_due, plan, suffix_for
 from ckaudit.contract.cadence import ordinal
 from ckaudit.contract.io.codec import encode
 from ckaudit.contract.io.grids import GridEncoding
@@ -50,7 +50,7 @@ class BudgetPlanner(Struct, frozen=True, kw_only=True):
             return frozenset()
         if self.budget_kb is None:
             return frozenset(part.depth for part in parts)
-        return due(parts, self._ordinal(attempt), last="last" in attempt.triggers).depths
+        return grids_due(parts, self._ordinal(attempt), last="last" in attempt.triggers).depths
 
     def plan(
         self,
@@ -81,7 +81,7 @@ class BudgetPlanner(Struct, frozen=True, kw_only=True):
         experts = len(encode(checkpoint.moe)) if checkpoint.moe else 0
         if checkpoint.history is UNSET:
             return self.plan(tensors, layers, modules, attempt, experts=experts)
-        most = room(
+        most = black_box_room(
             tensors,
             layers,
             modules,

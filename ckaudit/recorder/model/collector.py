@@ -9,7 +9,7 @@ from msgspec import UNSET
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ckaudit.contract.budget import BudgetPlan, keep
+from ckaudit.contract.budget import BudgetPlan, apply_plan
 from ckaudit.contract.schema.checkpoint import Checkpoint, GradientsSource, GradientStats, OptimizerState, WeightStats
 from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.contract.schema.tensor_names import depth_of
@@ -299,7 +299,7 @@ class Collector:
         if self.optimizers and attempt.step:
             with self._guard("optimizer"):
                 checkpoint.optimizer = self._optimizer(attempt)
-        keep(checkpoint, plan, self._parts, layer_parts(seen.attention))
+        apply_plan(checkpoint, plan, self._parts, layer_parts(seen.attention))
         derived |= {"min_normalized_entropy": lowest(seen.entropies), **moe_scalars(seen.moe)}
         return {name: None if value is None else shorten(value) for name, value in derived.items()}
 
@@ -313,7 +313,7 @@ class Collector:
     def trim(self, checkpoint: Checkpoint, attempt: StepState) -> None:
         """Take out of a finished checkpoint what its black box leaves no room for."""
         plan = self._planner.fit(checkpoint, self._parts, attempt)
-        keep(checkpoint, plan, self._parts, layer_parts(checkpoint.attention or {}))
+        apply_plan(checkpoint, plan, self._parts, layer_parts(checkpoint.attention or {}))
 
     def _weights(self, plan: BudgetPlan, reference: Reference | None) -> dict[str, WeightStats]:
         encoding, exact = self._options.grids, self._options.exact

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.audit.measure import SHAPE, LabelSummary, Measured, Measurement, extreme, labels
+from ckaudit.audit.measure import SHAPE, LabelSummary, Measured, Measurement, label_summaries, worst_label
 from ckaudit.contract.schema.metrics import Missing
 from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.reports.terminal.charts import CROSS, LEVELS, finite, heatmap, ranked, sparkline
@@ -83,7 +83,7 @@ def draw(measurement: Measurement, view: View, *, each_label: bool = False, max_
 
 
 def _lines(measured: Measured, view: View, *, each_label: bool, max_labels: int | None) -> Iterator[TableLine]:
-    first = extreme(measured)
+    first = worst_label(measured)
     count = len(measured.series.labels)
     several = {"where": shown(first.label, view), "of": f"{count:,}"} if count > 1 else {}
     line = _line(measured.name, measured, first, view, points=measured.series.points)
@@ -91,7 +91,7 @@ def _lines(measured: Measured, view: View, *, each_label: bool, max_labels: int 
     if each_label and count > 1:
         yield from (
             _line(f"  {label.label}", measured, label, view, points=label.points)
-            for label in labels(measured, max_labels=max_labels)
+            for label in label_summaries(measured, max_labels=max_labels)
         )
         if max_labels is not None and count > max_labels:
             yield TableLine(sentence=f"  ... and {count - max_labels:,} more (--all)")
