@@ -154,7 +154,9 @@ def weigh_answer(
         word: Word = "bad" if of_its_rules[0].severity != "sev2" or is_called_bad else "watch"
         of_its_rules += [finding for finding in findings if finding.code == asked.id]
         return WeighedAnswer(
-            _never_better(series_answer, word, f"{_told(of_its_rules[0])}{_besides(of_its_rules)}", of_its_rules, diagnoses),
+            _never_better(
+                series_answer, word, f"{_finding_text(of_its_rules[0])}{_besides(of_its_rules)}", of_its_rules, diagnoses
+            ),
             tuple(of_its_rules),
         )
     if series_answer.word == "bad":
@@ -191,7 +193,7 @@ def _doubts(
             yield f"{void.reason} ({first.code}{_since(first)})", void.findings
     ruin = [finding for finding in illnesses if asked.phase < BY_HEART and finding.name in RUINOUS and _lasts(finding, run)]
     if ruin:
-        yield f"the run is no longer finite: {_told(ruin[0])}{_besides(ruin)}", ruin
+        yield f"the run is no longer finite: {_finding_text(ruin[0])}{_besides(ruin)}", ruin
     for cause in likely(diagnoses):
         if cause.cause in asked.causes:
             findings = [finding for finding in illnesses if finding.code in cause.explains]
@@ -238,7 +240,7 @@ def _never_better(
     )
 
 
-def _told(finding: Finding) -> str:
+def _finding_text(finding: Finding) -> str:
     return f"{finding.code}{_since(finding)}: {finding.message}"
 
 

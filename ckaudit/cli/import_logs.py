@@ -56,10 +56,10 @@ def command(
 ) -> int:
     """Turn a run that another program logged into a run folder: every number that has a name in the catalogue."""
     if formats:
-        from ckaudit.importers import importers, key
+        from ckaudit.importers import format_key, importers
 
-        width = max(len(key(importer)) for importer in importers())
-        write_text("".join(f"{key(importer):{width}}  {importer.NAME}\n" for importer in importers()))
+        width = max(len(format_key(importer)) for importer in importers())
+        write_text("".join(f"{format_key(importer):{width}}  {importer.NAME}\n" for importer in importers()))
         return 0
     if not source:
         raise UsageError("there is nothing to import", hint="name a log or a folder; --formats names what can be read")

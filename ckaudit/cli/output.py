@@ -29,9 +29,9 @@ def fit_to_stdout(view: View, *, drawn: bool) -> tuple[View, str]:
     """
     if not drawn:
         return view, "utf-8"
-    from ckaudit.reports.terminal.screen_text import screen
+    from ckaudit.reports.terminal.screen_text import terminal_view
 
-    return screen(view, sys.stdout, os.environ), sys.stdout.encoding
+    return terminal_view(view, sys.stdout, os.environ), sys.stdout.encoding
 
 
 def write_text(text: str, encoding: str = "utf-8", output: str = "") -> None:

@@ -89,13 +89,13 @@ def command(
     check_replaceable(Path(file))
     at, choice = options.step(step or None), options.choice(map, which, tau_slices=tau_slices)
     from ckaudit.cli.gate import open_gate
-    from ckaudit.reports.html import fitted
+    from ckaudit.reports.html import page_within_limit
     from ckaudit.reports.html.page import library
 
     library()  # where it is missing, say so before the work and not after
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=False)
     judged, *beside = [judge(Path(name), at, choice, gate, beside=bool(other)) for name in (run, other) if name]
-    page, remarks = fitted(judged.report, draw(judged, *beside))
+    page, remarks = page_within_limit(judged.report, draw(judged, *beside))
     write_text(page, output=file)
     say(f"wrote {file}: {judged.report.verdict}")
     for remark in remarks:

@@ -243,7 +243,7 @@ def _live(rounds: "WatchRounds", tell: "Callable[[WatchEvent], None]") -> int:
     from rich.live import Live
     from rich.text import Text
 
-    from ckaudit.reports.terminal.screen_text import screen
+    from ckaudit.reports.terminal.screen_text import terminal_view
     from ckaudit.reports.terminal.watch import line, panel
     from ckaudit.reports.view import View
 
@@ -262,14 +262,14 @@ def _live(rounds: "WatchRounds", tell: "Callable[[WatchEvent], None]") -> int:
             if monotonic() - drawn < EVERY:
                 return
             drawn = monotonic()
-            view = screen(View(), sys.stdout, os.environ)._replace(width=console.width)
+            view = terminal_view(View(), sys.stdout, os.environ)._replace(width=console.width)
             area.update(Text.from_ansi("\n".join(panel(rounds.snapshots(), view, console.height - 1))), refresh=True)
 
         try:
             return rounds.go(keep, after_look=draw)
         finally:
             area.stop()
-            view = screen(View(), sys.stdout, os.environ)
+            view = terminal_view(View(), sys.stdout, os.environ)
             for event in events:
                 if event.severity is not None:
                     sys.stdout.write(line(event, view) + "\n")

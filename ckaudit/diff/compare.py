@@ -333,19 +333,19 @@ def verdict_sentence(
     if word == "incomparable":
         return f"Not comparable: {next((each.message for each in unlike if each.invalidates), 'the runs are not alike')}"
     if word == "different":
-        text = _told(weighed)
+        text = _undecisive_answer(weighed)
         return f"Different: {text}{parted}" if text else f"Different, and no question tells better from worse{parted}"
     if word == "same":
         return "The same in every bit that both recorded"
     if word == "not_recorded":
         return "Nothing to compare: no loss that both recorded"
-    text = _told(weighed)
+    text = _undecisive_answer(weighed)
     return (
         f"Within noise: nothing {f'that decides differs by more than chance; {text}' if text else 'differs by more than chance'}"
     )
 
 
-def _told(weighed: Sequence[WeighedAnswer]) -> str:
+def _undecisive_answer(weighed: Sequence[WeighedAnswer]) -> str:
     """Return the first answer that is worse or better and decides nothing; cost, which always wobbles, is left out."""
     aside = [answer for answer in weighed if not answer.counts and answer.weighs != "cost"]
     return next((weighed.answer.message for weighed in aside if weighed.answer.word in ("worse", "better")), "")

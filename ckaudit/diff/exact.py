@@ -181,7 +181,7 @@ def _scalars(left: Run, right: Run, result: ExactResult) -> list[Departure]:
 
 def _line(step: int, name: str, left: Any, right: Any) -> Departure:
     message = f"{name} at step {step} is {describe_difference(left, right)}"
-    return Departure(statistic=name, step=step, left=_told(left), right=_told(right), message=message)
+    return Departure(statistic=name, step=step, left=_document_number(left), right=_document_number(right), message=message)
 
 
 def _columns(left: Series, right: Series, result: ExactResult) -> Iterator[tuple[int, str, Any, Any]]:
@@ -289,13 +289,13 @@ def _departure(leaf: UnequalValue, step: int, file: CheckpointFile) -> Departure
         statistic=leaf.statistic.removeprefix("scalars."),
         where=leaf.where,
         step=step,
-        left=_told(leaf.left),
-        right=_told(leaf.right),
+        left=_document_number(leaf.left),
+        right=_document_number(leaf.right),
         message=message,
     )
 
 
-def _told(value: Any) -> Number | None:
+def _document_number(value: Any) -> Number | None:
     """Return a number as the document writes it, None for a word."""
     return to_word(float(value)) if isinstance(value, int | float) and not isinstance(value, bool) else None
 

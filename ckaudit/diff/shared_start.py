@@ -172,7 +172,7 @@ def first_difference(both: RunPair, *, first_points: int = 3) -> Parting:
     channels = {path: pair_series(left, right, both.axes) for path, left, right in _channels(both.left.run, both.right.run)}
     early = _steps_of(both)[:first_points]
     cells = [cell for path, paired in channels.items() for cell in _cells(path, paired, _unequal(path, paired))]
-    named = [cell for cell in cells if _is_told(cell.path)]
+    named = [cell for cell in cells if _is_named(cell.path)]
     start = min((cell.step for cell in named), default=None)
     share = max((cell.share for cell in named if cell.step == start), default=0.0)
     if start is None or not early or start > early[-1] or share > limit:
@@ -198,14 +198,14 @@ class _Cell(Struct, frozen=True):
     share: float
 
 
-def _is_told(path: str) -> bool:
+def _is_named(path: str) -> bool:
     """Tell whether what follows the parting is told of a series: of scalars, and of one quantity of each section."""
     return path in NAMES or ".*" not in path
 
 
 def _parting(cells: list[_Cell], channels: Mapping[str, Paired], both: RunPair, *, is_rounded: bool) -> Parting:
-    start = min((cell.step for cell in cells if _is_told(cell.path)), default=None)
-    first = [cell for cell in cells if _is_told(cell.path) or start is None or cell.step < start]
+    start = min((cell.step for cell in cells if _is_named(cell.path)), default=None)
+    first = [cell for cell in cells if _is_named(cell.path) or start is None or cell.step < start]
     first.sort(key=lambda cell: (cell.step, cell.place, cell.column))
     last = min(int(both.left.run.last_step or 0), int(both.right.run.last_step or 0))
     rates = channels.get(learning_rate.name)

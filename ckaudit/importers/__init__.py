@@ -13,9 +13,9 @@ from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers import formats
 from ckaudit.importers.importer import Imported, Importer, Source
-from ckaudit.importers.names import listed, short
+from ckaudit.importers.names import list_names, shorten_name
 from ckaudit.importers.tables.table import UTF16_MARKS
-from ckaudit.importers.text.error_lines import sightings_of
+from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.errors import summary_of
 
 __all__ = ["Choice", "Imported", "import_runs", "import_source", "importers", "is_known", "one_of"]
@@ -96,7 +96,7 @@ def one_of(runs: Sequence[Imported], wanted: str, path: Path) -> Imported:
     if wanted.isdecimal() and 1 <= int(wanted) <= len(runs):
         return runs[int(wanted) - 1]
     known = "; ".join(f"{number}: {summary(run)}" for number, run in enumerate(runs[:20], 1))
-    what = f"has no run {short(wanted)!r}" if wanted else f"holds {len(runs)} runs"
+    what = f"has no run {shorten_name(wanted)!r}" if wanted else f"holds {len(runs)} runs"
     raise UsageError(f"{shown} {what}", hint=f"Name one with --run. There is {known}.")
 
 
@@ -104,21 +104,22 @@ def summary(run: Imported) -> str:
     """Return the name and the steps of a run in a few words."""
     steps = run.table.steps
     span = f"steps {int(steps.min()):,} to {int(steps.max()):,}" if len(steps) else "no scalars"
-    return f"{short(run.name)} ({span})" if run.name else span
+    return f"{shorten_name(run.name)} ({span})" if run.name else span
 
 
 def _named(name: str) -> Importer:
     """Return the importer with a name, its own or that of its module, in upper or lower case."""
     plain = name.casefold()
     for importer in importers():
-        if plain in (importer.NAME.casefold(), key(importer)):
+        if plain in (importer.NAME.casefold(), format_key(importer)):
             return importer
     raise UsageError(
-        f"no format is called {short(name)!r}", hint=f"There is {listed(list(map(key, importers())), max_names=99)}."
+        f"no format is called {shorten_name(name)!r}",
+        hint=f"There is {list_names(list(map(format_key, importers())), max_names=99)}.",
     )
 
 
-def key(importer: Importer) -> str:
+def format_key(importer: Importer) -> str:
     """Return the word for a format on a command line: the name of its module."""
     return importer.__name__.rpartition(".")[2]  # type: ignore[attr-defined,no-any-return]  # importers are modules
 
@@ -149,7 +150,7 @@ def _unknown(source: Source) -> UnreadableError:
         if archive := archive_of(source.head):
             return UnreadableError(f"{source.shown} is {archive}", hint=UNPACK)
         return UnreadableError(f"{source.shown} is binary, and no format that is known", hint="Export its series as CSV.")
-    if errors := summary_of(sightings_of(source.data)):
+    if errors := summary_of(error_lines(source.data)):
         return UnreadableError(
             f"{source.shown} holds no step of a training that is known, but errors: {errors}",
             hint="Name the log of the same run that holds its steps; together they can be judged.",

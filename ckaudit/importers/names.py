@@ -91,7 +91,7 @@ _OF_TOKENS = re.compile(r"(^|_)(ppl|perplexity|bpb|bpc|lm_loss|mlm_loss|(num_|n_
 _NO_LETTERS = re.compile(r"[^a-z0-9]+")
 
 
-def short(text: str) -> str:
+def shorten_name(text: str) -> str:
     """Return a foreign name at a length that fits a sentence."""
     return writable(text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}...")
 
@@ -105,13 +105,13 @@ def writable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def listed(names: Sequence[str], *, max_names: int = 6) -> str:
+def list_names(names: Sequence[str], *, max_names: int = 6) -> str:
     """Return names as a list for a sentence.
 
     >>> listed(["a", "b", "c"], max_names=2)
     'a, b and 1 more'
     """
-    shown = ", ".join(map(short, names[:max_names]))
+    shown = ", ".join(map(shorten_name, names[:max_names]))
     return f"{shown} and {len(names) - max_names} more" if len(names) > max_names else shown
 
 
@@ -184,7 +184,7 @@ def slices_of(names: Iterable[str]) -> list[str]:
     return sorted(name.removeprefix(SLICE) for name in names if name.startswith(SLICE))
 
 
-def recognised(headers: Sequence[str]) -> dict[str, list[int]]:
+def recognise_columns(headers: Sequence[str]) -> dict[str, list[int]]:
     """Return for each catalogue name the positions of the columns that may hold it.
 
     Those of a policy's loss are not among them (`policy_losses`).
@@ -230,7 +230,7 @@ def parts_of_loss(headers: Sequence[str], prefix: str) -> list[int]:
     return whole or [position for position, name in enumerate(headers) if name.startswith(prefix) and name.endswith("_loss")]
 
 
-def resolved(columns: Mapping[str, str], headers: Sequence[str]) -> dict[str, int]:
+def resolve_columns(columns: Mapping[str, str], headers: Sequence[str]) -> dict[str, int]:
     """Return the position of the column that the user mapped to each catalogue name.
 
     Raises:
@@ -240,14 +240,17 @@ def resolved(columns: Mapping[str, str], headers: Sequence[str]) -> dict[str, in
     for name, header in columns.items():
         full = SHORT.get(name, name)
         if full.partition("/")[0] not in CATALOGUE | {"step", "time"}:
-            raise UsageError(f"the catalogue has no name {short(name)!r}", hint=_nearest(name, [*SHORT, *sorted(CATALOGUE)]))
+            raise UsageError(
+                f"the catalogue has no name {shorten_name(name)!r}", hint=_nearest(name, [*SHORT, *sorted(CATALOGUE)])
+            )
         if header not in headers:
             raise UsageError(
-                f"{short(name)} is to come from {short(header)!r}, which is not there", hint=_nearest(header, headers)
+                f"{shorten_name(name)} is to come from {shorten_name(header)!r}, which is not there",
+                hint=_nearest(header, headers),
             )
         if full in _OF_LOSS_OR_SCORE and is_named_like_a_score(header):
             raise UsageError(
-                f"{short(header)} reads like a score, of which more is better: as {name} its rise would be an illness",
+                f"{shorten_name(header)} reads like a score, of which more is better: as {name} its rise would be an illness",
                 hint="Name the column of the loss itself; a score is read as in --map microbench_score/NAME=COLUMN.",
             )
         positions[full] = list(headers).index(header)
@@ -256,7 +259,7 @@ def resolved(columns: Mapping[str, str], headers: Sequence[str]) -> dict[str, in
 
 def _nearest(name: str, known: Sequence[str]) -> str:
     near = get_close_matches(name, known, n=3, cutoff=0.5)
-    return f"Did you mean {' or '.join(map(short, near))}?" if near else f"There is {listed(known)}."
+    return f"Did you mean {' or '.join(map(shorten_name, near))}?" if near else f"There is {list_names(known)}."
 
 
 def loss_kind_of_names(names: Iterable[str]) -> LossKind | None:
@@ -276,7 +279,7 @@ def loss_kind_of_names(names: Iterable[str]) -> LossKind | None:
     return "nats_per_token" if any(_OF_TOKENS.search(name) for name in plain) else None
 
 
-def taken(chosen: Mapping[str, str], *, many: str = "series") -> list[str]:
+def note_on_taken(chosen: Mapping[str, str], *, many: str = "series") -> list[str]:
     """Return a note on which of the log's own names was taken for each catalogue name; empty where none was.
 
     Args:
@@ -287,33 +290,33 @@ def taken(chosen: Mapping[str, str], *, many: str = "series") -> list[str]:
     ['taken: val_loss from eval, 2 columns of slice_val_loss from a, b']
     """
     slices = [logged for name, logged in chosen.items() if name.startswith(SLICE)]
-    pairs = [f"{name} from {short(logged)}" for name, logged in chosen.items() if not name.startswith(SLICE)]
+    pairs = [f"{name} from {shorten_name(logged)}" for name, logged in chosen.items() if not name.startswith(SLICE)]
     if slices:
-        pairs.append(f"{len(slices)} {many} of slice_val_loss from {listed(slices, max_names=2)}")
+        pairs.append(f"{len(slices)} {many} of slice_val_loss from {list_names(slices, max_names=2)}")
     return [f"taken: {', '.join(pairs)}"] if pairs else []
 
 
 def could_be(name: str, others: Sequence[str]) -> str:
     """Return a note on what else could have been taken for a catalogue name."""
-    return f"{name} could also be {listed(others)}, which holds no more values; --map decides otherwise"
+    return f"{name} could also be {list_names(others)}, which holds no more values; --map decides otherwise"
 
 
-def left_out(names: Sequence[str]) -> list[str]:
+def notes_on_left_out(names: Sequence[str]) -> list[str]:
     """Return a note on the names that were left out; empty where none was."""
     losses = [names[position] for position in policy_losses(names)]
     of_policy = [
-        f"{listed(losses)} was left out: beside rewards of episodes it is the loss of a policy, whose data and targets change "
-        f"with it; --map {quote(f'loss={losses[0]}')} takes it all the same"
+        f"{list_names(losses)} was left out: beside rewards of episodes it is the loss of a policy, whose data and targets "
+        f"change with it; --map {quote(f'loss={losses[0]}')} takes it all the same"
         for _ in losses[:1]
     ]
     names = [name for name in names if name not in losses]
     if not names:
         return of_policy
     offer = offer_of(names)
-    return [*of_policy, f"left out, because no common name says what they are: {listed(names)}{'; ' if offer else ''}{offer}"]
+    return [*of_policy, f"left out, because no common name says what they are: {list_names(names)}{'; ' if offer else ''}{offer}"]
 
 
 def offer_of(names: Sequence[str]) -> str:
     """Return the option that takes the first name that may be the training loss; empty where none may be."""
     losses = [name for name in names if looks_like_a_loss(name)]
-    return f"--map {quote(f'loss={losses[0]}')} would take {short(losses[0])} for the training loss" if losses else ""
+    return f"--map {quote(f'loss={losses[0]}')} would take {shorten_name(losses[0])} for the training loss" if losses else ""

@@ -82,7 +82,7 @@ def sample_files(paths: Iterable[Path]) -> list[SampleFile]:
         if path.is_dir():
             files += _inside(path)
         elif path.exists() or path.is_symlink():
-            files.append(_sample_file(path, form_of(path) or "text", None))
+            files.append(_sample_file(path, format_of(path) or "text", None))
         else:
             raise UnreadableError(f"there is no {path}", hint="Name files or folders with .txt, .jsonl or .parquet files.")
     if not files:
@@ -92,7 +92,7 @@ def sample_files(paths: Iterable[Path]) -> list[SampleFile]:
     return files
 
 
-def form_of(path: Path) -> Form | None:
+def format_of(path: Path) -> Form | None:
     """Return how a file is read, by the end of its name; `.gz` and `.zst` are looked through.
 
     >>> form_of(Path("c4-train.00000-of-01024.json.gz")), form_of(Path("notes"))
@@ -111,7 +111,7 @@ def _inside(root: Path) -> Iterator[SampleFile]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             path = Path(folder, name)
-            if not name.startswith(".") and (form := form_of(path)):
+            if not name.startswith(".") and (form := format_of(path)):
                 yield _sample_file(path, form, root)
 
 

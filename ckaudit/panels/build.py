@@ -35,7 +35,7 @@ def panels(
     """
     other_scene = Scene(*other) if other else None
     scene = Scene(run, report, path, other_scene, comparison)
-    drawn = completed(scene, [tab(scene) for tab in tabs() if comparison is not None or tab.id != "other_run"])
+    drawn = with_missing_charts(scene, [tab(scene) for tab in tabs() if comparison is not None or tab.id != "other_run"])
     subjects = [report.subject, *([other[1].subject] if other else [])]
     is_thinned = any(" are drawn" in chart.note for tab in drawn for chart in tab.charts)
     notes = ["of long curves every stretch is drawn by its lowest and its highest value, so that no spike is lost"]
@@ -52,7 +52,7 @@ def panel_reads(*, beside: bool = False) -> frozenset[str]:
 
 
 # Charts that no tab has by itself, put up where a finding needs one to be seen.
-def completed(scene: Scene, tabs: Sequence[Tab]) -> list[Tab]:
+def with_missing_charts(scene: Scene, tabs: Sequence[Tab]) -> list[Tab]:
     """Return the tabs with a chart more for each metric that a finding rests on and no chart shows."""
     added: dict[str, dict[str, Chart]] = {}
     for link in links(scene, tabs):

@@ -18,7 +18,7 @@ from ckaudit.diff.distances import distribution
 from ckaudit.errors import UnreadableError
 from ckaudit.panels.annotations import marks
 from ckaudit.panels.downsample import evenly
-from ckaudit.panels.metric_charts import OF_COLOURS, forward, short
+from ckaudit.panels.metric_charts import OF_COLOURS, in_forward_order, short
 from ckaudit.panels.scene import Scene
 from ckaudit.run.read import list_source
 from ckaudit.run.run import Grids, Run
@@ -56,7 +56,7 @@ def ridges(scene: Scene, name: str, title: str, section: str, *, max_tensors: in
     there = _named(taken, section, "histogram")
     if not there:
         return None
-    names = anchors(scene.run.tensors, there, _wanted(scene), max_tensors)
+    names = representative_names(scene.run.tensors, there, _wanted(scene), max_tensors)
     return Chart(
         id=name,
         title=title,
@@ -99,7 +99,7 @@ def grids(scene: Scene, name: str, title: str, section: str, *, max_tensors: int
     taken = tuple(holding[place] for place in evenly(len(holding), steps))
     if not there:
         return None
-    names = anchors(scene.run.tensors, there, _wanted(scene), max_tensors)
+    names = representative_names(scene.run.tensors, there, _wanted(scene), max_tensors)
     frames = [
         Frame(step=shot.step, where=tensor, cells=packed)
         for tensor in names
@@ -129,14 +129,14 @@ def _cells(grid: object) -> Grid | None:
     return encode_grid(values, "q8") if values.ndim == 2 and values.size else None
 
 
-def of_heads(scene: Scene, name: str, title: str, *, places: int = 16, steps: int = 10) -> Chart | None:
+def head_grids(scene: Scene, name: str, title: str, *, places: int = 16, steps: int = 10) -> Chart | None:
     """Return the sampled attention of some heads, of the first, the middle and the last layer; None where there is none."""
     sampled = attention_grids(scene)
     if not sampled.steps:
         return None
     table = scene.run.tensors
     layers = list(dict.fromkeys(sampled.labels))
-    ordered = [layers[place] for place in forward(table, layers)]
+    ordered = [layers[place] for place in in_forward_order(table, layers)]
     shown_layers = [ordered[place] for place in evenly(len(ordered), 4)]
     when = sorted(set(sampled.steps))
     chosen = {when[place] for place in evenly(len(when), steps)}
@@ -175,7 +175,7 @@ def redundancy(scene: Scene, name: str, title: str, *, layers: int = 4, steps: i
     if not sampled.steps:
         return None
     names = list(dict.fromkeys(sampled.labels))
-    ordered = [names[place] for place in forward(scene.run.tensors, names)]
+    ordered = [names[place] for place in in_forward_order(scene.run.tensors, names)]
     shown_layers = {ordered[place] for place in evenly(len(ordered), layers)}
     when = sorted(set(sampled.steps))
     chosen = {when[place] for place in evenly(len(when), steps)}
@@ -281,13 +281,13 @@ def chosen_files(files: Sequence[CheckpointFile], steps: Sequence[int], *, max_f
     return [files[place] for place in sorted(kept)]
 
 
-def anchors(table: TensorTable, names: Sequence[str], wanted: Sequence[str], max_names: int) -> list[str]:
+def representative_names(table: TensorTable, names: Sequence[str], wanted: Sequence[str], max_names: int) -> list[str]:
     """Return at most `max_names` names in the order of the forward pass.
 
     They are the embedding, attention and MLP of the first, the middle and the last block, the head, those of findings, and, where
     there is room, others evenly spread.
     """
-    ordered = [names[place] for place in forward(table, names)]
+    ordered = [names[place] for place in in_forward_order(table, names)]
     blocks = sorted({depth for name in ordered if (depth := table.depth(name)) is not None})
     middle = [blocks[place] for place in (0, len(blocks) // 2, -1)] if blocks else []
     kinds = [(None, "embedding"), *((block, part) for block in dict.fromkeys(middle) for part in PARTS), (None, "head")]

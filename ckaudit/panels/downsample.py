@@ -119,7 +119,7 @@ def _numbers(values: Sequence[Number | None]) -> Floats:
     return np.array([np.nan if value is None else float(value) for value in values])
 
 
-def without(panels: Panels, left_out: Collection[str]) -> Panels:
+def without_charts(panels: Panels, left_out: Collection[str]) -> Panels:
     """Return the pictures without some charts, each of whose tabs says what it lacks."""
     gone = {chart.id for tab in panels.tabs for chart in tab.charts} & {*left_out}
     links = [replace(link, chart=None) if link.chart in gone else link for link in panels.links]
@@ -135,7 +135,7 @@ def _tab_without(tab: Tab, gone: Collection[str]) -> Tab:
     return replace(tab, charts=[chart for chart in tab.charts if chart.id not in gone], missing=[*tab.missing, *lacks])
 
 
-def brief(document: T, letters: int = LETTERS) -> T:
+def shorten_document(document: T, letters: int = LETTERS) -> T:
     """Return a document in which no word is longer than so many letters, and no text than twenty times as many."""
     shorter: T = msgspec.convert(_brief(msgspec.to_builtins(document), letters), type=type(document))
     return shorter

@@ -61,7 +61,7 @@ def curves(
     budget = max(60, min(points, 4 * points // sum(min(max_curves, len(series.labels)) for _, _, series in recorded)))
     there = list(dict.fromkeys(metric for _, metric, _ in recorded))
     for run, metric, series in recorded:
-        drawn = foremost(series, metrics()[metric].worst, scene.places(metric), max_curves)
+        drawn = most_striking_columns(series, metrics()[metric].worst, scene.places(metric), max_curves)
         if len(drawn) < len(series.labels):
             left_out[metric] = f"{len(drawn)} of {len(series.labels)} curves of {metric} are drawn"
         axis: Literal["left", "right"] = "right" if metric in right else "left"
@@ -131,7 +131,7 @@ def heat(
     series = metrics()[metric](scene.run).recorded_rows()
     if not series:
         return None
-    order = chosen(forward(scene.run.tensors, series.labels), series.labels, scene.places(metric), rows)
+    order = chosen(in_forward_order(scene.run.tensors, series.labels), series.labels, scene.places(metric), rows)
     values, recorded = series.values[:, order], series.recorded[:, order]
     steps = kept_columns(values, recorded, max(2, min(columns, cells // len(order))))
     matrix = Matrix(
@@ -164,7 +164,7 @@ def bars(
     if not sides:
         return None
     series = sides[0][1]
-    order = forward(scene.run.tensors, series.labels)
+    order = in_forward_order(scene.run.tensors, series.labels)
     if ranked:
         last = np.where(series.finite[-1], series.values[-1], np.inf)
         order = sorted(order, key=lambda place: -last[place])[:max_bars]
@@ -210,7 +210,7 @@ def _formulas(name: str) -> list[str]:
 
 
 # In which order tensors, blocks and heads stand, and which of many are drawn.
-def forward(table: TensorTable, names: Sequence[str]) -> list[int]:
+def in_forward_order(table: TensorTable, names: Sequence[str]) -> list[int]:
     """Return the places of names in the order of the forward pass: embeddings, blocks by depth, what stands behind them.
 
     >>> forward(TensorTable({}), ["head.weight", "blocks.1.up", "blocks.0.up", "wte"])
@@ -241,7 +241,7 @@ def chosen(places: Sequence[int], names: Sequence[str], wanted: Collection[str],
     return [place for place in places if place in kept]
 
 
-def foremost(series: Series, worst: str, wanted: Collection[str], max_columns: int) -> list[int]:
+def most_striking_columns(series: Series, worst: str, wanted: Collection[str], max_columns: int) -> list[int]:
     """Return at most `max_columns` columns of a series in their order: those of findings, then the most striking."""
     count = len(series.labels)
     if count <= max_columns:

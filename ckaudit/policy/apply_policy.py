@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.report import SEVERITIES, Accepted, Check, Finding, Severity, Suppressed
 from ckaudit.policy.baseline import Baseline, is_graver
-from ckaudit.policy.policy_schema import NOTHING, Clauses, Ignore, means, without_end
+from ckaudit.policy.policy_schema import NOTHING, Clauses, Ignore, matches_code, without_end
 
 
 class Settled(Struct, frozen=True):
@@ -67,7 +67,7 @@ def settle(
     return Settled(counted, suppressed, left, list(_stale(baseline, graded, checks)), ended)
 
 
-def regraded(severity: Severity, top: Severity, wanted: Severity) -> Severity:
+def regrade(severity: Severity, top: Severity, wanted: Severity) -> Severity:
     """Return a severity under a policy: the gravest a rule may say becomes the one wanted, and nothing is graver than that.
 
     >>> regraded("sev1", "sev1", "sev0"), regraded("note", "sev1", "sev0"), regraded("sev1", "sev1", "sev2")
@@ -80,13 +80,18 @@ def _graded(finding: Finding, top: Severity | None, clauses: Clauses) -> Finding
     wanted = clauses.severities.get(finding.code)
     if wanted is None or wanted == "off":
         return finding
-    return replace(finding, severity=regraded(finding.severity, top or finding.severity, wanted))
+    return replace(finding, severity=regrade(finding.severity, top or finding.severity, wanted))
 
 
 def _ignore_of(finding: Finding, ignores: Iterable[Ignore]) -> Ignore | None:
     """Return the first ignore that means a finding and every place in it."""
     return next(
-        (ignore for ignore in ignores if means(ignore.code, finding.code, finding.name) and _covers(ignore.where, finding)), None
+        (
+            ignore
+            for ignore in ignores
+            if matches_code(ignore.code, finding.code, finding.name) and _covers(ignore.where, finding)
+        ),
+        None,
     )
 
 

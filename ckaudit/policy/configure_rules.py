@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.report import Check
 from ckaudit.contract.violations import Kind
 from ckaudit.errors import UsageError
-from ckaudit.policy.policy_schema import Clauses, Policy, means, refuse
+from ckaudit.policy.policy_schema import Clauses, Policy, matches_code, refuse_unknown_word
 from ckaudit.rules.rule import Rule
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ def tailored(rules: Iterable[Rule], clauses: Clauses) -> tuple[list[Rule], list[
 def _why_not(rule: Rule, clauses: Clauses) -> str:
     if clauses.severities.get(rule.code) == "off":
         return "severity off"
-    if clauses.select is not None and not any(means(word, rule.code, rule.name) for word in clauses.select):
+    if clauses.select is not None and not any(matches_code(word, rule.code, rule.name) for word in clauses.select):
         return "not selected"
     return ""
 
@@ -90,7 +90,7 @@ def _checked(where: str, clauses: Clauses, rules: Collection[Rule], kinds: Colle
 
 def _known(place: str, word: str, known: Mapping[str, str], what: str) -> None:
     if not any(fnmatchcase(name, word) for name in known):
-        raise refuse(f"{place}: no {what} is called {word!r}", word, known)
+        raise refuse_unknown_word(f"{place}: no {what} is called {word!r}", word, known)
 
 
 def _by_one_name(place: str, settings: Mapping[str, T], known: Mapping[str, str], what: str) -> dict[str, T]:
@@ -98,7 +98,7 @@ def _by_one_name(place: str, settings: Mapping[str, T], known: Mapping[str, str]
     by_name: dict[str, T] = {}
     for word, value in settings.items():
         if word not in known:
-            raise refuse(f"{place}: no {what} is called {word!r}", word, known)
+            raise refuse_unknown_word(f"{place}: no {what} is called {word!r}", word, known)
         if known[word] in by_name:
             raise UsageError(f"{place}: {known[word]} is set twice, by code and by name", hint="leave one of them out")
         by_name[known[word]] = value
@@ -118,7 +118,7 @@ def _thresholds(place: str, name: str, values: Mapping[str, Any], rules: Collect
     for key, value in values.items():
         where = f"{place}.{name}.{key}"
         if key not in rule.thresholds:
-            raise refuse(f"{where}: {rule.name} has no such threshold", key, rule.thresholds)
+            raise refuse_unknown_word(f"{where}: {rule.name} has no such threshold", key, rule.thresholds)
         default = rule.thresholds[key]
         if not _fits(value, default):
             raise UsageError(f"{where}: expected {WORDS[type(default)]}, got {value!r}", hint=f"its default is {default!r}")

@@ -172,7 +172,7 @@ def without_end(clauses: Clauses, today: date) -> tuple[Clauses, list[Ignore]]:
 
 
 # How a policy names rules and violations: by code, by name, or by a pattern of either.
-def means(word: str, code: str, name: str) -> bool:
+def matches_code(word: str, code: str, name: str) -> bool:
     """Tell whether a word of a policy means the rule or violation of a code and a name.
 
     >>> means("GRAD*", "GRAD003", "dead_parameter"), means("dead_*", "GRAD003", "dead_parameter")
@@ -213,7 +213,7 @@ def is_allowance(value: Any) -> bool:
 
 
 # The error for a word that is not known, with the words that may have been meant.
-def refuse(message: str, word: str, known: Collection[str], *, listed: int = 12) -> UsageError:
+def refuse_unknown_word(message: str, word: str, known: Collection[str], *, listed: int = 12) -> UsageError:
     """Return the error for an unknown word; the hint has the nearest known ones, or all where they are few.
 
     Args:

@@ -18,7 +18,7 @@ from ckaudit.policy.policy_schema import (
     Terms,
     is_allowance,
     question_words,
-    refuse,
+    refuse_unknown_word,
 )
 
 HEAD = ("scale", "stage", "profile", "gate")
@@ -72,7 +72,7 @@ class PolicyFile(msgspec.Struct, frozen=True):
             raise self.error(place, " is not a table", f"its keys are {', '.join(known)}")
         for key in document:
             if key not in known:
-                raise refuse(f"{self.file}: unknown key {self.prefix}{inside(place, key)}", key, known)
+                raise refuse_unknown_word(f"{self.file}: unknown key {self.prefix}{inside(place, key)}", key, known)
         return document
 
     def value(self, value: object, kind: Any, place: str, wanted: str) -> Any:
@@ -160,7 +160,9 @@ def _terms(document: object, source: PolicyFile) -> Terms:
     for place, words in (("gate.questions", terms.questions), ("gate.allow", terms.allow)):
         for word in words:
             if word not in question_words():
-                raise refuse(f"{source.file}: {source.prefix}{place}: no question is called {word!r}", word, question_words())
+                raise refuse_unknown_word(
+                    f"{source.file}: {source.prefix}{place}: no question is called {word!r}", word, question_words()
+                )
     for word, allowance in terms.allow.items():
         if not is_allowance(allowance):
             raise source.error(f"gate.allow.{word}", f': expected a share such as "10%" or a number from 0 on, got {allowance!r}')

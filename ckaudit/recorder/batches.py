@@ -32,7 +32,7 @@ WORDS = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
 REMEMBERED = 2**16  # batches remembered, some 10 MB
 
 
-def pair(batch: Any) -> tuple[Array | None, Array | None]:
+def inputs_and_targets(batch: Any) -> tuple[Array | None, Array | None]:
     """Return inputs and targets of a batch: an array, a pair of them, or a mapping as tokenizers and processors make it.
 
     The inputs of a mapping are its tokens, else the first array that is neither labels nor a mask, as of pictures or sound.
@@ -52,7 +52,7 @@ def pair(batch: Any) -> tuple[Array | None, Array | None]:
 
 def batch_hash(batch: Any) -> str | None:
     """Return a hash of the inputs; None where the batch has none."""
-    inputs = pair(batch)[0]
+    inputs = inputs_and_targets(batch)[0]
     return None if inputs is None else name_of(int(fingerprint(inputs)), inputs.shape)
 
 
@@ -68,8 +68,8 @@ def batch_facts(
     """Return what is known of a batch, None where that is nothing.
 
     Args:
-        batch: Inputs and targets in any form that `pair` takes; only of a pair are the targets those that the loss saw, unless
-            the model shifts them.
+        batch: Inputs and targets in any form that `inputs_and_targets` takes; only of a pair are the targets those that the loss
+            saw, unless the model shifts them.
         input_hash: What `batch_hash` said of it.
         batch_id: The loader's own name of it.
         source: Where it came from.
@@ -81,7 +81,7 @@ def batch_facts(
         batch_id=UNSET if batch_id is None else batch_id,
         source=UNSET if source is None else source,
     )
-    inputs, targets = pair(batch)
+    inputs, targets = inputs_and_targets(batch)
     if inputs is not None and _is_tokens(inputs) and vocabulary:
         facts.token_histogram = token_histogram(inputs, vocabulary)
     if inputs is not None and dtype_name(inputs) in NUMBER_TYPES and math.prod(inputs.shape):
@@ -172,7 +172,7 @@ def duplicate_share(inputs: Array) -> float:
 
 def token_count(batch: Any, *, ignored: int = IGNORED) -> int | None:
     """Return how many tokens of a batch the loss counts: its targets, else its inputs; None where it holds no tokens."""
-    inputs, targets = pair(batch)
+    inputs, targets = inputs_and_targets(batch)
     if inputs is None or not _is_tokens(inputs):
         return None
     return int((targets != ignored).sum()) if targets is not None and _is_tokens(targets) else math.prod(inputs.shape)

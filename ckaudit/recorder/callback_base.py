@@ -12,7 +12,7 @@ from torch.utils.hooks import RemovableHandle
 from ckaudit.contract.schema.tensor_names import depth_of
 from ckaudit.recorder.checks.curvature import Curvature
 from ckaudit.recorder.checks.gradient_check import GradientCheck
-from ckaudit.recorder.checks.side_effect_free import changed
+from ckaudit.recorder.checks.side_effect_free import with_changed_batch
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.hooks.hook import Hook, after_backward
 from ckaudit.recorder.recorder import Recorder
@@ -96,7 +96,7 @@ class CallbackBase:
             self.hold_out(batch)
         for batch, arguments, options in self._pins if self._recorder else ():
             with self._guard("taking a pinned batch to the model"):
-                self.pin(changed(batch, _to_device_of(model)), *arguments, **options)
+                self.pin(with_changed_batch(batch, _to_device_of(model)), *arguments, **options)
 
 
 def _to_device_of(model: nn.Module) -> Callable[[Tensor, str | int], Tensor]:
@@ -105,7 +105,7 @@ def _to_device_of(model: nn.Module) -> Callable[[Tensor, str | int], Tensor]:
 
 
 # The model watched from outside, for trainers that do not show their batch, their loss or the end of the backward pass.
-class Pass(Struct, frozen=True):
+class ForwardPass(Struct, frozen=True):
     """One forward pass that a backward pass went through.
 
     Attributes:
@@ -135,7 +135,7 @@ class PassWatch:
     def __init__(self, model: nn.Module, guard: Guard, at_end: Callable[[], None], *, hooks: bool = True) -> None:
         self._guard, self._at_end = guard, at_end
         self._inputs: Mapping[str, Any] = {}
-        self._passes: list[Pass] = []
+        self._passes: list[ForwardPass] = []
         self._is_waiting = False
         self._handles: list[RemovableHandle] = []
         # Outside the blocks: those may run a backward pass of their own, inside the large one, where they recompute.
@@ -146,7 +146,7 @@ class PassWatch:
             self._handles.append(model.register_forward_pre_hook(Hook(self._enter), with_kwargs=True))
             self._handles.append(model.register_forward_hook(Hook(self._leave)))
 
-    def take(self) -> list[Pass]:
+    def take(self) -> list[ForwardPass]:
         """Return the passes since the last call."""
         taken, self._passes = self._passes, []
         self._is_waiting = False
@@ -173,7 +173,7 @@ class PassWatch:
         # The closure holds no tensor with a graph: that would be a circle, and memory that is freed late.
         def reach(factor: Tensor) -> None:
             with self._guard("watching the backward pass"):
-                self._passes.append(Pass(inputs, loss, factor.detach().clone()))
+                self._passes.append(ForwardPass(inputs, loss, factor.detach().clone()))
             self._expect_end(factor)
 
         return reach

@@ -13,7 +13,7 @@ with needed("The callback of the Trainer", "transformers"):
     from transformers import TrainerCallback
 
 from ckaudit.recorder.batches import IGNORED, shifts_labels
-from ckaudit.recorder.callback_base import CallbackBase, Pass, PassWatch
+from ckaudit.recorder.callback_base import CallbackBase, ForwardPass, PassWatch
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.recorder import Recorder, check_options
 
@@ -239,14 +239,14 @@ def planned_learning_rate(scheduler: Any, steps: int, warmup: int, *, points: in
     return [[step, float(scheduler.base_lrs[0] * factors[0](step - 1))] for step in places]
 
 
-def step_loss(passes: Sequence[Pass], scale: float) -> Tensor | None:
+def step_loss(passes: Sequence[ForwardPass], scale: float) -> Tensor | None:
     """Return the loss of a step: what was differentiated, over all its micro-batches, without the loss scale."""
     if not passes:
         return None
     return torch.stack([pass_.loss.float() * pass_.factor.float() / scale for pass_ in passes]).sum()
 
 
-def batch_of(passes: Sequence[Pass], model: nn.Module) -> tuple[Tensor, Tensor | None] | None:
+def batch_of(passes: Sequence[ForwardPass], model: nn.Module) -> tuple[Tensor, Tensor | None] | None:
     """Return inputs and targets of a step, as its loss saw them, micro-batches one below the other; None where there are none.
 
     Micro-batches of different lengths become one long row. Targets are there for language models that predict the next

@@ -15,7 +15,7 @@ with needed("The callback of Lightning", "lightning"):
     except ImportError:
         from pytorch_lightning import Callback
 
-from ckaudit.recorder.batches import pair
+from ckaudit.recorder.batches import inputs_and_targets
 from ckaudit.recorder.callback_base import CallbackBase
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.recorder import Recorder, check_options
@@ -26,7 +26,7 @@ VALIDATION = {"val_loss": "val_loss"}
 def inputs_of(batch: Any) -> Any:
     """Return the inputs of a batch: itself, its first part, or those of a mapping."""
     if isinstance(batch, Mapping):
-        return pair(batch)[0]
+        return inputs_and_targets(batch)[0]
     return batch[0] if isinstance(batch, tuple | list) and batch else batch
 
 

@@ -20,16 +20,16 @@ from ckaudit.contract.schema.manifest import Cadence, Triggers
 from ckaudit.recorder.batches import batch_facts, batch_hash
 from ckaudit.recorder.files.manifest import check_call
 from ckaudit.recorder.files.run_folder import RunFolder
-from ckaudit.recorder.files.scalar_log import number, taken
+from ckaudit.recorder.files.scalar_log import accepted_values, number
 from ckaudit.recorder.files.sections import (
     Arrays,
     GivenArrays,
     Held,
     Options,
     SectionWriter,
-    attention_held,
+    array_measurements,
+    attention_measurements,
     given_facts,
-    held,
     tensor_table,
 )
 from ckaudit.recorder.guard import Guard
@@ -182,7 +182,7 @@ class Writer:
             attempt.loss = number(loss)
         seen = self._folder.steps_seen
         given = {"train_loss_raw": attempt.loss, "learning_rate": learning_rate, "steps_seen": seen, **scalars}
-        attempt.values |= taken({name: value for name, value in given.items() if value is not None}, self._guard)
+        attempt.values |= accepted_values({name: value for name, value in given.items() if value is not None}, self._guard)
 
     def _look_back(self, attempt: StepState) -> None:
         """Keep the step in the black box, and see whether it holds an event."""
@@ -227,11 +227,11 @@ class Writer:
             attempt.event_step = step - 1 if self._schedule.follows_event(step) else None
             attempt.source = gradients_source if gradients else None
             given = GivenArrays(
-                weights=held(weights),
-                gradients=held(gradients),
-                previous=held(previous),
-                activations=held(activations),
-                attention=attention_held(attention),
+                weights=array_measurements(weights),
+                gradients=array_measurements(gradients),
+                previous=array_measurements(previous),
+                activations=array_measurements(activations),
+                attention=attention_measurements(attention),
             )
             if weights and not self._described:
                 self._describe(given.weights)

@@ -9,7 +9,7 @@ from ckaudit.audit.autopsy.result import Autopsy, Departure, EventName, Moment, 
 from ckaudit.contract.schema.report import Finding
 from ckaudit.reports.escape import escaped
 from ckaudit.reports.terminal.charts import sparkline, starts
-from ckaudit.reports.terminal.screen_text import fit, pad, paint, paragraph, shown
+from ckaudit.reports.terminal.screen_text import pad, paint, paragraph, printable, wrap
 from ckaudit.reports.view import View
 from ckaudit.reports.words import interval, likelihood, number, plural
 
@@ -33,17 +33,17 @@ def terminal(autopsy: Autopsy, view: View) -> str:
     if autopsy.returns:
         parts.append(_part("Afterwards", recovery(autopsy), view, width))
     others = other_events(autopsy)
-    parts += [_triage_lines(autopsy, view, width), fit(others, width) if others else []]
+    parts += [_triage_lines(autopsy, view, width), wrap(others, width) if others else []]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
 def _head(autopsy: Autopsy, view: View, width: int) -> list[str]:
-    head = fit(shown(f"autopsy {autopsy.subject}: {event_title(autopsy)}", view), width)
-    return [*(paint(line, "bold", view) for line in head), *fit(shown(autopsy.verdict, view), width)]
+    head = wrap(printable(f"autopsy {autopsy.subject}: {event_title(autopsy)}", view), width)
+    return [*(paint(line, "bold", view) for line in head), *wrap(printable(autopsy.verdict, view), width)]
 
 
 def _part(heading: str, texts: Iterator[str] | Sequence[str], view: View, width: int) -> list[str]:
-    return [paint(heading, "bold", view), *(line for text in texts for line in paragraph(shown(text, view), width))]
+    return [paint(heading, "bold", view), *(line for text in texts for line in paragraph(printable(text, view), width))]
 
 
 def _timeline(autopsy: Autopsy, view: View, width: int) -> list[str]:
@@ -51,16 +51,15 @@ def _timeline(autopsy: Autopsy, view: View, width: int) -> list[str]:
     labels = [f"{'grad' if track.kind == 'gradient' else NAMES[track.kind]} {track.name}".rstrip() for track in autopsy.tracks]
     column = min(LABEL, width // 3, max((len(label) for label in labels), default=0))
     room = width - column - ENDS - 6
-    heading = (
-        f"{box_of(autopsy).capitalize()}: steps {autopsy.steps[0]} to {autopsy.steps[-1]}, {plural(autopsy.tensors, 'tensor')}"
-    )
+    steps = f"steps {autopsy.steps[0]} to {autopsy.steps[-1]}"
+    heading = f"{black_box_sentence(autopsy).capitalize()}: {steps}, {plural(autopsy.tensors, 'tensor')}"
     lines = [paint(heading, "bold", view)]
     for track, label in zip(autopsy.tracks, labels, strict=True):
         short = label if len(label) <= column else f"..{label[-column + 2 :]}"
         drawn = sparkline(track.values, width=room, unicode=view.unicode)
         last = next((value for value in reversed(track.values) if value is not None), None)
         end = "" if last is None else number(last)
-        lines.append(f"  {pad(shown(short, view), column)}  {drawn}  {end}".rstrip())
+        lines.append(f"  {pad(printable(short, view), column)}  {drawn}  {end}".rstrip())
         if marks := _marks(track, autopsy.steps, room):
             lines.append(" " * (column + 4) + paint(marks, "sev1", view))
     return lines
@@ -81,9 +80,9 @@ def _story(autopsy: Autopsy, view: View, width: int) -> list[str]:
     for moment in autopsy.moments:
         for place, text in enumerate(departure_lines(moment, verbose=view.verbose)):
             first = f"{moment.step if place == 0 else '':>8}  "
-            lines += paragraph(shown(text, view), width, first=first, indent="")
+            lines += paragraph(printable(text, view), width, first=first, indent="")
     besides = [sentence for sentence in (standing_sentence(autopsy), earlier_sentence(autopsy)) if sentence]
-    lines += [line for sentence in besides for line in paragraph(shown(sentence, view), width)]
+    lines += [line for sentence in besides for line in paragraph(printable(sentence, view), width)]
     return [paint("What left its range", "bold", view), *lines] if lines else []
 
 
@@ -93,12 +92,12 @@ def _triage_lines(autopsy: Autopsy, view: View, width: int) -> list[str]:
         return [paint("Triage finds nothing in these steps", "bold", view)]
     lines = [paint("Triage finds in these steps", "bold", view)]
     for finding in autopsy.findings if view.verbose else autopsy.findings[:5]:
-        lines += [paint(line, finding.severity, view) for line in paragraph(shown(finding_line(finding), view), width)]
+        lines += [paint(line, finding.severity, view) for line in paragraph(printable(finding_line(finding), view), width)]
     if len(autopsy.findings) > 5 and not view.verbose:
         lines.append(f"  and {len(autopsy.findings) - 5} more")
     for diagnosis in autopsy.diagnoses[:3]:
         text = f"{diagnosis.title.rstrip('.')} ({likelihood(diagnosis.confidence)}). {diagnosis.knob}"
-        lines += paragraph(shown(text, view), width, first="cause: ")
+        lines += paragraph(printable(text, view), width, first="cause: ")
     return lines
 
 
@@ -123,7 +122,7 @@ def markdown(autopsy: Autopsy, view: View) -> str:
         blocks += ["**Triage finds in these steps**", "\n".join(f"- {escaped(line)}" for line in lines)]
     if others := other_events(autopsy):
         blocks.append(others)
-    box = f"{box_of(autopsy)} of steps {autopsy.steps[0]} to {autopsy.steps[-1]}, {autopsy.tensors} tensors"
+    box = f"{black_box_sentence(autopsy)} of steps {autopsy.steps[0]} to {autopsy.steps[-1]}, {autopsy.tensors} tensors"
     blocks.append(f"<sub>{escaped(autopsy.subject)}: {box}, {autopsy.files} files read</sub>")
     return "\n\n".join(blocks) + "\n"
 
@@ -148,7 +147,7 @@ def departure_lines(moment: Moment, *, verbose: bool) -> Iterator[str]:
         yield departure_text(members[0]) + more
 
 
-def box_of(autopsy: Autopsy) -> str:
+def black_box_sentence(autopsy: Autopsy) -> str:
     """Return what the steps before the event are told from."""
     return "black box" if autopsy.boxed else "record without a black box"
 
@@ -159,7 +158,7 @@ def standing_sentence(autopsy: Autopsy) -> str:
         return ""
     first = autopsy.standing[0]
     more = f" (and {len(autopsy.standing) - 1} more)" if len(autopsy.standing) > 1 else ""
-    return f"Since the first step of the {box_of(autopsy)} {departure_text(first)}{more}."
+    return f"Since the first step of the {black_box_sentence(autopsy)} {departure_text(first)}{more}."
 
 
 def earlier_sentence(autopsy: Autopsy, *, max_steps: int = 6) -> str:

@@ -52,7 +52,7 @@ def markdown(coverage: Coverage, view: View) -> str:
 def _step(place: int, remedy: Remedy, coverage: Coverage) -> str:
     """Return why this comes here, lines that can be copied, where they go, and the table of what they record."""
     waited = {name for waiting in coverage.waiting for name in waiting.needs}
-    lines = [f"{line.code}  # {said_of(line, max_names=None)}" if line.when else line.code for line in remedy.lines]
+    lines = [f"{line.code}  # {line_text(line, max_names=None)}" if line.when else line.code for line in remedy.lines]
     table = [
         "| | not recorded | what it is | lets judge | read by |",
         "|---|---|---|---|---|",
@@ -191,7 +191,7 @@ def young_sentence(young: Young) -> str:
     return f"{young.name}: {detail}"
 
 
-def said_of(line: Line, *, max_names: int | None = 3) -> str:
+def line_text(line: Line, *, max_names: int | None = 3) -> str:
     """Return when a line of the program comes, and the first of what it records."""
     return f"{line.when}: {first_of(line.brings, max_names=max_names)}" if line.brings else line.when
 

@@ -16,11 +16,11 @@ def render(report: Report, view: View = PLAIN) -> str:
     lines += [_finding(finding, view.base) for finding in report.findings]
     lines += [
         _command("error", {"title": f"{check.code} broke"}, [check.detail or "no detail"])
-        for check in words.trouble(report.checks)
+        for check in words.broken_checks(report.checks)
     ]
     if notes := [*words.advice(report), *policy_sentences(report), *report.notes]:
         lines.append(_command("notice", {"title": f"{report.tool}: how it was judged"}, notes))
-    if words.is_limited(report) or not (report.findings or report.diagnoses or words.trouble(report.checks)):
+    if words.is_limited(report) or not (report.findings or report.diagnoses or words.broken_checks(report.checks)):
         sentences = [sentence for sentence in (report.verdict, words.not_judged(report)) if sentence]
         lines.insert(0, _command("notice", {"title": report.tool}, sentences))
     return "\n".join(lines) + "\n"

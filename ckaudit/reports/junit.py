@@ -28,7 +28,7 @@ def render(report: Report, view: View = PLAIN) -> str:
     lines.append(f'<testsuites name={name} tests="{tests}" failures="{failed}" errors="{errors}">')
     for check in cases:
         lines += _suite(check, findings.get(check.code, []), suppressed_of(report, check.code), view)
-    lines += _said(sentences)
+    lines += _policy_suite(sentences)
     lines += _vital(report)
     return "\n".join([*lines, "</testsuites>"]) + "\n"
 
@@ -69,7 +69,7 @@ def _vital(report: Report) -> list[str]:
     return [head, *lines, "  </testsuite>"]
 
 
-def _said(sentences: list[str]) -> list[str]:
+def _policy_suite(sentences: list[str]) -> list[str]:
     """Return a suite that tells of policy and baseline, which JUnit has no place for; it never fails."""
     if not sentences:
         return []

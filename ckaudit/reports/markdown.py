@@ -30,7 +30,9 @@ def render(report: Report, view: View = PLAIN) -> str:
         blocks.append("\n".join(_findings(findings, view)))
     if report.response:
         blocks.append("\n".join(["**What to do now**", "", *(f"- {escaped(advice)}" for advice in report.response)]))
-    blocks += [f"- {code(check.code)} broke: {escaped(check.detail or 'no detail')}" for check in words.trouble(report.checks)]
+    blocks += [
+        f"- {code(check.code)} broke: {escaped(check.detail or 'no detail')}" for check in words.broken_checks(report.checks)
+    ]
     if numbers := derived_numbers(report):
         blocks.append("\n".join(f"- {code(name)}: {escaped(value)}" for name, value in numbers))
     notes = [*words.advice(report), *policy_sentences(report), *report.notes]

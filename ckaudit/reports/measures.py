@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.raw_measurements import Measure, Measures
 from ckaudit.reports.escape import code, escaped
 from ckaudit.reports.json import dumps
-from ckaudit.reports.terminal.screen_text import columns, fit, pad, paint, shown
+from ckaudit.reports.terminal.screen_text import columns, pad, paint, printable, wrap
 from ckaudit.reports.view import PLAIN, View
 
 if TYPE_CHECKING:
@@ -50,24 +50,24 @@ def _cells(measure: Measure) -> tuple[str, ...]:
 
 
 def _screen(measured: Measures, view: View) -> Iterator[str]:
-    yield from _hanging(f"{shown(measured.subject, view)}: {_counted(measured)}", view, "", "  ")
+    yield from _hanging(f"{printable(measured.subject, view)}: {_counted(measured)}", view, "", "  ")
     measures = list(_first(measured.measures, view))
     yield from _table(measures, view) if measures else ()
     for heading, lines in _sections(measured):
         yield f"\n{paint(heading, 'bold', view)}"
         for line in lines:
-            yield from _hanging(shown(line, view), view, "  ", "    ")
+            yield from _hanging(printable(line, view), view, "  ", "    ")
 
 
 def _table(measures: list[Measure], view: View) -> Iterator[str]:
     """Yield a row for each value; where the screen is too narrow for a table, what a row holds in one sentence."""
-    rows = [("", *HEAD), *((shown(measure.name, view), *_cells(measure)) for measure in measures)]
+    rows = [("", *HEAD), *((printable(measure.name, view), *_cells(measure)) for measure in measures)]
     used = [index for index in range(len(HEAD) + 1) if any(row[index] for row in rows[1:])]
     widths = {index: max(columns(row[index]) for row in rows) for index in used}
     taken = sum(widths.values()) + 2 * len(used)
     is_narrow = view.width is not None and taken > view.width
     for row, measure in zip(rows, [None, *measures], strict=True):
-        remark = shown((measure and measure.detail) or "", view)
+        remark = printable((measure and measure.detail) or "", view)
         if not is_narrow:
             line = "  " + "  ".join(pad(row[index], widths[index], right=index in (1, 4)) for index in used)
             yield from _with_remark(line, remark, taken + 2, view)
@@ -81,7 +81,7 @@ def _table(measures: list[Measure], view: View) -> Iterator[str]:
 def _with_remark(line: str, remark: str, taken: int, view: View) -> Iterator[str]:
     """Yield a row with its remark beside it, in two lines at most, or under it."""
     room = view.width - taken if view.width is not None else columns(remark)
-    parts = fit(remark, room) if remark and room >= REMARK else []
+    parts = wrap(remark, room) if remark and room >= REMARK else []
     if not 1 <= len(parts) <= 2:
         yield line.rstrip()
         yield from (paint(part, "dim", view) for part in _hanging(remark, view, "    ", "    ") if remark)
@@ -92,7 +92,7 @@ def _with_remark(line: str, remark: str, taken: int, view: View) -> Iterator[str
 
 def _hanging(text: str, view: View, first: str, rest: str) -> Iterator[str]:
     """Yield `text` cut to the screen, its first line led by `first` and the others by `rest`."""
-    lines = [text] if view.width is None else fit(text, max(view.width, 20) - len(rest))
+    lines = [text] if view.width is None else wrap(text, max(view.width, 20) - len(rest))
     yield first + lines[0]
     yield from (rest + line for line in lines[1:])
 

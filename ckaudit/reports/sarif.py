@@ -27,11 +27,11 @@ def render(report: Report, view: View = PLAIN) -> str:
         _result(finding, places[finding.code], base, seen)
         | _message(finding, causes.get(finding.code))
         | _state(report, suppressed)
-        for finding, suppressed in _told(report)
+        for finding, suppressed in _findings_with_suppressions(report)
     ]
     name, _, version = report.tool.partition(" ")
     driver = {"name": name, "version": version or "0", "rules": rules}
-    broken = words.trouble(report.checks)
+    broken = words.broken_checks(report.checks)
     invocation: dict[str, Any] = {
         "executionSuccessful": not broken,
         "toolExecutionNotifications": [
@@ -44,7 +44,7 @@ def render(report: Report, view: View = PLAIN) -> str:
     return dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
-def _told(report: Report) -> list[tuple[Finding, Suppressed | None]]:
+def _findings_with_suppressions(report: Report) -> list[tuple[Finding, Suppressed | None]]:
     """Return every finding, those that do not count at the end and with the word that says so."""
     return [
         *((finding, None) for finding in report.findings),
@@ -70,7 +70,7 @@ def _rules(report: Report) -> list[dict[str, Any]]:
     """Return a rule for every code that has a result, in the order of codes; idle rules would only fill the host's list."""
     checks = {check.code: check for check in report.checks}
     rules: dict[str, dict[str, Any]] = {}
-    for finding, _ in _told(report):
+    for finding, _ in _findings_with_suppressions(report):
         rules.setdefault(finding.code, _rule(finding, checks.get(finding.code)))
     return [rules[code] for code in sorted(rules)]
 

@@ -129,7 +129,7 @@ def located(finding: Finding, base: str = "") -> str | None:
     return f"{base.rstrip('/')}/{finding.file}" if base else finding.file
 
 
-def way(path: list[str], *, unicode: bool) -> str:
+def path_line(path: list[str], *, unicode: bool) -> str:
     """Return a path from metric to kernel on one line.
 
     >>> way(["gradient_norm", "head.weight", "mm"], unicode=False)
@@ -138,6 +138,6 @@ def way(path: list[str], *, unicode: bool) -> str:
     return (" \N{RIGHTWARDS ARROW} " if unicode else " -> ").join(path)
 
 
-def trouble(checks: Iterable[Check]) -> list[Check]:
+def broken_checks(checks: Iterable[Check]) -> list[Check]:
     """Return the checks that broke instead of judging."""
     return [check for check in checks if check.outcome == "error"]

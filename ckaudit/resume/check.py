@@ -18,7 +18,7 @@ from ckaudit.resume.checksums import read_list
 from ckaudit.resume.examine import ExaminedCheckpoint, examine
 from ckaudit.resume.find import Window, find
 from ckaudit.resume.open_file import is_there
-from ckaudit.resume.trends import alike
+from ckaudit.resume.trends import checkpoints_of_one_form
 
 TRENDS = (trends.size_jumps, trends.time_jumps, trends.missing_files, trends.wrong_steps, trends.missing_parts)
 
@@ -37,10 +37,10 @@ _READ: Need = (
 
 _PICKLED: Need = (lambda seen: any(examined.pickled for examined in seen), "not_applicable", "no pickle that could be read")
 
-_ALIKE: Need = (lambda seen: bool(alike(seen)), "too_few_points", "fewer than three checkpoints alike")
+_ALIKE: Need = (lambda seen: bool(checkpoints_of_one_form(seen)), "too_few_points", "fewer than three checkpoints alike")
 
 _TIMED: Need = (
-    lambda seen: bool(alike([examined for examined in seen if examined.entry.seconds is not None])),
+    lambda seen: bool(checkpoints_of_one_form([examined for examined in seen if examined.entry.seconds is not None])),
     "too_few_points",
     "fewer than three checkpoints alike of several files each",
 )

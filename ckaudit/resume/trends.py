@@ -15,7 +15,7 @@ from ckaudit.resume.find import DATA, STEP
 ENOUGH = 3  # two cannot tell which of them is odd
 
 
-def alike(seen: Sequence[ExaminedCheckpoint]) -> list[list[ExaminedCheckpoint]]:
+def checkpoints_of_one_form(seen: Sequence[ExaminedCheckpoint]) -> list[list[ExaminedCheckpoint]]:
     """Return the checkpoints of one form, each form that has enough of them to be compared."""
     groups: dict[tuple[bool, str], list[ExaminedCheckpoint]] = {}
     for examined in seen:
@@ -33,7 +33,7 @@ def size_jumps(seen: Sequence[ExaminedCheckpoint], *, relative: float = 0.1, min
             the little that is logged beside them.
         min_bytes: Bytes that it may differ by in any case.
     """
-    for group in alike(seen):
+    for group in checkpoints_of_one_form(seen):
         for examined in group:
             typical = median(other.entry.size for other in group if other is not examined)
             away = examined.entry.size - typical
@@ -61,7 +61,7 @@ def time_jumps(seen: Sequence[ExaminedCheckpoint], *, relative: float = 1.0, min
         relative: How much longer than the median one may take, as a share of it.
         min_seconds: Seconds that it may take longer in any case.
     """
-    for group in alike([examined for examined in seen if examined.entry.seconds is not None]):
+    for group in checkpoints_of_one_form([examined for examined in seen if examined.entry.seconds is not None]):
         times = {examined.checkpoint.name: examined.entry.seconds or 0.0 for examined in group}
         for examined in group:
             seconds = times[examined.checkpoint.name]
@@ -81,7 +81,7 @@ def time_jumps(seen: Sequence[ExaminedCheckpoint], *, relative: float = 1.0, min
 
 def missing_files(seen: Sequence[ExaminedCheckpoint]) -> Iterator[Finding]:
     """Yield folders without a file that all others of their form have: the save did not end."""
-    for group in alike([examined for examined in seen if examined.checkpoint.is_folder]):
+    for group in checkpoints_of_one_form([examined for examined in seen if examined.checkpoint.is_folder]):
         for examined in group:
             others = [_names(other) for other in group if other is not examined]
             if lost := sorted(set.intersection(*others) - _names(examined)):

@@ -32,7 +32,7 @@ T = TypeVar("T")
 TRIGGERS = frozenset(get_args(Trigger))
 
 
-class Gatherer:
+class RunBuilder:
     """Gathers the wanted paths over all checkpoints.
 
     Attributes:
@@ -206,7 +206,7 @@ def run_of_table(
         notes: What a reader must know of how it was read.
         logs: Gathers the lines of each session by itself, for who wants them so.
     """
-    gatherer = Gatherer(frozenset(every_path() if reads is None else reads))
+    gatherer = RunBuilder(frozenset(every_path() if reads is None else reads))
     for document in documents:
         gatherer.take(msgspec.convert({"schema_version": VERSION, **document}, gatherer.decoder.type, strict=False))
     logs = logs or SessionLogs()

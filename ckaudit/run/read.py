@@ -21,7 +21,7 @@ from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.unknown_fields import remove_unknown_words, unknown_words, with_open_words, word_finding
 from ckaudit.errors import UnreadableError
-from ckaudit.run.builder import Gatherer
+from ckaudit.run.builder import RunBuilder
 from ckaudit.run.column_builder import every_path
 from ckaudit.run.run import Run
 from ckaudit.run.scalars import SessionLogs
@@ -92,7 +92,7 @@ class RunReader:
     def __init__(self, folder: RunFolder, paths: frozenset[str], logs: SessionLogs) -> None:
         """Begin with nothing read."""
         self.folder = folder
-        self.gatherer = Gatherer(paths)
+        self.gatherer = RunBuilder(paths)
         self.log = logs
         self.manifest: Manifest | None = None
         self.notes: list[str] = []
@@ -222,7 +222,7 @@ class RunReader:
         """Join the facts of all ranks at each step to one row."""
         if not self._rank_facts:
             return {}
-        gatherer = Gatherer(self._rank_paths)
+        gatherer = RunBuilder(self._rank_paths)
         for step, ranks in self._rank_facts.items():
             gatherer.take_ranks(step, ranks)
         return gatherer.series()

@@ -128,7 +128,7 @@ class ScalarLog(Struct):
         """Add the lines of a table, those of `rows` only, shape (N,)."""
         steps = table.steps if rows is None else table.steps[rows]
         for index, name in enumerate(table.names):
-            known = _both(rows, None if table.recorded is None else table.recorded[index])
+            known = _and(rows, None if table.recorded is None else table.recorded[index])
             if known is None or known.any():
                 column = self.numbers.setdefault(name, Column())
                 values = table.values[index] if known is None else table.values[index][known]
@@ -143,7 +143,7 @@ class ScalarLog(Struct):
         """Tell whether every name that a table has a value of was logged before."""
         for index, name in enumerate(table.names):
             if name not in self.numbers:
-                known = _both(rows, None if table.recorded is None else table.recorded[index])
+                known = _and(rows, None if table.recorded is None else table.recorded[index])
                 if known is None or known.any():
                     return False
         return all(name in self.words or all(word is None for word in words) for name, words in table.texts.items())
@@ -196,7 +196,7 @@ class ScalarLog(Struct):
         }
 
 
-def _both(one: Mask | None, other: Mask | None) -> Mask | None:
+def _and(one: Mask | None, other: Mask | None) -> Mask | None:
     """Return where both masks hold; None holds everywhere."""
     if one is None or other is None:
         return other if one is None else one

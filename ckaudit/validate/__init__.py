@@ -37,7 +37,7 @@ from ckaudit.validate.run_checks import (
     sessions_back,
     unlisted_sessions,
 )
-from ckaudit.validate.run_reader import Patience, Survey
+from ckaudit.validate.run_reader import Patience, RunValidator
 from ckaudit.validate.tensors import layout_changes, table_contradictions
 
 ALWAYS = (
@@ -103,7 +103,7 @@ def validate(
     patience = Patience()
     surveys = []
     for folder, prefix in folders:
-        survey = Survey(RunFacts(folder), prefix, tick, patience)
+        survey = RunValidator(RunFacts(folder), prefix, tick, patience)
         survey.read()
         surveys.append(survey)
         checks = ALWAYS + WHOLE_RUNS if survey.run.whole else ALWAYS

@@ -41,7 +41,7 @@ class Patience(Struct):
     quiet: int = 3
 
 
-class Survey(Struct):
+class RunValidator(Struct):
     """One run as it was read.
 
     Attributes:

@@ -106,11 +106,11 @@ class ToldFindings:
                 entry = self._told[place].entry
                 worse = is_graver(finding, entry)
                 # As grave as it was told to be: what became milder and grave again is told once.
-                self._told[place] = _told(finding if worse else replace(finding, severity=entry.severity))
+                self._told[place] = _announced(finding if worse else replace(finding, severity=entry.severity))
                 if worse:
                     yield finding, True
             elif finding.last_step is None or finding.last_step >= in_full:
-                self._told.append(_told(finding))
+                self._told.append(_announced(finding))
                 yield finding, False
 
     def _places_of(self, findings: Sequence[Finding]) -> dict[int, int]:
@@ -297,7 +297,7 @@ def _is_spread(entry: Accepted, finding: Finding) -> bool:
     return entry.first_step == finding.first_step and is_near(entry, finding)
 
 
-def _told(finding: Finding) -> _ToldFinding:
+def _announced(finding: Finding) -> _ToldFinding:
     return _ToldFinding(accepted(finding, "watch", None), finding.last_step)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from ckaudit.contract.io.fast_jsonl import LineTable, Tabulator
 from ckaudit.contract.io.folder import CheckpointFile, RunFolder
 from ckaudit.contract.io.jsonl import MAX_EXPLAINED, Lines, parse_lines
-from ckaudit.run.builder import Gatherer
+from ckaudit.run.builder import RunBuilder
 from ckaudit.run.read import RunReader
 from ckaudit.run.run import Run
 from ckaudit.run.scalars import ColumnJoiner, ScalarLog, SessionLogs
@@ -79,7 +79,7 @@ class History:
         if len(self._files) >= MANY_CHECKPOINTS:
             older, newest = self._files[: -MANY_CHECKPOINTS // 2], self._files[-MANY_CHECKPOINTS // 2 :]
             self._files = []
-            self.reader.gatherer = Gatherer(self._paths)
+            self.reader.gatherer = RunBuilder(self._paths)
             self.in_full = max(self.in_full, newest[0].step or 0)
             self.take_checkpoints([*older[::2], *newest])
 
@@ -95,7 +95,7 @@ class History:
 
     def _thin(self) -> None:
         sessions = self.reader.log.sessions
-        first_steps = [thin(log) for log in sessions.values()]
+        first_steps = [thin_log(log) for log in sessions.values()]
         self.in_full = max([self.in_full, *(step for step in first_steps if step is not None)])
         self._due = self.lines + max(MOST // 4, MOST - max(map(size, sessions.values()), default=0))
 
@@ -105,7 +105,7 @@ class History:
 
 
 # The history that is kept: the newest values of every name in full, the older ones thinned, so that memory is bounded.
-def thin(log: ScalarLog) -> int | None:
+def thin_log(log: ScalarLog) -> int | None:
     """Thin every column that grew too long, in place.
 
     Of what is older than the newest `NEAR` values the first of each of `FAR` equal stretches of steps stays, the same ones in

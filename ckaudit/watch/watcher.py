@@ -148,7 +148,7 @@ class Follower:
         return sorted(at_rest, key=lambda file: -1 if file.step is None else file.step)
 
 
-class Alarm:
+class AlarmingChange:
     """Looks at each new line for what asks for a judgement at once: a new NaN or infinity, or a leap of the loss or the gradient.
 
     It judges nothing itself, so that it may be wrong.
@@ -177,7 +177,7 @@ class Alarm:
         return rang
 
 
-class Pace(Struct):
+class JudgingSchedule(Struct):
     """Keeps the cost of judging under `SHARE` + `REFILL` of a core in the long run.
 
     Attributes:
@@ -225,7 +225,7 @@ class Watcher(Announcer):
             notes: Whether notes are told too.
         """
         super().__init__(str(path), gate=gate, stall_after=stall_after, notes=notes)
-        self._path, self._ranks, self._pace, self._alarm = path, Ranks(), Pace(), Alarm()
+        self._path, self._ranks, self._pace, self._alarm = path, Ranks(), JudgingSchedule(), AlarmingChange()
         self._begin()
 
     def _begin(self) -> None:

@@ -92,7 +92,9 @@ def test_the_table_has_every_question_that_can_be_bad_and_names_what_exists():
 
 @pytest.mark.parametrize("id_", questions())
 def test_no_question_is_good_where_a_finding_of_its_rules_says_otherwise(id_, monkeypatch):
-    monkeypatch.setattr("ckaudit.audit.interview.answer_from_series", lambda *_: SeriesAnswer(word="good", sentence="all is well"))
+    monkeypatch.setattr(
+        "ckaudit.audit.interview.answer_from_series", lambda *_: SeriesAnswer(word="good", sentence="all is well")
+    )
     run = run_of({"name": "a", "scalars": {"train_loss_raw": {"steps": "1..100", "value": 3.0, "to": 1.0}}})
     for rule in rules().values():
         graver = SEVERITIES[SEVERITIES.index(rule.severity) : 3]

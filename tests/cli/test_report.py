@@ -13,7 +13,7 @@ from ckaudit.cli.run import run
 from ckaudit.diff.combine import combine_pairs
 from ckaudit.diff.compare import compare
 from ckaudit.errors import CkauditError
-from ckaudit.reports.html import SIGNATURE, fitted
+from ckaudit.reports.html import SIGNATURE, page_within_limit
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 LARGEST, LARGEST_DATA = 4_500_000, 3_000_000
@@ -30,7 +30,7 @@ def test_the_report_of_two_thousand_steps_is_small(tmp_path, capsys):
 
 
 def test_what_is_left_out_of_a_file_is_told(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("ckaudit.reports.html.fitted", partial(fitted, data=300_000))
+    monkeypatch.setattr("ckaudit.reports.html.page_within_limit", partial(page_within_limit, data=300_000))
     file = tmp_path / "healthy.html"
     assert run(["report", str(RUNS / "healthy"), "-o", str(file)]) == 0
     note = "to keep the file small, curves and maps have a quarter of their points and steps"

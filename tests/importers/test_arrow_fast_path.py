@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ckaudit.importers.tables import table
-from ckaudit.importers.tables.table import parsed, plain_columns
+from ckaudit.importers.tables.table import plain_columns, read_numbers
 from tests.loops import for_each
 
 HEADER = ["step", "loss", "note", "lr"]
@@ -34,10 +34,10 @@ def short_files_too(monkeypatch):
 
 
 def both_ways(data, monkeypatch, delimiter=","):
-    quick = parsed(data, "log.csv", HEADER, {0, 1, 3}, delimiter)
+    quick = read_numbers(data, "log.csv", HEADER, {0, 1, 3}, delimiter)
     with monkeypatch.context() as patch:
         patch.setattr(table, "plain_columns", lambda *_: None)
-        careful = parsed(data, "log.csv", HEADER, {0, 1, 3}, delimiter)
+        careful = read_numbers(data, "log.csv", HEADER, {0, 1, 3}, delimiter)
     assert quick.notes == careful.notes
     assert list(quick.lines) == list(careful.lines)
     for position, column in careful.columns.items():

@@ -12,7 +12,7 @@ from ckaudit.audit import triage
 from ckaudit.cli.run import run as command
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.importers import Choice, import_runs, import_source
-from ckaudit.importers.trackers.tfevents import masked, messages, records
+from ckaudit.importers.trackers.tfevents import masked_checksums, messages, records
 
 pytest.importorskip("tensorboardX")
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -86,7 +86,7 @@ def test_checksums_are_those_of_the_definition(lengths):
     source = random.Random(len(lengths))
     parts = [source.randbytes(length) for length in lengths]
     starts = np.cumsum([0, *lengths])[:-1]
-    found = masked(np.frombuffer(b"".join(parts), np.uint8), starts, np.array(lengths))
+    found = masked_checksums(np.frombuffer(b"".join(parts), np.uint8), starts, np.array(lengths))
     assert found.tolist() == [slow_crc(part) for part in parts]
 
 

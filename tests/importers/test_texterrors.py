@@ -4,7 +4,7 @@ import pytest
 
 from ckaudit.audit import triage
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.text.error_lines import sighting
+from ckaudit.importers.text.error_lines import error_line
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 
@@ -52,7 +52,7 @@ def at(hour: int, text: str) -> str:
     ],
 )
 def test_kinds(line, kind):
-    found = sighting(1, line)
+    found = error_line(1, line)
     assert found is not None
     assert found.kind == kind
 
@@ -74,14 +74,14 @@ def test_kinds(line, kind):
     ],
 )
 def test_what_is_no_error(line):
-    assert sighting(1, line) is None
+    assert error_line(1, line) is None
 
 
 def test_who_and_when():
-    found = sighting(7, f"[rank3]: 2024-05-01 12:00:00,500 - INFO - {OOM}")
+    found = error_line(7, f"[rank3]: 2024-05-01 12:00:00,500 - INFO - {OOM}")
     assert found is not None
     assert (found.line, found.mark.rank, found.mark.time) == (7, 3, 1_714_564_800.5)
-    found = sighting(1, f"worker-2: {OOM}")
+    found = error_line(1, f"worker-2: {OOM}")
     assert found is not None
     assert found.mark.node == "worker-2"
 

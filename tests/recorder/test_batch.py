@@ -5,8 +5,8 @@ from ckaudit.recorder.batches import (
     batch_facts,
     batch_hash,
     embedded_words,
+    inputs_and_targets,
     match,
-    pair,
     shift_match,
     shifts_labels,
     token_histogram,
@@ -99,14 +99,19 @@ def test_the_hash_follows_the_inputs_alone():
 
 def test_pictures_and_sound_are_the_inputs_of_their_mapping():
     pixels, mask, labels = torch.ones(2, 3), torch.ones(2), torch.zeros(2)
-    assert pair({"attention_mask": mask, "labels": labels, "pixel_values": pixels})[0] is pixels
-    assert pair({"labels": labels})[0] is None
+    assert inputs_and_targets({"attention_mask": mask, "labels": labels, "pixel_values": pixels})[0] is pixels
+    assert inputs_and_targets({"labels": labels})[0] is None
     assert batch_hash({"input_features": pixels, "labels": labels}) == batch_hash(pixels)
 
 
 def test_batches_come_as_tensors_pairs_or_mappings():
     a, b = torch.ones(1), torch.zeros(1)
-    assert [pair(a), pair((a, b)), pair([a]), pair({"input_ids": a, "labels": b})] == [(a, None), (a, b), (a, None), (a, b)]
+    assert [
+        inputs_and_targets(a),
+        inputs_and_targets((a, b)),
+        inputs_and_targets([a]),
+        inputs_and_targets({"input_ids": a, "labels": b}),
+    ] == [(a, None), (a, b), (a, None), (a, b)]
 
 
 def test_images_have_no_tokens():

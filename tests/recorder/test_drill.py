@@ -14,7 +14,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.drill import session
-from ckaudit.recorder.drill.faults import DOING
+from ckaudit.recorder.drill.faults import FAULT_ACTIONS
 from ckaudit.recorder.drill.settings import KINDS, DrillSettings, DrillStatus, read_status
 
 STEPS, ONSET = 12, 5
@@ -116,7 +116,7 @@ def test_a_healthy_drill_is_the_training_itself_cut_short(
 
 
 def test_every_fault_has_a_way_and_is_done_or_says_why_not(tmp_path: Path) -> None:
-    assert {*DOING} == {*KINDS}
+    assert {*FAULT_ACTIONS} == {*KINDS}
     refused = {"norms_missing": "the model has no normalisation", "epsilon_too_large": "the optimizer has no eps"}
     for name, kind in KINDS.items():
         found = Drilled(tmp_path / name, name).note

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.checks.fixed_batch import FixedBatch, cut, divergence, outlook, twin
-from ckaudit.recorder.checks.side_effect_free import own_loss, undisturbed
+from ckaudit.recorder.checks.fixed_batch import FixedBatch, divergence, next_token_stats, shifted_twin, shorten_batch
+from ckaudit.recorder.checks.side_effect_free import no_side_effects, own_loss
 from ckaudit.validate import validate
 
 
@@ -101,7 +101,7 @@ def test_entropy_and_mass_of_many_rows_are_those_of_float64():
     logits = 5 * torch.randn(3, 50, 101, generator=torch.Generator().manual_seed(0))
     logits[0, 0, 5:] = -torch.inf
     p = shares(logits)
-    found = outlook(logits, top=7)
+    found = next_token_stats(logits, top=7)
     entropy = -(p * np.log(np.where(p > 0, p, 1))).sum(1).mean()
     assert math.isclose(found.entropy, entropy, rel_tol=1e-6)
     assert math.isclose(found.top_mass, 100 * np.sort(p)[:, -7:].sum(1).mean(), rel_tol=1e-6)
@@ -113,8 +113,8 @@ def test_only_positions_with_a_target_count():
     logits = torch.randn(2, 4, 5, generator=torch.Generator().manual_seed(0))
     counted = torch.tensor([[True, False, True, True], [False, False, False, True]])
     p = shares(logits[counted])
-    assert math.isclose(outlook(logits, counted).entropy, -(p * np.log(p)).sum(1).mean(), rel_tol=1e-6)
-    assert outlook(logits, torch.zeros_like(counted)) is None
+    assert math.isclose(next_token_stats(logits, counted).entropy, -(p * np.log(p)).sum(1).mean(), rel_tol=1e-6)
+    assert next_token_stats(logits, torch.zeros_like(counted)) is None
 
 
 def test_divergence_is_that_of_float64_in_the_order_now_before():
@@ -166,8 +166,8 @@ def test_the_twin_tells_knowledge_by_place_from_knowledge_by_content():
 
 def test_the_twin_is_no_longer_than_the_batch_and_has_the_same_targets():
     inputs = torch.arange(20).reshape(2, 10)
-    batch = cut((inputs, inputs + 1), 3)
-    (tokens, targets), way = twin(batch, 3, nn.Identity())
+    batch = shorten_batch((inputs, inputs + 1), 3)
+    (tokens, targets), way = shifted_twin(batch, 3, nn.Identity())
     assert way == "prepended"
     assert tokens.tolist()[1] == [10, 10, 10, 10, 11, 12, 13, 14, 15, 16]
     assert targets.tolist()[1] == [-100, -100, -100, 11, 12, 13, 14, 15, 16, 17]
@@ -175,8 +175,8 @@ def test_the_twin_is_no_longer_than_the_batch_and_has_the_same_targets():
 
 def test_labels_of_a_mapping_name_the_same_tokens_in_the_twin():
     inputs = torch.arange(10)[None]
-    batch = cut({"input_ids": inputs, "labels": inputs, "attention_mask": torch.ones_like(inputs)}, 2)
-    found, _ = twin(batch, 2, nn.Identity())
+    batch = shorten_batch({"input_ids": inputs, "labels": inputs, "attention_mask": torch.ones_like(inputs)}, 2)
+    found, _ = shifted_twin(batch, 2, nn.Identity())
     assert batch["labels"].tolist() == [[-100, 1, 2, 3, 4, 5, 6, 7]]
     assert found["labels"].tolist() == [[-100, -100, -100, 1, 2, 3, 4, 5, 6, 7]]
     assert found["attention_mask"].tolist() == [[1] * 10]
@@ -244,7 +244,7 @@ def test_buffers_come_back_even_where_they_were_replaced():
     model.register_buffer("b", torch.zeros(2))
     model.register_buffer("none", None)
     first, second = model.a, model.b
-    with undisturbed(model):
+    with no_side_effects(model):
         model.a += 1
         model.b = torch.ones(3)
         model.none = torch.ones(1)
@@ -260,7 +260,7 @@ def test_a_train_method_with_effects_is_not_called():
             raise AssertionError
 
     model = Folding(2, 2)
-    with undisturbed(model):
+    with no_side_effects(model):
         assert not model.training
     assert model.training
 

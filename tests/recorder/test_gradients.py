@@ -59,7 +59,7 @@ def test_missing_and_frozen_gradients_are_not_there():
     used, unused, frozen = (nn.Parameter(torch.ones(2)) for _ in range(3))
     used.grad, frozen.grad = torch.zeros(2), torch.ones(2)
     frozen.requires_grad_(False)
-    assert list(gradients.present({"used": used, "unused": unused, "frozen": frozen})) == ["used"]
+    assert list(gradients.existing_gradients({"used": used, "unused": unused, "frozen": frozen})) == ["used"]
 
 
 @pytest.mark.parametrize("share", [0.01, 0.99, 1.0, 1.0005, 1.005, 1e5])

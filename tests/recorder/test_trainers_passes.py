@@ -9,7 +9,7 @@ import torch.distributed as dist
 import transformers
 from torch import nn
 
-from ckaudit.recorder.callback_base import Pass, PassWatch
+from ckaudit.recorder.callback_base import ForwardPass, PassWatch
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.huggingface import batch_of, step_loss
 
@@ -127,18 +127,18 @@ def test_micro_batches_of_different_lengths_become_one_row():
     model = Model()
     model.loss_type = "ForCausalLM"
     rows = [torch.arange(6).reshape(2, 3), torch.arange(4).reshape(1, 4)]
-    passes = [Pass({"input_ids": row, "labels": row}, torch.zeros(()), torch.ones(())) for row in rows]
+    passes = [ForwardPass({"input_ids": row, "labels": row}, torch.zeros(()), torch.ones(())) for row in rows]
     inputs, targets = batch_of(passes, model)
     assert inputs.tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3]
     assert targets.tolist() == [1, 2, -100, 4, 5, -100, 1, 2, 3, -100]
-    assert batch_of([Pass({}, torch.zeros(()), torch.ones(()))], model) is None
+    assert batch_of([ForwardPass({}, torch.zeros(()), torch.ones(()))], model) is None
 
 
 def test_targets_that_are_shifted_already_stay_and_those_of_other_models_are_left_out():
     row = torch.arange(4).reshape(1, 4)
-    shifted = Pass({"input_ids": row, "shift_labels": row + 1, "labels": row}, torch.zeros(()), torch.ones(()))
+    shifted = ForwardPass({"input_ids": row, "shift_labels": row + 1, "labels": row}, torch.zeros(()), torch.ones(()))
     assert batch_of([shifted], Model())[1].tolist() == [[1, 2, 3, 4]]
-    plain = Pass({"input_ids": row, "labels": row}, torch.zeros(()), torch.ones(()))
+    plain = ForwardPass({"input_ids": row, "labels": row}, torch.zeros(()), torch.ones(()))
     assert batch_of([plain], Model())[1] is None
 
 
@@ -164,7 +164,7 @@ def test_targets_are_those_that_the_loss_of_the_model_sees(name, sizes, seen):
     labels = tokens.clone()
     labels[0, 3] = -100
     found = model(input_ids=tokens, labels=labels)
-    _, targets = batch_of([Pass({"input_ids": tokens, "labels": labels}, torch.zeros(()), torch.ones(()))], model)
+    _, targets = batch_of([ForwardPass({"input_ids": tokens, "labels": labels}, torch.zeros(()), torch.ones(()))], model)
     assert (targets is not None) is seen
     if seen:
         expected = nn.functional.cross_entropy(found.logits.flatten(0, 1), targets.flatten())

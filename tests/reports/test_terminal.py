@@ -7,7 +7,7 @@ from rich.cells import cell_len
 
 from ckaudit.contract.schema.report import Chart, Check
 from ckaudit.reports import render
-from ckaudit.reports.terminal.screen_text import fit, screen
+from ckaudit.reports.terminal.screen_text import terminal_view, wrap
 from ckaudit.reports.view import View
 from tests.loops import for_each
 from tests.reports.sample import HOSTILE, SAMPLES, clean, empty, gated, ill, invalid
@@ -173,26 +173,26 @@ def test_quiet_leaves_only_findings():
     ],
 )
 def test_colour_follows_the_terminal_and_the_two_conventions(environ, terminal, colour):
-    assert screen(View(), Screen("utf-8", terminal=terminal), environ).colour is colour
+    assert terminal_view(View(), Screen("utf-8", terminal=terminal), environ).colour is colour
 
 
 @pytest.mark.parametrize(
     ("encoding", "unicode"), [("UTF-8", True), ("utf8", True), ("ascii", False), ("cp1252", False), (None, False)]
 )
 def test_characters_follow_the_encoding(encoding, unicode):
-    assert screen(View(), Screen(encoding, terminal=False), {}).unicode is unicode
+    assert terminal_view(View(), Screen(encoding, terminal=False), {}).unicode is unicode
 
 
 def test_width_is_asked_of_the_terminal_and_overridden_by_columns():
-    assert screen(View(), Screen("utf-8", terminal=False), {}).width is None
-    assert screen(View(), Screen("utf-8", terminal=False), {"COLUMNS": "61"}).width == 61
-    assert screen(View(), Screen("utf-8", terminal=True), {"COLUMNS": "junk"}).width > 0
+    assert terminal_view(View(), Screen("utf-8", terminal=False), {}).width is None
+    assert terminal_view(View(), Screen("utf-8", terminal=False), {"COLUMNS": "61"}).width == 61
+    assert terminal_view(View(), Screen("utf-8", terminal=True), {"COLUMNS": "junk"}).width > 0
 
 
 def test_names_break_after_their_dots_and_wide_letters_count_twice():
-    assert fit("see model.layers.31.attention now", 12) == ["see model.", "layers.31.", "attention", "now"]
-    assert fit("層層層層", 4) == ["層層", "層層"]
-    assert fit("", 10) == [""]
+    assert wrap("see model.layers.31.attention now", 12) == ["see model.", "layers.31.", "attention", "now"]
+    assert wrap("層層層層", 4) == ["層層", "層層"]
+    assert wrap("", 10) == [""]
 
 
 @pytest.mark.parametrize("width", range(40, 81, 5))

@@ -10,9 +10,9 @@ from ckaudit.contract.io.folder import CheckpointFile
 from ckaudit.contract.schema.report import Finding
 from ckaudit.run.scalars import Column, ColumnJoiner, ScalarLog
 from ckaudit.watch.announcer import ToldFindings
-from ckaudit.watch.history import FAR, MOST, NEAR, thin
+from ckaudit.watch.history import FAR, MOST, NEAR, thin_log
 from ckaudit.watch.silence import Ranks, Silence
-from ckaudit.watch.watcher import PURSE, REFILL, SHARE, Alarm, Pace
+from ckaudit.watch.watcher import PURSE, REFILL, SHARE, AlarmingChange, JudgingSchedule
 
 
 def finding(severity="sev2", first=100, last=110, code="LOSS001", where="loss", also=()):
@@ -49,7 +49,7 @@ def test_one_that_spreads_is_the_same() -> None:
 
 
 def test_judging_costs_its_share_of_a_core_in_the_long_run() -> None:
-    pace, spent, cost, hour = Pace(), 0.0, 0.1, 3600.0
+    pace, spent, cost, hour = JudgingSchedule(), 0.0, 0.1, 3600.0
     now = 0.0
     while now < 10 * hour:
         pace.urgent = True
@@ -62,7 +62,7 @@ def test_judging_costs_its_share_of_a_core_in_the_long_run() -> None:
 
 
 def test_what_is_urgent_is_judged_at_once_and_routine_waits() -> None:
-    pace = Pace()
+    pace = JudgingSchedule()
     assert pace.is_due(0.0)
     pace.judged(0.0, 0.05)
     assert not pace.is_due(5.0)
@@ -73,7 +73,7 @@ def test_what_is_urgent_is_judged_at_once_and_routine_waits() -> None:
 
 @pytest.mark.parametrize("ill", ["NaN", "Infinity", math.nan, -math.inf])
 def test_the_alarm_rings_when_a_number_becomes_none_and_not_again_while_it_stays_so(ill: float | str) -> None:
-    alarm = Alarm()
+    alarm = AlarmingChange()
     assert not alarm.rings({"step": 1, "train_loss_raw": 2.0})
     assert alarm.rings({"step": 2, "train_loss_raw": ill})
     assert not alarm.rings({"step": 3, "train_loss_raw": ill})
@@ -83,7 +83,7 @@ def test_the_alarm_rings_when_a_number_becomes_none_and_not_again_while_it_stays
 
 
 def test_the_alarm_rings_at_a_leap_of_loss_or_gradient_and_not_at_noise() -> None:
-    alarm = Alarm()
+    alarm = AlarmingChange()
     quiet = [{"step": step, "train_loss_raw": 2.0 + 0.1 * (step % 3), "grad_global_norm": 1.0} for step in range(60)]
     assert not any(alarm.rings(row) for row in quiet)
     assert alarm.rings({"step": 60, "train_loss_raw": 3.5})
@@ -140,7 +140,7 @@ def test_thinning_keeps_the_newest_whole_the_older_at_the_same_steps_and_what_is
         log.numbers[name] = Column()
         log.numbers[name].extend(steps, given)
     log.add(500, {"val_loss": 2.0})
-    first = thin(log)
+    first = thin_log(log)
     a, b = (ColumnJoiner().join(log.numbers[name]) for name in ("a", "b"))
     assert first == steps[-NEAR]
     assert a.steps[-NEAR:].tolist() == steps[-NEAR:].tolist()
@@ -151,4 +151,4 @@ def test_thinning_keeps_the_newest_whole_the_older_at_the_same_steps_and_what_is
     assert np.diff(a.steps[:FAR]).max() <= 2 * len(steps) / FAR
     assert a.values[:5].tolist() == pytest.approx([math.sin(step / 7.0) for step in a.steps[:5].tolist()], abs=0)
     assert ColumnJoiner().join(log.numbers["val_loss"]).steps.tolist() == [500]
-    assert thin(log) is None
+    assert thin_log(log) is None

@@ -126,13 +126,13 @@ def _gate(row: str, evidence: list[Evidence], core: set[str], *, every: bool = F
         question=about.question,
         outcome=outcome,
         provisional=False,
-        sentence=_said(outcome, evidence, core),
+        sentence=_gate_answer(outcome, evidence, core),
         do=about.do if changed else (),
         evidence=tuple(evidence),
     )
 
 
-def _said(outcome: Outcome, evidence: list[Evidence], core: set[str]) -> str:
+def _gate_answer(outcome: Outcome, evidence: list[Evidence], core: set[str]) -> str:
     """Return the answer of a gate in words."""
     if outcome == "failed":
         changed = [item for item in evidence if item.said == "changed"]

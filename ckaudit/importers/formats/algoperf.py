@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import listed, resolved, short, taken
-from ckaudit.importers.tables.curves import Curves, joined, steps_of
+from ckaudit.importers.names import list_names, note_on_taken, resolve_columns, shorten_name
+from ckaudit.importers.tables.curves import Curves, imported_run, steps_of
 from ckaudit.importers.tables.numbers import Numbers
-from ckaudit.importers.tables.table import NumberTable, parsed, sniff_table
+from ckaudit.importers.tables.table import NumberTable, read_numbers, sniff_table
 
 NAME = "AlgoPerf measurements.csv"
 GENERIC = False
@@ -44,9 +44,9 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         raise UnreadableError(f"{shown} has no header line", hint="Write the names of the columns in its first line.")
     delimiter, header, _ = table_head
     usual_columns = {name: header.index(column) for name, column in _usual(header).items() if column in header}
-    chosen = usual_columns | resolved(columns, header)
-    table = parsed(source.data, shown, header, {*usual_columns.values(), *chosen.values()}, delimiter)
-    imported = joined(_curves(table, usual_columns, chosen), shown, NAME, size=table.size_text, notes=table.notes)
+    chosen = usual_columns | resolve_columns(columns, header)
+    table = read_numbers(source.data, shown, header, {*usual_columns.values(), *chosen.values()}, delimiter)
+    imported = imported_run(_curves(table, usual_columns, chosen), shown, NAME, size=table.size_text, notes=table.notes)
     if _SCORE in header:
         imported.manifest.model = {"task": "translation"}
     return [imported]
@@ -71,17 +71,17 @@ def _curves(table: NumberTable, usual_columns: Mapping[str, int], chosen: Mappin
         for name in group:
             if name in series and chosen[name] == usual_columns.get(name) and (filled := _fill(series[name], rows)):
                 series[name], count = filled
-                header = short(table.header[chosen[name]])
+                header = shorten_name(table.header[chosen[name]])
                 notes.append(f"{count:,} empty cells of {header} were NaN: other cells of their rows are filled")
     return Curves(steps, series, [*_taken(table, chosen), *step_notes, *notes])
 
 
 def _taken(table: NumberTable, chosen: Mapping[str, int]) -> list[str]:
     own = {name: table.header[position] for name, position in chosen.items() if name != _COUNT}
-    notes = [*taken(own), "training rows count steps from 0"]
+    notes = [*note_on_taken(own), "training rows count steps from 0"]
     unused = [name for position, name in enumerate(table.header) if position not in chosen.values() and "loss" in name]
     if unused:
-        notes.append(f"left out, because they evaluate a part of another split: {listed(unused)}")
+        notes.append(f"left out, because they evaluate a part of another split: {list_names(unused)}")
     return notes
 
 

@@ -14,14 +14,14 @@ from ckaudit.importers.layers.names import place_of
 from ckaudit.importers.names import (
     could_be,
     factor_of,
-    left_out,
-    listed,
+    list_names,
+    note_on_taken,
+    notes_on_left_out,
     offer_of,
     policy_losses,
-    recognised,
-    resolved,
-    short,
-    taken,
+    recognise_columns,
+    resolve_columns,
+    shorten_name,
 )
 from ckaudit.importers.tables.curves import (
     CALLS,
@@ -31,13 +31,13 @@ from ckaudit.importers.tables.curves import (
     counted_from_zero,
     counter_of_updates,
     drop_other_clock,
-    joined,
+    imported_run,
     steps_of,
     steps_of_epochs,
     steps_of_tokens,
 )
-from ckaudit.importers.tables.numbers import NO_STEP, Numbers, carried, fullest, steps_from, without_placeholders
-from ckaudit.importers.tables.table import NumberTable, holds_numbers, parsed, sniff_table
+from ckaudit.importers.tables.numbers import NO_STEP, Numbers, forward_fill, fullest_column, steps_from, without_placeholders
+from ckaudit.importers.tables.table import NumberTable, holds_numbers, read_numbers, sniff_table
 
 NAME = "CSV"
 GENERIC = True
@@ -51,7 +51,7 @@ def detects(source: Source) -> bool:
         return False
     _, header, rows = table_head
     named_so = source.path.name.removesuffix(".gz").removesuffix(".zst").lower().endswith((".csv", ".tsv"))
-    return named_so or bool(recognised(header)) or holds_numbers(rows, len(header))
+    return named_so or bool(recognise_columns(header)) or holds_numbers(rows, len(header))
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
@@ -65,7 +65,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UsageError: Where `columns` names what is not there.
     """
     table, curves = table_of(source, columns)
-    return [joined(curves, source.shown, NAME, size=table.size_text, notes=table.notes)]
+    return [imported_run(curves, source.shown, NAME, size=table.size_text, notes=table.notes)]
 
 
 def table_of(source: Source, columns: Mapping[str, str]) -> tuple[NumberTable, Curves]:
@@ -81,7 +81,7 @@ def table_of(source: Source, columns: Mapping[str, str]) -> tuple[NumberTable, C
         raise UnreadableError(f"{shown} has no header line", hint="Write the names of the columns in its first line.")
     delimiter, header, _ = table_head
     choices = choices_of(header, columns, shown)
-    table = parsed(source.data, shown, header, wanted_of(header, choices), delimiter)
+    table = read_numbers(source.data, shown, header, wanted_of(header, choices), delimiter)
     return table, curves_of(table, choices)
 
 
@@ -110,16 +110,16 @@ def choices_of(header: Sequence[str], columns: Mapping[str, str], shown: str) ->
         UnreadableError: Where no column can be recognised.
         UsageError: Where `columns` names what is not there.
     """
-    mapped = {name: [position] for name, position in resolved(columns, header).items()}
+    mapped = {name: [position] for name, position in resolve_columns(columns, header).items()}
     used = {positions[0] for positions in mapped.values()}
     choices = {
         name: kept
-        for name, positions in recognised(header).items()
+        for name, positions in recognise_columns(header).items()
         if (kept := [position for position in positions if position not in used])
     } | mapped
     if not set(choices) - {"step", "time"} and not any(place_of(name) for name in header):
         raise UnreadableError(
-            f"{shown} is a table, but none of its columns has a name that is known: {listed(header)}",
+            f"{shown} is a table, but none of its columns has a name that is known: {list_names(header)}",
             hint=offer_of(header) or "Name them, as in --map loss=COLUMN --map step=COLUMN.",
         )
     return choices
@@ -131,7 +131,7 @@ def curves_of(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> Curve
     of_policy = policy_losses(table.header)
     broken = [position for position in of_policy if _has_no_number(table.columns[position])]
     choices = ({"train_loss_raw": broken} if broken else {}) | {**choices}
-    chosen = {name: fullest(positions, table.columns) for name, positions in choices.items()}
+    chosen = {name: fullest_column(positions, table.columns) for name, positions in choices.items()}
     series: dict[str, Numbers] = {}
     notes = []
     for name, position in chosen.items():
@@ -139,7 +139,7 @@ def curves_of(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> Curve
         if (factor := factor_of(table.header[position])) != 1:
             values = values.times(factor)
         if name != "step" and (real := without_placeholders(values)) is not None:
-            notes.append(f"nan in {short(table.header[position])} stands between numbers all along: read as not recorded")
+            notes.append(f"nan in {shorten_name(table.header[position])} stands between numbers all along: read as not recorded")
             values = real
         series[name] = values
     drop_other_clock(series)
@@ -148,7 +148,12 @@ def curves_of(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> Curve
     read = {each: column for each, column in table.columns.items() if each in used or each not in of_policy}
     layers = {table.header[each]: column for each, column in read.items() if each not in used and each != epoch}
     passed = _passed_over(table.header, chosen, choices, read)
-    notes = [*taken({name: table.header[each] for name, each in chosen.items()}, many="columns"), *passed, *step_notes, *notes]
+    notes = [
+        *note_on_taken({name: table.header[each] for name, each in chosen.items()}, many="columns"),
+        *passed,
+        *step_notes,
+        *notes,
+    ]
     return Curves(steps, {name: values for name, values in series.items() if name != "step"}, notes, layers, table.header)
 
 
@@ -166,7 +171,7 @@ def _steps(
         steps, notes = steps_of(series["step"], table.lines)
         if better := counter_of_updates(named, series):
             steps = steps_from(named[better])
-            steps, notes = carried(steps, steps != NO_STEP), [CARRIED.format(better)]
+            steps, notes = forward_fill(steps, steps != NO_STEP), [CARRIED.format(better)]
         elif table.header[chosen["step"]] == CALLS:
             notes.append(ONLY_CALLS)
         return steps, [*notes, *counted_from_zero(steps, series)]
@@ -189,4 +194,4 @@ def _passed_over(
         if len(positions) > 1:
             others = [header[position] for position in positions if position != chosen[name]]
             notes.append(could_be(name, others))
-    return notes + left_out([name or "(no name)" for position, name in enumerate(header) if position not in read])
+    return notes + notes_on_left_out([name or "(no name)" for position, name in enumerate(header) if position not in read])

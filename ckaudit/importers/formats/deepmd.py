@@ -10,8 +10,8 @@ import numpy as np
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import left_out, resolved, taken
-from ckaudit.importers.tables.curves import Curves, joined
+from ckaudit.importers.names import note_on_taken, notes_on_left_out, resolve_columns
+from ckaudit.importers.tables.curves import Curves, imported_run
 from ckaudit.importers.tables.numbers import numbers, steps_from
 
 NAME = "DeePMD-kit lcurve.out"
@@ -41,11 +41,11 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
             f"{source.shown} has a header line and no rows below it", hint="Import it when something was logged."
         )
     chosen = {name: column for name, column in _COLUMNS.items() if column in header}
-    chosen |= {name: header[position] for name, position in resolved(columns, header).items()}
+    chosen |= {name: header[position] for name, position in resolve_columns(columns, header).items()}
     table = {name: numbers([row[header.index(column)] for row in rows]) for name, column in chosen.items()}
     steps = steps_from(table.pop("step") if "step" in table else numbers([row[0] for row in rows]))
     others = [name for name in header[1:] if name not in chosen.values()]
     odd = sum(bool(line.strip()) and not line.startswith("#") for line in lines) - len(rows)
     notes = [f"{odd:,} lines are not as wide as the header and were left out"] if odd else []
-    curves = Curves(np.asarray(steps), table, [*taken(chosen, many="columns"), *left_out(others)], names=header)
-    return [joined(curves, source.shown, NAME, size=f"{len(rows):,} rows", notes=notes)]
+    curves = Curves(np.asarray(steps), table, [*note_on_taken(chosen, many="columns"), *notes_on_left_out(others)], names=header)
+    return [imported_run(curves, source.shown, NAME, size=f"{len(rows):,} rows", notes=notes)]

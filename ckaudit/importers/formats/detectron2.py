@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.tables.curves import Curves, joined, steps_of
-from ckaudit.importers.tables.field_map import SCALARS_ONLY, Mapped, Names, is_wanted, taken
+from ckaudit.importers.tables.curves import Curves, imported_run, steps_of
+from ckaudit.importers.tables.field_map import SCALARS_ONLY, Mapped, Names, is_wanted, map_members
 from ckaudit.importers.tables.jsonrows import read_rows, sample
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, ratio
 
@@ -46,7 +46,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """
     wanted = is_wanted(columns, _NAMES)
     rows = read_rows(source.data, source.shown, lambda key: key in _TIMES or wanted(key))
-    mapped = taken(rows, columns, _NAMES)
+    mapped = map_members(rows, columns, _NAMES)
     series = dict(mapped.series)
     steps, step_notes = steps_of(series.pop("step", rows.column("iteration")), rows.lines)
     if "step" not in columns:
@@ -56,7 +56,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         series["dataloader_stall_frac"] = share
     step_notes.append("losses, times and the learning rate are medians of the last 20 iterations, as this writer smooths them")
     curves = Curves(steps, series, [*mapped.notes, *step_notes], mapped.layers)
-    return [joined(curves, source.shown, NAME, size=rows.size_text, notes=rows.notes, last=SCALARS_ONLY)]
+    return [imported_run(curves, source.shown, NAME, size=rows.size_text, notes=rows.notes, last=SCALARS_ONLY)]
 
 
 def _counted_from_one(steps: NDArray[np.int64], loss: Numbers | None) -> NDArray[np.int64]:

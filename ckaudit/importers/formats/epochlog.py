@@ -16,9 +16,9 @@ from msgspec import Struct
 
 from ckaudit.importers.formats.keyvalue import PAIR, name_of
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import short
-from ckaudit.importers.tables.numbers import Numbers, filled, number
-from ckaudit.importers.text.error_lines import sightings_of
+from ckaudit.importers.names import shorten_name
+from ckaudit.importers.tables.numbers import Numbers, fill_missing, number
+from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_patterns import NO_RANK, LineOrigin
 from ckaudit.importers.text.line_reader import Dialect, Fact, LogContent, StepLines
 from ckaudit.importers.text.log import Format, NamedLines, is_text, read_scanned
@@ -86,7 +86,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     count = source.data.count(b"\n") + 1
     keys = {key for line in lines for key in line.values}
     unwanted = [] if columns else sorted(key for key in keys if name_of(key) is None)
-    log = LogContent(rows, [], sightings_of(source.data), count, [], unwanted)
+    log = LogContent(rows, [], error_lines(source.data), count, [], unwanted)
 
     def meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[Fact]) -> NamedLines:
         return _named(rows, mapped, notes)
@@ -197,8 +197,8 @@ def _named(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]) -> 
     for key, column in rows.columns.items():
         name = mapped.get(key) or name_of(key)
         if name and name not in ("step", "time", "step_time"):
-            columns[name] = filled(columns[name], column) if name in columns else column
-            taken.append(f"{name} from {short(key)}")
+            columns[name] = fill_missing(columns[name], column) if name in columns else column
+            taken.append(f"{name} from {shorten_name(key)}")
     loss_notes = []
     if "val_loss" in columns and "train_loss_raw" in columns:
         zero = columns["val_loss"].recorded & (columns["val_loss"].values == 0)

@@ -17,11 +17,11 @@ from msgspec import Struct
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import listed
-from ckaudit.importers.tables.curves import Curves, joined, steps_of
-from ckaudit.importers.tables.field_map import SCALARS_ONLY, Mapped, Names, is_wanted, taken
+from ckaudit.importers.names import list_names
+from ckaudit.importers.tables.curves import Curves, imported_run, steps_of
+from ckaudit.importers.tables.field_map import SCALARS_ONLY, Mapped, Names, is_wanted, map_members
 from ckaudit.importers.tables.jsonrows import JsonRows, read_rows
-from ckaudit.importers.tables.numbers import Numbers, filled, whole
+from ckaudit.importers.tables.numbers import Numbers, fill_missing, whole
 
 NAME = "fairseq JSON log"
 GENERIC = False
@@ -82,7 +82,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     names = {**_NAMES, **_of_sets(sets)}
     wanted = is_wanted(columns, names)
     rows = read_rows(b"\n".join(lines.objects), source.shown, lambda key: key.endswith(_UPDATES) or wanted(key))
-    mapped = taken(
+    mapped = map_members(
         rows,
         columns,
         names,
@@ -98,7 +98,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         ["means of whole epochs were left out: the log has those of its intervals"] if "train" in lines.tags else []
     )
     curves = Curves(steps, series, [*notes, *step_notes], mapped.layers)
-    return [joined(curves, source.shown, NAME, size=rows.size_text, notes=rows.notes, last=SCALARS_ONLY)]
+    return [imported_run(curves, source.shown, NAME, size=rows.size_text, notes=rows.notes, last=SCALARS_ONLY)]
 
 
 def _numbered(data: bytes) -> Iterator[tuple[int, re.Match[bytes]]]:
@@ -125,7 +125,7 @@ def _updates(rows: JsonRows) -> Numbers:
     for key in rows.columns:
         if key.endswith(f"_{_UPDATES}"):
             other = rows.columns[key]
-            numbers = filled(numbers, other)
+            numbers = fill_missing(numbers, other)
     return numbers
 
 
@@ -138,7 +138,7 @@ def _to_nats(series: dict[str, Numbers]) -> list[str]:
         return ["losses are in nats: ppl is e to their power"]
     for name in losses:
         series[name] = series[name].times(log(2))
-    return [f"losses were logged in bits and are given in nats here: {listed(losses)}"]
+    return [f"losses were logged in bits and are given in nats here: {list_names(losses)}"]
 
 
 def _is_in_nats(series: Mapping[str, Numbers]) -> bool:

@@ -20,7 +20,16 @@ from ckaudit.contract.io.folder import shown_name
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import CATALOGUE, SLICE, catalogue_name, left_out, loss_kind_of_names, resolved, slices_of, writable
+from ckaudit.importers.names import (
+    CATALOGUE,
+    SLICE,
+    catalogue_name,
+    loss_kind_of_names,
+    notes_on_left_out,
+    resolve_columns,
+    slices_of,
+    writable,
+)
 from ckaudit.importers.tables.jsonrows import sample
 from ckaudit.importers.tables.merge import merge, merge_notes
 from ckaudit.importers.tables.numbers import number, step_number
@@ -69,7 +78,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     history = state.get("log_history")
     entries: list[Entry] = [entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else []
     keys = list(dict.fromkeys(str(key) for entry in entries for key in entry))
-    mapped = {keys[position]: name for name, position in resolved(columns, keys).items()} if columns else {}
+    mapped = {keys[position]: name for name, position in resolve_columns(columns, keys).items()} if columns else {}
     names = {key: name for key, name in _NAMES.items() if name not in mapped.values()} | mapped
     merged = merge(_values(entries, names))
     if not len(merged.table.steps):
@@ -202,7 +211,7 @@ def _notes_on_entries(entries: list[Entry], mapped: Mapping[str, str]) -> list[s
         notes.append(f"{len(lossless):,} evaluations recorded no loss")
     if any(_SUMMARY in entry for entry in entries):
         notes.append("the summary at the end, with the mean loss of the whole training, belongs to no step and was left out")
-    return [*notes, *left_out(left), *_hidden_nan(entries)]
+    return [*notes, *notes_on_left_out(left), *_hidden_nan(entries)]
 
 
 def _is_loss(key: str) -> bool:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import listed
+from ckaudit.importers.names import list_names
 from ckaudit.importers.tables.curves import (
     CALLS,
     CARRIED,
@@ -22,13 +22,13 @@ from ckaudit.importers.tables.curves import (
     counted_from_zero,
     counter_of_updates,
     drop_other_clock,
-    joined,
+    imported_run,
     steps_of,
     steps_of_epochs,
 )
-from ckaudit.importers.tables.field_map import SCALARS_ONLY, Mapped, MappedSeries, Names, is_wanted, name_of, taken
+from ckaudit.importers.tables.field_map import SCALARS_ONLY, Mapped, MappedSeries, Names, is_wanted, map_members, name_of
 from ckaudit.importers.tables.jsonrows import JsonRows, Object, read_rows, sample
-from ckaudit.importers.tables.numbers import NO_STEP, Numbers, carried
+from ckaudit.importers.tables.numbers import NO_STEP, Numbers, forward_fill
 
 NAME = "JSON lines"
 GENERIC = True
@@ -66,10 +66,11 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     if data.lstrip().startswith(b"["):
         data = _as_lines(source.document)
     rows = read_rows(data, source.shown, is_wanted({**columns, EPOCH: EPOCH}, _NAMES))
-    mapped = taken(rows, columns, _NAMES)
+    mapped = map_members(rows, columns, _NAMES)
     if not set(mapped.series) - {"step", "time"} and not mapped.layers:
+        members = list_names(list(rows.keys))
         raise UnreadableError(
-            f"{source.shown} holds JSON entries, but none of their members has a name that is known: {listed(list(rows.keys))}",
+            f"{source.shown} holds JSON entries, but none of their members has a name that is known: {members}",
             hint="Name them, as in --map loss=MEMBER --map step=MEMBER.",
         )
     series = dict(mapped.series)
@@ -77,7 +78,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     steps, step_notes = _steps(rows, series, mapped, asked="step" in columns)
     plain = {name: values for name, values in series.items() if name != "step"}
     curves = Curves(steps, plain, [*mapped.notes, *step_notes], mapped.layers, [*rows.keys])
-    return [joined(curves, source.shown, NAME, size=rows.size_text, notes=rows.notes, last=SCALARS_ONLY)]
+    return [imported_run(curves, source.shown, NAME, size=rows.size_text, notes=rows.notes, last=SCALARS_ONLY)]
 
 
 def _steps(
@@ -88,7 +89,7 @@ def _steps(
         better = "" if asked else counter_of_updates(counters, series)
         steps, notes = steps_of(counters[better] if better else series["step"], rows.lines)
         if better:
-            steps, notes = carried(steps, steps != NO_STEP), [CARRIED.format(better)]
+            steps, notes = forward_fill(steps, steps != NO_STEP), [CARRIED.format(better)]
         elif mapped.keys["step"] == CALLS:
             notes.append(ONLY_CALLS)
         return steps, [*notes, *counted_from_zero(steps, series)]

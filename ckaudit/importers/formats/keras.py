@@ -15,9 +15,9 @@ import numpy as np
 from ckaudit.contract.io.codec import decode
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import listed
-from ckaudit.importers.tables.curves import Curves, joined
-from ckaudit.importers.tables.field_map import SCALARS_ONLY, Mapped, Names, name_of, taken
+from ckaudit.importers.names import list_names
+from ckaudit.importers.tables.curves import Curves, imported_run
+from ckaudit.importers.tables.field_map import SCALARS_ONLY, Mapped, Names, map_members, name_of
 from ckaudit.importers.tables.jsonrows import JsonRows
 from ckaudit.importers.tables.numbers import numbers, steps_from
 
@@ -57,22 +57,22 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     longest = max(map(len, lists.values()), default=0)
     padded = {key: [*cells, *[None] * (longest - len(cells))] for key, cells in lists.items()}
     rows = JsonRows(tuple(padded), {key: numbers(cells) for key, cells in padded.items()}, {}, range(1, longest + 1), [])
-    mapped = taken(rows, columns, _NAMES)
+    mapped = map_members(rows, columns, _NAMES)
     series = {name: values for name, values in mapped.series.items() if name not in ("step", "time")}
     if not series:
         raise UnreadableError(
-            f"{source.shown} holds lists of numbers, but none has a name that is known: {listed(list(lists))}",
+            f"{source.shown} holds lists of numbers, but none has a name that is known: {list_names(list(lists))}",
             hint="Name them, as in --map loss=MEMBER.",
         )
     updates = _param(document, "steps", below=2**40)
     shorter = [key for key, cells in lists.items() if len(cells) != longest]
-    notes = [*mapped.notes, *([f"shorter than others, taken from the first epoch on: {listed(shorter)}"] if shorter else [])]
+    notes = [*mapped.notes, *([f"shorter than others, taken from the first epoch on: {list_names(shorter)}"] if shorter else [])]
     if "step" in mapped.series:
         steps = steps_from(mapped.series["step"])
     else:
         steps = np.arange(1, longest + 1) * (updates or 1)
         notes.append(_axis(updates))
-    imported = joined(Curves(steps, series, notes), source.shown, NAME, size=f"{longest:,} epochs", last=SCALARS_ONLY)
+    imported = imported_run(Curves(steps, series, notes), source.shown, NAME, size=f"{longest:,} epochs", last=SCALARS_ONLY)
     if epochs := _param(document, "epochs", below=2**20):
         imported.manifest.planned_steps = epochs * (updates or 1)
     return [imported]

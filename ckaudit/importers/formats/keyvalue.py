@@ -16,8 +16,8 @@ import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import catalogue_name, short
-from ckaudit.importers.tables.numbers import Numbers, filled
+from ckaudit.importers.names import catalogue_name, shorten_name
+from ckaudit.importers.tables.numbers import Numbers, fill_missing
 from ckaudit.importers.text.assemble_runs import TextRun
 from ckaudit.importers.text.error_lines import shortened
 from ckaudit.importers.text.line_patterns import Cell
@@ -184,8 +184,8 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[Fact]) -
     for key, column in raw.items():
         name = mapped.get(key) or (common if (common := name_of(key)) not in mapped.values() else None)
         if name and (scaled := _scaled(key, name, column)) is not None:
-            columns[name] = filled(columns[name], scaled) if name in columns else scaled
-            taken.append(f"{name} from {short(key)}")
+            columns[name] = fill_missing(columns[name], scaled) if name in columns else scaled
+            taken.append(f"{name} from {shorten_name(key)}")
     if "total" in raw:
         columns[".planned"] = raw["total"]
     notes = _estimates(columns, raw, mapped)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ckaudit.importers.formats.csvfile import table_of
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.tables.curves import Curves, joined
+from ckaudit.importers.tables.curves import Curves, imported_run
 from ckaudit.importers.tables.numbers import NO_STEP, number
 from ckaudit.importers.tables.table import sniff_table
 
@@ -46,7 +46,9 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         steps = np.where(steps == NO_STEP, NO_STEP, steps + 1)
         notes.append("steps count from 0: step N of the file is step N + 1")
     return [
-        joined(Curves(steps, curves.series, notes, curves.layers), source.shown, NAME, size=table.size_text, notes=table.notes)
+        imported_run(
+            Curves(steps, curves.series, notes, curves.layers), source.shown, NAME, size=table.size_text, notes=table.notes
+        )
     ]
 
 

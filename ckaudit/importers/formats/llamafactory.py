@@ -8,8 +8,8 @@ was not told to count them; times are whole seconds since the start.
 from collections.abc import Mapping
 
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.tables.curves import Curves, joined, steps_of
-from ckaudit.importers.tables.field_map import Mapped, Names, is_wanted, taken
+from ckaudit.importers.tables.curves import Curves, imported_run, steps_of
+from ckaudit.importers.tables.field_map import Mapped, Names, is_wanted, map_members
 from ckaudit.importers.tables.jsonrows import read_rows, sample
 
 NAME = "LLaMA-Factory trainer_log.jsonl"
@@ -49,11 +49,11 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     rows = read_rows(source.data, source.shown, lambda key: key == "total_steps" or wanted(key))
     tokens = rows.column("total_tokens")
     counted = not tokens.count or bool((tokens.values > 0).any())
-    mapped = taken(rows, columns, _NAMES if counted else {**_NAMES, "total_tokens": Mapped("")}, silent=_SILENT)
+    mapped = map_members(rows, columns, _NAMES if counted else {**_NAMES, "total_tokens": Mapped("")}, silent=_SILENT)
     series = dict(mapped.series)
     steps, step_notes = steps_of(series.pop("step", rows.column("current_steps")), rows.lines)
     notes = [*mapped.notes, *step_notes, *([] if counted else ["total_tokens is 0 all along: tokens were not counted"])]
-    imported = joined(
+    imported = imported_run(
         Curves(steps, series, notes, mapped.layers), source.shown, NAME, size=rows.size_text, notes=rows.notes, last=_LAST
     )
     column = rows.column("total_steps")

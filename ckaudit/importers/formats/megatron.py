@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import catalogue_name
-from ckaudit.importers.tables.numbers import Numbers, filled, nothing
+from ckaudit.importers.tables.numbers import Numbers, fill_missing, nothing
 from ckaudit.importers.text.assemble_runs import TextRun
 from ckaudit.importers.text.error_lines import shortened
 from ckaudit.importers.text.line_patterns import Cell
@@ -256,7 +256,7 @@ def _deepspeed(columns: Columns, raw: Columns) -> list[str]:
     """Add what DeepSpeed's own lines hold: the learning rate, and updates skipped since the line before."""
     if "lr" in raw:
         own = columns.get("learning_rate")
-        columns["learning_rate"] = raw["lr"] if own is None else filled(own, raw["lr"])
+        columns["learning_rate"] = raw["lr"] if own is None else fill_missing(own, raw["lr"])
     if "skipped" not in raw:
         return []
     skipped = raw["skipped"]

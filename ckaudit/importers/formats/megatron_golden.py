@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from ckaudit.contract.io.codec import decode
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import left_out, resolved, taken
-from ckaudit.importers.tables.curves import Curves, joined
+from ckaudit.importers.names import note_on_taken, notes_on_left_out, resolve_columns
+from ckaudit.importers.tables.curves import Curves, imported_run
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, aligned, numbers, steps_from
 
 NAME = "Megatron-LM golden values"
@@ -64,17 +64,17 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     metrics = _metrics(source)
     names = list(metrics)
     chosen = {name: metric for metric, name in _NAMES.items() if metric in metrics}
-    chosen |= {name: names[position] for name, position in resolved(columns, names).items() if name != "step"}
+    chosen |= {name: names[position] for name, position in resolve_columns(columns, names).items() if name != "step"}
     series = {name: _series(metrics[metric]) for name, metric in chosen.items()}
     steps, aside = aligned(series)
     run = np.logical_or.reduce([column.recorded for column in aside.values()]) if aside else np.zeros(0, bool)
     size = f"{len(names):,} metrics"
-    notes = [*taken(chosen), *left_out([metric for metric in names if metric not in chosen.values()])]
+    notes = [*note_on_taken(chosen), *notes_on_left_out([metric for metric in names if metric not in chosen.values()])]
     if run.any() and steps[run][-1] != steps[-1]:
         notes.append(f"the run was to take {steps[-1]:,} steps and none is recorded after {steps[run][-1]:,}")
     if absent := sum(_cells(metrics[metric]).count(_NEVER_RUN) for metric in chosen.values()):
         notes.append(f'{absent:,} values are the text "nan": that step never ran or did not log the metric, read as not recorded')
-    return [joined(Curves(steps, aside, notes), source.shown, NAME, size=size, last=_LAST)]
+    return [imported_run(Curves(steps, aside, notes), source.shown, NAME, size=size, last=_LAST)]
 
 
 def _metrics(source: Source) -> dict[str, _Metric]:

@@ -21,7 +21,7 @@ from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.layers.names import NORMS
 from ckaudit.importers.layers.to_checkpoints import LayerStatistics
-from ckaudit.importers.names import listed, writable
+from ckaudit.importers.names import list_names, writable
 from ckaudit.importers.tables.merge import merge
 from ckaudit.importers.tables.numbers import MAX_STEP, number, step_number
 
@@ -76,7 +76,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     if torn:
         notes.append(f"{torn:,} lines are no JSON, such as one that was cut off, and were left out")
     if left:
-        notes.append(f"left out, because a checkpoint has no field for them: {listed(list(left))}")
+        notes.append(f"left out, because a checkpoint has no field for them: {list_names(list(left))}")
     if of_experts:
         notes.append(
             "the tokens of experts are those of the ranks whose files are there; with expert parallelism not all of them"

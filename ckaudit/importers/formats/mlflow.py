@@ -13,10 +13,10 @@ from msgspec import Struct
 
 from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import short, writable
+from ckaudit.importers.names import shorten_name, writable
 from ckaudit.importers.tables.numbers import number, step_number
 from ckaudit.importers.trackers.points import Points, Series
-from ckaudit.importers.trackers.tracked import TrackedRun, named, runs_of, tell
+from ckaudit.importers.trackers.tracked import TrackedRun, number_equal_names, runs_of, write_config
 
 NAME = "MLflow file store"
 GENERIC = False
@@ -55,7 +55,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     folders = list(_runs(source))
     active = [folder for folder in folders if folder[1].get("lifecycle_stage") != "deleted"] or folders
     tracked = [_tracked(folder, meta) for folder, meta in active[:MAX_RUNS]]
-    named(tracked)
+    number_equal_names(tracked)
     if len(active) < len(folders):
         tracked[0].notes.append(f"{len(folders) - len(active):,} deleted runs of the store were left out")
     if len(active) > MAX_RUNS:
@@ -101,7 +101,7 @@ def _tracked(folder: Source, meta: Mapping[str, str]) -> TrackedRun:
     for name, file in _files(folder, "metrics"):
         _take(points, name, file, odd)
     tags = {name: file.text.strip() for name, file in _files(folder, "tags")}
-    run = described(
+    run = tracked_run(
         tags.get("mlflow.runName") or meta.get("run_name", ""),
         meta.get("run_id") or meta.get("run_uuid", ""),
         points.series(by_time=True),
@@ -112,7 +112,7 @@ def _tracked(folder: Source, meta: Mapping[str, str]) -> TrackedRun:
     start, end = (step_number(number(meta.get(name))) for name in ("start_time", "end_time"))
     if start is not None:
         manifest.sessions = [Session(start=start / 1000)] if end is None else [Session(start=start / 1000, end=end / 1000)]
-    tell(run.manifest, {name: file.text for name, file in _files(folder, "params")})
+    write_config(run.manifest, {name: file.text for name, file in _files(folder, "params")})
     if (status := meta.get("status", "")) in NUMBERED:
         run.notes.append(f"MLflow says the run {ENDED[NUMBERED[status]]}")
     if odd.torn:
@@ -161,11 +161,11 @@ def _point(line: str) -> tuple[float, float, int] | None:
 
 
 # For both stores of MLflow, of files and of tables.
-def described(name: str, identity: str, series: Mapping[str, Series]) -> TrackedRun:
+def tracked_run(name: str, identity: str, series: Mapping[str, Series]) -> TrackedRun:
     """Return a run by its name, id and series; measurements of the machine count steps of their own and are left out."""
     kept = {metric: points for metric, points in series.items() if not metric.startswith(_SYSTEM)}
     run = TrackedRun(writable((name or identity)[:_LONGEST]), kept)
     if len(kept) < len(series):
         run.notes.append(f"{len(series) - len(kept):,} series of the machine count samples, no updates, and were left out")
-    run.notes.append(f"its id is {short(identity)}")
+    run.notes.append(f"its id is {shorten_name(identity)}")
     return run

@@ -12,11 +12,11 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from ckaudit.contract.schema.manifest import Manifest, Session
-from ckaudit.importers.formats.mlflow import ENDED, described
+from ckaudit.importers.formats.mlflow import ENDED, tracked_run
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.trackers.points import Points
 from ckaudit.importers.trackers.sqlite import databases, opened, tables
-from ckaudit.importers.trackers.tracked import TrackedRun, named, runs_of, tell
+from ckaudit.importers.trackers.tracked import TrackedRun, number_equal_names, runs_of, write_config
 
 if TYPE_CHECKING:
     import sqlite3
@@ -55,7 +55,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         runs = [row for row in rows.fetchall() if isinstance(row[0], str)]
     active = [row for row in runs if row[5] != "deleted"] or runs
     tracked = [_tracked(row, series.get(row[0], Points()), params.get(row[0], {}), tags.get(row[0], {})) for row in active]
-    named(tracked)
+    number_equal_names(tracked)
     if len(active) < len(runs):
         tracked[0].notes.append(f"{len(runs) - len(active):,} deleted runs of the store were left out")
     return runs_of(tracked, columns, source.shown, NAME)
@@ -94,7 +94,7 @@ def _texts(database: "sqlite3.Connection", table: str) -> dict[str, dict[str, st
 
 def _tracked(row: tuple[Any, ...], points: Points, params: Mapping[str, str], tags: Mapping[str, str]) -> TrackedRun:
     identity, name, status, start, end, _ = row
-    run = described(tags.get("mlflow.runName") or str(name or ""), identity, points.series(by_time=True))
+    run = tracked_run(tags.get("mlflow.runName") or str(name or ""), identity, points.series(by_time=True))
     run.manifest = Manifest(schema_version="ck.run.v1")
     if commit := tags.get("mlflow.source.git.commit"):
         run.manifest.commit = commit
@@ -103,7 +103,7 @@ def _tracked(row: tuple[Any, ...], points: Points, params: Mapping[str, str], ta
         if isinstance(end, int) and end >= start:
             session.end = end / 1000
         run.manifest.sessions = [session]
-    tell(run.manifest, params)
+    write_config(run.manifest, params)
     if str(status) in ENDED:
         run.notes.append(f"MLflow says the run {ENDED[str(status)]}")
     return run

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from ckaudit.importers.formats.mmengine import NAMES, curves_of
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.tables.curves import joined
-from ckaudit.importers.tables.field_map import SCALARS_ONLY, is_wanted, taken
+from ckaudit.importers.tables.curves import imported_run
+from ckaudit.importers.tables.field_map import SCALARS_ONLY, is_wanted, map_members
 from ckaudit.importers.tables.jsonrows import JsonRows, read_rows, sample
 from ckaudit.importers.tables.numbers import NO_STEP, steps_from
 
@@ -43,14 +43,14 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     rows = read_rows(
         source.data, source.shown, lambda key: key in ("iter", "epoch", "data_time") or wanted(key), texts=("mode", *_META)
     )
-    mapped = taken(rows, columns, NAMES, silent=_SILENT)
+    mapped = map_members(rows, columns, NAMES, silent=_SILENT)
     modes = rows.texts.get("mode") or [None] * len(rows.lines)
     training = np.array([mode == "train" for mode in modes], bool)
     steps, step_notes = _steps(rows, training)
     if "step" in mapped.series:
         steps, step_notes = steps_from(mapped.series["step"]), []
     curves = curves_of(rows, mapped, steps, training, step_notes)
-    imported = joined(curves, source.shown, NAME, size=rows.size_text, notes=rows.notes, last=SCALARS_ONLY)
+    imported = imported_run(curves, source.shown, NAME, size=rows.size_text, notes=rows.notes, last=SCALARS_ONLY)
     imported.manifest.name = _first(rows.texts.get("exp_name", ()), str) or UNSET
     seed = _first(rows.texts.get("seed", ()), int)
     imported.manifest.seed = UNSET if seed is None else seed

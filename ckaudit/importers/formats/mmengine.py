@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.tables.curves import Curves, joined, steps_of
-from ckaudit.importers.tables.field_map import SCALARS_ONLY, Mapped, MappedSeries, Names, is_wanted, taken
+from ckaudit.importers.tables.curves import Curves, imported_run, steps_of
+from ckaudit.importers.tables.field_map import SCALARS_ONLY, Mapped, MappedSeries, Names, is_wanted, map_members
 from ckaudit.importers.tables.jsonrows import JsonRows, Object, read_rows, sample
-from ckaudit.importers.tables.numbers import carried, ratio
+from ckaudit.importers.tables.numbers import forward_fill, ratio
 
 NAME = "MMEngine JSON log"
 GENERIC = False
@@ -76,7 +76,7 @@ def _inside(source: Source) -> list[tuple[str, Source]]:
 def _read(source: Source, columns: Mapping[str, str], name: str) -> Imported:
     wanted = is_wanted(columns, NAMES)
     rows = read_rows(source.data, source.shown, lambda key: key in ("iter", "data_time") or wanted(key))
-    mapped = taken(rows, columns, NAMES)
+    mapped = map_members(rows, columns, NAMES)
     steps, step_notes = steps_of(mapped.series.get("step", rows.column("step")), rows.lines)
     training = rows.column("iter").recorded
     if count := int((~training).sum()):
@@ -84,7 +84,7 @@ def _read(source: Source, columns: Mapping[str, str], name: str) -> Imported:
     if "train_loss_raw" in mapped.series:
         step_notes.append("losses and times are means over the last iterations, as this logger smooths them")
     curves = curves_of(rows, mapped, steps, training, step_notes)
-    return joined(curves, source.shown, NAME, size=rows.size_text, notes=rows.notes, last=SCALARS_ONLY, name=name)
+    return imported_run(curves, source.shown, NAME, size=rows.size_text, notes=rows.notes, last=SCALARS_ONLY, name=name)
 
 
 # MMCV's JSON log has the same names, and its evaluations too belong to the update logged before them.
@@ -108,4 +108,4 @@ def curves_of(
     for name in OF_TRAINING:
         if name in series:
             series[name] = series[name].only(training)
-    return Curves(np.where(training, steps, carried(steps, training)), series, [*mapped.notes, *notes], mapped.layers)
+    return Curves(np.where(training, steps, forward_fill(steps, training)), series, [*mapped.notes, *notes], mapped.layers)

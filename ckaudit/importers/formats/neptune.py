@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.formats.parquetfile import MAGIC, coded, columns_of, numbers_of, opened
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import left_out, listed, resolved, taken, writable
-from ckaudit.importers.tables.curves import Curves, joined
+from ckaudit.importers.names import list_names, note_on_taken, notes_on_left_out, resolve_columns, writable
+from ckaudit.importers.tables.curves import Curves, imported_run
 from ckaudit.importers.tables.field_map import Names, name_of
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, aligned, steps_from
 
@@ -63,10 +63,10 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     if not known:
         paths = list(dict.fromkeys(path for points in runs.values() for path in points.series))
         raise UnreadableError(
-            f"{source.shown} holds {len(runs):,} runs, but none of their series has a name that is known: {listed(paths)}",
+            f"{source.shown} holds {len(runs):,} runs, but none of their series has a name that is known: {list_names(paths)}",
             hint="Name them, as in --map loss=ATTRIBUTE/PATH.",
         )
-    return [_told(name if len(known) > 1 else "", runs[name], columns, source.shown, name) for name in known]
+    return [_imported(name if len(known) > 1 else "", runs[name], columns, source.shown, name) for name in known]
 
 
 def _is_export(source: Source) -> bool:
@@ -122,10 +122,10 @@ def _chosen(points: _Points, columns: Mapping[str, str]) -> dict[str, str]:
             chosen.setdefault(name, path)
     names = list(points.series)
     wanted = {name: path for name, path in columns.items() if path in points.series}
-    return chosen | {name: names[position] for name, position in resolved(wanted, names).items() if name != "step"}
+    return chosen | {name: names[position] for name, position in resolve_columns(wanted, names).items() if name != "step"}
 
 
-def _told(name: str, points: _Points, columns: Mapping[str, str], shown: str, own: str) -> Imported:
+def _imported(name: str, points: _Points, columns: Mapping[str, str], shown: str, own: str) -> Imported:
     chosen = _chosen(points, columns)
     joined_up = {each: _whole(points.series[path]) for each, path in chosen.items()}
     clock = next((each for each in ("train_loss_raw", *joined_up) if each in joined_up), None)
@@ -134,12 +134,12 @@ def _told(name: str, points: _Points, columns: Mapping[str, str], shown: str, ow
         series["time"] = (joined_up[clock][0], joined_up[clock][2])
     steps, aside = aligned(series)
     left = [path for path in points.series if path not in chosen.values() and not path.startswith(_OF_NEPTUNE)]
-    notes = [*taken(chosen), *left_out(left)]
+    notes = [*note_on_taken(chosen), *notes_on_left_out(left)]
     if points.fractions:
         notes.append(f"{points.fractions:,} points have no whole step of 0 or more and were left out")
     if nans := sum(int(np.isnan(aside[each].values[aside[each].recorded]).sum()) for each in chosen):
         notes.append(f"{nans:,} points have a time and no value: read as NaN, which the exporter writes so")
-    imported = joined(Curves(steps, aside, notes), shown, NAME, size=f"{len(points.series):,} series", name=writable(name))
+    imported = imported_run(Curves(steps, aside, notes), shown, NAME, size=f"{len(points.series):,} series", name=writable(name))
     _describe(imported, points, own)
     return imported
 

@@ -16,7 +16,7 @@ from ckaudit.errors import UnreadableError
 from ckaudit.importers.formats.csvfile import choices_of, curves_of, wanted_of
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import writable
-from ckaudit.importers.tables.curves import joined
+from ckaudit.importers.tables.curves import imported_run
 from ckaudit.importers.tables.numbers import Numbers, from_arrow, nothing, numbers
 from ckaudit.importers.tables.table import NumberTable
 
@@ -53,7 +53,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         part = values if rows is None else {at: position.at(rows) for at, position in values.items()}
         places = range(1, file.metadata.num_rows + 1) if rows is None else (rows + 1).tolist()
         parsed = NumberTable(header, part, places, "", [])
-        run = joined(curves_of(parsed, choices), source.shown, NAME, size=parsed.size_text, name=name)
+        run = imported_run(curves_of(parsed, choices), source.shown, NAME, size=parsed.size_text, name=name)
         run.manifest.name = name or UNSET
         importeds.append(run)
     return importeds

@@ -9,8 +9,8 @@ from typing import Any
 
 from ckaudit.errors import UsageError
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.tables.curves import Curves, joined, steps_of
-from ckaudit.importers.tables.field_map import Mapped, Names, is_wanted, taken
+from ckaudit.importers.tables.curves import Curves, imported_run, steps_of
+from ckaudit.importers.tables.field_map import Mapped, Names, is_wanted, map_members
 from ckaudit.importers.tables.jsonrows import read_rows, sample
 from ckaudit.importers.tables.numbers import numbers
 
@@ -50,13 +50,13 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     if "step" in columns:
         raise UsageError(f"the step of {NAME} is always {_STEP}", hint="Leave out --map step=.")
     rows = read_rows(source.data, source.shown, is_wanted(columns, _NAMES), texts=(_STEP,))
-    mapped = taken(rows, columns, _NAMES, silent=_SILENT)
+    mapped = map_members(rows, columns, _NAMES, silent=_SILENT)
     series = dict(mapped.series)
     progress = rows.texts.get(_STEP)
     old = series.pop("step", rows.column(_OLD_STEP))
     steps, step_notes = steps_of(old if progress is None else numbers([_part(cell, 0) for cell in progress]), rows.lines)
     curves = Curves(steps, series, [*mapped.notes, *step_notes], mapped.layers)
-    imported = joined(curves, source.shown, NAME, size=rows.size_text, notes=rows.notes, last=_LAST)
+    imported = imported_run(curves, source.shown, NAME, size=rows.size_text, notes=rows.notes, last=_LAST)
     if planned := int(next((last for cell in reversed(progress or ()) if (last := _part(cell, 1))), 0)):
         imported.manifest.planned_steps = planned
     return [imported]

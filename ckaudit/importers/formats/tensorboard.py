@@ -18,10 +18,10 @@ from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.layers.histogram_moments import Moments
 from ckaudit.importers.layers.to_checkpoints import LayerStatistics
-from ckaudit.importers.names import listed
+from ckaudit.importers.names import list_names
 from ckaudit.importers.trackers.points import NO_TIME, Points, Series
 from ckaudit.importers.trackers.tfevents import MARK, START, STRING, cells_of, messages, records, scalar_of
-from ckaudit.importers.trackers.tracked import TrackedRun, kept_settings, runs_of, tell
+from ckaudit.importers.trackers.tracked import TrackedRun, json_settings, runs_of, write_config
 
 NAME = "TensorBoard event files"
 GENERIC = False
@@ -321,10 +321,12 @@ def _tracked(home: str, members: Iterable[tuple[EventFolder, str | None, dict[st
         run.starts += part.starts
         run.series |= {before + tag: points for tag, points in series.items()}
     if beside:
-        run.notes.append(f"folders beside the run were joined to it, their names before those of their series: {listed(beside)}")
-    tell(run.manifest, config)
+        run.notes.append(
+            f"folders beside the run were joined to it, their names before those of their series: {list_names(beside)}"
+        )
+    write_config(run.manifest, config)
     if model:
-        run.manifest.model = kept_settings(model)
+        run.manifest.model = json_settings(model)
     _know_writers(run)
     return run
 

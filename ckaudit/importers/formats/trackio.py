@@ -15,7 +15,7 @@ from ckaudit.importers.tables.numbers import step_number
 from ckaudit.importers.trackers.points import NO_TIME
 from ckaudit.importers.trackers.rows import RowCollector, json_of
 from ckaudit.importers.trackers.sqlite import databases, opened, tables
-from ckaudit.importers.trackers.tracked import TrackedRun, named, runs_of, tell
+from ckaudit.importers.trackers.tracked import TrackedRun, number_equal_names, runs_of, write_config
 
 if TYPE_CHECKING:
     import sqlite3
@@ -39,7 +39,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UsageError: Where `columns` names what is not there.
     """
     tracked = [run for file in databases(source, _TABLES) or [source] for run in _project(file, columns)]
-    named(tracked)
+    number_equal_names(tracked)
     return runs_of(tracked, {name: each for name, each in columns.items() if name != "step"}, source.shown, NAME)
 
 
@@ -104,7 +104,7 @@ def _configs(database: "sqlite3.Connection", key: str) -> Iterator[tuple[str, di
 
 def _tracked(name: str, rows: RowCollector, faulty: int, config: Mapping[str, Any], columns: Mapping[str, str]) -> TrackedRun:
     run = rows.tracked(name, columns)
-    tell(run.manifest, config)
+    write_config(run.manifest, config)
     run.manifest.name = name
     if faulty:
         run.notes.append(f"{faulty:,} rows hold no step or no JSON object and were left out")

@@ -22,7 +22,7 @@ from ckaudit.importers.tables.numbers import number, step_number
 from ckaudit.importers.trackers.messages import message_classes
 from ckaudit.importers.trackers.points import NO_TIME
 from ckaudit.importers.trackers.rows import MAX_DEPTH, RowCollector, json_of
-from ckaudit.importers.trackers.tracked import TrackedRun, named, runs_of, tell
+from ckaudit.importers.trackers.tracked import TrackedRun, number_equal_names, runs_of, write_config
 
 NAME = "Weights & Biases offline run"
 GENERIC = False
@@ -113,7 +113,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     tracked = [_tracked(run, columns) for run in with_rows]
     if len(files) == MAX_FILES:
         tracked[0].notes.append(f"only the first {MAX_FILES:,} logs were read: name the folder of a run")
-    named(tracked)
+    number_equal_names(tracked)
     return runs_of(tracked, {name: column for name, column in columns.items() if name != "step"}, source.shown, NAME)
 
 
@@ -265,7 +265,7 @@ def _read_history(run: _Run, file: Source) -> None:
 def _tracked(logged: _Run, columns: Mapping[str, str]) -> TrackedRun:
     run = logged.rows.tracked(logged.name, columns)
     run.notes += logged.notes
-    tell(run.manifest, logged.config)
+    write_config(run.manifest, logged.config)
     run.manifest.name = run.name
     if logged.commit:
         run.manifest.commit = logged.commit

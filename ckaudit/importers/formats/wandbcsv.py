@@ -11,10 +11,10 @@ from msgspec import Struct
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import catalogue_name, left_out, listed, resolved, short, writable
-from ckaudit.importers.tables.curves import Curves, joined, steps_of, steps_of_epochs
+from ckaudit.importers.names import catalogue_name, list_names, notes_on_left_out, resolve_columns, shorten_name, writable
+from ckaudit.importers.tables.curves import Curves, imported_run, steps_of, steps_of_epochs
 from ckaudit.importers.tables.numbers import Numbers
-from ckaudit.importers.tables.table import NumberTable, parsed, sniff_table
+from ckaudit.importers.tables.table import NumberTable, read_numbers, sniff_table
 
 NAME = "Weights & Biases CSV"
 GENERIC = False
@@ -54,17 +54,19 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     delimiter, header, _ = table_head
     chart = _chart(header)
     wanted = {chart.axis, *(position for metrics in chart.runs.values() for position in metrics.values())}
-    table = parsed(source.data, source.shown, header, wanted, delimiter)
+    table = read_numbers(source.data, source.shown, header, wanted, delimiter)
     runs = [(name, _curves(table, chart, metrics, columns)) for name, metrics in chart.runs.items()]
     named = [(name, curves) for name, curves in runs if any(column.count for column in curves.series.values())]
     if not named:
         metrics = list(dict.fromkeys(metric for run in chart.runs.values() for metric in run))
         raise UnreadableError(
-            f"{source.shown} is a chart of {listed(metrics)}, which no common name says what it is, or which holds no value",
+            f"{source.shown} is a chart of {list_names(metrics)}, which no common name says what it is, or which holds no value",
             hint="Name it, as in --map loss=METRIC.",
         )
     return [
-        joined(curves, source.shown, NAME, size=table.size_text, notes=table.notes, name=writable(name) if len(named) > 1 else "")
+        imported_run(
+            curves, source.shown, NAME, size=table.size_text, notes=table.notes, name=writable(name) if len(named) > 1 else ""
+        )
         for name, curves in named
     ]
 
@@ -86,14 +88,14 @@ def _curves(table: NumberTable, chart: _Chart, metrics: Mapping[str, int], colum
     }
     chosen = {str(name): position for name, position in usual.items()}
     asked = {name: metric for name, metric in columns.items() if name != "step" and metric in metrics}
-    chosen |= {name: metrics[names[position]] for name, position in resolved(asked, names).items()}
+    chosen |= {name: metrics[names[position]] for name, position in resolve_columns(asked, names).items()}
     axis = table.columns[chart.axis]
     series = {name: table.columns[position] for name, position in chosen.items()}
     curves = _on_axis(table.header[chart.axis], axis, series, table.lines)
-    pairs = ", ".join(f"{name} from {short(table.header[position])}" for name, position in chosen.items())
+    pairs = ", ".join(f"{name} from {shorten_name(table.header[position])}" for name, position in chosen.items())
     curves.notes[:0] = [f"taken: {pairs}; a chart's points may have been thinned out, __MIN and __MAX between them were left out"]
     curves.names = [*metrics]
-    curves.notes += left_out([metric for metric, position in metrics.items() if position not in chosen.values()])
+    curves.notes += notes_on_left_out([metric for metric, position in metrics.items() if position not in chosen.values()])
     return curves
 
 
@@ -106,4 +108,6 @@ def _on_axis(name: str, axis: Numbers, series: dict[str, Numbers], lines: Sequen
         return Curves(counted[0], series, counted[1])
     why = "tells time" if name.lower().startswith(_CLOCKS) else "counts no steps"
     numbered = np.arange(1, len(lines) + 1)
-    return Curves(numbered, series, [f"the x axis {short(name)} {why}: rows were numbered from 1; save the chart over its steps"])
+    return Curves(
+        numbered, series, [f"the x axis {shorten_name(name)} {why}: rows were numbered from 1; save the chart over its steps"]
+    )

@@ -11,10 +11,10 @@ import numpy as np
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.formats.csvfile import epoch_of
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import left_out, parts_of_loss, resolved
-from ckaudit.importers.tables.curves import Curves, joined, steps_of, steps_of_epochs
+from ckaudit.importers.names import notes_on_left_out, parts_of_loss, resolve_columns
+from ckaudit.importers.tables.curves import Curves, imported_run, steps_of, steps_of_epochs
 from ckaudit.importers.tables.numbers import Numbers
-from ckaudit.importers.tables.table import NumberTable, parsed, sniff_table
+from ckaudit.importers.tables.table import NumberTable, read_numbers, sniff_table
 
 NAME = "YOLO results.csv"
 GENERIC = False
@@ -45,10 +45,10 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     delimiter, header, _ = table_head
     sums = {name: parts for name, prefix in _SUMS.items() if (parts := parts_of_loss(header, prefix))}
     rates = [header.index(name) for name in _RATES if name in header]
-    single = ({"learning_rate": rates[0]} if rates else {}) | resolved(columns, header)
+    single = ({"learning_rate": rates[0]} if rates else {}) | resolve_columns(columns, header)
     epoch = epoch_of(header)
     wanted = {*single.values(), *(part for parts in sums.values() for part in parts), *([] if epoch is None else [epoch])}
-    table = parsed(source.data, source.shown, header, wanted, delimiter)
+    table = read_numbers(source.data, source.shown, header, wanted, delimiter)
     series = {name: _sum(table, parts) for name, parts in sums.items()}
     series |= {name: table.columns[position] for name, position in single.items()}
     unmeasured: list[str] = []
@@ -58,7 +58,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     curves.notes += unmeasured
     curves.names = header
     curves.notes[:0] = _taken(header, {name: sums[name] for name in sums if name not in single}, single)
-    return [joined(curves, source.shown, NAME, size=table.size_text, notes=table.notes)]
+    return [imported_run(curves, source.shown, NAME, size=table.size_text, notes=table.notes)]
 
 
 def without_zeros(held_out: Numbers) -> tuple[Numbers, list[str]]:
@@ -91,4 +91,4 @@ def _taken(header: Sequence[str], sums: Mapping[str, Sequence[int]], single: Map
     pairs += [f"{name} from {header[position]}" for name, position in single.items()]
     used = {*single.values(), *(part for parts in sums.values() for part in parts), epoch_of(header)}
     left = [name for position, name in enumerate(header) if position not in used]
-    return [f"taken: {', '.join(pairs)}", *left_out(left)]
+    return [f"taken: {', '.join(pairs)}", *notes_on_left_out(left)]

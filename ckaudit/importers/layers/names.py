@@ -116,14 +116,16 @@ def _is_one(name: str) -> bool:
     return name.lower() not in _TOTALS and _LIKE_A_TENSOR.search(name) is not None
 
 
-def bare(name: str) -> str:
+def without_wrappers(name: str) -> str:
     """Return a tensor's name without the parts that data-parallel and compiling wrappers add."""
     return _WRAPPERS.sub("", name)
 
 
 def _norm(match: re.Match[str], source: str = "") -> CheckpointPlace:
     section = _TARGETS[match["of"]]
-    return CheckpointPlace(section, bare(match["t"]), NORMS.get(section, ""), source=source if section == GRADIENTS else "")
+    return CheckpointPlace(
+        section, without_wrappers(match["t"]), NORMS.get(section, ""), source=source if section == GRADIENTS else ""
+    )
 
 
 def _composer(match: re.Match[str]) -> CheckpointPlace:
@@ -138,32 +140,32 @@ def _olmo(match: re.Match[str]) -> CheckpointPlace:
     """Return the place of a statistic of OLMo; its min and max are those of magnitudes, for which there is no field."""
     section = _TARGETS[match["of"]]
     field = {"norm": NORMS.get(section, ""), "avg": "mean" if section in (GRADIENTS, WEIGHTS) else ""}.get(match["stat"], "")
-    return CheckpointPlace(section, bare(match["t"]), field, source="pre_clip" if section == GRADIENTS else "")
+    return CheckpointPlace(section, without_wrappers(match["t"]), field, source="pre_clip" if section == GRADIENTS else "")
 
 
 def _moment(match: re.Match[str]) -> CheckpointPlace:
     """Return the place of a mean, a deviation or a variance; a sample deviation is taken for the population's."""
     section, stat = _TARGETS[match["of"]], match["stat"]
     if stat == "var":
-        return CheckpointPlace(section, bare(match["t"]), "std" if section != DELTAS else "", convert=_root)
+        return CheckpointPlace(section, without_wrappers(match["t"]), "std" if section != DELTAS else "", convert=_root)
     if stat in ("norm", "l2", "l2_norm"):
-        return CheckpointPlace(section, bare(match["t"]), NORMS.get(section, ""))
+        return CheckpointPlace(section, without_wrappers(match["t"]), NORMS.get(section, ""))
     field = _MEANS[stat]
-    return CheckpointPlace(section, bare(match["t"]), field if field in _FIELDS[section] else "")
+    return CheckpointPlace(section, without_wrappers(match["t"]), field if field in _FIELDS[section] else "")
 
 
 def _nowhere(match: re.Match[str]) -> CheckpointPlace:
-    return CheckpointPlace("", bare(match["t"]), "")
+    return CheckpointPlace("", without_wrappers(match["t"]), "")
 
 
 def _relative(match: re.Match[str]) -> CheckpointPlace:
-    return CheckpointPlace(DELTAS, bare(match["t"]), "relative")
+    return CheckpointPlace(DELTAS, without_wrappers(match["t"]), "relative")
 
 
 def _composer_activation(match: re.Match[str]) -> CheckpointPlace:
     """Return the place of Composer's mean of an output; its other statistics are means over tokens, which have no field."""
     is_mean = match["stat"] == "average" and match["way"] == "output" and match["n"] == "0"
-    return CheckpointPlace(ACTIVATIONS, bare(match["t"]), "mean" if is_mean else "")
+    return CheckpointPlace(ACTIVATIONS, without_wrappers(match["t"]), "mean" if is_mean else "")
 
 
 def _expert(match: re.Match[str]) -> CheckpointPlace:
@@ -202,7 +204,10 @@ def _compiled(*pairs: tuple[str, _Maker]) -> tuple[tuple[re.Pattern[str], _Maker
 
 _SCALARS = _compiled(
     (r"l2_norm/(?P<of>grad|param|update)/(?P<t>.+)", _composer),
-    (r"layer_grad_l2_norm/(?P<t>.+)", lambda match: CheckpointPlace(GRADIENTS, bare(match["t"]), "norm", source="post_clip")),
+    (
+        r"layer_grad_l2_norm/(?P<t>.+)",
+        lambda match: CheckpointPlace(GRADIENTS, without_wrappers(match["t"]), "norm", source="post_clip"),
+    ),
     (r"l2_norm_ratio/update_param/(?P<t>.+)", _relative),
     (r"(?:l2_norm|l2_norm_ratio|cosine)/\w+/(?P<t>.+)", _nowhere),
     (
@@ -213,7 +218,7 @@ _SCALARS = _compiled(
     (r"exp_avg(?:_sq)?/(?P<t>.+)\.(?:norm|avg|min|max)", _nowhere),
     (r"(?P<of>grad|params|updates)/norm/(?P<t>.+)", _before_clip),
     (r"opt_state/.*norm/(?P<t>.+)", _nowhere),
-    (r"grad_2(?:\.0)?_norm[/_](?P<t>.+)", lambda match: CheckpointPlace(GRADIENTS, bare(match["t"]), "norm")),
+    (r"grad_2(?:\.0)?_norm[/_](?P<t>.+)", lambda match: CheckpointPlace(GRADIENTS, without_wrappers(match["t"]), "norm")),
     (r"grad_(?:[\d.]+|inf)_norm/(?P<t>.+)", _nowhere),
     (rf"(?P<of>{_ANY})/(?P<t>.+)/(?P<stat>mean|avg|average|std|var|rms|mean_abs|norm|l2|l2_norm)", _moment),
     (r"(?P<of>grad|gradient|weight|param|parameter|update)_(?:l2_)?norms?(?:_per_(?:layer|param|tensor))?/(?P<t>.+)", _norm),
@@ -225,11 +230,14 @@ _SCALARS = _compiled(
 )
 _TENSOR = r"(?P<t>(?:.*[./])?\w*(?:weight|bias|kernel|gamma|beta|embeddings?)(?:_\d+|:\d+)?)"
 _HISTOGRAMS = _compiled(
-    (r"(?P<of>grad|params|updates)/hist/(?P<t>.+)", lambda match: CheckpointPlace(_TARGETS[match["of"]], bare(match["t"]), "")),
-    (rf"(?P<of>{_ANY})/(?P<t>.+)", lambda match: CheckpointPlace(_TARGETS[match["of"]], bare(match["t"]), "")),
+    (
+        r"(?P<of>grad|params|updates)/hist/(?P<t>.+)",
+        lambda match: CheckpointPlace(_TARGETS[match["of"]], without_wrappers(match["t"]), ""),
+    ),
+    (rf"(?P<of>{_ANY})/(?P<t>.+)", lambda match: CheckpointPlace(_TARGETS[match["of"]], without_wrappers(match["t"]), "")),
     (
         r"(?P<t>.+)[/._](?P<of>grads?|gradients?|activations?)",
-        lambda match: CheckpointPlace(_TARGETS[match["of"]], bare(match["t"]), ""),
+        lambda match: CheckpointPlace(_TARGETS[match["of"]], without_wrappers(match["t"]), ""),
     ),
-    (_TENSOR, lambda match: CheckpointPlace(WEIGHTS, bare(match["t"]), "")),
+    (_TENSOR, lambda match: CheckpointPlace(WEIGHTS, without_wrappers(match["t"]), "")),
 )

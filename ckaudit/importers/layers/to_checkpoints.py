@@ -17,8 +17,8 @@ from ckaudit.contract.schema.manifest import TensorFacts
 from ckaudit.contract.schema.numbers import to_word
 from ckaudit.importers.importer import Document
 from ckaudit.importers.layers.histogram_moments import Bins, Floats, Moments, Whole, bins_of
-from ckaudit.importers.layers.names import NORMS, CheckpointPlace, bare, place_of, place_of_histogram, tensor_facts
-from ckaudit.importers.names import listed
+from ckaudit.importers.layers.names import NORMS, CheckpointPlace, place_of, place_of_histogram, tensor_facts, without_wrappers
+from ckaudit.importers.names import list_names
 from ckaudit.importers.tables.numbers import MAX_STEP
 
 _SIGNED = frozenset({"mean", "min", "max", "percentiles", "max_logit_per_head", "entropy_per_head", "aux_loss"})
@@ -195,7 +195,7 @@ class LayerStatistics:
     def put(self, step: int, section: str, name: str, field: str, value: float, *, index: int = -1) -> None:
         """Take a value whose place is known, such as ("gradients", "fc1.weight", "norm"); a value of a list has an index."""
         if index < MAX_ENTRIES:
-            self._add(step, CheckpointPlace(section, bare(name), field, index), value)
+            self._add(step, CheckpointPlace(section, without_wrappers(name), field, index), value)
 
     def extend(self, section: str, field: str, names: Sequence[str], steps: Whole, owners: Whole, values: Floats) -> None:
         """Take many values of one field.
@@ -212,7 +212,7 @@ class LayerStatistics:
         bounds = np.searchsorted(owners[order], np.arange(len(names) + 1))
         for name, start, end in zip(names, bounds[:-1], bounds[1:], strict=True):
             rows = order[start:end]
-            self._extend(CheckpointPlace(section, bare(name), field), steps[rows], values[rows])
+            self._extend(CheckpointPlace(section, without_wrappers(name), field), steps[rows], values[rows])
 
     def documents(self) -> Sequence[Document]:
         """Return the checkpoints in the order of steps; each is made when it is asked for."""
@@ -243,9 +243,8 @@ class LayerStatistics:
         if self:
             notes.append(f"statistics of single tensors and layers made {len(self.documents()):,} checkpoints: {self._summary()}")
         if self._left:
-            notes.append(
-                f"{len(self._left):,} statistics of layers have no field in a checkpoint: {listed(list(self._left), max_names=3)}"
-            )
+            names = list_names(list(self._left), max_names=3)
+            notes.append(f"{len(self._left):,} statistics of layers have no field in a checkpoint: {names}")
         if self._estimated or self._normless:
             note = f"histograms without the sums of their values: of {self._estimated:,} the norm was taken from the bins"
             note += f", at most {self._worst:.0%} off" if self._estimated else ""

@@ -10,7 +10,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported
 from ckaudit.importers.layers.to_checkpoints import LayerStatistics
-from ckaudit.importers.names import listed, loss_kind_of_names, slices_of
+from ckaudit.importers.names import list_names, loss_kind_of_names, slices_of
 from ckaudit.importers.tables.merge import merge_notes, merge_numbers
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, steps_from
 
@@ -40,7 +40,7 @@ class Curves(Struct):
     names: Sequence[str] = ()
 
 
-def joined(
+def imported_run(
     curves: Curves, shown: str, source: str, *, size: str, notes: Iterable[str] = (), last: str = SCALARS_ONLY, name: str = ""
 ) -> Imported:
     """Join the curves to the lines of a run, and note what was read.
@@ -68,7 +68,7 @@ def joined(
         f"read as {source}: {size}",
         *curves.notes,
         *notes,
-        *([f"no value was recorded in {listed(empty)}"] if empty else []),
+        *([f"no value was recorded in {list_names(empty)}"] if empty else []),
         *merge_notes(merged),
         *layers.notes(),
         *([] if layers else [last]),

@@ -5,10 +5,18 @@ from collections.abc import Callable, Collection, Mapping
 from msgspec import Struct
 
 from ckaudit.importers.layers.names import place_of
-from ckaudit.importers.names import catalogue_name, could_be, factor_of, left_out, resolved, short, writable
-from ckaudit.importers.names import taken as taken_note
+from ckaudit.importers.names import (
+    catalogue_name,
+    could_be,
+    factor_of,
+    notes_on_left_out,
+    resolve_columns,
+    shorten_name,
+    writable,
+)
+from ckaudit.importers.names import note_on_taken as taken_note
 from ckaudit.importers.tables.jsonrows import JsonRows
-from ckaudit.importers.tables.numbers import Numbers, fullest, without_placeholders
+from ckaudit.importers.tables.numbers import Numbers, fullest_column, without_placeholders
 
 WRAPPERS = ("metrics/", "data/", "scalars/", "log/", "logs/")
 SCALARS_ONLY = "the log holds scalars only: weights, gradients, activations and attention of single tensors were not recorded"
@@ -72,7 +80,7 @@ def name_of(key: str, names: Names) -> str:
     return writable(catalogue_name(key) or catalogue_name(_unwrapped(key)) or "")
 
 
-def taken(rows: JsonRows, columns: Mapping[str, str], names: Names, *, silent: Collection[str] = ()) -> MappedSeries:
+def map_members(rows: JsonRows, columns: Mapping[str, str], names: Names, *, silent: Collection[str] = ()) -> MappedSeries:
     """Return the series of a log.
 
     Args:
@@ -92,12 +100,12 @@ def taken(rows: JsonRows, columns: Mapping[str, str], names: Names, *, silent: C
     choices |= {name: [key] for name, key in mapped.items()}
     keys, series, notes = {}, {}, []
     for name, candidates in choices.items():
-        key = candidates[fullest(range(len(candidates)), {at: rows.columns[key] for at, key in enumerate(candidates)})]
+        key = candidates[fullest_column(range(len(candidates)), {at: rows.columns[key] for at, key in enumerate(candidates)})]
         factor = names[key].factor if key in names and key not in mapped.values() else factor_of(key)
         values = rows.columns[key]
         keys[name], series[name] = key, values if factor == 1 else values.times(factor)
         if name != "step" and (real := without_placeholders(values)) is not None:
-            notes.append(f"NaN in {short(key)} stands between numbers all along: read as not recorded")
+            notes.append(f"NaN in {shorten_name(key)} stands between numbers all along: read as not recorded")
             series[name] = real
     offered = {key for candidates in choices.values() for key in candidates}
     layers = {_unwrapped(key): rows.columns[key] for key in rows.columns if key not in offered and is_of_layer(key, names)}
@@ -110,7 +118,7 @@ def _resolved(rows: JsonRows, columns: Mapping[str, str]) -> dict[str, str]:
     for name, key in spelt.items():
         if key not in rows.keys:
             spelt[name] = columns[name]
-    return {name: rows.keys[position] for name, position in resolved(spelt, rows.keys).items()}
+    return {name: rows.keys[position] for name, position in resolve_columns(spelt, rows.keys).items()}
 
 
 def _notes(rows: JsonRows, keys: Mapping[str, str], choices: Mapping[str, list[str]], known: Collection[str]) -> list[str]:
@@ -119,4 +127,4 @@ def _notes(rows: JsonRows, keys: Mapping[str, str], choices: Mapping[str, list[s
         if len(candidates) > 1:
             notes.append(could_be(name, [key for key in candidates if key != keys[name]]))
     offered = {key for candidates in choices.values() for key in candidates}
-    return notes + left_out([key for key in rows.keys if key not in offered and key not in known])
+    return notes + notes_on_left_out([key for key in rows.keys if key not in offered and key not in known])

@@ -88,7 +88,7 @@ def numbers(cells: Sequence[Any]) -> Numbers:
     return Numbers(values, recorded)
 
 
-def carried(steps: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[np.int64]:
+def forward_fill(steps: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return for each row the step of the last row up to it whose step is known, 0 where there is none yet.
 
     >>> carried(np.array([9, 10, 9, 20]), np.array([False, True, False, True])).tolist()
@@ -104,7 +104,7 @@ def nothing(size: int) -> Numbers:
     return Numbers(np.full(size, np.nan), np.zeros(size, bool))
 
 
-def filled(first: Numbers, second: Numbers) -> Numbers:
+def fill_missing(first: Numbers, second: Numbers) -> Numbers:
     """Return the first column, with cells of the second where the first has none recorded."""
     return Numbers(np.where(first.recorded, first.values, second.values), first.recorded | second.recorded)
 
@@ -177,7 +177,7 @@ def without_placeholders(column: Numbers, *, share: float = 0.3, min_gaps: int =
     return column.only(~broken)
 
 
-def fullest(positions: Iterable[int], columns: Mapping[int, Numbers]) -> int:
+def fullest_column(positions: Iterable[int], columns: Mapping[int, Numbers]) -> int:
     """Return the position of the column with the most numbers, the first of several that have as many."""
     return max(positions, key=lambda position: columns[position].count)
 

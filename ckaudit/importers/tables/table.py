@@ -14,7 +14,7 @@ from itertools import islice
 from msgspec import Struct, field
 
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.names import short
+from ckaudit.importers.names import shorten_name
 from ckaudit.importers.tables.numbers import MISSING_WORDS, Numbers, from_arrow, number, numbers
 
 DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon"}
@@ -135,7 +135,7 @@ def holds_numbers(rows: list[list[str]], width: int) -> bool:
     return numeric > 0 and 2 * numeric_or_empty > len(cells)
 
 
-def parsed(data: bytes, shown: str, header: Sequence[str], wanted: Collection[int], delimiter: str) -> NumberTable:
+def read_numbers(data: bytes, shown: str, header: Sequence[str], wanted: Collection[int], delimiter: str) -> NumberTable:
     """Read the numbers of the wanted columns; notes say which cells were no numbers.
 
     Raises:
@@ -200,11 +200,11 @@ def _with_care(table: TextTable) -> NumberTable:
         if read.faulty:
             first = read.faulty[0]
             notes.append(
-                f"{len(read.faulty):,} cells of {short(table.header[position])} are no numbers and count as not recorded, "
-                f"first {short(cells[first])!r} in line {table.lines[first]:,}"
+                f"{len(read.faulty):,} cells of {shorten_name(table.header[position])} are no numbers and count as not recorded, "
+                f"first {shorten_name(cells[first])!r} in line {table.lines[first]:,}"
             )
         if read.commas:
-            notes.append(f"{read.commas:,} cells of {short(table.header[position])} were read with a decimal comma")
+            notes.append(f"{read.commas:,} cells of {shorten_name(table.header[position])} were read with a decimal comma")
     return NumberTable(table.header, columns, table.lines, table.delimiter, [*notes, *table.notes])
 
 

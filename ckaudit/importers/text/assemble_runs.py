@@ -63,7 +63,7 @@ def runs_of(rows: StepLines, starts: Sequence[int], resumes: Mapping[int, int]) 
         resumes: Number of the line that tells of a checkpoint being loaded, and its step.
     """
     rows, notes = _one_rank(rows)
-    rows, replaced = joined(rows, apart=starts)
+    rows, replaced = merge_lines(rows, apart=starts)
     cuts = _cuts(rows, starts)
     bounds = [0, *cuts, len(rows.steps)]
     pieces = [rows.at(np.arange(begin, end)) for begin, end in pairwise(bounds)] if cuts else [rows]
@@ -89,7 +89,7 @@ def runs_of(rows: StepLines, starts: Sequence[int], resumes: Mapping[int, int]) 
     return runs
 
 
-def joined(rows: StepLines, *, apart: Sequence[int] = ()) -> tuple[StepLines, int]:
+def merge_lines(rows: StepLines, *, apart: Sequence[int] = ()) -> tuple[StepLines, int]:
     """Join neighbouring lines of one step; of two values of one column the later one is taken.
 
     Args:
@@ -212,7 +212,7 @@ def _in_order(part: LogPart, notes: list[str]) -> LogPart:
     notes.append(
         f"{int((np.diff(rows.steps) < 0).sum()):,} lines stand below their place in the order of steps: they were sorted in"
     )
-    return replace(part, rows=joined(rows.at(order))[0])
+    return replace(part, rows=merge_lines(rows.at(order))[0])
 
 
 def _notes_on_parts(run: TextRun) -> list[str]:

@@ -108,7 +108,7 @@ class ErrorLine(Struct, frozen=True):
     consequence: bool = False
 
 
-def sighting(number: int, line: str) -> ErrorLine | None:
+def error_line(number: int, line: str) -> ErrorLine | None:
     """Return the error that a line tells of, None where there is none, as in lines of a program's source code.
 
     >>> sighting(3, "[rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB").kind
@@ -137,7 +137,7 @@ def shortened(text: str) -> str:
     return writable(plain if len(plain) <= MAX_QUOTED else f"{plain[: MAX_QUOTED - 3]}...")
 
 
-def sightings_of(data: bytes, *, max_lines: int = 10_000) -> list[ErrorLine]:
+def error_lines(data: bytes, *, max_lines: int = 10_000) -> list[ErrorLine]:
     """Return the lines that tell of errors in a log of no known format.
 
     Args:
@@ -147,14 +147,14 @@ def sightings_of(data: bytes, *, max_lines: int = 10_000) -> list[ErrorLine]:
     sightings: list[ErrorLine] = []
     for block in blocks(data):
         lines = [*block.lines, block.torn] if block.torn else block.lines
-        candidates = (sighting(number, line) for number, line in telling(list(enumerate(lines, block.first)), NEEDLES))
+        candidates = (error_line(number, line) for number, line in lines_with(list(enumerate(lines, block.first)), NEEDLES))
         sightings += [seen for seen in candidates if seen is not None]
         if len(sightings) >= max_lines:
             break
     return sightings[:max_lines]
 
 
-def telling(lines: Sequence[tuple[int, str]], needles: Iterable[str]) -> list[tuple[int, str]]:
+def lines_with(lines: Sequence[tuple[int, str]], needles: Iterable[str]) -> list[tuple[int, str]]:
     """Return the lines that hold one of the needles; where no line does, one search over the whole text tells so."""
     text = "\n".join([line for _, line in lines])
     here = [needle for needle in needles if needle in text]

@@ -41,7 +41,7 @@ class ErrorEvent(Struct):
         return max(1, len({sighting.mark.who for sighting in self.seen} - {""}))
 
 
-def troubles_of(sightings: Sequence[ErrorLine], lines: Sequence[int]) -> list[ErrorEvent]:
+def error_events(sightings: Sequence[ErrorLine], lines: Sequence[int]) -> list[ErrorEvent]:
     """Group the lines that tell of errors into events.
 
     Args:
@@ -164,4 +164,4 @@ def _notes(troubles: Sequence[ErrorEvent]) -> list[str]:
 
 def summary_of(sightings: Sequence[ErrorLine], *, max_errors: int = 4) -> str:
     """Return a sentence on the errors in a log without a known step; empty: there are none."""
-    return "; ".join(_notes(troubles_of(sightings, []))[:max_errors])
+    return "; ".join(_notes(error_events(sightings, []))[:max_errors])

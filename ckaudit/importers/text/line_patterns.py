@@ -104,7 +104,7 @@ class LinePattern(Struct):
             pending.clear()
 
 
-def learnt(line: str, start: int, cells: Sequence[Cell], wanted: Callable[[str], bool]) -> LinePattern:
+def learn_pattern(line: str, start: int, cells: Sequence[Cell], wanted: Callable[[str], bool]) -> LinePattern:
     """Return the form of a line from `start` on, given its values.
 
     Args:
@@ -130,14 +130,14 @@ def learnt(line: str, start: int, cells: Sequence[Cell], wanted: Callable[[str],
     return LinePattern(keys, others, start, pattern.match, bool(rest))
 
 
-def joined(origins: Sequence[LineOrigin]) -> LineOrigin:
+def concatenated(origins: Sequence[LineOrigin]) -> LineOrigin:
     """Return the origins one after the other."""
     nowhere = LineOrigin(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
     lines, ranks, times = zip(nowhere, *origins, strict=True)
     return LineOrigin(np.concatenate(lines), np.concatenate(ranks), np.concatenate(times))
 
 
-def unlearnt(keys: tuple[str, ...]) -> LinePattern:
+def unmatchable_pattern(keys: tuple[str, ...]) -> LinePattern:
     """Return a form that no line matches, for values that were found without a pattern."""
     return LinePattern(keys, (), 0, re.compile(r"(?!)").match, closed=False)
 

@@ -6,8 +6,17 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.importers.tables.numbers import MAX_STEP, Numbers, nothing
-from ckaudit.importers.text.error_lines import MAX_SIGHTINGS, NEEDLES, ErrorLine, sighting, telling
-from ckaudit.importers.text.line_patterns import Cell, Ints, LineOrigin, LinePattern, Mask, joined, learnt, unlearnt
+from ckaudit.importers.text.error_lines import MAX_SIGHTINGS, NEEDLES, ErrorLine, error_line, lines_with
+from ckaudit.importers.text.line_patterns import (
+    Cell,
+    Ints,
+    LineOrigin,
+    LinePattern,
+    Mask,
+    concatenated,
+    learn_pattern,
+    unmatchable_pattern,
+)
 from ckaudit.importers.text.prefix import MAX_LINE, LinePrefix, blocks, mark_of, prefix_end
 
 MAX_FORMS = 64
@@ -119,7 +128,7 @@ class _Scanner:
         self.sightings: list[ErrorLine] = []
         self.notes: list[str] = []
         self._dialect = dialect
-        self._form = unlearnt(())
+        self._form = unmatchable_pattern(())
         self._odd: dict[tuple[str, ...], LinePattern] = {}
 
     @property
@@ -152,7 +161,7 @@ class _Scanner:
         """Return all lines of steps taken so far."""
         forms = [form for form in [*self.forms, *self._odd.values()] if form.origins]
         pieces = [piece for form in forms for piece in form.origins]
-        origin = joined(pieces)
+        origin = concatenated(pieces)
         sizes = [sum(len(origin.lines) for origin in pattern.origins) for pattern in forms]
         columns: dict[str, Numbers] = {}
         for pattern, size, begin in zip(forms, sizes, np.cumsum([0, *sizes]), strict=False):
@@ -188,24 +197,24 @@ class _Scanner:
         if not cells:
             return False
         if len(self.forms) < MAX_FORMS:
-            self._form = form = learnt(line, start, cells, self._dialect.wanted)
+            self._form = form = learn_pattern(line, start, cells, self._dialect.wanted)
             self.forms.append(form)
         else:
             cells = [cell for cell in cells if self._dialect.wanted(cell.key)]
             keys = tuple(cell.key for cell in cells)
-            form = self._odd.setdefault(keys, unlearnt(keys))
+            form = self._odd.setdefault(keys, unmatchable_pattern(keys))
         taken = (line[cell.start : cell.end] for cell in cells if cell.key in form.keys)
         form.take(number, line[:start], tuple(taken))
         return True
 
     def _look_at(self, others: Sequence[tuple[int, str]]) -> None:
         """Look for facts and errors in lines that are of no step."""
-        for number, line in telling(others, self._dialect.needles):
+        for number, line in lines_with(others, self._dialect.needles):
             start = prefix_end(line)
             for key, value in self._dialect.facts(line[start : start + MAX_LINE]) if len(self.facts) < MAX_FACTS else ():
                 self.facts.append(Fact(number, key, value, mark_of(line[:start])))
-        for number, line in telling(others, NEEDLES) if len(self.sightings) < MAX_SIGHTINGS else ():
-            if (seen := sighting(number, line)) is not None:
+        for number, line in lines_with(others, NEEDLES) if len(self.sightings) < MAX_SIGHTINGS else ():
+            if (seen := error_line(number, line)) is not None:
                 self.sightings.append(seen)
 
     def _flush(self) -> None:

@@ -8,11 +8,11 @@ from msgspec import UNSET, Struct, field
 from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import left_out, loss_kind_of_names, resolved, slices_of
+from ckaudit.importers.names import loss_kind_of_names, notes_on_left_out, resolve_columns, slices_of
 from ckaudit.importers.tables.numbers import Numbers
 from ckaudit.importers.tables.table import UTF16_MARKS, is_table
 from ckaudit.importers.text.assemble_runs import HELPER, LogPart, TextRun, runs_of, table_of
-from ckaudit.importers.text.errors import add_rates, clock_of, of_last_day, troubles_of
+from ckaudit.importers.text.errors import add_rates, clock_of, error_events, of_last_day
 from ckaudit.importers.text.line_patterns import Cell, Floats
 from ckaudit.importers.text.line_reader import Dialect, Fact, LogContent, StepLines, scan
 from ckaudit.importers.text.prefix import MAX_LINE, blocks, prefix_end, unix_time
@@ -60,7 +60,7 @@ def read_log(source: Source, columns: Mapping[str, str], form: Format) -> list[I
 def read_scanned(log: LogContent, source: Source, columns: Mapping[str, str], form: Format) -> list[Imported]:
     """Read every run of a log whose lines of steps were found already, as `read_log` does."""
     keys = list(log.rows.columns)
-    mapped = {keys[at]: name for name, at in resolved(columns, keys).items()} if columns else {}
+    mapped = {keys[at]: name for name, at in resolve_columns(columns, keys).items()} if columns else {}
     meaning = form.meaning(log.rows, mapped, log.facts)
     for empty in [name for name, column in meaning.rows.columns.items() if not column.recorded.any()]:
         del meaning.rows.columns[empty]
@@ -86,7 +86,7 @@ def _imported(run: TextRun, number: int, runs: Sequence[TextRun], log: LogConten
     several = [f"the file holds {len(runs)} runs, this is number {number + 1}"] if len(runs) > 1 else []
     clock, doubt = clock_of(run.parts)
     lines = np.maximum.accumulate(np.concatenate([part.rows.origin.lines for part in run.parts]))
-    troubles = troubles_of([sighting for sighting in log.sightings if begin < sighting.line < end], lines.tolist())
+    troubles = error_events([sighting for sighting in log.sightings if begin < sighting.line < end], lines.tolist())
     errors = add_rates(run, troubles, clock)
     timing = _add_times(run, clock, manifest, facts)
     table = table_of(run)
@@ -102,7 +102,7 @@ def _imported(run: TextRun, number: int, runs: Sequence[TextRun], log: LogConten
         *([doubt] if doubt and troubles else []),
         *timing,
         *log.notes,
-        *left_out([key for key in log.unwanted if not form.dialect.derived(key)]),
+        *notes_on_left_out([key for key in log.unwanted if not form.dialect.derived(key)]),
         "a text log holds scalars only: weights, gradients, activations and attention of single tensors were not recorded",
     ]
     return Imported(table, manifest, tuple(notes), name, f"run {number + 1}" if len(runs) > 1 else "")

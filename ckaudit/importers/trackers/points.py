@@ -97,12 +97,12 @@ def renumbered(series: Series) -> Series:
     return Series(np.arange(1, len(series.steps) + 1), series.values, series.times, series.order)
 
 
-def stands_still(series: Series) -> bool:
+def is_all_at_step_zero(series: Series) -> bool:
     """Tell whether several points all stand at step 0."""
     return len(series.steps) > 1 and not series.steps.any()
 
 
-def joined(series: Iterable[tuple[str, Series]], starts: Sequence[tuple[float, int]] = ()) -> MergedLines:
+def merge_series(series: Iterable[tuple[str, Series]], starts: Sequence[tuple[float, int]] = ()) -> MergedLines:
     """Join series to lines.
 
     Where a step lies below those before it in the log, and a value from there on differs from an earlier one, the run went back:

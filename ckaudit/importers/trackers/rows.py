@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ckaudit.errors import UsageError
-from ckaudit.importers.names import catalogue_name, short, writable
+from ckaudit.importers.names import catalogue_name, shorten_name, writable
 from ckaudit.importers.tables.numbers import MAX_STEP
 from ckaudit.importers.trackers.points import NO_TIME, Points, Series, Whole
 from ckaudit.importers.trackers.tracked import TrackedRun
@@ -90,16 +90,18 @@ class RowCollector:
     def _steps(self, series: Mapping[str, Series], wanted: str) -> tuple[Whole, list[str]]:
         """Return the update of each row, and say whose count it is."""
         if wanted and wanted not in series:
-            raise UsageError(f"the step is to come from {short(wanted)!r}, which is not there", hint="Look at its spelling.")
+            raise UsageError(
+                f"the step is to come from {shorten_name(wanted)!r}, which is not there", hint="Look at its spelling."
+            )
         own = np.array(self._own, np.int64)
         named = [each for each in series if catalogue_name(each) == "step"] if not wanted else [wanted]
         passed = []
         for name in sorted(named, key=lambda each: -len(series[each].steps)):
             steps = _carried(series[name], len(own))
             if wanted or (np.diff(steps[steps >= 0]) < 0).sum() <= MAX_GOING_BACK:
-                return steps, [f"steps from {short(name)}: {self._tracker} counts calls of its own"]
+                return steps, [f"steps from {shorten_name(name)}: {self._tracker} counts calls of its own"]
             passed.append(name)
-        notes = [f"{short(each)} starts again too often to count updates" for each in passed]
+        notes = [f"{shorten_name(each)} starts again too often to count updates" for each in passed]
         if (own == np.arange(len(own))).all():
             note = (
                 f"no series holds the update: steps are {self._tracker}'s count of calls, from 0; name one with --map step=NAME"

@@ -112,12 +112,12 @@ def records(data: bytes) -> EventRecords:
         return EventRecords([], len(data), 0)
     raw = np.frombuffer(data, np.uint8)
     first, size = np.array(starts), np.array(lengths)
-    right = masked(raw, first - _HEAD, np.full(len(first), 8)) == _word(raw, first - _TAIL)
+    right = masked_checksums(raw, first - _HEAD, np.full(len(first), 8)) == _word(raw, first - _TAIL)
     wrong = np.flatnonzero(~right)
     if len(wrong):
         end = starts[wrong[0]] - _HEAD
         first, size = first[: wrong[0]], size[: wrong[0]]
-    whole = masked(raw, first, size) == _word(raw, first + size)
+    whole = masked_checksums(raw, first, size) == _word(raw, first + size)
     good = [(start, start + length) for start, length in zip(first[whole].tolist(), size[whole].tolist(), strict=True)]
     return EventRecords(good, len(data) - end, len(first) - len(good))
 
@@ -191,7 +191,7 @@ def _halves(tensor: Any) -> "np.ndarray[Any, Any]":
     return (np.array(tensor.half_val, np.int64) & 0xFFFF).astype(np.uint16)
 
 
-def masked(data: NDArray[np.uint8], starts: Whole, lengths: Whole) -> Words:
+def masked_checksums(data: NDArray[np.uint8], starts: Whole, lengths: Whole) -> Words:
     """Return the checksum of each record as an event file stores it.
 
     Args:

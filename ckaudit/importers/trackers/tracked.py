@@ -14,20 +14,20 @@ from ckaudit.importers.layers.to_checkpoints import LayerStatistics
 from ckaudit.importers.names import (
     catalogue_name,
     could_be,
-    left_out,
-    listed,
+    list_names,
     loss_kind_of_names,
+    note_on_taken,
+    notes_on_left_out,
     parts_of_loss,
     policy_losses,
-    recognised,
-    resolved,
+    recognise_columns,
+    resolve_columns,
     slices_of,
-    taken,
     writable,
 )
 from ckaudit.importers.tables.merge import merge_notes
 from ckaudit.importers.tables.numbers import number, step_number
-from ckaudit.importers.trackers.points import Series, joined, renumbered, stands_still
+from ckaudit.importers.trackers.points import Series, is_all_at_step_zero, merge_series, renumbered
 
 MAX_SETTINGS = 1000
 MAX_DEPTH = 8
@@ -75,7 +75,7 @@ def runs_of(runs: Sequence[TrackedRun], columns: Mapping[str, str], shown: str, 
         UsageError: Where `columns` names what is not there, or the step or time, which every point has.
     """
     names = list(dict.fromkeys(name for tracked in runs for name in tracked.series))
-    mapped = {name: names[position] for name, position in resolved(columns, names).items()}
+    mapped = {name: names[position] for name, position in resolve_columns(columns, names).items()}
     if "step" in mapped or "time" in mapped:
         raise UsageError(f"every point of {source} has its own step and time", hint="Map values only, as in --map loss=NAME.")
     pairs = [(tracked, _imported(tracked, mapped, source)) for tracked in runs]
@@ -85,11 +85,11 @@ def runs_of(runs: Sequence[TrackedRun], columns: Mapping[str, str], shown: str, 
         raise _nothing(names, shown, source)
     if not empty:
         return imported
-    note = f"{len(empty):,} more runs hold no series that is known and were left out: {listed(empty)}"
+    note = f"{len(empty):,} more runs hold no series that is known and were left out: {list_names(empty)}"
     return [Imported(run.table, run.manifest, (*run.notes, note), run.source, run.name, run.documents) for run in imported]
 
 
-def named(runs: Sequence[TrackedRun]) -> None:
+def number_equal_names(runs: Sequence[TrackedRun]) -> None:
     """Give runs of one name a number; a single run needs none."""
     counts = Counter(run.name for run in runs)
     seen: Counter[str] = Counter()
@@ -103,7 +103,7 @@ def _nothing(names: Sequence[str], shown: str, source: str) -> UnreadableError:
     if not names:
         return UnreadableError(f"{shown} is {source}, but no number was logged to it", hint="Look whether the job got that far.")
     return UnreadableError(
-        f"{shown} is {source}, but none of its series has a name that is known: {listed(names)}",
+        f"{shown} is {source}, but none of its series has a name that is known: {list_names(names)}",
         hint="Name them, as in --map loss=NAME.",
     )
 
@@ -113,7 +113,7 @@ def _imported(tracked: TrackedRun, mapped: Mapping[str, str], source: str) -> Im
     summed = _add_sums(tracked)
     chosen, notes_on_names = _chosen(tracked, mapped)
     curves, notes_on_steps = _with_steps([(name, tracked.series[foreign]) for name, foreign in chosen.items()])
-    merged = joined(curves, tracked.starts)
+    merged = merge_series(curves, tracked.starts)
     others = [name for name in tracked.series if name not in chosen.values() and catalogue_name(name) not in _NO_CURVE]
     unknown = [name for name in others if name not in tracked.aside and not _take_layer(tracked, name)]
     documents = tracked.layers.documents()
@@ -122,11 +122,11 @@ def _imported(tracked: TrackedRun, mapped: Mapping[str, str], source: str) -> Im
     points = sum(len(series.steps) for series in tracked.series.values())
     notes = [
         f"read as {source}: {points:,} points of {len(tracked.series):,} series",
-        *taken(chosen),
+        *note_on_taken(chosen),
         *summed,
         *notes_on_names,
         *notes_on_steps,
-        *left_out(unknown),
+        *notes_on_left_out(unknown),
         *tracked.notes,
         *merge_notes(merged),
         *tracked.layers.notes(),
@@ -174,7 +174,7 @@ def _chosen(tracked: TrackedRun, mapped: Mapping[str, str]) -> tuple[dict[str, s
     decided |= {name: foreign for name, foreign in mapped.items() if foreign in tracked.series}
     names = [name for name in tracked.series if name not in decided.values() and name not in tracked.aside]
     chosen, notes = {}, []
-    for name, positions in recognised(names).items():
+    for name, positions in recognise_columns(names).items():
         if name in decided or name in _NO_CURVE:
             continue
         several = [names[position] for position in positions]
@@ -192,14 +192,14 @@ def _with_steps(curves: Iterable[tuple[str, Series]]) -> tuple[list[tuple[str, S
     counted, without_steps, negative = [], [], 0
     for name, series in curves:
         negative += int((series.steps < 0).sum())
-        if stands_still(series):
+        if is_all_at_step_zero(series):
             without_steps.append(name)
             counted.append((name, renumbered(series)))
         else:
             counted.append((name, series))
     notes = []
     if without_steps:
-        notes.append(f"all points of {listed(without_steps)} stand at step 0: they were numbered from 1")
+        notes.append(f"all points of {list_names(without_steps)} stand at step 0: they were numbered from 1")
     if negative:
         notes.append(f"{negative:,} points stand below step 0 and were left out")
     return counted, notes
@@ -211,9 +211,9 @@ def _take_layer(tracked: TrackedRun, name: str) -> bool:
     return bool(len(series.steps)) and tracked.layers.take_series(name, series.steps, series.values)
 
 
-def tell(manifest: Manifest, config: Mapping[str, Any]) -> None:
+def write_config(manifest: Manifest, config: Mapping[str, Any]) -> None:
     """Write the configuration of a run to its manifest, and the facts of the run that its settings hold."""
-    settings = kept_settings(config)
+    settings = json_settings(config)
     if not settings:
         return
     manifest.config = settings
@@ -233,7 +233,7 @@ def tell(manifest: Manifest, config: Mapping[str, Any]) -> None:
         manifest.vocabulary = vocabulary
 
 
-def kept_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def json_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings that can be written: texts cut, nothing too deep, the first thousand."""
     first = list(config.items())[:MAX_SETTINGS]
     return {writable(str(name)): _setting(value, MAX_DEPTH) for name, value in first}

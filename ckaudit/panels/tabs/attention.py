@@ -2,7 +2,7 @@
 
 from ckaudit.audit.coverage.applicability import why_metric_not_applicable
 from ckaudit.panels.annotations import threshold
-from ckaudit.panels.checkpoint_charts import attention_grids, of_heads, redundancy, why_none
+from ckaudit.panels.checkpoint_charts import attention_grids, head_grids, redundancy, why_none
 from ckaudit.panels.tab import Board, tab
 
 READS = (
@@ -42,7 +42,7 @@ def attention(board: Board) -> None:
     board.curves("head_kinds", "What do the heads follow?", "head_kind_share", stacked=True)
     board.heat("head_similarity", "Does a head do what another does?", "head_similarity")
     board.put(redundancy(scene, "redundancy", "Which heads are alike?"))
-    board.put(of_heads(scene, "attention_grids", "Where do the heads look?"))
+    board.put(head_grids(scene, "attention_grids", "Where do the heads look?"))
     if not attention_grids(scene).steps:
         board.lack(
             why_metric_not_applicable(scene.run, "head_similarity")

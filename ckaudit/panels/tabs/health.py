@@ -6,7 +6,7 @@ from ckaudit.contract.schema.panels import Chart, Matrix, Trace
 from ckaudit.metrics.activations import activation_mean, activation_std
 from ckaudit.panels.annotations import marks, threshold
 from ckaudit.panels.downsample import kept_columns, kept_points
-from ckaudit.panels.metric_charts import OF_COLOURS, chosen, column, forward
+from ckaudit.panels.metric_charts import OF_COLOURS, chosen, column, in_forward_order
 from ckaudit.panels.scene import Scene
 from ckaudit.panels.tab import Board, tab
 
@@ -69,7 +69,7 @@ def bands(scene: Scene, *, max_layers: int = 8, points: int = 200) -> Chart | No
     if not mean or not std:
         return None
     wide = {label: place for place, label in enumerate(std.labels)}
-    both = [place for place in forward(scene.run.tensors, mean.labels) if mean.labels[place] in wide]
+    both = [place for place in in_forward_order(scene.run.tensors, mean.labels) if mean.labels[place] in wide]
     traces = []
     for place in chosen(both, mean.labels, scene.places("activation_rms", "activation_std"), max_layers):
         label = mean.labels[place]
@@ -105,7 +105,7 @@ def loads(scene: Scene, *, rows: int = 120, columns: int = 100) -> Chart | None:
     totals = {layer: np.zeros(len(counts.steps)) for layer in layers}
     for place, layer in enumerate(layers):
         totals[layer] += np.where(counts.finite_in(place), counts.values[:, place], 0.0)
-    order = chosen(forward(scene.run.tensors, counts.labels), counts.labels, [], rows)
+    order = chosen(in_forward_order(scene.run.tensors, counts.labels), counts.labels, [], rows)
     with np.errstate(all="ignore"):
         shares = np.stack([counts.values[:, place] / totals[layers[place]] for place in order], axis=1)
     known = counts.recorded[:, order]

@@ -9,7 +9,7 @@ from msgspec import Struct
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ckaudit.recorder.checks.side_effect_free import undisturbed
+from ckaudit.recorder.checks.side_effect_free import no_side_effects
 
 ONCE_ONLY = "is not implemented"  # what torch says of the derivative of an operator that has only the first one
 REMEDY = (
@@ -73,7 +73,7 @@ def trace_of(
                 raise RuntimeError(REMEDY) from error
             raise
     # Fused attention has no second derivative; its plain form has.
-    with undisturbed(model), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+    with no_side_effects(model), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
         return hessian_trace(loss(), parameters, samples=samples, seed=seed)
 
 

@@ -9,8 +9,8 @@ from msgspec import UNSET, Struct, field
 from torch import Tensor, nn
 
 from ckaudit.contract.schema.checkpoint import ProbeStats
-from ckaudit.recorder.batches import IGNORED, batch_hash, pair
-from ckaudit.recorder.checks.side_effect_free import LossOf, OutputCapture, changed, logits_of, undisturbed
+from ckaudit.recorder.batches import IGNORED, batch_hash, inputs_and_targets
+from ckaudit.recorder.checks.side_effect_free import LossOf, OutputCapture, logits_of, no_side_effects, with_changed_batch
 from ckaudit.recorder.stats.float32_rounding import shorten, shortest
 
 TOP = 10
@@ -61,9 +61,9 @@ class FixedBatch:
     """
 
     def __init__(self, batch: Any, loss: LossOf, *, shift: int, held_out: bool | None = None, hookable: bool = True) -> None:
-        copied = changed(batch, lambda part, _: part.detach().clone())
+        copied = with_changed_batch(batch, lambda part, _: part.detach().clone())
         self.shift = room_for(copied, shift)
-        self.batch = cut(copied, self.shift) if self.shift else copied
+        self.batch = shorten_batch(copied, self.shift) if self.shift else copied
         self.hash = batch_hash(self.batch)
         self._loss, self._held_out, self._hookable = loss, held_out, hookable
         self._before: Tensor | None = None
@@ -80,7 +80,7 @@ class FixedBatch:
                 reading.scalars["output_kl_to_prev"] = shorten(moved)
             self._before = seen.kept
         if self.shift:
-            other, way = twin(self.batch, self.shift, model)
+            other, way = shifted_twin(self.batch, self.shift, model)
             stats = self._stats(*self._look(model, other))
             stats.shift, stats.shifted_by = self.shift, way
             reading.probes[f"{name}.shifted"] = stats
@@ -100,18 +100,18 @@ class FixedBatch:
         watched: Any = model if self._hookable else OutputCapture(model, outputs.append)
         handle = model.register_forward_hook(lambda *seen: outputs.append(seen[-1])) if self._hookable else None
         try:
-            with undisturbed(model), torch.no_grad():
+            with no_side_effects(model), torch.no_grad():
                 loss = float(self._loss(watched, batch))
         finally:
             if handle is not None:
                 handle.remove()
         logits = logits_of(outputs[0]) if outputs else None
-        return loss, None if logits is None else outlook(logits, counted(logits, batch))
+        return loss, None if logits is None else next_token_stats(logits, scored_positions(logits, batch))
 
 
-def counted(logits: Tensor, batch: Any) -> Tensor | None:
+def scored_positions(logits: Tensor, batch: Any) -> Tensor | None:
     """Return which positions of the logits have a target that is not ignored; None where targets do not tell."""
-    targets = pair(batch)[1]
+    targets = inputs_and_targets(batch)[1]
     if targets is None or targets.shape != logits.shape[:-1] or targets.is_floating_point():
         return None
     tensor: Tensor = targets != IGNORED
@@ -119,7 +119,7 @@ def counted(logits: Tensor, batch: Any) -> Tensor | None:
 
 
 # What a model expects of the next token: entropy, mass of the likeliest, and how far two expectations are apart.
-def outlook(
+def next_token_stats(
     logits: Tensor, counted: Tensor | None = None, *, top: int = TOP, positions: int = POSITIONS
 ) -> NextTokenStats | None:
     r"""Return what logits say of the next token.
@@ -133,7 +133,7 @@ def outlook(
         positions: Most positions whose log-probabilities are kept, evenly strided.
 
     Returns:
-        The outlook; None where no position counts.
+        Entropy, mass and log-probabilities; None where no position counts.
     """
     rows = logits.detach().reshape(-1, logits.shape[-1])
     places = torch.arange(len(rows)) if counted is None else counted.reshape(-1).nonzero()[:, 0]
@@ -174,13 +174,13 @@ def divergence(now: Tensor, before: Tensor) -> float | None:
 # The twin of a batch: the same tokens at other positions, to tell what a model knows by content from what by place.
 def room_for(batch: Any, shift: int) -> int:
     """Return by how many positions a batch of tokens (B, T) can be shifted: at most a quarter of T; 0 for anything else."""
-    inputs = pair(batch)[0]
+    inputs = inputs_and_targets(batch)[0]
     if not isinstance(inputs, Tensor) or inputs.ndim != 2 or inputs.is_floating_point():
         return 0
     return min(shift, inputs.shape[1] // 4)
 
 
-def cut(batch: Any, shift: int) -> Any:
+def shorten_batch(batch: Any, shift: int) -> Any:
     """Return the batch without its last `shift` positions, so that the twin is no longer than what the model knows.
 
     The label of the first token is ignored in a mapping: nothing predicts it, except in the twin.
@@ -195,10 +195,10 @@ def cut(batch: Any, shift: int) -> Any:
             part[:, 0] = IGNORED
         return part
 
-    return changed(batch, shorten)
+    return with_changed_batch(batch, shorten)
 
 
-def twin(batch: Any, shift: int, model: nn.Module) -> tuple[Any, ShiftMethod]:
+def shifted_twin(batch: Any, shift: int, model: nn.Module) -> tuple[Any, ShiftMethod]:
     """Return the same tokens `shift` positions later, and how that was done.
 
     A model that takes `position_ids`, and a mapping to hold them, are given later ones. Otherwise `shift` copies of the
@@ -209,7 +209,9 @@ def twin(batch: Any, shift: int, model: nn.Module) -> tuple[Any, ShiftMethod]:
         positions = batch.get("position_ids")
         places = torch.arange(inputs.shape[1], device=inputs.device).expand(inputs.shape) if positions is None else positions
         return dict(batch) | {"position_ids": places + shift}, "position_ids"
-    return changed(batch, lambda part, place: _prepended(part, place, shift) if _follows(part, batch) else part), "prepended"
+    return with_changed_batch(
+        batch, lambda part, place: _prepended(part, place, shift) if _follows(part, batch) else part
+    ), "prepended"
 
 
 def _prepended(part: Tensor, place: str | int, shift: int) -> Tensor:
@@ -220,7 +222,7 @@ def _prepended(part: Tensor, place: str | int, shift: int) -> Tensor:
 
 
 def _tokens(batch: Any) -> Tensor:
-    inputs = pair(batch)[0]
+    inputs = inputs_and_targets(batch)[0]
     assert isinstance(inputs, Tensor)
     return inputs
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from ckaudit.recorder.checks.side_effect_free import LossOf, changed, undisturbed
+from ckaudit.recorder.checks.side_effect_free import LossOf, no_side_effects, with_changed_batch
 
 EPSILON = torch.finfo(torch.float64).eps
 
@@ -26,7 +26,7 @@ NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16})
 CASTS = frozenset({Tensor.float, Tensor.half, Tensor.bfloat16})
 
 
-class InDouble(TorchFunctionMode):
+class Float64Evaluation(TorchFunctionMode):
     """Asks for float64 wherever the code asks for a narrower floating type.
 
     Norms, softmax and losses of language models are written to compute in float32 whatever they are given; differences
@@ -98,9 +98,9 @@ def check_gradients(
     Raises:
         TypeError: If the loss comes out in less than float64.
     """
-    with undisturbed(model), InDouble():  # the copy draws from the same generators
+    with no_side_effects(model), Float64Evaluation():  # the copy draws from the same generators
         twin = deepcopy(model).double()
-        shown = changed(batch, lambda part, _: part.double() if part.is_floating_point() else part)
+        shown = with_changed_batch(batch, lambda part, _: part.double() if part.is_floating_point() else part)
         return _compare(twin, lambda: loss(twin, shown), per_tensor, torch.Generator().manual_seed(seed), limit)
 
 

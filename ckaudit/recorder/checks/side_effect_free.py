@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ckaudit.recorder.batches import pair
+from ckaudit.recorder.batches import inputs_and_targets
 from ckaudit.recorder.hooks.hook import looking_away
 
 LossOf = Callable[[nn.Module, Any], Tensor]
 
 
 @contextmanager
-def undisturbed(model: nn.Module) -> Iterator[None]:
+def no_side_effects(model: nn.Module) -> Iterator[None]:
     """Run the body in evaluation mode; afterwards modes, buffers and the state of every random generator are as before.
 
     What the recorder's own hooks would see is not the training's, so they look away.
@@ -106,14 +106,14 @@ def own_loss(model: nn.Module, batch: Any) -> Tensor:
         if loss is None:
             raise TypeError(f"{type(model).__name__} puts out no loss: give the function that computes it")
         return loss
-    inputs, targets = pair(batch)
+    inputs, targets = inputs_and_targets(batch)
     if targets is None:
         raise TypeError("a batch without targets has no loss: give the function that computes it")
     logits: Tensor = model(inputs)
     return nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
 
 
-def changed(batch: Any, change: Callable[[Tensor, str | int], Tensor]) -> Any:
+def with_changed_batch(batch: Any, change: Callable[[Tensor, str | int], Tensor]) -> Any:
     """Return a batch of the same form with every tensor replaced by `change(tensor, name or place)`."""
     if isinstance(batch, Tensor):
         return change(batch, 0)

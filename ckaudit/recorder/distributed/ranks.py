@@ -19,7 +19,7 @@ from ckaudit.recorder.files.manifest import load
 from ckaudit.recorder.files.run_folder import Background
 from ckaudit.recorder.loop.step_clock import StepClock
 from ckaudit.recorder.loop.triggers import regular_triggers
-from ckaudit.recorder.model.gradient_norms import present
+from ckaudit.recorder.model.gradient_norms import existing_gradients
 from ckaudit.recorder.model.optimizers import as_sequence, state_finite
 from ckaudit.recorder.model.tensor_table import parameters
 from ckaudit.recorder.setup import Setup
@@ -116,7 +116,7 @@ class WorkerSession:
         self._has_read = True
         if self._options.grad_of is None and self._shards is None:
             return
-        gradients = present(self._parameters, self._options.grad_of)
+        gradients = existing_gradients(self._parameters, self._options.grad_of)
         if self._shards is not None:
             self._shards.norms(gradients)
             self._shards.each("gradients")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ckaudit.recorder.checks.side_effect_free import changed
+from ckaudit.recorder.checks.side_effect_free import with_changed_batch
 from ckaudit.recorder.drill import damage
 from ckaudit.recorder.drill.damage import Act, Amount
 
@@ -77,21 +77,21 @@ class Target:
             self.acted = self.step
 
 
-Doing = Callable[[Target], None]
+FaultAction = Callable[[Target], None]
 
 
 # Damage to weights and gradients.
-def once(act: Act) -> Doing:
+def once(act: Act) -> FaultAction:
     """Return what acts on the model after the backward passes of the onset."""
     return _each(act, lambda target: target.step == target.amount.onset)
 
 
-def always(act: Act) -> Doing:
+def always(act: Act) -> FaultAction:
     """Return what acts on the model after the backward passes of every step from the onset on."""
     return _each(act, lambda target: target.is_due)
 
 
-def _each(act: Act, is_time: Callable[[Target], bool]) -> Doing:
+def _each(act: Act, is_time: Callable[[Target], bool]) -> FaultAction:
     def do(target: Target) -> None:
         def after_backward() -> None:
             if is_time(target) and act(target.model) is not False:
@@ -104,7 +104,7 @@ def _each(act: Act, is_time: Callable[[Target], bool]) -> Doing:
 
 
 # Damage to the model before its first step.
-def at_start(act: Callable[[nn.Module, Amount], object], nothing: str = "") -> Doing:
+def at_start(act: Callable[[nn.Module, Amount], object], nothing: str = "") -> FaultAction:
     """Return what acts on the model at once; an act that counts and finds nothing is refused with `nothing`."""
 
     def do(target: Target) -> None:
@@ -129,7 +129,7 @@ def detach_part(target: Target) -> None:
 
 
 # Damage to the optimizer.
-def multiply_rate(factor: Callable[[Amount], float]) -> Doing:
+def multiply_rate(factor: Callable[[Amount], float]) -> FaultAction:
     """Return what updates with a multiple of the learning rate from the onset on, and leaves that of the schedule in between."""
 
     def do(target: Target) -> None:
@@ -153,7 +153,7 @@ def multiply_rate(factor: Callable[[Amount], float]) -> Doing:
     return do
 
 
-def set_option(name: str, value: Callable[[Amount, dict[str, Any]], float]) -> Doing:
+def set_option(name: str, value: Callable[[Amount, dict[str, Any]], float]) -> FaultAction:
     """Return what sets an option of every parameter group that has it, before the first step."""
 
     def do(target: Target) -> None:
@@ -268,7 +268,7 @@ def stick(target: Target) -> None:
     change_batches(target, change)
 
 
-def by_rows(change: Callable[[Tensor, str | int], Tensor]) -> Doing:
+def by_rows(change: Callable[[Tensor, str | int], Tensor]) -> FaultAction:
     """Return what changes the tensors of each batch that have rows; the change returns one as it is to leave it alone."""
 
     def do(target: Target) -> None:
@@ -278,7 +278,7 @@ def by_rows(change: Callable[[Tensor, str | int], Tensor]) -> Doing:
                 target.note()
             return new
 
-        change_batches(target, lambda batch: changed(batch, of_part))
+        change_batches(target, lambda batch: with_changed_batch(batch, of_part))
 
     return do
 
@@ -297,7 +297,7 @@ NO_ACTIVATION, NO_RELU = (
     "the model has no nn.ReLU behind a layer with a bias",
 )
 
-DOING: Mapping[str, Doing] = {
+FAULT_ACTIONS: Mapping[str, FaultAction] = {
     "rate_too_high": multiply_rate(lambda amount: amount.between(10, 100)),
     "rate_too_low": multiply_rate(lambda amount: 1 / amount.between(100, 10_000)),
     "rate_raised": multiply_rate(lambda amount: amount.between(10, 50)),

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ckaudit.contract.io.files import write_atomic
 from ckaudit.recorder.distributed.ranks import WorkerSession
 from ckaudit.recorder.drill.damage import Amount, middle_part
-from ckaudit.recorder.drill.faults import DOING, FaultNotPossibleError, Target
+from ckaudit.recorder.drill.faults import FAULT_ACTIONS, FaultNotPossibleError, Target
 from ckaudit.recorder.drill.settings import KINDS, DrillSettings, DrillStatus
 from ckaudit.recorder.hooks.hook import after_backward
 from ckaudit.recorder.loop.session import RunSession, Start, begin, place
@@ -43,7 +43,7 @@ class Drill:
     def begin(self) -> None:
         """Do what is done before the first step, and write the note: from now on the program is known to have a recorder."""
         if self._kind:
-            self._do(lambda: DOING[self._settings.fault](self._target))
+            self._do(lambda: FAULT_ACTIONS[self._settings.fault](self._target))
             if self._kind.place and not self._note.why_not:
                 self._note.place = middle_part(self._target.model)
         self._write()

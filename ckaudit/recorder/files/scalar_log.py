@@ -86,7 +86,7 @@ def plain(value: Any) -> float | str | bool | None:
     raise TypeError(f"a {type(value).__name__} is no scalar")
 
 
-def taken(values: Mapping[str, Any], guard: Guard) -> dict[str, float | str | bool | None]:
+def accepted_values(values: Mapping[str, Any], guard: Guard) -> dict[str, float | str | bool | None]:
     """Return logged values as `plain` does; one that is no scalar, or has a reserved name, is left out and counted."""
     scalars: dict[str, float | str | bool | None] = {}
     for name, value in values.items():

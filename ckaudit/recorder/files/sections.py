@@ -144,12 +144,12 @@ class SectionWriter:
         return stats, entropies
 
 
-def held(arrays: Arrays | None) -> Held:
+def array_measurements(arrays: Arrays | None) -> Held:
     """Return arrays of any library as NumPy's."""
     return {name: np.asarray(array) for name, array in (arrays or {}).items()}
 
 
-def attention_held(attention: Mapping[str, Any] | None) -> dict[str, tuple[NDArray[Any], NDArray[Any] | None]]:
+def attention_measurements(attention: Mapping[str, Any] | None) -> dict[str, tuple[NDArray[Any], NDArray[Any] | None]]:
     """Return each layer's probabilities, and its logits where they were given beside them."""
     pairs = {layer: given if isinstance(given, tuple | list) else (given, None) for layer, given in (attention or {}).items()}
     return {layer: (np.asarray(p), None if logits is None else np.asarray(logits)) for layer, (p, logits) in pairs.items()}

@@ -163,7 +163,7 @@ class _Mode(TorchFunctionMode):
         if torch.compiler.is_compiling():
             return func(*args, **kwargs)
         if func is functional.multi_head_attention_forward:
-            with _told_inside(self._called):
+            with _calls_reported_to(self._called):
                 return func(*args, **kwargs)
         output = func(*args, **kwargs)
         if func is FUSED or func in SOFTMAX:
@@ -172,7 +172,7 @@ class _Mode(TorchFunctionMode):
 
 
 @contextmanager
-def _told_inside(called: Callable[[Any, Sequence[Any], Mapping[str, Any]], None]) -> Iterator[None]:
+def _calls_reported_to(called: Callable[[Any, Sequence[Any], Mapping[str, Any]], None]) -> Iterator[None]:
     """Tell of the calls inside a function of `torch.nn.functional`, which to a mode is one piece."""
     names = ("scaled_dot_product_attention", "softmax")
     originals = {name: getattr(functional, name) for name in names}

@@ -67,7 +67,7 @@ class PathTrace:
 
     def describe(self, table: Mapping[str, TensorFacts]) -> dict[str, TensorFacts]:
         """Return the table of tensors with operator and node of each that was seen; several are joined by commas."""
-        return {name: _told(facts, self.readers_of(name)) for name, facts in table.items()}
+        return {name: _with_operators(facts, self.readers_of(name)) for name, facts in table.items()}
 
     def take(self, name: str, inputs: Any) -> None:
         """Keep, until the pass ends, where the inputs of a module with parameters come from."""
@@ -84,7 +84,7 @@ class PathTrace:
         self.aside = frozenset(name for name, sources in taken.items() if name not in owners and _reaches(sources, nodes))
 
 
-def _told(facts: TensorFacts, readers: list[GradientNode]) -> TensorFacts:
+def _with_operators(facts: TensorFacts, readers: list[GradientNode]) -> TensorFacts:
     if not readers:
         return facts
     nodes = dict.fromkeys(reader.node for reader in readers)

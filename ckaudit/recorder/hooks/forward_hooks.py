@@ -30,7 +30,7 @@ from ckaudit.recorder.stats.activation_stats import ModuleOutput, activation_sta
 from ckaudit.recorder.stats.arrays import local
 from ckaudit.recorder.stats.attention_stats import attention_stats, four_dimensional, max_logits
 from ckaudit.recorder.stats.float32_rounding import shortest
-from ckaudit.recorder.stats.moe import CAPACITY, CHOICES, may_route, moe_stats, told
+from ckaudit.recorder.stats.moe import CAPACITY, CHOICES, may_route, module_setting, moe_stats
 
 FUNCTIONS = ("relu", "gelu", "silu", "swish", "mish", "sigmoid", "tanh", "elu", "glu", "softplus", "activation")
 
@@ -282,8 +282,8 @@ class ForwardHooks:
 
     def _routing(self, name: str) -> Callable[[Any], None]:
         def look(output: Any) -> None:
-            capacity = told(self._model, name, (CAPACITY,))
-            choices = self._options.experts_per_token or told(self._model, name, CHOICES) or (1 if capacity else None)
+            capacity = module_setting(self._model, name, (CAPACITY,))
+            choices = self._options.experts_per_token or module_setting(self._model, name, CHOICES) or (1 if capacity else None)
             if (stats := moe_stats(output, choices=choices, capacity=capacity)) is not None:
                 self._seen.routers[name] = stats
 

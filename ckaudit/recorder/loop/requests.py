@@ -11,7 +11,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from ckaudit.contract.schema.checkpoint import Checkpoint, Parity, ProbeStats
 from ckaudit.contract.schema.manifest import TensorFacts
-from ckaudit.recorder.batches import TOKEN_TYPES, pair, row_fingerprints
+from ckaudit.recorder.batches import TOKEN_TYPES, inputs_and_targets, row_fingerprints
 from ckaudit.recorder.checks.curvature import Curvature, trace_of
 from ckaudit.recorder.checks.fixed_batch import FixedBatch
 from ckaudit.recorder.checks.gradient_check import GradientCheck, check_gradients
@@ -266,7 +266,7 @@ def _say(noise: NoiseParts | None, attempt: StepState) -> None:
 # Whether rows that are held out are trained on: hashes of whole rows, compared at the steps that are looked at.
 def _rows(batch: Any) -> set[int]:
     """Return the hashes of the rows of a batch's inputs that are long enough to be told apart; none where they are no rows."""
-    inputs = pair(batch)[0]
+    inputs = inputs_and_targets(batch)[0]
     if inputs is None or len(inputs.shape) < 2 or 0 in inputs.shape:
         return set()
     hashes = row_fingerprints(inputs)

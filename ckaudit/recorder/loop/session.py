@@ -18,7 +18,7 @@ from ckaudit.recorder.distributed.ranks import RankNotes, WorkerSession
 from ckaudit.recorder.distributed.shards import Shards
 from ckaudit.recorder.drill.settings import VARIABLE, settings_from_environment
 from ckaudit.recorder.files.run_folder import RunFolder
-from ckaudit.recorder.files.scalar_log import RESERVED, plain, taken
+from ckaudit.recorder.files.scalar_log import RESERVED, accepted_values, plain
 from ckaudit.recorder.hooks.forward_hooks import ForwardHooks
 from ckaudit.recorder.hooks.forward_stats import ForwardStats
 from ckaudit.recorder.hooks.train_mode import ModeWatch
@@ -30,7 +30,14 @@ from ckaudit.recorder.loop.step_state import StepState
 from ckaudit.recorder.loop.throughput import DeviceGauge, ThroughputMeter, devices_of
 from ckaudit.recorder.loop.triggers import CheckpointSchedule
 from ckaudit.recorder.model.collector import Collector
-from ckaudit.recorder.model.optimizers import AlternatingUpdates, Clipping, learning_rates, listen, norm_before_update, overflowed
+from ckaudit.recorder.model.optimizers import (
+    AlternatingUpdates,
+    Clipping,
+    hook_updates,
+    learning_rates,
+    norm_before_update,
+    overflowed,
+)
 from ckaudit.recorder.model.tensor_table import ForwardOrder, described
 from ckaudit.recorder.model.weight_writes import WeightWrites
 from ckaudit.recorder.setup import Setup
@@ -93,7 +100,7 @@ class RunSession:
         self._folder.begin(self._facts, self._collector.weights, self._collector.reference, **stated)
         self._alternating: AlternatingUpdates | None = AlternatingUpdates() if len(self._collector.optimizers) > 1 else None
         self._writes = WeightWrites(self._collector.parameters, self._collector.optimizers)
-        self._handles = listen(self._collector.optimizers, guard, self._before_update, self._after_update)
+        self._handles = hook_updates(self._collector.optimizers, guard, self._before_update, self._after_update)
         self._attempt = StepState(step=start_step)
         if start_step == 0:
             self._write_first()
@@ -111,7 +118,7 @@ class RunSession:
         # What fails from here on takes no more than itself from the record.
         self._attempt.is_written |= self._writes.has_rare_write()
         if self._attempt.is_due and len(self._collector.optimizers) == 1 and self._options.grad_of is None:
-            self._attempt.given_norm = norm_before_update(optimizer)
+            self._attempt.norm_at_update = norm_before_update(optimizer)
         alternating, step = self._alternating, self._attempt.step
         if alternating and self._attempt.is_due and alternating.is_seen(optimizer, self._collector.optimizers, step):
             self._alternating = None
@@ -154,7 +161,7 @@ class RunSession:
 
     def log(self, values: Mapping[str, Any]) -> None:
         """Add values to the line of the step under way; one that is no scalar is left out and counted."""
-        self._attempt.values |= taken(values, self._guard)
+        self._attempt.values |= accepted_values(values, self._guard)
 
     def log_after(self, values: Mapping[str, Any]) -> None:
         """Add values to the step finished last, with a second line; what its line holds already stays."""

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from ckaudit.contract.schema.checkpoint import GradientsSource
-from ckaudit.recorder.batches import BatchesSeen, fingerprint, name_of, name_of_tokens, pair
+from ckaudit.recorder.batches import BatchesSeen, fingerprint, inputs_and_targets, name_of, name_of_tokens
 from ckaudit.recorder.files.run_folder import RunFolder
 from ckaudit.recorder.files.scalar_log import number
 from ckaudit.recorder.guard import Guard
@@ -24,7 +24,7 @@ from ckaudit.recorder.loop.step_state import StepState
 from ckaudit.recorder.loop.triggers import CheckpointSchedule, HistoryStep
 from ckaudit.recorder.model.gradient_norms import FULL, LONG, Norms, alike, are_here
 from ckaudit.recorder.stats.arrays import dense, is_away, is_sharded
-from ckaudit.recorder.stats.float32_rounding import in_seven, shorten
+from ckaudit.recorder.stats.float32_rounding import round_to_seven_digits, shorten
 
 
 class PlainGradients:
@@ -81,14 +81,14 @@ def finish_plain(
     unread = attempt.unread
     if unread is None or unread.at_hand is None or not attempt.rates or not attempt.updates or folder.is_busy:
         return False
-    inputs = batch[0] if type(batch) is tuple and batch else pair(batch)[0]
+    inputs = batch[0] if type(batch) is tuple and batch else inputs_and_targets(batch)[0]
     if unread.scale != 1.0 or not _is_number(loss) or not (inputs is None or _are_tokens(inputs)):
         return False
     norms, numbers = unread.at_hand, unread.at_hand.values()
     value, norm = loss.item(), hypot(*numbers)
     if not (isfinite(norm) and isfinite(value)):
         return False
-    value, norm = shorten(value), in_seven(norm)
+    value, norm = shorten(value), round_to_seven_digits(norm)
     name = None if inputs is None else name_of_tokens(inputs)
     if not schedule.pass_by(HistoryStep(attempt.step, value, attempt.rates[0], name, norms), norm, min(numbers)):
         return False
@@ -176,7 +176,7 @@ class PendingStats(Struct):
 
     def look(self, batch: Any) -> None:
         """Take the fingerprint of a batch."""
-        inputs = pair(batch)[0]
+        inputs = inputs_and_targets(batch)[0]
         if inputs is not None:
             self.batch, self.shape = fingerprint(inputs), tuple(inputs.shape)
 

@@ -10,7 +10,7 @@ from ckaudit.contract.schema.checkpoint import Checkpoint, DeltaStats, Gradients
 from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.recorder.loop.triggers import HistoryStep
 from ckaudit.recorder.stats.arrays import Array
-from ckaudit.recorder.stats.float32_rounding import in_seven, shorten
+from ckaudit.recorder.stats.float32_rounding import round_to_seven_digits, shorten
 from ckaudit.recorder.stats.tensor_stats import top_share, total_norm
 
 if TYPE_CHECKING:  # they need torch, and the writer needs attempts
@@ -40,7 +40,8 @@ class StepState(Struct):
         rates: Learning rate of every group.
         loss_scale: Scale of the loss, under mixed precision.
         clip_norm: Largest global norm let through.
-        given_norm: Norm of all gradients as the optimizer was given them, where a checkpoint is due and one optimizer has all.
+        norm_at_update: Norm of all gradients as the optimizer was given them, where a checkpoint is due and one optimizer has
+            them all.
         is_written: Whether weights were written to since the update before, and rarely are.
         updates: Optimizers that applied their update.
         seconds: Time taken from the training so far.
@@ -65,7 +66,7 @@ class StepState(Struct):
     rates: list[float] = field(default_factory=list)
     loss_scale: float | None = None
     clip_norm: float | None = None
-    given_norm: "Tensor | None" = None
+    norm_at_update: "Tensor | None" = None
     is_written: bool = False
     updates: int = 0
     seconds: float = 0.0
@@ -84,7 +85,7 @@ class StepState(Struct):
 
     def take(self, norms: dict[str, float]) -> None:
         """Keep the gradient norms of the step."""
-        self.norms, self.global_norm = norms, in_seven(total_norm([*norms.values()])) if norms else None
+        self.norms, self.global_norm = norms, round_to_seven_digits(total_norm([*norms.values()])) if norms else None
 
     @property
     def norms_only(self) -> dict[str, GradientStats]:

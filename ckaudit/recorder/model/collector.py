@@ -23,15 +23,15 @@ from ckaudit.recorder.hooks.vital_signs import DEAD_EVERY, values_of
 from ckaudit.recorder.loop.step_numbers import PendingStats, PlainGradients
 from ckaudit.recorder.loop.step_state import StepState, lowest
 from ckaudit.recorder.model.budget_planner import BudgetPlanner, layer_parts, module_parts
-from ckaudit.recorder.model.gradient_norms import LONG, VERY_LONG, loss_scale_left, present, versions
+from ckaudit.recorder.model.gradient_norms import LONG, VERY_LONG, existing_gradients, loss_scale_left, versions
 from ckaudit.recorder.model.optimizers import (
     Clipping,
     as_sequence,
     clip_coefficient,
     decay_shares,
-    held_by,
+    hook_updates,
     learning_rates,
-    listen,
+    optimized_parameters,
     optimizer_state,
     undone_clipping,
 )
@@ -64,7 +64,7 @@ class ResumeState:
         self._weights, self._optimizers, self._tell = weights, tuple(optimizers), tell
         self._norms: dict[str, Number] | None = None
         self._remembered, self._is_told = False, False
-        self._handles = listen(self._optimizers, guard, self._before, self._after)
+        self._handles = hook_updates(self._optimizers, guard, self._before, self._after)
 
     def _before(self, _optimizer: Optimizer) -> None:
         if self._norms is None:
@@ -97,7 +97,7 @@ class Collector:
         self.parameters = parameters(setup.model)
         self.weights = distinct(self.parameters)
         self.optimizers, self.scaler = as_sequence(setup.optimizer), setup.scaler
-        self._held, self._clips = held_by(self.optimizers), False
+        self._held, self._clips = optimized_parameters(self.optimizers), False
         self._reach: TensorAccess = LocalTensors(self.weights) if shards is None else ShardedTensors(shards, setup.guard)
         is_usual = options.grad_of is None and shards is None and self.scaler is None
         plain = PlainGradients(self.parameters)
@@ -161,13 +161,18 @@ class Collector:
             # What clipping goes by is what it is told to have been.
             self.read_gradients(attempt, "pre_clip", gradients=gradients, long=VERY_LONG)
         norms = attempt.unread.norms if attempt.unread else None
-        if norms is None or not self._held or held_by(self.optimizers) != self._held or norms.count != len(gradients):
+        if (
+            norms is None
+            or not self._held
+            or optimized_parameters(self.optimizers) != self._held
+            or norms.count != len(gradients)
+        ):
             return None
         usable = norms.as_torch
         return None if usable is None else ([*gradients.values()], usable)
 
     def _gradients(self) -> dict[str, Tensor]:
-        return present(self.parameters, self._options.grad_of)
+        return existing_gradients(self.parameters, self._options.grad_of)
 
     def scaled_gradients(self) -> tuple[dict[str, Tensor], float]:
         """Return the gradients as they are in memory, and the loss scale that lies on them."""
@@ -195,7 +200,7 @@ class Collector:
         """
         try:
             if gradients is None:
-                gradients = present(self.parameters, self._options.grad_of)
+                gradients = existing_gradients(self.parameters, self._options.grad_of)
                 attempt.versions = versions(gradients.values()) if self._clips else []
             self._read_gradients(attempt, source, clipping, gradients, long)
         finally:
@@ -333,8 +338,8 @@ class Collector:
             state.clip_norm = shortest(clip)
         if clip is not None and attempt.global_norm is not None and attempt.source != "post_clip":
             state.clip_coefficient = shortest(clip_coefficient(clip, attempt.global_norm))
-        if attempt.given_norm is not None:
-            state.gradient_norm = to_word(shorten(float(attempt.given_norm)))
+        if attempt.norm_at_update is not None:
+            state.gradient_norm = to_word(shorten(float(attempt.norm_at_update)))
         if attempt.loss_scale is not None:
             state.loss_scale, state.found_inf = shortest(attempt.loss_scale), attempt.updates < len(self.optimizers)
         return state

@@ -20,7 +20,7 @@ TINY = 1e-15  # norm of float32: the squares of smaller elements, or some of the
 MARGIN = 0.999  # of the largest norm: below it the coefficient of clipping is 1 however it is rounded
 
 
-def present(
+def existing_gradients(
     parameters: Mapping[str, nn.Parameter], grad_of: Callable[[nn.Parameter], Tensor | None] | None = None
 ) -> dict[str, Tensor]:
     """Return the gradients that exist, by tensor; a missing one is not recorded, never zero.

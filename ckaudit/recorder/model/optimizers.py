@@ -41,7 +41,7 @@ def _unwrapped(optimizer: Optimizer) -> Optimizer:
     return optimizer
 
 
-def listen(
+def hook_updates(
     optimizers: Sequence[Optimizer], guard: Guard, before: Callable[[Optimizer], None], after: Callable[[Optimizer], None]
 ) -> list[Any]:
     """Call `before` and `after` around every update, guarded, and return the handles of the hooks that do."""
@@ -70,7 +70,7 @@ def learning_rates(optimizers: Sequence[Optimizer]) -> list[float]:
     return [float(group["lr"]) for optimizer in optimizers for group in optimizer.param_groups if "lr" in group]
 
 
-def held_by(optimizers: Sequence[Optimizer]) -> int:
+def optimized_parameters(optimizers: Sequence[Optimizer]) -> int:
     """Return how many parameters the optimizers hold."""
     return sum([len(group["params"]) for optimizer in optimizers for group in optimizer.param_groups])
 

@@ -170,7 +170,7 @@ def stretches(flats: Sequence[Array], chunk: int) -> Iterator[list[tuple[int, in
         yield group
 
 
-def laid(pieces: Sequence[Array]) -> Values:
+def concatenated(pieces: Sequence[Array]) -> Values:
     """Return pieces of one library and device end to end, in this process's memory."""
     if len(pieces) == 1:
         return to_numpy(pieces[0])
@@ -182,7 +182,7 @@ def _apart(pieces: Sequence[Array], scale: float) -> list[Values]:
     """Return pieces in this process's memory: those on an accelerator come in one transfer, and divided by `scale`."""
     if not is_away(pieces[0]):
         return [*pieces]
-    return np.split(laid(pieces) / scale, np.cumsum([piece.shape[0] for piece in pieces])[:-1])
+    return np.split(concatenated(pieces) / scale, np.cumsum([piece.shape[0] for piece in pieces])[:-1])
 
 
 def _rows_there(pieces: Sequence[Array], scale: float, *, magnitudes: bool) -> tuple[list[StretchSums], Sequence[Array]]:
@@ -206,7 +206,7 @@ def _rows_there(pieces: Sequence[Array], scale: float, *, magnitudes: bool) -> t
 
 def _rows_here(pieces: Sequence[Array], scale: float, *, magnitudes: bool) -> tuple[list[StretchSums], Sequence[Values]]:
     """Return the sums of stretches, in float64, and the stretches as NumPy's, divided by `scale`."""
-    values = laid(pieces)
+    values = concatenated(pieces)
     values = values if scale == 1.0 else values / scale
     with np.errstate(invalid="ignore", over="ignore"):
         if len(pieces) == 1:

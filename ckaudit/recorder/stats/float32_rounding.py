@@ -87,7 +87,7 @@ def shorten(value: float) -> float:
     return shorter if FLOAT32.pack(shorter) == narrow else short
 
 
-def in_seven(value: float) -> float:
+def round_to_seven_digits(value: float) -> float:
     """Return a number in seven digits, as many as a float32 is good for: for what was summed in float64, and names none.
 
     >>> in_seven(0.12345678)

@@ -33,12 +33,12 @@ class Routing(Struct, frozen=True):
 def may_route(model: nn.Module, name: str) -> bool:
     """Return whether a module may be a router: a linear layer that widens belongs to a gated MLP."""
     module = model.get_submodule(name)
-    if not isinstance(module, nn.Linear) or told(model, name, CHOICES) or told(model, name, (CAPACITY,)):
+    if not isinstance(module, nn.Linear) or module_setting(model, name, CHOICES) or module_setting(model, name, (CAPACITY,)):
         return True
     return 1 < module.out_features < module.in_features
 
 
-def told(model: nn.Module, name: str, names: Iterable[str]) -> int | None:
+def module_setting(model: nn.Module, name: str, names: Iterable[str]) -> int | None:
     """Return a whole number that a module, or the one around it, has under one of these names; None where neither has."""
     owners = [model.get_submodule(place) for place in (name, name.rpartition(".")[0])] if name else [model]
     values = (getattr(owner, name, None) for owner in owners for name in names)

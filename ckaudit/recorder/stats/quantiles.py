@@ -180,17 +180,17 @@ class Buckets(Struct, frozen=True):
             sizes, start = laid.sizes[rows], laid.starts[rows.start]
             first, number = self.first[rows], self.number[rows].sum()
             values = laid.values[start : start + sizes.sum()]
-            buckets = _dealt(values, self.base[rows].repeat(sizes), self.scale[rows].repeat(sizes))
+            buckets = _into_buckets(values, self.base[rows].repeat(sizes), self.scale[rows].repeat(sizes))
             buckets += (first - first[0]).astype(np.uint16).repeat(sizes)
             yield Partition(values, buckets, slice(first[0], first[0] + number))
 
     def of(self, edges: Values, laid: Segments) -> Whole:
         """Return the bucket of each edge, shape (P, E): elements in an earlier one lie below it, in a later one they do not."""
         inside = np.fmin(np.fmax(edges, laid.low[:, None]), laid.high[:, None])
-        return _dealt(inside, self.base[:, None], self.scale[:, None]) + self.first[:, None]
+        return _into_buckets(inside, self.base[:, None], self.scale[:, None]) + self.first[:, None]
 
 
-def _dealt(values: Values, base: Values, scale: Values) -> NDArray[np.uint16]:
+def _into_buckets(values: Values, base: Values, scale: Values) -> NDArray[np.uint16]:
     """Return the bucket of each value among those of its sample.
 
     Neither subtracting nor multiplying turns the order of two elements round, however the results are rounded.

@@ -45,8 +45,11 @@ def _folded_pair(pair: Pair, view: View) -> str:
 
 def _pair(pair: Pair, view: View) -> Iterator[str]:
     """Yield the blocks of one pair."""
-    if decisive := [unlike for unlike in pair.unlike if say.voided(unlike, pair)]:
-        lines = [f"- {escaped(say.meaning(unlike))} (no answer to {escaped(say.voids(unlike, pair))})" for unlike in decisive]
+    if decisive := [unlike for unlike in pair.unlike if say.questions_voided(unlike, pair)]:
+        lines = [
+            f"- {escaped(say.meaning(unlike))} (no answer to {escaped(say.questions_voided_text(unlike, pair))})"
+            for unlike in decisive
+        ]
         yield "\n".join(["**Not alike**", "", *lines])
     if pair.answers:
         yield "\n".join(_questions(pair))
@@ -65,7 +68,11 @@ def _pair(pair: Pair, view: View) -> Iterator[str]:
         (f"Only {code(pair.left)} is ill with", [_ill(finding) for finding in pair.lost]),
         (
             "Other differences",
-            [f"{escaped(unlike.name)}: {code(say.sides(unlike))}" for unlike in pair.unlike if not say.voided(unlike, pair)],
+            [
+                f"{escaped(unlike.name)}: {code(say.sides(unlike))}"
+                for unlike in pair.unlike
+                if not say.questions_voided(unlike, pair)
+            ],
         ),
         ("Noise", [escaped(pair.noise.message), *(escaped(note) for note in pair.notes)]),
     )
@@ -89,7 +96,7 @@ def _questions(pair: Pair) -> Iterator[str]:
         more = f" (does not count: {escaped(answer.excused)})" if answer.excused else ""
         more += f": {escaped(say.missing(answer, pair))}" if answer.word in say.OPEN else ""
         yield (
-            f"| {escaped(say.spoken(answer.question))}{unit} | {say.value(answer.left)} | {say.value(answer.right)} "
+            f"| {escaped(say.name_in_words(answer.question))}{unit} | {say.value(answer.left)} | {say.value(answer.right)} "
             f"| {apart or say.ABSENT} | {band} | {word}{more} |"
         )
 
@@ -106,10 +113,9 @@ def _fold(title: str, lines: list[str], view: View) -> str:
 
 
 def _footer(comparison: Comparison) -> Iterator[str]:
-    yield escaped(
-        f"{words.plural(len(comparison.subjects), 'subject')}: {say.how(comparison, words.plural(comparison.files, 'file'))}"
-    )
+    method = say.comparison_method(comparison, words.plural(comparison.files, "file"))
+    yield escaped(f"{words.plural(len(comparison.subjects), 'subject')}: {method}")
     if comparison.gate:
-        yield f"counts: {escaped(say.also(comparison.gate.counts))}" + (
+        yield f"counts: {escaped(say.joined_names(comparison.gate.counts))}" + (
             f"; policy {escaped(comparison.gate.policy)}" if comparison.gate.policy else ""
         )

@@ -55,7 +55,7 @@ def _findings(comparison: Comparison) -> Iterator[Finding]:
         if pair.parting is not None and not answered and pair.word in BAD:
             yield _parting(pair.parting, of)
         for unlike in pair.unlike:
-            if say.voided(unlike, pair):
+            if say.questions_voided(unlike, pair):
                 severity: Severity = "sev2" if pair.word == "incomparable" else "note"
                 yield _finding(UNLIKE, of + unlike.message, severity, where=unlike.name, expected=unlike.left, found=unlike.right)
 

@@ -35,7 +35,7 @@ LEGEND = "= same, ~ within noise, + better, ! worse, / different, ? no answer; a
 GATE_LEGEND = "= same, ~ within noise, + better, ! worse, / different, ? no answer; the canary against each"
 
 
-def spoken(name: str) -> str:
+def name_in_words(name: str) -> str:
     """Return a name of the contract as words.
 
     >>> spoken("loss_at_equal_tokens")
@@ -95,14 +95,14 @@ def unjudged(pair: Pair) -> list[Answer]:
     return [answer for answer in pair.answers if answer.word in OPEN]
 
 
-def voided(unlike: Unlike, pair: Pair) -> list[str]:
+def questions_voided(unlike: Unlike, pair: Pair) -> list[str]:
     """Return the questions that were asked and that a difference leaves without an answer."""
-    return [spoken(answer.question) for answer in pair.answers if answer.question in unlike.invalidates]
+    return [name_in_words(answer.question) for answer in pair.answers if answer.question in unlike.invalidates]
 
 
-def voids(unlike: Unlike, pair: Pair, *, limit: int | None = LISTED) -> str:
+def questions_voided_text(unlike: Unlike, pair: Pair, *, limit: int | None = LISTED) -> str:
     """Return the same as a list, the first `limit` of them, or an empty string."""
-    names = voided(unlike, pair)
+    names = questions_voided(unlike, pair)
     more = len(names) - len(names[:limit])
     return ", ".join(names[:limit]) + (f" and {more} more" if more else "")
 
@@ -162,10 +162,10 @@ def _size(drift: Drift) -> float:
 
 def sides(unlike: Unlike, *, whole: bool = False) -> str:
     """Return what both say of it, cut where it is long unless the whole is asked for."""
-    return f"{_said(unlike.left, whole=whole)} | {_said(unlike.right, whole=whole)}"
+    return f"{_side_text(unlike.left, whole=whole)} | {_side_text(unlike.right, whole=whole)}"
 
 
-def _said(word: str | None, *, whole: bool) -> str:
+def _side_text(word: str | None, *, whole: bool) -> str:
     if word is None:
         return "not recorded"
     return word if whole or len(word) <= LONGEST else word[: LONGEST - 3] + "..."
@@ -219,13 +219,13 @@ def badge(comparison: Comparison) -> str:
     return GATE_WORDS[comparison.gate.outcome] if comparison.gate else WORDS[comparison.word].upper()
 
 
-def how(comparison: Comparison, read: str) -> str:
+def comparison_method(comparison: Comparison, read: str) -> str:
     """Return how it was compared: command, axis, files where they were counted, and the tool."""
     by = "" if comparison.axis == "step" else f" by {comparison.axis}"
     return ", ".join([comparison.command + by, *([f"{read} read"] if comparison.files else []), comparison.tool])
 
 
-def also(names: Iterable[str]) -> str:
+def joined_names(names: Iterable[str]) -> str:
     """Return names as one list for a sentence."""
     return ", ".join(names)
 
@@ -238,7 +238,7 @@ def rows_of(comparison: Comparison) -> list[list[str]]:
     for question in questions(comparison):
         answers = [answer_of(pair, question.question) for pair in comparison.pairs]
         behind = unit(question.unit)
-        name = spoken(question.question) + (f", {behind}" if behind else "")
+        name = name_in_words(question.question) + (f", {behind}" if behind else "")
         if comparison.gate is None:
             reference = next((value(answer.left) for answer in answers if answer and answer.left is not None), "")
             cells = ["" if answer is None else _signed(answer, answer.right) for answer in answers]

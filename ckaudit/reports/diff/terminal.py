@@ -6,9 +6,20 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from ckaudit.contract.schema.diff import Answer, Comparison, Curve, Departure, Pair, Unlike, Word
 from ckaudit.reports import words
 from ckaudit.reports.diff import sentences as say
-from ckaudit.reports.diff.sentences import GATE_LEGEND, LEGEND, WORDS, badge, headline, how, labels, rows_of, unit, verdict
+from ckaudit.reports.diff.sentences import (
+    GATE_LEGEND,
+    LEGEND,
+    WORDS,
+    badge,
+    comparison_method,
+    headline,
+    labels,
+    rows_of,
+    unit,
+    verdict,
+)
 from ckaudit.reports.terminal.charts import finite, sparkline, starts
-from ckaudit.reports.terminal.screen_text import columns, fit, pad, paint, paragraph, shown
+from ckaudit.reports.terminal.screen_text import columns, pad, paint, paragraph, printable, wrap
 from ckaudit.reports.view import PLAIN, View
 from ckaudit.reports.words import number
 
@@ -43,7 +54,7 @@ def render(comparison: Comparison, view: View = PLAIN) -> str:
             left, right = (0, index + 1) if comparison.gate is None else (index, len(comparison.subjects) - 1)
             names = labels(comparison)
             head = f"{names[right]} against {names[left]}: {WORDS[pair.word]}: "
-            lines = paragraph(shown(verdict(pair), view), width, first=head, indent="")
+            lines = paragraph(printable(verdict(pair), view), width, first=head, indent="")
             lines[0] = lines[0].replace(head, paint(head, "bold", view), 1)
             parts += [lines, *sections(pair, view, width)] if view.verbose else [lines]
     parts.append(_sentences("Notes", comparison.notes, view, width))
@@ -54,16 +65,16 @@ def _head(comparison: Comparison, view: View, width: int) -> list[str]:
     """Return the badge with the verdict, then who is who, dimmed."""
     word = badge(comparison)
     colour = GATE_COLOURS[comparison.gate.outcome] if comparison.gate else ANSWER_COLOURS[comparison.word]
-    first, *rest = fit(shown(headline(comparison, *labels(comparison)[:2]), view), width - len(word) - 2)
+    first, *rest = wrap(printable(headline(comparison, *labels(comparison)[:2]), view), width - len(word) - 2)
     lines = [f"{paint(word, colour, view)}  {paint(first, 'bold', view)}"]
     lines += [" " * (len(word) + 2) + paint(line, "bold", view) for line in rest]
-    about = how(comparison, words.plural(comparison.files, "file"))
+    about = comparison_method(comparison, words.plural(comparison.files, "file"))
     named = [
         line
         for label, name in zip(labels(comparison), comparison.subjects, strict=True)
-        for line in paragraph(shown(name, view), width, first=f"{label} ")
+        for line in paragraph(printable(name, view), width, first=f"{label} ")
     ]
-    return [*lines, *(paint(line, "dim", view) for line in (*named, *paragraph(shown(about, view), width)))]
+    return [*lines, *(paint(line, "dim", view) for line in (*named, *paragraph(printable(about, view), width)))]
 
 
 def _gate(comparison: Comparison, view: View, width: int) -> list[str]:
@@ -71,7 +82,7 @@ def _gate(comparison: Comparison, view: View, width: int) -> list[str]:
     if comparison.gate is None:
         return []
     gate = comparison.gate
-    lines = [line for reason in gate.reasons for line in paragraph(shown(reason, view), width, first="- ")]
+    lines = [line for reason in gate.reasons for line in paragraph(printable(reason, view), width, first="- ")]
     terms = f"counts: {', '.join(gate.counts)}"
     if gate.allowed:
         terms += "; may be worse: " + ", ".join(f"{name} by {words.number(100 * part)} %" for name, part in gate.allowed.items())
@@ -79,7 +90,7 @@ def _gate(comparison: Comparison, view: View, width: int) -> list[str]:
         terms += f"; expected: {', '.join(gate.expected)}"
     terms += f"; policy {gate.policy}" if gate.policy else "; no policy"
     title = [paint("Why", "bold", view), *lines] if lines else []
-    return [*title, *(paint(line, "dim", view) for line in paragraph(shown(terms, view), width))]
+    return [*title, *(paint(line, "dim", view) for line in paragraph(printable(terms, view), width))]
 
 
 # The sections of one pair: what is not alike, the questions, where the runs part, and what cannot be said.
@@ -100,7 +111,7 @@ def sections(pair: Pair, view: View, width: int) -> list[list[str]]:
 
 def _sentences(title: str, lines: Iterable[str], view: View, width: int) -> list[str]:
     """Return sentences under a heading, or nothing."""
-    drawn = [line for sentence in lines if sentence for line in paragraph(shown(sentence, view), width, first="- ")]
+    drawn = [line for sentence in lines if sentence for line in paragraph(printable(sentence, view), width, first="- ")]
     return [paint(title, "bold", view), *drawn] if drawn else []
 
 
@@ -119,22 +130,22 @@ def _unlike(pair: Pair, view: View, width: int) -> list[str]:
     """Return what is not alike: first what leaves questions without an answer."""
     if not pair.unlike:
         return []
-    ranked = sorted(pair.unlike, key=lambda unlike: not say.voided(unlike, pair))
+    ranked = sorted(pair.unlike, key=lambda unlike: not say.questions_voided(unlike, pair))
     lines = [line for unlike in ranked[: _shortened(len(ranked), view)] for line in _difference(unlike, pair, view, width)]
     return [paint("Not alike", "bold", view), *_kept(lines, len(ranked), view)]
 
 
 def _difference(unlike: Unlike, pair: Pair, view: View, width: int) -> Iterator[str]:
     """Yield one difference: with both sides, or where it leaves questions open with what it means for them."""
-    open_ones = say.voids(unlike, pair, limit=None if view.verbose else say.LISTED)
+    open_ones = say.questions_voided_text(unlike, pair, limit=None if view.verbose else say.LISTED)
     if open_ones:
-        yield from (paint(line, "sev2", view) for line in paragraph(shown(say.meaning(unlike), view), width, first="! "))
+        yield from (paint(line, "sev2", view) for line in paragraph(printable(say.meaning(unlike), view), width, first="! "))
         text = f"no answer to: {open_ones}"
-        yield from (paint(line, "dim", view) for line in paragraph(shown(text, view), width, indent="    "))
+        yield from (paint(line, "dim", view) for line in paragraph(printable(text, view), width, indent="    "))
         return
-    yield from paragraph(shown(f"{unlike.name}: {say.sides(unlike, whole=view.verbose)}", view), width, first="- ")
+    yield from paragraph(printable(f"{unlike.name}: {say.sides(unlike, whole=view.verbose)}", view), width, first="- ")
     if view.verbose:
-        yield from (paint(line, "dim", view) for line in paragraph(shown(unlike.message, view), width, indent="    "))
+        yield from (paint(line, "dim", view) for line in paragraph(printable(unlike.message, view), width, indent="    "))
 
 
 def _questions(pair: Pair, view: View, width: int) -> list[str]:
@@ -143,7 +154,7 @@ def _questions(pair: Pair, view: View, width: int) -> list[str]:
     if not answers:
         return []
     head = ["", "", "A", "B", "B - A", "", "noise", ""]
-    rows = [[shown(cell, view) for cell in _row(answer)] for answer in answers]
+    rows = [[printable(cell, view) for cell in _row(answer)] for answer in answers]
     table = columns_of([head, *rows], width - 2, right={2, 3, 4, 5, 6})
     lines = [] if table is None else [paint(f"  {table[0]}", "dim", view)]
     for index, (answer, row) in enumerate(zip(answers, rows, strict=True)):
@@ -152,9 +163,9 @@ def _questions(pair: Pair, view: View, width: int) -> list[str]:
         drawn[0] = drawn[0].replace(row[0], paint(row[0], colour, view), 1)
         lines += drawn
         if answer.word in TOLD or view.verbose:
-            lines += [paint(line, "dim", view) for line in paragraph(shown(answer.message, view), width, indent="    ")]
+            lines += [paint(line, "dim", view) for line in paragraph(printable(answer.message, view), width, indent="    ")]
         if answer.excused:
-            lines += paragraph(shown(f"does not count: {answer.excused}", view), width, indent="    ")
+            lines += paragraph(printable(f"does not count: {answer.excused}", view), width, indent="    ")
     return [paint("Questions", "bold", view), *lines]
 
 
@@ -162,7 +173,7 @@ def _row(answer: Answer) -> list[str]:
     band = "" if answer.band is None else words.number(answer.band, digits=3)
     return [
         say.WORDS[answer.word],
-        say.spoken(answer.question),
+        say.name_in_words(answer.question),
         *say.both(answer.left, answer.right),
         say.difference(answer.left, answer.right),
         say.share(answer.left, answer.right),
@@ -197,14 +208,14 @@ def _departure(departure: Departure, first: str, view: View, width: int, *, whol
     """Return one departure: its sentence, or only the place and the numbers."""
     numbers = say.numbers(departure)
     text = departure.message if whole else say.place(departure) + (f": {numbers}" if numbers else "")
-    return paragraph(shown(text, view), width, first=first)
+    return paragraph(printable(text, view), width, first=first)
 
 
 def _drifts(pair: Pair, view: View, width: int) -> list[str]:
     """Return how far parts have come apart: of each measure the farthest, unless everything is asked for."""
     drifts = pair.drifts if view.verbose else say.farthest(pair)
     lines = [
-        line for drift in drifts for line in paragraph(shown(f"step {drift.step}: {drift.message}", view), width, first="- ")
+        line for drift in drifts for line in paragraph(printable(f"step {drift.step}: {drift.message}", view), width, first="- ")
     ]
     more = len(pair.drifts) - len(drifts)
     rest = [f"  ... and {more} more (-v shows all)"] if more else []
@@ -220,7 +231,7 @@ def _health(pair: Pair, view: View, width: int) -> list[str]:
         for finding in findings[: _shortened(len(findings), view)]:
             when = words.interval(finding)
             text = f"{finding.severity} {finding.code} {finding.name}" + (f", {when}" if when else "") + f": {finding.message}"
-            drawn = paragraph(shown(text, view), width, first=title)
+            drawn = paragraph(printable(text, view), width, first=title)
             drawn[0] = drawn[0].replace(finding.severity, paint(finding.severity, finding.severity, view), 1)
             lines += drawn
         lines = _kept(lines, len(findings), view)
@@ -235,11 +246,11 @@ def _open(pair: Pair, view: View, width: int) -> list[str]:
     title = f"No answer: {len(answers)} of {words.plural(len(pair.answers), 'question')}"
     groups: dict[str, list[str]] = {}
     for answer in answers:
-        groups.setdefault(f"{say.WORDS[answer.word]}: {say.missing(answer, pair)}", []).append(say.spoken(answer.question))
+        groups.setdefault(f"{say.WORDS[answer.word]}: {say.missing(answer, pair)}", []).append(say.name_in_words(answer.question))
     lines = []
     for why, names in groups.items():
-        lines += paragraph(shown(f"{', '.join(names)}: {why}", view), width, first="- ")
-    return [*(paint(line, "bold", view) for line in fit(title, width)), *lines]
+        lines += paragraph(printable(f"{', '.join(names)}: {why}", view), width, first="- ")
+    return [*(paint(line, "bold", view) for line in wrap(title, width)), *lines]
 
 
 # Two curves on one scale, a line of bars each, with a mark where the runs part.
@@ -259,8 +270,8 @@ def _picture(curve: Curve, pair: Pair, view: View, width: int) -> list[str]:
     ]
     end = f" {unit(curve.unit)}" if unit(curve.unit) else ""
     caption = f"from {number(ends[0])} to {number(ends[1])}{end}, steps {curve.steps[0]} to {curve.steps[-1]}, of the second run"
-    title = [paint(line, "bold", view) for line in fit(shown(curve.name, view), width)]
-    dim = [paint(line, "dim", view) for line in paragraph(shown(caption, view), width)]
+    title = [paint(line, "bold", view) for line in wrap(printable(curve.name, view), width)]
+    dim = [paint(line, "dim", view) for line in paragraph(printable(caption, view), width)]
     return [*title, *rows, *_mark(curve, pair, room), *dim]
 
 
@@ -294,7 +305,7 @@ def columns_of(rows: Sequence[Sequence[str]], width: int, *, right: Collection[i
 def many(comparison: Comparison, view: View, width: int) -> list[str]:
     """Return a row for each question and a column for each subject, in blocks of as many columns as fit."""
     rows = [["", *say.labels(comparison)], *rows_of(comparison)]
-    drawn = _blocks([[shown(cell, view) for cell in row] for row in rows], width - 2)
+    drawn = _blocks([[printable(cell, view) for cell in row] for row in rows], width - 2)
     legend = LEGEND if comparison.gate is None else GATE_LEGEND
     title = paint("Questions", "bold", view)
     return [title, *(f"  {line}".rstrip() for line in drawn), *(paint(line, "dim", view) for line in paragraph(legend, width))]

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.panels import Panels
 from ckaudit.contract.schema.report import Report
-from ckaudit.panels.downsample import LETTERS, brief, thinned, without
+from ckaudit.panels.downsample import LETTERS, shorten_document, thinned, without_charts
 from ckaudit.reports.html.charts import blocks, figure
 from ckaudit.reports.html.page import SIGNATURE, render
 from ckaudit.reports.words import plural
@@ -46,7 +46,7 @@ class _Content(msgspec.Struct, frozen=True):
 
 
 # A file that is never too large: where it would be, names are cut, pictures get coarser, and at last some are left out.
-def fitted(report: Report, panels: Panels, *, whole: int = WHOLE, data: int = DATA) -> FittedPage:
+def page_within_limit(report: Report, panels: Panels, *, whole: int = WHOLE, data: int = DATA) -> FittedPage:
     """Return the page of a report.
 
     Args:
@@ -57,7 +57,7 @@ def fitted(report: Report, panels: Panels, *, whole: int = WHOLE, data: int = DA
     """
     content = _Content(report, panels)
     while True:
-        notes = list(_told(content, len(report.findings)))
+        notes = list(_notes_on_cuts(content, len(report.findings)))
         coarse = len(blocks(content.panels).encode()) - data
         # A page is longer than the findings that stand in it: that much is known without writing it.
         page = "" if coarse > 0 or len(msgspec.json.encode(content.report)) > whole else _page(content, notes)
@@ -78,13 +78,13 @@ def _smaller(content: _Content, excess: int, *, coarse: bool) -> _Content | None
     report, panels = content.report, content.panels
     count = max(len(report.findings), len(report.suppressed))
     if not content.is_brief:
-        return replace(content, report=brief(report), panels=brief(panels), is_brief=True)
+        return replace(content, report=shorten_document(report), panels=shorten_document(panels), is_brief=True)
     if coarse and content.halvings < HALVINGS:
         return replace(content, panels=thinned(panels), halvings=content.halvings + 1)
     if count > FINDINGS:
         return _with_findings(content, FINDINGS)
     if largest := _largest(panels, excess):
-        return replace(content, panels=without(panels, largest), left_out=(*content.left_out, *largest))
+        return replace(content, panels=without_charts(panels, largest), left_out=(*content.left_out, *largest))
     return _with_findings(content, count // 2) if count > LEAST else None
 
 
@@ -103,7 +103,7 @@ def _largest(panels: Panels, excess: int) -> list[str]:
     return [name for name, taken in zip(ranked, before, strict=False) if taken < max(1, excess)]
 
 
-def _told(content: _Content, findings: int) -> Iterator[str]:
+def _notes_on_cuts(content: _Content, findings: int) -> Iterator[str]:
     if content.is_brief:
         yield f"to keep the file small, names of more than {LETTERS} letters are cut in their middle"
     if content.halvings:

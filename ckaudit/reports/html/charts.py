@@ -124,7 +124,7 @@ def _rows(chart: Chart) -> tuple[Row, list[Row]]:
         lines = [
             (name, chart.matrix.columns, values) for name, values in zip(chart.matrix.rows, chart.matrix.values, strict=True)
         ]
-        return ("row", *SUMMED), [(name, *summed(columns, values)) for name, columns, values in lines]
+        return ("row", *SUMMED), [(name, *summarized(columns, values)) for name, columns, values in lines]
     if chart.frames:
         places = dict.fromkeys(frame.where for frame in chart.frames)
         return ("of", "steps"), [
@@ -137,10 +137,10 @@ def _rows(chart: Chart) -> tuple[Row, list[Row]]:
             if ridge.edges
         ]
         return ("of", "step", "from", "to"), ends
-    return ("of", *SUMMED), [(trace.name, *summed([str(step) for step in trace.x], trace.y)) for trace in chart.traces]
+    return ("of", *SUMMED), [(trace.name, *summarized([str(step) for step in trace.x], trace.y)) for trace in chart.traces]
 
 
-def summed(labels: Sequence[str], values: Sequence[Number | None]) -> Row:
+def summarized(labels: Sequence[str], values: Sequence[Number | None]) -> Row:
     """Return where values begin, end and turn, each with its label, and how many are missing.
 
     >>> summed(["1", "2", "3", "4"], [3.0, None, "NaN", 1.5])

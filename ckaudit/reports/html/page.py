@@ -66,7 +66,7 @@ def library() -> Library:
     return Library(b64encode(gzip.compress(script, 4, mtime=0)).decode(), digest(script.decode()))
 
 
-def own(name: str) -> str:
+def own_file(name: str) -> str:
     """Return a script or a style sheet of our own."""
     return files("ckaudit.reports.html").joinpath(name).read_text(encoding="utf-8")
 
@@ -78,15 +78,15 @@ def digest(script: str) -> str:
 
 def policy(library_digest: str) -> str:
     """Return the policy of the file: its own scripts and styles, images out of itself, and no network at all."""
-    scripts = " ".join([library_digest, *(digest(own(name)) for name in (*OWN, "start.js"))])
-    styles = f"{digest(own('report.css'))} {digest(EMPTY)}"
+    scripts = " ".join([library_digest, *(digest(own_file(name)) for name in (*OWN, "start.js"))])
+    styles = f"{digest(own_file('report.css'))} {digest(EMPTY)}"
     parts = ["default-src 'none'", f"script-src {scripts}", f"style-src {styles}", "img-src data:", "base-uri 'none'"]
     return "; ".join([*parts, "form-action 'none'"])
 
 
-def bodies(packed: str) -> Markup:
+def script_bodies(packed: str) -> Markup:
     """Return all scripts, in the order in which they run; the packed library is data until the browser unpacks it."""
-    runs = "\n".join(f"<script>{own(name)}</script>" for name in (*OWN, "start.js"))
+    runs = "\n".join(f"<script>{own_file(name)}</script>" for name in (*OWN, "start.js"))
     return Markup(f'<script type="application/gzip" id="library">{packed}</script>\n{runs}')
 
 
@@ -96,7 +96,7 @@ def render(report: Report, panels: Panels) -> str:
     Raises:
         CkauditError: Where the charting library is not installed.
     """
-    where = places(panels)
+    where = finding_links(panels)
     parts = [_panel("overview", overview(report, panels)), *(_panel(tab.id, section(tab, report, where)) for tab in panels.tabs)]
     whole = join(
         [
@@ -115,7 +115,7 @@ def _head(panels: Panels) -> Markup:
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("title", f"{' and '.join(panels.subjects)}: ckaudit"),
-        tag("style", Markup(own("report.css"))),
+        tag("style", Markup(own_file("report.css"))),
     )
 
 
@@ -167,13 +167,13 @@ def _panel(name: str, parts: Iterator[Markup]) -> Markup:
 
 
 def _scripts(panels: Panels) -> Markup:
-    return join([tag("div", id="said", role="status", class_="hidden"), blocks(panels), bodies(library().packed)])
+    return join([tag("div", id="said", role="status", class_="hidden"), blocks(panels), script_bodies(library().packed)])
 
 
 # The first tab: what is wrong, why, and what to do first.
 def overview(report: Report, panels: Panels) -> Iterator[Markup]:
     """Yield the parts of the first tab."""
-    where = places(panels)
+    where = finding_links(panels)
     yield tag("h2", QUESTION)
     if report.state:
         cells = [tag("div", tag("dt", name.replace("_", " ")), tag("dd", number(value))) for name, value in report.state.items()]
@@ -294,12 +294,12 @@ def _answer(answer: Answer) -> Markup:
 
 
 # Links from a finding to where it is seen best: a tab, a chart on it, a step.
-def places(panels: Panels) -> Places:
+def finding_links(panels: Panels) -> Places:
     """Return for each finding, by its place in the report, the link to what shows it."""
     return {link.finding: link for link in panels.links}
 
 
-def to(link: Link | None, words: str) -> Markup:
+def link_to(link: Link | None, words: str) -> Markup:
     """Return `words` as a link, or as they are where nothing shows the finding."""
     if link is None:
         return tag("span", words)
@@ -309,7 +309,7 @@ def to(link: Link | None, words: str) -> Markup:
 
 def finding_item(finding: Finding, link: Link | None) -> Markup:
     """Return a finding as an item of a list, its sentence the link to its chart."""
-    parts = [badge(finding.severity), " ", tag("code", finding.code), " ", to(link, finding.message)]
+    parts = [badge(finding.severity), " ", tag("code", finding.code), " ", link_to(link, finding.message)]
     if steps := interval(finding):
         parts.append(tag("span", f" {steps}", class_="dim"))
     if finding.where:

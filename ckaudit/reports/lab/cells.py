@@ -81,7 +81,8 @@ def healthy(board: Board) -> Table:
 def each_run(board: Board) -> Table:
     """Return the heading and a line of each run of a fault: what was said of it, and the truth."""
     lines = [
-        (f"{outcome.name}.{outcome.seed}", _said(outcome), outcome.cause or "-", outcome.truth) for outcome in board.outcomes
+        (f"{outcome.name}.{outcome.seed}", _detected_word(outcome), outcome.cause or "-", outcome.truth)
+        for outcome in board.outcomes
     ]
     return [("", "detected", "first cause", "truth"), *lines]
 
@@ -118,7 +119,7 @@ def log_alone(board: Board) -> Table:
     return [("", *(f"{tool.name} {tool.version}" for tool in tools)), *((name, *map(_count, shares)) for name, shares in rows)]
 
 
-def _said(outcome: FaultOutcome) -> str:
+def _detected_word(outcome: FaultOutcome) -> str:
     if outcome.error:
         return "broke"
     if outcome.detected:

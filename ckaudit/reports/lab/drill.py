@@ -13,7 +13,7 @@ from ckaudit.reports.json import dumps
 from ckaudit.reports.lab.cells import Table
 from ckaudit.reports.lab.markdown import table as markdown_table
 from ckaudit.reports.lab.terminal import room, table
-from ckaudit.reports.terminal.screen_text import fit, paint, paragraph, shown
+from ckaudit.reports.terminal.screen_text import paint, paragraph, printable, wrap
 from ckaudit.reports.view import View
 
 HEAD = ("fault", "found at", "as", "cause named first")
@@ -27,15 +27,15 @@ def on_screen(report: DrillReport, view: View) -> str:
     width = room(view)
     colour = "ok" if report.is_clean else "sev1"
     blocks = [
-        [paint(line, colour, view) for line in fit(shown(summary(report), view), width)]
-        + [paint(line, "dim", view) for line in fit(shown(about(report), view), width)]
+        [paint(line, colour, view) for line in wrap(printable(summary(report), view), width)]
+        + [paint(line, "dim", view) for line in wrap(printable(about(report), view), width)]
     ]
     if report.faults:
         lines = table(cells(report), width, view, min_widths={2: 24, 3: 24})
-        blocks.append([*lines, *(paint(line, "dim", view) for line in fit(LEGEND, width))])
+        blocks.append([*lines, *(paint(line, "dim", view) for line in wrap(LEGEND, width))])
     for title, sentences in sections(report):
-        lines = [line for sentence in sentences for line in paragraph(shown(sentence, view), width)]
-        blocks.append([*(paint(line, "bold", view) for line in fit(title, width)), *lines])
+        lines = [line for sentence in sentences for line in paragraph(printable(sentence, view), width)]
+        blocks.append([*(paint(line, "bold", view) for line in wrap(title, width)), *lines])
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 

@@ -5,7 +5,7 @@ from itertools import zip_longest
 
 from ckaudit.lab.score.scoreboard import Board, Score
 from ckaudit.reports.lab import cells
-from ckaudit.reports.terminal.screen_text import columns, fit, pad, paint, paragraph, shown
+from ckaudit.reports.terminal.screen_text import columns, pad, paint, paragraph, printable, wrap
 from ckaudit.reports.view import View
 
 FEW = 8  # names of a list
@@ -26,11 +26,11 @@ def _board(score: Score, board: Board, view: View, width: int) -> Iterator[list[
     if board.faults:
         yield [head, *_fitting(cells.summary, board, view, width)]
     else:
-        yield [head, *fit(cells.no_fault(score, board), width)]
+        yield [head, *wrap(cells.no_fault(score, board), width)]
     yield table(cells.healthy(board), width, view, min_widths={0: WORDS, 1: WORDS}, heading=False)
     if board.healthy.rules:
         alarms = ", ".join(f"{rule} {count}" for rule, count in cells.alarms(board))
-        yield fit(shown(f"healthy runs by rule: {alarms}", view), width)
+        yield wrap(printable(f"healthy runs by rule: {alarms}", view), width)
         yield table(cells.flagged(board), width, view, min_widths={1: RULES, 2: RULES})
     if board.peers:
         yield _fitting(cells.peers, board, view, width)
@@ -58,7 +58,7 @@ def _not_scored(score: Score, view: View, width: int) -> Iterator[str]:
             names = list(named) if view.verbose else list(named)[:FEW]
             more = f" and {len(named) - len(names)} more" if len(named) > len(names) else ""
             listed = ", ".join(f"{name} ({named[name]})" if what == "broke the audit" else name for name in names)
-            yield from fit(shown(f"{len(named)} {what}: {listed}{more}", view), width)
+            yield from wrap(printable(f"{len(named)} {what}: {listed}{more}", view), width)
 
 
 # Rows of cells in columns that fit a width: long cells are wrapped; where that is not enough, columns go on below.
@@ -115,7 +115,7 @@ def total(wide: Sequence[int]) -> int:
 
 def wrapped(row: Row, wide: Sequence[int], view: View) -> list[str]:
     """Return one row as lines."""
-    cells = [fit(shown(cell, view), width) for cell, width in zip(row, wide, strict=True)]
+    cells = [wrap(printable(cell, view), width) for cell, width in zip(row, wide, strict=True)]
     lines = zip_longest(*cells, fillvalue="")
     return [(" " * GAP).join(pad(part, width) for part, width in zip(line, wide, strict=True)).rstrip() for line in lines]
 

@@ -9,7 +9,7 @@ from ckaudit.lab.wild.score import Row, WildScore
 from ckaudit.reports.lab.cells import Table, percent
 from ckaudit.reports.lab.markdown import table as markdown_table
 from ckaudit.reports.lab.terminal import room, table
-from ckaudit.reports.terminal.screen_text import fit, paint, shown
+from ckaudit.reports.terminal.screen_text import paint, printable, wrap
 from ckaudit.reports.view import View
 
 HEAD = ("", "found", "cause", "top 3", "sure, wrong", "place", "healthy: sev0-1", "sev0-2", "harmless, flagged")
@@ -78,7 +78,7 @@ def on_screen(score: WildScore, view: View) -> str:
     for heading, leads in [*foresight, *([("by fault", score.lead_faults)] if view.verbose else [])] if score.leads else []:
         lines += [*table(lead_cells(heading, leads), width, view, min_widths={}), ""]
     for text in (*_lists(score), *LEGEND, *(LEAD_LEGEND if score.leads else ())):
-        lines += fit(shown(text, view), width)
+        lines += wrap(printable(text, view), width)
     return "\n".join(lines) + "\n"
 
 
@@ -143,7 +143,7 @@ def pairs_on_screen(score: PairScore, view: View) -> str:
     lines = [paint(f"{score.split}, seed {score.seed}: {score.groups} groups", "bold", view), ""]
     lines += [*table(pair_cells(score), width, view, min_widths={}), ""]
     for text in (*_partings(score), *PAIR_LEGEND, *(score.wrong if view.verbose else ())):
-        lines += fit(shown(text, view), width)
+        lines += wrap(printable(text, view), width)
     return "\n".join(lines) + "\n"
 
 

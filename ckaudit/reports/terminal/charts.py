@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import Chart, Point
-from ckaudit.reports.terminal.screen_text import abbreviate, columns, fit, pad
+from ckaudit.reports.terminal.screen_text import abbreviate, columns, pad, wrap
 from ckaudit.reports.words import number, plural
 
 LEVELS = " ▁▂▃▄▅▆▇█"  # eighths of a cell, from the bottom
@@ -200,7 +200,7 @@ def waterfall(chart: Chart, *, width: int = 80, rows: int = 24, unicode: bool = 
         if index in remarked:
             remark = f"  {chart.remarks[index]}"
             fits = len(lines[-1]) + len(remark) <= width
-            lines[-1:] = [lines[-1] + remark] if fits else [lines[-1], *(f"  {line}" for line in fit(remark, width - 2))]
+            lines[-1:] = [lines[-1] + remark] if fits else [lines[-1], *(f"  {line}" for line in wrap(remark, width - 2))]
     caption = f"log axis, 1e{low:+03d} to 1e{high:+03d}" + ("" if chart.unit == "1" else f" {chart.unit}")
     left = len(chart.values) - len(chosen)
     return [*lines, caption + (f"; {len(chosen)} of {plural(len(chart.values), 'block')}" if left else "")]
@@ -287,7 +287,7 @@ def heatmap(
     caption = f"steps {steps[0]:,} to {steps[-1]:,}; {shades[0]} {number(min(known))}, {shades[-1]} {number(max(known))}{behind}"
     caption += ", log scale" if log else ""
     caption += f"; {len(shown)} of {len(rows):,} places" if len(shown) < len(rows) else ""
-    return [*lines, *fit(caption, width)]
+    return [*lines, *wrap(caption, width)]
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:
@@ -348,7 +348,7 @@ def ranked(
     ]
     left = f"{len(shown)} of {len(rows):,} are drawn" if len(shown) < len(rows) else ""
     caption = ", ".join(part for part in (f"from 0 to {number(max(known))}{'' if unit == '1' else f' {unit}'}", left) if part)
-    return [*lines, *fit(caption, width)]
+    return [*lines, *wrap(caption, width)]
 
 
 def _bar(value: Number | None, greatest: float, room: int, *, unicode: bool) -> str:

@@ -10,16 +10,16 @@ from ckaudit.reports.coverage import (
     headline,
     leftover,
     levels_sentence,
+    line_text,
     over_sentence,
     partial_sentence,
     rows_of,
-    said_of,
     side_sentence,
     title_of,
     whole_command,
     young_sentence,
 )
-from ckaudit.reports.terminal.screen_text import fit, paint, paragraph, shown
+from ckaudit.reports.terminal.screen_text import paint, paragraph, printable, wrap
 from ckaudit.reports.view import View
 
 FEW = 2  # numbers of a remedy that are told in full, whoever reads them
@@ -38,19 +38,19 @@ def render(coverage: Coverage, view: View) -> str:
         _unusable(coverage, view, width),
         _foreign(coverage, view, width),
     ]
-    legend = [paint(line, "dim", view) for line in fit(levels_sentence(coverage), width)]
+    legend = [paint(line, "dim", view) for line in wrap(levels_sentence(coverage), width)]
     parts = [
         _head(coverage, view, width),
         [*(_bar(coverage, level, view, width) for level in RANKS), *legend],
         _notes(coverage, view, width),
         _recorded(coverage, view, width) if view.verbose else [],
         *([] if coverage.part_of else missing),
-        [] if view.verbose else fit(MORE, width),
+        [] if view.verbose else wrap(MORE, width),
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
-def full(row: Row, view: View) -> bool:
+def is_shown_in_full(row: Row, view: View) -> bool:
     """Return whether a row is told in full and not by its name alone, however many stand with it."""
     return view.verbose or row.level == "must"
 
@@ -61,14 +61,14 @@ def _most(max_names: int, view: View) -> int | None:
 
 
 def _title(text: str, view: View, width: int) -> list[str]:
-    return [paint(line, "bold", view) for line in fit(shown(text, view), width)]
+    return [paint(line, "bold", view) for line in wrap(printable(text, view), width)]
 
 
 def _head(coverage: Coverage, view: View, width: int) -> list[str]:
     about = f"scale {coverage.scale} ({coverage.scale_reason}), stage {coverage.stage} ({coverage.stage_reason})"
-    dim = [paint(line, "dim", view) for line in fit(shown(about, view), width)]
+    dim = [paint(line, "dim", view) for line in wrap(printable(about, view), width)]
     headline_lines = _title(headline(coverage, max_names=_most(3, view)), view, width)
-    command = ["    " + shown(whole_command(coverage), view)] if coverage.part_of else []
+    command = ["    " + printable(whole_command(coverage), view)] if coverage.part_of else []
     return [*_title(f"coverage {coverage.subject}", view, width), *dim, *headline_lines, *command]
 
 
@@ -86,7 +86,7 @@ def _bar(coverage: Coverage, level: Importance, view: View, width: int) -> str:
 def _notes(coverage: Coverage, view: View, width: int) -> list[str]:
     """Return what was wrong with the files and which columns were left out; everything, where everything is asked for."""
     notes = [note for note in coverage.notes if view.verbose or any(word in note for word in WORTH_SAYING)]
-    lines = [line for note in notes for line in paragraph(shown(note, view), width, first="note: ", indent="")]
+    lines = [line for note in notes for line in paragraph(printable(note, view), width, first="note: ", indent="")]
     if any(note.startswith("left out, because no common name") for note in notes):
         hint = "hint: --map NAME=COLUMN reads one of them, as in --map val_loss=COLUMN or --map microbench_score/hellaswag=COLUMN"
         lines += paragraph(hint, width, indent="")
@@ -119,16 +119,18 @@ def _remedies(coverage: Coverage, view: View, width: int) -> Iterator[list[str]]
 
 def _remedy(remedy: Remedy, coverage: Coverage, view: View, width: int) -> Iterator[str]:
     """Yield where the lines go, the lines, unbroken so that they can be copied, and what they record."""
-    yield from paragraph(shown(remedy.where, view), width)
+    yield from paragraph(printable(remedy.where, view), width)
     for line in remedy.lines:
         if line.when:
-            yield from (f"    # {comment}" for comment in fit(shown(said_of(line, max_names=_most(3, view)), view), width - 6))
-        yield "    " + shown(line.code, view)
+            yield from (
+                f"    # {comment}" for comment in wrap(printable(line_text(line, max_names=_most(3, view)), view), width - 6)
+            )
+        yield "    " + printable(line.code, view)
     if remedy.besides:
-        yield from paragraph(shown(remedy.besides, view), width)
+        yield from paragraph(printable(remedy.besides, view), width)
     rows = rows_of(remedy, coverage)
     waited = {name for waiting in coverage.waiting for name in waiting.needs}
-    named = [row for row in rows if not full(row, view)] if len(rows) > FEW else []
+    named = [row for row in rows if not is_shown_in_full(row, view)] if len(rows) > FEW else []
     for row in rows:
         if row not in named:
             yield from _row(row, waited, view, width)
@@ -145,7 +147,7 @@ def _row(row: Row, waited: set[str], view: View, width: int) -> Iterator[str]:
     ids = row.rows if view.verbose else ()
     name = " ".join([row.name, *ids, *([f"and {', '.join(besides)}"] if besides else [])])
     text = f"{row.name} {side_sentence(row)}" if row.recorded else f"{name}: {row.title}"
-    first, *more = paragraph(shown(text, view), width, first=f"{row.level:<6}  ")
+    first, *more = paragraph(printable(text, view), width, first=f"{row.level:<6}  ")
     yield first.replace(row.name, paint(row.name, COLOURS[row.level], view), 1)
     yield from more
     for what, others in [*(_sides(row) if view.verbose else []), ("needs too", row.inputs[1:])]:
@@ -171,7 +173,7 @@ def _factless(coverage: Coverage, view: View, width: int) -> list[str]:
     titles = ("Judged with several of these together", "Not judged, and no line above changes that")
     for title, rest in zip(titles, leftover(coverage), strict=True):
         if rest:
-            lines += _title(title, view, width) + [line for text in rest for line in paragraph(shown(text, view), width)]
+            lines += _title(title, view, width) + [line for text in rest for line in paragraph(printable(text, view), width)]
     return lines
 
 
@@ -188,7 +190,7 @@ def _unusable(coverage: Coverage, view: View, width: int) -> list[str]:
     rows = [row for row in coverage.rows if row.unusable and not row.not_applicable]
     if not rows:
         return []
-    lines = [paint(line, "bold", view) for line in fit("Not computed, though what it is made of is recorded", width)]
+    lines = [paint(line, "bold", view) for line in wrap("Not computed, though what it is made of is recorded", width)]
     return lines + [line for row in rows for line in paragraph(f"{row.name}: {row.unusable}", width)]
 
 

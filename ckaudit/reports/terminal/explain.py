@@ -9,7 +9,7 @@ from ckaudit.contract.schema.report import Chart
 from ckaudit.explain.page import Group, Page, Section, Shapes
 from ckaudit.reports.formula import readable
 from ckaudit.reports.terminal.charts import curve
-from ckaudit.reports.terminal.screen_text import columns, fit, pad, paint, paragraph, shown
+from ckaudit.reports.terminal.screen_text import columns, pad, paint, paragraph, printable, wrap
 from ckaudit.reports.view import View
 from ckaudit.reports.words import number
 
@@ -31,7 +31,7 @@ def groups(listed: Sequence[Group], view: View) -> str:
     for group in listed:
         names = max(len(line.name) for line in group.lines)
         ids = max(len(" ".join(line.ids)) for line in group.lines)
-        head = [paint(line, "bold", view) for line in fit(shown(group.title, view), width)]
+        head = [paint(line, "bold", view) for line in wrap(printable(group.title, view), width)]
         lines = [_entry(f"  {line.name:<{names}}  {' '.join(line.ids):<{ids}}", line.title, view, width) for line in group.lines]
         blocks.append("\n".join([*head, *lines]))
     return "\n\n".join([*blocks, "ckaudit explain NAME says all of one"]) + "\n"
@@ -42,7 +42,7 @@ def _entry(head: str, title: str, view: View, width: int, *, min_width: int = 20
     room = width - len(head) - 2
     if room < min_width:
         return "  " + " ".join(head.split())
-    first, *more = fit(shown(_text(title, view), view), room)
+    first, *more = wrap(printable(_text(title, view), view), room)
     ellipsis = "…" if view.unicode else "..."
     return f"{head.rstrip():<{len(head)}}  " + (first[: room - len(ellipsis)] + ellipsis if more else first)
 
@@ -61,9 +61,9 @@ def _parts(page: Page, view: View, width: int) -> Iterator[list[str]]:
     if page.line:
         lines = page.line.split("\n")
         heading = "The line that records it" if len(lines) == 1 else "The lines that record it"
-        yield [paint(heading, "bold", view), *("    " + shown(line, view) for line in lines)]
+        yield [paint(heading, "bold", view), *("    " + printable(line, view) for line in lines)]
     if page.heading:
-        yield [paint(line, "sev2", view) for line in fit(page.heading, width)]
+        yield [paint(line, "sev2", view) for line in wrap(page.heading, width)]
         yield _sections(page, view, width)
 
 
@@ -72,9 +72,9 @@ def _head(page: Page, view: View, width: int) -> list[str]:
     words = "  ".join([*page.ids, page.kind])
     name, kind, gap = paint(page.name, "bold", view), paint(words, "dim", view), width - columns(page.name) - len(words)
     lines = [name + " " * gap + kind] if gap > 1 else [name, kind]
-    lines += fit(shown(_text(page.title, view), view), width)
+    lines += wrap(printable(_text(page.title, view), view), width)
     if page.also_called:
-        lines += [paint(line, "dim", view) for line in fit(f"also called {', '.join(page.also_called)}", width)]
+        lines += [paint(line, "dim", view) for line in wrap(f"also called {', '.join(page.also_called)}", width)]
     return lines
 
 
@@ -83,7 +83,7 @@ def _formula(row: str, tex: str, view: View, width: int) -> list[str]:
     label = f"{row}  " if row else ""
     lines: list[str] = []
     for part in readable(tex, unicode=view.unicode).split("\n"):
-        first, *rest = fit(shown(part, view), width - 8 - len(label))
+        first, *rest = wrap(printable(part, view), width - 8 - len(label))
         lines += [" " * 4 + (label if not lines else " " * len(label)) + first]
         lines += [" " * (8 + len(label)) + line for line in rest]
     return lines
@@ -96,9 +96,9 @@ def _sections(page: Page, view: View, width: int) -> list[str]:
 def _section(section: Section, view: View, width: int) -> list[str]:
     lines = [paint(section.title, "bold", view)]
     if section.text:
-        lines += paragraph(shown(_text(section.text, view), view), width)
+        lines += paragraph(printable(_text(section.text, view), view), width)
     for item in section.items:
-        lines += paragraph(shown(_text(item, view), view), width, first="- ")
+        lines += paragraph(printable(_text(item, view), view), width, first="- ")
     return lines
 
 
@@ -126,7 +126,7 @@ def _table(rows: dict[str, str], view: View, width: int, *, indent: str = "") ->
     room = max(len(label) for label in rows) + 2
     lines = []
     for label, text in rows.items():
-        first, *rest = fit(shown(_text(text, view), view), width - room - len(indent))
+        first, *rest = wrap(printable(_text(text, view), view), width - room - len(indent))
         lines.append(indent + paint(label, "dim", view) + pad("", room - len(label)) + first)
         lines += [indent + " " * room + line for line in rest]
     return lines
@@ -154,11 +154,11 @@ def sketch(shapes: Shapes, view: View, width: int, *, widest: int = 40, height: 
     chart = Chart(name="shapes", title="", unit="1", labels=[str(index) for index in range(len(values))], values=values)
     rows = curve(chart, width=len(values), height=height, unicode=view.unicode)[:height]
     lines = [paint(pad(row[:half], half), "ok", view) + " " * GAP + paint(row[half + GAP :], "sev2", view) for row in rows]
-    good, bad = (fit(shown(text, view), half) for text in (f"good: {shapes.good}", f"bad: {shapes.bad}"))
+    good, bad = (wrap(printable(text, view), half) for text in (f"good: {shapes.good}", f"bad: {shapes.bad}"))
     lines += [pad(left, half) + " " * GAP + right for left, right in zip_longest(good, bad, fillvalue="")]
     both = (*shapes.good_values, *shapes.bad_values)
     subject = f" of {shapes.of}" if shapes.of else ""
-    axis = fit(f"an example{subject}, from {number(min(both))} to {number(max(both))}", width)
+    axis = wrap(f"an example{subject}, from {number(min(both))} to {number(max(both))}", width)
     return [*(line.rstrip() for line in lines), *(paint(line, "dim", view) for line in axis)]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from ckaudit.contract.schema.report import WORDS, Answer, Phase, Pointer, Report, Word
 from ckaudit.reports import words
-from ckaudit.reports.terminal.screen_text import fit, paint, paragraph, shown
+from ckaudit.reports.terminal.screen_text import paint, paragraph, printable, wrap
 from ckaudit.reports.view import View
 
 COLOURS: dict[Word, str] = {"good": "ok", "watch": "sev2", "bad": "sev1", "not_recorded": "dim", "not_applicable": "dim"}
@@ -21,7 +21,7 @@ def interview(report: Report, view: View) -> list[list[str]]:
     counts = Counter(answer.word for answer in answers)
     counted = ", ".join(f"{counts[word]} {word.replace('_', ' ')}" for word in WORDS if counts[word])
     return [
-        [paint(line, "bold", view) for line in fit(f"{words.plural(len(answers), 'question')}: {counted}", width)],
+        [paint(line, "bold", view) for line in wrap(f"{words.plural(len(answers), 'question')}: {counted}", width)],
         *sections,
         _pointers(report, view, width),
     ]
@@ -29,7 +29,7 @@ def interview(report: Report, view: View) -> list[list[str]]:
 
 def _phase(phase: Phase, view: View, width: int) -> list[str]:
     """Return the title of a phase, its answers, what was not recorded, and its verdict."""
-    lines = [paint(line, "bold", view) for line in fit(f"Phase {phase.number}: {shown(phase.title, view)}", width)]
+    lines = [paint(line, "bold", view) for line in wrap(f"Phase {phase.number}: {printable(phase.title, view)}", width)]
     answers = [answer for answer in phase.answers if view.verbose or answer.word not in ("not_recorded", "not_applicable")]
     for answer in answers:
         lines += _answer(answer, view, width)
@@ -39,9 +39,9 @@ def _phase(phase: Phase, view: View, width: int) -> list[str]:
             text = f"{word.replace('_', ' ')}: {', '.join(answer.id for answer in left)}"
             if missing := dict.fromkeys(name for answer in left for name in answer.missing):
                 text += f"; missing {', '.join(missing)}"
-            lines += [paint(line, "dim", view) for line in paragraph(shown(text, view), width)]
+            lines += [paint(line, "dim", view) for line in paragraph(printable(text, view), width)]
     if phase.verdict:
-        lines += [paint(line, "bold", view) for line in paragraph(shown(phase.verdict, view), width)]
+        lines += [paint(line, "bold", view) for line in paragraph(printable(phase.verdict, view), width)]
     return lines
 
 
@@ -49,11 +49,11 @@ def _answer(answer: Answer, view: View, width: int) -> Iterator[str]:
     """Yield identity, word and question on one line, and below it what it rests on."""
     word = answer.word.replace("_", " ")
     head = f"  {answer.id:<5}  "
-    first, *rest = fit(shown(answer.question, view), width - len(head) - ROOM - 2)
+    first, *rest = wrap(printable(answer.question, view), width - len(head) - ROOM - 2)
     yield f"{head}{paint(word, COLOURS[answer.word], view)}{' ' * (ROOM - len(word) + 2)}{first}"
     yield from (" " * (len(head) + ROOM + 2) + line for line in rest)
     indent = " " * (len(head) if width < NARROW else len(head) + ROOM + 2)
-    text = paragraph(shown(answer.sentence, view), width, indent=indent)
+    text = paragraph(printable(answer.sentence, view), width, indent=indent)
     yield from (paint(line, "dim", view) for line in text)
     if view.verbose and answer.missing:
         yield from (paint(line, "dim", view) for line in paragraph(f"missing: {', '.join(answer.missing)}", width, indent=indent))
@@ -67,6 +67,6 @@ def _pointers(report: Report, view: View, width: int) -> list[str]:
     lines = [paint("Where to look on", "bold", view)]
     for pointer in sorted(pointers.values(), key=lambda pointer: pointer.id):
         why = f" ({pointer.why})" if pointer.why else ""
-        lines += paragraph(shown(f"{pointer.id}  {pointer.question}{why}", view), width)
-        lines.append("    " + shown(pointer.command, view))
-    return lines + fit("ckaudit explain D4.2 says what is asked, and what is good and bad", width)
+        lines += paragraph(printable(f"{pointer.id}  {pointer.question}{why}", view), width)
+        lines.append("    " + printable(pointer.command, view))
+    return lines + wrap("ckaudit explain D4.2 says what is asked, and what is good and bad", width)

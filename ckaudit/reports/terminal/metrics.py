@@ -9,7 +9,7 @@ from ckaudit.audit.measure import SHAPE, LabelSummary, Measured, Measurement, la
 from ckaudit.contract.schema.metrics import Missing
 from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.reports.terminal.charts import CROSS, LEVELS, finite, heatmap, ranked, sparkline
-from ckaudit.reports.terminal.screen_text import abbreviate, columns, fit, paint, paragraph, shown
+from ckaudit.reports.terminal.screen_text import abbreviate, columns, paint, paragraph, printable, wrap
 from ckaudit.reports.terminal.verdict import WIDEST
 from ckaudit.reports.view import View
 from ckaudit.reports.words import number, plural
@@ -78,14 +78,14 @@ def draw(measurement: Measurement, view: View, *, each_label: bool = False, max_
         drawn += picture(measurement.measured[0], view, width)
     drawn += _missing(measurement, view, width)
     for note in measurement.notes:
-        drawn += paragraph(shown(note, view), width, first="note: ", indent="")
+        drawn += paragraph(printable(note, view), width, first="note: ", indent="")
     return "\n".join(drawn) + "\n"
 
 
 def _lines(measured: Measured, view: View, *, each_label: bool, max_labels: int | None) -> Iterator[TableLine]:
     first = worst_label(measured)
     count = len(measured.series.labels)
-    several = {"where": shown(first.label, view), "of": f"{count:,}"} if count > 1 else {}
+    several = {"where": printable(first.label, view), "of": f"{count:,}"} if count > 1 else {}
     line = _line(measured.name, measured, first, view, points=measured.series.points)
     yield TableLine(line.cells | several, line.broken)
     if each_label and count > 1:
@@ -99,12 +99,12 @@ def _lines(measured: Measured, view: View, *, each_label: bool, max_labels: int 
 
 def _line(name: str, measured: Measured, outline: LabelSummary, view: View, *, points: int) -> TableLine:
     cells = {
-        "metric": shown(name, view),
+        "metric": printable(name, view),
         "last": number(outline.last),
         "trend": (ARROWS if view.unicode else PLAIN_ARROWS)[outline.trend],
         "shape": sparkline(outline.shape, width=SHAPE, unicode=view.unicode),
         "short": sparkline(outline.shape, width=SHORT_SHAPE, unicode=view.unicode),
-        "unit": "" if measured.unit == "1" else shown(measured.unit, view),
+        "unit": "" if measured.unit == "1" else printable(measured.unit, view),
         "points": f"{points:,}",
         "step": f"{outline.step:,}",
     }
@@ -188,7 +188,7 @@ def _missing(measurement: Measurement, view: View, width: int) -> Iterator[str]:
     if view.verbose:
         for reason, members in groups.items():
             text = ", ".join(member.name + (f" ({member.detail})" if member.detail else "") for member in members)
-            yield from paragraph(shown(text, view), width, first=f"{reason}: ", indent="")
+            yield from paragraph(printable(text, view), width, first=f"{reason}: ", indent="")
 
 
 # The picture below the table of one metric with several labels: a map of labels by steps, or of one step ranked bars.
@@ -197,13 +197,13 @@ def picture(measured: Measured, view: View, width: int) -> list[str]:
     series = measured.series.recorded_rows()
     if len(series.labels) < 2:
         return []
-    series = replace(series, labels=tuple(shown(label, view) for label in series.labels))
+    series = replace(series, labels=tuple(printable(label, view) for label in series.labels))
     rows = [(label, _cells(series, place)) for place, label in enumerate(series.labels)]
     if len(series.steps) == 1:
         lines = ranked([(name, values[0]) for name, values in rows], unit=measured.unit, width=width, unicode=view.unicode)
     else:
         lines = heatmap(rows, series.steps.tolist(), unit=measured.unit, width=width, unicode=view.unicode)
-    title = [paint(line, "bold", view) for line in fit(shown(measured.title, view), width)]
+    title = [paint(line, "bold", view) for line in wrap(printable(measured.title, view), width)]
     return [*title, *lines, ""] if lines else []
 
 

@@ -17,7 +17,7 @@ PART = re.compile(r"[./]|[^./]+")
 WORD = re.compile(r"[A-Za-z]\D+")
 
 
-def screen(view: View, stream: TextIO, environ: Mapping[str, str]) -> View:
+def terminal_view(view: View, stream: TextIO, environ: Mapping[str, str]) -> View:
     """Return `view` with the width, colours and characters of `stream`.
 
     `NO_COLOR` (no-color.org) beats `FORCE_COLOR` (force-color.org); both count when set and not empty.
@@ -42,7 +42,7 @@ def paint(text: str, colour: str, view: View) -> str:
     return f"\x1b[{COLOURS[colour]}m{text}\x1b[0m" if view.colour and text else text
 
 
-def shown(text: str, view: View) -> str:
+def printable(text: str, view: View) -> str:
     """Return `text` with everything unsafe, and on an ASCII screen everything foreign, written as numbers."""
     return visible(text, ascii_only=not view.unicode)
 
@@ -61,7 +61,7 @@ def badge(report: Report) -> tuple[str, str]:
 
 
 # Text cut to a width in columns of the screen: names break after their dots, wide letters count twice.
-def fit(text: str, width: int) -> list[str]:
+def wrap(text: str, width: int) -> list[str]:
     """Return `text` as lines of at most `width` columns, at least one line.
 
     >>> fit("see blocks.31.attention.query", 16)
@@ -110,7 +110,7 @@ def columns(text: str) -> int:
 
 def paragraph(text: str, width: int, *, first: str = "", indent: str = "  ") -> list[str]:
     """Return `text` cut and indented, the first line led by `first`."""
-    lines = fit(text, width - len(indent) - len(first))
+    lines = wrap(text, width - len(indent) - len(first))
     return [indent + first + lines[0], *(indent + " " * len(first) + line for line in lines[1:])]
 
 

@@ -20,7 +20,7 @@ from ckaudit.reports.report_sections import (
 )
 from ckaudit.reports.terminal.charts import curve, waterfall
 from ckaudit.reports.terminal.interview import interview
-from ckaudit.reports.terminal.screen_text import badge, columns, fit, pad, paint, paragraph, shown
+from ckaudit.reports.terminal.screen_text import badge, columns, pad, paint, paragraph, printable, wrap
 from ckaudit.reports.view import View
 
 FLAT = 3  # rows of the picture of a finding
@@ -68,14 +68,14 @@ def _title(text: str, view: View) -> str:
 def _verdict(report: Report, view: View, width: int) -> list[str]:
     """Return the badge with the verdict sentence, and one dimmed line on what was audited."""
     word, colour = badge(report)
-    first, *rest = fit(shown(report.verdict, view), width - len(word) - 2)
+    first, *rest = wrap(printable(report.verdict, view), width - len(word) - 2)
     lines = [f"{paint(word, colour, view)}  {paint(first, 'bold', view)}"]
     lines += [" " * (len(word) + 2) + paint(line, "bold", view) for line in rest]
     step = "" if report.step is None else f" at step {report.step}"
     if report.to_judge_more and report.severity in (None, "note"):
-        lines += paragraph(shown(f"To judge more: {report.to_judge_more}", view), width, indent=" " * (len(word) + 2))
+        lines += paragraph(printable(f"To judge more: {report.to_judge_more}", view), width, indent=" " * (len(word) + 2))
     about = f"{report.command} {report.subject}{step}, {words.plural(report.files, 'file')} read, {report.tool}"
-    return lines + [paint(line, "dim", view) for line in fit(shown(about, view), width)]
+    return lines + [paint(line, "dim", view) for line in wrap(printable(about, view), width)]
 
 
 def _open(report: Report, view: View, width: int) -> list[str]:
@@ -94,20 +94,20 @@ def _finding(finding: Finding, view: View, width: int) -> Iterator[str]:
     """Yield severity, code, name, steps and place, below them the message, the places folded into it and the way to a kernel."""
     label = f"{finding.severity:<4}  {finding.code}"
     place = words.located(finding, view.base) or finding.group or finding.where or ""
-    rest = shown(", ".join(part for part in (finding.name, words.interval(finding), place) if part), view)
-    first, *others = fit(rest, width - len(label) - 4)
+    rest = printable(", ".join(part for part in (finding.name, words.interval(finding), place) if part), view)
+    first, *others = wrap(rest, width - len(label) - 4)
     yield f"  {paint(label, finding.severity, view)}  {first}"
     yield from (" " * (len(label) + 4) + line for line in others)
-    yield from paragraph(shown(finding.message, view), width, indent="        ")
+    yield from paragraph(printable(finding.message, view), width, indent="        ")
     if finding.help:
-        yield from paragraph(shown(finding.help, view), width, indent="        ")
+        yield from paragraph(printable(finding.help, view), width, indent="        ")
     if finding.also and (view.verbose or finding.group is None):
         names = finding.also if view.verbose else finding.also[:3]
         more = "" if len(names) == len(finding.also) else f" and {len(finding.also) - len(names):,} more"
-        text = f"also {shown(', '.join(names), view)}{more}"
+        text = f"also {printable(', '.join(names), view)}{more}"
         yield from (paint(line, "dim", view) for line in paragraph(text, width, indent="        "))
     if finding.path:
-        text = shown(words.way(finding.path, unicode=view.unicode), view)
+        text = printable(words.path_line(finding.path, unicode=view.unicode), view)
         yield from (paint(line, "dim", view) for line in paragraph(text, width, indent="        "))
 
 
@@ -115,7 +115,7 @@ def _response(report: Report, view: View, width: int) -> list[str]:
     """Return what to do now, in the order of doing it."""
     if not report.response:
         return []
-    lines = [line for advice in report.response for line in paragraph(shown(advice, view), width, first="- ")]
+    lines = [line for advice in report.response for line in paragraph(printable(advice, view), width, first="- ")]
     return [_title("What to do now", view), *lines]
 
 
@@ -126,7 +126,7 @@ def _accepted(report: Report, view: View, width: int) -> list[str]:
     lines = [_title("Accepted", view)]
     for suppressed in report.suppressed:
         lines += _finding(suppressed.finding, view, width)
-        lines += paragraph(shown(f"does not count: {why_suppressed(suppressed)}", view), width, indent="        ")
+        lines += paragraph(printable(f"does not count: {why_suppressed(suppressed)}", view), width, indent="        ")
     return lines
 
 
@@ -144,8 +144,8 @@ def _pictures(report: Report, view: View, width: int) -> Iterator[list[str]]:
             lines = curve(drawn, [first], sign="^", width=width - 2, height=FLAT, unicode=view.unicode)
         else:
             lines = curve(drawn, marks, width=width - 2, unicode=view.unicode)
-        caption = [paint(f"  {line}", "dim", view) for line in fit(lines[-1], width - 2)]
-        heading = [_title(line, view) for line in fit(shown(chart.title, view), width)]
+        caption = [paint(f"  {line}", "dim", view) for line in wrap(lines[-1], width - 2)]
+        heading = [_title(line, view) for line in wrap(printable(chart.title, view), width)]
         yield [*heading, *(f"  {line}" for line in lines[:-1]), *caption]
 
 
@@ -154,9 +154,9 @@ def _legible(chart: Chart, view: View) -> Chart:
     ends = {name: getattr(chart, name) for name in ("least", "greatest", "last")}
     return replace(
         chart,
-        labels=[shown(label, view) for label in chart.labels],
-        remarks=[shown(remark, view) for remark in chart.remarks],
-        **{name: point and replace(point, label=shown(point.label, view)) for name, point in ends.items()},
+        labels=[printable(label, view) for label in chart.labels],
+        remarks=[printable(remark, view) for remark in chart.remarks],
+        **{name: point and replace(point, label=printable(point.label, view)) for name, point in ends.items()},
     )
 
 
@@ -164,7 +164,7 @@ def _state(report: Report, view: View, width: int) -> list[str]:
     """Return the latest values, in as many columns as fit."""
     if not report.state:
         return []
-    cells = [(shown(name, view), words.number(value)) for name, value in report.state.items()]
+    cells = [(printable(name, view), words.number(value)) for name, value in report.state.items()]
     widest, longest = max(columns(name) for name, _ in cells), max(len(value) for _, value in cells)
     across = max(1, (width - 2) // (widest + longest + 5))
     drawn = [f"{pad(name, widest)}  {value:>{longest}}" for name, value in cells]
@@ -179,7 +179,7 @@ def _derived(report: Report, view: View, width: int) -> list[str]:
     if not rows:
         return []
     widest = max(len(name) for name, _ in rows)
-    lines = [line for name, value in rows for line in paragraph(shown(value, view), width, first=f"{name:<{widest}}  ")]
+    lines = [line for name, value in rows for line in paragraph(printable(value, view), width, first=f"{name:<{widest}}  ")]
     return [_title("Derived", view), *lines]
 
 
@@ -188,7 +188,7 @@ def _notes(report: Report, view: View, width: int) -> list[str]:
     notes = [*policy_sentences(report), *report.notes]
     if not notes:
         return []
-    return [_title("Notes", view), *(line for note in notes for line in paragraph(shown(note, view), width, first="- "))]
+    return [_title("Notes", view), *(line for note in notes for line in paragraph(printable(note, view), width, first="- "))]
 
 
 def _coverage(report: Report, view: View, width: int) -> list[str]:
@@ -205,9 +205,9 @@ def _coverage(report: Report, view: View, width: int) -> list[str]:
         if view.verbose:
             for check in checks:
                 text = f"{check.code}  {check.name}" + (f": {check.detail}" if check.detail else "")
-                lines += paragraph(shown(text, view), width, indent="    ")
+                lines += paragraph(printable(text, view), width, indent="    ")
     if report.command == "triage" and (missed := most_missed(report.checks)):
-        several = [f"{shown(thing, view)} ({words.plural(waiting, 'check')})" for thing, waiting in missed if waiting > 1]
+        several = [f"{printable(thing, view)} ({words.plural(waiting, 'check')})" for thing, waiting in missed if waiting > 1]
         waits = f"most wait for {', '.join(several)}; " if several else ""
         lines += paragraph(f"{waits}ckaudit coverage says which line to add first", width)
     return lines
@@ -217,8 +217,8 @@ def _trouble(report: Report, view: View, width: int) -> list[str]:
     """Return the checks that broke."""
     return [
         paint(line, "sev1", view)
-        for check in words.trouble(report.checks)
-        for line in paragraph(shown(f"{check.code} broke: {check.detail}", view), width)
+        for check in words.broken_checks(report.checks)
+        for line in paragraph(printable(f"{check.code} broke: {check.detail}", view), width)
     ]
 
 
@@ -239,7 +239,7 @@ def window(report: Report, view: View, width: int) -> list[str]:
 
 def _table(listed: Sequence[ResumeCheckpoint], view: View, width: int) -> Iterator[str]:
     cells = [
-        tuple(shown(cell, view) for index, cell in enumerate(row) if index != MISSING_COLUMN)
+        tuple(printable(cell, view) for index, cell in enumerate(row) if index != MISSING_COLUMN)
         for row in (CHECKPOINT_HEAD, *checkpoint_rows(listed))
     ]
     widths = [max(columns(row[index]) for row in cells) for index in range(len(cells[0]) - 1)]
@@ -269,10 +269,10 @@ def _line(row: tuple[str, ...], widths: list[int], width: int) -> list[str]:
     line = "  " + "  ".join(cells)
     if columns(line) > width:
         line = "  ".join(cell.strip() for cell in cells)
-        return [*(f"  {part}" for part in fit(line, width - 2)), *(f"      {part}" for part in fit(row[-1], width - 6))]
+        return [*(f"  {part}" for part in wrap(line, width - 2)), *(f"      {part}" for part in wrap(row[-1], width - 6))]
     if columns(line) + 2 + columns(row[-1]) <= width:
         return [f"{line}  {row[-1]}"]
-    return [line.rstrip(), *(f"      {part}" for part in fit(row[-1], width - 6))]
+    return [line.rstrip(), *(f"      {part}" for part in wrap(row[-1], width - 6))]
 
 
 # The ranked causes: a table of four columns on a wide screen, paragraphs on a narrow one.
@@ -307,10 +307,12 @@ def _heads(view: View, width: int) -> list[str]:
 def _row(rank: int, diagnosis: Diagnosis, view: View, width: int) -> Iterator[str]:
     """Yield the lines of one cause across the four columns."""
     widths = _widths(width)
-    title: list[tuple[str, str]] = [(line, diagnosis.severity) for line in fit(shown(diagnosis.title, view), widths[1])]
-    title += [(line, "dim") for line in fit(words.standing(diagnosis), widths[1])]
-    sees = paragraph(shown(diagnosis.symptom, view), widths[0], first=f"{rank}. ", indent="")
-    knobs, places = (fit(shown(text, view), widths[column]) for text, column in ((diagnosis.knob, 2), (diagnosis.inspect, 3)))
+    title: list[tuple[str, str]] = [(line, diagnosis.severity) for line in wrap(printable(diagnosis.title, view), widths[1])]
+    title += [(line, "dim") for line in wrap(words.standing(diagnosis), widths[1])]
+    sees = paragraph(printable(diagnosis.symptom, view), widths[0], first=f"{rank}. ", indent="")
+    knobs, places = (
+        wrap(printable(text, view), widths[column]) for text, column in ((diagnosis.knob, 2), (diagnosis.inspect, 3))
+    )
     for line in range(max(len(sees), len(title), len(knobs), len(places))):
         cause, colour = title[line] if line < len(title) else ("", "dim")
         plain = [column[line] if line < len(column) else "" for column in (sees, knobs, places)]
@@ -325,27 +327,27 @@ def _painted(text: str, colour: str, width: int, view: View) -> str:
 
 def _stacked(rank: int, diagnosis: Diagnosis, view: View, width: int) -> Iterator[str]:
     """Yield one cause as a title, its confidence and three labelled paragraphs."""
-    title = fit(f"{rank}. {shown(diagnosis.title, view)}", width)
+    title = wrap(f"{rank}. {printable(diagnosis.title, view)}", width)
     yield from (paint(line, diagnosis.severity, view) for line in title)
     yield paint(f"   {words.standing(diagnosis)}", "dim", view)
     for head, text in (("see", diagnosis.symptom), ("try", diagnosis.knob), ("inspect", diagnosis.inspect)):
-        yield from paragraph(shown(text, view), width, first=f"{head:<7}  ", indent="   ")
+        yield from paragraph(printable(text, view), width, first=f"{head:<7}  ", indent="   ")
 
 
 def _reasons(rank: int, diagnosis: Diagnosis, view: View, width: int) -> Iterator[str]:
     """Yield the evidence and the way to a kernel; the runbook follows where it matters most, or everywhere if asked for."""
     for evidence in diagnosis.evidence:
         sign, colour = ("+", "ok") if evidence.weight >= 0 else ("-", "sev1")
-        lines = fit(shown(_reason(evidence), view), width - 5)
+        lines = wrap(printable(_reason(evidence), view), width - 5)
         yield f"   {paint(sign, colour, view)} {lines[0]}"
         yield from (f"     {line}" for line in lines[1:])
     details = [f"{diagnosis.cause} explains {', '.join(diagnosis.explains)}"]
     if diagnosis.path:
-        details.append(words.way(diagnosis.path, unicode=view.unicode))
+        details.append(words.path_line(diagnosis.path, unicode=view.unicode))
     if view.verbose or (rank == 1 and diagnosis.severity in ("sev0", "sev1")):
         details.append(f"runbook: {diagnosis.runbook}")
     for text in details:
-        yield from (paint(line, "dim", view) for line in paragraph(shown(text, view), width, indent="     "))
+        yield from (paint(line, "dim", view) for line in paragraph(printable(text, view), width, indent="     "))
 
 
 def _reason(evidence: Evidence) -> str:

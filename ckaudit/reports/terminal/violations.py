@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ckaudit.contract.schema.report import Finding, Report
 from ckaudit.reports import words
 from ckaudit.reports.report_sections import policy_sentences, why_suppressed
-from ckaudit.reports.terminal.screen_text import badge, columns, paint, paragraph, shown
+from ckaudit.reports.terminal.screen_text import badge, columns, paint, paragraph, printable
 from ckaudit.reports.view import View
 
 INDENT = "    "
@@ -22,7 +22,7 @@ def draw(report: Report, view: View) -> str:
     lines += [f"... and {count:,} more {code} (-v shows all)" for code, count in sorted(hidden.items())]
     if not view.quiet:
         lines += [""] * bool(lines) + list(_summary(report, view))
-    for check in words.trouble(report.checks):
+    for check in words.broken_checks(report.checks):
         lines += [paint(line, "sev1", view) for line in _wrapped(f"{check.code} broke: {check.detail}", view)]
     return "\n".join(lines) + "\n" if lines else ""
 
@@ -56,16 +56,16 @@ def _group(file: str, findings: list[Finding], view: View) -> Iterator[str]:
         details = (("expected", finding.expected), ("found", finding.found), ("help", finding.help))
         for label, text in details:
             if text:
-                yield from _detail(label, shown(text, view), view)
+                yield from _detail(label, printable(text, view), view)
 
 
 def _place(finding: Finding, file: str, view: View) -> Iterator[str]:
     """Yield place, code and message as one line, or the latter two on lines of their own where the screen is too narrow."""
-    place = shown(words.located(finding, view.base) or "", view) if file else ""
+    place = printable(words.located(finding, view.base) or "", view) if file else ""
     if finding.line:
         place += f":{finding.line}"
-    pointer = shown(finding.pointer or finding.where or "", view)
-    code, message = paint(finding.code, finding.severity, view), shown(finding.message, view)
+    pointer = printable(finding.pointer or finding.where or "", view)
+    code, message = paint(finding.code, finding.severity, view), printable(finding.message, view)
     head = " ".join(part for part in (paint(place, "bold", view), pointer) if part)
     plain = "  ".join(part for part in (f"{place} {pointer}".strip(), finding.code, message) if part)
     if not head or view.width is None or columns(plain) <= view.width:
@@ -123,7 +123,7 @@ def _verdict(word: str, colour: str, text: str, view: View) -> Iterator[str]:
 
 def _wrapped(text: str, view: View, *, first: str = "", whole: bool = False) -> list[str]:
     """Return `text` cut to the screen, led by `first`; in one line where that is asked for or there is no screen."""
-    safe = shown(text, view)
+    safe = printable(text, view)
     return [first + safe] if whole or view.width is None else paragraph(safe, max(view.width, 40), first=first, indent="")
 
 

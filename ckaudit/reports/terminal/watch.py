@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from ckaudit.contract.schema.report import SEVERITIES
 from ckaudit.contract.schema.watch import Gauge, Snapshot, WatchEvent
 from ckaudit.reports.terminal.charts import sparkline
-from ckaudit.reports.terminal.screen_text import abbreviate, columns, fit, pad, paint, paragraph, shown
+from ckaudit.reports.terminal.screen_text import abbreviate, columns, pad, paint, paragraph, printable, wrap
 from ckaudit.reports.view import View
 from ckaudit.reports.words import number
 
@@ -27,10 +27,10 @@ def line(event: WatchEvent, view: View, *, with_cause: bool = True) -> str:
     code = event.finding.code if event.finding else ""
     sentence = " ".join(filter(None, (code, "worse now:" if event.event == "graver" else "", event.message, _since(event))))
     text = f"{paint(pad(word, 8), COLOURS.get(word, word if word in SEVERITIES else 'dim'), view)} "
-    text += shown(f"{event.run} step {step}: {sentence}", view)
+    text += printable(f"{event.run} step {step}: {sentence}", view)
     if event.likely is None or not with_cause:
         return text
-    likely = shown(f"likely: {event.likely.title.rstrip('.')}. Try: {event.likely.knob}", view)
+    likely = printable(f"likely: {event.likely.title.rstrip('.')}. Try: {event.likely.knob}", view)
     return f"{text}\n{' ' * 9}{paint(likely, 'dim', view)}"
 
 
@@ -84,7 +84,7 @@ def _head(snapshot: Snapshot, view: View, width: int) -> list[str]:
     colour = {"stalled": "sev1", "running": "ok"}.get(snapshot.state, "bold")
     tail = f"{step}{planned}{silence}{usual_silence}"
     room = width - len(snapshot.state) - 1
-    name = shown(snapshot.run, view)
+    name = printable(snapshot.run, view)
     early = _early(snapshot, view, width)
     if columns(name) + 2 + len(tail) <= room:
         return [f"{paint(snapshot.state, colour, view)} {paint(name, 'bold', view)}  {tail}", *early]
@@ -100,7 +100,7 @@ def _early(snapshot: Snapshot, view: View, width: int) -> list[str]:
     parts = [*there, *(f"{word} {', '.join(names)}" for word, names in (("no", quiet), ("not judged:", unjudged)) if names)]
     if not parts:
         return []
-    lines = fit(f"early signs: {'; '.join(parts)}", width)
+    lines = wrap(f"early signs: {'; '.join(parts)}", width)
     return [paint(line, "sev2" if there else "dim", view) for line in lines[:2]]
 
 
@@ -121,7 +121,7 @@ def _alerts(snapshot: Snapshot, view: View, width: int) -> Iterator[list[str]]:
     newest_first = [alert for alert in reversed(snapshot.alerts) if alert.severity not in (None, "note")]
     for event in sorted(newest_first, key=lambda alert: SEVERITIES.index(alert.severity or "note")):
         word = event.severity or event.event
-        first, *rest = paragraph(shown(f"{event.message} {_since(event)}".strip(), view), width - 11)
+        first, *rest = paragraph(printable(f"{event.message} {_since(event)}".strip(), view), width - 11)
         cut = ("\N{HORIZONTAL ELLIPSIS}" if view.unicode else "...") if len(rest) > 1 else ""
         yield [
             f"{paint(pad(word, 8), COLOURS.get(word, word), view)} {first.strip()}",

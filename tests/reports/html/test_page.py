@@ -16,7 +16,7 @@ from ckaudit.errors import CkauditError
 from ckaudit.optional import install_command
 from ckaudit.reports.escape import UNSAFE
 from ckaudit.reports.html import SIGNATURE, page, render
-from ckaudit.reports.html.charts import summed
+from ckaudit.reports.html.charts import summarized
 from tests.reports.html.drawn import HOSTILE, pictures, told
 
 ROOM = Path(page.__file__).parent
@@ -141,8 +141,8 @@ def test_no_name_whatever_changes_anything_but_text(words):
 
 
 def test_a_table_tells_not_recorded_from_not_finite():
-    assert summed(["1", "2", "3"], [None, None, None]) == ("", "", "", "", "0", "3")
-    assert summed(["1", "2", "3"], ["NaN", 2.0, None]) == ("NaN at 1", "2 at 2", "2 at 2", "2 at 2", "1", "1")
+    assert summarized(["1", "2", "3"], [None, None, None]) == ("", "", "", "", "0", "3")
+    assert summarized(["1", "2", "3"], ["NaN", 2.0, None]) == ("NaN at 1", "2 at 2", "2 at 2", "2 at 2", "1", "1")
     page = " ".join(Page(render(told(), pictures())).text)
     assert "3 at 10 NaN at 20 3 at 10 3 at 10 1 1" in re.sub(r"\s+", " ", page)
 

@@ -10,8 +10,8 @@ from numpy.random import default_rng
 
 from ckaudit.contract.io.grids import encode_grid
 from ckaudit.contract.schema.panels import Chart, Frame, Mark, Matrix, Panels, Ridge, Tab, Trace
-from ckaudit.panels.downsample import brief, shortened, thinned, without
-from ckaudit.reports.html import fitted, render
+from ckaudit.panels.downsample import shorten_document, shortened, thinned, without_charts
+from ckaudit.reports.html import page_within_limit, render
 from tests.reports.html.drawn import pictures, told
 
 WHOLE, DATA = 4_500_000, 3_000_000
@@ -69,7 +69,7 @@ def many(count, words):
     ids=["many points", "long names", "many findings"],
 )
 def test_whatever_is_in_it_the_file_stays_small_and_says_what_it_lacks(names, findings, drawn, limits):
-    page, said = fitted(many(findings, names[0]), large(names, **drawn), **limits)
+    page, said = page_within_limit(many(findings, names[0]), large(names, **drawn), **limits)
     assert len(page.encode()) <= limits.get("whole", WHOLE)
     assert data(page) <= limits.get("data", DATA)
     assert data(page) or any("left out" in each for each in said)
@@ -81,11 +81,11 @@ def test_whatever_is_in_it_the_file_stays_small_and_says_what_it_lacks(names, fi
 
 
 def test_what_is_small_stays_as_it_is():
-    assert fitted(told(), pictures()) == (render(told(), pictures()), [])
+    assert page_within_limit(told(), pictures()) == (render(told(), pictures()), [])
 
 
 def test_the_very_least_is_a_verdict():
-    page, said = fitted(many(400, "w"), large(["w"]), whole=2_130_000, data=1_000)
+    page, said = page_within_limit(many(400, "w"), large(["w"]), whole=2_130_000, data=1_000)
     assert len(page.encode()) <= 2_130_000
     assert "Not drawn, for want of data" in page
     assert any(each.endswith("24 pictures are left out; the tabs say which") for each in said)
@@ -133,14 +133,14 @@ def test_names_that_begin_and_end_alike_stay_apart_and_matrices_stay_whole():
     assert {len(each) for each in cut} == {120}
     assert len(shortened("ab " * 5_000, 120)) == 2_400
     before = large(["x" * 500], tabs=1, points=10)
-    after = brief(before)
+    after = shorten_document(before)
     grids = [chart.frames[0] for document in (before, after) for chart in document.tabs[0].charts if chart.frames]
     assert msgspec.to_builtins(grids[0].cells) == msgspec.to_builtins(grids[1].cells)
     assert len(grids[1].where) == 120
 
 
 def test_a_finding_whose_picture_is_left_out_leads_to_its_tab():
-    left = without(pictures(), ["loss"])
+    left = without_charts(pictures(), ["loss"])
     assert [(each.tab, each.chart) for each in left.links] == [("training", None), ("unjudged", None)]
     assert "picture was left out" in left.tabs[0].missing[0]
     assert 'href="#t-training"' in render(told(), left)
