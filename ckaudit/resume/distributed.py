@@ -13,7 +13,7 @@ from ckaudit.resume.catalogue import CUT_OFF, DAMAGED, INDEX, SHARD_MISSING
 from ckaudit.resume.content import BadPickle, Call, Content, DictPairs
 from ckaudit.resume.open_file import FileFault, OpenFile, Unjudged, is_there, stays_inside
 from ckaudit.resume.pickled import MAX_BYTES, read_pickle
-from ckaudit.resume.torch_file import read_torch
+from ckaudit.resume.tensor_files import read_torch
 
 
 class ShardEntry(Struct, frozen=True):

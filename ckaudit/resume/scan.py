@@ -11,7 +11,7 @@ from ckaudit.material.counts import plural
 from ckaudit.resume.catalogue import BAD_OPTIMIZER, BAD_WEIGHTS, DAMAGED
 from ckaudit.resume.content import ELEMENTS, Content, Element, Range, Tensor
 from ckaudit.resume.open_file import OpenFile
-from ckaudit.resume.torch_file import storages
+from ckaudit.resume.tensor_files import storages
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

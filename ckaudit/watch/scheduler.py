@@ -16,7 +16,7 @@ from ckaudit.contract.schema.watch import VERSION, Snapshot, WatchEvent
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.watch.announcer import Announcer, Moment, VitalLimits
-from ckaudit.watch.tail import GONE, Stamp, stamp_of
+from ckaudit.watch.growing_run import GONE, Stamp, stamp_of
 from ckaudit.watch.watcher import Watcher
 
 EVERY = 0.5  # seconds between two looks

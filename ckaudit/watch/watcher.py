@@ -21,9 +21,8 @@ from ckaudit.contract.schema.watch import RANK_LOST, WatchEvent
 from ckaudit.errors import UnreadableError
 from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.watch.announcer import Announcer, Moment
-from ckaudit.watch.history import History
+from ckaudit.watch.growing_run import GONE, AppendedLines, History, Logs, ShrunkError, Stamp, stamp_of
 from ckaudit.watch.silence import Ranks
-from ckaudit.watch.tail import GONE, AppendedLines, Logs, ShrunkError, Stamp, stamp_of
 
 # When to judge next: as often as the cost allows, and at once where something asks for it, out of a purse that refills.
 SHARE = 0.004  # of one core, for judging as a matter of routine

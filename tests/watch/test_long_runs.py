@@ -9,7 +9,7 @@ from pathlib import Path
 from ckaudit.audit import triage
 from ckaudit.contract.schema.report import Finding
 from ckaudit.watch.announcer import Moment
-from ckaudit.watch.history import MOST
+from ckaudit.watch.growing_run import MOST
 from ckaudit.watch.watcher import Watcher
 
 STEPS = 4 * MOST

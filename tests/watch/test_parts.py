@@ -10,7 +10,7 @@ from ckaudit.contract.io.folder import CheckpointFile
 from ckaudit.contract.schema.report import Finding
 from ckaudit.run.scalars import Column, ColumnJoiner, ScalarLog
 from ckaudit.watch.announcer import ToldFindings
-from ckaudit.watch.history import FAR, MOST, NEAR, thin_log
+from ckaudit.watch.growing_run import FAR, MOST, NEAR, thin_log
 from ckaudit.watch.silence import Ranks, Silence
 from ckaudit.watch.watcher import PURSE, REFILL, SHARE, AlarmingChange, JudgingSchedule
 

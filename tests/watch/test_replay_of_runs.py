@@ -15,7 +15,7 @@ from ckaudit.contract.schema.report import SEVERITIES, Finding
 from ckaudit.contract.schema.watch import WatchEvent
 from ckaudit.rules import rules
 from ckaudit.watch.announcer import Moment
-from ckaudit.watch.history import NEAR
+from ckaudit.watch.growing_run import NEAR
 from ckaudit.watch.watcher import Watcher
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ckaudit.watch.tail import Logs, ShrunkError
+from ckaudit.watch.growing_run import Logs, ShrunkError
 from ckaudit.watch.watcher import Follower
 
 

@@ -11,7 +11,7 @@ from ckaudit.contract.schema.watch import WatchEvent
 from ckaudit.policy.baseline import Baseline, accepted
 from ckaudit.policy.gate import Gate
 from ckaudit.watch.announcer import Moment
-from ckaudit.watch.history import FAR, MOST, NEAR
+from ckaudit.watch.growing_run import FAR, MOST, NEAR
 from ckaudit.watch.watcher import Watcher
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
