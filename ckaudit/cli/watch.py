@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +17,7 @@ from ckaudit.errors import UsageError
 
 if TYPE_CHECKING:
     from ckaudit.contract.schema.watch import WatchEvent
+    from ckaudit.reports.view import View
     from ckaudit.watch.actions import Act, Worker
     from ckaudit.watch.scheduler import WatchRounds
 
@@ -244,7 +245,7 @@ def _live(rounds: "WatchRounds", tell: "Callable[[WatchEvent], None]") -> int:
     from rich.text import Text
 
     from ckaudit.reports.terminal.screen_text import terminal_view
-    from ckaudit.reports.terminal.watch import line, panel
+    from ckaudit.reports.terminal.watch import panel
     from ckaudit.reports.view import View
 
     events: list[WatchEvent] = []
@@ -269,8 +270,13 @@ def _live(rounds: "WatchRounds", tell: "Callable[[WatchEvent], None]") -> int:
             return rounds.go(keep, after_look=draw)
         finally:
             area.stop()
-            view = terminal_view(View(), sys.stdout, os.environ)
-            for event in events:
-                if event.severity is not None:
-                    sys.stdout.write(line(event, view) + "\n")
-            sys.stdout.flush()
+            _print_findings(events, terminal_view(View(), sys.stdout, os.environ))
+
+
+def _print_findings(events: "Iterable[WatchEvent]", view: "View") -> None:
+    from ckaudit.reports.terminal.watch import line
+
+    for event in events:
+        if event.severity is not None:
+            sys.stdout.write(line(event, view) + "\n")
+    sys.stdout.flush()

@@ -82,15 +82,10 @@ def command(
     one_of(split, SCORED, "split")
     workers = count(jobs, "--jobs")
     if split in WILD_SPLITS:
-        if pairs:
-            groups = _pairs(split, seed_number(seed), cache, workers)
-            _show(groups, format, output, verbose=verbose)
-            _publish_wild(groups, write=write)
-            return 0
-        draws = _wild(split, seed_number(seed), cache, workers)
-        _show(draws, format, output, verbose=verbose)
-        _publish_wild(draws, write=write)
-        return 1 if draws.broken else 0
+        wild, code = _wild_with_exit_code(split, seed_number(seed), cache, workers, pairs=pairs)
+        _show(wild, format, output, verbose=verbose)
+        _publish_wild(wild, write=write)
+        return code
     if pairs:
         raise UsageError(
             f"--pairs has no meaning for {split}", hint="--split wild-dev or --split wild-test has groups to compare"
@@ -114,6 +109,13 @@ def _show(scored: object, format: str, output: str, *, verbose: bool) -> None:  
     view, encoding = fit_to_stdout(View(verbose=verbose), drawn=format == "terminal" and not output)
     write_text(render(scored, format, view), encoding, output)
     say(f"wrote {output}" if output else "")
+
+
+def _wild_with_exit_code(split: str, seed: int, cache: str, jobs: int, *, pairs: bool) -> "tuple[WildScore | PairScore, int]":
+    if pairs:
+        return _pairs(split, seed, cache, jobs), 0
+    score = _wild(split, seed, cache, jobs)
+    return score, 1 if score.broken else 0
 
 
 def _wild(split: str, seed: int, cache: str, jobs: int) -> "WildScore":

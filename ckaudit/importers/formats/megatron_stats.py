@@ -72,20 +72,23 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         table.hand(layers, section)
     if not layers:
         raise UnreadableError(f"{source.shown} holds no statistic of a tensor", hint="See --log-grad-raw-moments-by-param.")
-    notes = [f"read as {NAME}: {files:,} file{'s' if files != 1 else ''}", *layers.notes()]
-    if torn:
-        notes.append(f"{torn:,} lines are no JSON, such as one that was cut off, and were left out")
-    if left:
-        notes.append(f"left out, because a checkpoint has no field for them: {list_names(list(left))}")
-    if of_experts:
-        notes.append(
-            "the tokens of experts are those of the ranks whose files are there; with expert parallelism not all of them"
-        )
-    notes.append("statistics of tensors only: loss, learning rate and times stand in another log of the same run")
+    head = f"read as {NAME}: {files:,} file{'s' if files != 1 else ''}"
+    notes = [head, *layers.notes(), *_notes_on_content(torn, list(left), of_experts=of_experts)]
     manifest = Manifest(schema_version="ck.run.v1", source=NAME)
     if tensors := layers.tensors():
         manifest.tensors = tensors
     return [Imported(merge([]).table, manifest, tuple(map(writable, notes)), NAME, documents=layers.documents())]
+
+
+def _notes_on_content(torn: int, left: list[str], *, of_experts: bool) -> Iterator[str]:
+    """Yield what was left out of the files, and what they do not hold."""
+    if torn:
+        yield f"{torn:,} lines are no JSON, such as one that was cut off, and were left out"
+    if left:
+        yield f"left out, because a checkpoint has no field for them: {list_names(left)}"
+    if of_experts:
+        yield "the tokens of experts are those of the ranks whose files are there; with expert parallelism not all of them"
+    yield "statistics of tensors only: loss, learning rate and times stand in another log of the same run"
 
 
 def _files(source: Source) -> Iterator[Source]:

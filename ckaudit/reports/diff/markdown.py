@@ -55,7 +55,14 @@ def _pair(pair: Pair, view: View) -> Iterator[str]:
         yield "\n".join(_questions(pair))
     if pair.parting is not None:
         yield f"**First to part**: {escaped(pair.parting.message)}"
-    folded = (
+    for title, lines in _details(pair):
+        if any(lines):
+            yield _fold(title, [line for line in lines if line], view)
+
+
+def _details(pair: Pair) -> tuple[tuple[str, list[str]], ...]:
+    """Return the parts of a pair that are folded away: a title and the lines of each."""
+    return (
         (
             "What differs most" if pair.parting is None else "What parted, in order",
             [
@@ -76,9 +83,6 @@ def _pair(pair: Pair, view: View) -> Iterator[str]:
         ),
         ("Noise", [escaped(pair.noise.message), *(escaped(note) for note in pair.notes)]),
     )
-    for title, lines in folded:
-        if any(lines):
-            yield _fold(title, [line for line in lines if line], view)
 
 
 def _questions(pair: Pair) -> Iterator[str]:
