@@ -22,7 +22,7 @@ from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.loop.session import Start, start
 from ckaudit.recorder.loop.triggers import Limits
 from ckaudit.recorder.model.gradient_norms import clip
-from ckaudit.recorder.model.tensor_table import hooked, inner
+from ckaudit.recorder.model.tensor_table import hooked, unwrapped
 from ckaudit.recorder.on_demand import OnDemand
 from ckaudit.recorder.setup import HookOptions, Options, Setup
 
@@ -181,7 +181,7 @@ class Recorder(OnDemand):
             )
             self._session = start(
                 Setup(
-                    model=inner(model),
+                    model=unwrapped(model),
                     path=Path(folder).absolute(),
                     guard=self._guard,
                     optimizer=optimizer,
@@ -292,5 +292,5 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 def _config(model: nn.Module, guard: Guard) -> dict[str, Any]:
     with guard("the configuration of the model"):
-        return model_config(inner(model))
+        return model_config(unwrapped(model))
     return {}

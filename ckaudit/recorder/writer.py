@@ -125,7 +125,7 @@ class Writer:
             self._folder.open(self._facts)
         if start_step:
             with self._guard("reading reference.npz"):
-                self._folder.refer({})
+                self._folder.take_reference({})
         with self._guard("writing run.json"):
             self._folder.describe(
                 source=f"ckaudit writer {__version__}",
@@ -250,7 +250,7 @@ class Writer:
             self._folder.suffix = self._sections.choose_suffix(weights)
         tensors = tensor_table(weights, self._given)
         with self._guard("writing reference.npz"):
-            self._folder.refer(weights)
+            self._folder.take_reference(weights)
         with self._guard("writing run.json"):
             shapes = [facts.shape for facts in tensors.values() if facts.trainable is not False and facts.tied_to is UNSET]
             parameters = sum(math.prod(shape) for shape in shapes if shape is not UNSET)

@@ -16,7 +16,7 @@ from ckaudit.contract.io.codec import encode
 from ckaudit.contract.io.grids import encode_grid, encode_grids, unpack
 from ckaudit.contract.schema.checkpoint import ActivationStats, AttentionStats, Checkpoint
 from ckaudit.contract.sizes import SIZES, SizedPart, beyond, tensor_part
-from ckaudit.recorder.model.budget_planner import fitted
+from ckaudit.recorder.model.budget_planner import newest_that_fit
 from ckaudit.recorder.stats.float32_rounding import shortest
 from ckaudit.recorder.stats.tensor_stats import weight_stats
 
@@ -132,7 +132,7 @@ def test_every_grid_fits_six_hundred_kilobytes_and_gradients_eight_hundred():
 def test_a_black_box_counts_and_is_as_long_as_the_budget_lets_it_be(suffix, least, ordinal):
     document = whole()
     most = black_box_room(TENSORS, LAYERS, OBSERVED, ordinal, 200, suffix=suffix)
-    document.history = fitted(history(before=document.step), most)
+    document.history = newest_that_fit(history(before=document.step), most)
     kept = len(document.history.steps)
     assert least <= kept <= 64
     assert document.history.steps == list(range(500 - kept, 500))

@@ -16,7 +16,7 @@ from ckaudit.contract.schema.checkpoint import Checkpoint, MoeStats
 from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.contract.sizes import SizedPart, Sizes
 from ckaudit.recorder.loop.step_state import StepState
-from ckaudit.recorder.model.budget_planner import BudgetPlanner, fitted
+from ckaudit.recorder.model.budget_planner import BudgetPlanner, newest_that_fit
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "fixtures"))
 
@@ -179,7 +179,7 @@ def test_other_heads_or_modules_change_sizes_and_not_turns():
 def test_a_packed_file_has_all_statistics_and_the_grids_of_its_turn_beside_a_black_box():
     whole_box = history()
     for ordinal, (turn, _) in enumerate(dealt(40)):
-        box = fitted(whole_box, black_box_room(TENSORS, LAYERS, OBSERVED, ordinal, 200, suffix=".json.zst"))
+        box = newest_that_fit(whole_box, black_box_room(TENSORS, LAYERS, OBSERVED, ordinal, 200, suffix=".json.zst"))
         chosen = plan(TENSORS, LAYERS, OBSERVED, ordinal, 200, suffix=".json.zst", besides=len(encode(box))).chosen
         assert chosen["weights"] | chosen["attention"] >= {name for name in MATRICES | HEADS if block_of(name) in turn}
         assert chosen["numbers"] == chosen["distributions"] == set(SHAPES)

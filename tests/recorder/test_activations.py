@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import nn
 
-from ckaudit.recorder.hooks.forward_hooks import chosen_modules, is_function, output_tensor
+from ckaudit.recorder.hooks.forward_hooks import chosen_modules, is_activation_function, output_tensor
 from ckaudit.recorder.stats.activation_stats import activation_stats, note
 
 
@@ -114,12 +114,12 @@ def test_a_plain_network_is_seen_as_well():
 
 @pytest.mark.parametrize("module", [nn.ReLU(), nn.GELU(), nn.SiLU(), nn.Tanh(), nn.LeakyReLU(), nn.GLU()])
 def test_activation_functions_are_known_by_their_class(module):
-    assert is_function(module)
+    assert is_activation_function(module)
 
 
 @pytest.mark.parametrize("module", [nn.Identity(), nn.Linear(1, 1), nn.Softmax(-1), nn.Dropout(), nn.MultiheadAttention(2, 1)])
 def test_other_modules_are_no_activation_functions(module):
-    assert not is_function(module)
+    assert not is_activation_function(module)
 
 
 def test_only_floating_outputs_are_measured():

@@ -33,7 +33,7 @@ def far_away(monkeypatch):
 
     def switch():
         monkeypatch.setattr(step_numbers, "is_away", lambda _tensor: True)
-        monkeypatch.setattr(gradients, "are_here", lambda _tensors: False)
+        monkeypatch.setattr(gradients, "are_on_cpu", lambda _tensors: False)
         monkeypatch.setattr(step_numbers, "AsyncCopy", Late)
         monkeypatch.setattr(session, "finish_plain", lambda *_: False)
 

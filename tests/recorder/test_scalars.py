@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ckaudit.recorder.files import scalar_log as scalars
-from ckaudit.recorder.files.scalar_log import ScalarLog, cut_torn_tail, last_value, number, plain
+from ckaudit.recorder.files.scalar_log import ScalarLog, cut_torn_tail, last_value, number, plain_value
 
 
 def append(log, step, time, values):
@@ -79,13 +79,13 @@ def test_a_folder_that_comes_back_is_written_to_again(tmp_path):
     ],
 )
 def test_scalars_of_any_library_are_taken(value, expected):
-    assert plain(value) == expected
+    assert plain_value(value) == expected
 
 
 @pytest.mark.parametrize("value", [torch.ones(2), [1.0], {"a": 1}])
 def test_what_is_no_scalar_is_refused(value):
     with pytest.raises((TypeError, RuntimeError)):
-        plain(value)
+        plain_value(value)
 
 
 def test_a_loss_is_a_number_or_nothing():

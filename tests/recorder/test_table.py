@@ -123,6 +123,6 @@ def test_hooks_stay_behind_when_a_model_is_copied_or_saved(tiny, batches):
 
 def test_wrappers_are_looked_through(tiny):
     model = tiny()
-    assert table.inner(torch.compile(model, backend="eager")) is model
-    assert table.inner(nn.DataParallel(model)) is model
-    assert table.inner(model) is model
+    assert table.unwrapped(torch.compile(model, backend="eager")) is model
+    assert table.unwrapped(nn.DataParallel(model)) is model
+    assert table.unwrapped(model) is model

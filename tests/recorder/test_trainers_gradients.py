@@ -70,7 +70,7 @@ def test_the_optimizer_does_not_bring_gradients_that_need_all_ranks(tiny, batche
 
 
 def test_other_ranks_bring_gradients_too(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr("ckaudit.recorder.loop.session.place", lambda: (1, 2))
+    monkeypatch.setattr("ckaudit.recorder.loop.session.rank_and_world_size", lambda: (1, 2))
     asked, model = [], tiny()
     recorder = Recorder(model, tmp_path / "run", grad_of=asked.append)
     recorder.after_backward()

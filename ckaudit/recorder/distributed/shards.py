@@ -19,7 +19,7 @@ from ckaudit.recorder.hooks.vital_signs import WeightSample
 from ckaudit.recorder.model.gradient_norms import Norms, norms_of
 from ckaudit.recorder.model.optimizers import state_finite
 from ckaudit.recorder.model.tensor_table import distinct, parameters
-from ckaudit.recorder.model.weight_movement import InitialTensor, Reference, copies, described, distances
+from ckaudit.recorder.model.weight_movement import InitialTensor, Reference, copies, distances, movement_summary
 from ckaudit.recorder.stats.arrays import Array, is_sharded, local
 from ckaudit.recorder.stats.batched_stats import measure
 
@@ -309,7 +309,7 @@ class ShardedTensors:
         """Sum the movement of all parts; the way since step 0 is known from looking at the weights."""
         moved, self._moved, self._is_finite = self._moved, {}, None
         pairs, self._is_finite = self._shards.movement(finite=state_finite(optimizers))
-        return described(pairs, moved)
+        return movement_summary(pairs, moved)
 
     def state_finite(self, optimizers: Sequence[Optimizer]) -> bool | None:  # noqa: ARG002
         """Return what the ranks told each other with the movement."""

@@ -8,7 +8,7 @@ from torch.optim import Optimizer
 
 from ckaudit.contract.schema.checkpoint import DeltaStats
 from ckaudit.recorder.hooks.vital_signs import WeightSample
-from ckaudit.recorder.model.gradient_norms import Norms, alike, take_norms, versions
+from ckaudit.recorder.model.gradient_norms import Norms, common_dtype_and_size, take_norms, versions
 from ckaudit.recorder.model.optimizers import state_finite
 from ckaudit.recorder.model.weight_movement import Reference, copies, movement
 from ckaudit.recorder.stats.arrays import Array
@@ -96,7 +96,7 @@ class LocalTensors:
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         self.sample: WeightSample | None = WeightSample(weights)
-        self._dtype, self._longest = alike(weights.values())
+        self._dtype, self._longest = common_dtype_and_size(weights.values())
         self._sizes: dict[str, float] | None = None  # the norms of the weights, from the sweep to the movement of one step
 
     def join(self, start_step: int) -> None:

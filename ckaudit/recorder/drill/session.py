@@ -16,7 +16,7 @@ from ckaudit.recorder.drill.damage import Amount, middle_part
 from ckaudit.recorder.drill.faults import FAULT_ACTIONS, FaultNotPossibleError, Target
 from ckaudit.recorder.drill.settings import KINDS, DrillSettings, DrillStatus
 from ckaudit.recorder.hooks.hook import after_backward
-from ckaudit.recorder.loop.session import RunSession, Start, begin, place
+from ckaudit.recorder.loop.session import RunSession, Start, begin, rank_and_world_size
 from ckaudit.recorder.model.optimizers import as_sequence
 from ckaudit.recorder.setup import Setup
 
@@ -185,7 +185,7 @@ class DrilledWorker(_Drilled, WorkerSession):
 _BEGUN: list[Path] = []  # folders of the recorders that this process has had
 
 
-def drilled(settings: DrillSettings, setup: Setup) -> Start:
+def drill_participant(settings: DrillSettings, setup: Setup) -> Start:
     """Return this rank's part in a drill.
 
     A program's first recorder is drilled. Others, of a second model or a later training, record beside it, so that no folder
@@ -198,7 +198,7 @@ def drilled(settings: DrillSettings, setup: Setup) -> Start:
     _BEGUN.append(setup.path)
     if len(_BEGUN) > 1:
         return begin(replace(setup, path=Path(f"{settings.folder}.{len(_BEGUN)}")), RunSession, WorkerSession)
-    drill = Drill(settings, setup, writes=not place()[0])
+    drill = Drill(settings, setup, writes=not rank_and_world_size()[0])
     drill.begin()
     if drill.is_refused:
         raise SystemExit(0)

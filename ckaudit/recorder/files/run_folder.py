@@ -79,7 +79,7 @@ class RunFolder:
         with self._guard("opening the folder"):
             self.open(facts)
         with self._guard("writing reference.npz"):
-            self.refer(weights, take)
+            self.take_reference(weights, take)
         with self._guard("writing run.json"):
             self.describe(**computed)
 
@@ -93,21 +93,23 @@ class RunFolder:
         else:
             save(self.path, self._manifest)
 
-    def direct(self, directions: Mapping[str, AttentionDirection]) -> None:
+    def set_attention_directions(self, directions: Mapping[str, AttentionDirection]) -> None:
         """Keep which way the attention of layers is to look; a prefix may show later than the layer."""
         known = self._manifest.attention or {}
         new = {layer: way for layer, way in directions.items() if layer not in known or (way == "prefix" != known[layer])}
         if new:
             self.describe(attention={**known, **new}, later=True)
 
-    def tell(self, **facts: Any) -> None:
+    def set_session_facts(self, **facts: Any) -> None:
         """Set what is known of this session, None left out, and write `run.json` while the training goes on."""
         for name, value in facts.items():
             if value is not None:
                 setattr((self._manifest.sessions or [])[-1], name, value)
         self.describe(later=True)
 
-    def refer(self, tensors: Mapping[str, Array], take: Callable[[Mapping[str, Array]], Reference] = Reference.take) -> None:
+    def take_reference(
+        self, tensors: Mapping[str, Array], take: Callable[[Mapping[str, Array]], Reference] = Reference.take
+    ) -> None:
         """Take the reference of step 0, or read it where the run started earlier."""
         path = self.path / REFERENCE_NAME
         if self._start_step == 0:

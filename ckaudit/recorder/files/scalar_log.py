@@ -65,7 +65,7 @@ class ScalarLog:
             self._descriptor = None
 
 
-def plain(value: Any) -> float | str | bool | None:
+def plain_value(value: Any) -> float | str | bool | None:
     """Return a logged value as a number, a text, a truth value or None, from whatever library it comes.
 
     Raises:
@@ -87,13 +87,13 @@ def plain(value: Any) -> float | str | bool | None:
 
 
 def accepted_values(values: Mapping[str, Any], guard: Guard) -> dict[str, float | str | bool | None]:
-    """Return logged values as `plain` does; one that is no scalar, or has a reserved name, is left out and counted."""
+    """Return logged values as `plain_value` does; one that is no scalar, or has a reserved name, is left out and counted."""
     scalars: dict[str, float | str | bool | None] = {}
     for name, value in values.items():
         with guard(f"logging {name}"):
             if name in RESERVED:
                 raise ValueError("every line has its own")
-            scalars[name] = plain(value)
+            scalars[name] = plain_value(value)
     return scalars
 
 
@@ -104,7 +104,7 @@ def number(value: Any) -> float | None:
         TypeError: If it is no scalar.
         ValueError: If it is a text that is no number.
     """
-    scalar = plain(value)
+    scalar = plain_value(value)
     return None if scalar is None else float(scalar)
 
 

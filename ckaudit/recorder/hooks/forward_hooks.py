@@ -100,7 +100,7 @@ class ForwardHooks:
             return encoding if encoding != "none" and depth_of(name) in grid_depths else None
 
         for name, module in self._modules.items():
-            self._hook(module, name, self._activation(name, count_dead=is_function(module)))
+            self._hook(module, name, self._activation(name, count_dead=is_activation_function(module)))
         for name, module in self._probabilities.items():
             outer = name.rpartition(".")[0]
             stated = self._stated(outer, self._model.get_submodule(outer))
@@ -126,7 +126,7 @@ class ForwardHooks:
         for name, module in self._logits.items():
             self._hook(module, name, _with_attention(readings.see_logits))
         for name, module in self._modules.items() if dead else ():
-            if is_function(module):
+            if is_activation_function(module):
                 self._hook(module, name, _with_tensor(partial(readings.see_function, name)))
         if self._watch:
             self._watch.attach(self._once(lambda _name, _module, call: readings.see_call(call)))
@@ -332,7 +332,7 @@ def chosen_modules(model: nn.Module, patterns: Sequence[str] | None, without: Se
     return {name: module for name, module in named.items() if _is_of_interest(name, module)}
 
 
-def is_function(module: nn.Module) -> bool:
+def is_activation_function(module: nn.Module) -> bool:
     """Return whether a module without parameters is an activation function, by the name of its class."""
     name = type(module).__name__.lower()
     return any(word in name for word in FUNCTIONS) and not list(module.children()) and "softmax" not in name
@@ -346,7 +346,7 @@ def matches(name: str, patterns: Sequence[str]) -> bool:
 def _is_of_interest(name: str, module: nn.Module) -> bool:
     kind = type(module).__name__.lower()
     is_block = name.rpartition(".")[2].isdecimal() and bool(list(module.children()))
-    if is_block or is_function(module) or isinstance(module, (nn.Embedding, *CONVOLUTION)) or "norm" in kind:
+    if is_block or is_activation_function(module) or isinstance(module, (nn.Embedding, *CONVOLUTION)) or "norm" in kind:
         return True
     weight = getattr(module, "weight", None)
     if not isinstance(weight, Tensor) or weight.ndim != 2 or list(module.children()):

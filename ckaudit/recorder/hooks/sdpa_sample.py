@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ckaudit.contract.io.grids import encode_grids, sample_indices
 from ckaudit.contract.schema.checkpoint import AttentionStats
-from ckaudit.recorder.stats.arrays import double, to_numpy
+from ckaudit.recorder.stats.arrays import to_float64, to_numpy
 from ckaudit.recorder.stats.attention_stats import Queries, attention_stats
 
 ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
@@ -188,7 +188,7 @@ def sample_stats(
     stats, lowest = attention_stats(sample.probabilities, causal=causal, queries=sample.queries)
     stats.kv_heads = UNSET if sample.kv_heads is None else sample.kv_heads
     if grid and sample.cells is not None:
-        stats.sampled_qk_grid_32x32_per_head = encode_grids(to_numpy(double(sample.cells)), grid)
+        stats.sampled_qk_grid_32x32_per_head = encode_grids(to_numpy(to_float64(sample.cells)), grid)
     return stats, lowest
 
 

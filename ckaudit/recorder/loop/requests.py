@@ -22,7 +22,7 @@ from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.hooks.autograd_trace import GradientNode, PathTrace, operator_of
 from ckaudit.recorder.loop.step_state import StepState
 from ckaudit.recorder.model.collector import Collector
-from ckaudit.recorder.model.tensor_table import is_spread
+from ckaudit.recorder.model.tensor_table import needs_other_ranks
 from ckaudit.recorder.stats.arrays import dtype_name, is_sharded
 from ckaudit.recorder.stats.float32_rounding import shorten, shortest
 
@@ -215,7 +215,7 @@ class Requests:
                 self._folder.describe(later=True, tensors=watch.stop(self._folder.tensors))
         if self._noise.sizes:
             with self._guard("the gradient noise scale"):
-                _say(self._noise.settle(), attempt)
+                _note_noise_scale(self._noise.settle(), attempt)
         if self._ranks is not None:
             self._compare_ranks(attempt, *self._ranks)
 
@@ -224,7 +224,7 @@ class Requests:
             scaled = 1.0 if attempt.loss_scale is None else attempt.loss_scale**2
             if (pair := seen.take()) is not None:
                 big = examples * self._world_size
-                _say(self._noise.compare(pair.own / scaled, pair.mean / scaled, small=examples, big=big), attempt)
+                _note_noise_scale(self._noise.compare(pair.own / scaled, pair.mean / scaled, small=examples, big=big), attempt)
 
     def measure_curvature(self, loss: Tensor | Callable[[], Tensor], *, samples: int, seed: int) -> Curvature:
         """Return the trace of the Hessian by all trainable parameters.
@@ -237,7 +237,7 @@ class Requests:
         return trace_of(self._model, loss, trainable, samples=samples, seed=seed)
 
     def _refuse_spread(self) -> None:
-        if is_spread(self._model):
+        if needs_other_ranks(self._model):
             raise TypeError("one rank alone cannot run a model that is spread over all")
 
     def fill(self, checkpoint: Checkpoint, attempt: StepState) -> None:
@@ -257,7 +257,7 @@ def _labelled(scalars: dict[str, float], name: str) -> dict[str, float]:
     return scalars if name == FIRST else {f"{scalar}/{name}": value for scalar, value in scalars.items()}
 
 
-def _say(noise: NoiseParts | None, attempt: StepState) -> None:
+def _note_noise_scale(noise: NoiseParts | None, attempt: StepState) -> None:
     """Put the noise scale and its parts into the values of a step, unless the trainer logged a scale of its own."""
     if noise is not None and "grad_noise_scale" not in attempt.values:
         attempt.values = noise.values() | attempt.values
@@ -292,15 +292,15 @@ def kernels_for(readers: Iterable[GradientNode], numbered: Mapping[int, list[Any
         forward = [event for event in events if event.name.removeprefix("aten::").lstrip("_") == operator]
         backward = [event for event in events if event.name == reader.node]
         for event in (*forward, *backward):
-            inside = [*_all(event)]
+            inside = [*_with_descendants(event)]
             on_device = [kernel.name for inner in inside for kernel in inner.kernels]
             working = [inner.name for inner in inside if inner.name.startswith("aten::") and inner.name not in FREE]
             kernels |= dict.fromkeys(on_device or working)
     return list(kernels)
 
 
-def _all(event: Any) -> Iterator[Any]:
+def _with_descendants(event: Any) -> Iterator[Any]:
     """Yield an event and everything inside it."""
     yield event
     for child in event.cpu_children:
-        yield from _all(child)
+        yield from _with_descendants(child)

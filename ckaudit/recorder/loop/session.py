@@ -18,7 +18,7 @@ from ckaudit.recorder.distributed.ranks import RankNotes, WorkerSession
 from ckaudit.recorder.distributed.shards import Shards
 from ckaudit.recorder.drill.settings import VARIABLE, settings_from_environment
 from ckaudit.recorder.files.run_folder import RunFolder
-from ckaudit.recorder.files.scalar_log import RESERVED, accepted_values, plain
+from ckaudit.recorder.files.scalar_log import RESERVED, accepted_values, plain_value
 from ckaudit.recorder.hooks.forward_hooks import ForwardHooks
 from ckaudit.recorder.hooks.forward_stats import ForwardStats
 from ckaudit.recorder.hooks.train_mode import ModeWatch
@@ -95,7 +95,7 @@ class RunSession:
         self._finished: tuple[StepState, Checkpoint | None] | None = None
         self._latest_line: tuple[int, dict[str, Any]] = (start_step, {})
         self._order: ForwardOrder | None = ForwardOrder(model, setup.hooks.hookable)
-        self._collector.join(start_step, self._folder.tell)
+        self._collector.join(start_step, self._folder.set_session_facts)
         stated = {"cadence": [*setup.options.cadence], "triggers": setup.limits.stated(), **described(model)}
         self._folder.begin(self._facts, self._collector.weights, self._collector.reference, **stated)
         self._alternating: AlternatingUpdates | None = AlternatingUpdates() if len(self._collector.optimizers) > 1 else None
@@ -168,7 +168,7 @@ class RunSession:
         step, known = self._latest_line
         if step and self._finished is None:
             return
-        new = {name: plain(value) for name, value in values.items() if name not in known and name not in RESERVED}
+        new = {name: plain_value(value) for name, value in values.items() if name not in known and name not in RESERVED}
         if self._sent is not None:
             self._sent.values |= new
         elif new:
@@ -228,7 +228,7 @@ class RunSession:
         """Return the checkpoint of a step, and have it written."""
         with self._guard("building a checkpoint"):
             seen = self._hooks.detach()
-            self._folder.direct(seen.directions)
+            self._folder.set_attention_directions(seen.directions)
             checkpoint = self._checkpoint(attempt, seen)
             with self._guard("looking at the batch"):
                 facts: dict[str, Any] = {"batch_id": batch_id, "source": source, "vocabulary": self._words}
@@ -363,15 +363,15 @@ Start: TypeAlias = RunSession | WorkerSession
 def start(setup: Setup) -> Start:
     """Return this rank's part; where the environment asks for a drill, one that does it."""
     if VARIABLE in os.environ and (settings := settings_from_environment()):
-        from ckaudit.recorder.drill.session import drilled
+        from ckaudit.recorder.drill.session import drill_participant
 
-        return drilled(settings, setup)
+        return drill_participant(settings, setup)
     return begin(setup, RunSession, WorkerSession)
 
 
 def begin(setup: Setup, of_first: Callable[..., RunSession], of_others: Callable[..., WorkerSession]) -> Start:
     """Return this rank's part, made by the one or the other."""
-    rank, world_size = place()
+    rank, world_size = rank_and_world_size()
     shards = Shards(setup.model, setup.guard) if any(map(is_sharded, setup.model.parameters())) else None
     hooked = setup.model if setup.is_hookable else None
     # Other ranks write no lines.
@@ -387,7 +387,7 @@ def begin(setup: Setup, of_first: Callable[..., RunSession], of_others: Callable
         raise
 
 
-def place() -> tuple[int, int]:
+def rank_and_world_size() -> tuple[int, int]:
     """Return this process's rank and how many train together."""
     distributed = torch.distributed
     if not (distributed.is_available() and distributed.is_initialized()):

@@ -22,7 +22,7 @@ from ckaudit.recorder.files.scalar_log import number
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.loop.step_state import StepState
 from ckaudit.recorder.loop.triggers import CheckpointSchedule, HistoryStep
-from ckaudit.recorder.model.gradient_norms import FULL, LONG, Norms, alike, are_here
+from ckaudit.recorder.model.gradient_norms import FULL, LONG, Norms, are_on_cpu, common_dtype_and_size
 from ckaudit.recorder.stats.arrays import dense, is_away, is_sharded
 from ckaudit.recorder.stats.float32_rounding import round_to_seven_digits, shorten
 
@@ -32,8 +32,8 @@ class PlainGradients:
 
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
         self._names, self._parameters = [*parameters], [*parameters.values()]
-        self._dtype, longest = alike(self._parameters)
-        self.is_usable = self._dtype in FULL and longest <= LONG and are_here(self._parameters)
+        self._dtype, longest = common_dtype_and_size(self._parameters)
+        self.is_usable = self._dtype in FULL and longest <= LONG and are_on_cpu(self._parameters)
 
     def read(self, attempt: StepState, source: GradientsSource) -> bool:
         """Take the norm of every gradient, and tell whether that could be done; otherwise nothing has been done.

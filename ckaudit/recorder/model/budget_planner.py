@@ -91,7 +91,7 @@ class BudgetPlanner(Struct, frozen=True, kw_only=True):
             suffix=self.suffix,
             sizes=self._sizes(attempt, experts),
         )
-        whole, checkpoint.history = checkpoint.history, fitted(checkpoint.history, most)
+        whole, checkpoint.history = checkpoint.history, newest_that_fit(checkpoint.history, most)
         if len(checkpoint.history.steps) < len(whole.steps):
             checkpoint.left_out = [*(checkpoint.left_out or []), "history.steps"]
         return self.plan(tensors, layers, modules, attempt, len(encode(checkpoint.history)), experts)
@@ -116,7 +116,7 @@ def module_parts(activations: Iterable[str]) -> list[SizedPart]:
     return [SizedPart(name, depth_of(name)) for name in activations]
 
 
-def fitted(history: History, room: float, *, at_least: int = 8) -> History:
+def newest_that_fit(history: History, room: float, *, at_least: int = 8) -> History:
     """Return the newest steps of a black box that fit into so many bytes of JSON.
 
     Args:

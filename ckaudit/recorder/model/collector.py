@@ -36,7 +36,7 @@ from ckaudit.recorder.model.optimizers import (
     undone_clipping,
 )
 from ckaudit.recorder.model.stale_gradients import StaleGradients
-from ckaudit.recorder.model.tensor_table import distinct, is_spread, parameters
+from ckaudit.recorder.model.tensor_table import distinct, needs_other_ranks, parameters
 from ckaudit.recorder.model.weight_movement import Reference
 from ckaudit.recorder.setup import Setup
 from ckaudit.recorder.stats.arrays import Array, is_sharded
@@ -116,7 +116,7 @@ class Collector:
         self._planner = planner if options.suffix else planner.choose_suffix(self._parts, observer.expected, modules)
         self.suffix = self._planner.suffix
         self._spectral = SpectralNorms(options.spectral)
-        is_elsewhere = options.grad_of is not None or shards is not None or is_spread(setup.model)
+        is_elsewhere = options.grad_of is not None or shards is not None or needs_other_ranks(setup.model)
         self._carried = StaleGradients(() if is_elsewhere else self.weights.values(), self.optimizers, setup.guard)
         self._taken_up: ResumeState | None = None
 

@@ -101,7 +101,7 @@ def take_norms(gradients: Sequence[Tensor], *, piece: int = PIECE, long: int = L
         # Sparse gradients, and those of several devices, are not for one call.
         try:
             norms = torch._foreach_norm(gradients, 2)  # type: ignore[arg-type]  # noqa: SLF001
-            pieces = [norm.item() for norm in norms] if are_here(norms) else torch.stack(norms)
+            pieces = [norm.item() for norm in norms] if are_on_cpu(norms) else torch.stack(norms)
             return Norms(pieces, None, len(gradients), gradients[0].dtype)
         except (NotImplementedError, RuntimeError):
             pass
@@ -114,7 +114,7 @@ def take_norms(gradients: Sequence[Tensor], *, piece: int = PIECE, long: int = L
         parts.extend(split)
         owners.extend([place] * len(split))
     fused = _fused(parts)
-    return Norms([norm.item() for norm in fused] if are_here(fused) else _together(fused), owners, len(gradients))
+    return Norms([norm.item() for norm in fused] if are_on_cpu(fused) else _together(fused), owners, len(gradients))
 
 
 def norms_of(gradients: Sequence[Tensor], *, piece: int = PIECE, long: int = LONG) -> tuple[list[float], Tensor | None]:
@@ -123,7 +123,7 @@ def norms_of(gradients: Sequence[Tensor], *, piece: int = PIECE, long: int = LON
     return ([], None) if taken is None else (taken.numbers(), taken.as_torch)
 
 
-def alike(tensors: Iterable[Tensor]) -> tuple[torch.dtype | None, int]:
+def common_dtype_and_size(tensors: Iterable[Tensor]) -> tuple[torch.dtype | None, int]:
     """Return the type that all tensors have, None where there are several, and the elements of the largest on a CPU."""
     rest = [*tensors]
     types = {tensor.dtype for tensor in rest}
@@ -131,7 +131,7 @@ def alike(tensors: Iterable[Tensor]) -> tuple[torch.dtype | None, int]:
     return (types.pop() if len(types) == 1 else None), max(sizes, default=0)
 
 
-def are_here(tensors: Sequence[Tensor]) -> bool:
+def are_on_cpu(tensors: Sequence[Tensor]) -> bool:
     """Tell whether all tensors are in this process's memory."""
     return all([tensor.is_cpu for tensor in tensors])  # noqa: C419  a generator takes three times as long
 

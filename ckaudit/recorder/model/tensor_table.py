@@ -27,7 +27,7 @@ CONVOLUTION = tuple(value for name, value in vars(nn).items() if re.fullmatch(r"
 PRECISION = 1e-3  # of the mean square of a row; rows drawn at random from 512 channels differ by 6 in a hundred
 
 
-def inner(model: nn.Module) -> nn.Module:
+def unwrapped(model: nn.Module) -> nn.Module:
     """Return the user's own module from inside `torch.compile` and data-parallel wrappers, so that names stay the same."""
     while True:
         if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
@@ -46,13 +46,13 @@ def hookable(model: nn.Module) -> frozenset[str]:
     """
     compiled = [module for module in model.modules() if _runs_compiled(module)]
     inside = {id(module) for outer in compiled for module in outer.modules()}
-    return frozenset(name for name, module in inner(model).named_modules() if id(module) not in inside)
+    return frozenset(name for name, module in unwrapped(model).named_modules() if id(module) not in inside)
 
 
 def hooked(model: nn.Module, *, compiled: bool) -> frozenset[str]:
     """Return `hookable`, nothing where the whole model will be compiled, and have the log say what is not looked at."""
     names = frozenset[str]() if compiled else hookable(model)
-    if len(names) < sum(1 for _ in inner(model).named_modules()):
+    if len(names) < sum(1 for _ in unwrapped(model).named_modules()):
         logger.warning("the model is compiled: activations and attention inside it are not recorded")
     return names
 
@@ -63,7 +63,7 @@ def _runs_compiled(module: nn.Module) -> bool:
     return "_orig_mod" in dict(module.named_children()) or getattr(module, "_compiled_call_impl", None) is not None
 
 
-def is_spread(model: nn.Module) -> bool:
+def needs_other_ranks(model: nn.Module) -> bool:
     """Return whether parts of the parameters are on other ranks, so that a forward pass needs all of them."""
     if any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules()):
         return True
@@ -172,7 +172,7 @@ class ForwardOrder:
         last = len(self.order)
         rank = {name: self.order.get(str(facts.module), last) for name, facts in table.items()}
         in_order = {name: table[name] for name in sorted(table, key=rank.__getitem__)}
-        return without_use(self._paths.describe(in_order), self.order.keys() - self._paths.aside, self._hooked)
+        return marked_unused(self._paths.describe(in_order), self.order.keys() - self._paths.aside, self._hooked)
 
 
 # Tensors that no gradient is to be expected of: fixed tables of sinusoids, and parts that a forward pass has no use for.
@@ -220,7 +220,7 @@ def unused(table: Mapping[str, TensorFacts], called: Collection[str], hooked: Co
     )
 
 
-def without_use(
+def marked_unused(
     table: Mapping[str, TensorFacts], called: Collection[str], hooked: Collection[str] | None
 ) -> dict[str, TensorFacts]:
     """Return the table with the tensors of `unused` parts marked."""

@@ -13,16 +13,16 @@ from ckaudit.contract.io.files import write_atomic
 from ckaudit.contract.schema.checkpoint import DeltaStats
 from ckaudit.recorder.stats.arrays import (
     Array,
-    dense_at_hand,
-    double,
+    dense_as_numpy,
     flat,
     is_away,
     is_sharded,
     library,
     norm,
     square_sum,
+    to_float64,
     to_numpy,
-    widened,
+    to_wide_float,
 )
 from ckaudit.recorder.stats.batched_stats import STRETCH, stretches
 from ckaudit.recorder.stats.float32_rounding import shortest, shortest_of
@@ -107,7 +107,7 @@ class Reference:
 
 def _strided(tensor: Array) -> NDArray[np.floating]:
     """Return the elements at the tensor's stride; where they are all, and at hand, they are not a copy."""
-    return to_numpy(widened(dense_at_hand(tensor).reshape(-1)[:: stride_of(tensor.shape)]))
+    return to_numpy(to_wide_float(dense_as_numpy(tensor).reshape(-1)[:: stride_of(tensor.shape)]))
 
 
 # How far an update moved the weights, and how far all updates together did.
@@ -132,10 +132,10 @@ def distances(
 
         if (found := difference_norms(ones, others)) is not None:
             return [*zip(found, sizes, strict=True)]
-    first, second = ([dense_at_hand(each).reshape(-1) for each in side] for side in (ones, others))
+    first, second = ([dense_as_numpy(each).reshape(-1) for each in side] for side in (ones, others))
     apart, own = ([0.0] * len(first) for _ in range(2))
     for group in stretches(first, chunk):
-        now, then = ([widened(side[owner][start:end]) for owner, start, end in group] for side in (first, second))
+        now, then = ([to_wide_float(side[owner][start:end]) for owner, start, end in group] for side in (first, second))
         squares = _squares([*_differences(now, then), *(now if sizes is None else ())])
         for column, found in ((apart, squares[: len(group)]), (own, squares[len(group) :])):
             for (owner, _, _), square in zip(group, found, strict=False):
@@ -161,9 +161,9 @@ def _differences(ones: Sequence[Array], others: Sequence[Array]) -> list[Array]:
 def _squares(stretches: Sequence[Array]) -> list[float]:
     """Return the sum of squares of each stretch."""
     if is_away(stretches[0]):
-        return [*library(stretches[0]).stack([*map(square_sum, map(double, stretches))]).tolist()]
+        return [*library(stretches[0]).stack([*map(square_sum, map(to_float64, stretches))]).tolist()]
     with np.errstate(invalid="ignore", over="ignore"):
-        return [float(square_sum(double(to_numpy(stretch)))) for stretch in stretches]
+        return [float(square_sum(to_float64(to_numpy(stretch)))) for stretch in stretches]
 
 
 def _root(square: float) -> float:
@@ -194,13 +194,15 @@ def movement(
     halves = [name for name in both if tensors[name].dtype.itemsize == HALF and not is_sharded(tensors[name])]
     unchanged = unchanged_shares([tensors[name] for name in halves], [before[name] for name in halves])
     norms = distances([tensors[name] for name in both], [before[name] for name in both], sizes=known)
-    stats, whole = described(dict(zip(both, norms, strict=True)), reference.moved(tensors) if reference else {})
+    stats, whole = movement_summary(dict(zip(both, norms, strict=True)), reference.moved(tensors) if reference else {})
     for name, share in zip(halves, unchanged, strict=True):
         stats[name].unchanged = shortest(share)
     return stats, whole
 
 
-def described(pairs: Mapping[str, tuple[float, float]], moved: Mapping[str, float]) -> tuple[dict[str, DeltaStats], float | None]:
+def movement_summary(
+    pairs: Mapping[str, tuple[float, float]], moved: Mapping[str, float]
+) -> tuple[dict[str, DeltaStats], float | None]:
     """Return what `movement` does, from how far an update moved each tensor and its norm, and from its way since step 0."""
     deltas = {name: delta for name, (delta, _) in pairs.items()}
     relative = {name: delta / size for name, (delta, size) in pairs.items() if size}

@@ -10,14 +10,14 @@ from ckaudit.contract.schema.checkpoint import ActivationStats, Histogram
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.recorder.stats.arrays import (
     Array,
-    dense_at_hand,
-    double,
+    dense_as_numpy,
     dtype_name,
-    ends,
+    extremes,
     flat,
     is_away,
     library,
     row_norms,
+    to_float64,
     to_numpy,
 )
 from ckaudit.recorder.stats.batched_stats import SweptTensor, sweep
@@ -58,7 +58,7 @@ def note(output: Array, *, count_dead: bool = False, looked_at: int = LOOKED_AT,
         looked_at: Elements that are copied; of a larger output only every n-th token is.
         fewest: Tokens that are copied at least, however many units they have.
     """
-    values = dense_at_hand(output)
+    values = dense_as_numpy(output)
     tokens = values.reshape(-1, values.shape[-1] if values.ndim else 1)
     stride = _stride(tokens.shape, values.shape[-2] if values.ndim > 1 else 1, max(looked_at, fewest * tokens.shape[-1]))
     copied = tokens[::stride]
@@ -122,12 +122,12 @@ def _stride(shape: Sequence[int], length: int, max_elements: int) -> int:
 def _extremes(values: Array) -> tuple[Array, Array, Array]:
     """Return how many elements are not finite, and the smallest and the largest of the others; NaN where there are none."""
     if not is_away(values):
-        low, high = ends(values)
+        low, high = extremes(values)
         if math.isfinite(low) and math.isfinite(high):
             return 0, low, high
         finite = values[library(values).isfinite(values)]
         empty = not finite.shape[0]
-        return math.prod(values.shape) - finite.shape[0], *((math.nan, math.nan) if empty else ends(finite))
+        return math.prod(values.shape) - finite.shape[0], *((math.nan, math.nan) if empty else extremes(finite))
     torch, finite = library(values), values.isfinite()
     low, high = (torch.where(finite, values, end) for end in (math.inf, -math.inf))
     return values.numel() - finite.sum(), low.amin(), high.amax()
@@ -153,7 +153,7 @@ def _outlier_rate(tokens: Array, swept: SweptTensor, *, distance: float = 6.0) -
     moments, reach = swept.moments, distance * swept.moments.std
     if not moments.finite or (moments.max - moments.mean <= reach and moments.mean - moments.min <= reach):
         return 0.0
-    far = abs(double(flat(tokens)) - moments.mean) > reach
+    far = abs(to_float64(flat(tokens)) - moments.mean) > reach
     return int((far & library(tokens).isfinite(flat(tokens))).sum()) / moments.finite
 
 

@@ -60,10 +60,10 @@ def line(array: Array) -> Array:
 
 def flat(array: Array) -> Array:
     """Return all elements in one dimension, without history, as float32 or float64."""
-    return widened(line(array))
+    return to_wide_float(line(array))
 
 
-def widened(values: Array) -> Array:
+def to_wide_float(values: Array) -> Array:
     """Return elements as float32 or float64, themselves where they are that."""
     lib = library(values)
     if values.dtype in (lib.float32, lib.float64):
@@ -71,7 +71,7 @@ def widened(values: Array) -> Array:
     return values.astype(np.float32) if lib is np else values.float()
 
 
-def double(array: Array) -> Array:
+def to_float64(array: Array) -> Array:
     """Return the elements as float64; a float64 array itself."""
     return array.astype(np.float64, copy=False) if isinstance(array, np.ndarray) else array.double()
 
@@ -82,7 +82,7 @@ def to_numpy(array: Array) -> NDArray[Any]:
     return elements
 
 
-def at_hand(array: Array) -> Array:
+def as_numpy(array: Array) -> Array:
     """Return a tensor of this process's memory, without history, as NumPy's: a call of its functions costs half as much.
 
     One of another type than float32 and float64, or on an accelerator, is returned itself.
@@ -93,13 +93,13 @@ def at_hand(array: Array) -> Array:
     return array.numpy() if array.dtype in (torch.float32, torch.float64) else array
 
 
-def dense_at_hand(array: Array) -> Array:
-    """Return `at_hand` of `dense`: the most usual tensor without all their questions, which take longer than its statistics."""
+def dense_as_numpy(array: Array) -> Array:
+    """Return `as_numpy` of `dense`: the most usual tensor without all their questions, which take longer than its statistics."""
     torch: Any = sys.modules.get("torch")
     is_usual = torch is not None and type(array) in (torch.Tensor, torch.nn.Parameter) and array.dtype is torch.float32
     if is_usual and array.is_cpu and array.layout is torch.strided:
         return array.detach().numpy()
-    return at_hand(dense(array))
+    return as_numpy(dense(array))
 
 
 def pieces(values: Array, chunk: int = CHUNK) -> list[Array]:
@@ -107,7 +107,7 @@ def pieces(values: Array, chunk: int = CHUNK) -> list[Array]:
     return [values[start : start + chunk] for start in range(0, values.shape[0], chunk)]
 
 
-def ends(values: Array) -> tuple[Array, Array]:
+def extremes(values: Array) -> tuple[Array, Array]:
     """Return the smallest and the largest element."""
     return (values.min(), values.max()) if isinstance(values, np.ndarray) else values.aminmax()
 
@@ -124,7 +124,7 @@ def square_sum(values: Array) -> Array:
 
 def norm(values: Array) -> float:
     """Return the L2 norm of a flat array, summed in float64."""
-    return math.sqrt(math.fsum(float(square_sum(x)) for x in map(double, pieces(values))))
+    return math.sqrt(math.fsum(float(square_sum(x)) for x in map(to_float64, pieces(values))))
 
 
 def row_norms(rows: Array) -> Array:
@@ -132,7 +132,7 @@ def row_norms(rows: Array) -> Array:
     if not isinstance(rows, np.ndarray):
         torch = library(rows)
         return torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64)
-    wide = double(rows)
+    wide = to_float64(rows)
     norms: NDArray[np.float64] = np.sqrt(_row_squares(wide))
     return norms
 

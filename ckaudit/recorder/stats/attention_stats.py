@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ckaudit.contract.io.grids import encode_grids, sample_indices
 from ckaudit.contract.schema.checkpoint import AttentionStats, HeadKind
-from ckaudit.recorder.stats.arrays import Array, at_hand, double, library, local, to_numpy
+from ckaudit.recorder.stats.arrays import Array, as_numpy, library, local, to_float64, to_numpy
 from ckaudit.recorder.stats.float32_rounding import short_ends, shortest
 
 CHUNK = 2**22  # probabilities turned into float64 at a time: 32 MiB
@@ -28,9 +28,9 @@ def four_dimensional(output: Any) -> Array | None:
 def max_logits(logits: Array) -> list[float]:
     """Return the largest finite logit before softmax of each head (M19); NaN where none is finite. Shape (H,)."""
     lib = library(logits)
-    top: list[float] = double(lib.amax(logits, (0, 2, 3))).tolist()
+    top: list[float] = to_float64(lib.amax(logits, (0, 2, 3))).tolist()
     if not all(map(math.isfinite, top)):
-        top = double(lib.amax(lib.where(lib.isfinite(logits), logits, -math.inf), (0, 2, 3))).tolist()
+        top = to_float64(lib.amax(lib.where(lib.isfinite(logits), logits, -math.inf), (0, 2, 3))).tolist()
     return [value if math.isfinite(value) else math.nan for value in top]
 
 
@@ -71,7 +71,7 @@ def attention_stats(
     """
     _, heads, count, keys = probabilities.shape
     if math.prod(probabilities.shape) <= FEW:
-        probabilities = at_hand(probabilities)
+        probabilities = as_numpy(probabilities)
     lib = library(probabilities)
     own = queries.own if queries else np.arange(count) + (keys - count)
     later = later_sum(probabilities, own)
@@ -85,7 +85,7 @@ def attention_stats(
         entropy_per_head=_numbers(sums.entropy.tolist()),
         normalized_entropy_per_head=_numbers(normalized) if bool((seen >= 2).any()) else UNSET,
         sharp_share_per_head=_numbers(sums.sharp.tolist()) if bool((seen >= 3).any()) else UNSET,
-        max_attn_per_head=_numbers(double(lib.amax(probabilities, (0, 2, 3))).tolist()),
+        max_attn_per_head=_numbers(to_float64(lib.amax(probabilities, (0, 2, 3))).tolist()),
         upper_triangle_mass_per_head=_numbers((later / sums.counts).tolist()),
         nearest_similarity_per_head=_numbers(nearest(sums.gram)) if heads > 1 else UNSET,
         kind_per_head=kinds(sums.average, own, to_numpy((seen >= 2).reshape(-1, count).all(0)), normalized),
@@ -112,9 +112,9 @@ class _Sums:
         self.gram: Array = 0.0
         self.average: Array = 0.0
         for start in range(0, batch, sequences):
-            p, sees = double(probabilities[start : start + sequences]), seen[start : start + sequences]
+            p, sees = to_float64(probabilities[start : start + sequences]), seen[start : start + sequences]
             entropy = entropies(p)  # (b, H, Q)
-            sharp = lib.where(lib.isnan(entropy), entropy, double(entropy < sharp_below))
+            sharp = lib.where(lib.isnan(entropy), entropy, to_float64(entropy < sharp_below))
             self.entropy += _sum_where(sees >= 1, entropy) / one
             self.normalized += _sum_where(sees >= 2, entropy / lib.log(lib.where(sees >= 2, sees, 2.0))) / two
             self.sharp += _sum_where(sees >= 3, sharp) / three
@@ -132,7 +132,7 @@ def entropies(probabilities: Array) -> Array:
 def _divisors(qualifies: Array) -> Array:
     """Return how many queries of each head qualify, (B, H, Q) to (H,); NaN where none does."""
     lib = library(qualifies)
-    count = double(qualifies).sum((0, 2))
+    count = to_float64(qualifies).sum((0, 2))
     return lib.where(count > 0, count, math.nan)
 
 
@@ -216,7 +216,7 @@ def later_sum(probabilities: Array, own: NDArray[np.intp]) -> Array:
 
 def _grids(probabilities: Array, encoding: Literal["nested", "q8"]) -> Any:
     rows, columns = (sample_indices(size) for size in probabilities.shape[2:])
-    return short_ends(encode_grids(to_numpy(double(probabilities[0][:, rows[:, None], columns])), encoding))
+    return short_ends(encode_grids(to_numpy(to_float64(probabilities[0][:, rows[:, None], columns])), encoding))
 
 
 def _numbers(values: list[float]) -> list[Any]:

@@ -9,7 +9,17 @@ from msgspec import Struct
 
 from ckaudit.contract.schema.checkpoint import PERCENTILE_LEVELS, Histogram
 from ckaudit.contract.schema.numbers import Number
-from ckaudit.recorder.stats.arrays import Array, dense_at_hand, double, ends, is_away, library, square_sum, to_numpy, widened
+from ckaudit.recorder.stats.arrays import (
+    Array,
+    dense_as_numpy,
+    extremes,
+    is_away,
+    library,
+    square_sum,
+    to_float64,
+    to_numpy,
+    to_wide_float,
+)
 from ckaudit.recorder.stats.float32_rounding import shortest_of, significant_all
 from ckaudit.recorder.stats.quantiles import EXACT_UP_TO, NOTHING, Values, spread_of, strided
 
@@ -121,12 +131,12 @@ def sweep(
         magnitudes: Whether the mean magnitude is taken as well.
     """
     # Widened a stretch at a time: a model of half precision is not copied whole.
-    flats = [dense_at_hand(array).reshape(-1) for array in arrays]
+    flats = [dense_as_numpy(array).reshape(-1) for array in arrays]
     rows: list[list[StretchSums]] = [[] for _ in flats]
     samples: list[list[Values]] = [[] for _ in flats]
     strides = [strided(array.shape, exact_up_to) for array in arrays]
     for group in stretches(flats, chunk):
-        pieces: Sequence[Array] = [widened(flats[owner][start:end]) for owner, start, end in group]
+        pieces: Sequence[Array] = [to_wide_float(flats[owner][start:end]) for owner, start, end in group]
         sumses, pieces = (_rows_there if is_away(pieces[0]) else _rows_here)(pieces, scale, magnitudes=magnitudes)
         # A sample goes on where the stretch before left it.
         seen = [piece[-start % strides[owner] :: strides[owner]] for piece, (owner, start, _) in zip(pieces, group, strict=True)]
@@ -189,12 +199,12 @@ def _rows_there(pieces: Sequence[Array], scale: float, *, magnitudes: bool) -> t
     """Return the sums of stretches that are on an accelerator, taken there, and the stretches themselves."""
     lib, columns = library(pieces[0]), []
     for piece in pieces:
-        x = double(piece) / scale
+        x = to_float64(piece) / scale
         mean = x.mean()
         deviation = x - mean
         size = abs(x).sum() if magnitudes else mean * math.nan
         sums = x.dot(x), size, (x == 0).sum(dtype=lib.float64), mean, deviation.dot(deviation)
-        columns.append(lib.stack([*sums, *ends(x)]))
+        columns.append(lib.stack([*sums, *extremes(x)]))
     rows = []
     for piece, (squares, *sums) in zip(pieces, lib.stack(columns).tolist(), strict=True):
         size = piece.shape[0]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ckaudit.contract.io.grids import encode_grid, sample_indices
 from ckaudit.contract.schema.checkpoint import GradientStats, Grid, WeightStats
-from ckaudit.recorder.stats.arrays import Array, bytes_hash, dense, dense_at_hand, double, dtype_name, library, to_numpy
+from ckaudit.recorder.stats.arrays import Array, bytes_hash, dense, dense_as_numpy, dtype_name, library, to_float64, to_numpy
 from ckaudit.recorder.stats.batched_stats import WrittenStats, measure
 from ckaudit.recorder.stats.float32_rounding import short_ends, shortest
 
@@ -113,9 +113,9 @@ def matrix_grid(array: Array, encoding: Literal["nested", "q8"]) -> Grid | None:
     """
     if array.ndim < 2 or not math.prod(array.shape):
         return None
-    matrix = dense_at_hand(array)
+    matrix = dense_as_numpy(array)
     matrix = matrix.reshape(matrix.shape[0], -1)
-    return short_ends(encode_grid(to_numpy(double(matrix[_places(*matrix.shape)])), encoding))
+    return short_ends(encode_grid(to_numpy(to_float64(matrix[_places(*matrix.shape)])), encoding))
 
 
 @cache
@@ -163,7 +163,7 @@ def spectral_norm(
         tolerance: Relative growth in a round that is worth no further one.
         mixed: Part of every other direction in the start: the largest one may have become another.
     """
-    lib, matrix = library(tensor), double(dense(tensor)).reshape(tensor.shape[0], -1)
+    lib, matrix = library(tensor), to_float64(dense(tensor)).reshape(tensor.shape[0], -1)
     if not bool(lib.isfinite(matrix).all()):
         return math.nan, start
     vector = lib.sin(lib.ones_like(matrix[0]).cumsum(0))
