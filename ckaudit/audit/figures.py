@@ -1,4 +1,4 @@
-"""What a report shows of the run itself: its state, four derived numbers, and the data of its pictures."""
+"""Figures of a report: the state of the run, four derived numbers, and the data of its charts."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise

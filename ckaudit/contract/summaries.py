@@ -1,4 +1,4 @@
-"""Many findings or checks in few words: one finding of files that are alike, and what most checks could not judge without."""
+"""Summaries of findings and checks: one finding for files that are alike, and the inputs that most skipped checks lack."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""What is drawn beside curves: thresholds of rules and baselines as lines, and marks for what happened at which step."""
+"""Annotations of charts: thresholds of rules and baselines as lines, and marks for what happened at which step."""
 
 import math
 from collections.abc import Collection

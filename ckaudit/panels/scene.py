@@ -1,4 +1,4 @@
-"""What tabs are made from: a run with its report, and where there is another run, that one beside it."""
+"""The scene of the tabs: a run with its report and, where there is another run, that one beside it."""
 
 from pathlib import Path
 

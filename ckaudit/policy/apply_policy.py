@@ -13,7 +13,7 @@ from ckaudit.policy.policy_schema import NOTHING, Clauses, Ignore, matches_code,
 
 
 class Settled(Struct, frozen=True):
-    """What became of the findings.
+    """Findings after the policy: those that count, and those that somebody accepted.
 
     Attributes:
         findings: Those that count, in the order they came.

@@ -1,4 +1,4 @@
-"""What a training loop may ask of its recorder beyond the standing record."""
+"""On-demand measurements: what a training loop can ask of its recorder beyond the standing record."""
 
 from collections.abc import Callable
 from typing import Any

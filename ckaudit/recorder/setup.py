@@ -1,4 +1,4 @@
-"""What a recorder is started with."""
+"""The settings that a recorder is started with."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from ckaudit.recorder.loop.triggers import Limits
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """How much is written: see `Recorder`."""
+    """Settings of what is written, and how much: see `Recorder`."""
 
     grids: GridEncoding
     spectral: Sequence[str]
@@ -27,7 +27,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 class HookOptions(Struct, frozen=True, kw_only=True):
-    """What the hooks of the forward pass look at.
+    """Settings of the forward hooks: what they look at.
 
     Attributes:
         modules: Glob patterns of modules whose outputs are measured; None: the default choice.

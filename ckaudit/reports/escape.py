@@ -1,4 +1,4 @@
-"""Names out of files, made harmless on a terminal and in Markdown."""
+"""Escaping: names out of files are made harmless on a terminal and in Markdown."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""How a report is to be drawn, the same for every renderer; each takes what concerns it."""
+"""View settings, the same for every renderer: width, colours, how much is said."""
 
 from typing import NamedTuple
 

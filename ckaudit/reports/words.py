@@ -1,4 +1,4 @@
-"""The small sentences that every renderer says alike: numbers, intervals of steps, counts, confidence."""
+"""Sentences that all renderers share: numbers, intervals of steps, counts, confidence."""
 
 from collections import Counter
 from collections.abc import Iterable

@@ -173,7 +173,7 @@ class BadPickle(Exception):  # noqa: N818  never seen by a user: it becomes a fi
 
 
 class Name(Struct, frozen=True, eq=False):
-    """Something that unpickling would import: a class or a function."""
+    """A class or function that unpickling would import."""
 
     module: str
     name: str

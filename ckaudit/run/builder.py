@@ -1,4 +1,4 @@
-"""What checkpoints hold, gathered document by document, wherever they come from; a run of what another program logged."""
+"""Builds a run from checkpoints, document by document, wherever they come from, or from the table of another program."""
 
 from collections.abc import Iterable, Mapping
 from itertools import islice

@@ -197,7 +197,7 @@ class ScalarLog(Struct):
 
 
 def _and(one: Mask | None, other: Mask | None) -> Mask | None:
-    """Return where both masks hold; None holds everywhere."""
+    """Return the conjunction of two masks; None is true everywhere."""
     if one is None or other is None:
         return other if one is None else one
     return one & other

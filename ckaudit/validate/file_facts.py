@@ -1,4 +1,4 @@
-"""What is kept of each file of a run once it has been read: a few numbers, whatever its size."""
+"""Facts of each file of a run that are kept once it has been read: a few numbers, whatever its size."""
 
 from typing import Any
 

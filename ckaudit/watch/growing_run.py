@@ -45,7 +45,7 @@ MOST = 16384
 
 
 class Stamp(NamedTuple):
-    """What tells one state of a file from another unread: device and inode, size in bytes, and time of the last write in ns."""
+    """Tells one state of a file from another unread: device and inode, size in bytes, and time of the last write in ns."""
 
     file: tuple[int, int]
     size: int

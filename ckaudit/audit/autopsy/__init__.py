@@ -204,7 +204,7 @@ def _batch_sentence(what: str, departure: Departure) -> str:
 
 # What was back in its range after the event, and since which step.
 def recoveries(run: Run, files: Sequence[EventFile], story: Sequence[Moment], event: int) -> Iterator[Return]:
-    """Yield of each number that left its range what the rest of the record says of it."""
+    """Yield for each number that left its range whether and when the rest of the record shows it back inside."""
     boxes = [(file.history.steps, channels(file.history)) for file in files if file.history and file.history.steps[-1] > event]
     left = {
         (departure.kind, departure.name): departure

@@ -1,4 +1,4 @@
-"""When numbers of the black box left their range: where it began, what went first, and what stood in the box before."""
+"""Departures: steps at which numbers of the black box leave their normal range, the onset, what was abnormal before."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,7 +15,7 @@ from ckaudit.run.tensors import TensorTable
 
 
 class NormalRange(Struct, frozen=True, kw_only=True):
-    """What is usual of a kind of number.
+    """The normal range of one kind of number, and what counts as dead.
 
     Attributes:
         above: Times its median, from which on it is out.
@@ -71,7 +71,7 @@ def out_of_range(channel: Channel) -> list[OutOfRange]:
 
 
 def side_out_of_range(value: float, usual: float | None, spread: float, rule: NormalRange, kind: Kind) -> How | None:
-    """Return which way a value is out of its range, None where it is inside."""
+    """Return on which side of its normal range a value lies, None where it is inside."""
     if not np.isfinite(value):
         return "not_finite"
     if rule.dead is not None and abs(value) <= rule.dead:
@@ -128,7 +128,7 @@ def departures(history: History, channels: Sequence[Channel]) -> list[Departure]
 
 
 def abnormal_from_the_start(out: Sequence[Departure]) -> tuple[Departure, ...]:
-    """Return what was dead or no number since the first step that the box has of it."""
+    """Return the numbers that were dead or not finite from the first step of the box on."""
     first: dict[tuple[str, str], Departure] = {}
     for departure in out:
         if departure.since_start:

@@ -214,7 +214,7 @@ def _missing_input(run: Run, row: Row) -> MissingInput:
 
 
 def _missing_arguments(run: Run, rows: Iterable[Row], waits: Mapping[str, Needs]) -> Iterator[MissingInput]:
-    """Yield arguments that checks wait for, of several that would do the first, those of missing numbers, and run.json."""
+    """Yield the missing arguments: those that checks wait for (of alternatives the first), those of missing numbers, run.json."""
     lacking = {row.name for row in rows if not (row.recorded or row.not_applicable)}
     for name in ARGUMENTS:
         waiting = [check for check, needs in waits.items() if any(need[0] == name for need in needs)]

@@ -110,7 +110,7 @@ def shift(steps: Steps, values: Floats, last_good: int, first_bad: int, limits: 
 
 
 class _Trend(Struct, frozen=True, kw_only=True):
-    """How a number went before: its level, the step of that, the step and level of the earlier half, and its noise."""
+    """Trend of a number before the fall: its level, the step of that, step and level of the earlier half, and its noise."""
 
     level: float
     step: float

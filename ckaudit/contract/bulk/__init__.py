@@ -1,4 +1,4 @@
-"""Proving many checkpoints at once: files of a run look alike, and testing a bound on thirty costs hardly more than on one.
+"""Bulk checks of checkpoints: files of a run look alike, and testing a bound on thirty costs hardly more than on one.
 
 What is proved is that the ordinary checks would find nothing. Whatever cannot be proved goes through the ordinary checks, which
 stay the only place that says what is wrong.
@@ -103,7 +103,7 @@ def _recorded(document: Any) -> frozenset[str]:
 
 
 class PendingFile(Struct, frozen=True):
-    """What is kept of a file until its block is proved.
+    """A file whose checks wait until its block is proved.
 
     Attributes:
         data: Its bytes.
@@ -187,7 +187,7 @@ def _unknown(cut: FileColumns) -> dict[str, Unknown]:
 
 
 class BulkChecker(Struct):
-    """Checks checkpoints one after another, and proves what it put off a block at a time.
+    """Checks checkpoints one after another; what it puts off is proved a block of files at a time.
 
     Attributes:
         files: Files in a block: enough to make calls of numpy cheap.

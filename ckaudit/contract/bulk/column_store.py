@@ -1,4 +1,4 @@
-"""The numbers of many files side by side, and what is known of all of them beforehand."""
+"""Column store: the numbers of many files side by side, and what is constant from file to file."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Values that were measured beside a training join its run: as one line of a scalar log of their own."""
+"""Adds values that were measured outside a training to its run, as lines of a scalar log of their own."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What stands in a run folder: which files are checkpoints, scalars, the manifest, history, or somebody else's."""
+"""The files of a run folder: checkpoints, scalars, manifest, history, and files of other programs."""
 
 import os
 from collections.abc import Iterable

@@ -23,7 +23,7 @@ ShiftMethod = Literal["position_ids", "prepended"]
 
 
 class NextTokenStats(Struct, frozen=True, kw_only=True):
-    """The distributions at some positions.
+    """Statistics of the next-token distributions at some positions.
 
     Attributes:
         entropy: Mean over positions, in nats.
@@ -37,7 +37,7 @@ class NextTokenStats(Struct, frozen=True, kw_only=True):
 
 
 class ProbeReading(Struct, frozen=True, kw_only=True):
-    """What the model said to a pinned batch once.
+    """Probes and scalars of one evaluation of a pinned batch.
 
     Attributes:
         probes: The batch, and its twin where it has one, by name.

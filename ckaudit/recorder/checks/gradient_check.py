@@ -27,7 +27,7 @@ CASTS = frozenset({Tensor.float, Tensor.half, Tensor.bfloat16})
 
 
 class Float64Evaluation(TorchFunctionMode):
-    """Asks for float64 wherever the code asks for a narrower floating type.
+    """Torch mode in which every request for a narrower floating type becomes one for float64.
 
     Norms, softmax and losses of language models are written to compute in float32 whatever they are given; differences
     with a step of 1e-5 would drown in its rounding. Autocast leaves float64 alone by itself.

@@ -1,4 +1,4 @@
-"""A model run beside the training, which does not notice: modes, random numbers and buffers come back as they were."""
+"""Forward passes without side effects on the training: modes, random numbers and buffers are restored."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -70,7 +70,7 @@ def _same_buffers(model: nn.Module) -> Iterator[None]:
 
 # The loss of a model on a batch that it is shown outside the training.
 class OutputCapture:
-    """Stands for a model that cannot be hooked, and hands over what it puts out.
+    """Wrapper of a model that cannot be hooked: its outputs are handed to `see`.
 
     Args:
         model: The model.

@@ -1,4 +1,4 @@
-"""The recorder on every rank but the first, which tells what only that rank knows: its own time, hashes of batch and weights."""
+"""The recorder of every rank but the first: it writes what only that rank knows, its times and hashes of batch and weights."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -86,7 +86,7 @@ def _sum_of_bits(tensor: Tensor) -> Tensor:
 
 # The facts of a rank as files: it measures nothing else.
 class WorkerSession:
-    """What `RunSession` is on the first rank, with the same methods.
+    """Session of a rank that is not the first; it has the methods of `RunSession`.
 
     Its files appear where the cadence asks and at the last of the planned steps. Those of step 0 wait for the end of the
     first step, at which the first rank has certainly opened the folder.

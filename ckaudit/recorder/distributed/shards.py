@@ -1,4 +1,4 @@
-"""Tensors of which every rank holds a part: what ranks agree on, and how a tensor is brought together to be looked at."""
+"""Sharded tensors, of which every rank holds a part: what ranks agree on, and how a tensor is gathered to be measured."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence

@@ -32,7 +32,7 @@ Held: TypeAlias = dict[str, NDArray[Any]]
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """How much is written: see `Writer`."""
+    """Settings of what is written, and how much: see `Writer`."""
 
     causal: bool | None
     hidden: Sequence[str]
@@ -51,7 +51,7 @@ class GivenArrays(Struct, frozen=True, kw_only=True):
 
 
 class SectionWriter:
-    """Everything of the writer that looks at an array.
+    """The part of the writer that reads arrays and fills sections from them.
 
     Args:
         guard: Keeps a section that fails from taking the others with it.

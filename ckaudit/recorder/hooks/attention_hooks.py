@@ -1,4 +1,4 @@
-"""Attention where a model computes it: seen by whichever name it calls the functions of torch, and which way it is to look."""
+"""Attention hooks: calls that compute attention, caught inside a model's modules, and the direction in which each attends."""
 
 import re
 import threading

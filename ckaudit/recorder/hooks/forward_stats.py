@@ -1,4 +1,4 @@
-"""The statistics of one forward pass: what its hooks saw, and what they have put off until it can be looked at in a row."""
+"""Statistics of one forward pass as hooks collect them; some are deferred, so that many are computed together."""
 
 from collections.abc import Callable, Container
 
@@ -13,7 +13,7 @@ HELD = 2**22  # elements kept for later: 16 MiB
 
 
 class ForwardStats(Struct):
-    """What one forward pass showed.
+    """Statistics of one forward pass.
 
     Attributes:
         activations: Statistics by module name.
@@ -60,7 +60,7 @@ class ForwardStats(Struct):
 
 # Looks are put off because in the midst of a forward pass none of their code is in the cache.
 class DeferredStats:
-    """Keeps what there is to look at, in order, and looks at all of it in a row.
+    """Queue of measurements of tensors: they wait in order and are taken together.
 
     Measured on a model of three layers, the statistics of one layer's attention take 0.9 ms in the forward pass, and 0.4 ms
     right after those of another.

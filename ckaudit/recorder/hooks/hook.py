@@ -1,4 +1,4 @@
-"""Hooks on modules, which stay behind when a model is copied or pickled, and a call at the end of a backward pass."""
+"""Hooks on modules that are not copied or pickled with a model, and a callback at the end of a backward pass."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

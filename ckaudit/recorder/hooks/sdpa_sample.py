@@ -1,4 +1,4 @@
-"""Attention that a kernel computes in one piece: its logits and probabilities, again, for a sample of queries."""
+"""Fused attention (SDPA): its logits and probabilities, recomputed for a sample of queries."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What was asked for beyond the standing record, kept until a line or a checkpoint takes it."""
+"""On-demand measurements that are pending: kept until a line or a checkpoint takes their results."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -81,7 +81,7 @@ class KernelWatch:
 
 
 class HeldOut:
-    """The rows that were told to be held out, and those of them that were met in a batch of the training.
+    """Rows that are held out of the training, and those of them that a batch of the training contained.
 
     Rows are equal where all their elements are, padding included. Two that differ have the same hash once in 2^63.
 

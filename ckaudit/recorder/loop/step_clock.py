@@ -1,4 +1,4 @@
-"""How long steps take: by the clock on the wall, what they are spent on, and without waiting for other ranks."""
+"""Step times: by the wall clock, by part, and without the wait for other ranks."""
 
 from collections import deque
 from statistics import median

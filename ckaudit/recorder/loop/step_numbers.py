@@ -1,4 +1,4 @@
-"""The numbers of one step: those of a plain step at once, those on an accelerator sent for and read one step later.
+"""Numbers of a step: those of a plain step are read at once, those on an accelerator are copied and read one step later.
 
 A step of a training leaves none of the recorder's code in the processor's caches, where every function called costs some
 microseconds. Most steps are plain: nothing is due, nothing asked for, and all numbers are finite and in this process's memory.

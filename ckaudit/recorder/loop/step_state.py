@@ -1,4 +1,4 @@
-"""One update attempt: what is known of it so far, and the checkpoint that it becomes."""
+"""State of one update attempt: everything measured of it, and the checkpoint that it becomes."""
 
 import math
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # they need torch, and the writer needs attempts
 
 
 class StepState(Struct):
-    """What one step has shown so far.
+    """State of one step: everything measured of it so far.
 
     Attributes:
         step: Its number once it is finished.

@@ -1,4 +1,4 @@
-"""How fast a training goes and how busy its accelerators are, as values of a line: step time and its parts, tokens per second."""
+"""Throughput: step time and its parts, tokens per second, and how busy accelerators are, as values of a line."""
 
 from collections.abc import Iterable, Sequence
 from statistics import median

@@ -1,4 +1,4 @@
-"""Which steps have a checkpoint, and why: the cadence asks for it, it is the last planned one, or the step before held an event.
+"""Checkpoint triggers: the cadence, the last planned step, or an event in the step before.
 
 The black box of the last steps, which the checkpoint after an event holds, is kept here too.
 """

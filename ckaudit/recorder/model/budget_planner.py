@@ -1,4 +1,4 @@
-"""Asks the budget what the checkpoint of an attempt may hold."""
+"""Plans what the checkpoint of a step may hold within its budget of bytes."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

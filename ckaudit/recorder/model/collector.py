@@ -47,7 +47,7 @@ from ckaudit.recorder.stats.tensor_stats import SpectralNorms, gradient_stats, t
 
 
 class ResumeState:
-    """Looks before the first update of a session, when everything that is loaded has been, and once more after it.
+    """Probe of a resume: reads optimizer and weights right before and right after the first update of a session.
 
     Weights that ranks hold in parts are left out: their norms need every rank.
 

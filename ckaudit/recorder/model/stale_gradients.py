@@ -1,4 +1,4 @@
-"""Gradients of earlier steps that still stand where the backward passes of this one add theirs."""
+"""Stale gradients: those of earlier steps that were never cleared, to which this step's backward passes add theirs."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence

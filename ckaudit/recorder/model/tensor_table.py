@@ -133,7 +133,7 @@ def trainable_count(table: Mapping[str, TensorFacts]) -> int:
 
 
 def described(model: nn.Module) -> dict[str, Any]:
-    """Return what a model shows of itself before the first step, as facts of `run.json`."""
+    """Return the facts of a model that are known before the first step, as `run.json` has them."""
     table = tensor_table(model)
     return {"tensors": table, "parameters": trainable_count(table), **dropout_facts(model)}
 

@@ -1,4 +1,4 @@
-"""Which weights are written to between two updates, other than by the optimizer."""
+"""Writes to weights between two updates by anything but the optimizer."""
 
 from collections.abc import Mapping, Sequence
 

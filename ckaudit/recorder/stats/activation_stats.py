@@ -1,4 +1,4 @@
-"""The statistics of what modules put out: noted at the hook, measured for all modules in one sweep."""
+"""Statistics of module outputs: noted in the hook, computed for all modules in one pass."""
 
 import math
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ LOOKED_AT, TOKENS = 2**13, 64  # elements of one output, and fewest tokens that 
 
 
 class ModuleOutput(Struct, frozen=True):
-    """What is kept of one module's output until all are measured; numbers are still where the model is.
+    """One module's output as it is kept until all are measured; numbers are still where the model is.
 
     Attributes:
         shape: Of the whole output.

@@ -1,4 +1,4 @@
-"""What NumPy arrays and torch tensors do alike, under one name each, so that a statistic is written once for both.
+"""Array operations that work on NumPy arrays and torch tensors alike, so that a statistic is written once for both.
 
 torch is looked up, never imported: whoever hands a tensor over has loaded it.
 """

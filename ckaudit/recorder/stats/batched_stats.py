@@ -1,4 +1,4 @@
-"""The statistics of many tensors in one sweep: tensors are laid end to end, so that a call costs once what it costs for each."""
+"""Statistics of many tensors in one pass: tensors are concatenated, so that the overhead of a call is paid once."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -52,7 +52,7 @@ class Moments(Struct, frozen=True):
 
 
 class SweptTensor(Struct, frozen=True):
-    """What a sweep finds of one tensor.
+    """Moments and sample of one tensor, from one sweep.
 
     Attributes:
         moments: Of all its elements.
@@ -66,7 +66,7 @@ class SweptTensor(Struct, frozen=True):
 
 
 class WrittenStats(Struct, frozen=True):
-    """What a sweep tells of one tensor, as it is written.
+    """Statistics of one tensor as they are written to a checkpoint.
 
     Attributes:
         moments: Of all its elements.

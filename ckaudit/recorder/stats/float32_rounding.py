@@ -1,4 +1,4 @@
-"""Numbers as they are written: in few digits that name the same float32."""
+"""Rounding of written numbers: the fewest digits that name the same float32."""
 
 from struct import Struct
 from typing import TypeVar
