@@ -119,19 +119,19 @@ class _SamplePass:
             PersonalData(),
             self.histogram,
         ]
-        self.records = self.kept = 0
+        self.records = self.accepted = 0
 
     def take(self, documents: Iterable[Document]) -> Iterator[Document]:
         """Show every document to the gauges, and yield those that no filter rejected."""
-        for each in documents:
+        for item in documents:
             self.records += 1
-            self.rejects.see(each)
-            if each.rules:
+            self.rejects.see(item)
+            if item.rules:
                 continue
-            self.kept += 1
+            self.accepted += 1
             for gauge in self.gauges:
-                gauge.see(each)
-            yield each
+                gauge.see(item)
+            yield item
 
     def results(self) -> Iterator[Measure | Missing]:
         yield from self.rejects.measures()
@@ -160,16 +160,16 @@ def measure(
     """
     faults = Faults()
     own, duplicates = _SamplePass(), Duplicates()
-    for each in own.take(_documents(sample, progress, tools=tools, faults=faults)):
-        duplicates.see(each)
-    for each in _kept(validation, tools, faults.tell) if validation else ():
-        duplicates.see_held_out(each)
+    for item in own.take(_documents(sample, progress, tools=tools, faults=faults)):
+        duplicates.see(item)
+    for item in _kept(validation, tools, faults.tell) if validation else ():
+        duplicates.see_held_out(item)
     other = _SamplePass()
     for _ in other.take(_documents(reference, None, tools=tools, faults=faults) if reference else ()):
         pass
     again = (_kept(reading, tools, _say_nothing, progress) for reading in (sample, validation) if reading)
     duplicates.compare(chain.from_iterable(again))
-    rejected = own.records - own.kept
+    rejected = own.records - own.accepted
     results = [
         *own.results(),
         *token_drift(own.histogram.counts, other.histogram.counts if reference else None),

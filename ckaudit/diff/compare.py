@@ -327,11 +327,11 @@ def verdict_sentence(
         where = f" of {departures[0].where}" if departures[0].where else ""
         parted = f"; they part at step {departures[0].step}, in {departures[0].statistic}{where}"
     if word in ("worse", "better"):
-        reasons = [each.answer for each in weighed if each.counts and each.answer.word == word]
+        reasons = [item.answer for item in weighed if item.counts and item.answer.word == word]
         more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
         return f"{word.capitalize()}: {reasons[0].message}{more}{parted}"
     if word == "incomparable":
-        return f"Not comparable: {next((each.message for each in unlike if each.invalidates), 'the runs are not alike')}"
+        return f"Not comparable: {next((item.message for item in unlike if item.invalidates), 'the runs are not alike')}"
     if word == "different":
         text = _undecisive_answer(weighed)
         return f"Different: {text}{parted}" if text else f"Different, and no question tells better from worse{parted}"

@@ -53,7 +53,7 @@ def groups() -> list[Group]:
         _judged(
             "Work: what to do when something is ill? In this order", ((stage.name, stage.row, stage.title) for stage in WORKFLOW)
         ),
-        _judged("Map: what shows it?", ((each.id, "", each.question) for each in MAP)),
+        _judged("Map: what shows it?", ((entry.id, "", entry.question) for entry in MAP)),
         _judged("Rows: what do sources cite?", ((name, "", row.title) for name, row in cited_rows().rows.items())),
     ]
 

@@ -192,7 +192,7 @@ def metric_page(name: str) -> Page:
         formulas=defined + tuple(Formula(row=row, tex=tex) for row, tex in (own.formulas if own else {}).items()),
         facts=_facts(metric, documented, entry, own),
         importance={"scale": asdict(own.scale), "stage": asdict(own.stage)} if own else {},
-        thresholds=thresholds(metric.function, lambda each: documented.arguments.get(each, "")),
+        thresholds=thresholds(metric.function, lambda name: documented.arguments.get(name, "")),
         links={label: target for label, target in links.items() if target} | ({"told together with": covers} if covers else {}),
         line="\n".join(lines_for(entries()[owner].elsewhere.get(name, owner))) if owner else "",
         sections=_playbook(entry) if entry else (),

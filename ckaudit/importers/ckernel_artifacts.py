@@ -210,10 +210,12 @@ def _compared(row: Object, source: str, empty: Placeholders) -> dict[str, Any]:
 def norm_rows(norms: Object, empty: Placeholders) -> Iterator[tuple[int, float | None, dict[str, float]]]:
     """Yield step, global norm and the norm of each tensor; a step where all are 0 was not measured."""
     steps, whole = norms.get("steps"), norms.get("global")
-    tensors = {str(name): each for name, each in params.items()} if isinstance(params := norms.get("params"), dict) else {}
+    tensors = (
+        {str(name): norm_cells for name, norm_cells in params.items()} if isinstance(params := norms.get("params"), dict) else {}
+    )
     for place, value in enumerate(steps if isinstance(steps, list) else []):
         step = step_number(number(value))
-        own = {name: known for name, each in tensors.items() if (known := number(_at(each, place))) is not None}
+        own = {name: known for name, norm_cells in tensors.items() if (known := number(_at(norm_cells, place))) is not None}
         total = number(_at(whole, place))
         if step is None:
             continue

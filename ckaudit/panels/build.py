@@ -83,7 +83,7 @@ def _link(place: int, finding: Finding, tabs: Sequence[Tab], default: str) -> Li
         if set(chart.metrics) & set(named)
     ]
     if ranked:
-        _, tab, chart = max(ranked, key=lambda each: each[0])
+        _, tab, chart = max(ranked, key=lambda candidate: candidate[0])
         return Link(finding=place, tab=tab.id, chart=chart.id, step=step)
     home = next((tab.id for tab in tabs if place in tab.findings), default)
     return Link(finding=place, tab=home, step=step)

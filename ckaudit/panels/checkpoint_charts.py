@@ -70,8 +70,8 @@ def ridges(scene: Scene, name: str, title: str, section: str, *, max_tensors: in
     )
 
 
-def _ridges(taken: Sequence[Snapshot], section: str, kept: Sequence[str]) -> Iterator[Ridge]:
-    for name in kept:
+def _ridges(taken: Sequence[Snapshot], section: str, names: Sequence[str]) -> Iterator[Ridge]:
+    for name in names:
         for shot in taken:
             fields = dict(shot.members(section)).get(name, {})
             histogram = distribution(fields["histogram"]) if isinstance(fields.get("histogram"), dict) else None
@@ -236,8 +236,8 @@ def _wanted(scene: Scene) -> list[str]:
     return list(dict.fromkeys(place for finding in scene.report.findings for place in (finding.where, *finding.also) if place))
 
 
-def _note(kept: Sequence[str], there: Sequence[str], taken: Sequence[Snapshot], scene: Scene) -> str:
-    left_out = [f"{len(kept)} of {len(there)} places"] if len(kept) < len(there) else []
+def _note(drawn: Sequence[str], there: Sequence[str], taken: Sequence[Snapshot], scene: Scene) -> str:
+    left_out = [f"{len(drawn)} of {len(there)} places"] if len(drawn) < len(there) else []
     total = len(scene.run.checkpoint_steps)
     left_out += [f"{len(taken)} of {total} checkpoints (at most {MAX_STEPS})"] if len(taken) < total else []
     return f"{' and '.join(left_out)} are drawn" if left_out else ""
@@ -271,14 +271,14 @@ def chosen_files(files: Sequence[CheckpointFile], steps: Sequence[int], *, max_f
     """Return at most `max_files`: first and last, the first at or after each of some steps, and every fifth evenly spread."""
     if len(files) <= max_files:
         return list(files)
-    kept = {0, len(files) - 1}
+    places = {0, len(files) - 1}
     for step in steps[: max_files // 3]:
-        kept.add(next((place for place, file in enumerate(files) if (file.step or 0) >= step), len(files) - 1))
-    fifths = [place for place in range(0, len(files), SAMPLED_EVERY) if place not in kept]
-    kept |= {fifths[place] for place in evenly(len(fifths), max_files - len(kept))}
-    others = [place for place in range(len(files)) if place not in kept]
-    kept |= {others[place] for place in evenly(len(others), max_files - len(kept))} if len(kept) < max_files else set()
-    return [files[place] for place in sorted(kept)]
+        places.add(next((place for place, file in enumerate(files) if (file.step or 0) >= step), len(files) - 1))
+    fifths = [place for place in range(0, len(files), SAMPLED_EVERY) if place not in places]
+    places |= {fifths[place] for place in evenly(len(fifths), max_files - len(places))}
+    others = [place for place in range(len(files)) if place not in places]
+    places |= {others[place] for place in evenly(len(others), max_files - len(places))} if len(places) < max_files else set()
+    return [files[place] for place in sorted(places)]
 
 
 def representative_names(table: TensorTable, names: Sequence[str], wanted: Sequence[str], max_names: int) -> list[str]:
@@ -293,7 +293,7 @@ def representative_names(table: TensorTable, names: Sequence[str], wanted: Seque
     kinds = [(None, "embedding"), *((block, part) for block in dict.fromkeys(middle) for part in PARTS), (None, "head")]
     anchored = [next((name for name in ordered if (table.depth(name), table.kind(name)) == kind), "") for kind in kinds]
     asked = [name for name in wanted if name in ordered]
-    kept = list(dict.fromkeys([*filter(None, anchored), *asked]))[:max_names]
-    rest = [name for name in ordered if name not in kept]
-    kept += [rest[place] for place in evenly(len(rest), max_names - len(kept))] if len(kept) < max_names else []
-    return [name for name in ordered if name in kept]
+    chosen = list(dict.fromkeys([*filter(None, anchored), *asked]))[:max_names]
+    rest = [name for name in ordered if name not in chosen]
+    chosen += [rest[place] for place in evenly(len(rest), max_names - len(chosen))] if len(chosen) < max_names else []
+    return [name for name in ordered if name in chosen]

@@ -38,12 +38,12 @@ def kept_points(values: Floats, points: int) -> Steps:
     is_whole = bool(finite.all())
     edges = np.linspace(0, count, max(1, (points - 2) // (2 if is_whole else 3)) + 1).astype(int).tolist()
     low, high = np.where(finite, values, np.inf), np.where(finite, values, -np.inf)
-    kept = {0, count - 1}
+    rows = {0, count - 1}
     for start, end in pairwise(edges):
-        kept |= {start + int(low[start:end].argmin()), start + int(high[start:end].argmax())}
+        rows |= {start + int(low[start:end].argmin()), start + int(high[start:end].argmax())}
         if not is_whole:
-            kept.add(start + int(finite[start:end].argmin()))
-    return np.array(sorted(kept))
+            rows.add(start + int(finite[start:end].argmin()))
+    return np.array(sorted(rows))
 
 
 def kept_columns(values: Floats, recorded: Mask, columns: int) -> Steps:
@@ -93,24 +93,24 @@ def _thinned(chart: Chart) -> Chart:
 def _fewer_points(trace: Trace, *, evened: bool) -> Trace:
     """Return a curve of half as many points; of curves that stand on each other all keep the same steps."""
     half = max(2, len(trace.x) // 2)
-    kept: Sequence[int] = evenly(len(trace.x), half) if evened else kept_points(_numbers(trace.y), half).tolist()
-    low, high = ([each[place] for place in kept] if each else [] for each in (trace.low, trace.high))
-    return replace(trace, x=[trace.x[place] for place in kept], y=[trace.y[place] for place in kept], low=low, high=high)
+    rows: Sequence[int] = evenly(len(trace.x), half) if evened else kept_points(_numbers(trace.y), half).tolist()
+    low, high = ([each[place] for place in rows] if each else [] for each in (trace.low, trace.high))
+    return replace(trace, x=[trace.x[place] for place in rows], y=[trace.y[place] for place in rows], low=low, high=high)
 
 
 def _fewer_columns(matrix: Matrix) -> Matrix:
     cells = np.array([_numbers(row) for row in matrix.values]).T
     recorded = np.array([[cell is not None for cell in row] for row in matrix.values], bool).T
-    kept = kept_columns(cells, recorded, max(2, len(matrix.columns) // 2)).tolist() if len(matrix.rows) else []
-    columns = [matrix.columns[place] for place in kept]
-    return replace(matrix, columns=columns, values=[[row[place] for place in kept] for row in matrix.values])
+    picked = kept_columns(cells, recorded, max(2, len(matrix.columns) // 2)).tolist() if len(matrix.rows) else []
+    columns = [matrix.columns[place] for place in picked]
+    return replace(matrix, columns=columns, values=[[row[place] for place in picked] for row in matrix.values])
 
 
 def _every_second(shown: list[OfSteps]) -> list[OfSteps]:
     """Return every second step of each place, first and last among them."""
     halved = []
-    for where in dict.fromkeys(each.where for each in shown):
-        of_place = [each for each in shown if each.where == where]
+    for where in dict.fromkeys(frame.where for frame in shown):
+        of_place = [frame for frame in shown if frame.where == where]
         halved += [of_place[place] for place in evenly(len(of_place), max(2, len(of_place) // 2))]
     return halved
 

@@ -233,12 +233,12 @@ def chosen(places: Sequence[int], names: Sequence[str], wanted: Collection[str],
         return list(places)
     asked = [place for place in places if names[place] in wanted][:max_places]
     others = [place for place in places if place not in asked]
-    kept = (
-        {*asked, *(others[each] for each in evenly(len(others), max_places - len(asked)))}
+    places_kept = (
+        {*asked, *(others[place] for place in evenly(len(others), max_places - len(asked)))}
         if max_places > len(asked)
         else {*asked}
     )
-    return [place for place in places if place in kept]
+    return [place for place in places if place in places_kept]
 
 
 def most_striking_columns(series: Series, worst: str, wanted: Collection[str], max_columns: int) -> list[int]:

@@ -70,22 +70,22 @@ class _LowestHashes:
     def __init__(self, count: int) -> None:
         self.count = count
         self.heap: list[tuple[int, str]] = []
-        self.kept: dict[str, Passage] = {}
+        self.by_hash: dict[str, Passage] = {}
 
     def add(self, passage: Passage) -> None:
         key = -int(passage.hash.removeprefix("sha256:"), 16)
-        if passage.hash in self.kept:
+        if passage.hash in self.by_hash:
             return
         if len(self.heap) < self.count:
             heappush(self.heap, (key, passage.hash))
         elif key > self.heap[0][0]:
-            del self.kept[heapreplace(self.heap, (key, passage.hash))[1]]
+            del self.by_hash[heapreplace(self.heap, (key, passage.hash))[1]]
         else:
             return
-        self.kept[passage.hash] = passage
+        self.by_hash[passage.hash] = passage
 
     def passages(self) -> list[Passage]:
-        return sorted(self.kept.values(), key=lambda each: each.hash)
+        return sorted(self.by_hash.values(), key=lambda passage: passage.hash)
 
 
 def reserve(
@@ -105,7 +105,7 @@ def reserve(
         outside.add(passage)
     for passage in _passages(corpus, TRAIN, tokens, faults, progress):
         inside.add(passage)
-        if passage.hash in outside.kept:
+        if passage.hash in outside.by_hash:
             seen.add(passage.hash)
     others = [passage for passage in outside.passages() if passage.hash not in seen][:count]
     named = [*_named(inside.passages()), *_named(others)]

@@ -152,4 +152,4 @@ NO_WEIGHTS = _kind(
 )
 
 # What makes a checkpoint one that nobody can go on from.
-BREAKING = frozenset(each.code for each in (EMPTY, CUT_OFF, DAMAGED, SHARD_MISSING, INDEX, BAD_WEIGHTS, BAD_OPTIMIZER, CHECKSUM))
+BREAKING = frozenset(kind.code for kind in (EMPTY, CUT_OFF, DAMAGED, SHARD_MISSING, INDEX, BAD_WEIGHTS, BAD_OPTIMIZER, CHECKSUM))

@@ -160,8 +160,8 @@ class ScalarLog(Struct):
                 if part.parts:
                     log.numbers[name] = part
         for name, words in self.words.items():
-            for each, word in words.items():
-                (before if each < step else rest).words.setdefault(name, {})[each] = word
+            for step_of_word, word in words.items():
+                (before if step_of_word < step else rest).words.setdefault(name, {})[step_of_word] = word
         return before, rest
 
     def extend(self, later: "ScalarLog") -> None:

@@ -148,7 +148,7 @@ class WatchRounds:
         self._vital = require_vital
         self._gate, self._stall_after, self._notes, self._choice = gate, stall_after, notes, choice
         self._watchers = [self._begun(path) for path in paths]
-        self._grave = SEVERITIES[: SEVERITIES.index(until) + 1] if until else ()
+        self._until_severities = SEVERITIES[: SEVERITIES.index(until) + 1] if until else ()
         self.alerts: dict[str, deque[WatchEvent]] = {watcher.name: deque(maxlen=ALERTS) for watcher in self._watchers}
 
     def go(self, say: Callable[[WatchEvent], None], *, after_look: Callable[[], None] = lambda: None) -> int:
@@ -168,7 +168,7 @@ class WatchRounds:
             reached = False
             for event in self.look():
                 say(event)
-                reached |= event.severity is not None and event.severity in self._grave
+                reached |= event.severity is not None and event.severity in self._until_severities
             after_look()
             if reached:
                 return FOUND

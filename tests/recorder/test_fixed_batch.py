@@ -105,8 +105,8 @@ def test_entropy_and_mass_of_many_rows_are_those_of_float64():
     entropy = -(p * np.log(np.where(p > 0, p, 1))).sum(1).mean()
     assert math.isclose(found.entropy, entropy, rel_tol=1e-6)
     assert math.isclose(found.top_mass, 100 * np.sort(p)[:, -7:].sum(1).mean(), rel_tol=1e-6)
-    assert found.kept.shape == (50, 101)
-    assert np.allclose(found.kept.exp().numpy(), p[::3], atol=1e-6)
+    assert found.log_probabilities.shape == (50, 101)
+    assert np.allclose(found.log_probabilities.exp().numpy(), p[::3], atol=1e-6)
 
 
 def test_only_positions_with_a_target_count():

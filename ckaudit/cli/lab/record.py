@@ -87,9 +87,9 @@ def train_missing(split: str, cache: str, only: str, *, jobs: int, fresh: bool) 
 
 def failures(done: "list[Done]") -> "list[Done]":
     """Say how it went and return what failed."""
-    failed = [each for each in done if each.error]
-    for each in failed:
-        say(f"failed: {each.name} under seed {each.seed}: {each.error}")
+    failed = [result for result in done if result.error]
+    for result in failed:
+        say(f"failed: {result.name} under seed {result.seed}: {result.error}")
     say(f"{len(done) - len(failed)} recorded, {len(failed)} failed")
     return failed
 

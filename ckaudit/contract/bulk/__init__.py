@@ -54,7 +54,7 @@ class FilePattern(Struct, frozen=True):
         """Return the checks that must look at a file: what they read is new in it, or is neither proved nor kept."""
         key = changed, recorded
         if key not in self.alone:
-            packed = {(name, each) for name, section in self.tailor.sections.items() for each in section.packed}
+            packed = {(name, field) for name, section in self.tailor.sections.items() for field in section.packed}
             head = recorded | self.recorded
             self.alone[key] = tuple(
                 check

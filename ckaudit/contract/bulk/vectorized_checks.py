@@ -174,7 +174,7 @@ def entropy(block: FileBlock) -> Bools:
         return block.none()
     values, part = block.get("attention", "entropy_per_head"), block.get("attention", "normalized_entropy_per_head", 1.0)
     top = block.get("attention", "max_attn_per_head", 1.0)
-    if any(each.size > 1 and each.shape != values.shape for each in (part, top)):
+    if any(values_of_heads.size > 1 and values_of_heads.shape != values.shape for values_of_heads in (part, top)):
         return ~block.none()
     return _any(~((values >= 0) & (values <= block.known.entropies * part) & (np.exp(-np.abs(values)) <= top)))
 

@@ -222,7 +222,7 @@ def _written(value: Any) -> str:
         case dict():
             # RFC 8785, 3.2.3: keys in the order of their UTF-16 code units.
             members = sorted(value.items(), key=lambda member: member[0].encode("utf-16-be"))
-            return "{" + ",".join(f"{_quoted(key)}:{_written(each)}" for key, each in members) + "}"
+            return "{" + ",".join(f"{_quoted(key)}:{_written(member)}" for key, member in members) + "}"
         case list():
             return "[" + ",".join(map(_written, value)) + "]"
         case str():

@@ -145,11 +145,11 @@ def curves_of(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> Curve
     drop_other_clock(series)
     steps, step_notes = _steps(table, series, chosen, choices.get("step", ()))
     used = {position for positions in choices.values() for position in positions}
-    read = {each: column for each, column in table.columns.items() if each in used or each not in of_policy}
-    layers = {table.header[each]: column for each, column in read.items() if each not in used and each != epoch}
+    read = {position: column for position, column in table.columns.items() if position in used or position not in of_policy}
+    layers = {table.header[position]: column for position, column in read.items() if position not in used and position != epoch}
     passed = _passed_over(table.header, chosen, choices, read)
     notes = [
-        *note_on_taken({name: table.header[each] for name, each in chosen.items()}, many="columns"),
+        *note_on_taken({name: table.header[position] for name, position in chosen.items()}, many="columns"),
         *passed,
         *step_notes,
         *notes,

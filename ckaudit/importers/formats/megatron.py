@@ -100,10 +100,10 @@ def _cells(line: str, start: int) -> list[Cell] | None:
         values = [Cell(f"validation {key.removesuffix(' value')}", *rest) for key, *rest in _pairs(line, match.end(), len(line))]
         return [Cell("step", *match.span(1)), *values] if values else None
     if match := _DEEPSPEED.search(line, start):
-        others = (Cell(f"lr {number}", *each.span()) for number, each in enumerate(_NUMBER.finditer(line, match.end()), 1))
+        others = (Cell(f"lr {number}", *value.span()) for number, value in enumerate(_NUMBER.finditer(line, match.end()), 1))
         return [Cell("step", *match.span(1)), Cell("skipped", *match.span(2)), Cell("lr", *match.span(3)), *others]
     if match := _PIPELINE.search(line, start):
-        rest = (Cell(f"samples {number}", *each.span()) for number, each in enumerate(_NUMBER.finditer(line, match.end()), 1))
+        rest = (Cell(f"samples {number}", *value.span()) for number, value in enumerate(_NUMBER.finditer(line, match.end()), 1))
         return [Cell("step", *match.span(1)), Cell("loss", *match.span(2)), Cell("iter time (s)", *match.span(3)), *rest]
     return None
 

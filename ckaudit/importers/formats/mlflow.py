@@ -143,7 +143,7 @@ def _take(points: Points, name: str, file: Source, odd: _Unreadable) -> None:
         else:
             return
     read = [_point(line) for line in whole.split("\n") if line.strip()]
-    good = [each for each in read if each is not None]
+    good = [point for point in read if point is not None]
     odd.faulty += len(read) - len(good)
     points.extend(name, [step for _, _, step in good], [value for _, value, _ in good], _forward([time for time, _, _ in good]))
 
@@ -163,9 +163,9 @@ def _point(line: str) -> tuple[float, float, int] | None:
 # For both stores of MLflow, of files and of tables.
 def tracked_run(name: str, identity: str, series: Mapping[str, Series]) -> TrackedRun:
     """Return a run by its name, id and series; measurements of the machine count steps of their own and are left out."""
-    kept = {metric: points for metric, points in series.items() if not metric.startswith(_SYSTEM)}
-    run = TrackedRun(writable((name or identity)[:_LONGEST]), kept)
-    if len(kept) < len(series):
-        run.notes.append(f"{len(series) - len(kept):,} series of the machine count samples, no updates, and were left out")
+    of_training = {metric: points for metric, points in series.items() if not metric.startswith(_SYSTEM)}
+    run = TrackedRun(writable((name or identity)[:_LONGEST]), of_training)
+    if len(of_training) < len(series):
+        run.notes.append(f"{len(series) - len(of_training):,} series of the machine count samples, no updates, and were left out")
     run.notes.append(f"its id is {shorten_name(identity)}")
     return run

@@ -127,9 +127,9 @@ def _chosen(points: _Points, columns: Mapping[str, str]) -> dict[str, str]:
 
 def _imported(name: str, points: _Points, columns: Mapping[str, str], shown: str, own: str) -> Imported:
     chosen = _chosen(points, columns)
-    joined_up = {each: _whole(points.series[path]) for each, path in chosen.items()}
-    clock = next((each for each in ("train_loss_raw", *joined_up) if each in joined_up), None)
-    series = {each: (steps, values) for each, (steps, values, _) in joined_up.items()}
+    joined_up = {label: _whole(points.series[path]) for label, path in chosen.items()}
+    clock = next((label for label in ("train_loss_raw", *joined_up) if label in joined_up), None)
+    series = {label: (steps, values) for label, (steps, values, _) in joined_up.items()}
     if clock is not None:
         series["time"] = (joined_up[clock][0], joined_up[clock][2])
     steps, aside = aligned(series)
@@ -137,7 +137,7 @@ def _imported(name: str, points: _Points, columns: Mapping[str, str], shown: str
     notes = [*note_on_taken(chosen), *notes_on_left_out(left)]
     if points.fractions:
         notes.append(f"{points.fractions:,} points have no whole step of 0 or more and were left out")
-    if nans := sum(int(np.isnan(aside[each].values[aside[each].recorded]).sum()) for each in chosen):
+    if nans := sum(int(np.isnan(aside[label].values[aside[label].recorded]).sum()) for label in chosen):
         notes.append(f"{nans:,} points have a time and no value: read as NaN, which the exporter writes so")
     imported = imported_run(Curves(steps, aside, notes), shown, NAME, size=f"{len(points.series):,} series", name=writable(name))
     _describe(imported, points, own)

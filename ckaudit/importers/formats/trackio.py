@@ -40,7 +40,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """
     tracked = [run for file in databases(source, _TABLES) or [source] for run in _project(file, columns)]
     number_equal_names(tracked)
-    return runs_of(tracked, {name: each for name, each in columns.items() if name != "step"}, source.shown, NAME)
+    return runs_of(tracked, {name: column for name, column in columns.items() if name != "step"}, source.shown, NAME)
 
 
 def _project(source: Source, columns: Mapping[str, str]) -> list[TrackedRun]:

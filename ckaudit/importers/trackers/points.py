@@ -206,13 +206,13 @@ def _table(
     timed = np.flatnonzero(~np.isnan(times))[::-1]  # the first time at a step counts: later ones are of an evaluation
     cells[-1, lines[timed]] = times[timed]
     recorded[-1, lines[timed]] = True
-    kept = [*range(len(names)), *([len(names)] if len(timed) else [])]
-    known = recorded[kept]
+    rows_kept = [*range(len(names)), *([len(names)] if len(timed) else [])]
+    known = recorded[rows_kept]
     table = LineTable(
         ordered_steps[fresh],
         ordered_sessions[fresh],
-        tuple([*names, "time"][row] for row in kept),
-        cells[kept],
+        tuple([*names, "time"][row] for row in rows_kept),
+        cells[rows_kept],
         None if known.all() else known,
         {},
     )

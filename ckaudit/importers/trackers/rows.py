@@ -62,8 +62,8 @@ class RowCollector:
             if counts:
                 self._histograms.append((len(self._own) - 1, name, edges, counts))
         elif isinstance(value, dict) and depth:
-            for key, each in value.items():
-                self.take(f"{name}.{key}" if name else str(key), each, depth=depth - 1)
+            for key, member in value.items():
+                self.take(f"{name}.{key}" if name else str(key), member, depth=depth - 1)
 
     def number(self, name: str, value: float) -> None:
         """Take a number of the row that was begun last."""
@@ -75,9 +75,9 @@ class RowCollector:
         Raises:
             UsageError: Where `columns` names a step that no row has.
         """
-        series = {writable(each): points for each, points in self._points.series().items()}
+        series = {writable(key): points for key, points in self._points.series().items()}
         steps, notes = self._steps(series, columns.get("step", ""))
-        run = TrackedRun(writable(name), {each: _at(points, steps) for each, points in series.items()}, notes=notes)
+        run = TrackedRun(writable(name), {key: _at(points, steps) for key, points in series.items()}, notes=notes)
         lost = (
             len(np.unique(np.concatenate([points.steps[steps[points.steps] < 0] for points in series.values()]))) if series else 0
         )
@@ -94,14 +94,14 @@ class RowCollector:
                 f"the step is to come from {shorten_name(wanted)!r}, which is not there", hint="Look at its spelling."
             )
         own = np.array(self._own, np.int64)
-        named = [each for each in series if catalogue_name(each) == "step"] if not wanted else [wanted]
+        named = [key for key in series if catalogue_name(key) == "step"] if not wanted else [wanted]
         passed = []
-        for name in sorted(named, key=lambda each: -len(series[each].steps)):
+        for name in sorted(named, key=lambda key: -len(series[key].steps)):
             steps = _carried(series[name], len(own))
             if wanted or (np.diff(steps[steps >= 0]) < 0).sum() <= MAX_GOING_BACK:
                 return steps, [f"steps from {shorten_name(name)}: {self._tracker} counts calls of its own"]
             passed.append(name)
-        notes = [f"{shorten_name(each)} starts again too often to count updates" for each in passed]
+        notes = [f"{shorten_name(key)} starts again too often to count updates" for key in passed]
         if (own == np.arange(len(own))).all():
             note = (
                 f"no series holds the update: steps are {self._tracker}'s count of calls, from 0; name one with --map step=NAME"

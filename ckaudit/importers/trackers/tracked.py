@@ -157,9 +157,9 @@ def _add_sums(tracked: TrackedRun) -> list[str]:
     for whole, prefix in (("train/loss", "train/"), ("val/loss", "val/")):
         parts = [names[position] for position in parts_of_loss(names, prefix)]
         series = [tracked.series[part] for part in parts]
-        if whole in names or len(series) < 2 or not all(np.array_equal(each.steps, series[0].steps) for each in series):
+        if whole in names or len(series) < 2 or not all(np.array_equal(part.steps, series[0].steps) for part in series):
             continue
-        total = np.sum([each.values for each in series], axis=0)
+        total = np.sum([part.values for part in series], axis=0)
         known = (total != 0) | (prefix == "train/")  # a validation that did not run is logged as zeros
         first = series[0]
         tracked.series[whole] = Series(first.steps[known], total[known], first.times[known], first.order[known])

@@ -109,7 +109,7 @@ def loads(scene: Scene, *, rows: int = 120, columns: int = 100) -> Chart | None:
     with np.errstate(all="ignore"):
         shares = np.stack([counts.values[:, place] / totals[layers[place]] for place in order], axis=1)
     known = counts.recorded[:, order]
-    kept = kept_columns(shares, known, columns)
+    picked = kept_columns(shares, known, columns)
     return Chart(
         id="expert_load",
         title="Which expert gets how many tokens?",
@@ -120,7 +120,7 @@ def loads(scene: Scene, *, rows: int = 120, columns: int = 100) -> Chart | None:
         marks=marks(scene, ["expert_entropy", "moe_util_entropy"]),
         matrix=Matrix(
             rows=[counts.labels[place] for place in order],
-            columns=[str(step) for step in counts.steps[kept].tolist()],
-            values=[column(shares[kept, row], known[kept, row], OF_COLOURS) for row in range(len(order))],
+            columns=[str(step) for step in counts.steps[picked].tolist()],
+            values=[column(shares[picked, row], known[picked, row], OF_COLOURS) for row in range(len(order))],
         ),
     )

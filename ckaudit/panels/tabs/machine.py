@@ -86,8 +86,8 @@ def parts(scene: Scene, *, points: int = 400) -> Chart | None:
     if not len(steps):
         return None
     seconds = _at(whole, steps)
-    kept = kept_points(seconds, points)
-    steps, seconds = steps[kept], seconds[kept]
+    rows = kept_points(seconds, points)
+    steps, seconds = steps[rows], seconds[rows]
     times = {PARTS[name]: _at(series, steps) * seconds for name, series in known.items()}
     times["the rest"] = np.maximum(seconds - sum(times.values()), 0.0)
     whole_part = np.ones(len(steps), bool)

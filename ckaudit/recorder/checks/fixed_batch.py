@@ -28,12 +28,12 @@ class NextTokenStats(Struct, frozen=True, kw_only=True):
     Attributes:
         entropy: Mean over positions, in nats.
         top_mass: Mean probability of the likeliest tokens together, in %.
-        kept: Log-probabilities at sampled positions, shape (P, V), on the device of the logits.
+        log_probabilities: Log-probabilities at sampled positions, shape (P, V), on the device of the logits.
     """
 
     entropy: float
     top_mass: float
-    kept: Tensor
+    log_probabilities: Tensor
 
 
 class ProbeReading(Struct, frozen=True, kw_only=True):
@@ -75,10 +75,10 @@ class FixedBatch:
         if seen is not None:
             reading.scalars["logit_entropy_probe"] = shorten(seen.entropy)
             reading.scalars["topk_mass_probe"] = shorten(seen.top_mass)
-            moved = None if self._before is None else divergence(seen.kept, self._before)
+            moved = None if self._before is None else divergence(seen.log_probabilities, self._before)
             if moved is not None:
                 reading.scalars["output_kl_to_prev"] = shorten(moved)
-            self._before = seen.kept
+            self._before = seen.log_probabilities
         if self.shift:
             other, way = shifted_twin(self.batch, self.shift, model)
             stats = self._stats(*self._look(model, other))
@@ -148,8 +148,8 @@ def next_token_stats(
         # A logit of minus infinity has probability 0, and 0 log 0 is 0.
         entropy -= float((shares * logs.where(shares > 0, 0.0)).sum(dtype=torch.float64))
         mass += float(shares.topk(min(top, rows.shape[1]), dim=-1).values.sum(dtype=torch.float64))
-    kept = rows[places[:: -(-len(places) // positions)]].float().log_softmax(-1)
-    return NextTokenStats(entropy=entropy / len(places), top_mass=100 * mass / len(places), kept=kept)
+    log_probabilities = rows[places[:: -(-len(places) // positions)]].float().log_softmax(-1)
+    return NextTokenStats(entropy=entropy / len(places), top_mass=100 * mass / len(places), log_probabilities=log_probabilities)
 
 
 def divergence(now: Tensor, before: Tensor) -> float | None:

@@ -22,12 +22,12 @@ class Routing(Struct, frozen=True):
     Attributes:
         logits: Of every expert, (tokens, E) or (sequences, tokens, E); or the probabilities.
         chosen: The experts of each token, (..., k), where the router says them.
-        kept: One where a token reaches an expert, of the shape of the logits, where the router says it.
+        dispatched: One where a token reaches an expert, of the shape of the logits, where the router says it.
     """
 
     logits: Tensor
     chosen: Tensor | None
-    kept: Tensor | None
+    dispatched: Tensor | None
 
 
 def may_route(model: nn.Module, name: str) -> bool:
@@ -80,7 +80,7 @@ def moe_stats(output: Any, *, choices: int | None = None, capacity: int | None =
         return None
     groups = routing.logits if routing.logits.ndim == 3 else routing.logits.unsqueeze(0)  # (G, T, E)
     experts = groups.shape[-1]
-    if routing.kept is not None and choices is None:
+    if routing.dispatched is not None and choices is None:
         choices = 1
     if not groups.numel() or experts < 2 or (routing.chosen is None and (choices is None or choices > experts)):
         return None
@@ -112,8 +112,8 @@ def _counts(chosen: Tensor, experts: int) -> Tensor:
 
 
 def _dropped(routing: Routing, counts: Tensor, capacity: int | None) -> int | None:
-    if routing.kept is not None:
-        return int(counts.sum() - routing.kept.count_nonzero())
+    if routing.dispatched is not None:
+        return int(counts.sum() - routing.dispatched.count_nonzero())
     return None if capacity is None else int((counts - capacity).clamp(min=0).sum())
 
 

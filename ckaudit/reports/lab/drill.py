@@ -80,13 +80,13 @@ def _cells(fault: FaultOutcome) -> tuple[str, str, str]:
 
 def sections(report: DrillReport) -> Iterator[tuple[str, list[str]]]:
     """Yield what is to be said besides the table, each part with its title."""
-    if flagged := [each for each in report.healthy if each.findings]:
+    if flagged := [healthy for healthy in report.healthy if healthy.findings]:
         yield (
             "Found in a healthy training: it is so, or it is a false alarm to be reported (--bundle FILE)",
             [
-                f"{each.name}: {finding.severity} {finding.code} {finding.name}: {finding.message}"
-                for each in flagged
-                for finding in each.findings
+                f"{healthy.name}: {finding.severity} {finding.code} {finding.name}: {finding.message}"
+                for healthy in flagged
+                for finding in healthy.findings
             ],
         )
     if missed := report.of("missed"):
@@ -118,7 +118,7 @@ def _remarks(report: DrillReport) -> Iterator[str]:
     for fault in report.of("found"):
         if fault.end == "crash":
             yield f"{fault.fault}: the program itself stopped after {plural(fault.steps, 'step')}"
-    if early := [each.name for each in report.healthy if each.steps < report.steps]:
+    if early := [healthy.name for healthy in report.healthy if healthy.steps < report.steps]:
         yield f"{', '.join(early)} ended by itself before step {report.steps}"
     if report.to_judge_more:
         yield f"the one line that would let most of the open vital checks judge: {report.to_judge_more}"
