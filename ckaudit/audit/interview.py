@@ -65,14 +65,14 @@ def interview(
     return answered
 
 
-def broken_questions(phases: Iterable[Phase], known: Iterable[Check] = ()) -> list[Check]:
+def broken_questions(phases: Iterable[Phase], checks: Iterable[Check] = ()) -> list[Check]:
     """Return a check for each question that broke instead of answering: an audit with one is not complete.
 
     Args:
         phases: The questions answered.
-        known: Checks that there are already.
+        checks: Checks that there are already.
     """
-    codes = {check.code for check in known}
+    codes = {check.code for check in checks}
     answers = [answer_ for phase in phases for answer_ in phase.answers if BROKE in answer_.sentence and answer_.id not in codes]
     return [
         Check(code=answer_.id, name="question", title=answer_.question, severity="note", outcome="error", detail=answer_.sentence)

@@ -169,17 +169,17 @@ def _badness(hit: Hit) -> float:
     return -math.inf if hit.badness is None or math.isnan(hit.badness) else hit.badness
 
 
-def describe(hit: Hit, known: Known) -> tuple[str, str | None]:
+def describe(hit: Hit, places_of_run: Known) -> tuple[str, str | None]:
     """Return the sentence of a hit and the name of its group: where its places are one, it speaks of all in one.
 
     Args:
         hit: One place, or many folded into one.
-        known: All places of the run.
+        places_of_run: All places of the run.
     """
     if not hit.also:
         return _sentence(hit, hit.where), None
     later = f" by step {hit.joined_by}" if hit.joined_by is not None and hit.joined_by != hit.first else ""
-    group = group_of((*([hit.where] if hit.where else []), *hit.also), known)
+    group = group_of((*([hit.where] if hit.where else []), *hit.also), places_of_run)
     if group is None:
         return f"{_sentence(hit, hit.where)} (and {len(hit.also)} more{later}{_worse(hit)})", None
     if _alike(hit) and "{where" in hit.message:

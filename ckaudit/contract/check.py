@@ -93,12 +93,12 @@ def _accepted(decoded: Decoded[Checkpoint], file: str) -> Checked:
     tables = {name: table(section) for name in SECTIONS if (section := getattr(document, name))}
     findings = forgiven_text_findings(decoded, file)
     text = decoded.text
-    known = sum(section.keys + 1 for section in tables.values()) + sum(colons_elsewhere(document, tables))
+    known_colons = sum(section.keys + 1 for section in tables.values()) + sum(colons_elsewhere(document, tables))
     # A colon can stand in a name, a backslash can hide one or write a key in two ways: then only a full look will do.
-    if text.count(b":") != known or b"\\" in text:
-        known += sum(section.colons_in_text() for section in tables.values())
-        if text.count(b":") != known or b"\\" in text:
-            findings += _extra_keys(text, file, msgspec.json.decode(text), known)
+    if text.count(b":") != known_colons or b"\\" in text:
+        known_colons += sum(section.colons_in_text() for section in tables.values())
+        if text.count(b":") != known_colons or b"\\" in text:
+            findings += _extra_keys(text, file, msgspec.json.decode(text), known_colons)
     if wrong := judge(Subject(file, document, tables)):
         findings += with_lines(wrong, text)
     return Checked(document, tables, findings)
@@ -147,18 +147,18 @@ def colons_elsewhere(document: Checkpoint, tables: dict[str, SectionColumns]) ->
             yield 1 + count_colons(value)
 
 
-def _extra_keys(text: bytes, file: str, document: dict[str, Any], known: int | None = None) -> list[Finding]:
+def _extra_keys(text: bytes, file: str, document: dict[str, Any], known_colons: int | None = None) -> list[Finding]:
     """Say which keys the contract lacks and which stand twice.
 
     Args:
         text: The JSON text.
         file: Its name in findings.
         document: What a parser without types makes of it.
-        known: Colons of all that the contract knows; None: they were not counted.
+        known_colons: Colons of all that the contract knows; None: they were not counted.
     """
     unknown, hidden = unknown_fields(document, Checkpoint)
     findings = unknown_findings(unknown, file, VERSION)
-    whole = count_colons(document) if known is None else known + hidden
+    whole = count_colons(document) if known_colons is None else known_colons + hidden
     if whole != text.count(b":") or b"\\" in text:
         findings += duplicate_findings(text.decode(), file)
     return findings

@@ -184,12 +184,12 @@ class UnknownWord(Struct, frozen=True):
     Attributes:
         place: The field, as the keys and indices that lead to it.
         word: What it holds.
-        known: What it may hold.
+        allowed: What it may hold.
     """
 
     place: PointerParts
     word: str
-    known: tuple[str, ...]
+    allowed: tuple[str, ...]
 
 
 @cache
@@ -286,7 +286,7 @@ def word_finding(unknown: UnknownWord, file: str) -> Finding:
     """Return the finding that names a word."""
     from ckaudit.contract.explain import shorten
 
-    pointer, expected = pointer_of(iter(unknown.place)), " or ".join(f'"{word}"' for word in sorted(unknown.known))
+    pointer, expected = pointer_of(iter(unknown.place)), " or ".join(f'"{word}"' for word in sorted(unknown.allowed))
     found = shorten(msgspec.json.encode(unknown.word).decode())
     message = f"{pointer} is {found}, not {expected}"
     return violations.UNKNOWN_WORD.at(file, message, pointer=pointer, expected=expected, found=found)

@@ -257,9 +257,9 @@ def resolve_columns(columns: Mapping[str, str], headers: Sequence[str]) -> dict[
     return positions
 
 
-def _nearest(name: str, known: Sequence[str]) -> str:
-    near = get_close_matches(name, known, n=3, cutoff=0.5)
-    return f"Did you mean {' or '.join(map(shorten_name, near))}?" if near else f"There is {list_names(known)}."
+def _nearest(name: str, candidates: Sequence[str]) -> str:
+    near = get_close_matches(name, candidates, n=3, cutoff=0.5)
+    return f"Did you mean {' or '.join(map(shorten_name, near))}?" if near else f"There is {list_names(candidates)}."
 
 
 def loss_kind_of_names(names: Iterable[str]) -> LossKind | None:

@@ -88,20 +88,20 @@ def _checked(where: str, clauses: Clauses, rules: Collection[Rule], kinds: Colle
     )
 
 
-def _known(place: str, word: str, known: Mapping[str, str], what: str) -> None:
-    if not any(fnmatchcase(name, word) for name in known):
-        raise refuse_unknown_word(f"{place}: no {what} is called {word!r}", word, known)
+def _known(place: str, word: str, allowed: Mapping[str, str], what: str) -> None:
+    if not any(fnmatchcase(name, word) for name in allowed):
+        raise refuse_unknown_word(f"{place}: no {what} is called {word!r}", word, allowed)
 
 
-def _by_one_name(place: str, settings: Mapping[str, T], known: Mapping[str, str], what: str) -> dict[str, T]:
+def _by_one_name(place: str, settings: Mapping[str, T], allowed: Mapping[str, str], what: str) -> dict[str, T]:
     """Return settings by the one name of each thing that is set."""
     by_name: dict[str, T] = {}
     for word, value in settings.items():
-        if word not in known:
-            raise refuse_unknown_word(f"{place}: no {what} is called {word!r}", word, known)
-        if known[word] in by_name:
-            raise UsageError(f"{place}: {known[word]} is set twice, by code and by name", hint="leave one of them out")
-        by_name[known[word]] = value
+        if word not in allowed:
+            raise refuse_unknown_word(f"{place}: no {what} is called {word!r}", word, allowed)
+        if allowed[word] in by_name:
+            raise UsageError(f"{place}: {allowed[word]} is set twice, by code and by name", hint="leave one of them out")
+        by_name[allowed[word]] = value
     return by_name
 
 

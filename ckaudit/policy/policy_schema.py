@@ -213,21 +213,21 @@ def is_allowance(value: Any) -> bool:
 
 
 # The error for a word that is not known, with the words that may have been meant.
-def refuse_unknown_word(message: str, word: str, known: Collection[str], *, listed: int = 12) -> UsageError:
+def refuse_unknown_word(message: str, word: str, allowed: Collection[str], *, listed: int = 12) -> UsageError:
     """Return the error for an unknown word; the hint has the nearest known ones, or all where they are few.
 
     Args:
         message: What is wrong, and where.
         word: What was written.
-        known: What may be written.
+        allowed: What may be written.
         listed: So many words can still be read in a line.
     """
     from difflib import get_close_matches
 
-    by_key = {name.lower().replace("-", "_"): name for name in known}
+    by_key = {name.lower().replace("-", "_"): name for name in allowed}
     near = [by_key[key] for key in get_close_matches(word.lower().replace("-", "_"), by_key, n=3, cutoff=0.6)]
     if near:
         return UsageError(message, hint=f"did you mean {' or '.join(near)}?")
-    if len(known) <= listed:
-        return UsageError(message, hint=f"known are {', '.join(sorted(known))}" if known else "there is nothing to set here")
+    if len(allowed) <= listed:
+        return UsageError(message, hint=f"known are {', '.join(sorted(allowed))}" if allowed else "there is nothing to set here")
     return UsageError(message, hint="ckaudit explain lists every name")

@@ -66,13 +66,13 @@ class PolicyFile(msgspec.Struct, frozen=True):
         """Return the error for what stands at a place."""
         return UsageError(f"{self.file}: {self.prefix}{place}{what}", hint=hint)
 
-    def table(self, document: object, place: str, known: tuple[str, ...]) -> dict[str, Any]:
+    def table(self, document: object, place: str, allowed: tuple[str, ...]) -> dict[str, Any]:
         """Return a table all of whose keys are known, or raise `UsageError`."""
         if not isinstance(document, dict):
-            raise self.error(place, " is not a table", f"its keys are {', '.join(known)}")
+            raise self.error(place, " is not a table", f"its keys are {', '.join(allowed)}")
         for key in document:
-            if key not in known:
-                raise refuse_unknown_word(f"{self.file}: unknown key {self.prefix}{inside(place, key)}", key, known)
+            if key not in allowed:
+                raise refuse_unknown_word(f"{self.file}: unknown key {self.prefix}{inside(place, key)}", key, allowed)
         return document
 
     def value(self, value: object, kind: Any, place: str, wanted: str) -> Any:

@@ -42,9 +42,9 @@ def _uncatalogued(report: Report) -> Iterator[Check]:
             yield Check(code=code, name=name, title=name.replace("_", " "), severity=severity, outcome="failed", findings=count)
 
 
-def _suite(check: Check, findings: list[Finding], known: list[Suppressed], view: View) -> list[str]:
+def _suite(check: Check, findings: list[Finding], suppressions: list[Suppressed], view: View) -> list[str]:
     """Return the lines of one suite: its counts and the one case in it."""
-    body = _body(check, findings, known, view)
+    body = _body(check, findings, suppressions, view)
     counts = f'failures="{int(check.outcome == "failed")}" errors="{int(check.outcome == "error")}"'
     skipped = int(body is not None and body.startswith("<skipped"))
     head = f'  <testsuite name={_attribute(check.code)} tests="1" {counts} skipped="{skipped}">'
@@ -79,7 +79,7 @@ def _policy_suite(sentences: list[str]) -> list[str]:
     return [head, case, body, "    </testcase>", "  </testsuite>"]
 
 
-def _body(check: Check, findings: list[Finding], known: list[Suppressed], view: View) -> str | None:
+def _body(check: Check, findings: list[Finding], suppressions: list[Suppressed], view: View) -> str | None:
     """Return what stands inside a case, or None for one that passed; a case is skipped where all its findings are accepted."""
     if check.outcome == "skipped":
         reason = (check.reason or "no reason given") + (f": {check.detail}" if check.detail else "")
@@ -87,15 +87,15 @@ def _body(check: Check, findings: list[Finding], known: list[Suppressed], view: 
     if check.outcome == "error":
         return f'<error type="error" message={_attribute(check.detail or "the check broke")}/>'
     if check.outcome == "failed":
-        return _failure(check, findings, known, view)
-    if known:
-        reasons = ", ".join(dict.fromkeys(why_suppressed(suppressed) for suppressed in known))
-        message = f"{words.plural(len(known), 'finding')} accepted: {reasons}"
+        return _failure(check, findings, suppressions, view)
+    if suppressions:
+        reasons = ", ".join(dict.fromkeys(why_suppressed(suppressed) for suppressed in suppressions))
+        message = f"{words.plural(len(suppressions), 'finding')} accepted: {reasons}"
         return f"<skipped message={_attribute(message)}/>"
     return None
 
 
-def _failure(check: Check, findings: list[Finding], known: list[Suppressed], view: View) -> str:
+def _failure(check: Check, findings: list[Finding], suppressions: list[Suppressed], view: View) -> str:
     """Return the failure with the first finding as its message and the first `view.limit` of them as its text."""
     severity = findings[0].severity if findings else check.severity
     first = findings[0].message if findings else check.title
@@ -104,8 +104,8 @@ def _failure(check: Check, findings: list[Finding], known: list[Suppressed], vie
     lines = [_line(finding, view.base) for finding in shown]
     if len(findings) > len(shown):
         lines.append(f"... and {len(findings) - len(shown):,} more")
-    if known:
-        lines.append(f"and {words.plural(len(known), 'finding')} accepted")
+    if suppressions:
+        lines.append(f"and {words.plural(len(suppressions), 'finding')} accepted")
     text = _escape("\n".join(lines))
     return f"<failure type={_attribute(severity)} message={_attribute(message)}>{text}</failure>"
 

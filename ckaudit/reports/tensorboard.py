@@ -77,9 +77,9 @@ def _lines(table: LineTable) -> bytes:
     return b"".join(record for _, record in sorted(parts, key=lambda part: part[0]))
 
 
-def _alike(known: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.intp], list[int]]]:
+def _alike(recorded: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.intp], list[int]]]:
     """Yield the rows that hold the same names, and these; none of rows without any."""
-    patterns, group = np.unique(known.T, axis=0, return_inverse=True)
+    patterns, group = np.unique(recorded.T, axis=0, return_inverse=True)
     for number, pattern in enumerate(patterns):
         if pattern.any():
             yield np.flatnonzero(group.ravel() == number), np.flatnonzero(pattern).tolist()

@@ -135,11 +135,11 @@ def _roles(content: Content, file: str) -> list[str]:
         return ["other"] * len(content.tensors)
     if _FILES["optimizer"].search(base) and "model_optim" not in base:
         return ["optimizer"] * len(content.tensors)
-    known = any(tensor.way and tensor.way[0].lower() in WEIGHTS for tensor in content.tensors)
-    return [_role(tensor, known=known) for tensor in content.tensors]
+    has_named_weights = any(tensor.way and tensor.way[0].lower() in WEIGHTS for tensor in content.tensors)
+    return [_role(tensor, has_named_weights=has_named_weights) for tensor in content.tensors]
 
 
-def _role(tensor: Tensor, *, known: bool) -> str:
+def _role(tensor: Tensor, *, has_named_weights: bool) -> str:
     way = tensor.way or ("",)
     if any(OPTIMIZER.fullmatch(word) for word in way[:2]) or (way[-1] in MOMENTS and len(way) > 2):
         return "optimizer"
@@ -147,6 +147,6 @@ def _role(tensor: Tensor, *, known: bool) -> str:
         return "other"  # a mask holds minus infinity in health
     if way[0].lower() in WEIGHTS:
         return "weights"
-    if known or (len(way) <= 2 and OTHER.search(way[0]) and not way[-1].endswith(("weight", "bias"))):
+    if has_named_weights or (len(way) <= 2 and OTHER.search(way[0]) and not way[-1].endswith(("weight", "bias"))):
         return "other"
     return "weights" if tensor.shape else "other"

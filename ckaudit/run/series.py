@@ -116,12 +116,12 @@ class Series(Struct, frozen=True, eq=False):
         return replace(self, labels=tuple(names), values=values, recorded=recorded)
 
 
-def _patterns(known: Mask) -> Iterator[tuple[Mask, Steps]]:
+def _patterns(recorded: Mask) -> Iterator[tuple[Mask, Steps]]:
     """Yield each set of members known together, and the rows where it is just those; rows that know none are left out."""
-    if known.all():
-        yield np.ones(known.shape[1], bool), np.arange(len(known))
+    if recorded.all():
+        yield np.ones(recorded.shape[1], bool), np.arange(len(recorded))
         return
-    sets, which = np.unique(known, axis=0, return_inverse=True)
+    sets, which = np.unique(recorded, axis=0, return_inverse=True)
     for number, members in enumerate(sets):
         if members.any():
             yield members, np.flatnonzero(which.ravel() == number)

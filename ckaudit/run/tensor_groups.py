@@ -53,15 +53,15 @@ class Group(Struct, frozen=True):
         return f"both {self.noun}" if self.count == 2 else f"all {self.count} {self.noun}"
 
 
-def group_of(places: Collection[str], known: Known) -> Group | None:
+def group_of(places: Collection[str], places_of_run: Known) -> Group | None:
     """Return the group that places are exactly all of, None where they are fewer, more, or a single one.
 
     Args:
         places: Tensors, modules, blocks or heads.
-        known: All that the run has of each kind, with the kind's name in the plural.
+        places_of_run: All that the run has of each kind, with the kind's name in the plural.
     """
     wanted = frozenset(places)
-    for noun, every in known if len(wanted) > 1 else ():
+    for noun, every in places_of_run if len(wanted) > 1 else ():
         part = _part(wanted, every) if wanted <= every else None
         if part is not None:
             return Group(len(wanted), noun, part)

@@ -48,7 +48,7 @@ class Situation(NamedTuple):
     """Whose lines are to change: a trainer's, whether there is a recorder to add to, its options, what checks wait for."""
 
     trainer: Trainer = ""
-    known: bool = False
+    has_recorder: bool = False
     given: frozenset[str] = frozenset()
     needs: tuple[tuple[str, ...], ...] = ()
 
@@ -79,7 +79,7 @@ def remedies(
     recorded = is_recorded(run)
     options = [*(option for entry in entries().values() for option in entry.options), *ARGUMENTS]
     known = options_in_use(run, options) if recorded else frozenset(GIVEN)
-    now = Situation(trainer_of(run), known=True, given=known, needs=tuple(map(tuple, needs)))
+    now = Situation(trainer_of(run), has_recorder=True, given=known, needs=tuple(map(tuple, needs)))
     urgent = sorted(lacks, key=lambda lack: lack.urgency)
     placed = [lack for lack in urgent if not recorded and place_of(run, lack)]
     groups = _grouped([lack for lack in urgent if lack not in placed], now)
@@ -126,14 +126,14 @@ def _grouped(lacks: Sequence[MissingInput], now: Situation) -> Iterable[list[Mis
 def _remedy(run: Run, lacks: Sequence[MissingInput], now: Situation) -> Remedy:
     """Return the remedy for numbers of one target."""
     target = _target(lacks[0].by, now)
-    shown, extras = _split(lacks, now) if target.between == " " and now.known else (lacks, ())
+    shown, extras = _split(lacks, now) if target.between == " " and now.has_recorder else (lacks, ())
     options = dict.fromkeys(option for lack in shown for option in _options(lack.by, now))
     line = target.text.replace("{options}", "".join(target.between + option for option in options)).replace("(, ", "(")
-    by_itself = now.known and target.plain and _action(lacks[0].by, now) is actions()["recorder"]
+    by_itself = now.has_recorder and target.plain and _action(lacks[0].by, now) is actions()["recorder"]
     alone = BY_WRITER if source_of(run).startswith(WRITER) else BY_ITSELF
     line = line.replace("{attention_weights}", attention_weights(run)).replace("{step}", str(run.last_step or STEP))
     line = line.replace("{best}", metric_set_argument(run))
-    remarks = [options_explained(options) if now.known else "", CALLBACK if "callback." in line else ""]
+    remarks = [options_explained(options) if now.has_recorder else "", CALLBACK if "callback." in line else ""]
     return Remedy(
         lines=() if by_itself else (Line(code=line),),
         where=alone if by_itself else " ".join(filter(None, [target.where, *remarks])),
@@ -187,7 +187,7 @@ def _without_run_folder(remedy: Remedy) -> Remedy:
 def _target(name: str, now: Situation) -> Target:
     action, options = _action(name, now), bool(_options(name, now))
     way = action.way(now.trainer)
-    text = way.more if now.known and way.more and options else way.call
+    text = way.more if now.has_recorder and way.more and options else way.call
     return Target(text, way.where, action.between, action.alone and not options)
 
 
@@ -210,7 +210,7 @@ def _own_action(name: str, now: Situation) -> tuple[str, Sequence[str]]:
         return ARGUMENTS[name].action, [ARGUMENTS[name].option]
     entry = entries()[name]
     arguments = [ARGUMENTS[argument].option for argument in entry.arguments if argument not in now.given]
-    if now.known and arguments and {option.partition("=")[0] for option in entry.options} <= now.given:
+    if now.has_recorder and arguments and {option.partition("=")[0] for option in entry.options} <= now.given:
         return "recorder", arguments
     return entry.action, entry.options
 

@@ -38,14 +38,14 @@ class FilePattern(Struct, frozen=True):
 
     Attributes:
         tailor: Reads such files.
-        known: What the proofs take from the file learned from.
+        layout: What the proofs take from the file learned from.
         proved: Checks that can be proved.
         recorded: Small sections and members of the head in that file.
         alone: Checks that must look at each file, by what differs in it.
     """
 
     tailor: SpecializedDecoder
-    known: LearnedLayout
+    layout: LearnedLayout
     proved: frozenset[MeaningCheck]
     recorded: frozenset[str]
     alone: dict[tuple[frozenset[FieldKey], frozenset[str]], tuple[MeaningCheck, ...]] = field(default_factory=dict)
@@ -89,11 +89,11 @@ def learn_pattern(data: bytes, file: str, checked: Checked) -> FilePattern | Non
     tailor = build_decoder(checked.tables, unknown, words=BARE_NAN.code in codes)
     if tailor is None:
         return None
-    known = learn_layout(Subject(file, checked.document, checked.tables), tailor)
+    layout = learn_layout(Subject(file, checked.document, checked.tables), tailor)
     recorded = {(name, column) for name, columns in checked.tables.items() for column in columns.columns}
     proved = frozenset(check for check in checks() if provable(check, tailor, _columns(check) & recorded))
-    pattern = FilePattern(tailor, known, proved, _recorded(checked.document))
-    taken = match_file(pattern, data, file, np.empty(known.width))
+    pattern = FilePattern(tailor, layout, proved, _recorded(checked.document))
+    taken = match_file(pattern, data, file, np.empty(layout.width))
     return pattern if taken is not None and taken.checked.findings == checked.findings else None
 
 
@@ -145,10 +145,10 @@ def match_file(pattern: FilePattern, data: bytes, file: str, row: Floats) -> Rec
     if colons != cut.colons + sum(colons_elsewhere(cut.document, cut.tables)):
         return None
     try:
-        write_columns(pattern.known.slots, cut.tables, row.data)
+        write_columns(pattern.layout.slots, cut.tables, row.data)
     except (NotNumbers, TypeError):
         return None
-    grids = _grids(pattern.known, cut)
+    grids = _grids(pattern.layout, cut)
     remaining = pattern.remaining(cut.changed.difference(grids), _recorded(cut.document))
     document = cut.document
     findings = forgiven_text_findings(Decoded(document, cut.text, cut.bare_words), file)
@@ -160,7 +160,7 @@ def match_file(pattern: FilePattern, data: bytes, file: str, row: Floats) -> Rec
     return RecognisedFile(checked, PendingFile(data, file, checked.findings, pattern.proved.difference(remaining), grids))
 
 
-def _grids(known: LearnedLayout, cut: FileColumns) -> dict[FieldKey, Grids]:
+def _grids(layout: LearnedLayout, cut: FileColumns) -> dict[FieldKey, Grids]:
     """Pack the grids of each field whose grids can be packed."""
     columns = {}
     for name, table in cut.tables.items():
@@ -168,7 +168,7 @@ def _grids(known: LearnedLayout, cut: FileColumns) -> dict[FieldKey, Grids]:
             if grid_field in table.columns:
                 heads = table.columns.get("heads") if grid_field != FIELD else None
                 try:
-                    shapes = known.shapes[name] if grid_field == FIELD else None
+                    shapes = layout.shapes[name] if grid_field == FIELD else None
                     columns[name, grid_field] = pack_grids(table.columns[grid_field], shapes, heads)
                 except (NotNumbers, TypeError):
                     continue
@@ -222,7 +222,7 @@ class BulkChecker(Struct):
         checked = check_checkpoint(data, file)
         if self.lessons and (pattern := learn_pattern(data, file, checked)) is not None:
             self._prove()
-            self._pattern, self._numbers = pattern, np.empty((self.files, pattern.known.width))
+            self._pattern, self._numbers = pattern, np.empty((self.files, pattern.layout.width))
             self.lessons -= 1
         return checked
 
@@ -249,7 +249,7 @@ def _doubtful(pattern: FilePattern, taken: list[PendingFile], numbers: Floats) -
     """Return which files of a block are not proved, shape (files,)."""
     block = FileBlock(
         numbers=numbers[: len(taken)],
-        known=pattern.known,
+        layout=pattern.layout,
         grids={
             place: [waiting.grids.get(place, Grids([], b"")) for waiting in taken]
             for place in {place for waiting in taken for place in waiting.grids}

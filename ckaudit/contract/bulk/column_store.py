@@ -143,7 +143,7 @@ class FileBlock(Struct, frozen=True):
     """The numbers of some files, shape (files, numbers of one file), and their grids."""
 
     numbers: Floats
-    known: LearnedLayout
+    layout: LearnedLayout
     grids: dict[FieldKey, list[Grids]]
     names: dict[str, int]
 
@@ -158,7 +158,7 @@ class FileBlock(Struct, frozen=True):
 
     def has(self, section: str, field: str) -> bool:
         """Tell whether a column was packed."""
-        return (section, field) in self.known.places
+        return (section, field) in self.layout.places
 
     def shape(self, section: str) -> tuple[int, int]:
         """Return the number of files, and of entries of a section in each."""
@@ -168,7 +168,7 @@ class FileBlock(Struct, frozen=True):
         """Return the numbers of a field; one default for each file where it was not recorded."""
         if not self.has(section, field):
             return np.full((self.files, 1), default)
-        return self.numbers[:, self.known.places[section, field]]
+        return self.numbers[:, self.layout.places[section, field]]
 
     def sheet(self, section: str, field: str) -> GridBlock | None:
         """Return all grids of a field; None where there are none."""

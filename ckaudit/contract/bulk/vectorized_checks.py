@@ -79,7 +79,7 @@ def dtype(block: FileBlock) -> Bools:
     """No extreme is beyond the largest number of its type."""
     wrong = block.none()
     for section in (*TENSORS, "activations"):
-        most = block.known.largest.get(section, np.inf) * (1 + limit(tensors.dtype, "rounding"))
+        most = block.layout.largest.get(section, np.inf) * (1 + limit(tensors.dtype, "rounding"))
         wrong |= _any(np.abs(block.get(section, "min", 0.0)) > most) | _any(np.abs(block.get(section, "max", 0.0)) > most)
     return wrong
 
@@ -91,7 +91,7 @@ def norm(block: FileBlock) -> Bools:
     for section, field in norms.NORMS.items():
         if not block.has(section, field):
             continue
-        length, size = block.get(section, field), block.known.sizes[section]
+        length, size = block.get(section, field), block.layout.sizes[section]
         mean, std = block.get(section, "mean", np.nan), block.get(section, "std", np.nan)
         low, high = block.get(section, "min", 0.0), block.get(section, "max", 0.0)
         reach, squares = length * (1 + precision), size * (mean * mean + std * std)
@@ -110,7 +110,7 @@ def second_moment(block: FileBlock) -> Bools:
     precision, exact = (limit(norms.second_moment, name) for name in ("precision", "exact"))
     for section in norms.NORMS:
         if block.has(section, "m2") and block.has(section, "std"):
-            m2, size = block.get(section, "m2"), block.known.counted[section]
+            m2, size = block.get(section, "m2"), block.layout.counted[section]
             square = block.get(section, "std") ** 2
             far = np.abs(m2 - size * square)
             wrong |= _any((np.abs(m2 - (size - 1) * square) <= exact * m2) & (exact * m2 < far))
@@ -129,7 +129,7 @@ def relative(block: FileBlock) -> Bools:
     moved, share = block.get("weight_deltas", "norm", np.nan), block.get("weight_deltas", "relative", np.nan)
     if not block.has("weights", "frobenius_norm") or np.isnan(moved).all() or np.isnan(share).all():
         return block.none()
-    if not block.known.same_names:
+    if not block.layout.same_names:
         return ~block.none()
     length, precision = block.get("weights", "frobenius_norm"), limit(norms.relative, "precision")
     least, most = moved * (1 - precision), moved * (1 + precision)
@@ -144,7 +144,7 @@ def histogram(block: FileBlock) -> Bools:
         if block.has(section, "counts"):
             ends = block.get(section, "range").reshape(block.files, -1, 2)
             total = block.get(section, "counts")
-            least, most = block.known.totals[section]
+            least, most = block.layout.totals[section]
             low, high = _slack(block, section, limit(histograms.histogram, "rounding"))
             wrong |= _any((ends[:, :, 0] < low) | (ends[:, :, 0] > ends[:, :, 1]) | (ends[:, :, 1] > high))
             wrong |= _any(~((least <= total) & (total <= most)))
@@ -176,7 +176,7 @@ def entropy(block: FileBlock) -> Bools:
     top = block.get("attention", "max_attn_per_head", 1.0)
     if any(values_of_heads.size > 1 and values_of_heads.shape != values.shape for values_of_heads in (part, top)):
         return ~block.none()
-    return _any(~((values >= 0) & (values <= block.known.entropies * part) & (np.exp(-np.abs(values)) <= top)))
+    return _any(~((values >= 0) & (values <= block.layout.entropies * part) & (np.exp(-np.abs(values)) <= top)))
 
 
 def root_mean_square(block: FileBlock) -> Bools:

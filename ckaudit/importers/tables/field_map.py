@@ -121,10 +121,10 @@ def _resolved(rows: JsonRows, columns: Mapping[str, str]) -> dict[str, str]:
     return {name: rows.keys[position] for name, position in resolve_columns(spelt, rows.keys).items()}
 
 
-def _notes(rows: JsonRows, keys: Mapping[str, str], choices: Mapping[str, list[str]], known: Collection[str]) -> list[str]:
+def _notes(rows: JsonRows, keys: Mapping[str, str], choices: Mapping[str, list[str]], mapped: Collection[str]) -> list[str]:
     notes = taken_note(keys)
     for name, candidates in choices.items():
         if len(candidates) > 1:
             notes.append(could_be(name, [key for key in candidates if key != keys[name]]))
     offered = {key for candidates in choices.values() for key in candidates}
-    return notes + notes_on_left_out([key for key in rows.keys if key not in offered and key not in known])
+    return notes + notes_on_left_out([key for key in rows.keys if key not in offered and key not in mapped])

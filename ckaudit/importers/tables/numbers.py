@@ -88,13 +88,13 @@ def numbers(cells: Sequence[Any]) -> Numbers:
     return Numbers(values, recorded)
 
 
-def forward_fill(steps: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[np.int64]:
+def forward_fill(steps: NDArray[np.int64], recorded: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return for each row the step of the last row up to it whose step is known, 0 where there is none yet.
 
     >>> carried(np.array([9, 10, 9, 20]), np.array([False, True, False, True])).tolist()
     [0, 10, 10, 20]
     """
-    places = np.where(known & (steps != NO_STEP), np.arange(len(steps)), -1)
+    places = np.where(recorded & (steps != NO_STEP), np.arange(len(steps)), -1)
     latest = np.maximum.accumulate(places) if len(steps) else places
     return np.where(latest >= 0, steps[latest], 0)
 

@@ -103,16 +103,16 @@ def finish_plain(
 
 
 def _known(attempt: StepState, batch_id: str | int | None, folder: RunFolder) -> dict[str, Any]:
-    known: dict[str, Any] = {"train_loss_raw": attempt.loss, "grad_global_norm": attempt.global_norm}
+    values: dict[str, Any] = {"train_loss_raw": attempt.loss, "grad_global_norm": attempt.global_norm}
     if attempt.input_hash is not None:
-        known["batch_hash"] = attempt.input_hash
+        values["batch_hash"] = attempt.input_hash
         if (ago := folder.batches.see(attempt.step, attempt.input_hash)) is not None:
-            known["batch_repeat_distance"] = ago
+            values["batch_repeat_distance"] = ago
     folder.steps_seen += 1
-    known["learning_rate"], known["steps_seen"] = attempt.rates[0], folder.steps_seen
+    values["learning_rate"], values["steps_seen"] = attempt.rates[0], folder.steps_seen
     if batch_id is not None:
-        known["batch_id"] = batch_id
-    return known
+        values["batch_id"] = batch_id
+    return values
 
 
 def _is_number(loss: Any) -> bool:
@@ -201,10 +201,10 @@ class PendingStats(Struct):
 
     def norms_of(self) -> dict[str, float]:
         """Return the norm of every gradient, without what lies on it."""
-        known = self.at_hand
-        if known is None:
-            known = {} if self.norms is None else dict(zip(self.names, self.norms.numbers(), strict=True))
-        return known if self.scale == 1.0 else {name: norm / self.scale for name, norm in known.items()}
+        norms = self.at_hand
+        if norms is None:
+            norms = {} if self.norms is None else dict(zip(self.names, self.norms.numbers(), strict=True))
+        return norms if self.scale == 1.0 else {name: norm / self.scale for name, norm in norms.items()}
 
     def loss_of(self) -> float | None:
         """Return the loss.
