@@ -73,7 +73,7 @@ def needs_of(check: Check) -> tuple[tuple[str, ...], ...]:
 def parse_needs(detail: str) -> tuple[tuple[str, ...], ...]:
     """Return the needs that a sentence names, each with what would do in its place.
 
-    >>> needed("needs a, b or c"), needed("needs one of a, b"), needed("needs a, or b and c")
+    >>> parse_needs("needs a, b or c"), parse_needs("needs one of a, b"), parse_needs("needs a, or b and c")
     ((('a',), ('b', 'c')), (('a', 'b'),), (('a', 'b'), ('a', 'c')))
     """
     if detail.startswith(ONE_OF):

@@ -61,7 +61,7 @@ Check = Callable[[re.Match[str]], bool | None]  # whether it is what it looks li
 def find_pii(text: str) -> Iterator[Span]:
     """Yield what is personal in `text`: the kind, where it starts and where it ends.
 
-    >>> [kind for kind, _, _ in personal("ann@mail.example, bob@ckaudit.dev, IBAN DE89 3704 0044 0532 0130 00")]
+    >>> [kind for kind, _, _ in find_pii("ann@mail.example, bob@ckaudit.dev, IBAN DE89 3704 0044 0532 0130 00")]
     ['email', 'iban']
     """
     yield from (span for span, is_somebodys in addresses(text) if is_somebodys)

@@ -134,7 +134,7 @@ def _place(value: float, kind: str, whole: str) -> int:
 def describe_difference(left: Any, right: Any) -> str:
     """Say how two values differ, floats in hex as well.
 
-    >>> apart(1.0, 1.0000000000000002)
+    >>> describe_difference(1.0, 1.0000000000000002)
     '1.0 (0x1.0000000000000p+0) and 1.0000000000000002 (0x1.0000000000001p+0), 1 ulp apart in float64'
     """
     one, other = _float_of(left), _float_of(right)

@@ -108,7 +108,7 @@ def writable(text: str) -> str:
 def list_names(names: Sequence[str], *, max_names: int = 6) -> str:
     """Return names as a list for a sentence.
 
-    >>> listed(["a", "b", "c"], max_names=2)
+    >>> list_names(["a", "b", "c"], max_names=2)
     'a, b and 1 more'
     """
     shown = ", ".join(map(shorten_name, names[:max_names]))
@@ -286,7 +286,7 @@ def note_on_taken(chosen: Mapping[str, str], *, many: str = "series") -> list[st
         chosen: The log's own name by catalogue name.
         many: The plural of what the log's names stand for.
 
-    >>> taken({"val_loss": "eval", "slice_val_loss/a": "a", "slice_val_loss/b": "b"}, many="columns")
+    >>> note_on_taken({"val_loss": "eval", "slice_val_loss/a": "a", "slice_val_loss/b": "b"}, many="columns")
     ['taken: val_loss from eval, 2 columns of slice_val_loss from a, b']
     """
     slices = [logged for name, logged in chosen.items() if name.startswith(SLICE)]

@@ -95,7 +95,7 @@ def sample_files(paths: Iterable[Path]) -> list[SampleFile]:
 def format_of(path: Path) -> Form | None:
     """Return how a file is read, by the end of its name; `.gz` and `.zst` are looked through.
 
-    >>> form_of(Path("c4-train.00000-of-01024.json.gz")), form_of(Path("notes"))
+    >>> format_of(Path("c4-train.00000-of-01024.json.gz")), format_of(Path("notes"))
     ('lines', None)
     """
     suffixes = [suffix.lower() for suffix in path.suffixes]

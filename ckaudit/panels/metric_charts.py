@@ -213,7 +213,7 @@ def _formulas(name: str) -> list[str]:
 def in_forward_order(table: TensorTable, names: Sequence[str]) -> list[int]:
     """Return the places of names in the order of the forward pass: embeddings, blocks by depth, what stands behind them.
 
-    >>> forward(TensorTable({}), ["head.weight", "blocks.1.up", "blocks.0.up", "wte"])
+    >>> in_forward_order(TensorTable({}), ["head.weight", "blocks.1.up", "blocks.0.up", "wte"])
     [3, 2, 1, 0]
     """
     return sorted(range(len(names)), key=lambda place: depth(table, names[place]))

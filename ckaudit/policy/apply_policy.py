@@ -70,7 +70,7 @@ def settle(
 def regrade(severity: Severity, top: Severity, wanted: Severity) -> Severity:
     """Return a severity under a policy: the gravest a rule may say becomes the one wanted, and nothing is graver than that.
 
-    >>> regraded("sev1", "sev1", "sev0"), regraded("note", "sev1", "sev0"), regraded("sev1", "sev1", "sev2")
+    >>> regrade("sev1", "sev1", "sev0"), regrade("note", "sev1", "sev0"), regrade("sev1", "sev1", "sev2")
     ('sev0', 'note', 'sev2')
     """
     return wanted if severity == top or SEVERITIES.index(severity) < SEVERITIES.index(wanted) else severity

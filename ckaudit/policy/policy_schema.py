@@ -175,7 +175,7 @@ def without_end(clauses: Clauses, today: date) -> tuple[Clauses, list[Ignore]]:
 def matches_code(word: str, code: str, name: str) -> bool:
     """Tell whether a word of a policy means the rule or violation of a code and a name.
 
-    >>> means("GRAD*", "GRAD003", "dead_parameter"), means("dead_*", "GRAD003", "dead_parameter")
+    >>> matches_code("GRAD*", "GRAD003", "dead_parameter"), matches_code("dead_*", "GRAD003", "dead_parameter")
     (True, True)
     """
     return fnmatchcase(code, word) or fnmatchcase(name, word)

@@ -132,7 +132,7 @@ def located(finding: Finding, base: str = "") -> str | None:
 def path_line(path: list[str], *, unicode: bool) -> str:
     """Return a path from metric to kernel on one line.
 
-    >>> way(["gradient_norm", "head.weight", "mm"], unicode=False)
+    >>> path_line(["gradient_norm", "head.weight", "mm"], unicode=False)
     'gradient_norm -> head.weight -> mm'
     """
     return (" \N{RIGHTWARDS ARROW} " if unicode else " -> ").join(path)

@@ -176,7 +176,7 @@ NAMES = {
 def departure_text(departure: Departure) -> str:
     """Return what left its range and how, in words.
 
-    >>> said(Departure(step=5, kind="loss", name="", how="above", value=4.0, usual=2.0, times=2.0))
+    >>> departure_text(Departure(step=5, kind="loss", name="", how="above", value=4.0, usual=2.0, times=2.0))
     'the loss goes to 4, 2 times its median of 2'
     """
     what = f"{NAMES[departure.kind]} {departure.name}".rstrip()

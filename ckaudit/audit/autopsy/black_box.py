@@ -173,7 +173,7 @@ def repeated_batches(distances: list[int | None], *, warned: int = 8) -> list[in
 
     Where the first to come back is the oldest of the box, and each after it has come as far, an epoch began again.
 
-    >>> repeats([None] * 10 + [1, 1]), repeats([None] * 9 + [9, 9])
+    >>> repeated_batches([None] * 10 + [1, 1]), repeated_batches([None] * 9 + [9, 9])
     ([10, 11], [])
     """
     rows = [row for row, distance in enumerate(distances) if distance is not None]

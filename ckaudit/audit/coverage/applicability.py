@@ -237,7 +237,7 @@ def options_in_use(run: Run, options: Iterable[str]) -> frozenset[str]:
 def options_explained(options: Iterable[str]) -> str:
     """Return what some options are, as a sentence; empty: they say it themselves.
 
-    >>> explained(["vocabulary=...", "peak_flops=..."])
+    >>> options_explained(["vocabulary=...", "peak_flops=..."])
     'To fill in: vocabulary, how many different tokens there are.'
     """
     names = [option.partition("=")[0] for option in options]
@@ -314,7 +314,7 @@ def _is_measured_by_itself(run: Run, entry: Entry) -> bool:
 def base_entries(name: str) -> tuple[str, ...]:
     """Return the entries that one is made of, down to those that are recorded themselves; empty: it is one of these.
 
-    >>> made_of_entries("train_val_gap"), made_of_entries("val_loss")
+    >>> base_entries("train_val_gap"), base_entries("val_loss")
     (('val_loss', 'train_loss_raw'), ())
     """
     inputs = (entry for need in entries()[name].needs for entry in (base_entries(need) or (need,)))

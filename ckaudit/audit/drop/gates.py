@@ -97,7 +97,7 @@ def _held_out(run: Run, fall: Fall) -> Iterator[Evidence]:
 def short_hash(word: str, *, letters: int = 8) -> str:
     """Return the beginning of a hash, with what it is a hash of.
 
-    >>> short("sha256:0a192065f5a480e6")
+    >>> short_hash("sha256:0a192065f5a480e6")
     'sha256:0a192065'
     """
     kind, colon, digits = word.rpartition(":")

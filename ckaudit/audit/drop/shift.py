@@ -285,7 +285,7 @@ def _total_variation(one: Floats, other: Floats) -> float:
 def value_with_unit(value: float, unit: str) -> str:
     """Return a value with its unit.
 
-    >>> amount(0.123456, "1"), amount(12.0, "%")
+    >>> value_with_unit(0.123456, "1"), value_with_unit(12.0, "%")
     ('0.1235', '12 %')
     """
     return f"{value:.4g}" + ("" if unit == "1" else f" {unit}")

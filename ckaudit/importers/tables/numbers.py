@@ -91,7 +91,7 @@ def numbers(cells: Sequence[Any]) -> Numbers:
 def forward_fill(steps: NDArray[np.int64], recorded: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return for each row the step of the last row up to it whose step is known, 0 where there is none yet.
 
-    >>> carried(np.array([9, 10, 9, 20]), np.array([False, True, False, True])).tolist()
+    >>> forward_fill(np.array([9, 10, 9, 20]), np.array([False, True, False, True])).tolist()
     [0, 10, 10, 20]
     """
     places = np.where(recorded & (steps != NO_STEP), np.arange(len(steps)), -1)

@@ -111,9 +111,9 @@ class ErrorLine(Struct, frozen=True):
 def error_line(number: int, line: str) -> ErrorLine | None:
     """Return the error that a line tells of, None where there is none, as in lines of a program's source code.
 
-    >>> sighting(3, "[rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB").kind
+    >>> error_line(3, "[rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB").kind
     'oom'
-    >>> sighting(4, '    raise RuntimeError("CUDA out of memory")') is None
+    >>> error_line(4, '    raise RuntimeError("CUDA out of memory")') is None
     True
     """
     if "NCCL INFO" in line:

@@ -113,7 +113,7 @@ def learn_pattern(line: str, start: int, cells: Sequence[Cell], wanted: Callable
         cells: Its values, in the order in which they stand there.
         wanted: Tells which keys are taken. The last value is taken too where nothing stands behind it.
 
-    >>> form = learnt("step 1: loss 2.5", 0, [Cell("step", 5, 6), Cell("loss", 13, 16)], lambda key: True)
+    >>> form = learn_pattern("step 1: loss 2.5", 0, [Cell("step", 5, 6), Cell("loss", 13, 16)], lambda key: True)
     >>> form.match("step 20: loss nan", 0).groups()
     ('20', 'nan')
     """

@@ -202,7 +202,7 @@ def masked_checksums(data: NDArray[np.uint8], starts: Whole, lengths: Whole) -> 
     Returns:
         Shape (N,).
 
-    >>> hex(int(masked(np.frombuffer(b"123456789", np.uint8), np.array([0]), np.array([9]))[0]))
+    >>> hex(int(masked_checksums(np.frombuffer(b"123456789", np.uint8), np.array([0]), np.array([9]))[0]))
     '0xc78ab0e5'
     """
     padded = np.concatenate([np.zeros(_ROW, np.uint8), data])

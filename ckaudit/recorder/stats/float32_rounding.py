@@ -90,7 +90,7 @@ def shorten(value: float) -> float:
 def round_to_seven_digits(value: float) -> float:
     """Return a number in seven digits, as many as a float32 is good for: for what was summed in float64, and names none.
 
-    >>> in_seven(0.12345678)
+    >>> round_to_seven_digits(0.12345678)
     0.1234568
     """
     return float(f"{value:.7g}")

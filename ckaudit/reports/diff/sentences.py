@@ -38,7 +38,7 @@ GATE_LEGEND = "= same, ~ within noise, + better, ! worse, / different, ? no answ
 def name_in_words(name: str) -> str:
     """Return a name of the contract as words.
 
-    >>> spoken("loss_at_equal_tokens")
+    >>> name_in_words("loss_at_equal_tokens")
     'loss at equal tokens'
     """
     return name.replace("_", " ")

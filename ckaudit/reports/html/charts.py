@@ -143,7 +143,7 @@ def _rows(chart: Chart) -> tuple[Row, list[Row]]:
 def summarized(labels: Sequence[str], values: Sequence[Number | None]) -> Row:
     """Return where values begin, end and turn, each with its label, and how many are missing.
 
-    >>> summed(["1", "2", "3", "4"], [3.0, None, "NaN", 1.5])
+    >>> summarized(["1", "2", "3", "4"], [3.0, None, "NaN", 1.5])
     ('3 at 1', '1.5 at 4', '1.5 at 4', '3 at 1', '1', '1')
     """
     known = [(value, label) for label, value in zip(labels, values, strict=True) if value is not None]

@@ -64,7 +64,7 @@ def badge(report: Report) -> tuple[str, str]:
 def wrap(text: str, width: int) -> list[str]:
     """Return `text` as lines of at most `width` columns, at least one line.
 
-    >>> fit("see blocks.31.attention.query", 16)
+    >>> wrap("see blocks.31.attention.query", 16)
     ['see blocks.31.', 'attention.query']
     """
     lines = [""]
