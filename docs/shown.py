@@ -12,7 +12,7 @@ from typing import Any
 from ckaudit.audit import triage
 from ckaudit.causes import causes
 from ckaudit.contract.schema.report import Report
-from ckaudit.explain.judgement_pages import SHOWN
+from ckaudit.explain.catalogue_pages import SHOWN
 from ckaudit.importers import Choice, import_runs
 from ckaudit.lab import archive
 from ckaudit.lab.specs import Fault, faults

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 from ckaudit.audit.drop.guide import GUIDE, PROCEDURE
 from ckaudit.audit.playbook import CONDITIONS, FIRST_LOOK, WORKFLOW
 from ckaudit.causes import causes
+from ckaudit.explain.catalogue_pages import cited_rows
 from ckaudit.explain.names import is_known, kinds, known_names, pages_of, refuse_unknown
 from ckaudit.explain.page import Group, NameLine, Page
-from ckaudit.explain.playbook_pages import cited_rows
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import Category, categories, entry_of
 from ckaudit.questions import questions

@@ -20,10 +20,20 @@ from ckaudit.contract.schema import watch
 from ckaudit.contract.violations import KINDS, Kind
 from ckaudit.diff import catalogue as compared
 from ckaudit.errors import UsageError
+from ckaudit.explain.catalogue_pages import (
+    SEVERITY,
+    cause_page,
+    cited_rows,
+    condition_page,
+    look_page,
+    map_page,
+    row_page,
+    rule_page,
+    stage_page,
+    violation_page,
+)
 from ckaudit.explain.docstring import Documentation, cited, documentation, sections, sentences_about, thresholds
-from ckaudit.explain.judgement_pages import SEVERITY, cause_page, rule_page, violation_page
 from ckaudit.explain.page import Formula, Page, Section, Shapes
-from ckaudit.explain.playbook_pages import cited_rows, condition_page, look_page, map_page, row_page, stage_page
 from ckaudit.material import files
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.catalogue import Category, Entry, categories, entries, entry_of

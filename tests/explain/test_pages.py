@@ -15,9 +15,8 @@ from ckaudit.causes.shared.links import made_of, rules_reading
 from ckaudit.contract.violations import KINDS
 from ckaudit.errors import UsageError
 from ckaudit.explain import explain, groups, is_known, known_names, refuse_unknown
+from ckaudit.explain.catalogue_pages import WEIGHTS, cited_rows
 from ckaudit.explain.docstring import documentation, sentences_about
-from ckaudit.explain.judgement_pages import WEIGHTS
-from ckaudit.explain.playbook_pages import cited_rows
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries
 from ckaudit.questions import questions

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import ckaudit
 from ckaudit.explain import explain, is_known
+from ckaudit.explain.catalogue_pages import cited_rows
 from ckaudit.explain.docstring import MEANINGS
-from ckaudit.explain.playbook_pages import cited_rows
 from ckaudit.lab.specs import experiments
 from ckaudit.reports import render
 from tests.loops import for_each

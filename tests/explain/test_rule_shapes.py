@@ -10,7 +10,7 @@ import numpy as np
 from ckaudit.audit.judge import judge
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.explain import explain
-from ckaudit.explain.judgement_pages import drawn_shapes, shapes_of
+from ckaudit.explain.catalogue_pages import drawn_shapes, shapes_of
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.catalogue import entries
 from ckaudit.reports.terminal.explain import resampled

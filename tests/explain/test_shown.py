@@ -9,7 +9,7 @@ import pytest
 from ckaudit.audit import triage
 from ckaudit.causes import causes
 from ckaudit.explain import explain
-from ckaudit.explain.judgement_pages import TITLE, recordings_shown
+from ckaudit.explain.catalogue_pages import TITLE, recordings_shown
 from ckaudit.lab import archive
 from ckaudit.lab.specs import faults
 from ckaudit.rules import rules
