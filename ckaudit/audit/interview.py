@@ -39,7 +39,7 @@ ABOUT = {
 class WeighedAnswer(Struct, frozen=True):
     """An answer that is not better than triage, and the findings that bear on it, gravest first."""
 
-    said: SeriesAnswer
+    answer: SeriesAnswer
     findings: tuple[Finding, ...] = ()
 
 
@@ -94,10 +94,10 @@ def answer(asked: Question, run: Run, findings: Sequence[Finding], diagnoses: Se
     return Answer(
         id=asked.id,
         question=asked.text,
-        word=weighed.said.word,
-        sentence=weighed.said.sentence,
-        numbers={name: to_word(float(value)) for name, value in weighed.said.numbers.items()},
-        missing=list(weighed.said.missing),
+        word=weighed.answer.word,
+        sentence=weighed.answer.sentence,
+        numbers={name: to_word(float(value)) for name, value in weighed.answer.numbers.items()},
+        missing=list(weighed.answer.missing),
         findings=list(dict.fromkeys(finding.code for finding in weighed.findings)),
         causes=[diagnosis.cause for diagnosis in causes_of_findings(weighed.findings, diagnoses)],
     )

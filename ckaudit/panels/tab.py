@@ -35,7 +35,7 @@ class TabKind(Struct, frozen=True, eq=False):
         question: The docstring's first line.
         kind: A question, or a dashboard.
         asks: Questions of the interview that it rests on, first the one without whose answer nothing is good.
-        beside: Questions that are told with it, but do not decide it.
+        related_questions: Questions that are told with it, but do not decide it.
         rules: Names of rules whose findings belong to it besides theirs.
         reads: Metrics that it draws.
         paint: Puts charts on a board; returns word and answer where it judges itself.
@@ -46,7 +46,7 @@ class TabKind(Struct, frozen=True, eq=False):
     question: str
     kind: Literal["question", "dashboard"]
     asks: tuple[str, ...]
-    beside: tuple[str, ...]
+    related_questions: tuple[str, ...]
     rules: tuple[str, ...]
     reads: tuple[str, ...]
     paint: Painter
@@ -55,7 +55,7 @@ class TabKind(Struct, frozen=True, eq=False):
         """Return the tab of a run."""
         board = Board(scene)
         own_verdict = self.paint(board)
-        answers, others = scene.answers(self.asks), scene.answers(self.beside)
+        answers, others = scene.answers(self.asks), scene.answers(self.related_questions)
         places = [place for place, finding in enumerate(scene.report.findings) if self.owns(finding)]
         word, text = own_verdict or _settle(
             answers, [scene.report.findings[place] for place in places], self.checks(scene), board.charts
@@ -88,7 +88,7 @@ class TabKind(Struct, frozen=True, eq=False):
     @property
     def watched(self) -> frozenset[str]:
         """Names of the rules that belong here."""
-        asked = [questions()[id_] for id_ in (*self.asks, *self.beside)]
+        asked = [questions()[id_] for id_ in (*self.asks, *self.related_questions)]
         return frozenset(self.rules).union(*(question.rules + question.weighs for question in asked))
 
 
@@ -99,7 +99,7 @@ def tab(
     place: int,
     *,
     asks: Sequence[str] = (),
-    beside: Sequence[str] = (),
+    related_questions: Sequence[str] = (),
     rules: Sequence[str] = (),
     reads: Sequence[str] = (),
     kind: Literal["question", "dashboard"] = "question",
@@ -109,7 +109,7 @@ def tab(
     def enter(function: Painter) -> TabKind:
         question = (function.__doc__ or "").partition("\n")[0]
         entry = TabKind(
-            function.__name__, place, question, kind, tuple(asks), tuple(beside), tuple(rules), tuple(reads), function
+            function.__name__, place, question, kind, tuple(asks), tuple(related_questions), tuple(rules), tuple(reads), function
         )
         return _TABS.add(entry.id, entry)
 

@@ -22,59 +22,71 @@ from ckaudit.resume.trends import checkpoints_of_one_form
 
 TRENDS = (trends.size_jumps, trends.time_jumps, trends.missing_files, trends.wrong_steps, trends.missing_parts)
 
-Seen = Sequence[ExaminedCheckpoint]
+Checkpoints = Sequence[ExaminedCheckpoint]
 
-Need = tuple[Callable[[Seen], bool], SkipReason, str]
+Need = tuple[Callable[[Checkpoints], bool], SkipReason, str]
 
 LOG = "scalars-resume.jsonl"
 
 
 _READ: Need = (
-    lambda seen: any(examined.forms for examined in seen),
+    lambda checkpoints: any(examined.forms for examined in checkpoints),
     "not_applicable",
     "no file that can be read without unpickling",
 )
 
-_PICKLED: Need = (lambda seen: any(examined.pickled for examined in seen), "not_applicable", "no pickle that could be read")
+_PICKLED: Need = (
+    lambda checkpoints: any(examined.pickled for examined in checkpoints),
+    "not_applicable",
+    "no pickle that could be read",
+)
 
-_ALIKE: Need = (lambda seen: bool(checkpoints_of_one_form(seen)), "too_few_points", "fewer than three checkpoints alike")
+_ALIKE: Need = (
+    lambda checkpoints: bool(checkpoints_of_one_form(checkpoints)),
+    "too_few_points",
+    "fewer than three checkpoints alike",
+)
 
 _TIMED: Need = (
-    lambda seen: bool(checkpoints_of_one_form([examined for examined in seen if examined.entry.seconds is not None])),
+    lambda checkpoints: bool(
+        checkpoints_of_one_form([examined for examined in checkpoints if examined.entry.seconds is not None])
+    ),
     "too_few_points",
     "fewer than three checkpoints alike of several files each",
 )
 
 _JUDGED: Need = (
-    lambda seen: any(examined.forms and not examined.skipped for examined in seen),
+    lambda checkpoints: any(examined.forms and not examined.skipped for examined in checkpoints),
     "not_applicable",
     "no checkpoint of which every file could be read",
 )
 
 _STEPS: Need = (
-    lambda seen: any(examined.checkpoint.step is not None and "step" in examined.entry.present for examined in seen),
+    lambda checkpoints: any(
+        examined.checkpoint.step is not None and "step" in examined.entry.present for examined in checkpoints
+    ),
     "not_recorded",
     "no checkpoint says a step both in its name and inside",
 )
 
 NEEDS: dict[str, Need] = {
     catalogue.SHARD_MISSING.code: (
-        lambda seen: any(examined.indexed or examined.checkpoint.is_folder for examined in seen),
+        lambda checkpoints: any(examined.indexed or examined.checkpoint.is_folder for examined in checkpoints),
         "not_applicable",
         "no checkpoint of several files",
     ),
     catalogue.INDEX.code: (
-        lambda seen: any(examined.indexed for examined in seen),
+        lambda checkpoints: any(examined.indexed for examined in checkpoints),
         "not_applicable",
         "no index and no .metadata",
     ),
     catalogue.BAD_WEIGHTS.code: (
-        lambda seen: any("weights" in examined.scanned for examined in seen),
+        lambda checkpoints: any("weights" in examined.scanned for examined in checkpoints),
         "not_recorded",
         "no weights that could be read",
     ),
     catalogue.BAD_OPTIMIZER.code: (
-        lambda seen: any("optimizer" in examined.scanned for examined in seen),
+        lambda checkpoints: any("optimizer" in examined.scanned for examined in checkpoints),
         "not_recorded",
         "no optimizer state that could be read",
     ),
@@ -89,7 +101,7 @@ NEEDS: dict[str, Need] = {
     catalogue.TIME_JUMP.code: _TIMED,
     catalogue.STEP_MISMATCH.code: _STEPS,
     catalogue.CHECKSUM.code: (
-        lambda seen: any(examined.compared for examined in seen),
+        lambda checkpoints: any(examined.compared for examined in checkpoints),
         "not_recorded",
         "no checksums: --checksums FILE, or FILE.sha256 beside",
     ),
@@ -134,18 +146,20 @@ def resume_check(
         expected |= read_list(listed)
     total = sum(_size(file) for checkpoint in window.checkpoints for file in checkpoint.files) * (2 if hashed or expected else 1)
     tick = _ticker(progress, total)
-    seen = [examine(checkpoint, root, expected, tick, hashed=hashed) for checkpoint in window.checkpoints]
-    findings = [finding for examined in seen for finding in examined.findings]
-    findings += [finding for trend in TRENDS for finding in trend(seen)]
+    checkpoints = [examine(checkpoint, root, expected, tick, hashed=hashed) for checkpoint in window.checkpoints]
+    findings = [finding for examined in checkpoints for finding in examined.findings]
+    findings += [finding for trend in TRENDS for finding in trend(checkpoints)]
     findings += [
         *[
             LEFT_OVER.at(shown_name(path.relative_to(root).as_posix()), "has the name of a save that did not end")
             for path in window.left_over
         ],
-        *_unfound(expected, seen, root),
+        *_unfound(expected, checkpoints, root),
     ]
-    digests = {file: digest for examined in seen for file, digest in examined.digests.items()}
-    return ResumeCheckResult(make_report(shown_name(str(path)), seen, findings, _notes(window, seen, root)), digests)
+    digests = {file: digest for examined in checkpoints for file, digest in examined.digests.items()}
+    return ResumeCheckResult(
+        make_report(shown_name(str(path)), checkpoints, findings, _notes(window, checkpoints, root)), digests
+    )
 
 
 def _size(path: Path) -> int:
@@ -167,15 +181,15 @@ def _ticker(progress: Callable[[int, int], None] | None, total: int) -> Callable
     return tick
 
 
-def _unfound(expected: Mapping[Path, str], seen: Sequence[ExaminedCheckpoint], root: Path) -> list[Finding]:
+def _unfound(expected: Mapping[Path, str], checkpoints: Sequence[ExaminedCheckpoint], root: Path) -> list[Finding]:
     """Return the files that have a checksum and are gone, while others of their checkpoint are there.
 
     A window that rolls on removes whole checkpoints: these are no finding.
     """
-    files = {Path(root, file).absolute() for examined in seen for file in examined.checkpoint.files}
+    files = {Path(root, file).absolute() for examined in checkpoints for file in examined.checkpoint.files}
     folders = {
         file.parent
-        for examined in seen
+        for examined in checkpoints
         if examined.checkpoint.is_folder
         for file in (path.absolute() for path in examined.checkpoint.files)
     }
@@ -187,20 +201,20 @@ def _unfound(expected: Mapping[Path, str], seen: Sequence[ExaminedCheckpoint], r
     ]
 
 
-def _notes(window: Window, seen: Sequence[ExaminedCheckpoint], root: Path) -> list[str]:
+def _notes(window: Window, checkpoints: Sequence[ExaminedCheckpoint], root: Path) -> list[str]:
     notes = [f"{shown_name(path.relative_to(root).as_posix())} is a link to {target}" for path, target in window.links]
-    notes += [f"{file} {reason}: not judged" for examined in seen for file, reason in examined.skipped]
+    notes += [f"{file} {reason}: not judged" for examined in checkpoints for file, reason in examined.skipped]
     if window.cut:
         notes.append("there are more files than are looked at: name a smaller folder")
-    if any(examined.entry.seconds is not None for examined in seen):
+    if any(examined.entry.seconds is not None for examined in checkpoints):
         notes.append("the time to write is from the first file's to the last file's time: what the first one took is not in it")
-    if not any(examined.compared for examined in seen):
+    if not any(examined.compared for examined in checkpoints):
         notes.append("no checksums to compare with: --write-checksums FILE keeps them, --checksums FILE compares")
     return notes
 
 
 # From what was seen of the checkpoints to the report: one sentence, every check, and the checkpoints by step.
-def make_report(subject: str, seen: Seen, findings: Sequence[Finding], notes: list[str]) -> Report:
+def make_report(subject: str, checkpoints: Checkpoints, findings: Sequence[Finding], notes: list[str]) -> Report:
     """Put the report together: findings gravest first, a check for each kind, the checkpoints by step."""
     ordered = sorted(
         findings, key=lambda finding: (SEVERITIES.index(finding.severity), finding.file or "", finding.code, finding.where or "")
@@ -210,22 +224,22 @@ def make_report(subject: str, seen: Seen, findings: Sequence[Finding], notes: li
         tool=f"ckaudit {__version__}",
         command=COMMAND,
         subject=subject,
-        verdict=_sentence(seen, ordered),
+        verdict=_sentence(checkpoints, ordered),
         severity=worst(ordered),
         findings=ordered,
-        checks=_checks(seen, ordered),
+        checks=_checks(checkpoints, ordered),
         notes=notes,
-        files=sum(len(examined.checkpoint.files) for examined in seen),
-        resume_checkpoints=[examined.entry for examined in seen],
+        files=sum(len(examined.checkpoint.files) for examined in checkpoints),
+        resume_checkpoints=[examined.entry for examined in checkpoints],
     )
 
 
-def _checks(seen: Seen, findings: Sequence[Finding]) -> list[Check]:
+def _checks(checkpoints: Checkpoints, findings: Sequence[Finding]) -> list[Check]:
     counts = Counter(finding.code for finding in findings)
     checks = []
     for code, kind in kinds_of(COMMAND).items():
         there, reason, detail = NEEDS.get(code, _READ)
-        judged = counts[code] > 0 or there(seen)
+        judged = counts[code] > 0 or there(checkpoints)
         checks.append(
             Check(
                 code=code,
@@ -241,14 +255,14 @@ def _checks(seen: Seen, findings: Sequence[Finding]) -> list[Check]:
     return checks
 
 
-def _sentence(seen: Seen, findings: Sequence[Finding]) -> str:
+def _sentence(checkpoints: Checkpoints, findings: Sequence[Finding]) -> str:
     """Say how many checkpoints are whole, and from which one to go on."""
-    if not seen:
+    if not checkpoints:
         return "no resume checkpoint, only what interrupted saves left"
-    good = [examined for examined in seen if examined.entry.ok]
-    broken = [examined for examined in seen if examined.entry.ok is False]
-    unknown = len(seen) - len(good) - len(broken)
-    total = plural(len(seen), "resume checkpoint")
+    good = [examined for examined in checkpoints if examined.entry.ok]
+    broken = [examined for examined in checkpoints if examined.entry.ok is False]
+    unknown = len(checkpoints) - len(good) - len(broken)
+    total = plural(len(checkpoints), "resume checkpoint")
     counts = (
         f"{len(broken):,} of {total} {'is' if len(broken) == 1 else 'are'} broken" if broken else f"{total}: {len(good):,} whole"
     )

@@ -124,7 +124,7 @@ class Tensor(Struct, frozen=True, kw_only=True):
     """One tensor.
 
     Attributes:
-        way: The keys that lead to it.
+        keys: The keys that lead to it.
         shape: Its shape.
         dtype: Name of the element type.
         at: Which range of the file it stands in.
@@ -133,7 +133,7 @@ class Tensor(Struct, frozen=True, kw_only=True):
         needs: Bytes of its elements.
     """
 
-    way: tuple[str, ...]
+    keys: tuple[str, ...]
     shape: tuple[int, ...]
     dtype: str
     at: int
@@ -144,7 +144,7 @@ class Tensor(Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """Return the keys, joined as state dicts join them."""
-        return ".".join(self.way)
+        return ".".join(self.keys)
 
 
 class Content(Struct, kw_only=True):
@@ -183,18 +183,18 @@ class Name(Struct, frozen=True, eq=False):
 
 
 class Call(Struct, eq=False):
-    """Something that unpickling would make: `maker` called with `given`, and then the state that is set on it.
+    """Something that unpickling would make: `maker` called with `arguments`, and then the state that is set on it.
 
     Attributes:
         maker: What would be called; None: bytes that are no name.
-        given: The arguments.
+        arguments: The arguments.
         state: What is set on the object afterwards.
         by_class: Whether only an empty object of a class is made, by its `__new__`.
         items: Pairs and elements that are added afterwards.
     """
 
     maker: Any
-    given: Any
+    arguments: Any
     state: Any = None
     by_class: bool = False
     items: list[tuple[Any, Any]] | None = None
@@ -248,28 +248,30 @@ def parts(value: Any, *, max_depth: int = 64) -> Iterator[tuple[tuple[str, ...],
     seen: set[int] = set()
     waiting: list[tuple[tuple[str, ...], Any]] = [((), value)]
     while waiting:
-        way, part = waiting.pop()
+        keys, part = waiting.pop()
         if isinstance(part, (list, tuple, DictPairs, Call)):
-            if id(part) in seen or len(way) > max_depth:
+            if id(part) in seen or len(keys) > max_depth:
                 continue
             seen.add(id(part))
-        yield way, part
-        waiting += reversed(list(_below(way, part)))
+        yield keys, part
+        waiting += reversed(list(_below(keys, part)))
 
 
-def _below(way: tuple[str, ...], part: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _below(keys: tuple[str, ...], part: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
     if isinstance(part, DictPairs):
-        yield from (((*way, _word(key)), value) for key, value in part.items)
+        yield from (((*keys, _word(key)), value) for key, value in part.items)
     elif isinstance(part, (list, tuple)):
         few = len(part) <= FEW
-        yield from (((*way, str(index)), value) for index, value in enumerate(part) if few or _holds_more(value))
+        yield from (((*keys, str(index)), value) for index, value in enumerate(part) if few or _holds_more(value))
     elif isinstance(part, Call):
-        given = part.given if isinstance(part.given, tuple) else (part.given,)
-        yield from ((way if isinstance(argument, Call) else (*way, str(index)), argument) for index, argument in enumerate(given))
+        arguments = part.arguments if isinstance(part.arguments, tuple) else (part.arguments,)
+        yield from (
+            (keys if isinstance(argument, Call) else (*keys, str(index)), argument) for index, argument in enumerate(arguments)
+        )
         if part.state is not None:
-            yield way, part.state
+            yield keys, part.state
         for key, value in part.items or ():
-            yield (*way, _word(key)), value
+            yield (*keys, _word(key)), value
 
 
 def _holds_more(value: Any) -> bool:

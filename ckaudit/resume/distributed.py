@@ -110,10 +110,10 @@ def _read_file(source: OpenFile, pieces: list[ShardEntry], take: Callable[[OpenF
             end = piece.offset + piece.size
             raise FileFault(CUT_OFF, f"has {source.size:,} bytes, where {piece.name} ends at {end:,}")
         content = read_torch(source, piece.offset, piece.size)
-        way = tuple(piece.name.split("."))
-        content.tensors = [replace(tensor, way=(*way, *tensor.way)) for tensor in content.tensors]
+        keys = tuple(piece.name.split("."))
+        content.tensors = [replace(tensor, keys=(*keys, *tensor.keys)) for tensor in content.tensors]
         value = content.value
-        for key in reversed(way[:64]):
+        for key in reversed(keys[:64]):
             value = DictPairs([(key, value)])
         content.value = value
         take(source, content)

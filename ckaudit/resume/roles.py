@@ -87,8 +87,8 @@ class Inventory(Struct):
             return roles  # what was asked for, not what is needed to go on
         for index, tensor in enumerate(content.tensors):
             self._count(tensor, roles[index])
-        for way, part in parts(content.value, max_depth=6):
-            self._look(way, part)
+        for keys, part in parts(content.value, max_depth=6):
+            self._look(keys, part)
         return roles
 
     def take_values(self, values: Any) -> None:
@@ -108,18 +108,18 @@ class Inventory(Struct):
         if role != "other":
             self.parts.add(role)
 
-    def _look(self, way: tuple[str, ...], part: Any) -> None:
-        if not way or (
+    def _look(self, keys: tuple[str, ...], part: Any) -> None:
+        if not keys or (
             isinstance(part, (list, tuple, DictPairs)) and not len(part.items if isinstance(part, DictPairs) else part)
         ):
             return
-        in_weights = way[0].lower() in WEIGHTS and not any(OTHER.search(word) for word in way[1:2])
-        if not in_weights and len(way) <= 5:
-            self.parts |= {name for name, pattern in _KEYS.items() if pattern.fullmatch(way[-1])}
+        in_weights = keys[0].lower() in WEIGHTS and not any(OTHER.search(word) for word in keys[1:2])
+        if not in_weights and len(keys) <= 5:
+            self.parts |= {name for name, pattern in _KEYS.items() if pattern.fullmatch(keys[-1])}
         if isinstance(part, DictPairs) and {"state", "param_groups"} <= set(part.names()):
             self.parts.add("optimizer")
-        if len(way) <= 2 and not any(OPTIMIZER.fullmatch(word) or "sched" in word.lower() for word in way):
-            self._offer(way[-1], part)
+        if len(keys) <= 2 and not any(OPTIMIZER.fullmatch(word) or "sched" in word.lower() for word in keys):
+            self._offer(keys[-1], part)
 
     def _offer(self, name: str, value: Any) -> None:
         rank = STEPS.index(name) if name in STEPS else len(STEPS)
@@ -135,18 +135,18 @@ def _roles(content: Content, file: str) -> list[str]:
         return ["other"] * len(content.tensors)
     if _FILES["optimizer"].search(base) and "model_optim" not in base:
         return ["optimizer"] * len(content.tensors)
-    has_named_weights = any(tensor.way and tensor.way[0].lower() in WEIGHTS for tensor in content.tensors)
+    has_named_weights = any(tensor.keys and tensor.keys[0].lower() in WEIGHTS for tensor in content.tensors)
     return [_role(tensor, has_named_weights=has_named_weights) for tensor in content.tensors]
 
 
 def _role(tensor: Tensor, *, has_named_weights: bool) -> str:
-    way = tensor.way or ("",)
-    if any(OPTIMIZER.fullmatch(word) for word in way[:2]) or (way[-1] in MOMENTS and len(way) > 2):
+    keys = tensor.keys or ("",)
+    if any(OPTIMIZER.fullmatch(word) for word in keys[:2]) or (keys[-1] in MOMENTS and len(keys) > 2):
         return "optimizer"
-    if "mask" in way[-1].lower():
+    if "mask" in keys[-1].lower():
         return "other"  # a mask holds minus infinity in health
-    if way[0].lower() in WEIGHTS:
+    if keys[0].lower() in WEIGHTS:
         return "weights"
-    if has_named_weights or (len(way) <= 2 and OTHER.search(way[0]) and not way[-1].endswith(("weight", "bias"))):
+    if has_named_weights or (len(keys) <= 2 and OTHER.search(keys[0]) and not keys[-1].endswith(("weight", "bias"))):
         return "other"
     return "weights" if tensor.shape else "other"

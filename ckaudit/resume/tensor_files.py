@@ -122,30 +122,30 @@ class _Builder:
         self.at: dict[tuple[str, str], int] = {}
 
     def build(self, value: Any) -> None:
-        for way, part in parts(value):
+        for keys, part in parts(value):
             if isinstance(part, Call) and part.made_by in _REBUILT:
-                self.content.tensors.append(self.tensor(way, part))
+                self.content.tensors.append(self.tensor(keys, part))
 
-    def tensor(self, way: tuple[str, ...], call: Call) -> Tensor:
-        given = call.given if isinstance(call.given, tuple) else ()
-        if len(given) < 4 or not isinstance(given[0], PersistentId):
-            raise FileFault(DAMAGED, f"makes tensor {'.'.join(way)!r} of what is no storage")
-        storage, first, shape, strides = given[0].identity, given[1], _whole(given[2]), _whole(given[3])
-        third = call.made_by.endswith("_v3") and len(given) > 6
-        dtype = given[6].name if third and isinstance(given[6], Name) else _dtype_of(storage)
+    def tensor(self, keys: tuple[str, ...], call: Call) -> Tensor:
+        arguments = call.arguments if isinstance(call.arguments, tuple) else ()
+        if len(arguments) < 4 or not isinstance(arguments[0], PersistentId):
+            raise FileFault(DAMAGED, f"makes tensor {'.'.join(keys)!r} of what is no storage")
+        storage, first, shape, strides = arguments[0].identity, arguments[1], _whole(arguments[2]), _whole(arguments[3])
+        third = call.made_by.endswith("_v3") and len(arguments) > 6
+        dtype = arguments[6].name if third and isinstance(arguments[6], Name) else _dtype_of(storage)
         element = ELEMENTS.get(dtype)
         if element is None:
             raise Unjudged(f"holds tensors of {dtype}, whose bits are not known")
         if len(shape) != len(strides) or len(shape) > MAX_RANK or not isinstance(first, int) or first < 0:
-            raise FileFault(DAMAGED, f"gives tensor {'.'.join(way)!r} a shape and strides that do not fit")
+            raise FileFault(DAMAGED, f"gives tensor {'.'.join(keys)!r} a shape and strides that do not fit")
         span = 0 if 0 in shape else 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-        index = self.range_of(storage, dtype, ".".join(way))
+        index = self.range_of(storage, dtype, ".".join(keys))
         room = self.content.ranges[index].size
         if (first + span) * element.size > room:
             needed = (first + span) * element.size
-            raise FileFault(CUT_OFF, f"stores {room:,} bytes for tensor {'.'.join(way)!r}, which needs {needed:,}")
+            raise FileFault(CUT_OFF, f"stores {room:,} bytes for tensor {'.'.join(keys)!r}, which needs {needed:,}")
         return Tensor(
-            way=way,
+            keys=keys,
             shape=shape,
             dtype=dtype,
             at=index,
@@ -169,12 +169,12 @@ class _Builder:
 
 def _whole(value: Any) -> tuple[int, ...]:
     """Return a shape or strides; an empty tensor of rank 0 where a subclass was saved as a call."""
-    given = value.given if isinstance(value, Call) else value
-    if isinstance(given, tuple) and len(given) == 1 and isinstance(given[0], tuple):
-        given = given[0]  # torch.Size((2, 3))
-    if not isinstance(given, (tuple, list)) or not all(type(size) is int and 0 <= size < 2**63 for size in given):
+    arguments = value.arguments if isinstance(value, Call) else value
+    if isinstance(arguments, tuple) and len(arguments) == 1 and isinstance(arguments[0], tuple):
+        arguments = arguments[0]  # torch.Size((2, 3))
+    if not isinstance(arguments, (tuple, list)) or not all(type(size) is int and 0 <= size < 2**63 for size in arguments):
         raise FileFault(DAMAGED, "holds a tensor whose shape is no list of whole numbers")
-    return tuple(given)
+    return tuple(arguments)
 
 
 def _dtype_of(storage: Any) -> str:
@@ -341,4 +341,4 @@ def _safetensors_tensor(name: str, entry: HeaderEntry, index: int) -> Tensor:
     needs = prod(entry.shape) * ELEMENTS[dtype].size
     if needs != last - first:
         raise FileFault(DAMAGED, f"gives tensor {name!r} {last - first:,} bytes, where its shape asks for {needs:,}")
-    return Tensor(way=tuple(name.split(".")), shape=tuple(entry.shape), dtype=dtype, at=index, first=0, size=needs, needs=needs)
+    return Tensor(keys=tuple(name.split(".")), shape=tuple(entry.shape), dtype=dtype, at=index, first=0, size=needs, needs=needs)

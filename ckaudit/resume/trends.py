@@ -15,25 +15,25 @@ from ckaudit.resume.find import DATA, STEP
 ENOUGH = 3  # two cannot tell which of them is odd
 
 
-def checkpoints_of_one_form(seen: Sequence[ExaminedCheckpoint]) -> list[list[ExaminedCheckpoint]]:
+def checkpoints_of_one_form(checkpoints: Sequence[ExaminedCheckpoint]) -> list[list[ExaminedCheckpoint]]:
     """Return the checkpoints of one form, each form that has enough of them to be compared."""
     groups: dict[tuple[bool, str], list[ExaminedCheckpoint]] = {}
-    for examined in seen:
+    for examined in checkpoints:
         form = re.sub(r"\d+", "#", Path(examined.checkpoint.name).name)
         groups.setdefault((examined.checkpoint.is_folder, form), []).append(examined)
     return [group for group in groups.values() if len(group) >= ENOUGH]
 
 
-def size_jumps(seen: Sequence[ExaminedCheckpoint], *, relative: float = 0.1, min_bytes: int = 10**6) -> Iterator[Finding]:
+def size_jumps(checkpoints: Sequence[ExaminedCheckpoint], *, relative: float = 0.1, min_bytes: int = 10**6) -> Iterator[Finding]:
     """Yield checkpoints whose size is not that of the others (M63).
 
     Args:
-        seen: All checkpoints.
+        checkpoints: All checkpoints.
         relative: Share of the median size that a checkpoint may differ by: tensors do not change during a run, what grows is
             the little that is logged beside them.
         min_bytes: Bytes that it may differ by in any case.
     """
-    for group in checkpoints_of_one_form(seen):
+    for group in checkpoints_of_one_form(checkpoints):
         for examined in group:
             typical = median(other.entry.size for other in group if other is not examined)
             away = examined.entry.size - typical
@@ -53,15 +53,17 @@ def size_jumps(seen: Sequence[ExaminedCheckpoint], *, relative: float = 0.1, min
                 )
 
 
-def time_jumps(seen: Sequence[ExaminedCheckpoint], *, relative: float = 1.0, min_seconds: float = 30.0) -> Iterator[Finding]:
+def time_jumps(
+    checkpoints: Sequence[ExaminedCheckpoint], *, relative: float = 1.0, min_seconds: float = 30.0
+) -> Iterator[Finding]:
     """Yield checkpoints that took longer to write than the others (M62); the limits are those of FILE003.
 
     Args:
-        seen: All checkpoints.
+        checkpoints: All checkpoints.
         relative: How much longer than the median one may take, as a share of it.
         min_seconds: Seconds that it may take longer in any case.
     """
-    for group in checkpoints_of_one_form([examined for examined in seen if examined.entry.seconds is not None]):
+    for group in checkpoints_of_one_form([examined for examined in checkpoints if examined.entry.seconds is not None]):
         times = {examined.checkpoint.name: examined.entry.seconds or 0.0 for examined in group}
         for examined in group:
             seconds = times[examined.checkpoint.name]
@@ -79,9 +81,9 @@ def time_jumps(seen: Sequence[ExaminedCheckpoint], *, relative: float = 1.0, min
                 )
 
 
-def missing_files(seen: Sequence[ExaminedCheckpoint]) -> Iterator[Finding]:
+def missing_files(checkpoints: Sequence[ExaminedCheckpoint]) -> Iterator[Finding]:
     """Yield folders without a file that all others of their form have: the save did not end."""
-    for group in checkpoints_of_one_form([examined for examined in seen if examined.checkpoint.is_folder]):
+    for group in checkpoints_of_one_form([examined for examined in checkpoints if examined.checkpoint.is_folder]):
         for examined in group:
             others = [_names(other) for other in group if other is not examined]
             if lost := sorted(set.intersection(*others) - _names(examined)):
@@ -101,9 +103,9 @@ def _names(examined: ExaminedCheckpoint) -> set[str]:
     return {re.sub(r"(step|iter)_?\d+", r"\1#", name) for name in wanted}
 
 
-def wrong_steps(seen: Sequence[ExaminedCheckpoint]) -> Iterator[Finding]:
+def wrong_steps(checkpoints: Sequence[ExaminedCheckpoint]) -> Iterator[Finding]:
     """Yield checkpoints whose name says another step than their content."""
-    for examined in seen:
+    for examined in checkpoints:
         inside, named = examined.entry.step, examined.checkpoint.step
         if (
             "step" in examined.entry.present
@@ -124,10 +126,10 @@ def _says_step(examined: ExaminedCheckpoint, *, tolerance: int = 1) -> bool:
     return STEP.search(Path(examined.checkpoint.name).name) is not None and abs(named - inside) > tolerance
 
 
-def missing_parts(seen: Sequence[ExaminedCheckpoint]) -> Iterator[Finding]:
+def missing_parts(checkpoints: Sequence[ExaminedCheckpoint]) -> Iterator[Finding]:
     """Yield what a resume needs and the checkpoints lack, those that lack the same together."""
     groups: dict[tuple[str, ...], list[ExaminedCheckpoint]] = {}
-    for examined in seen:
+    for examined in checkpoints:
         if examined.forms and not examined.skipped and examined.entry.absent and examined.entry.ok is not False:
             groups.setdefault(tuple(examined.entry.absent), []).append(examined)
     for absent, group in groups.items():

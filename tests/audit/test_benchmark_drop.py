@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 
 from ckaudit.audit.drop import benchmark_drop, benchmark_drop_of, fall_since, largest_score_fall
 from ckaudit.audit.drop.guide import GUIDE
-from ckaudit.audit.drop.shift import Limits, shift
+from ckaudit.audit.drop.shift import ShiftLimits, shift
 from ckaudit.cli.run import run
 from ckaudit.errors import UsageError
 from ckaudit.reports.schemas import output_schema
@@ -334,7 +334,7 @@ def test_noise_is_no_fall_and_no_shift():
         )
         falls += found is not None
         values = 5 + 0.5 * rng.standard_normal(100)
-        shifts += shift(np.arange(1, 101), values, 50, 51, Limits(least=0.05)).changed
+        shifts += shift(np.arange(1, 101), values, 50, 51, ShiftLimits(min_change=0.05)).changed
     assert falls <= 4
     assert shifts <= 2
 
@@ -343,8 +343,8 @@ def test_a_trend_is_followed_and_a_step_out_of_it_is_not():
     steps = np.arange(1, 101)
     line = 0.1 * steps
     for name, values, expected in (("on", line, False), ("out", line + 3.0 * (steps > 60), True)):
-        assert shift(steps, values, 50, 61, Limits(least=0.5)).changed is expected, name
-    found = shift(steps, line + 3.0 * (steps > 60), 50, 61, Limits(least=0.5))
+        assert shift(steps, values, 50, 61, ShiftLimits(min_change=0.5)).changed is expected, name
+    found = shift(steps, line + 3.0 * (steps > 60), 50, 61, ShiftLimits(min_change=0.5))
     # Before: 28 to 50; the later half, 39 to 50, has its median at 44.5, the earlier at 33. The line leads from there to 66.5.
     assert found.before == pytest.approx(4.45)
     assert found.limit == pytest.approx(6.65 + 0.5)
@@ -354,16 +354,16 @@ def test_a_trend_is_followed_and_a_step_out_of_it_is_not():
 
 def test_one_point_on_each_side_is_compared_by_the_limits_alone():
     steps, values = np.array([100, 200]), np.array([10.0, 12.5])
-    assert shift(steps, values, 150, 160, Limits(least=2.0)).changed
-    assert not shift(steps, values, 150, 160, Limits(least=3.0)).changed
-    assert shift(steps, values, 50, 60, Limits()) is None
-    assert shift(steps, values, 200, 210, Limits()) is None
+    assert shift(steps, values, 150, 160, ShiftLimits(min_change=2.0)).changed
+    assert not shift(steps, values, 150, 160, ShiftLimits(min_change=3.0)).changed
+    assert shift(steps, values, 50, 60, ShiftLimits()) is None
+    assert shift(steps, values, 200, 210, ShiftLimits()) is None
 
 
 def test_only_the_bad_way_counts():
     steps, values = np.arange(1, 41), np.where(np.arange(1, 41) > 20, 1.0, 2.0)
-    assert shift(steps, values, 20, 21, Limits(least=0.1, way="down")).changed
-    assert not shift(steps, values, 20, 21, Limits(least=0.1, way="up")).changed
+    assert shift(steps, values, 20, 21, ShiftLimits(min_change=0.1, direction="down")).changed
+    assert not shift(steps, values, 20, 21, ShiftLimits(min_change=0.1, direction="up")).changed
 
 
 def test_other_code_after_a_resume_is_told_and_decides_nothing(tmp_path):

@@ -26,7 +26,7 @@ def plain(value):
     if isinstance(value, DictPairs):
         return {plain(key): plain(item) for key, item in value.items}
     if isinstance(value, Call):
-        return (str(value.maker), plain(value.given))
+        return (str(value.maker), plain(value.arguments))
     if isinstance(value, (list, tuple)):
         return type(value)(map(plain, value))
     return value

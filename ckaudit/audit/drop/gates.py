@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from ckaudit.audit.coverage.remedies import lines_for
 from ckaudit.audit.drop.result import Evidence, Fall, Said
-from ckaudit.audit.drop.shift import ComparedNumber, Limits, compared, over_labels, shift
+from ckaudit.audit.drop.shift import ComparedNumber, ShiftLimits, compared, over_labels, shift
 from ckaudit.audit.engine import triage_run
 from ckaudit.metrics.attention import attn_entropy, max_attn_logit, min_normalized_entropy
 from ckaudit.metrics.corpus import (
@@ -82,7 +82,7 @@ def _other_code(run: Run, fall: Fall) -> Iterator[Evidence]:
 def _held_out(run: Run, fall: Fall) -> Iterator[Evidence]:
     """Yield the word on the held-out loss: where it does not move with the score, the score itself is to be doubted."""
     loss = val_loss(run)
-    change = shift(*over_labels(loss, "mean"), fall.before, fall.after, Limits(share=0.01, way="up"))
+    change = shift(*over_labels(loss, "mean"), fall.before, fall.after, ShiftLimits(share=0.01, direction="up"))
     if change:
         moved = f"does not rise with it: {change.before:.4g} before, {change.after:.4g} after"
         if change.changed:
@@ -108,26 +108,28 @@ def short_hash(word: str, *, letters: int = 8) -> str:
 # Starting values: no source gives limits for these. A twentieth of the mixture, two points of a percentage, a fifth of a level
 # and a doubling are changes that somebody has made or let happen; the noise of the run itself counts where it is larger.
 DATA = (
-    ComparedNumber(metric=source_mix_share, limits=Limits(least=0.05), sums=True),
-    ComparedNumber(metric=language_share, limits=Limits(least=0.05), sums=True),
-    ComparedNumber(metric=filter_reject_rate, limits=Limits(least=2.0, share=0.2, moving=False)),
-    ComparedNumber(metric=token_kl_drift, limits=Limits(least=0.05, share=1.0, moving=False, way="up")),
-    ComparedNumber(metric=near_dup_rate, limits=Limits(least=2.0, share=0.2, moving=False, way="up")),
-    ComparedNumber(metric=train_val_overlap, limits=Limits(least=1.0, share=0.2, moving=False)),
-    ComparedNumber(metric=doc_repeat_hotspots, limits=Limits(least=2.0, share=1.0, moving=False, way="up"), over="max"),
+    ComparedNumber(metric=source_mix_share, limits=ShiftLimits(min_change=0.05), sums=True),
+    ComparedNumber(metric=language_share, limits=ShiftLimits(min_change=0.05), sums=True),
+    ComparedNumber(metric=filter_reject_rate, limits=ShiftLimits(min_change=2.0, share=0.2, moving=False)),
+    ComparedNumber(metric=token_kl_drift, limits=ShiftLimits(min_change=0.05, share=1.0, moving=False, direction="up")),
+    ComparedNumber(metric=near_dup_rate, limits=ShiftLimits(min_change=2.0, share=0.2, moving=False, direction="up")),
+    ComparedNumber(metric=train_val_overlap, limits=ShiftLimits(min_change=1.0, share=0.2, moving=False)),
+    ComparedNumber(
+        metric=doc_repeat_hotspots, limits=ShiftLimits(min_change=2.0, share=1.0, moving=False, direction="up"), over="max"
+    ),
 )
 DATA_CORE = ("source_mix_share", "token_kl_drift")
 INTERNAL = (
-    ComparedNumber(metric=max_attn_logit, limits=Limits(least=10.0, share=1.0, way="up"), over="max"),
-    ComparedNumber(metric=attn_entropy, limits=Limits(least=0.2, share=0.2), over="mean"),
-    ComparedNumber(metric=min_normalized_entropy, limits=Limits(least=0.1, share=0.5, way="down"), over="min"),
-    ComparedNumber(metric=moe_drop_rate, limits=Limits(least=1.0, share=0.2, way="up")),
-    ComparedNumber(metric=moe_util_entropy, limits=Limits(least=0.05, share=0.1, way="down"), over="min"),
-    ComparedNumber(metric=output_kl_to_prev, limits=Limits(least=0.02, share=1.0, way="up"), over="max"),
-    ComparedNumber(metric=logit_entropy_probe, limits=Limits(least=0.1, share=0.3)),
-    ComparedNumber(metric=fixed_probe_loss, limits=Limits(least=0.05, share=0.05, way="up")),
-    ComparedNumber(metric=grad_global_norm, limits=Limits(share=1.0, way="up"), over="max"),
-    ComparedNumber(metric=update_to_weight_global, limits=Limits(share=1.0, way="up"), over="max"),
+    ComparedNumber(metric=max_attn_logit, limits=ShiftLimits(min_change=10.0, share=1.0, direction="up"), over="max"),
+    ComparedNumber(metric=attn_entropy, limits=ShiftLimits(min_change=0.2, share=0.2), over="mean"),
+    ComparedNumber(metric=min_normalized_entropy, limits=ShiftLimits(min_change=0.1, share=0.5, direction="down"), over="min"),
+    ComparedNumber(metric=moe_drop_rate, limits=ShiftLimits(min_change=1.0, share=0.2, direction="up")),
+    ComparedNumber(metric=moe_util_entropy, limits=ShiftLimits(min_change=0.05, share=0.1, direction="down"), over="min"),
+    ComparedNumber(metric=output_kl_to_prev, limits=ShiftLimits(min_change=0.02, share=1.0, direction="up"), over="max"),
+    ComparedNumber(metric=logit_entropy_probe, limits=ShiftLimits(min_change=0.1, share=0.3)),
+    ComparedNumber(metric=fixed_probe_loss, limits=ShiftLimits(min_change=0.05, share=0.05, direction="up")),
+    ComparedNumber(metric=grad_global_norm, limits=ShiftLimits(share=1.0, direction="up"), over="max"),
+    ComparedNumber(metric=update_to_weight_global, limits=ShiftLimits(share=1.0, direction="up"), over="max"),
 )
 INTERNAL_CORE = ("max_attn_logit", "attn_entropy", "output_kl_to_prev", "logit_entropy_probe", "moe_drop_rate")
 OF_EVALUATIONS = ("val_loss", "slice_val_loss", "train_val_gap", "rtp_toxicity_prob", "memorization_rate")

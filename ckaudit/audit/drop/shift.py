@@ -19,21 +19,21 @@ from ckaudit.run.series import Floats, Mask, Series, Steps
 Direction = Literal["up", "down", "both"]
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class ShiftLimits(Struct, frozen=True, kw_only=True):
     """How far a number may move before it counts as changed: the largest of the three.
 
     Attributes:
-        least: In its own unit.
+        min_change: In its own unit.
         share: Of its level before.
         noise: In robust deviations of the points before, around their trend.
-        way: Which way is bad.
+        direction: Which way is bad.
         moving: Whether training itself moves it. What it does not is compared with all of the points before, and more after.
     """
 
-    least: float = 0.0
+    min_change: float = 0.0
     share: float = 0.0
     noise: float = 4.0
-    way: Direction = "both"
+    direction: Direction = "both"
     moving: bool = True
 
 
@@ -77,7 +77,7 @@ def points_on_both_sides(
     return slice(max(0, min(end - points, long)), end), slice(start, start + min(points, max(few, near - start)))
 
 
-def shift(steps: Steps, values: Floats, last_good: int, first_bad: int, limits: Limits) -> Shift | None:
+def shift(steps: Steps, values: Floats, last_good: int, first_bad: int, limits: ShiftLimits) -> Shift | None:
     """Compare the points up to `last_good` with those from `first_bad` on; None where a side has none.
 
     A number that was moving goes on moving: the straight line through the medians of both halves of the points before is
@@ -97,11 +97,11 @@ def shift(steps: Steps, values: Floats, last_good: int, first_bad: int, limits: 
     early, late = both
     course = _trend(steps[early], values[early], moving=limits.moving)
     level, after, ahead = course.level, median(values[late]), course.ahead(median(steps[late]))
-    room = max(limits.least, limits.share * abs(level), limits.noise * MAD_TO_SIGMA * course.spread)
+    room = max(limits.min_change, limits.share * abs(level), limits.noise * MAD_TO_SIGMA * course.spread)
     low, high = min(level, ahead) - room, max(level, ahead) + room
     low = max(low, 0.0) if values.min() >= 0 else low
-    above, below = limits.way != "down" and after > high, limits.way != "up" and after < low
-    limit = {"up": high, "down": low, "both": high if after >= level else low}[limits.way]
+    above, below = limits.direction != "down" and after > high, limits.direction != "up" and after < low
+    limit = {"up": high, "down": low, "both": high if after >= level else low}[limits.direction]
     step = None
     if above or below:
         rest = values[early.stop :]
@@ -167,7 +167,7 @@ class ComparedNumber(Struct, frozen=True, kw_only=True):
     """
 
     metric: Metric
-    limits: Limits
+    limits: ShiftLimits
     over: Literal["each", "max", "min", "mean"] = "each"
     sums: bool = False
 
@@ -217,7 +217,7 @@ def _evidence_of_label(
     if moved is None:
         return None
     word: Said = "changed" if moved.changed else "steady"
-    sentence = _sentence(moved, series.unit, watched.limits.way)
+    sentence = _sentence(moved, series.unit, watched.limits.direction)
     return Evidence(
         metric=series.name,
         label=label,
@@ -231,10 +231,10 @@ def _evidence_of_label(
     )
 
 
-def _sentence(change: Shift, unit: str, way: Direction) -> str:
+def _sentence(change: Shift, unit: str, direction: Direction) -> str:
     before, after, limit = (value_with_unit(value, unit) for value in (change.before, change.after, change.limit))
     if not change.changed:
-        bound = "at most" if way == "up" or (way == "both" and change.after >= change.before) else "at least"
+        bound = "at most" if direction == "up" or (direction == "both" and change.after >= change.before) else "at least"
         return f"{before} before, {after} after; expected: {bound} {limit}"
     moved = "rises" if change.after > change.before else "falls"
     return f"{moved} from {before} to {after}, beyond {limit}, since step {change.step}"
@@ -254,7 +254,7 @@ def _shares(series: Series, fall: Fall, watched: ComparedNumber, *, twice: float
     before, after = early.mean(axis=0), late.mean(axis=0)
     half = len(early) // 2
     moved_before = _total_variation(early[:half].mean(axis=0), early[half:].mean(axis=0)) if half else 0.0
-    moved, limit = _total_variation(before, after), max(watched.limits.least, twice * moved_before)
+    moved, limit = _total_variation(before, after), max(watched.limits.min_change, twice * moved_before)
     widest = int(np.argmax(np.abs(after - before)))
     label, ends = series.labels[widest], [f"{value:.3g}" for value in (before[widest], after[widest])]
     if moved <= limit:

@@ -47,7 +47,7 @@ CURVE = [("playbook at 100: 15 %", 15.0), ("playbook at 500: 50 %", 50.0), ("pla
 @tab(
     60,
     asks=("D5.1", "D2.2", "D5.5", "MP-4"),
-    beside=LATER,
+    related_questions=LATER,
     rules=(
         "benchmark_regression",
         "toxicity_rising",

@@ -30,7 +30,7 @@ READS = (
 @tab(
     10,
     asks=("D1.1", "D2.1", "D4.1", "D4.6"),
-    beside=("D1.4", "D1.6"),
+    related_questions=("D1.4", "D1.6"),
     rules=("schedule_off_plan", "skipped_updates", "overflow", "repeated_batch", "impossible_value"),
     reads=READS,
 )

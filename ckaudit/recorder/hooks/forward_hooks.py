@@ -248,7 +248,7 @@ class ForwardHooks:
 
     def _computed(self, name: str, module: nn.Module, call: AttentionCall, grid: Literal["nested", "q8"] | None) -> None:
         some, top = call.first_sequences(), largest_logits(call)
-        size = sum(tensor.numel() for tensor in some.given)
+        size = sum(tensor.numel() for tensor in some.inputs)
         if self._put_off.has_room(size):
             self._put_off.add(f"the attention of {name}", size, partial(self._sampled, name, module, some.copied(), grid, top))
         else:

@@ -31,8 +31,8 @@ class AttentionCall(Struct, frozen=True):
         device: Where its tensors are.
         first: Index of the key at the first query's own place.
         kv_heads: Key heads, where several query heads share one.
-        given: What the logits are made of; the first dimension of each are the sequences, or one for all of them.
-        logits: Takes what is `given`, a number of sequences and the places of n queries; returns scaled logits (b, H, n, K) in
+        inputs: What the logits are made of; the first dimension of each are the sequences, or one for all of them.
+        logits: Takes what is `inputs`, a number of sequences and the places of n queries; returns scaled logits (b, H, n, K) in
             float32, new ones, with what a mask adds, and whether each key may be seen, in a shape that fits them.
     """
 
@@ -40,24 +40,24 @@ class AttentionCall(Struct, frozen=True):
     device: torch.device
     first: int
     kv_heads: int | None
-    given: tuple[Tensor, ...]
+    inputs: tuple[Tensor, ...]
     logits: Callable[[Sequence[Tensor], int, Tensor], tuple[Tensor, Tensor]]
 
     def first_sequences(self, count: int = SEQUENCES) -> "AttentionCall":
         """Return the same of the first sequences alone."""
         return replace(
-            self, shape=(min(count, self.shape[0]), *self.shape[1:]), given=tuple(tensor[:count] for tensor in self.given)
+            self, shape=(min(count, self.shape[0]), *self.shape[1:]), inputs=tuple(tensor[:count] for tensor in self.inputs)
         )
 
     def some_sequences(self, start: int, end: int) -> "AttentionCall":
         """Return the same of sequences from `start` to before `end`; what all sequences share stays as it is."""
         batch = self.shape[0]
-        given = tuple(tensor[start:end] if len(tensor) == batch else tensor for tensor in self.given)
-        return replace(self, shape=(min(end, batch) - start, *self.shape[1:]), given=given)
+        inputs = tuple(tensor[start:end] if len(tensor) == batch else tensor for tensor in self.inputs)
+        return replace(self, shape=(min(end, batch) - start, *self.shape[1:]), inputs=inputs)
 
     def copied(self) -> "AttentionCall":
         """Return the same from copies, that the model does not write to."""
-        return replace(self, given=tuple(tensor.clone() for tensor in self.given))
+        return replace(self, inputs=tuple(tensor.clone() for tensor in self.inputs))
 
 
 class SampledQueries(Struct, frozen=True):
@@ -84,19 +84,19 @@ def fused_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> AttentionCall 
     Its causal mask starts at the first key, whatever the number of queries, as its definition has it. A query without
     such a mask stands at the end of the keys.
     """
-    given = dict(zip(ARGUMENTS, args, strict=False)) | dict(kwargs)
-    query, key, mask = _with_heads(given["query"]), _with_heads(given["key"]), given.get("attn_mask")
+    inputs = dict(zip(ARGUMENTS, args, strict=False)) | dict(kwargs)
+    query, key, mask = _with_heads(inputs["query"]), _with_heads(inputs["key"]), inputs.get("attn_mask")
     if query is None or key is None:
         return None
-    if mask is not None and mask.ndim == 3 and given["query"].ndim == 3:
+    if mask is not None and mask.ndim == 3 and inputs["query"].ndim == 3:
         mask = mask.unsqueeze(1)
     masks = () if mask is None else (mask.detach()[(None,) * (4 - mask.ndim)],)
     batch, heads, queries, size = query.shape
-    scale, causal = given.get("scale"), bool(given.get("is_causal", False))
+    scale, causal = inputs.get("scale"), bool(inputs.get("is_causal", False))
     shape = (batch, heads, queries, key.shape[2])
 
-    def logits(given: Sequence[Tensor], sequences: int, rows: Tensor) -> tuple[Tensor, Tensor]:
-        query, key, *masks = given
+    def logits(inputs: Sequence[Tensor], sequences: int, rows: Tensor) -> tuple[Tensor, Tensor]:
+        query, key, *masks = inputs
         # All of them need no copy.
         some = query[:sequences] if len(rows) == queries else query[:sequences, :, rows]
         tensor = _products(some, key[:sequences])
@@ -125,8 +125,8 @@ def softmax_call(logits: Tensor, heads: int | None = None) -> AttentionCall | No
     if keys == queries + 1:
         return None
 
-    def part(given: Sequence[Tensor], sequences: int, rows: Tensor) -> tuple[Tensor, Tensor]:
-        rows_of_logits = given[0][:sequences, :, rows]
+    def part(inputs: Sequence[Tensor], sequences: int, rows: Tensor) -> tuple[Tensor, Tensor]:
+        rows_of_logits = inputs[0][:sequences, :, rows]
         return rows_of_logits.float(), ~(rows_of_logits <= FORBIDDEN)
 
     return AttentionCall((batch, count, queries, keys), logits.device, keys - queries, None, (logits.detach(),), part)
@@ -167,7 +167,7 @@ def take(
 
 
 def _sample(call: AttentionCall, sequences: int, places: NDArray[np.intp]) -> SampledQueries:
-    logits, seen = call.logits(call.given, sequences, torch.as_tensor(places, device=call.device))
+    logits, seen = call.logits(call.inputs, sequences, torch.as_tensor(places, device=call.device))
     count = seen.sum(-1).broadcast_to(logits.shape[:-1])  # (b, H, n)
     logits.masked_fill_(~seen, -math.inf)
     probabilities = logits.softmax(-1)
@@ -211,7 +211,7 @@ def largest_logits(call: AttentionCall, *, largest: int = LARGEST) -> list[float
         part = call.some_sequences(start, start + at_once)
         for first in range(0, count, rows):
             places = torch.arange(first, min(first + rows, count), device=call.device)
-            logits, seen = part.logits(part.given, part.shape[0], places)
+            logits, seen = part.logits(part.inputs, part.shape[0], places)
             tensor = logits.masked_fill_(~seen, -math.inf).amax((0, 2, 3))
             if bool((tensor.isnan() | tensor.isposinf()).any()):
                 tensor = logits.masked_fill_(~logits.isfinite(), -math.inf).amax((0, 2, 3))
