@@ -186,7 +186,7 @@ def _notes(both: RunPair, wanted: Axes, parted: Parting, replicas: Sequence[Judg
     ]
     if parted.aside:
         yield parted.aside
-    yield from (*both.right.run.notes, *_seams(both), *_short(both, replicas))
+    yield from (*both.right.run.notes, *_resume_steps(both), *_short(both, replicas))
 
 
 def _have_one_plan(left: Run, right: Run, mismatches: Sequence[Unlike]) -> bool:
@@ -240,7 +240,7 @@ def _noise(both: RunPair, parted: Parting, replicas: Sequence[JudgedRun]) -> Noi
     )
 
 
-def _seams(both: RunPair) -> list[str]:
+def _resume_steps(both: RunPair) -> list[str]:
     paired = both.paired(train_loss_raw)
     notes = []
     if paired.apart:

@@ -41,13 +41,13 @@ class ResumePoint(Struct, frozen=True, eq=False):
     findings: tuple[Finding, ...] = ()
 
     def knowing(self, findings: Collection[Finding]) -> "ResumePoint":
-        """Return the seam with the findings that begin right after it."""
-        at_seam = tuple(
+        """Return the resume with the findings that begin right after it."""
+        at_resume = tuple(
             finding
             for finding in findings
             if finding.first_step is not None and self.step < finding.first_step <= self.step + NEAR
         )
-        return replace(self, findings=at_seam)
+        return replace(self, findings=at_resume)
 
     def sides(self, name: str) -> tuple[float | None, float | None]:
         """Return the last value of a scalar before the resume and the first after it."""
@@ -88,11 +88,11 @@ def _answer(
     )
 
 
-def steps(seam: ResumePoint) -> Answer:
+def steps(resume: ResumePoint) -> Answer:
     """Is every step there?"""
     title = "Does the first step after the resume follow the last before it?"
-    logged = np.unique(np.concatenate([np.empty(0, np.int64), *(scalar.steps for scalar in seam.run.scalars.values())]))
-    before, after = logged[logged <= seam.step], logged[logged > seam.step]
+    logged = np.unique(np.concatenate([np.empty(0, np.int64), *(scalar.steps for scalar in resume.run.scalars.values())]))
+    before, after = logged[logged <= resume.step], logged[logged > resume.step]
     if not len(before) or not len(after):
         return _answer(
             "steps", title, "not_recorded", f"no line on {'both sides' if not len(logged) else 'one side'} of the resume"
@@ -106,50 +106,50 @@ def steps(seam: ResumePoint) -> Answer:
     return _answer("steps", title, "different" if gap else "same", message, last, first, "steps")
 
 
-def rate(seam: ResumePoint) -> Answer:
+def rate(resume: ResumePoint) -> Answer:
     """Is the learning rate what it was to be?"""
     title = "Does the learning rate go on?"
-    before, after = seam.sides("learning_rate")
+    before, after = resume.sides("learning_rate")
     if before is None or after is None:
         return _answer("rate", title, "not_recorded", "the learning rate is not recorded on both sides of the resume")
     apart = [
-        (step, old, new) for step, old, new in seam.overlap("learning_rate") if abs(old - new) > 1e-6 * max(abs(old), abs(new))
+        (step, old, new) for step, old, new in resume.overlap("learning_rate") if abs(old - new) > 1e-6 * max(abs(old), abs(new))
     ]
     if apart:
         step, old, new = apart[0]
         return _answer(
             "rate", title, "worse", f"the learning rate of step {step} is {new:.4g}; before the resume it was {old:.4g}", old, new
         )
-    finding = seam.finding("SCHED003")
+    finding = resume.finding("SCHED003")
     if finding:
         return _answer("rate", title, "worse", finding.message, before, after)
     return _answer("rate", title, "same", f"the learning rate goes on from {before:.4g} to {after:.4g}", before, after)
 
 
-def optimizer(seam: ResumePoint) -> Answer:
+def optimizer(resume: ResumePoint) -> Answer:
     """Does the optimizer know what it knew?"""
     title = "Did the optimizer keep its state?"
-    before, after = seam.sides("update_to_weight")
-    finding = seam.finding("RESUME002")
+    before, after = resume.sides("update_to_weight")
+    finding = resume.finding("RESUME002")
     if finding:
         return _answer("optimizer", title, "worse", finding.message, before, after)
     sizes = f"; updates are {after:.3g} of the weights, {before:.3g} before" if before is not None and after is not None else ""
-    if seam.session is not None and seam.session.optimizer_restored is True:
+    if resume.session is not None and resume.session.optimizer_restored is True:
         return _answer("optimizer", title, "same", f"the optimizer held its state before the first update{sizes}", before, after)
     return _answer(
         "optimizer", title, "not_recorded", f"whether the optimizer held its state is not recorded{sizes}", before, after
     )
 
 
-def weights(seam: ResumePoint) -> Answer:
+def weights(resume: ResumePoint) -> Answer:
     """Are the weights those that were saved?"""
     title = "Are the weights those that were saved?"
-    norms = (seam.session.weight_norms or {}) if seam.session else {}
-    size = seam.run.series("weights", "frobenius_norm").until(seam.step)
+    norms = (resume.session.weight_norms or {}) if resume.session else {}
+    size = resume.run.series("weights", "frobenius_norm").until(resume.step)
     shared = [label for label in size.labels if label in norms]
     if not shared or not len(size.steps):
         return _answer("weights", title, "not_recorded", "no norms of weights are recorded on both sides of the resume")
-    finding = seam.finding("RESUME004")
+    finding = resume.finding("RESUME004")
     if finding:
         return _answer("weights", title, "worse", finding.message, _float(finding.limit), _float(finding.value))
     saved = size.only(lambda label: label in norms).values[-1]
@@ -162,10 +162,10 @@ def _float(value: float | str | None) -> float | None:
     return None if value is None else float(value)
 
 
-def scale(seam: ResumePoint, *, growth: float = 2.0) -> Answer | None:
+def scale(resume: ResumePoint, *, growth: float = 2.0) -> Answer | None:
     """Is the loss scale what it was? It changes by `growth` at most from one step to the next (GradScaler's own factor)."""
     title = "Does the loss scale go on?"
-    before, after = seam.sides("loss_scale")
+    before, after = resume.sides("loss_scale")
     if before is None and after is None:
         return None
     if before is None or after is None:
@@ -181,15 +181,15 @@ def scale(seam: ResumePoint, *, growth: float = 2.0) -> Answer | None:
     )
 
 
-def tokens(seam: ResumePoint, *, slack: float = 0.5) -> Answer:
+def tokens(resume: ResumePoint, *, slack: float = 0.5) -> Answer:
     """Does the count of tokens go on? Up to `slack` of an update more or less is padding."""
     title = "Does the count of tokens go on?"
-    counts = seam.run.scalar("tokens_seen")
-    before, after = seam.sides("tokens_seen")
+    counts = resume.run.scalar("tokens_seen")
+    before, after = resume.sides("tokens_seen")
     if before is None or after is None:
         return _answer("tokens", title, "not_recorded", "tokens_seen is not recorded on both sides of the resume")
-    known = counts.finite[:, 0] & (counts.steps <= seam.step)
-    first = int(counts.steps[counts.finite[:, 0] & (counts.steps > seam.step)][0])
+    known = counts.finite[:, 0] & (counts.steps <= resume.step)
+    first = int(counts.steps[counts.finite[:, 0] & (counts.steps > resume.step)][0])
     old_steps, old = counts.steps[known][-20:], counts.values[known, 0][-20:]
     pace = median(np.diff(old) / np.diff(old_steps)) if len(old) > 1 else float("nan")
     wanted = before + pace * (first - int(old_steps[-1]))
@@ -200,18 +200,18 @@ def tokens(seam: ResumePoint, *, slack: float = 0.5) -> Answer:
     return _answer("tokens", title, "worse" if lost else "same", message, before, after, "tokens")
 
 
-def data(seam: ResumePoint) -> Answer:
+def data(resume: ResumePoint) -> Answer:
     """Are the batches new ones?"""
     title = "Does the data go on where it stopped?"
-    named = batches(seam.run)
-    after = [step for step in sorted(named) if step > seam.step][:NEAR]
-    if not after or not any(step <= seam.step for step in named):
+    named = batches(resume.run)
+    after = [step for step in sorted(named) if step > resume.step][:NEAR]
+    if not after or not any(step <= resume.step for step in named):
         return _answer("data", title, "not_recorded", "the batches on both sides of the resume are not recorded")
-    if seam.before is not None and (answer := _data_of_before(title, seam, named, batches(seam.before))):
+    if resume.before is not None and (answer := _data_of_before(title, resume, named, batches(resume.before))):
         return answer
-    last = {named[step]: step for step in sorted(named) if step <= seam.step}
+    last = {named[step]: step for step in sorted(named) if step <= resume.step}
     again = [(step, last[named[step]]) for step in after if named[step] in last]
-    known = {step - last_of for last_of, step in _repeats(named, seam.step)}
+    known = {step - last_of for last_of, step in _repeats(named, resume.step)}
     lost = [pair for pair in again if pair[0] - pair[1] not in known]
     if 2 * len(lost) >= len(after):
         step, first = lost[0]
@@ -219,16 +219,16 @@ def data(seam: ResumePoint) -> Answer:
             f"{len(lost)} of the first {len(after)} batches were seen before the resume: that of step {step} at step {first}"
         )
         return _answer("data", title, "worse", message, first, step, "steps")
-    finding = seam.finding("DATA003")
+    finding = resume.finding("DATA003")
     if finding:
         return _answer("data", title, "worse", finding.message)
     message = f"none of the first {len(after)} batches after the resume was seen before; whether any was skipped is not recorded"
     return _answer("data", title, "same", message)
 
 
-def _data_of_before(title: str, seam: ResumePoint, named: Mapping[int, str], before: Mapping[int, str]) -> Answer | None:
+def _data_of_before(title: str, resume: ResumePoint, named: Mapping[int, str], before: Mapping[int, str]) -> Answer | None:
     """Return whether the batches are those that the run that was taken up saw at the same steps; None: it saw none of them."""
-    shared = [step for step in sorted(named) if step > seam.step and step in before]
+    shared = [step for step in sorted(named) if step > resume.step and step in before]
     apart = [step for step in shared if before[step] != named[step]]
     if apart:
         message = f"the batch of step {apart[0]} is not that of the run that was taken up"
@@ -251,16 +251,16 @@ def _repeats(named: Mapping[int, str], until: int) -> list[tuple[int, int]]:
     return repeats
 
 
-def loss(seam: ResumePoint) -> Answer:
+def loss(resume: ResumePoint) -> Answer:
     """Does the loss go on?"""
     title = "Does the loss go on?"
-    before, after = seam.sides("train_loss_raw")
+    before, after = resume.sides("train_loss_raw")
     if before is None or after is None:
         return _answer("loss", title, "not_recorded", "the training loss is not recorded on both sides of the resume")
-    finding = seam.finding("RESUME001")
+    finding = resume.finding("RESUME001")
     if finding:
         return _answer("loss", title, "worse", finding.message, before, after, "nats/token")
-    again = seam.overlap("train_loss_raw")
+    again = resume.overlap("train_loss_raw")
     apart = [pair for pair in again if pair[1] != pair[2]]
     if apart:
         step, old, new = apart[0]

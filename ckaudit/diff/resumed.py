@@ -56,11 +56,11 @@ def resumed(left: Path, right: Path | None = None) -> Pair:
 def resumed_pair(left: Run, right: Run | None = None) -> Pair:
     """Compare what was before each resume with what came after it, of runs in memory."""
     if right is None:
-        seams = [
+        resumes = [
             ResumePoint(left, int(session.resumed_from or 0), session, left.branches) for session in later_sessions(left.manifest)
         ]
-        return _pair(left.name, left.name, left, seams)
-    start = seam_between(right)
+        return _pair(left.name, left.name, left, resumes)
+    start = resume_step_between(right)
     if start is None:
         words = f"{right.name} starts at the first step: it does not take up {left.name}"
         return _made(left.name, right.name, "incomparable", words, [], left, right)
@@ -69,27 +69,27 @@ def resumed_pair(left: Run, right: Run | None = None) -> Pair:
     return _pair(left.name, right.name, run, [ResumePoint(run, start, session, {}, left, right)], left, right)
 
 
-def _pair(name: str, other: str, run: Run, seams: list[ResumePoint], left: Run | None = None, right: Run | None = None) -> Pair:
-    if not seams:
+def _pair(name: str, other: str, run: Run, resumes: list[ResumePoint], left: Run | None = None, right: Run | None = None) -> Pair:
+    if not resumes:
         return _made(name, other, "not_recorded", "run.json tells of no resume: nothing to compare", [], left, right)
     findings = judge(run, RULES).findings
-    answers = [answer for seam in seams for answer in _answers(seam.knowing(findings), len(seams) > 1)]
+    answers = [answer for resume in resumes for answer in _answers(resume.knowing(findings), len(resumes) > 1)]
     bad = sorted((answer for answer in answers if answer.word in _GRAVE), key=lambda answer: _GRAVE.index(answer.word))
     good = [answer for answer in answers if answer.word == "same"]
     if bad:
         return _made(name, other, bad[0].word, bad[0].message, answers, left, right)
     unknown = [answer.title.rstrip("?").lower() for answer in answers if answer.word == "not_recorded"]
     rest = f"; not recorded: {'; '.join(unknown)}" if unknown else ""
-    verdict = f"after {plural(len(seams), 'resume')} {len(good)} of {len(answers)} things go on as before{rest}"
+    verdict = f"after {plural(len(resumes), 'resume')} {len(good)} of {len(answers)} things go on as before{rest}"
     return _made(name, other, "same" if good else "not_recorded", verdict, answers, left, right)
 
 
-def _answers(seam: ResumePoint, several: bool) -> Iterator[Answer]:
+def _answers(resume: ResumePoint, several: bool) -> Iterator[Answer]:
     for look in AROUND:
-        answer = look(seam)
+        answer = look(resume)
         if answer is not None:
             yield Answer(
-                question=f"{answer.question}@{seam.step}" if several else answer.question,
+                question=f"{answer.question}@{resume.step}" if several else answer.question,
                 title=answer.title,
                 word=answer.word,
                 left=answer.left,
@@ -106,30 +106,30 @@ def _made(left: str, right: str, word: Word, verdict: str, answers: list[Answer]
 
 
 # One run made of two: the first up to a step, and the second, which took it up, from there on.
-def join_runs(left: Run, right: Run, seam: int) -> Run:
-    """Return the run that `right` makes of `left` by taking it up after step `seam`.
+def join_runs(left: Run, right: Run, resume_step: int) -> Run:
+    """Return the run that `right` makes of `left` by taking it up after step `resume_step`.
 
     Its sessions are the last one of `left` and those of `right`.
     """
-    before = left.until(seam)
+    before = left.until(resume_step)
     manifest = right.manifest or Manifest(schema_version="ck.run.v1")
     first = (left.manifest.sessions or []) if left.manifest else []
     second = manifest.sessions or [Session()]
-    sessions = [*(first[-1:] or [Session()]), replace(second[0], resumed_from=seam), *second[1:]]
+    sessions = [*(first[-1:] or [Session()]), replace(second[0], resumed_from=resume_step), *second[1:]]
     return replace(
         right,
         manifest=replace(manifest, sessions=sessions),
-        checkpoint_steps=np.concatenate([before.checkpoint_steps, right.checkpoint_steps[right.checkpoint_steps > seam]]),
-        sections={path: _series(before.sections.get(path), part, seam) for path, part in right.sections.items()},
-        scalars={name: _series(before.scalars.get(name), part, seam) for name, part in right.scalars.items()},
-        texts={name: _labels(before.texts.get(name), part, seam) for name, part in right.texts.items()},
+        checkpoint_steps=np.concatenate([before.checkpoint_steps, right.checkpoint_steps[right.checkpoint_steps > resume_step]]),
+        sections={path: _series(before.sections.get(path), part, resume_step) for path, part in right.sections.items()},
+        scalars={name: _series(before.scalars.get(name), part, resume_step) for name, part in right.scalars.items()},
+        texts={name: _labels(before.texts.get(name), part, resume_step) for name, part in right.texts.items()},
         branches={},
         _derived={},
     )
 
 
-def _series(before: Series | None, after: Series, seam: int) -> Series:
-    start = int(np.searchsorted(after.steps, seam, side="right"))
+def _series(before: Series | None, after: Series, resume_step: int) -> Series:
+    start = int(np.searchsorted(after.steps, resume_step, side="right"))
     later = replace(after, steps=after.steps[start:], values=after.values[start:], recorded=after.recorded[start:])
     if before is None:
         return later
@@ -142,13 +142,13 @@ def _series(before: Series | None, after: Series, seam: int) -> Series:
     return replace(later, steps=steps, labels=labels, values=values, recorded=recorded)
 
 
-def _labels(before: Labels | None, after: Labels, seam: int) -> Labels:
-    start = sum(step <= seam for step in after.steps)
+def _labels(before: Labels | None, after: Labels, resume_step: int) -> Labels:
+    start = sum(step <= resume_step for step in after.steps)
     steps, values = (before.steps, before.values) if before else ((), ())
     return Labels(after.name, (*steps, *after.steps[start:]), (*values, *after.values[start:]))
 
 
-def seam_between(right: Run) -> int | None:
+def resume_step_between(right: Run) -> int | None:
     """Return the step after which a run took another one up, by its first session, else by its first line; None: it did not."""
     sessions = (right.manifest.sessions if right.manifest else UNSET) or []
     if sessions and sessions[0].resumed_from is not UNSET:

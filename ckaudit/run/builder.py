@@ -206,9 +206,9 @@ def run_of_table(
         notes: What a reader must know of how it was read.
         logs: Gathers the lines of each session by itself, for who wants them so.
     """
-    gatherer = RunBuilder(frozenset(every_path() if reads is None else reads))
+    builder = RunBuilder(frozenset(every_path() if reads is None else reads))
     for document in documents:
-        gatherer.take(msgspec.convert({"schema_version": VERSION, **document}, gatherer.decoder.type, strict=False))
+        builder.take(msgspec.convert({"schema_version": VERSION, **document}, builder.decoder.type, strict=False))
     logs = logs or SessionLogs()
     if len(table.steps):
         logs.add_table(table)
@@ -216,9 +216,9 @@ def run_of_table(
     return Run(
         name=name,
         manifest=manifest,
-        checkpoint_steps=gatherer.steps,
-        sections=gatherer.series(),
-        scalars=log.series(gatherer.fill),
+        checkpoint_steps=builder.steps,
+        sections=builder.series(),
+        scalars=log.series(builder.fill),
         texts=log.texts(),
         branches={session: branch.series() for session, branch in branches.items()},
         notes=tuple(notes),

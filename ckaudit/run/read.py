@@ -82,7 +82,7 @@ class RunReader:
 
     Attributes:
         folder: The files of the run.
-        gatherer: What the checkpoints hold.
+        builder: What the checkpoints hold.
         log: What the lines hold.
         manifest: `run.json`, once it was taken.
         findings: What is wrong with the files.
@@ -92,7 +92,7 @@ class RunReader:
     def __init__(self, folder: RunFolder, paths: frozenset[str], logs: SessionLogs) -> None:
         """Begin with nothing read."""
         self.folder = folder
-        self.gatherer = RunBuilder(paths)
+        self.builder = RunBuilder(paths)
         self.log = logs
         self.manifest: Manifest | None = None
         self.notes: list[str] = []
@@ -115,10 +115,10 @@ class RunReader:
         report = _reporter(progress, sum(blocks) + len(files))
         for index, path in enumerate(self.folder.scalars):
             self.take_log(path, report, range(sum(blocks[:index]), sum(blocks[: index + 1])))
-        self.gatherer.stride = -(-len(files) // MAX_SAMPLES) if thin_samples else 1
+        self.builder.stride = -(-len(files) // MAX_SAMPLES) if thin_samples else 1
         for index, file in enumerate(files):
             if file is files[-1]:
-                self.gatherer.stride = 1
+                self.builder.stride = 1
             self.take_checkpoint(file)
             report(sum(blocks) + index + 1)
         for file in self.folder.checkpoints:
@@ -132,15 +132,15 @@ class RunReader:
         return Run(
             name=name,
             manifest=self.manifest,
-            checkpoint_steps=self.gatherer.steps,
-            sections=self.gatherer.series() | self._ranks(),
-            grids=self.gatherer.grids(),
-            scalars=log.series(self.gatherer.fill),
+            checkpoint_steps=self.builder.steps,
+            sections=self.builder.series() | self._ranks(),
+            grids=self.builder.grids(),
+            scalars=log.series(self.builder.fill),
             texts=log.texts(),
             branches={session: branch.series() for session, branch in branches.items()},
-            events=self.gatherer.events,
+            events=self.builder.events,
             findings=tuple(self.findings),
-            notes=(*((self.manifest.notes or ()) if self.manifest else ()), *self.notes, *self.gatherer.notes),
+            notes=(*((self.manifest.notes or ()) if self.manifest else ()), *self.notes, *self.builder.notes),
             files=sum(file.rank is None for file in self.folder.checkpoints)
             + len(self.folder.scalars)
             + (self.manifest is not None),
@@ -197,24 +197,24 @@ class RunReader:
     def take_checkpoint(self, file: CheckpointFile) -> None:
         """Read one checkpoint; one that cannot be read is a finding."""
         data = self._bytes(file.path, file.shown)
-        document = None if data is None else self._decoded(data, file.shown, self.gatherer.decoder, VERSION)
+        document = None if data is None else self._decoded(data, file.shown, self.builder.decoder, VERSION)
         if document is None:
             if file.step is not None:
-                self.gatherer.fill.add(file.step, {"file_ok": 0.0})
+                self.builder.fill.add(file.step, {"file_ok": 0.0})
             return
         if document.rank is not UNSET and file.rank is None and document.rank:
             return
-        self.gatherer.take(document)
+        self.builder.take(document)
         facts = {"file_ok": 1.0}
         with suppress(OSError):  # gone since it was read
             facts["file_bytes"] = float(file.path.stat().st_size)
-        self.gatherer.fill.add(document.step, facts if document.time is UNSET else facts | {"file_time": document.time})
+        self.builder.fill.add(document.step, facts if document.time is UNSET else facts | {"file_time": document.time})
 
     def take_rank(self, file: CheckpointFile) -> None:
         """Read one rank's facts, where anything is wanted of them."""
-        if not self.gatherer.wants_rank_facts or (data := self._bytes(file.path, file.shown)) is None:
+        if not self.builder.wants_rank_facts or (data := self._bytes(file.path, file.shown)) is None:
             return
-        document = self._decoded(data, file.shown, self.gatherer.decoder, VERSION)
+        document = self._decoded(data, file.shown, self.builder.decoder, VERSION)
         if document is not None and document.rank_facts is not UNSET:
             self._rank_facts.setdefault(document.step, {})[f"rank.{file.rank}"] = document.rank_facts
 
@@ -222,10 +222,10 @@ class RunReader:
         """Join the facts of all ranks at each step to one row."""
         if not self._rank_facts:
             return {}
-        gatherer = RunBuilder(self._rank_paths)
+        builder = RunBuilder(self._rank_paths)
         for step, ranks in self._rank_facts.items():
-            gatherer.take_ranks(step, ranks)
-        return gatherer.series()
+            builder.take_ranks(step, ranks)
+        return builder.series()
 
     def _decoded(self, data: bytes, shown: str, reader: "msgspec.json.Decoder[Any]", version: str) -> Any:
         try:

@@ -268,7 +268,7 @@ class History:
         if len(self._files) >= MANY_CHECKPOINTS:
             older, newest = self._files[: -MANY_CHECKPOINTS // 2], self._files[-MANY_CHECKPOINTS // 2 :]
             self._files = []
-            self.reader.gatherer = RunBuilder(self._paths)
+            self.reader.builder = RunBuilder(self._paths)
             self.in_full = max(self.in_full, newest[0].step or 0)
             self.take_checkpoints([*older[::2], *newest])
 
