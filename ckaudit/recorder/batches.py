@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ckaudit.contract.schema.checkpoint import BatchFacts
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.recorder.files.scalar_log import values_backwards
-from ckaudit.recorder.stats.arrays import Array, dense, dtype_name, library, to_numpy, widened
+from ckaudit.recorder.stats.arrays import Array, dense, dtype_name, library, to_numpy, to_wide_float
 from ckaudit.recorder.stats.float32_rounding import shortest
 
 IGNORED = -100  # the target that torch.nn.functional.cross_entropy leaves out
@@ -165,7 +165,7 @@ def duplicate_share(inputs: Array) -> float:
         rows = to_numpy(inputs)
         return 1 - len({row.tobytes() for row in rows}) / len(rows)
     flat = inputs.reshape(inputs.shape[0], -1)
-    sample = to_numpy(widened(flat[:, :: -(-flat.shape[1] // COMPARED)]))
+    sample = to_numpy(to_wide_float(flat[:, :: -(-flat.shape[1] // COMPARED)]))
     varied = [row.tobytes() for row in sample if len(np.unique(row)) >= DISTINCT]
     return (len(varied) - len({*varied})) / len(sample)
 
