@@ -18,8 +18,9 @@ EVALS_PER_QUARTER = 3
 LARGE = 0.1
 """A rise of less than a tenth must stand out of the noise further than a larger one."""
 
-CARRIED = 0.05
-"""Share of what the training loss has fallen below which nothing of it shows on held-out text."""
+CARRIED, CARRIED_OF_MUCH = 0.05, 0.25
+"""Share of what the training loss has fallen that shows on held-out data: below it nothing carries over; where the training loss
+has fallen by more than half, below the larger one most of that is memory."""
 
 
 @rule(
@@ -52,9 +53,11 @@ def overfitting(
     is lower than all before: it gains less than `max_gain` from the third quarter of the evaluations to the last, while the
     training loss falls by `min_train_fall` and ends more than `min_gap_share` of the validation loss below it. From two
     evaluations on, so is one that does not fall, and never comes below the first training loss by a twentieth of what the
-    training loss has fallen, a tenth and more: nothing that is learnt carries over. A validation loss below `solved_share` of the
-    first losses is one of a task that is solved: of the middle of three, for an untrained model may cost anything, or of the
-    training loss there.
+    training loss has fallen, a tenth and more: nothing that is learnt carries over; or by less than a quarter of it, where the
+    training loss has fallen by more than half and the held-out loss no longer falls: most of it is memory. And whether it leaps
+    beyond an untrained model's, from less than half of that, and comes back: something that evaluations use was broken for a
+    while, statistics of batches or weights. A validation loss below `solved_share` of the first losses is one of a task that is
+    solved: of the middle of three, for an untrained model may cost anything, or of the training loss there.
     ## Why it matters
     From that step on the budget buys memory, not ability.
     ## False alarms
@@ -74,7 +77,9 @@ def overfitting(
     if losses[-1] < solved_share * _first(losses, level):
         return
     risen = large_or_clear_rise(losses, large=max(min_rise, LARGE), small=min_rise)
-    if risen is None or falls_on(losses[risen.onset :], risen):
+    yield from _leaps(steps, losses, logged)
+    is_lower = losses[-1] < _first(losses, level)  # what ends above an untrained model has not come from another evaluation
+    if risen is None or (is_lower and falls_on(losses[risen.onset :], risen)):
         yield from _stands(steps, losses, level, max_gain, min_train_fall, min_gap_share)
         return
     if level is not None and _rises_along(level[np.isfinite(level)], risen, min_rise):
@@ -126,18 +131,48 @@ def _carries_nothing_over(steps: Steps, val: Floats, logged: Series | None) -> H
         return None
     third = max(1, len(val) // 3)
     start, end = median(known[:EVALS_PER_QUARTER]), median(known[-EVALS_PER_QUARTER:])
-    carried = max(start - val.min(), median(val[:third]) - median(val[-third:]))
-    if end >= (1 - LARGE) * start or carried > CARRIED * (start - end):
+    if end >= (1 - LARGE) * start:
         return None
+    early, late = median(val[:third]), median(val[-third:])
+    # A held-out loss in another unit is held against its own beginning.
+    carried = max((start - val.min()) / (start - end), (early - late) / early / (1 - end / start))
+    falls_still = len(val) > third and late < val[:-third].min()
+    if carried > (CARRIED_OF_MUCH if end < start / 2 and not falls_still else CARRIED):
+        return None
+    what = "nothing" if carried <= CARRIED else f"{carried:.0%} of that"
     return Hit.at(
         steps,
         "sev2",
-        f"the training loss has fallen from {start:.4g} to {{limit:.4g}}, and the held-out loss, {{value:.4g}}, is no better "
-        "than an untrained model's: nothing that is learnt carries over",
+        f"the training loss has fallen from {start:.4g} to {{limit:.4g}}, and the held-out loss is {{value:.4g}}: "
+        f"{what} carries over",
         where="val_loss",
         value=float(val[-1]),
         limit=end,
         worst=-1,
+    )
+
+
+def _leaps(steps: Steps, val: Floats, logged: Series | None) -> Iterator[Hit]:
+    """Yield a held-out loss that came far below an untrained model's, leapt beyond it, and came back."""
+    known = logged.values[logged.finite[:, 0], 0] if logged is not None else np.empty(0)
+    if len(known) < 2 * EVALS_PER_QUARTER:
+        return
+    untrained = median(known[:EVALS_PER_QUARTER])
+    lowest = np.minimum.accumulate(val)
+    high = np.flatnonzero((val > max(untrained, val[0])) & (lowest < untrained / 2))
+    if untrained <= 0 or not len(high) or val[-1] > untrained / 2:
+        return
+    worst = int(high[np.argmax(val[high])])
+    yield Hit(
+        severity="sev2",
+        where="val_loss",
+        first=int(steps[high[0]]),
+        last=int(steps[high[-1]]),
+        worst=int(steps[worst]),
+        value=float(val[worst]),
+        limit=untrained,
+        points=len(high),
+        message="the held-out loss leaps to {value:.4g}, more than the {limit:.4g} of an untrained model, and comes back",
     )
 
 
