@@ -55,7 +55,7 @@ def overfitting(
     evaluations on, so is one that does not fall, and never comes below the first training loss by a twentieth of what the
     training loss has fallen, a tenth and more: nothing that is learnt carries over; or by less than a quarter of it, where the
     training loss has fallen by more than half and the held-out loss no longer falls: most of it is memory. And whether it leaps
-    beyond an untrained model's, from less than half of that, and comes back: something that evaluations use was broken for a
+    beyond twice an untrained model's, from less than half of that, and comes back: something that evaluations use was broken for a
     while, statistics of batches or weights. A validation loss below `solved_share` of the first losses is one of a task that is
     solved: of the middle of three, for an untrained model may cost anything, or of the training loss there.
     ## Why it matters
@@ -159,7 +159,7 @@ def _leaps(steps: Steps, val: Floats, logged: Series | None) -> Iterator[Hit]:
         return
     untrained = median(known[:EVALS_PER_QUARTER])
     lowest = np.minimum.accumulate(val)
-    high = np.flatnonzero((val > max(untrained, val[0])) & (lowest < untrained / 2))
+    high = np.flatnonzero((val > 2 * max(untrained, val[0])) & (lowest < untrained / 2))
     if untrained <= 0 or not len(high) or val[-1] > untrained / 2:
         return
     worst = int(high[np.argmax(val[high])])
@@ -172,7 +172,7 @@ def _leaps(steps: Steps, val: Floats, logged: Series | None) -> Iterator[Hit]:
         value=float(val[worst]),
         limit=untrained,
         points=len(high),
-        message="the held-out loss leaps to {value:.4g}, more than the {limit:.4g} of an untrained model, and comes back",
+        message="the held-out loss leaps to {value:.4g}, far more than the {limit:.4g} of an untrained model, and comes back",
     )
 
 
