@@ -18,7 +18,7 @@ from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
 from ckaudit.run.falls import early_fall, steepest_tenth
 from ckaudit.run.oscillation import oscillation
-from ckaudit.run.rises import sustained_rise
+from ckaudit.run.rises import falls_from_each_jump, sustained_rise
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.tensors import TensorTable, table_of
 
@@ -51,7 +51,7 @@ def loss_decreasing(loss: Series, *, horizon: int = HORIZON, min_fall_share: flo
     `min_fall_share` would not be seen.
     ## Bad
     It oscillates and does not fall (as loss_oscillates has it), does not fall, or gave back `lost` of its fall in a rise that
-    no batch makes (as loss_rises has it). `min_fall_share` and `lost` are starting values.
+    no batch makes and from which it does not fall on (as loss_rises has it). `min_fall_share` and `lost` are starting values.
     """
     steps, values = points(loss)
     if len(values) < FEWEST or steps[-1] - steps[0] < horizon - 1:
@@ -70,7 +70,8 @@ def loss_decreasing(loss: Series, *, horizon: int = HORIZON, min_fall_share: flo
         return SeriesAnswer(word="bad", sentence=f"{text}; it oscillates, and gets no lower", numbers=numbers)
     if first - end <= min_fall_share * abs(first) and (why := no_fall(steps, values, min_fall_share)) is not None:
         return SeriesAnswer(word="watch" if why else "bad", sentence=text + (f"; {why}" if why else ""), numbers=numbers)
-    stays = back > lost and sustained_rise(values) is not None
+    rise = sustained_rise(values) if back > lost else None
+    stays = rise is not None and not falls_from_each_jump(values[rise.onset :], rise)
     word: Word = (
         "bad" if stays else "watch" if max(back, up) > GIVEN_BACK or first - end <= min_fall_share * abs(first) else "good"
     )

@@ -178,6 +178,29 @@ def falls_on(after: Floats, rise: Rise, *, given_back: float = 0.2) -> bool:
     return top <= len(levels) // 3 and rank_trend(levels) < -2.2 and peak - end >= given_back * (peak - rise.low)
 
 
+def falls_from_each_jump(after: Floats, rise: Rise, *, parts: int = 12) -> bool:
+    """Tell whether a curve falls on from where it jumped to; where it jumps again, from each of its jumps until the next.
+
+    Args:
+        after: The curve from the onset of its rise on, finite, shape (N,).
+        rise: How it rose.
+        parts: Parts that it is cut into to look for more jumps, each of a third of the rise at least.
+    """
+    if falls_on(after, rise):
+        return True
+    if len(after) < 3 * parts:
+        return False
+    levels = np.array([median(part) for part in np.array_split(after, parts)])
+    jumps = np.flatnonzero(np.diff(levels) > (levels.max() - rise.low) / 3) + 1
+    if not len(jumps):
+        return False
+    starts = [0, *(int(jump) * len(after) // parts for jump in jumps), len(after)]
+    lows = [rise.low, *levels[jumps - 1]]
+    return all(
+        falls_on(after[start:end], replace(rise, low=low)) for start, end, low in zip(starts, starts[1:], lows, strict=False)
+    )
+
+
 def isotonic_fits(values: Floats) -> IsotonicFits:
     """Return the falling isotonic regressions of the first points of a curve, by pooling adjacent violators one point at a time.
 

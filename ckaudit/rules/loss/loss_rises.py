@@ -13,7 +13,7 @@ from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.rule import FACTS, TURNS, Hit, Skip, rule, stretches
 from ckaudit.run.medians import median
 from ckaudit.run.oscillation import oscillation
-from ckaudit.run.rises import Rise, falls_on, large_or_clear_rise, sustained_rise
+from ckaudit.run.rises import Rise, falls_from_each_jump, large_or_clear_rise, sustained_rise
 from ckaudit.run.robust import MAD_TO_SIGMA, looks_like_a_score
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.tensors import table_of
@@ -21,7 +21,7 @@ from ckaudit.run.tensors import table_of
 MIN_POINTS = 3
 """Two points make no course."""
 
-NEGLIGIBLE_RISE = 0.01
+NEGLIGIBLE_RISE = 0.03
 """Share of what a loss has fallen below which a rise is nothing: of a loss near zero a tenth of its level is no news."""
 
 POINTS_PER_BLOCK = 10
@@ -50,8 +50,8 @@ def loss_rises(
     it, by `sev1_deviations` standard errors and more, in eight points or more; else sev2. Where fewer tell no noise, the size of
     the rise speaks, and the finding says so. Of long logs also the medians of `parts` equal parts: `min_climbs` of them in a row
     each above the last, by more than `min_rise` of where it began and `min_deviations` robust deviations of such medians: sev1
-    where half of it is not given back at the end (D4.1: no recovery), else sev2. A rise by less than a hundredth of what the loss
-    has fallen from its first point is none.
+    where half of it is not given back at the end (D4.1: no recovery), else sev2. A rise by less than three parts in a hundred of
+    what the loss has fallen from its first point is none.
     ## Why it matters
     A spike comes from a batch; a climb comes from the training itself, and goes on until somebody stops it.
     ## False alarms
@@ -135,7 +135,7 @@ def _stays(steps: Steps, values: Floats, rise: Rise, *, is_severe: bool, restart
     """Return the hit of a loss that ends above its lowest level."""
     worst = int(np.argmax(values[rise.onset :]))
     few = "" if rise.noise_is_known else f", in the {len(values)} points that there are"
-    eased = falls_on(values[rise.onset :], rise)
+    eased = falls_from_each_jump(values[rise.onset :], rise)
     reason = (
         "; the learning rate had been set back"
         if restarted

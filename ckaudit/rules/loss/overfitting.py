@@ -55,9 +55,9 @@ def overfitting(
     evaluations on, so is one that does not fall, and never comes below the first training loss by a twentieth of what the
     training loss has fallen, a tenth and more: nothing that is learnt carries over; or by less than a quarter of it, where the
     training loss has fallen by more than half and the held-out loss no longer falls: most of it is memory. And whether it leaps
-    beyond twice an untrained model's, from less than half of that, and comes back: something that evaluations use was broken for a
-    while, statistics of batches or weights. A validation loss below `solved_share` of the first losses is one of a task that is
-    solved: of the middle of three, for an untrained model may cost anything, or of the training loss there.
+    beyond twice an untrained model's, from less than half of that, and comes back: something that evaluations use was broken for
+    a while, statistics of batches or weights. A validation loss below `solved_share` of the first losses is one of a task that
+    is solved: of the middle of three, for an untrained model may cost anything, or of the training loss there.
     ## Why it matters
     From that step on the budget buys memory, not ability.
     ## False alarms
