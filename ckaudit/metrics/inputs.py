@@ -4,25 +4,34 @@ import math
 
 import numpy as np
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from ckaudit.metrics.activations import activation_rms
 from ckaudit.metrics.metric import metric
-from ckaudit.metrics.pairs import ratio, relabelled
+from ckaudit.metrics.pairs import ratio, relabelled, together
 from ckaudit.metrics.weights import weight_norm
 from ckaudit.run.run import Run
-from ckaudit.run.series import Series, empty
+from ckaudit.run.series import Series, empty, single
 
 
-@metric(unit="1", reads=[activation_rms, weight_norm], source="FAULTS, TheDeepChecker missing_normalization", memory=1)
+@metric(
+    unit="1",
+    reads=["data.input_mean", "data.input_std", activation_rms, weight_norm],
+    source="FAULTS, TheDeepChecker missing_normalization",
+    memory=1,
+)
 def input_scale(run: Run) -> Series:
-    r"""Root mean square of a model's inputs, as far as its first layer tells.
+    r"""Root mean square of a model's inputs: of the batches where these were seen, else as far as the first layer tells.
 
-    $$s = \mathrm{rms}(W x) \cdot \sqrt{m} \,/\, \lVert W \rVert_F$$
+    $$s = \sqrt{\mu^2 + \sigma^2}, \quad s = \mathrm{rms}(W x) \cdot \sqrt{m} \,/\, \lVert W \rVert_F$$
 
-    Shape (C, 1), labelled by the first layer, of m outputs: exact for inputs that are independent of one another, and near 1
-    for normed ones. Not recorded for a model that begins with an embedding, nor where run.json does not list the tensors in
-    their order.
+    Shape (C, 1), labelled by "the batches" or by the first layer, of m outputs: that is exact for inputs that are independent of
+    one another where the layer adds nothing of its own, and near 1 for normed ones. Not recorded for a model that begins with an
+    embedding, nor where run.json does not list the tensors in their order.
     """
+    seen = _of_batches(run)
+    if seen:
+        return seen
     facts = run.manifest.tensors if run.manifest else UNSET
     name, first = next(iter((facts or {}).items()), ("", None))
     if first is None or first.kind == "embedding" or first.shape is UNSET or len(first.shape) < 2 or first.module is UNSET:
@@ -33,3 +42,13 @@ def input_scale(run: Run) -> Series:
     if not rms.labels or not norm.labels:
         return empty("input_scale")
     return ratio(rms, norm).mapped(lambda values: np.asarray(values * math.sqrt(outputs)), "input_scale", "1")
+
+
+def _of_batches(run: Run) -> Series:
+    """Return the root mean square of inputs that are numbers, by the mean and the deviation of each batch."""
+    mean, std = together(run.value("data.input_mean"), relabelled(run.value("data.input_std"), "data.input_mean"))
+    if not mean or not std:
+        return empty("input_scale")
+    values = np.hypot(mean.values[:, 0], std.values[:, 0])
+    known = mean.recorded[:, 0] & std.recorded[:, 0]
+    return replace(single("input_scale", "1", mean.steps, values, known), labels=("the batches",))

@@ -25,3 +25,10 @@ def test_the_scale_of_independent_inputs_is_found_from_the_first_layer():
 def test_an_embedding_and_a_vector_tell_nothing():
     assert not input_scale(recorded(kind="embedding"))
     assert not input_scale(recorded(shape=(64,)))
+
+
+def test_batches_that_were_seen_say_it_whatever_the_first_layer_adds():
+    run = recorded()
+    seen = {"data.input_mean": {10: {"data.input_mean": 3.0}}, "data.input_std": {10: {"data.input_std": 4.0}}}
+    of_layer = {path: {10: dict(zip(each.labels, each.values[0], strict=True))} for path, each in run.sections.items()}
+    assert cells(input_scale(run_of(of_layer | seen, tensors=run.manifest.tensors))) == {(10, "the batches"): 5.0}

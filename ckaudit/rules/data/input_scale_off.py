@@ -23,9 +23,10 @@ def input_scale_off(
     """Inputs are far from unit scale.
 
     ## What it checks
-    The root mean square of a model's inputs, as its first layer tells it, in the `first_steps` steps, while that layer's weights
-    are still random: above `max_rms`, as of images from 0 to 255, or below `min_rms`, as of images that were divided twice.
-    In the lab's dev split normed inputs give 0.8 to 1.1, images times 255 give 205 to 233.
+    The root mean square of a model's inputs, of its batches where they were seen, else as its first layer tells it, in the
+    `first_steps` steps, while that layer's weights are still random: above `max_rms`, as of images from 0 to 255, or below
+    `min_rms`, as of images that were divided twice. In the lab's dev split normed inputs give 0.8 to 1.1, images times 255 give
+    205 to 233.
     ## Why it matters
     Initial weights and learning rates are made for inputs of about one; others saturate the first layer or vanish in it.
     ## False alarms
