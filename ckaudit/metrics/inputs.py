@@ -51,4 +51,4 @@ def _of_batches(run: Run) -> Series:
         return empty("input_scale")
     values = np.hypot(mean.values[:, 0], std.values[:, 0])
     known = mean.recorded[:, 0] & std.recorded[:, 0]
-    return replace(single("input_scale", "1", mean.steps, values, known), labels=("the batches",))
+    return replace(single("input_scale", "1", mean.steps, np.where(known, values, np.nan), known), labels=("the batches",))
