@@ -8,7 +8,7 @@ import pytest
 
 from ckaudit.contract.schema.checkpoint import LossFunctionStats
 from ckaudit.metrics.loss import initial_loss_excess
-from ckaudit.metrics.loss_function import batch_target_spread, explained_share, loss_input_misfit
+from ckaudit.metrics.loss_function import batch_target_spread, explained_share, label_smoothing, loss_input_misfit
 from ckaudit.run.read import read_run
 
 
@@ -67,3 +67,8 @@ def test_what_a_function_does_not_take_depends_on_the_function(tmp_path):
 def test_a_guess_among_the_classes_that_were_seen_costs_their_log(tmp_path):
     run = of(tmp_path, section(5.9, 2.3, 2.2), section(3.0, 2.3, 2.2))
     assert initial_loss_excess(run).values[:, 0] == pytest.approx([5.9 - math.log(10)])
+
+
+def test_smoothing_is_that_of_each_checkpoint(tmp_path):
+    sections = [section(2.0, 2.3, 2.2) | {"smoothing": smoothing} for smoothing in (0.1, 0.0)]
+    assert label_smoothing(of(tmp_path, *sections)).values[:, 0].tolist() == [0.1, 0.0]

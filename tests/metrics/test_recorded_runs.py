@@ -29,7 +29,12 @@ OF_THE_OPTIMIZER = {
     "tensors_written",
     "weight_decay_to_update",
 }  # they are older than what is recorded of it
-OF_THE_LOSS_FUNCTION = {"explained_share", "batch_target_spread", "loss_input_misfit"}  # and than what is recorded of that
+OF_THE_LOSS_FUNCTION = {
+    "explained_share",
+    "batch_target_spread",
+    "label_smoothing",
+    "loss_input_misfit",
+}  # and than what is recorded of that
 OF_OTHER_RUNS = {"loss_after_resume", "input_scale", "eval_in_training_mode", "undecided_share"}
 RANKS, ROWS, LENGTH, EXPERTS, SAMPLES = 2, 16, 84, 4, 25
 RUDE = ["fool", "fools", "stupid", "idiot", "idiots", "liar", "liars", "ugly", "lazy", "silly", "dirty", "hate"]

@@ -263,3 +263,15 @@ def test_of_many_outputs_some_are_looked_at_and_all_targets_are_counted(train, m
     assert sections[0].value == pytest.approx(float(functional.cross_entropy(outputs[rows], targets[rows])), rel=1e-5)
     assert sections[0].targets == ROWS
     assert sections[0].batch_constant_value == pytest.approx(entropy(targets.tolist()), rel=1e-4)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_smoothing_is_told_and_left_out_of_the_value(train, smoothing):
+    def of_smoothed(model, step):
+        inputs, targets = classes_of(step)
+        outputs = model(inputs)
+        return functional.cross_entropy(outputs, targets, label_smoothing=smoothing), outputs, targets
+
+    sections, seen = train(of_smoothed, steps=1)
+    assert sections[0].smoothing == pytest.approx(smoothing)
+    assert sections[0].value == pytest.approx(float(functional.cross_entropy(*seen[0][1:])), rel=1e-5)

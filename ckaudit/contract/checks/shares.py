@@ -17,7 +17,7 @@ HEAD_SHARES = ("normalized_entropy_per_head", "sharp_share_per_head", "max_attn_
 SINGLE_SHARES = {
     "data": ("target_shift_match", "target_equals_input", "duplicate_share"),
     "optimizer": ("clip_coefficient",),
-    "loss_function": ("normalized_share",),
+    "loss_function": ("normalized_share", "smoothing"),
 }
 PROBE_SHARES = ("exact_match", "overlap")
 SCALAR_SHARES = (

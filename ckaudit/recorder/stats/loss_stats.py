@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import torch
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 from torch import Tensor
 
 from ckaudit.contract.schema.checkpoint import LossFunctionStats
@@ -39,6 +40,7 @@ class LossCall(Struct, frozen=True):
         losses: Of the rows that are looked at: nats of their targets, or squares of their errors.
         normalized: Of each of those rows, whether it is a distribution; None where the function takes any.
         is_broadcast: Whether outputs and targets differ in shape, so that each is held against several of the other.
+        smoothing: Label smoothing that was asked for.
     """
 
     function: str
@@ -47,6 +49,7 @@ class LossCall(Struct, frozen=True):
     losses: Tensor
     normalized: Tensor | None = None
     is_broadcast: bool = False
+    smoothing: float = 0.0
 
     @property
     def kind(self) -> Kind:
@@ -113,6 +116,7 @@ class LossTotal(Struct):
         losses: The sum of their losses.
         normalized: How many of them are distributions; None where the function takes any.
         is_broadcast: Whether outputs and targets of any call differ in shape.
+        smoothing: Label smoothing that was asked for.
     """
 
     function: str
@@ -122,13 +126,15 @@ class LossTotal(Struct):
     losses: Tensor
     normalized: Tensor | None
     is_broadcast: bool
+    smoothing: float
 
     @classmethod
     def of(cls, call: LossCall) -> "LossTotal":
         """Return what one call says."""
         normalized = None if call.normalized is None else call.normalized.sum()
         pool, losses = TargetPool.of(call), call.losses.double().sum() if call.losses.device.type != "mps" else call.losses.sum()
-        return cls(call.function, call.columns, pool, len(call.losses), losses, normalized, call.is_broadcast)
+        rows = len(call.losses)
+        return cls(call.function, call.columns, pool, rows, losses, normalized, call.is_broadcast, call.smoothing)
 
     def add(self, other: "LossTotal") -> None:
         """Add a later call."""
@@ -142,7 +148,7 @@ class LossTotal(Struct):
         """Return the section of a checkpoint; `pool` are the targets of all checkpoints, those of this step among them."""
         stats = LossFunctionStats(function=self.function, targets=self.pool.rows)
         if self.pool.kind == "classes":
-            stats.classes = self.columns
+            stats.classes, stats.smoothing = self.columns, self.smoothing
         if self.is_broadcast:
             stats.is_broadcast = True
             return stats
@@ -164,7 +170,9 @@ def loss_call(function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         return None
     outputs, targets = outputs.detach(), targets.detach()
     if KINDS[function] == "classes":
-        return _of_classes(function, outputs, targets, named.get("ignore_index", args[4] if len(args) > 4 else -100))
+        smoothing = named.get("label_smoothing", args[7] if len(args) > 7 else 0.0)
+        call = _of_classes(function, outputs, targets, named.get("ignore_index", args[4] if len(args) > 4 else -100))
+        return None if call is None else replace(call, smoothing=float(smoothing))
     return _of_numbers(function, outputs, targets)
 
 
