@@ -6,8 +6,9 @@ import numpy as np
 from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.data import batch_duplicate_share, batch_repeat_distance
-from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.rules.rule import FACTS, Hit, Skip, is_ours, rule
 from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Mask, Series, single
@@ -15,13 +16,18 @@ from ckaudit.run.spans import spans
 
 
 @rule(
-    "DATA003", severity="sev1", needs=[train_loss_raw], wants=[batch_repeat_distance, batch_duplicate_share, FACTS], unit="steps"
+    "DATA003",
+    severity="sev1",
+    needs=[train_loss_raw],
+    wants=[batch_repeat_distance, batch_duplicate_share, FACTS, val_loss],
+    unit="steps",
 )
 def repeated_batch(
     loss: Series,
     distance: Series | None,
     duplicates: Series | None,
     facts: Manifest | None,
+    val: Series | None,
     *,
     max_steps_back: int = 10,
     max_repeated_share: float = 0.2,
@@ -41,7 +47,9 @@ def repeated_batch(
     ## Why it matters
     A repeated batch is learnt by heart: the training loss falls for nothing, and the data that was to come is never seen.
     ## False alarms
-    An epoch repeats the data at a distance of its own length, and is silent. A single batch trained on deliberately is not.
+    An epoch repeats the data at a distance of its own length, and is silent. Where every step of the run has the same batch, from
+    the second on, that may be all data, as of a graph or of a differential equation, or one batch that is overfitted on purpose:
+    sev2, and a note where the held-out loss falls.
     """
     if duplicates is not None:
         yield from _within(duplicates, max_duplicate_share)
@@ -57,8 +65,12 @@ def repeated_batch(
         start = max(int(span.rows[0]) - window + 1, 0)
         first = start + int(np.argmax(again[start : int(span.rows[0]) + 1]))
         highest = float(share[span.rows].max())
+        is_whole = highest >= stuck_share and first <= 1 and bool(again[1:].all())
+        severity: Severity = "sev1" if highest >= stuck_share else "sev2"
+        if is_whole:
+            severity = "note" if _falls(val) else "sev2"
         yield Hit(
-            severity="sev1" if highest >= stuck_share else "sev2",
+            severity=severity,
             where="batches",
             first=int(loss.steps[first]),
             last=span.last,
@@ -66,9 +78,17 @@ def repeated_batch(
             points=span.points,
             value=100 * highest,
             limit=100 * max_repeated_share,
-            message="{value:.0f} % of " + f"{window} batches in a row were seen within the {max_steps_back} steps before",
+            message="every step trains on what the step before did, as where a batch is all there is"
+            if is_whole
+            else "{value:.0f} % of " + f"{window} batches in a row were seen within the {max_steps_back} steps before",
         )
     yield from _from_the_beginning(distance, facts, max_steps_back, min_points)
+
+
+def _falls(val: Series | None) -> bool:
+    """Tell whether the held-out loss ends well below its first: what is learnt from the one batch carries over."""
+    known = val.values[val.finite_in(0), 0] if val is not None else np.empty(0)
+    return len(known) > 1 and bool(median(known[-3:]) < 0.8 * known[0])
 
 
 def _share(again: Mask, window: int) -> Floats:
