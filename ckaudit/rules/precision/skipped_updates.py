@@ -8,6 +8,7 @@ from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.progress import steps_seen
 from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.falls import ends_lower
 from ckaudit.run.series import Floats, Series, Steps, single
 from ckaudit.run.spans import spans
 
@@ -39,7 +40,8 @@ def skipped_updates(
     ## False alarms
     A loss scaler skips the first few updates. Where gradients are accumulated, a step of the log is still one attempt. Equal
     evaluations say nothing of updates where the learning rate is below `low` of its peak, where a logger repeats the last
-    one beside every step, or where it writes few digits.
+    one beside every step, or where it writes few digits; and where the training loss falls meanwhile, it is the evaluation that
+    stands still.
     """
     if seen is None:
         yield from _same_weights(val, loss, rate, min_points, min_digits, low)
@@ -106,6 +108,8 @@ def _same_weights(
         losses = loss.values[(loss.steps > first) & (loss.steps <= last) & loss.finite[:, 0], 0]
         if len(losses) < 2 * len(rows) or not np.ptp(losses) or not _is_up(rate, first, last, low):
             continue
+        if ends_lower(losses, min_fall=0.05):
+            continue  # weights that learn have changed: the evaluation is the one that stands
         yield Hit(
             severity="sev1",
             where="updates",
