@@ -14,7 +14,11 @@ MISFITS = ("probabilities", "no log-probabilities", "another shape")
 
 @metric(
     unit="1",
-    reads=["loss_function.value", "loss_function.constant_value", train_loss_raw],
+    reads=[
+        *("loss_function.value", "loss_function.constant_value", "loss_function.batch_constant_value"),
+        *("loss_function.classes", "loss_function.targets"),
+        train_loss_raw,
+    ],
     source="McFadden 1974, of entropies; the coefficient of determination, of squares",
     memory=1,
 )
@@ -23,13 +27,14 @@ def explained_share(run: Run) -> Series:
 
     $$R^2 = 1 - L / L_0$$
 
-    Shape (C, 1): checkpoints whose loss is that of one function of torch; $L_0$ is the entropy of the targets, or their variance.
+    Shape (C, 1): checkpoints whose loss is that of one function of torch; $L_0$ is the entropy of the targets, or their variance:
+    those of the same batch where it is large enough to know them, for batches differ, else those of all batches so far.
     0 for a model that knows how often each target occurs and no more, 1 for one that is always right; below 0 it knows less.
     """
     value, constant = run.value("loss_function.value"), run.value("loss_function.constant_value")
     if not value or not constant:
         return empty("explained_share")
-    guess = _exactly_at(constant, value.steps)
+    guess = _of_the_batch(run, value.steps, _exactly_at(constant, value.steps))
     with np.errstate(all="ignore"):
         shares = 1 - value.values[:, 0] / guess
     return _of_trained(run, value, "explained_share", shares, guess > 0)
@@ -105,6 +110,15 @@ def label_smoothing(run: Run) -> Series:
     Shape (C, 1): checkpoints. Of ten classes 0.1 costs a fifth of a uniform guess, and 0.2 more than a third: no model saves it.
     """
     return run.value("loss_function.smoothing")
+
+
+def _of_the_batch(run: Run, steps: Steps, pooled: Floats, *, min_targets: int = 16, per_class: int = 8) -> Floats:
+    """Return what a constant guess costs on each batch; on all so far where a batch is small, or of one kind."""
+    batch = _exactly_at(run.value("loss_function.batch_constant_value"), steps)
+    count = _exactly_at(run.value("loss_function.targets"), steps)
+    classes = np.nan_to_num(_exactly_at(run.value("loss_function.classes"), steps), nan=0.0)
+    is_known = (count >= np.maximum(min_targets, per_class * classes)) & (batch >= pooled / 2)
+    return np.where(is_known, batch, pooled)
 
 
 def _of_trained(run: Run, like: Series, name: str, values: Floats, known: Mask, *, tolerance: float = 0.1) -> Series:

@@ -275,3 +275,21 @@ def test_smoothing_is_told_and_left_out_of_the_value(train, smoothing):
     sections, seen = train(of_smoothed, steps=1)
     assert sections[0].smoothing == pytest.approx(smoothing)
     assert sections[0].value == pytest.approx(float(functional.cross_entropy(*seen[0][1:])), rel=1e-5)
+
+
+def test_outputs_that_somebody_expands_against_all_targets_show_too(train):
+    def of_pairs(model, step):
+        torch.manual_seed(step)
+        outputs, targets = model(torch.randn(ROWS, 7)), (torch.rand(ROWS) < 0.5).float()
+        return (functional.binary_cross_entropy_with_logits(outputs.expand(-1, ROWS), targets[None].expand(ROWS, -1)),)
+
+    sections, _ = train(of_pairs, outputs=1)
+    assert all(section.is_broadcast for section in sections)
+
+
+def test_targets_that_are_one_number_for_all_are_held_against_each_output(train):
+    def of_real_ones(model, step):
+        return (functional.binary_cross_entropy_with_logits(model(classes_of(step)[0]), torch.ones(()).expand(ROWS, 1)),)
+
+    sections, _ = train(of_real_ones, outputs=1)
+    assert {section.targets for section in sections} == {ROWS}

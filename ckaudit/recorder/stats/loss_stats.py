@@ -201,11 +201,10 @@ def _of_classes(function: str, outputs: Tensor, targets: Tensor, ignored: int) -
 
 def _of_numbers(function: str, outputs: Tensor, targets: Tensor) -> LossCall | None:
     """Read outputs and targets of the same shape (N, ...)."""
-    if outputs.shape != targets.shape:
+    if outputs.shape != targets.shape or (_is_expanded(outputs) and _is_expanded(targets)):
         pairs = torch.broadcast_shapes(outputs.shape, targets.shape).numel()  # type: ignore[no-untyped-call]
-        rows = targets.reshape(-1, 1)
-        is_crossed = pairs > max(outputs.numel(), targets.numel())
-        return LossCall(function, 1, rows, rows.new_zeros(0), is_broadcast=True) if is_crossed else None
+        rows, held = targets.reshape(-1, 1), [len(_stored(tensor)) for tensor in (outputs, targets)]
+        return LossCall(function, 1, rows, rows.new_zeros(0), is_broadcast=True) if pairs > max(held) else None
     step = -(-outputs.numel() // LARGEST)
     outputs, targets = (tensor[::step].float() if tensor.ndim else tensor[None].float() for tensor in (outputs, targets))
     columns = targets[0].numel()
@@ -217,6 +216,16 @@ def _of_numbers(function: str, outputs: Tensor, targets: Tensor) -> LossCall | N
     losses: Callable[..., Tensor] = torch.binary_cross_entropy_with_logits if is_logit else lambda *pair: -_log_likelihood(*pair)
     normalized = ((outputs >= 0) & (outputs <= 1)).all(1) if is_logit else None
     return LossCall(function, width, targets, losses(outputs, targets).reshape(-1, width).mean(1), normalized)
+
+
+def _is_expanded(tensor: Tensor) -> bool:
+    """Return whether a tensor repeats what it stores along one of its dimensions."""
+    return any(size > 1 and step == 0 for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def _stored(tensor: Tensor) -> Tensor:
+    """Return the elements that a tensor stores, once each."""
+    return tensor[tuple(slice(None) if step else 0 for step in tensor.stride())].reshape(-1)
 
 
 def _log_likelihood(probabilities: Tensor, targets: Tensor) -> Tensor:
