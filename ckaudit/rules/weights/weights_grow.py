@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.metrics.loss_function import explained_share, has_used_inputs
 from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import weight_std
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
@@ -12,14 +13,18 @@ from ckaudit.run.series import Floats, Series, single
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
 
+EXPLAINED = 0.5
+"""Share of a constant guess's loss that a model saves: weights that make so much of their inputs have grown to good use."""
+
 ABSURD_STD = 1000.0
 """Standard deviation that no tensor has, initial or trained: one checkpoint of it tells."""
 
 
-@rule("WGT002", severity="sev2", needs=[weight_std], wants=[FACTS], unit="1")
+@rule("WGT002", severity="sev2", needs=[weight_std], wants=[FACTS, explained_share], unit="1")
 def weights_grow(
     std: Series,
     facts: Manifest | None,
+    explained: Series | None,
     *,
     max_gain: float = 1.5,
     max_growth: float = 5.0,
@@ -41,6 +46,8 @@ def weights_grow(
     Outputs and attention logits grow with the weights, until softmax saturates and updates no longer matter (D4.5, DR-2).
     ## False alarms
     A small initialization grows many times over without harm; what counts is where it comes to. Embeddings have no gain.
+    Targets in the thousands need such weights: where the model saves half of what a constant guess costs to the end, all
+    matrices together are a note.
     """
     yield from too_few(std, min_points)
     gains = _gains(std, facts)
@@ -53,11 +60,12 @@ def weights_grow(
         grown = gains.values / first
     middle, times = row_medians(gains.values), row_medians(grown)
     series = single("median matrix", "1", gains.steps, middle)
+    is_useful = has_used_inputs(explained, min_share=EXPLAINED)
     together = ((middle > max_gain) & (times > max_growth))[:, None]
     for span in spans(series, together, min_points=min_points):
         yield Hit.over(
             span,
-            "sev2",
+            "note" if is_useful else "sev2",
             "the gain of the median matrix has come to {value:.3g}; above {limit:.2g} outputs grow layer by layer",
             badness=series.values,
             limit=max_gain,
