@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.audit.judge import BROKE, answer_from_series
+from ckaudit.audit.judge import BROKE, answer_from_series, has_no_number
 from ckaudit.causes.cause import Findings
 from ckaudit.causes.shared.void import likely, voided
 from ckaudit.contract.schema.numbers import to_word
@@ -16,6 +16,7 @@ from ckaudit.metrics import Metric, metrics
 from ckaudit.questions.bad_answer_table import BAD
 from ckaudit.questions.question import MAP, PHASES, MapRow, Question, SeriesAnswer, questions, worse
 from ckaudit.rules import Rule, rules
+from ckaudit.rules.precision.nonfinite_values import nonfinite_values
 from ckaudit.run.run import Run
 
 READY = 6  # the phase that ends in a verdict
@@ -161,7 +162,8 @@ def weigh_answer(
         )
     if series_answer.word == "bad":
         return WeighedAnswer(
-            series_answer, (*(finding for finding in illnesses if finding.name in asked.weighs), *_of_answers(asked, findings))
+            series_answer,
+            (*(finding for finding in illnesses if finding.name in asked.weighs), *_of_answers(asked, series_answer, findings)),
         )
     if series_answer.word != "good":
         return WeighedAnswer(series_answer)
@@ -170,12 +172,13 @@ def weigh_answer(
     return WeighedAnswer(series_answer)
 
 
-def _of_answers(asked: Question, findings: Iterable[Finding]) -> list[Finding]:
+def _of_answers(asked: Question, answer: SeriesAnswer, findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings that this bad answer has made, or that a rule or another answer which says the same rests on."""
     others = [questions()[id_] for id_ in BAD[asked.id].told_by] if asked.id in BAD else []
     rules = BAD[asked.id].told_by_rules if asked.id in BAD else ()
     codes = {asked.id, *(other.id for other in others)}
     names = {*rules, *(name for other in others for name in (*other.rules, *other.weighs))}
+    names |= {nonfinite_values.name} if has_no_number(answer) else set()
     return [finding for finding in findings if finding.code in codes or (finding.name in names and finding.severity != "note")]
 
 

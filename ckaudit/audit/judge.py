@@ -21,6 +21,7 @@ from ckaudit.questions.bad_answer_table import BAD, BadAnswer
 from ckaudit.questions.question import FindingsMarker, Question, SeriesAnswer, unrecorded
 from ckaudit.questions.question import Input as QuestionInput
 from ckaudit.rules import rules
+from ckaudit.rules.precision.nonfinite_values import nonfinite_values
 from ckaudit.rules.rule import Hit, Input, Rule, Skip
 from ckaudit.run.run import Run
 from ckaudit.run.tensor_groups import Group, Known, group_of, known_places
@@ -222,6 +223,15 @@ def _worse(hit: Hit) -> str:
 
 
 # Questions: what the series of a run say to one, before anything is weighed.
+NO_VALUE = "no value of "
+"""What the answer begins with where an input was recorded, and never as a number."""
+
+
+def has_no_number(answer: SeriesAnswer) -> bool:
+    """Tell whether an answer is bad only because an input is no number at any step: what made it so is the finding."""
+    return answer.sentence.startswith(NO_VALUE)
+
+
 def answer_from_series(question: Question, run: Run, findings: Findings) -> SeriesAnswer:
     """Return what the series say; an input that was recorded, but never as a number, is bad, and what is missing is named.
 
@@ -236,7 +246,7 @@ def answer_from_series(question: Question, run: Run, findings: Findings) -> Seri
             return SeriesAnswer(word="not_applicable", sentence=foreign)
         return unrecorded(f"needs {', '.join(missing)}", *missing)
     if broken := [metric.name for metric in metrics if not _has_number(metric, run)]:
-        return SeriesAnswer(word="bad", sentence=f"no value of {', '.join(broken)} is a number")
+        return SeriesAnswer(word="bad", sentence=f"{NO_VALUE}{', '.join(broken)} is a number")
     try:
         return question.function(*_values(question.needs, run, findings), *_values(question.wants, run, findings))
     except Exception as error:  # noqa: BLE001  one broken question must not cost the answers of the others
@@ -300,6 +310,8 @@ def _is_accounted_for(id_: str, bad: Mapping[str, SeriesAnswer], findings: Seque
     """Tell whether a finding or another answer says already what makes an answer bad."""
     question, table = questions()[id_], BAD[id_]
     if any(other in bad for other in table.told_by):
+        return True
+    if has_no_number(bad[id_]) and any(finding.name == nonfinite_values.name for finding in findings):
         return True
     names = {*question.rules, *question.weighs}
     if any(finding.name in {*names, *table.told_by_rules} and _is_as_grave(finding, table.severity) for finding in findings):

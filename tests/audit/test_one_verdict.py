@@ -295,3 +295,19 @@ def test_a_bad_answer_is_explained_by_its_id_and_by_its_name(id_):
     page = next(each for each in pages_of(id_) if each.kind == "question")
     assert page.facts["a bad answer"].startswith(f"is the finding `{BAD[id_].name}`, {BAD[id_].severity}")
     assert any(each.name == id_ for each in pages_of(BAD[id_].name))
+
+
+def test_what_nan_leaves_without_a_number_is_said_once(monkeypatch):
+    nan = float("nan")
+    case = {
+        "name": "a",
+        "scalars": {"train_loss_raw": {"steps": "1..100", "value": nan}, "update_to_weight": {"steps": "10..100:10", "value": nan}},
+        "sections": {
+            "weight_deltas.*.moved": {"steps": "10..100:10", "labels": ["embed", "blocks.0.w", "blocks.1.w"], "value": nan},
+            "gradients.*.norm": {"steps": "10..100:10", "labels": ["embed", "blocks.0.w", "blocks.1.w"], "value": nan},
+        },
+    }
+    report = audited(case)
+    assert "NUM001" in {found.code for found in report.findings}
+    assert not [found for found in report.findings if "is a number" in found.message]
+    hold_together(report)
