@@ -301,7 +301,10 @@ def test_what_nan_leaves_without_a_number_is_said_once(monkeypatch):
     nan = float("nan")
     case = {
         "name": "a",
-        "scalars": {"train_loss_raw": {"steps": "1..100", "value": nan}, "update_to_weight": {"steps": "10..100:10", "value": nan}},
+        "scalars": {
+            "train_loss_raw": {"steps": "1..100", "value": nan},
+            "update_to_weight": {"steps": "10..100:10", "value": nan},
+        },
         "sections": {
             "weight_deltas.*.moved": {"steps": "10..100:10", "labels": ["embed", "blocks.0.w", "blocks.1.w"], "value": nan},
             "gradients.*.norm": {"steps": "10..100:10", "labels": ["embed", "blocks.0.w", "blocks.1.w"], "value": nan},

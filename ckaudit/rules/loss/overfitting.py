@@ -8,6 +8,7 @@ from ckaudit.metrics.divergence import divergence_step
 from ckaudit.metrics.evaluation import eval_artifact_hash
 from ckaudit.metrics.loss import train_loss_at_evals, train_loss_raw, val_loss
 from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.falls import ends_lower
 from ckaudit.run.medians import median
 from ckaudit.run.rises import Rise, falls_on, large_or_clear_rise, sustained_rise
 from ckaudit.run.series import Floats, Series, Steps
@@ -130,8 +131,9 @@ def _carries_nothing_over(steps: Steps, val: Floats, logged: Series | None) -> H
     if len(val) < 2 or len(known) < 2 * EVALS_PER_QUARTER or val[0] <= 0:
         return None
     third = max(1, len(val) // 3)
-    start, end = median(known[:EVALS_PER_QUARTER]), median(known[-EVALS_PER_QUARTER:])
-    if end >= (1 - LARGE) * start:
+    few = max(EVALS_PER_QUARTER, len(known) // 20)
+    start, end = median(known[:EVALS_PER_QUARTER]), median(known[-few:])
+    if end >= (1 - LARGE) * start or not ends_lower(known, min_fall=LARGE):
         return None
     early, late = median(val[:third]), median(val[-third:])
     # A held-out loss in another unit is held against its own beginning.
