@@ -6,6 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.loss_curves import still
+from ckaudit.causes.shared.rate_course import known_rate
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw, val_loss
@@ -23,6 +24,7 @@ from ckaudit.rules.gradients.zero_gradients import zero_gradients
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling
 from ckaudit.rules.loss.loss_rises import loss_rises
 from ckaudit.rules.loss.loss_spike import loss_spike
+from ckaudit.rules.precision.nonfinite_values import nonfinite_values
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
@@ -30,6 +32,7 @@ from ckaudit.rules.updates.updates_held_back import updates_held_back
 from ckaudit.rules.weights.decay_outweighs_learning import decay_outweighs_learning
 from ckaudit.rules.weights.weights_shrink import weights_shrink
 from ckaudit.run.medians import median
+from ckaudit.run.robust import begins_with_its_run
 from ckaudit.run.series import Series, at
 
 
@@ -66,6 +69,7 @@ def weight_decay_too_high(
     calm: float = 0.02,
     strong: float = 2.5,
     medium: float = 1.0,
+    slight: float = 0.2,
 ) -> Iterator[Evidence]:
     """Weight decay pulls the weights down faster than they learn.
 
@@ -73,7 +77,10 @@ def weight_decay_too_high(
     step: the steepest fall of the median norm over the rate is the decay at work. Recipes give 0 to 0.3; more than `usual` is
     too much. Where weights were not recorded, the loss climbs back to where it began and rests there, from step to step within
     `calm` of it, with gradients no larger than before: a model whose weights go to zero gives the same answer to every input,
-    and the loss of an unstable one does not rest. Weights are starting values.
+    and the loss of an unstable one does not rest. Other illnesses end there too, so that a curve alone speaks only slightly for
+    it. It speaks clearly against it: decay works over one by rate times decay steps and makes no jump, an answer that is the same
+    for every input costs no more than that of an untrained model, weights that shrink overflow nothing, and learning rises with
+    the rate as decay does. Weights are starting values.
     """
     if heavy := findings.first(decay_outweighs_learning):
         yield supports(strong, heavy.message, heavy)
@@ -81,7 +88,8 @@ def weight_decay_too_high(
             yield contradicts(strong, f"what is learnt is held back, and decay is much of what is left: {held.message}", held)
         return
     if norm is None:
-        yield from _forgotten(train, val, gradient, calm, strong, medium)
+        yield from _forgotten(train, val, gradient, calm, strong, slight)
+        yield from _not_by_decay(findings, train, val, rate, strong, medium)
         return
     shrink = findings.first(weights_shrink)
     if shrink is None:
@@ -106,7 +114,7 @@ def weight_decay_too_high(
 
 
 def _forgotten(
-    train: Series | None, val: Series | None, gradient: Series | None, calm: float, strong: float, medium: float
+    train: Series | None, val: Series | None, gradient: Series | None, calm: float, strong: float, slight: float
 ) -> Iterator[Evidence]:
     """Judge by the curves alone."""
     stands = still(train, val)
@@ -117,7 +125,7 @@ def _forgotten(
     noise = median(np.abs(np.diff(end))) / abs(stands.level)
     if noise < calm:
         yield supports(
-            strong, f"the loss goes back to {stands.level:.4g} and rests there, from step to step within {noise:.1%}", train.name
+            slight, f"the loss goes back to {stands.level:.4g} and rests there, from step to step within {noise:.1%}", train.name
         )
     else:
         yield contradicts(strong, f"the loss shakes by {noise:.1%} from step to step", train.name)
@@ -127,8 +135,41 @@ def _forgotten(
             yield contradicts(strong, f"gradients have grown, from {before:.2g} to {after:.2g}", gradient.name)
         else:
             yield supports(
-                medium, f"gradients are no larger than at the start: {after:.2g}, where it was {before:.2g}", gradient.name
+                slight, f"gradients are no larger than at the start: {after:.2g}, where it was {before:.2g}", gradient.name
             )
+
+
+def _not_by_decay(
+    findings: Findings,
+    train: Series | None,
+    val: Series | None,
+    rate: Series | None,
+    strong: float,
+    medium: float,
+    *,
+    beyond: float = 1.1,
+) -> Iterator[Evidence]:
+    """Judge what decay cannot do to a curve that is back where it began; `beyond` leaves room for noise."""
+    stands = still(train, val)
+    if train is None or stands is None or stands.kind != "lost":
+        return
+    rows = np.flatnonzero(train.finite[:, 0])
+    step, losses = int(train.steps[rows[stands.row]]), train.values[rows, 0]
+    for jump in findings.of(loss_spike)[:1]:
+        if jump.first_step is not None and jump.first_step <= step:
+            yield contradicts(2 * strong, f"decay makes no jump, it takes its time: {jump.message}", jump)
+    if begins_with_its_run(train.steps[rows]) and stands.level > beyond * (first := float(losses[:10].max())):
+        worse = f"a loss of {stands.level:.4g} is above the {first:.4g} of the untrained model, which no shrunk one costs"
+        yield contradicts(2 * strong, worse, train.name)
+    if broken := findings.first(nonfinite_values):
+        yield contradicts(2 * strong, f"weights that shrink overflow nothing: {broken.message}", broken)
+    turn = findings.first(loss_rises)
+    steps, values = known_rate(rate)
+    if turn is None or turn.first_step is None or not (before := values[steps <= turn.first_step]).size:
+        return
+    if values[steps > turn.first_step].max(initial=0.0) > beyond * before[-1]:
+        rises = f"the loss turns at step {turn.first_step} under a rate that still rises, and learning with it"
+        yield contradicts(medium, rises, learning_rate.name)
 
 
 def _steepest_fall(norm: Series) -> tuple[int, float] | None:
