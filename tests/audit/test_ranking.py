@@ -60,6 +60,20 @@ def test_a_cause_of_what_came_back_yields_to_a_likely_one_of_what_lasts_and_is_a
     assert first_causes([grave, path], found, RUN) == [grave, path]
 
 
+def test_a_sure_cause_of_what_came_back_stands_before_all_that_are_not_sure():
+    found = [finding("LOSS001", first=100, last=101), finding("GRAD003", first=500, last=1000), finding("ACT001", last=1000)]
+    batch, path, units = (
+        cause("bad_batch", 0.87, "LOSS001"),
+        cause("dead_path", 0.6, "GRAD003"),
+        cause("dead_units", 0.3, "ACT001"),
+    )
+    assert first_causes([batch, path, units], found, RUN) == [batch, path, units]
+    sure = cause("dead_path", 0.75, "GRAD003")
+    assert first_causes([batch, sure, units], found, RUN) == [sure, batch, units]
+    unlikely = cause("bad_batch", 0.3, "LOSS001")
+    assert first_causes([path, unlikely, units], found, RUN) == [path, unlikely, units]
+
+
 def test_spikes_that_go_on_through_the_run_are_not_over():
     found = [*(finding("LOSS001", first=step, last=step) for step in (100, 400, 700)), finding("GRAD003", first=500, last=1000)]
     spikes, path = cause("rate_too_high", 0.95, "LOSS001"), cause("dead_path", 0.8, "GRAD003")
