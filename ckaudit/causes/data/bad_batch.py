@@ -6,11 +6,12 @@ import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.shared.batches import shifted, target_tokens
-from ckaudit.causes.shared.loss_curves import has_finite_loss_before, jumps_since
+from ckaudit.causes.shared.loss_curves import gradient_of_broken_loss, has_finite_loss_before, jumps_since, too_high_at_first
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.material.counts import plural
 from ckaudit.metrics.data import token_kl_drift
 from ckaudit.metrics.flags import spike_flags
+from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import loss_scale
 from ckaudit.metrics.progress import tokens_seen
@@ -59,7 +60,16 @@ SEVERAL = 3
     prior=-1.0,
     explains=[nonfinite_values, loss_spike],
     follows=[token_drift, exploding_gradient, frequent_clipping, update_out_of_band, activation_drift, skipped_updates, overflow],
-    wants=[loss_scale, train_loss_raw, token_kl_drift, grad_norm_over_median, update_to_weight_global, tokens_seen, spike_flags],
+    wants=[
+        loss_scale,
+        train_loss_raw,
+        token_kl_drift,
+        grad_norm_over_median,
+        update_to_weight_global,
+        tokens_seen,
+        spike_flags,
+        grad_global_norm,
+    ],
     knob="Skip steps whose loss is not finite; look at that batch: empty targets, a division by a zero count, a corrupt sample.",
     inspect="The batch of the first bad step, and the history of the checkpoint after it.",
     runbook="Stop. Keep the last good checkpoint and the batch's hash; feed that batch alone through the last good weights.",
@@ -73,6 +83,7 @@ def bad_batch(
     update: Series | None,
     counted: Series | None,
     flags: Series | None,
+    norm: Series | None,
     *,
     lead: int = 20,
     short: int = 20,
@@ -98,6 +109,10 @@ def bad_batch(
                 "empty targets, a division by a zero count, a corrupt sample."
             )
         yield from _broken(findings, broken, loss, lead, strong, medium)
+        if size := gradient_of_broken_loss(loss, norm, broken.first_step):
+            yield contradicts(
+                strong, f"the gradient of that batch is {size:.3g}: it went through the model unharmed", grad_global_norm.name
+            )
         odd = list(_odd(findings, broken.first_step, counted, strong))
         yield from odd
         if not odd and loss is not None and int(loss.nonfinite[loss.steps >= broken.first_step].sum()) > lead:
@@ -134,6 +149,8 @@ def _broken(
     ]
     if near:
         yield contradicts(strong, f"the run was ill before: {near[0].message}", near[0])
+    elif step <= lead and (found := too_high_at_first(loss)):
+        yield contradicts(strong, f"the loss was {found[1]:.4g} before any update, on any batch", train_loss_raw.name)
     elif not has_finite_loss_before(loss, step):
         yield contradicts(strong, f"at step {step} nothing is known yet of a healthy state", first)
     elif step > lead:

@@ -6,9 +6,9 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.batches import target_tokens
-from ckaudit.causes.shared.loss_curves import has_finite_loss_before
+from ckaudit.causes.shared.loss_curves import gradient_of_broken_loss, has_finite_loss_before, too_high_at_first
 from ckaudit.contract.schema.report import Evidence
-from ckaudit.metrics.gradients import gradient_norm
+from ckaudit.metrics.gradients import grad_global_norm, gradient_norm
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import loss_scale
 from ckaudit.metrics.progress import tokens_seen
@@ -37,7 +37,7 @@ ILL = (loss_spike, exploding_gradient, update_out_of_band, entropy_collapse, log
     prior=-1.0,
     explains=[nonfinite_values],
     follows=[barely_moving, dead_parameter, hidden_nonfinite, impossible_value, loss_not_falling, skipped_updates],
-    wants=[train_loss_raw, gradient_norm, loss_scale, tokens_seen],
+    wants=[train_loss_raw, gradient_norm, loss_scale, tokens_seen, grad_global_norm],
     knob="Make the operation safe: log_softmax, an epsilon under roots and logs, no division by a count of zero.",
     inspect="log, sqrt, division, pow and masked softmax in loss and model; torch.autograd.set_detect_anomaly names the line.",
     runbook="Stop: such weights never recover. Go back to the last finite checkpoint; run the next batch with anomaly detection.",
@@ -48,6 +48,7 @@ def nonfinite_operation(
     norm: Series | None,
     scale: Series | None,
     tokens: Series | None,
+    whole: Series | None,
     *,
     lead: int = 20,
     min_tensor_share: float = 0.9,
@@ -58,8 +59,8 @@ def nonfinite_operation(
 
     Such an operation strikes a healthy run: signs of illness within `lead` steps before speak against it. A NaN from the loss
     reaches the gradient of every tensor (over `min_tensor_share` of them) in the same step. A loss that is finite again at the
-    next step was broken by one batch, and so was that of a batch without targets or of odd tokens. Weights follow the scale that
-    all causes share.
+    next step was broken by one batch, and so was that of a batch without targets or of odd tokens; but where the gradient of
+    that very step is finite, the batch went through the model unharmed. Weights follow the scale that all causes share.
     """
     first = findings.first(nonfinite_values)
     if first is None or first.first_step is None:
@@ -72,12 +73,20 @@ def nonfinite_operation(
     ]
     if near:
         yield contradicts(strong, f"the run was ill before: {near[0].message}", near[0])
+    elif start <= lead and (found := too_high_at_first(loss)):
+        yield contradicts(
+            strong, f"the loss was {found[1]:.4g} before any update: numbers that large overflow", train_loss_raw.name
+        )
     elif start > lead and has_finite_loss_before(loss, start):
         yield supports(strong, f"nothing was wrong in the steps before step {start}", first)
     if grown := findings.first(weights_grow):
         yield contradicts(strong, f"the weights run away, and numbers overflow: {grown.message}", grown)
     if loss is not None:
         yield from _course(loss, start, strong, medium)
+    if not near and (size := gradient_of_broken_loss(loss, whole, start)):
+        yield supports(
+            strong, f"yet its gradient is {size:.3g}: a term that the weights do not reach is undefined", grad_global_norm.name
+        )
     broken = _first_broken(norm) if norm is not None else 0
     if norm is not None and broken >= max(1, min_tensor_share * len(norm.labels)):
         yield supports(

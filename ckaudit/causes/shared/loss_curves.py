@@ -1,9 +1,12 @@
 """Measures of training and held-out losses for causes: standstill, ratio, lost noise, a jump, and slices that part."""
 
+import math
+
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.run.falls import Standstill, standstill
+from ckaudit.rules.loss.initial_loss_off import initial_loss_off
+from ckaudit.run.falls import Standstill, flat_fall, standstill
 from ckaudit.run.medians import median
 from ckaudit.run.robust import difference_noise
 from ckaudit.run.series import Series, at
@@ -44,6 +47,16 @@ def still(train: Series | None, val: Series | None) -> Standstill | None:
     return standstill(train.steps[known], train.values[known, 0], val) if known.any() else None
 
 
+def never_falls_below_start(train: Series | None, val: Series | None) -> float | None:
+    """Return the level of a training loss that never came below what it began with; None of one that did, or is not known."""
+    if (stands := still(train, val)) is not None:
+        return stands.level if stands.kind == "flat" else None
+    if train is None or not train.labels or train.finite[:, 0].sum() < 3:
+        return None
+    flat = flat_fall(train.values[train.finite[:, 0], 0])
+    return None if flat is None else flat.last
+
+
 def multiple(train: Series | None, val: Series | None) -> tuple[float, float] | None:
     """Return how many times the held-out loss the training loss is, at the first evaluation and at the last."""
     if train is None or val is None or not train.labels:
@@ -52,6 +65,22 @@ def multiple(train: Series | None, val: Series | None) -> tuple[float, float] | 
         ratio = at(train, val.steps).values[:, 0] / np.where(val.values[:, 0] > 0, val.values[:, 0], np.nan)
     ratio = ratio[np.isfinite(ratio)]
     return (float(ratio[0]), float(ratio[-1])) if len(ratio) > 1 else None
+
+
+def mirror(train: Series | None, val: Series | None, *, alike: float = 0.1) -> float | None:
+    """Return where a rising held-out loss ends that is the training loss with the other sign, None where there is none.
+
+    At each evaluation of the second half the training loss is below zero, and the two add up to less than `alike` of either.
+    """
+    if train is None or val is None or not train.labels:
+        return None
+    known = np.flatnonzero(val.finite[:, 0])
+    late = known[len(known) // 2 :]
+    if len(late) < 2 or val.values[late[-1], 0] <= max(0.0, val.values[known[0], 0]):
+        return None
+    own, other = at(train, val.steps[late]).values[:, 0], val.values[late, 0]
+    is_mirror = (own < 0) & (np.abs(own + other) < alike * np.abs(other))
+    return float(other[-1]) if is_mirror.all() else None
 
 
 def lost_noise(
@@ -133,6 +162,36 @@ def parted(slices: Series, step: int, *, rise: float = 0.05) -> tuple[str, str] 
         return None
     up, down = int(np.nanargmax(ratio)), int(np.nanargmin(ratio))
     return (slices.labels[up], slices.labels[down]) if ratio[up] > 1 + rise and ratio[down] < 1 - rise else None
+
+
+def too_high_at_first(
+    loss: Series | None, *, ratio: float = 2.0, classes: int = initial_loss_off.thresholds["max_vocabulary"]
+) -> tuple[int, float] | None:
+    """Return step and loss of an untrained model that costs more than any guess does; None of any other, and where not known.
+
+    The loss of step 0 or 1 is computed before the first update. A guess among `classes` costs their log, and no mean over
+    targets is `ratio` times as high unless outputs, targets or a sum made it so.
+    """
+    known = np.flatnonzero((loss.steps <= 1) & loss.finite[:, 0]) if loss is not None and loss.labels else np.empty(0, int)
+    if loss is None or not len(known):
+        return None
+    step, value = int(loss.steps[known[0]]), float(loss.values[known[0], 0])
+    return (step, value) if value > ratio * math.log(classes) else None
+
+
+def gradient_of_broken_loss(loss: Series | None, gradient: Series | None, step: int) -> float | None:
+    """Return the gradient norm of a step at which the loss is not finite, where that is finite and above zero; else None.
+
+    The derivative of what is no number is none either: what broke such a loss does not depend on the weights. A batch that has
+    no target makes a gradient of zero, and a norm that is still that of the step before is none of this step.
+    """
+    if loss is None or gradient is None or not loss.nonfinite[loss.steps == step].any():
+        return None
+    rows = np.flatnonzero(gradient.finite[:, 0] & (gradient.steps <= step))[-2:]
+    if len(rows) < 2 or gradient.steps[rows[1]] != step:
+        return None
+    before, now = gradient.values[rows, 0].tolist()
+    return now if now > 0 and now != before else None
 
 
 def has_finite_loss_before(loss: Series | None, step: int) -> bool:

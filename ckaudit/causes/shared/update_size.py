@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec import Struct
 
 from ckaudit.causes.cause import contradicts
 from ckaudit.causes.shared.rate_course import known_rate
@@ -86,6 +87,52 @@ def weights_replaced(
     if times > 1:
         by_then = f"by then the learning rate was {times:.2g} times the spread of the first weights"
         yield contradicts(weight, f"{by_then}: it threw them there", learning_rate.name)
+
+
+class Dose(Struct, frozen=True):
+    """A peak rate, and one that would do: `times` as low."""
+
+    peak: float
+    goal: float
+
+    @property
+    def times(self) -> float:
+        """How many times too high the peak is."""
+        return self.peak / self.goal
+
+
+def overdose(
+    rate: Series | None,
+    update: Series | None,
+    adapts: Series | None,
+    *,
+    much: float = 0.01,
+    usual: float = 1e-2,
+    plenty: float = 10.0,
+) -> Dose | None:
+    """Return a peak rate that lies `plenty` times and more above one that would do; None of any other.
+
+    One does whose updates change `much` of the weights at most, and where the optimizer is not plain descent is `usual` at most.
+    A warm-up is over when the peak is reached, and makes up for no such height.
+    """
+    peak = float(known_rate(rate)[1].max(initial=0.0))
+    changed = None if update is None else update.late_median()
+    if changed is None or peak <= 0:
+        return None
+    goal = min(peak * much / max(changed, much), np.inf if is_plain_descent(adapts) else usual)
+    return Dose(peak, goal) if peak > plenty * goal > 0 else None
+
+
+def matrices_begun_at_zero(size: Series | None, facts: Manifest | None) -> int:
+    """Return how many matrices a model has of which all began at zero, embeddings and norms left out; 0 for any other model.
+
+    What such a matrix holds later is its own updates, so that these are large beside it.
+    """
+    tensors = table_of(facts)
+    if size is None or not len(size.steps):
+        return 0
+    judged = size.only(lambda name: tensors.is_matrix(name) and tensors.kind(name) not in ("embedding", "norm"))
+    return len(judged.labels) if judged.labels and (judged.values[0] == 0).all() else 0
 
 
 def first_spread(std: Series | None) -> float | None:
