@@ -5,8 +5,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.loss_curves import too_high_at_first
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.activations.dead_units import dead_units
 from ckaudit.rules.activations.saturated_units import saturated_units
@@ -31,7 +33,7 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=-1.0,
-    explains=[weight_scale_off, initial_loss_off],
+    explains=[weight_scale_off, initial_loss_off, nonfinite_values],
     follows=[
         starved_branch,
         activation_drift,
@@ -43,13 +45,12 @@ from ckaudit.run.series import Series
         logit_growth,
         loss_not_falling,
         loss_spike,
-        nonfinite_values,
         saturated_units,
         update_out_of_band,
         vanishing_gradient,
         zero_gradients,
     ],
-    wants=[train_loss_raw],
+    wants=[train_loss_raw, weight_rms],
     knob="Draw matrices with a spread of about one over the root of their fan-in (0.02 for a GPT), the head's no larger.",
     inspect="Spread of each matrix at step 0 against its fan-in, and the loss of step 1 against the log of the vocabulary.",
     runbook="Nothing to save: begin again with a smaller scale, and see that the first loss is the log of the vocabulary.",
@@ -57,18 +58,21 @@ from ckaudit.run.series import Series
 def init_too_large(
     findings: Findings,
     loss: Series | None,
+    size: Series | None,
     *,
     back: float = 1.0,
     fewest_tokens: float = 8.0,
+    lead: int = 20,
     decisive: float = 4.0,
     strong: float = 2.0,
     medium: float = 1.0,
 ) -> Iterator[Evidence]:
     """The initial weights are too large, so that the model starts with confident wrong guesses.
 
-    A matrix that is too large at step 0 was drawn too large: there is no other cause. A high first loss alone may also be that of
-    a sum: a mean comes down below `back` times a uniform guess, a sum over tokens does not, and costs `fewest_tokens` guesses and
-    more. Weights are starting values, to be fitted on runs of known truth.
+    A matrix that is too large at step 0 was drawn too large: there is no other cause. A high first loss alone may also be that
+    of a sum: a mean comes down below `back` times a uniform guess, a sum over tokens does not, and costs `fewest_tokens` guesses
+    and more. Where numbers break within `lead` steps from a first loss that no guess costs, and weights were not recorded, it is
+    one of several. Weights are starting values, to be fitted on runs of known truth.
     """
     scale = findings.first(weight_scale_off)
     if scale is not None:
@@ -77,6 +81,11 @@ def init_too_large(
         else:
             yield contradicts(decisive, "the median matrix begins too small, not too large", scale)
     first = findings.first(initial_loss_off)
+    broken = findings.first(nonfinite_values)
+    unknown = size is None and scale is None and first is None
+    if unknown and broken and (broken.first_step or 0) <= lead and (found := too_high_at_first(loss)):
+        large = f"the loss was {found[1]:.4g} before any update: weights, inputs or the loss itself are on too large a scale"
+        yield supports(medium / 2, large, train_loss_raw.name)
     if first is None or not isinstance(first.value, float) or not isinstance(first.limit, float):
         return
     if first.value < 0:

@@ -7,11 +7,12 @@ import numpy as np
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.shared.loss_curves import jumps_since
 from ckaudit.causes.shared.rate_course import known_rate
-from ckaudit.causes.shared.update_size import first_spread
+from ckaudit.causes.shared.update_size import first_spread, matrices_begun_at_zero, overdose
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.flags import spike_flags
 from ckaudit.metrics.optimizer import learning_rate
-from ckaudit.metrics.weights import update_to_weight_global, weight_std
+from ckaudit.metrics.weights import update_to_weight_global, weight_rms, weight_std
 from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.activations.dead_units import dead_units
@@ -35,6 +36,7 @@ from ckaudit.rules.precision.nonfinite_values import nonfinite_values
 from ckaudit.rules.precision.overflow import overflow
 from ckaudit.rules.precision.skipped_updates import skipped_updates
 from ckaudit.rules.resume.seam_jump import seam_jump
+from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.learning_rate_jump import learning_rate_jump
 from ckaudit.rules.updates.schedule_off_plan import schedule_off_plan
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
@@ -87,7 +89,7 @@ OTHER_CAUSES = (learning_rate_jump, seam_jump, schedule_off_plan, weight_scale_o
     prior=-1.5,
     explains=EXPLAINS,
     follows=FOLLOWS,
-    wants=[learning_rate, update_to_weight_global, weight_std, optimizer_adapts, spike_flags],
+    wants=[learning_rate, update_to_weight_global, weight_std, optimizer_adapts, spike_flags, weight_rms, FACTS],
     knob="Lower the peak learning rate by a factor of 3 to 10, or lengthen the warm-up.",
     inspect="Update over weight norm against the gradient norm, at the first checkpoint of the incident.",
     runbook="Resume with the lower rate from the last checkpoint before the first finding, on the same batches, or begin again.",
@@ -99,6 +101,8 @@ def learning_rate_too_high(
     std: Series | None,
     adapts: Series | None,
     flags: Series | None,
+    size: Series | None,
+    facts: Manifest | None,
     *,
     large_update: float = 0.03,
     usual_rate: float = 1e-2,
@@ -108,18 +112,25 @@ def learning_rate_too_high(
     """The learning rate is too high for the curvature of the loss.
 
     Updates above `large_update` of the weights are large; few recipes go beyond a learning rate of `usual_rate`. Adam moves
-    an element by about the rate: one above the first standard deviation of the weights replaces them in a step.
+    an element by about the rate: one above the first standard deviation of the weights replaces them in a step. A model of
+    which all matrices began at zero holds nothing but its updates, which are large beside it at any rate.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    if band := [finding for finding in findings.of(update_out_of_band) if _above(finding.value, finding.limit)]:
+    if zeros := matrices_begun_at_zero(size, facts):
+        yield contradicts(strong, f"all {zeros} matrices began at zero, and any update is large beside that", weight_rms.name)
+    elif band := [finding for finding in findings.of(update_out_of_band) if _above(finding.value, finding.limit)]:
         yield supports(strong, band[0].message, band[0])
-    if update is not None:
+    if update is not None and not zeros:
         yield from _updates(update, large_update, medium)
     if grown := [finding for finding in findings.of(weights_grow) if finding.where in ("median matrix", "median tensor")]:
         yield supports(strong, f"the weights run away together: {grown[0].message}", grown[0])
     yield from _spikes(findings, flags, strong)
-    yield from _rate(findings, rate, std, adapts, usual_rate, strong, medium)
-    yield from _dose(rate, update, large_update / 3, np.inf if is_plain_descent(adapts) else usual_rate)
+    yield from _rate(findings, rate, update, std, adapts, usual_rate, strong, medium)
+    if dose := overdose(rate, update, adapts, much=large_update / 3, usual=usual_rate):
+        yield Advice(
+            f"Lower the peak learning rate from {dose.peak:.3g} to {dose.goal:.1g} or less, {dose.times:.0f} times lower; to "
+            "lengthen the warm-up would not make up for that."
+        )
     several = {
         finding.code
         for finding in findings.of(loss_spike, exploding_gradient, entropy_collapse)
@@ -158,20 +169,6 @@ def _above(value: float | str | None, limit: float | str | None) -> bool:
     return value is not None and limit is not None and float(value) > float(limit)
 
 
-def _dose(rate: Series | None, update: Series | None, much: float, usual: float, *, plenty: float = 10.0) -> Iterator[Advice]:
-    """Say the rate to begin again with, where it lies far below: one whose updates change `much` of the weights at most."""
-    peak = float(known_rate(rate)[1].max(initial=0.0))
-    changed = None if update is None else update.late_median()
-    if changed is None or peak <= 0:
-        return
-    goal = min(peak * much / max(changed, much), usual)
-    if peak > plenty * goal > 0:
-        yield Advice(
-            f"Lower the peak learning rate from {peak:.3g} to {goal:.1g} or less, {peak / goal:.0f} times lower; to "
-            "lengthen the warm-up would not make up for that."
-        )
-
-
 def _updates(update: Series, large: float, weight: float) -> Iterator[Evidence]:
     """Judge the usual update of the second half of the record: early steps of a small model are always large."""
     usual = update.late_median()
@@ -184,6 +181,7 @@ def _updates(update: Series, large: float, weight: float) -> Iterator[Evidence]:
 def _rate(
     findings: Findings,
     rate: Series | None,
+    update: Series | None,
     std: Series | None,
     adapts: Series | None,
     usual_rate: float,
@@ -209,7 +207,8 @@ def _rate(
             learning_rate.name,
         )
     first = findings.first(*TROUBLE)
-    if steps[0] <= 5 and values[0] > 0.5 * peak and not plain and not _is_late(first):
+    spared = not plain and not _is_late(first) and overdose(rate, update, adapts) is None  # by a warm-up, as it seems
+    if steps[0] <= 5 and values[0] > 0.5 * peak and spared:
         yield contradicts(
             strong, f"the rate begins at {values[0] / peak:.0%} of its peak: there was no warm-up", learning_rate.name
         )

@@ -6,10 +6,14 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.optimization.learning_rate_too_high import EXPLAINS, FOLLOWS
+from ckaudit.causes.shared.loss_curves import too_high_at_first
+from ckaudit.causes.shared.update_size import overdose
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.contract.schema.report import Evidence
+from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.gradients import grad_global_norm
+from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.weights.weight_scale_off import weight_scale_off
@@ -21,7 +25,7 @@ from ckaudit.run.series import Series
     prior=-1.5,
     explains=EXPLAINS,
     follows=FOLLOWS,
-    wants=[learning_rate, FACTS, grad_global_norm, optimizer_adapts],
+    wants=[learning_rate, FACTS, grad_global_norm, optimizer_adapts, train_loss_raw, update_to_weight_global],
     knob="Warm the learning rate up from zero over 1 to 5 % of the steps, or lower its peak.",
     inspect="The learning rate over the first hundred steps, beside the loss and the gradient norm.",
     runbook="Nothing to save: restart with a warm-up and compare the first five hundred steps on the same batches.",
@@ -32,6 +36,8 @@ def missing_warmup(
     facts: Manifest | None,
     norm: Series | None,
     adapts: Series | None,
+    loss: Series | None,
+    update: Series | None,
     *,
     early: int = 100,
     early_share: float = 0.25,
@@ -44,12 +50,13 @@ def missing_warmup(
     Most small models are trained with a constant rate, which speaks for this cause only where the trouble begins within the first
     `early` steps, and the first `early_share` of the run; Adam's second moment has a memory of 20 to 1,000 steps, and plain
     descent has none to fill. A gradient that is `shock` times its later median there shows the first updates were too large.
+    What was wrong before the first update no warm-up mends, and it is over when a peak is reached that is far too high itself.
     Weights are starting values, to be fitted on runs of known truth.
     """
     first = findings.first(*EXPLAINS)
     onset = first.first_step if first is not None else None
-    if rate is not None and len(rate.steps):
-        early = min(early, int(early_share * rate.steps[-1]))
+    known = [int(series.steps[-1]) for series in (rate, loss) if series is not None and len(series.steps)]
+    early = min(early, int(early_share * max(known))) if known else early
     is_early = onset is not None and onset <= early
     if rate is not None and (start := _start_over_peak(rate)) is not None:
         if start > 0.5:
@@ -60,6 +67,11 @@ def missing_warmup(
                 yield contradicts(medium * 2, "plain descent has no moments that the first steps must fill", adapts.name)
         else:
             yield contradicts(strong, f"the learning rate starts at {start:.0%} of its peak and warms up", rate.name)
+    if dose := overdose(rate, update, adapts):
+        worse = f"a peak of {dose.peak:.3g} is {dose.times:.0f} times what would do, however slowly it is reached"
+        yield contradicts(2 * strong, worse, update_to_weight_global.name)
+    if untrained := _before_any_update(first, loss):
+        yield contradicts(2 * strong, untrained, train_loss_raw.name)
     if scale := findings.first(weight_scale_off):
         yield contradicts(strong, f"it was so from the start for another reason: {scale.message}", scale)
     if facts is not None and facts.warmup_steps == 0:
@@ -68,6 +80,20 @@ def missing_warmup(
         yield supports(medium, f"the trouble begins at step {onset}, within the first {early}", first)
     elif onset is not None:
         yield contradicts(strong if onset > 5 * early else medium, f"the trouble begins only at step {onset}", first)
+
+
+def _before_any_update(first: Finding | None, loss: Series | None) -> str | None:
+    """Return what was wrong with the loss before the first update, None where nothing is known to be."""
+    if (
+        first is not None
+        and first.where in (train_loss_raw.name, "loss")
+        and first.first_step is not None
+        and first.first_step <= 1
+    ):
+        return f"the loss of step {first.first_step} comes before any update: {first.message}"
+    if found := too_high_at_first(loss):
+        return f"the loss of step {found[0]} is {found[1]:.4g} before any update, more than any guess costs"
+    return None
 
 
 def _shock(norm: Series | None, early: int, shock: float, weight: float) -> Iterator[Evidence]:
