@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.loss_curves import still
+from ckaudit.causes.shared.loss_curves import never_falls_below_start, still
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss
@@ -70,7 +70,8 @@ def capacity_too_small(
     The model learns as it should, with updates that reach `usual` of the weights (about 1e-3 is what recipes aim at), nothing
     else is ill, and it learns nothing by heart: the two losses are within `alike` of each other. As many channels as a token has
     bits, the base-2 log of the vocabulary, are needed to tell all tokens apart by signs: with fewer than `room` times as many,
-    hardly any are left for the context. Weights are starting values, to be fitted on runs of known truth.
+    hardly any are left for the context. A small model comes below its first loss too, if by
+    little. Weights are starting values, to be fitted on runs of known truth.
     """
     if ill := findings.first(*OTHERS):
         yield contradicts(strong, f"something keeps it from learning: {ill.message}", ill)
@@ -80,6 +81,12 @@ def capacity_too_small(
         )
         if stands.kind in ("flat", "lost"):
             yield contradicts(strong, "even the smallest model learns how often each token occurs", "LOSS003")
+    elif (level := never_falls_below_start(train, val)) is not None:
+        yield contradicts(
+            2 * strong,
+            f"the loss never came below the {level:.4g} that it began with: a small model learns less, not nothing",
+            "LOSS003",
+        )
     width, vocabulary = table_of(facts).width(), loss_vocabulary(facts)
     if width is not None and vocabulary is not None and vocabulary > 1:
         bits = math.log2(vocabulary)

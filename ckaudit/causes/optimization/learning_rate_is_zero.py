@@ -16,6 +16,9 @@ from ckaudit.rules.updates.schedule_off_plan import schedule_off_plan
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.run.series import Series
 
+LAST_DIGIT = 2.0**-24
+"""Relative change below which a number in single precision stays as it is."""
+
 
 @cause(
     prior=-0.5,
@@ -32,7 +35,7 @@ def learning_rate_is_zero(
     """The learning rate that is applied is zero.
 
     A rate that never was above zero, or falls to it in one step, was set so; one that comes down a slope is a schedule at
-    its end. Weights are starting values.
+    its end. An update that is smaller than the last digit of a weight leaves it where it is. Weights are starting values.
     """
     first = findings.first(learning_rate_zero)
     if first is None or first.first_step is None:
@@ -50,7 +53,7 @@ def learning_rate_is_zero(
     known = update.only(lambda _: True) if update is not None else None
     if known is not None and (rows := (known.steps >= first.first_step) & known.finite[:, 0]).any():
         largest = float(known.values[rows].max())
-        if largest == 0:
+        if largest < LAST_DIGIT:
             yield supports(medium, "the weights stand still with it: the logged rate is the one applied", known.name)
         else:
             yield contradicts(

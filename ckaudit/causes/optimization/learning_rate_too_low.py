@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.loss_curves import still
+from ckaudit.causes.shared.loss_curves import never_falls_below_start, still
 from ckaudit.causes.shared.rate_course import known_rate
 from ckaudit.causes.shared.update_size import reach, usual_steps
 from ckaudit.contract.schema.report import Evidence
@@ -109,7 +109,7 @@ def _by_curves(
     stands = still(train, val)
     if stands is not None and stands.kind != "flat":
         yield contradicts(2 * medium, "the loss falls as fast as it should at first: the rate is not too low", "LOSS003")
-    if stands is None or stands.kind != "flat":
+    if never_falls_below_start(train, val) is None:
         return
     if values.size and 0 < values.max() < smallest:
         yield supports(medium, f"the rate never exceeds {values.max():.2g}", learning_rate.name)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
-from ckaudit.causes.shared.loss_curves import still
+from ckaudit.causes.shared.loss_curves import never_falls_below_start, still
 from ckaudit.causes.shared.update_size import gain_of_gradient
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
@@ -17,15 +17,18 @@ from ckaudit.rules.attention.uniform_heads import uniform_heads
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
+from ckaudit.rules.updates.learning_rate_zero import learning_rate_zero
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.run.medians import median
 from ckaudit.run.run_facts import is_adaptive
 from ckaudit.run.series import Series
 
+EXPLAINS = (update_out_of_band, barely_moving, loss_not_falling, uniform_heads)
+
 
 @cause(
     prior=-1.5,
-    explains=[update_out_of_band, barely_moving, loss_not_falling, uniform_heads],
+    explains=EXPLAINS,
     follows=[layer_not_contributing],
     wants=[update_norm, gradient_norm, learning_rate, clip_coefficient, optimizer_adapts, train_loss_raw, val_loss],
     knob="Use Adam or AdamW for this model, or give SGD a rate of its own, a hundred times Adam's, and a longer warm-up.",
@@ -51,12 +54,16 @@ def optimizer_unsuited(
     """The optimizer does not fit the learning rate and model, as plain SGD with the rate of Adam.
 
     Updates follow the gradient alone where their ratio to rate times gradient differs by less than `alike` between tensors (the
-    10th and the 90th percentile) while gradients differ by more than `apart`: one rate cannot suit all of them. Rates below `low`
-    are Adam's; SGD's are 0.1 and more in most recipes. Weights are starting values.
+    10th and the 90th percentile) while gradients differ by more than `apart`: one rate cannot suit all of them. Rates below
+    `low` are Adam's; SGD's are 0.1 and more in most recipes. A rate of zero moves nothing under any optimizer. Weights are
+    starting values.
     """
     if adapts is not None and is_adaptive(adapts):
         yield contradicts(3 * strong, "the optimizer divides each gradient by its own size", adapts.name)
         return
+    zero = findings.first(learning_rate_zero)
+    if zero and not findings.before(zero.first_step or 0).of(*EXPLAINS):
+        yield contradicts(3 * strong, f"no optimizer moves a weight then: {zero.message}", zero)
     if missing := _without_gradient(findings, gradient):
         yield contradicts(2 * strong, f"no gradient is made for {named(missing)}, and no optimizer helps", gradient_norm.name)
     if adapts is not None and adapts.finite.any():
@@ -75,14 +82,20 @@ def optimizer_unsuited(
             yield contradicts(
                 strong, f"updates do not go by the gradient: their ratio differs {spread:.0f}-fold", update_norm.name
             )
-    if update is None and (stands := still(train, val)) is not None:
-        yield contradicts(strong, f"the loss does not fall slowly, it stands, at {stands.level:.4g}", "LOSS003")
+    if update is None and (level := _standing(train, val)) is not None:
+        yield contradicts(strong, f"the loss does not fall slowly, it stands, at {level:.4g}", "LOSS003")
     if rate is not None and rate.finite.any() and (peak := float(rate.values[rate.finite].max())) < low:
         yield supports(medium, f"the rate of {peak:.2g} is one for Adam", rate.name)
     elif rate is not None and rate.finite.any():
         yield contradicts(strong, f"the rate of {peak:.2g} is one for plain descent", rate.name)
     if clip is not None and clip.finite.any() and (left := median(clip.values[clip.finite])) < 0.1:
         yield contradicts(strong, f"clipping leaves {left:.2g} of the gradient", clip.name)
+
+
+def _standing(train: Series | None, val: Series | None) -> float | None:
+    """Return the level of a loss that stands or never falls, None of any other."""
+    stands = still(train, val)
+    return stands.level if stands is not None else never_falls_below_start(train, val)
 
 
 def _without_gradient(findings: Findings, gradient: Series | None) -> set[str]:
