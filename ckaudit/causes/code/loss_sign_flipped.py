@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.loss_curves import mirror
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.loss import train_loss_raw, val_loss
@@ -33,10 +34,13 @@ from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series, at
 from ckaudit.run.tensors import loss_vocabulary
 
+SIGNS = (impossible_value, initial_loss_off, loss_below_floor, loss_rises)
+"""Illnesses that a wrong sign makes by itself; a held-out loss that climbs away has many causes."""
+
 
 @cause(
     prior=-1.0,
-    explains=[impossible_value, initial_loss_off, loss_below_floor, loss_rises],
+    explains=[*SIGNS, overfitting],
     follows=[
         activation_drift,
         dead_parameter,
@@ -45,7 +49,6 @@ from ckaudit.run.tensors import loss_vocabulary
         frequent_clipping,
         logit_growth,
         loss_not_falling,
-        overfitting,
         train_val_inverted,
         uniform_heads,
         update_out_of_band,
@@ -72,7 +75,8 @@ def loss_sign_flipped(
 
     An untrained model has the cross entropy of a guess, log V; within `alike` of -log V the first loss is a guess with the wrong
     sign. Rewards, densities and advantages may be below zero: that alone says nothing, but a loss that falls through zero
-    without bound does, and so does a held-out loss that climbs meanwhile. Without a wrong sign in the log the loss climbs past
+    without bound does, and so does a held-out loss that climbs meanwhile. One that ends as far above zero as the training loss
+    ends below, within `alike`, is the same quantity with the other sign. Without a wrong sign in the log the loss climbs past
     a guess, where no descent leads; where nobody knows what a guess costs, it climbs from start to end and does not come to
     rest, where a rate that is too high throws it about. Weights follow the scale that all causes share.
     """
@@ -87,6 +91,13 @@ def loss_sign_flipped(
     vocabulary = loss_vocabulary(facts)
     guess = None if vocabulary is None else math.log(vocabulary)
     mirrored = guess is not None and abs(first + guess) < alike * guess
+    if (twin := mirror(train, val, alike=alike)) is not None:
+        yield supports(
+            decisive, f"the held-out loss ends at {twin:.3g}, the training loss at {last:.3g}: one has a sign", val_loss.name
+        )
+    elif not findings.of(*SIGNS):
+        yield contradicts(decisive, f"the loss ends at {last:.3g}, and the held-out loss is not its mirror image", train.name)
+        return
     if last < 0 and (mirrored or _falls_without_bound(losses) or _worsens(val, guess)):
         yield supports(decisive, f"the loss goes from {first:.3g} to {last:.3g}, and nothing holds it below zero", train.name)
     elif last < 0:

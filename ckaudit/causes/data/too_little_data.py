@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.shared.batches import is_same, shifted
-from ckaudit.causes.shared.loss_curves import has_finite_loss_before, leap, lost_noise, parted
+from ckaudit.causes.shared.loss_curves import has_finite_loss_before, leap, lost_noise, mirror, parted
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.data import token_kl_drift
 from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss
@@ -90,6 +90,8 @@ def too_little_data(
     if not train.finite.any() or not val.finite.any():
         return
     yield from _by_gap(first, train, val, wide=wide, decisive=decisive, strong=strong, medium=medium)
+    if (twin := mirror(train, val)) is not None:
+        yield contradicts(2 * decisive, f"validation ends at {twin:.3g}, and the training loss as far below zero", val.name)
     yield from _by_start(train, val, max_over_start, min_fall, decisive)
     if other := findings.first(*OTHERS):
         yield contradicts(decisive, f"the two part for another reason: {other.message}", other)
