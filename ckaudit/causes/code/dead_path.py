@@ -66,11 +66,11 @@ def dead_path(
         yield contradicts(decisive, f"there is another reason for it: {other.message}", other)
     places = places_of(dead)
     if norm is not None:
-        total = len(norm.labels)
-        if len(places) <= few * total:
-            yield supports(strong, f"{len(places)} of {total} tensors get no gradient, the others are well", dead[0])
+        total, count = len(norm.labels), len(places.intersection(norm.labels) or places)
+        if count <= few * total:
+            yield supports(strong, f"{count} of {total} tensors get no gradient, the others are well", dead[0])
         else:
-            yield contradicts(medium, f"{len(places)} of {total} tensors get no gradient: nearly all of them", dead[0])
+            yield contradicts(medium, f"{count} of {total} tensors get no gradient: nearly all of them", dead[0])
         if healed := [finding for finding in dead if _is_back(norm, finding)]:
             again = f"{healed[0].where} has a gradient again after step {healed[0].last_step}: no cut heals"
             yield contradicts(decisive, again, norm.name)

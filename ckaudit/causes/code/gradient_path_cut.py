@@ -6,6 +6,7 @@ from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of,
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
+from ckaudit.rules.activations.dead_units import dead_units
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
 from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.gradients.zero_gradients import zero_gradients
@@ -27,12 +28,19 @@ from ckaudit.run.tensors import TensorTable, table_of
     runbook="Save the weights; on one batch, look where requires_grad is lost on the way forward.",
 )
 def gradient_path_cut(
-    findings: Findings, facts: Manifest | None, norm: Series | None, *, decisive: float = 4.0, strong: float = 2.0
+    findings: Findings,
+    facts: Manifest | None,
+    norm: Series | None,
+    *,
+    full: float = 0.999,
+    decisive: float = 4.0,
+    strong: float = 2.0,
 ) -> Iterator[Evidence]:
     """The forward pass goes on but the gradient is detached, so that everything before that place stands still.
 
     A cut stops the gradient of all tensors up to one block, and of none behind it. Tensors that do not ask for a gradient are no
-    sign of a cut. Weights follow the scale that all causes share.
+    sign of a cut; nor is a gradient of zero behind which a module puts out zeros alone, `full` of them. Weights follow the scale
+    that all causes share.
     """
     tensors = table_of(facts)
     still = places_of([finding for finding in findings.of(frozen_parameter, barely_moving) if finding.severity != "sev1"])
@@ -40,9 +48,14 @@ def gradient_path_cut(
     if shut := {place for place in still if not tensors.is_trainable(place)}:
         yield contradicts(decisive, f"{named(shut)}: not asked for a gradient at all", "MOVE003")
         return
+    whole = [finding for finding in findings.of(dead_units) if isinstance(finding.value, float) and finding.value >= full]
     never = {place for place in still if norm is not None and place not in norm.labels}
     if never:
         yield supports(strong, f"no gradient was ever made for {named(never)}, which ask for one", "gradient_norm")
+    if dead and not never and whole:
+        yield contradicts(
+            decisive, f"outputs of zero let exactly no gradient through, and nothing is cut: {whole[0].message}", whole[0]
+        )
     before = never | dead
     behind = {label for label in (norm.labels if norm is not None else ()) if label not in before}
     alive = _first_alive(before, behind, tensors)

@@ -66,7 +66,8 @@ def gradient_underflow(
     """Gradients are too small for half precision and become zero, element by element.
 
     Underflow takes the smallest elements of many tensors first: between `part` and all of a gradient is zero in over `many` of
-    the tensors, embeddings left out, at two checkpoints or more. A cut path takes whole tensors, always the same, and a module
+    the tensors, embeddings left out, at two checkpoints or more. A cut path takes whole tensors, always the same, but not those
+    next to the loss: where these are zero as well in float16, all of it was too small. A module
     with over `quiet` of zeros in its output has as many in its gradient. Weights follow the scale that all causes share.
     """
     if zeros is None:
@@ -86,6 +87,8 @@ def gradient_underflow(
             yield supports(
                 strong, f"{mixed} gradients are all zeros at some checkpoints and not at others, as their size goes", zeros.name
             )
+    elif _is_half(types) and judged.finite.any() and (judged.values[judged.finite] == 1).all():
+        yield supports(strong, "all of every gradient is zero, to the last tensor of the model, and it is of float16", zeros.name)
     else:
         yield contradicts(strong, "gradients are zero as a whole or not at all", zeros.name)
     yield from _precision(types, scale, decisive, medium)
@@ -97,6 +100,11 @@ def gradient_underflow(
         yield contradicts(strong, f"there is another reason for it: {other.message}", other)
 
 
+def _is_half(types: Series | None) -> bool:
+    """Tell whether anything is in float16."""
+    return types is not None and bool((types.values[types.finite] == DTYPES.index("float16")).any())
+
+
 def _precision(types: Series | None, scale: Series | None, decisive: float, medium: float) -> Iterator[Evidence]:
     """Judge whether anything is of half precision, and whether the loss is scaled then."""
     if types is None:
@@ -104,7 +112,7 @@ def _precision(types: Series | None, scale: Series | None, decisive: float, medi
     if is_single(types):
         yield contradicts(decisive, "all modules compute in single precision, in which nothing is so small", types.name)
         return
-    if (types.values[types.finite] == DTYPES.index("float16")).any():
+    if _is_half(types):
         if scale is None:
             yield supports(medium, "parts of the model are in float16, and no loss scale is recorded", types.name)
     else:

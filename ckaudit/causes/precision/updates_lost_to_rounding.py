@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.weights import update_to_weight
 from ckaudit.metrics.words import element_type
 from ckaudit.rules.attention.uniform_heads import uniform_heads
+from ckaudit.rules.gradients.dead_parameter import dead_parameter
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
@@ -42,7 +43,8 @@ def updates_lost_to_rounding(
     """Weights are kept in half precision, where updates smaller than their last digit vanish.
 
     An update below 2^-9 of an element is rounded away in bfloat16, below 2^-12 in float16. Weights in single precision acquit
-    it; elements that an update was seen to leave as they were decide. Weights of evidence follow the scale that all causes share.
+    it; elements that an update was seen to leave as they were decide. A gradient of zero makes no update to lose. Weights of
+    evidence follow the scale that all causes share.
     """
     kept = _type_of_weights(types) if types is not None else None
     if types is None or kept is None:
@@ -54,6 +56,10 @@ def updates_lost_to_rounding(
     if lost := findings.first(updates_rounded_away):
         yield supports(decisive, lost.message, lost)
         return
+    still = places_of(findings.of(barely_moving))
+    if still and still <= places_of(zero for zero in findings.of(dead_parameter) if zero.value == 0):
+        yield contradicts(decisive, f"{named(still)}: no gradient, and so no update that rounding could take", "GRAD003")
+        return
     limit = HALF_ULP[kept]
     yield supports(strong, f"weights are kept in {kept}, which rounds away changes below {limit:.1g} of an element", types.name)
     usual = update.late_median() if update is not None else None
@@ -61,9 +67,8 @@ def updates_lost_to_rounding(
         yield supports(strong, f"the usual update is {usual:.1g} of its tensor, below that", update_to_weight.name)
     elif usual is not None:
         yield contradicts(medium, f"the usual update is {usual:.1g} of its tensor, and is not lost", update_to_weight.name)
-    still = [finding for finding in findings.of(barely_moving) if finding.severity == "sev1"]
-    if still:
-        yield supports(medium, still[0].message, still[0])
+    if idle := [finding for finding in findings.of(barely_moving) if finding.severity == "sev1"]:
+        yield supports(medium, idle[0].message, idle[0])
 
 
 def _type_of_weights(types: Series) -> str | None:

@@ -42,9 +42,14 @@ def gradients_lost_in_communication(
 
     A gradient is lost where all of it is zero and less than `clear` of it at the checkpoints beside; fewer than
     `min_checkpoints` such may be chance. The same tensors each time are those before a layer that lets nothing through. What is
-    too small for half precision shows in parts of many tensors. Weights follow the scale that all causes share.
+    too small for half precision shows in parts of many tensors. A single rank loses nothing on the way to another. Weights
+    follow the scale that all causes share.
     """
     if zeros is None or findings.first(zero_gradients) is None:
+        return
+    ranks = facts.world_size if facts is not None else UNSET
+    if ranks is not UNSET and ranks < 2:
+        yield contradicts(decisive, "run.json speaks of one rank, which has nothing to exchange", "run.json")
         return
     lost = _lost(np.where(zeros.finite, zeros.values, np.nan), clear)
     if lost.sum() < min_checkpoints:
@@ -63,11 +68,8 @@ def gradients_lost_in_communication(
         yield supports(medium, "gradients that are not lost are whole", zeros.name)
     else:
         yield contradicts(strong, "parts of other gradients are zero too", zeros.name)
-    ranks = facts.world_size if facts is not None else UNSET
-    if ranks is not UNSET and ranks > 1:
+    if ranks is not UNSET:
         yield supports(weak, f"{ranks} ranks exchange gradients", "run.json")
-    elif ranks is not UNSET:
-        yield contradicts(strong, "run.json speaks of one rank, which has nothing to exchange", "run.json")
 
 
 def _lost(values: Floats, clear: float) -> Floats:
