@@ -15,7 +15,9 @@ from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
 from ckaudit.rules.gradients.frequent_clipping import frequent_clipping
 from ckaudit.rules.gradients.gradient_noise_too_high import gradient_noise_too_high, typical_jump
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.loss.loss_rises import loss_rises
 from ckaudit.rules.loss.loss_spike import loss_spike
+from ckaudit.rules.precision.nonfinite_values import nonfinite_values
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.run.medians import median
@@ -32,7 +34,7 @@ from ckaudit.run.series import Series
     runbook="Nothing is broken: go on from the last checkpoint with a batch several times as large.",
 )
 def batch_too_small(
-    _: Findings,
+    findings: Findings,
     tokens: Series | None,
     loss: Series | None,
     noise: Series | None,
@@ -46,7 +48,7 @@ def batch_too_small(
     """The gradient of so small a batch is mostly noise.
 
     A batch has few rows below `rows` sequences. The loss of a small batch jumps by more than `jitter` of itself from step to
-    step; a mean over many tokens does not. Weights are starting values.
+    step; a mean over many tokens does not, and of a loss that runs away its climb differs as much. Weights are starting values.
     """
     if tokens is not None and tokens.finite.any() and facts is not None and facts.sequence_length:
         count = median(tokens.values[tokens.finite]) / facts.sequence_length
@@ -54,7 +56,8 @@ def batch_too_small(
             yield supports(strong, f"sequences in an update: {count:.3g}", tokens.name)
         elif count > 8 * rows:
             yield contradicts(strong, f"sequences in an update: {count:.3g}", tokens.name)
-    if loss is not None and (jump := typical_jump(loss)) is not None:
+    runs_away = findings.first(loss_rises, nonfinite_values)
+    if loss is not None and not runs_away and (jump := typical_jump(loss)) is not None:
         if jump > jitter:
             yield supports(medium, f"the loss differs by {jump:.0%} from one step to the next (median)", loss.name)
         else:

@@ -69,7 +69,7 @@ def weight_decay_too_high(
     calm: float = 0.02,
     strong: float = 2.5,
     medium: float = 1.0,
-    slight: float = 0.2,
+    weak: float = 0.2,
 ) -> Iterator[Evidence]:
     """Weight decay pulls the weights down faster than they learn.
 
@@ -88,7 +88,7 @@ def weight_decay_too_high(
             yield contradicts(strong, f"what is learnt is held back, and decay is much of what is left: {held.message}", held)
         return
     if norm is None:
-        yield from _forgotten(train, val, gradient, calm, strong, slight)
+        yield from _forgotten(train, val, gradient, calm, strong, weak)
         yield from _not_by_decay(findings, train, val, rate, strong, medium)
         return
     shrink = findings.first(weights_shrink)
@@ -114,7 +114,7 @@ def weight_decay_too_high(
 
 
 def _forgotten(
-    train: Series | None, val: Series | None, gradient: Series | None, calm: float, strong: float, slight: float
+    train: Series | None, val: Series | None, gradient: Series | None, calm: float, strong: float, weak: float
 ) -> Iterator[Evidence]:
     """Judge by the curves alone."""
     stands = still(train, val)
@@ -125,7 +125,7 @@ def _forgotten(
     noise = median(np.abs(np.diff(end))) / abs(stands.level)
     if noise < calm:
         yield supports(
-            slight, f"the loss goes back to {stands.level:.4g} and rests there, from step to step within {noise:.1%}", train.name
+            weak, f"the loss goes back to {stands.level:.4g} and rests there, from step to step within {noise:.1%}", train.name
         )
     else:
         yield contradicts(strong, f"the loss shakes by {noise:.1%} from step to step", train.name)
@@ -135,7 +135,7 @@ def _forgotten(
             yield contradicts(strong, f"gradients have grown, from {before:.2g} to {after:.2g}", gradient.name)
         else:
             yield supports(
-                slight, f"gradients are no larger than at the start: {after:.2g}, where it was {before:.2g}", gradient.name
+                weak, f"gradients are no larger than at the start: {after:.2g}, where it was {before:.2g}", gradient.name
             )
 
 
