@@ -257,6 +257,7 @@ def test_a_step_that_is_not_due_costs_nothing(tmp_path):
 
 def test_of_many_outputs_some_are_looked_at_and_all_targets_are_counted(train, monkeypatch):
     monkeypatch.setattr("ckaudit.recorder.stats.loss_stats.LARGEST", 4 * CLASSES)
+    monkeypatch.setattr("ckaudit.recorder.stats.loss_stats.MIN_ROWS", 1)
     sections, seen = train(by_cross_entropy, steps=1)
     _, outputs, targets = seen[0]
     rows = slice(None, None, ROWS // 4)

@@ -25,7 +25,7 @@ KINDS: dict[str, Kind] = {
     "smooth_l1_loss": "squares",
     "huber_loss": "squares",
 }
-LARGEST = 2**22  # outputs looked at of one call: 16 MiB
+LARGEST, MIN_ROWS = 2**20, 256  # outputs looked at of one call, 4 MiB, and rows of them that there are at least
 COLUMNS = 4096  # numbers a row up to which each has a mean of its own
 TOLERANCE = 0.01  # of a sum of probabilities, in half precision too
 
@@ -181,9 +181,10 @@ def _of_classes(function: str, outputs: Tensor, targets: Tensor, ignored: int) -
     if outputs.ndim == 1:
         outputs, targets = outputs[None], targets[None]
     classes, is_soft = outputs.shape[1], targets.is_floating_point()
-    step = -(-outputs.numel() // LARGEST)
+    most = max(LARGEST, MIN_ROWS * classes)
+    step = -(-outputs.numel() // most)
     rows, asked = _rows(outputs[::step]), targets[::step]
-    step = -(-rows.numel() // LARGEST)
+    step = -(-rows.numel() // most)
     asked = (_rows(asked) if is_soft else asked.reshape(-1))[::step]
     rows = rows[::step].float()
     if not is_soft:
