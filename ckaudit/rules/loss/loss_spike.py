@@ -11,7 +11,7 @@ from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.spikes import grad_norm_excess, loss_excess, loss_over_median
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.medians import median
-from ckaudit.run.robust import ENOUGH_FOR_NOISE, looks_like_a_score
+from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise, looks_like_a_score
 from ckaudit.run.series import Floats, Mask, Series, Steps
 from ckaudit.run.spikes import Incident, as_one_of_many, incidents, passing_peaks
 
@@ -79,8 +79,8 @@ def loss_spike(
     over the first losses: that is what a batch costs, and the weights took no harm; but not where there are `min_incidents`
     within `within_steps` steps, and one in a hundred points there jumps, or one in twenty of a log of few points. In the first
     window a point that stands over the lowest so far by a quarter of the first loss is a jump: sev2 over twice the first loss,
-    else a note, as where two later points are as high within a quarter, and half of them are not over twice the first loss:
-    batches differ so much.
+    else a note, as where it stands out of the scatter of those points by less than `k` deviations, or where two later points are
+    as high within a quarter, and half of them are not over twice the first loss: batches differ so much.
     ## Why it matters
     A spike that recovers wastes steps and says that the next one may not (TRI-2, D4.1).
     ## False alarms
@@ -100,7 +100,7 @@ def loss_spike(
             return
         yield Skip("too_few_points", f"{loss.points} points of the loss; more than {window} are needed")
         return
-    yield from _early(loss, window)
+    yield from _early(loss, window, k)
     judged = _judged_incidents(loss.values[:, 0], excess, relative.values[:, 0], gradient, k, jump_ratio, window)
     jumps = [incident for incident in judged if incident.is_incident]
     values, over = loss.values[:, 0], relative.values[:, 0]
@@ -170,7 +170,7 @@ def _start(loss: Floats) -> float:
     return median(known) if len(known) else 0.0
 
 
-def _early(loss: Series, window: int) -> Iterator[Hit]:
+def _early(loss: Series, window: int, k: float) -> Iterator[Hit]:
     """Yield the jump of the loss within its first `window` points, where there is no noise yet to compare it with."""
     rows = np.flatnonzero(loss.finite[:, 0])[:window]
     values = loss.values[rows, 0]
@@ -184,6 +184,8 @@ def _early(loss: Series, window: int) -> Iterator[Hit]:
         worst = high[int(np.argmax(values[high]))]
         later = loss.values[loss.finite[:, 0], 0][window:]
         is_usual = (later * (1 + EARLY) >= values[worst]).sum() >= 2 and median(later) <= GRAVE * values[0]
+        times = float(values[worst] / lowest[worst - 1]) if lowest[worst - 1] > 0 else np.inf
+        is_usual |= median(values) <= GRAVE * values[0] and _is_scatter(values, times, k)
         yield Hit.at(
             loss.steps[rows[high]],
             "sev2" if values[worst] > GRAVE * values[0] and not is_usual else "note",
@@ -193,6 +195,12 @@ def _early(loss: Series, window: int) -> Iterator[Hit]:
             limit=float(lowest[worst - 1]),
             worst=int(np.argmax(values[high])),
         )
+
+
+def _is_scatter(values: Floats, times: float, k: float) -> bool:
+    """Tell whether points scatter so much, by the differences of their logarithms, that one may stand so many times higher."""
+    logs = np.log(values[values > 0])
+    return len(logs) >= ENOUGH_FOR_NOISE and np.log(times) < k * difference_noise(logs)
 
 
 def _peaks(loss: Series, rows: Steps, *, after: float = -1.0) -> Iterator[Hit]:
