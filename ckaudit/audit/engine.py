@@ -310,6 +310,8 @@ def _all_clear(
     until = "" if last is None else f" up to step {last}"
     known = f", and {plural(hidden, 'finding')} {'is' if hidden == 1 else 'are'} accepted" if hidden else ""
     answers = "".join(f"; {finding.code}: {BAD[finding.code].says}" for finding in bad)
+    if judged(vital, checks) == "nothing":
+        return f"Nothing that is vital could be judged{until}: {limits(vital)}{known}{answers}"
     if judged(vital, checks) == "limited":
         return f"No {'new ' if hidden else ''}illness seen{until}, but {limits(vital)}{known}{answers}"
     nothing = f"No {'new ' if hidden else ''}illness" if bad else f"Nothing {'new' if hidden else 'wrong'}"

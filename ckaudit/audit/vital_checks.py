@@ -26,6 +26,9 @@ LIGHTNING_LOG = "metrics.csv"
 MAP_HINT = re.compile(r"--map .* would take .* for the training loss")
 """How an importer offers a left-out column as the loss."""
 
+OF_POLICY = "of a policy, whose data and targets change with it"
+"""How an importer says that a loss is none that a training could be judged by."""
+
 CALLBACK: Mapping[Writer, str] = {
     "huggingface": 'give the Trainer callbacks=[ckaudit.recorder.huggingface.RecorderCallback("run/")]',
     "lightning": 'give the Trainer callbacks=[ckaudit.recorder.lightning.RecorderCallback("run/")]',
@@ -175,10 +178,15 @@ def vital_checks(run: Run, checks: Sequence[Check]) -> list[VitalCheck]:
 
 
 def judged(vital: Sequence[VitalCheck], checks: Sequence[Check]) -> Judged:
-    """Return whether all vital checks that apply could judge, or not all; "nothing" where no rule at all could."""
-    if not any(check.outcome in ("passed", "failed") for check in checks):
+    """Return whether all vital checks that apply could judge, or not all.
+
+    "nothing": no rule at all could, or of the vital checks that apply none, and no other rule found anything.
+    """
+    outcomes = {check.outcome for check in checks}
+    asked = {check.outcome for check in vital if check.outcome in ("judged", "not_judged")}
+    if not outcomes & {"passed", "failed"} or (asked == {"not_judged"} and "failed" not in outcomes):
         return "nothing"
-    return "limited" if any(check.outcome == "not_judged" for check in vital) else "all"
+    return "limited" if "not_judged" in asked else "all"
 
 
 def limits(vital: Sequence[VitalCheck], *, shown: int = 3) -> str:
@@ -202,19 +210,26 @@ def limited(report: Report) -> str:
     return "nothing could be judged" if report.judged == "nothing" else ""
 
 
+def nothing_vital(report: Report) -> bool:
+    """Tell whether rules could judge, but no vital check that applies could, and nothing was found."""
+    return report.judged == "nothing" and any(check.outcome in ("passed", "failed") for check in report.checks)
+
+
 def to_judge_more(run: Run, vital: Sequence[VitalCheck]) -> str | None:
     """Return the one line that would let most of the open vital checks judge; None where none is open or no line would.
 
-    The loss comes first: without it nothing else says much.
+    The loss comes first: without it nothing else says much. Whoever trains a policy has none that would.
     """
     open_checks = [check for check in vital if check.outcome == "not_judged" and check.remedy]
     if not open_checks:
         return None
-    if not run.scalar("train_loss_raw"):
-        offered = next((match[0] for note in run.notes if (match := MAP_HINT.search(note))), None)
-        return offered or LOSS[writer_of(run)]
-    counts = Counter(check.remedy for check in open_checks)
-    return counts.most_common(1)[0][0]
+    if run.scalar("train_loss_raw"):
+        return Counter(check.remedy for check in open_checks).most_common(1)[0][0]
+    if any(OF_POLICY in note for note in run.notes):
+        others = Counter(check.remedy for check in open_checks if check.remedy != LOSS[writer_of(run)])
+        return others.most_common(1)[0][0] if others else None
+    offered = next((match[0] for note in run.notes if (match := MAP_HINT.search(note))), None)
+    return offered or LOSS[writer_of(run)]
 
 
 def writer_of(run: Run) -> Writer:

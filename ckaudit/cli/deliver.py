@@ -82,13 +82,19 @@ def exit_code(report: "Report", request: Request) -> tuple[int, str]:
         return 2, f"{', '.join(broken)} broke: the audit is not complete"
     if _is_short(report, request):
         return 2, "a vital check could not judge, and --require vital asks for all that apply"
-    judged = any(check.outcome in ("passed", "failed") for check in report.checks)
+    judged = any(check.outcome in ("passed", "failed") for check in report.checks) and report.judged != "nothing"
     answered = any(answer.word in ("good", "watch", "bad") for phase in report.interview for answer in phase.answers)
     if request.allow_empty or ((judged or answered) and report.files):
         return 0, ""
-    return 2, "nothing could be judged: " + (
-        f"all {len(report.checks)} checks were skipped" if report.files else "no file was read"
-    )
+    return 2, f"nothing could be judged: {_why_nothing(report)}"
+
+
+def _why_nothing(report: "Report") -> str:
+    if not report.files:
+        return "no file was read"
+    from ckaudit.audit.vital_checks import limits, nothing_vital
+
+    return limits(report.vital) if nothing_vital(report) else f"all {len(report.checks)} checks were skipped"
 
 
 def _is_short(report: "Report", request: Request) -> bool:

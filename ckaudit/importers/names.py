@@ -10,6 +10,7 @@ from shlex import quote
 
 from ckaudit.contract.schema.manifest import LossKind
 from ckaudit.errors import UsageError
+from ckaudit.importers.loss_names import adversaries, is_of_policy, lone_loss, of_policy
 
 CATALOGUE = frozenset(
     """
@@ -70,7 +71,7 @@ _ALIASES = {name: re.compile(pattern) for name, pattern in _PATTERNS.items()}
 _PERCENT = frozenset({"throughput/mfu"})  # as levanter writes it
 _SLICE = re.compile(r"(?:val|valid|validation|eval|evaluation)/(.+)/(?:(?:lm|cross_?entropy)_?)?loss", re.IGNORECASE)
 _OF_VERBS = re.compile(rf"(?:train(?:ing)?_|{'_|'.join(_HELD_OUT.split('|'))}_)?(?:loss_((?:ir)?regular)|((?:ir)?regular)_loss)")
-_OF_LOSS = frozenset({"loss", "losses", "nll", "entropy", "crossentropy", "objective", "cost", "bpb", "bpc"})
+_OF_LOSS = frozenset({"loss", "losses", "nll", "crossentropy", "objective", "cost", "bpb", "bpc"})
 _SCORES = frozenset("acc accuracy auc bleu correct f1 iou map precision recall return reward rewards rouge".split())  # noqa: SIM905
 _OF_LOSS_OR_SCORE = ("train_loss_raw", "train_loss_ema", "val_loss")
 _UNLIKE_LETTERS = re.compile(r"[\s./\-()\[\]]+")
@@ -145,11 +146,13 @@ def catalogue_name(header: str) -> str | None:
 def looks_like_a_loss(header: str) -> bool:
     """Tell whether an unknown name may be that of a training loss.
 
-    >>> looks_like_a_loss("step objective"), looks_like_a_loss("Cost (train)"), looks_like_a_loss("val_cost")
-    (True, True, False)
+    >>> looks_like_a_loss("step objective"), looks_like_a_loss("val_cost"), looks_like_a_loss("policy_loss")
+    (True, False, False)
     """
     words = _words_of(header)
-    return bool(words & _OF_LOSS) and not words & {*_HELD_OUT.split("|"), "test"}
+    if words & {*_HELD_OUT.split("|"), "test"} or is_of_policy(header):
+        return False
+    return bool(words & _OF_LOSS) or {"cross", "entropy"} <= words
 
 
 def is_named_like_a_score(header: str) -> bool:
@@ -187,28 +190,37 @@ def slices_of(names: Iterable[str]) -> list[str]:
 def recognise_columns(headers: Sequence[str]) -> dict[str, list[int]]:
     """Return for each catalogue name the positions of the columns that may hold it.
 
-    Those of a policy's loss are not among them (`policy_losses`).
+    Those of a policy's loss are not among them (`policy_losses`); where no column has a common name of a training loss, the
+    only loss that there is counts as that.
     """
     positions: dict[str, list[int]] = {}
     for position, header in enumerate(headers):
         if name := catalogue_name(header):
             positions.setdefault(name, []).append(position)
-    if policy_losses(headers):
+    if logs_episodes(headers):
         positions.pop("train_loss_raw", None)
+    elif "train_loss_raw" not in positions and (lone := lone_loss(headers)):
+        positions["train_loss_raw"] = [lone.train]
+        if lone.val is not None:
+            positions.setdefault("val_loss", [lone.val])
     return positions
 
 
 def policy_losses(headers: Sequence[str]) -> list[int]:
-    """Return the positions of the columns that read like a training loss beside rewards of episodes.
+    """Return the positions of the columns that are a policy's loss by their names, or as a training loss beside its rewards.
 
     The data and the targets of a policy's loss change with the policy, so that neither its fall nor its rise says how the
     training goes: such a column is taken only where it holds what is no number, for that is an illness of any loss.
 
-    >>> policy_losses(["train/loss", "rollout/ep_rew_mean"]), policy_losses(["loss", "reward"])
-    ([0], [])
+    >>> policy_losses(["train/loss", "rollout/ep_rew_mean"]), policy_losses(["loss", "reward"]), policy_losses(["td_loss"])
+    ([0], [], [0])
     """
-    losses = [position for position, header in enumerate(headers) if catalogue_name(header) == "train_loss_raw"]
-    return losses if logs_episodes(headers) else []
+    named = of_policy(headers)
+    if not logs_episodes(headers):
+        return named
+    lone = lone_loss(headers)
+    beside = {position for position, header in enumerate(headers) if catalogue_name(header) == "train_loss_raw"}
+    return sorted({*named, *beside, *([lone.train] if lone else [])})
 
 
 def logs_episodes(headers: Iterable[str]) -> bool:
@@ -302,21 +314,52 @@ def could_be(name: str, others: Sequence[str]) -> str:
 
 
 def notes_on_left_out(names: Sequence[str]) -> list[str]:
-    """Return a note on the names that were left out; empty where none was."""
-    losses = [names[position] for position in policy_losses(names)]
-    of_policy = [
-        f"{list_names(losses)} was left out: beside rewards of episodes it is the loss of a policy, whose data and targets "
-        f"change with it; --map {quote(f'loss={losses[0]}')} takes it all the same"
-        for _ in losses[:1]
-    ]
-    names = [name for name in names if name not in losses]
+    """Return notes on the names that were left out; empty where none was."""
+    positions = set(policy_losses(names))
+    notes = policy_note(names)
+    names = [name for position, name in enumerate(names) if position not in positions]
     if not names:
-        return of_policy
+        return notes
     offer = offer_of(names)
-    return [*of_policy, f"left out, because no common name says what they are: {list_names(names)}{'; ' if offer else ''}{offer}"]
+    return [*notes, f"left out, because no common name says what they are: {list_names(names)}{'; ' if offer else ''}{offer}"]
+
+
+def policy_note(names: Sequence[str]) -> list[str]:
+    """Return a note on the losses among names that are those of a policy, with the option that takes what may be a whole one.
+
+    >>> print(*policy_note(["policy_loss", "value_loss"]))
+    policy_loss, value_loss were left out: they are losses of a policy, whose data and targets change with it
+    """
+    losses = [names[position] for position in policy_losses(names)]
+    if not losses:
+        return []
+    whole = next((name for name in losses if not is_of_policy(name)), "")
+    beside = "beside rewards of episodes " if catalogue_name(whole) else ""
+    offer = f"; --map {quote(f'loss={whole}')} takes it all the same" if whole else ""
+    is_one = len(losses) == 1
+    was, are = ("was", "it is the loss") if is_one else ("were", "they are losses")
+    return [f"{list_names(losses)} {was} left out: {beside}{are} of a policy, whose data and targets change with it{offer}"]
 
 
 def offer_of(names: Sequence[str]) -> str:
     """Return the option that takes the first name that may be the training loss; empty where none may be."""
-    losses = [name for name in names if looks_like_a_loss(name)]
+    against = adversaries(names)
+    apart = () if against is None else (names[against.generator], names[against.discriminator])
+    losses = [name for name in names if looks_like_a_loss(name) and name not in apart]
     return f"--map {quote(f'loss={losses[0]}')} would take {shorten_name(losses[0])} for the training loss" if losses else ""
+
+
+def hint_of(names: Sequence[str], what: str) -> str:
+    """Return what to do where no name is known: the first that may be the loss, or a score that is none, or how to name one.
+
+    >>> hint_of(["epoch", "acc"], "COLUMN").partition(":")[0]
+    'acc is a score, and no check judges how a training goes by scores alone'
+    """
+    scores = [name for name in names if is_named_like_a_score(name)]
+    if offer := offer_of(names):
+        return offer
+    if not scores:
+        return f"Name them, as in --map loss={what} --map step={what}."
+    are = "is a score" if len(scores) == 1 else "are scores"
+    alone = f"{list_names(scores)} {are}, and no check judges how a training goes by scores alone"
+    return f"{alone}: log the training loss beside them, or name it with --map loss={what}."

@@ -70,7 +70,7 @@ BAD: Mapping[str, BadAnswer] = {
         "schedule_wrong",
         "sev2",
         "the learning-rate schedule does harm or no good",
-        told_by_rules=("loss_rises", "loss_not_falling"),
+        told_by_rules=("loss_rises", "loss_not_falling", "nonfinite_values"),
     ),
     "D5.1": BadAnswer("does_not_generalize", "sev2", "the training loss falls and the held-out loss does not", ("overfitting",)),
     "D5.2": BadAnswer("pretraining_too_long", "note", "the time to stop was earlier", ("overfitting",), ("D5.1",)),

@@ -24,7 +24,7 @@ from ckaudit.questions.weight_updates import (
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
 from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.resume.parity_broken import PARAMETERS, coarsest_type, loss_limits, parity_broken
-from ckaudit.rules.rule import FACTS
+from ckaudit.rules.rule import FACTS, TURNS
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.run.cancelled import cancelled
 from ckaudit.run.medians import median
@@ -39,7 +39,7 @@ MAX_RATIO: float = vanishing_gradient.thresholds["max_ratio"]
 @question(
     "D1.1",
     needs=[train_loss_raw],
-    wants=[initial_loss_excess],
+    wants=[initial_loss_excess, FACTS],
     rules=(
         "nonfinite_values",
         "hidden_nonfinite",
@@ -55,6 +55,7 @@ MAX_RATIO: float = vanishing_gradient.thresholds["max_ratio"]
 def training_at_all(
     loss: Series,
     excess: Series | None,
+    facts: Manifest | None,
     *,
     first: int = 10,
     fewest: int = 6,
@@ -78,6 +79,8 @@ def training_at_all(
     ## Bad
     It stays where it was, ends higher, or is no number.
     """
+    if facts is not None and facts.takes_turns is True:
+        return foreign(TURNS)
     steps, values = points(loss)
     if len(values) < fewest:
         return unrecorded(f"{len(values)} points of train_loss_raw; {fewest} are needed", "train_loss_raw")

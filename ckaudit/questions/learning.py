@@ -14,7 +14,7 @@ from ckaudit.metrics.scaling import entropy_floor, loss_above_floor, unigram_ent
 from ckaudit.metrics.weights import relative_movement
 from ckaudit.questions.question import SeriesAnswer, above, below, foreign, question, unrecorded, worse, young
 from ckaudit.questions.values import is_matrix, largest, last_row, levels, no_fall, points, smallest
-from ckaudit.rules.rule import FACTS
+from ckaudit.rules.rule import FACTS, TURNS
 from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
 from ckaudit.run.falls import early_fall, steepest_tenth
 from ckaudit.run.oscillation import oscillation
@@ -35,9 +35,12 @@ STANDS = ("loss_not_falling", "learning_rate_zero", "skipped_updates")
 @question(
     "D2.1",
     needs=[train_loss_raw],
+    wants=[FACTS],
     rules=("nonfinite_values", "hidden_nonfinite", "loss_not_falling", "loss_rises", "loss_frozen", "loss_oscillates"),
 )
-def loss_decreasing(loss: Series, *, horizon: int = HORIZON, min_fall_share: float = 0.01, lost: float = 0.5) -> SeriesAnswer:
+def loss_decreasing(
+    loss: Series, facts: Manifest | None, *, horizon: int = HORIZON, min_fall_share: float = 0.01, lost: float = 0.5
+) -> SeriesAnswer:
     """Does the loss decrease over a real horizon?
 
     ## Looks at
@@ -53,6 +56,8 @@ def loss_decreasing(loss: Series, *, horizon: int = HORIZON, min_fall_share: flo
     It oscillates and does not fall (as loss_oscillates has it), does not fall, or gave back `lost` of its fall in a rise that
     no batch makes and from which it does not fall on (as loss_rises has it). `min_fall_share` and `lost` are starting values.
     """
+    if facts is not None and facts.takes_turns is True:
+        return foreign(TURNS)
     steps, values = points(loss)
     if len(values) < FEWEST or steps[-1] - steps[0] < horizon - 1:
         wanted = f"{FEWEST}, over {horizon} steps, are needed"
@@ -108,10 +113,12 @@ def memorizing(perplexity: Series, curve: Series | None, *, known: float = 0.5, 
 @question(
     "D2.3",
     needs=[train_loss_raw],
+    wants=[FACTS],
     rules=("nonfinite_values", "hidden_nonfinite", "loss_not_falling", "loss_rises", "loss_frozen"),
 )
 def memorizing_fast(
     loss: Series,
+    facts: Manifest | None,
     *,
     horizon: int = HORIZON,
     early: float = 0.1,
@@ -137,6 +144,8 @@ def memorizing_fast(
     data hold it back; or it does not fall by `min_fall_share` at all. `steep`, `shallow`, `bent` and `min_fall_share` are
     starting values.
     """
+    if facts is not None and facts.takes_turns is True:
+        return foreign(TURNS)
     steps, values = points(loss)
     if len(values) < FEWEST or steps[-1] - steps[0] < horizon - 1:
         wanted = f"{FEWEST}, over {horizon} steps, are needed"

@@ -52,11 +52,12 @@ def _window(report: Report) -> Iterator[str]:
 
 def _badge(report: Report) -> str:
     """Return the severity in bold; a report that judged nothing is never OK."""
-    if words.is_limited(report) and any(check.outcome == "passed" for check in report.checks):
+    has_passed = report.judged != "nothing" and any(check.outcome == "passed" for check in report.checks)
+    if words.is_limited(report) and has_passed:
         return "**LIMITED**"
     if report.severity:
         return f"**{report.severity.upper()}**"
-    return "**OK**" if any(check.outcome == "passed" for check in report.checks) else "**NOT JUDGED**"
+    return "**OK**" if has_passed else "**NOT JUDGED**"
 
 
 def _diagnoses(diagnoses: list[Diagnosis]) -> Iterator[str]:

@@ -75,9 +75,24 @@ def test_statistics_of_the_weights_show_whether_they_move(tmp_path):
 def test_a_loss_that_was_left_out_is_offered(tmp_path):
     rows = [{**row, "lr": 1e-3} for row in _falling(60, "step objective")]
     report = triage(_log(tmp_path, rows))
-    assert report.judged == "limited"
+    assert report.judged == "nothing"
     assert report.to_judge_more == "--map 'loss=step objective' would take step objective for the training loss"
     assert "no training loss" in report.verdict
+
+
+@pytest.mark.parametrize(("names", "code"), [(["lr"], 2), (["lr", "loss"], 0), (["lr", "step_time"], 0)])
+def test_a_log_that_no_vital_check_can_judge_does_not_pass(tmp_path, capsysbinary, names, code):
+    rows = [{"step": step, **dict.fromkeys(names, 1 / (step + 10))} for step in range(1, 60)]
+    assert run(["triage", str(_log(tmp_path, rows)), "--no-config"]) == code
+    told = capsysbinary.readouterr()
+    assert (b"NOT JUDGED" in told.out) is (b"nothing could be judged: 9 of 9 vital checks" in told.err) is (code == 2)
+    assert run(["triage", str(tmp_path / "log.jsonl"), "--no-config", "--allow-empty"]) == 0
+
+
+def test_the_loss_of_a_policy_asks_for_no_training_loss(tmp_path):
+    report = triage(_log(tmp_path, [{"step": step, "policy_loss": 0.1, "lr": 1e-3} for step in range(1, 60)]))
+    assert report.judged == "nothing"
+    assert "loss" not in (report.to_judge_more or "")
 
 
 @pytest.mark.parametrize("name", ["training nll", "train/nll", "ce", "train_cross_entropy"])

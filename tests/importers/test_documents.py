@@ -81,6 +81,15 @@ def test_a_keras_history_has_epochs_for_its_axis(imported):
     assert noted(run, "epochs are the axis")
 
 
+def test_a_keras_history_of_nan_alone_is_a_loss_that_is_no_number(imported):
+    run = imported('{"loss": [NaN, NaN, NaN], "val_loss": [NaN, NaN, NaN], "accuracy": [0.1, 0.1, 0.1]}', "history.json")
+    for name in ("train_loss_raw", "val_loss"):
+        assert list(curve(run, name)) == [1, 2, 3]
+        assert all(map(math.isnan, curve(run, name).values()))
+    beside = imported('{"loss": [NaN, NaN, NaN], "val_loss": [3.0, 2.0, 1.0]}', "history.json")
+    assert curve(beside, "train_loss_raw") == {}
+
+
 def test_a_whole_keras_history_says_how_many_updates_an_epoch_took(imported):
     document = {
         "validation_data": None,

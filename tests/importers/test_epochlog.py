@@ -65,6 +65,43 @@ def test_a_loss_of_validation_and_one_of_a_test_are_no_training_loss(tmp_path):
     assert [value for _, value in curve(run, "val_loss")] == [4.0, 3.0, 2.0]
 
 
+def test_epoch_and_batch_in_brackets(tmp_path):
+    lines = [f"[{epoch}, {batch:5d}] loss: {9 - 3 * epoch - batch / 10000:.3f}\n" for epoch in (1, 2) for batch in (2000, 4000)]
+    (run,) = read(tmp_path, "Files already downloaded and verified\n" + "".join(lines) + "Finished Training\n")
+    assert run.source == "epoch text log"
+    assert curve(run, "train_loss_raw") == [(2000, 5.8), (4000, 5.6), (6000, 2.8), (8000, 2.6)]
+
+
+QUICKSTART = "Epoch {}\n-----------\n{}Test Error: \n Accuracy: 44.7%, Avg loss: {:.6f} \n\n"
+
+
+@pytest.mark.parametrize(("first", "expected"), [(64, [1, 3, 5, 6, 8, 10]), (0, [1, 2, 3, 4, 5, 6])])
+def test_samples_and_a_test_after_each_epoch(tmp_path, first, expected):
+    told = [[f"loss: {3 - epoch - at / 10:.6f}  [{first + 128 * at:>5d}/{320:>5d}]\n" for at in range(3)] for epoch in range(2)]
+    text = "".join(QUICKSTART.format(epoch, "".join(told[epoch - 1]), 2.5 / epoch) for epoch in (1, 2))
+    (run,) = read(tmp_path, f"Using cuda device\n{text}Done!\n")
+    assert curve(run, "train_loss_raw") == list(zip(expected, [3.0, 2.9, 2.8, 2.0, 1.9, 1.8], strict=True))
+    assert curve(run, "val_loss") == [(expected[2], 2.5), (expected[5], 1.25)]
+    assert any("count samples, in multiples of" in note for note in run.notes)
+
+
+def test_samples_between_the_epoch_and_the_loss(tmp_path):
+    text = "".join(
+        "".join(f"Train Epoch: {epoch} [{at}/30 ({at // 0.3:.0f}%)]\tLoss: {4 - epoch - at / 100:.6f}\n" for at in (0, 10, 20))
+        + f"\nTest set: Average loss: {1 / epoch:.4f}, Accuracy: 9100/10000 (91%)\n\n"
+        for epoch in (1, 2)
+    )
+    (run,) = read(tmp_path, text)
+    assert curve(run, "train_loss_raw") == [(1, 3.0), (2, 2.9), (3, 2.8), (4, 2.0), (5, 1.9), (6, 1.8)]
+    assert curve(run, "val_loss") == [(3, 1.0), (6, 0.5)]
+
+
+def test_a_test_at_the_end_is_no_validation(tmp_path):
+    (run,) = read(tmp_path, "".join(f"Epoch {n}/3 loss: {4 - n}\n" for n in range(1, 4)) + "Test: loss: 7.0\n")
+    assert curve(run, "train_loss_raw") == [(1, 3.0), (2, 2.0), (3, 1.0)]
+    assert curve(run, "val_loss") == []
+
+
 def test_an_evaluation_that_a_line_begins_is_none_of_the_training(tmp_path):
     evaluation = "Eval begin...\nstep 5/9 - loss: 9.0\nstep 9/9 - loss: 8.0\n"
     training = [f"Epoch {n}/3\nstep 10/20 - loss: {4 - n}.5\nstep 20/20 - loss: {4 - n}\n" for n in range(1, 4)]

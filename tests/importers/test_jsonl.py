@@ -169,3 +169,41 @@ def test_blocks_join_without_a_seam(imported, monkeypatch):
     assert curve(run, "train_loss_raw") == {step: step / 7 for step in range(1, 200)}
     assert list(curve(run, "val_loss")) == list(range(10, 200, 10))
     assert curve(run, "grad_global_norm") == {151: 1.0}
+
+
+def timed(step, time, data=0.25, **more):
+    return {"step": step, "loss": 3.0 - step / 100, "lr": 0.1, "data_time": data, "time": time, **more}
+
+
+@pytest.mark.parametrize("prefix", ["", "train/"])
+def test_the_times_of_a_step_are_read_from_both_kinds_of_table(imported, prefix):
+    entries = [
+        {"step": entry.pop("step"), **{prefix + key: value for key, value in entry.items()}}
+        for entry in (timed(10, 0.5), timed(20, 1.0), timed(30, 0.5))
+    ]
+    names = list(entries[0])
+    text = "\n".join([",".join(names), *(",".join(str(entry[name]) for name in names) for entry in entries)]) + "\n"
+    for run, source in ((imported(lines(*entries)), "JSON lines"), (imported(text), "CSV")):
+        assert run.source == source
+        assert [row["train_loss_raw"] for row in run.rows] == pytest.approx([2.9, 2.8, 2.7])
+        assert [(row["step"], row["step_time"], row["dataloader_stall_frac"]) for row in run.rows] == [
+            (10, 0.5, 0.5),
+            (20, 1.0, 0.25),
+            (30, 0.5, 0.5),
+        ]
+        assert not noted(run, "left out")
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        [(1.0, 0.25), (2.0, 0.25), (3.0, 0.25)],  # a clock
+        [(0.5, 0.25), (0.25, 0.5), (0.5, 0.25)],  # not a part of it
+    ],
+)
+def test_times_that_are_none_of_a_step_are_left_out(imported, times):
+    entries = [timed(step, whole, data) for step, (whole, data) in enumerate(times, 1)]
+    text = "step,loss,data_time,time\n" + "".join("{step},{loss},{data_time},{time}\n".format(**each) for each in entries)
+    for run in (imported(lines(*entries)), imported(text)):
+        assert not {"step_time", "dataloader_stall_frac"} & {name for row in run.rows for name in row}
+        assert noted(run, "left out, because no common name says what they are: data_time, time")

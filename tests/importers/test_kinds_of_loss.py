@@ -1,7 +1,15 @@
 """Losses that are none of a training, sums of parts, and tables between blanks: as their programs write them."""
 
+import json
+
+import numpy as np
+import pytest
+from msgspec import UNSET
+
 from ckaudit.audit import triage
 from ckaudit.importers import Choice, import_source
+from ckaudit.importers.trackers.points import Series
+from ckaudit.importers.trackers.tracked import TrackedRun, runs_of
 
 
 def values(run, name: str) -> list[float]:
@@ -50,3 +58,71 @@ def test_the_error_of_training_of_deepmd(tmp_path):
     assert values(run, "val_loss") == [10.5, 2.1]
     assert run.manifest.loss_kind == "other"
     assert any("1 lines are not as wide" in note for note in run.notes)
+
+
+GAME = [(1 + (step * 7 % 5) / 100, 0.5 + (step * 3 % 4) / 100) for step in range(1, 301)]
+
+
+def written(folder, ending, names, rows):
+    """Write rows as a table or as JSON lines, with steps from 1."""
+    file = folder / f"log.{ending}"
+    if ending == "csv":
+        lines = [",".join(["step", *names]), *(",".join(map(str, [step, *row])) for step, row in enumerate(rows, 1))]
+    else:
+        lines = [json.dumps({"step": step, **dict(zip(names, row, strict=True))}) for step, row in enumerate(rows, 1)]
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+@pytest.mark.parametrize("names", [("g_loss", "d_loss"), ("Loss_G", "Loss_D"), ("train/gen_loss", "train/critic_loss")])
+def test_losses_that_play_against_each_other_are_read_as_their_sum_and_need_not_fall(tmp_path, ending, names):
+    file = written(tmp_path, ending, names, GAME)
+    run = import_source(file)
+    assert values(run, "train_loss_raw") == pytest.approx([sum(pair) for pair in GAME])
+    assert run.manifest.takes_turns is True
+    assert any(f"{names[0]} + {names[1]}, which play against each other" in note for note in run.notes)
+    report = triage(file)
+    assert (report.findings, report.judged) == ([], "limited")
+    outcomes = {check.code: check.reason or check.outcome for check in report.checks}
+    assert [outcomes[code] for code in ("LOSS003", "LOSS004", "NUM001")] == ["not_applicable", "not_applicable", "passed"]
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_either_of_two_losses_that_is_no_number_is_told(tmp_path, ending):
+    rows = [(first, second if step < 200 else float("nan")) for step, (first, second) in enumerate(GAME, 1)]
+    found = triage(written(tmp_path, ending, ("g_loss", "d_loss"), rows)).findings
+    assert [(each.code, each.severity, each.first_step) for each in found] == [("NUM001", "sev0", 200)]
+
+
+def test_one_of_two_losses_that_is_named_is_read_alone(tmp_path):
+    file = written(tmp_path, "csv", ("g_loss", "d_loss"), GAME)
+    run = import_source(file, choice=Choice(columns={"loss": "g_loss"}))
+    assert values(run, "train_loss_raw") == [first for first, _ in GAME]
+    assert run.manifest.takes_turns is True
+
+
+def test_a_tracker_s_losses_that_play_against_each_other_are_added_at_the_steps_of_both():
+    def series(steps, values):
+        return Series(np.array(steps), np.array(values), np.full(len(steps), np.nan), np.arange(len(steps)))
+
+    tracked = TrackedRun("a", {"g_loss": series([1, 2, 3], [1.0, 2.0, 3.0]), "d_loss": series([1, 3], [0.5, 0.25])})
+    (run,) = runs_of([tracked], {}, "store", "tracker")
+    assert [(row["step"], row["train_loss_raw"]) for row in run.rows] == [(1, 1.5), (3, 3.25)]
+    assert run.manifest.takes_turns is True
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+@pytest.mark.parametrize("names", [("loss", "episode_reward"), ("policy_loss", "lr"), ("td_loss", "lr")])
+def test_tables_and_json_lines_leave_out_the_loss_of_a_policy_unless_it_is_no_number(tmp_path, ending, names):
+    rows = [(step % 3, 0.5) for step in range(1, 40)]
+    fine = written(tmp_path, ending, (*names, "grad_norm"), [(*row, 1.0) for row in rows])
+    run = import_source(fine)
+    assert values(run, "train_loss_raw") == []
+    assert run.manifest.takes_turns is UNSET
+    assert any(f"{names[0]} was left out: " in note for note in run.notes)
+    broken = written(
+        tmp_path, ending, names, [(loss if step < 20 else float("nan"), other) for step, (loss, other) in enumerate(rows)]
+    )
+    losses = {row["step"]: row["train_loss_raw"] for row in import_source(broken).rows if "train_loss_raw" in row}
+    assert min(step for step, loss in losses.items() if loss != loss) == 21

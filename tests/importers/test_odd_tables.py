@@ -49,6 +49,10 @@ TAKEN = (
     "NLL",
     "train_xent",
     "loss.train",
+    "epoch_loss",
+    "running loss",
+    "diffusion_loss",
+    "loss/contrastive_loss",
 )
 
 
@@ -60,7 +64,7 @@ def test_what_programs_call_the_training_loss_is_taken_as_that(tmp_path, capsysb
     assert next(each["outcome"] for each in report["vital"] if each["name"] == "loss_falls") == "judged"
 
 
-@pytest.mark.parametrize("name", ["objective", "epoch_loss", "policy_loss", "running loss", "Cost"])
+@pytest.mark.parametrize("name", ["objective", "Cost"])
 def test_what_may_be_the_loss_is_named_with_its_option(tmp_path, capsysbinary, name):
     code, report, told = judged(tmp_path, capsysbinary, table(f"step,{name}", "{},{}".format))
     assert (code, report) == (2, None)
@@ -68,14 +72,14 @@ def test_what_may_be_the_loss_is_named_with_its_option(tmp_path, capsysbinary, n
     assert judged(tmp_path, capsysbinary, table(f"step,{name}", "{},{}".format), "--map", f"loss={name}")[0] == 0
     beside = table(f"step,{name},lr", lambda step, loss: f"{step},{loss},0.001")
     code, report, _ = judged(tmp_path, capsysbinary, beside)
-    assert (code, report["judged"]) == (0, "limited")
+    assert (code, report["judged"]) == (2, "nothing")
     assert f"would take {name} for the training loss" in report["to_judge_more"]
 
 
 @pytest.mark.parametrize("name", ["perplexity", "ppl"])
 def test_a_perplexity_is_no_loss_in_nats(tmp_path, capsysbinary, name):
     code, report, _ = judged(tmp_path, capsysbinary, table(f"step,{name},lr", lambda step, loss: f"{step},{loss},0.001"))
-    assert (code, grave(report)) == (0, [])
+    assert (code, report["judged"], report["findings"]) == (2, "nothing", [])
     assert f"taken: step from step, train_ppl from {name}, learning_rate from lr" in report["notes"]
 
 
@@ -85,6 +89,48 @@ def test_a_score_is_not_taken_for_a_loss(tmp_path, capsysbinary, name):
     code, report, told = judged(tmp_path, capsysbinary, text, "--map", f"loss={name}")
     assert (code, report) == (2, None)
     assert f"{name} reads like a score, of which more is better" in told
+
+
+def test_a_loss_of_any_name_is_that_of_its_validation_too(tmp_path, capsysbinary):
+    text = table("step,mse_loss,val_mse_loss,aux_loss", lambda step, loss: f"{step},{loss},{loss + 1},{9 - loss}")
+    code, report, _ = judged(tmp_path, capsysbinary, text)
+    assert (code, grave(report)) == (0, [])
+    assert "taken: step from step, train_loss_raw from mse_loss, val_loss from val_mse_loss" in report["notes"]
+
+
+@pytest.mark.parametrize("names", ["content_loss,style_loss", "kl_loss,lr", "disc_loss,lr", "val_x_loss,lr"])
+def test_parts_of_a_loss_are_no_training_loss(tmp_path, capsysbinary, names):
+    _, report, _ = judged(tmp_path, capsysbinary, table(f"step,{names}", lambda step, loss: f"{step},{loss},{loss}"))
+    assert report is None or report["state"].keys() <= {"learning_rate"}
+
+
+POLICIES = ("policy_loss", "pg_loss", "value_loss", "train/entropy_loss", "losses/qf1_loss", "td_loss")
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_loss_of_a_policy_is_neither_taken_nor_offered_as_a_training_loss(tmp_path, capsysbinary, name):
+    _, report, told = judged(tmp_path, capsysbinary, table(f"step,{name}", "{},{}".format))
+    assert report is None
+    assert f"{name} was left out: it is the loss of a policy, whose data and targets change with it" in told
+    code, report, told = judged(tmp_path, capsysbinary, table(f"step,{name},lr", lambda step, loss: f"{step},{loss},0.001"))
+    assert (code, report["judged"], report["findings"]) == (2, "nothing", [])
+    assert "would take" not in json.dumps(report)
+    assert "train_loss_raw" not in report["state"]
+
+
+def test_the_loss_of_a_policy_that_is_no_number_is_told(tmp_path, capsysbinary):
+    broken = table("step,policy_loss,value_loss", lambda step, loss: f"{step},{loss},{loss if step < 40 else 'nan'}")
+    code, report, _ = judged(tmp_path, capsysbinary, broken)
+    assert (code, [(each["code"], each["first_step"]) for each in report["findings"]]) == (1, [("NUM001", 40)])
+    unused = table("step,policy_loss,value_loss,lr", lambda step, loss: f"{step},{loss},nan,0.1")
+    assert judged(tmp_path, capsysbinary, unused)[1]["findings"] == []
+
+
+def test_scores_alone_are_refused_with_what_would_be_judged(tmp_path, capsysbinary):
+    text = table("epoch,acc,val_acc", lambda step, _: f"{step},{step / 60},{step / 61}")
+    code, report, told = judged(tmp_path, capsysbinary, text)
+    assert (code, report) == (2, None)
+    assert "acc, val_acc are scores, and no check judges how a training goes by scores alone" in told
 
 
 HEALTHY = {
@@ -159,3 +205,47 @@ def test_no_name_reaches_the_screen_as_a_command_of_the_terminal(tmp_path, capsy
         run(["triage", str(tmp_path / "log.csv"), "--no-config", "-f", kind, "-v"])
         told = capsysbinary.readouterr()
         assert b"\x1b[31m" not in told.out + told.err
+
+
+def rows_of(*columns):
+    """Return the text of a table with steps from 1 and these columns of cells."""
+    names, cells = zip(*columns, strict=True)
+    return "\n".join(
+        [",".join(["step", *names]), *(f"{step},{','.join(row)}" for step, row in enumerate(zip(*cells, strict=True), 1))]
+    )
+
+
+NANS, NUMBERS = ["nan"] * 60, [f"{loss:.4f}" for loss in LOSS]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        [("loss", NANS)],
+        [("loss", NANS), ("lr", ["0.1"] * 60)],
+        [("loss", NANS), ("val_loss", ["", "", "nan"] * 20)],
+        [("loss", NANS), ("val_loss", [NUMBERS[0], *NANS[1:]])],  # evaluated once, before the training
+        [("loss", [*NUMBERS[:20], *NANS[20:]]), ("val_loss", ["", "", "nan", *[""] * 7] * 6)],
+    ],
+)
+def test_a_loss_that_is_nan_from_some_step_to_the_end_is_no_number(tmp_path, capsysbinary, columns):
+    code, report, _ = judged(tmp_path, capsysbinary, rows_of(*columns))
+    broken = [each for each in report["findings"] if each["code"] == "NUM001"]
+    assert (code, {each["severity"] for each in broken}) == (1, {"sev0"})
+    assert min(each["first_step"] for each in broken) == 1 + columns[0][1].index("nan")
+    assert not [each["code"] for each in report["findings"] if each["code"].startswith("D")]
+
+
+@pytest.mark.parametrize(
+    ("columns", "note"),
+    [
+        ([("loss", NANS), ("val_loss", NUMBERS)], "nan in loss stands alone"),
+        ([("loss", NUMBERS), ("val_loss", NANS)], "nan in val_loss stands alone"),
+        ([("loss", NUMBERS), ("grad_norm", NANS)], "nan in grad_norm stands alone"),
+        ([("loss", [*NUMBERS[:2], "nan"] * 20)], "nan in loss stands between numbers all along"),
+    ],
+)
+def test_nan_beside_a_loss_that_goes_on_is_a_gap(tmp_path, capsysbinary, columns, note):
+    code, report, _ = judged(tmp_path, capsysbinary, rows_of(*columns))
+    assert (code, grave(report)) == (0, [])
+    assert f"{note}: read as not recorded" in report["notes"]

@@ -69,6 +69,15 @@ def test_a_loss_of_an_evaluation_is_the_validation_loss(imported):
     assert [row["train_loss_raw"] for row in run.rows] == [3.0, 2.0]
 
 
+@pytest.mark.parametrize(("more", "source"), [({}, "MMEngine JSON log"), ({"loss": 2.5, "lr": 0.1}, "JSON lines")])
+def test_only_evaluations_hold_times_and_a_step_alone(imported, more, source):
+    entries = [{"data_time": 0.1, "time": 0.4 + step % 3, "step": step, "score": 0.5, **more} for step in range(1, 9)]
+    run = imported(lines(*entries), "scalars.json", **{"microbench_score/s": "score"})
+    assert run.source == source
+    losses = {row["step"]: row["train_loss_raw"] for row in run.rows if "train_loss_raw" in row}
+    assert losses == (dict.fromkeys(range(1, 9), 2.5) if more else {})
+
+
 def test_each_start_in_a_folder_is_a_run(tmp_path):
     for start in ("20240101_000000", "20240102_000000"):
         folder = tmp_path / start / "vis_data"

@@ -11,32 +11,37 @@ from numpy.typing import NDArray
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.layers.names import place_of
+from ckaudit.importers.loss_names import adversaries
 from ckaudit.importers.names import (
+    catalogue_name,
     could_be,
     factor_of,
+    hint_of,
     list_names,
     note_on_taken,
     notes_on_left_out,
-    offer_of,
     policy_losses,
     recognise_columns,
     resolve_columns,
-    shorten_name,
 )
 from ckaudit.importers.tables.curves import (
     CALLS,
     CARRIED,
     ONLY_CALLS,
     Curves,
+    broken_losses,
     counted_from_zero,
     counter_of_updates,
     drop_other_clock,
+    drop_placeholders,
     imported_run,
     steps_of,
     steps_of_epochs,
     steps_of_tokens,
+    take_sum,
 )
-from ckaudit.importers.tables.numbers import NO_STEP, Numbers, forward_fill, fullest_column, steps_from, without_placeholders
+from ckaudit.importers.tables.numbers import NO_STEP, Numbers, forward_fill, fullest_column, steps_from
+from ckaudit.importers.tables.step_times import named_times, take_times
 from ckaudit.importers.tables.table import NumberTable, holds_numbers, read_numbers, sniff_table
 
 NAME = "CSV"
@@ -51,14 +56,14 @@ def detects(source: Source) -> bool:
         return False
     _, header, rows = table_head
     named_so = source.path.name.removesuffix(".gz").removesuffix(".zst").lower().endswith((".csv", ".tsv"))
-    return named_so or bool(recognise_columns(header)) or holds_numbers(rows, len(header))
+    return named_so or any(map(catalogue_name, header)) or holds_numbers(rows, len(header))
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """Read a table; columns that `columns` does not name are recognised by their common names.
 
     An empty cell was not recorded. The word nan was recorded as NaN, unless it stands between the numbers of its column
-    so often that it can only mean *nothing here*.
+    so often that it can only mean *nothing here*; a loss of nan alone is no number.
 
     Raises:
         UnreadableError: Where no column can be recognised, or none holds a value.
@@ -90,10 +95,12 @@ def wanted_of(header: Sequence[str], choices: Mapping[str, Sequence[int]]) -> se
     chosen = {position for positions in choices.values() for position in positions}
     epoch = epoch_of(header)
     axis = {epoch} if epoch is not None and "step" not in choices else set()
+    times = named_times(header)
     return (
         chosen
         | axis
-        | {*policy_losses(header)}
+        | ({header.index(times.data), header.index(times.whole)} if times else set())
+        | {*policy_losses(header), *_against(header)}
         | {position for position, name in enumerate(header) if place_of(name) is not None}
     )
 
@@ -117,10 +124,11 @@ def choices_of(header: Sequence[str], columns: Mapping[str, str], shown: str) ->
         for name, positions in recognise_columns(header).items()
         if (kept := [position for position in positions if position not in used])
     } | mapped
-    if not set(choices) - {"step", "time"} and not any(place_of(name) for name in header):
+    told = set(choices) - {"step", "time"} or policy_losses(header) or adversaries(header)
+    if not told and not any(place_of(name) for name in header):
         raise UnreadableError(
             f"{shown} is a table, but none of its columns has a name that is known: {list_names(header)}",
-            hint=offer_of(header) or "Name them, as in --map loss=COLUMN --map step=COLUMN.",
+            hint=hint_of(header, "COLUMN"),
         )
     return choices
 
@@ -128,39 +136,59 @@ def choices_of(header: Sequence[str], columns: Mapping[str, str], shown: str) ->
 def curves_of(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> Curves:
     """Return the series of a table: of several columns for one name the fullest, with a step for each row."""
     epoch = epoch_of(table.header)
-    of_policy = policy_losses(table.header)
-    broken = [position for position in of_policy if _has_no_number(table.columns[position])]
+    of_policy = [position for position in policy_losses(table.header) if position in table.columns]
+    broken = [of_policy[place] for place in broken_losses([table.columns[position] for position in of_policy])]
     choices = ({"train_loss_raw": broken} if broken else {}) | {**choices}
     chosen = {name: fullest_column(positions, table.columns) for name, positions in choices.items()}
     series: dict[str, Numbers] = {}
-    notes = []
     for name, position in chosen.items():
         values = table.columns[position]
         if (factor := factor_of(table.header[position])) != 1:
             values = values.times(factor)
-        if name != "step" and (real := without_placeholders(values)) is not None:
-            notes.append(f"nan in {shorten_name(table.header[position])} stands between numbers all along: read as not recorded")
-            values = real
         series[name] = values
+    named = {name: table.header[position] for name, position in chosen.items()}
+    notes = drop_placeholders(series, named, nan="nan")
+    timing, timed = _take_times(table, series)
+    notes += _take_adversaries(table, series)
     drop_other_clock(series)
     steps, step_notes = _steps(table, series, chosen, choices.get("step", ()))
     used = {position for positions in choices.values() for position in positions}
-    read = {position: column for position, column in table.columns.items() if position in used or position not in of_policy}
-    layers = {table.header[position]: column for position, column in read.items() if position not in used and position != epoch}
+    unread = {*of_policy, *(() if timed else timing)} - used
+    read = {each: column for each, column in table.columns.items() if each not in unread}
+    layers = {
+        table.header[each]: column
+        for each, column in read.items()
+        if each not in used | timing | {epoch, *_against(table.header)}
+    }
     passed = _passed_over(table.header, chosen, choices, read)
-    notes = [
-        *note_on_taken({name: table.header[position] for name, position in chosen.items()}, many="columns"),
-        *passed,
-        *step_notes,
-        *notes,
-    ]
+    notes = [*note_on_taken(named, many="columns"), *passed, *step_notes, *timed, *notes]
     return Curves(steps, {name: values for name, values in series.items() if name != "step"}, notes, layers, table.header)
 
 
-def _has_no_number(column: Numbers) -> bool:
-    """Tell whether a column holds NaN or an infinity that was recorded as such."""
-    real = without_placeholders(column) or column
-    return bool((real.recorded & ~np.isfinite(real.values)).any())
+def _take_times(table: NumberTable, series: dict[str, Numbers]) -> tuple[set[int], list[str]]:
+    """Return the columns that may time a step, and a note where they were taken for that."""
+    times = named_times(table.header)
+    if times is None:
+        return set(), []
+    columns = {name: table.columns[table.header.index(name)] for name in (times.data, times.whole)}
+    notes = [] if "dataloader_stall_frac" in series else take_times(series, times, columns)
+    return {table.header.index(name) for name in columns}, notes
+
+
+def _against(header: Sequence[str]) -> tuple[()] | tuple[int, int]:
+    """Return the positions of the losses that play against each other."""
+    found = adversaries(header)
+    return () if found is None else (found.generator, found.discriminator)
+
+
+def _take_adversaries(table: NumberTable, series: dict[str, Numbers]) -> list[str]:
+    """Take the sum of the losses that play against each other where there is no other training loss, and say so."""
+    places = _against(table.header)
+    if not places or "train_loss_raw" in series:
+        return []
+    generator, discriminator = places
+    names = table.header[generator], table.header[discriminator]
+    return take_sum(series, names, [table.columns[place] for place in places])
 
 
 def _steps(

@@ -3,16 +3,20 @@
 A line names an epoch, and perhaps how far it has got, `Epoch: [3][50/391] Loss 2.1 (2.3)`; values without an epoch in their line
 belong to the last one that was named, and are an evaluation's after a line that says no more than that one begins. Batches count
 anew in each epoch, so an update is epochs finished times batches of an epoch plus batch; where no line names a batch, epochs are
-the axis. A bare `loss` in a line on validation is the validation loss, one in a line on a test or on a batch of an evaluation is
-left out. Of `Loss 2.1 (2.3)` the first number is taken, that of the batch; the second is the mean so far.
+the axis. PyTorch's tutorials print the epoch and the batch as `[2,  4000] loss: 1.2`, and samples instead of batches as
+`Train Epoch: 2 [640/60000 (1%)]` or `loss: 2.3  [  640/60000]`. A bare `loss` in a line on validation is the validation loss, and
+so is one on a test after each epoch where no line tells of validation; a single one, or one of a batch of an evaluation, is left
+out. Of `Loss 2.1 (2.3)` the first number is taken, that of the batch; the second is the mean so far.
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ckaudit.importers.formats.keyvalue import PAIR, name_of
 from ckaudit.importers.importer import Imported, Source
@@ -32,13 +36,17 @@ _BATCH = re.compile(
     r"\A\s*\]\s*\[\s*(\d+)(?:\s*/\s*(\d+))?\s*\]|(?<![A-Za-z_])(?:iter(?:ation)?|batch|step)\b[\s:#=\[(]*(\d+)(?:\s*/\s*(\d+))?",
     re.IGNORECASE,
 )
+_PLACE = re.compile(r"\[\s*(\d{1,9})\s*,\s*(\d{1,12})\s*\](?=.{0,40}loss)")  # epoch and batch
+_PLACE_MARK = re.compile(rb"\[ *\d+, *\d+\] .{0,40}loss")
+_SAMPLES = re.compile(r"\A[^\[]*\[\s*(\d{1,12})\s*/\s*(\d{1,12})\s*(?:\(\s*\d+(?:\.\d+)?\s*%\s*\)\s*\]|\]\s*\Z)")
 _HELD_OUT = re.compile(r"(?<![A-Za-z])(?:val|valid|validation|eval|evaluation|dev)(?![A-Za-z])", re.IGNORECASE)
 _BEGINS = re.compile(
-    r"\A\W*(?:(?:begin|start)\w*\W+(?:of\W+)?)?(eval\w*|valid\w*|test\w*)(?:\W+(?:begin|start)\w*)?\W*\Z", re.IGNORECASE
+    r"\A\W*(?:(?:begin|start)\w*\W+(?:of\W+)?)?(eval\w*|valid\w*|test\w*)(?:\W+(?:(?:begin|start)\w*|error))?\W*\Z", re.IGNORECASE
 )
 _TEST = re.compile(r"(?<![A-Za-z])(?:test|testing)(?![A-Za-z])", re.IGNORECASE)
 _MEAN = re.compile(r"[ _](?:avg|average|mean|is)\Z|\A(?:avg|average|mean)[ _]")
 _LOSSES = ("train_loss_raw", "val_loss")
+_OF_TEST = "test loss"
 
 
 class EpochLine(Struct, frozen=True):
@@ -51,6 +59,7 @@ class EpochLine(Struct, frozen=True):
         batch: Batch of the epoch, None where the line tells of the epoch as a whole.
         batches: Batches of an epoch, None where the line does not say.
         values: Text of the values by key.
+        in_samples: Whether it counts samples, not batches.
     """
 
     line: int
@@ -59,11 +68,12 @@ class EpochLine(Struct, frozen=True):
     batch: int | None
     batches: int | None
     values: dict[str, str]
+    in_samples: bool = False
 
 
 def detects(source: Source) -> bool:
     """Tell by two epochs with a loss each, whose batches, where they are named, count anew."""
-    if not is_text(source) or b"poch" not in source.data:
+    if not is_text(source) or not (b"poch" in source.data or _PLACE_MARK.search(source.data[:MAX_TOLD])):
         return False
     with_a_loss = [line for line in _lines(source.data[:MAX_TOLD]) if any(_holds(line, name) for name in _LOSSES)]
     if len({line.epoch for line in with_a_loss}) < 2:
@@ -81,8 +91,10 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where no epoch has a value.
         UsageError: Where `columns` names what no line holds.
     """
-    lines = list(_lines(source.data))
+    lines, counted = _of_one_unit(list(_lines(source.data)))
+    lines, tested = _with_tests(lines)
     rows, notes = _rows(_of_one_grain(lines))
+    notes += counted + tested
     count = source.data.count(b"\n") + 1
     keys = {key for line in lines for key in line.values}
     unwanted = [] if columns else sorted(key for key in keys if name_of(key) is None)
@@ -102,24 +114,44 @@ def _lines(data: bytes) -> Iterator[EpochLine]:
         for number_of, line in enumerate([*block.lines, *([block.torn] if block.torn else [])], block.first):
             if len(line) > MAX_LINE:
                 continue
-            mark = _EPOCH.search(line)
+            begin = prefix_end(line)
+            place = _PLACE.match(line, begin)
+            mark = place or _EPOCH.search(line)
             if mark:
-                epoch, phase = int(mark[1]), ""
-            elif begins := _BEGINS.match(line[prefix_end(line) :]):
+                epoch, phase, begin = int(mark[1]), "", mark.end()
+            elif begins := _BEGINS.match(line[begin:]):
                 phase = f"{begins[1]} "
-            if epoch is None:
-                continue
-            begin = mark.end() if mark else prefix_end(line)
-            batch = _BATCH.search(line[begin:])
-            after = begin + (batch.end() if batch else 0)
-            if values := _values(line, after, phase):
-                at, of = (batch[1] or batch[3], batch[2] or batch[4]) if batch else (None, None)
-                text = line[: prefix_end(line)]
-                yield EpochLine(number_of, text, epoch, int(at) if at else None, int(of) if of else None, values)
+            if epoch is not None and (told := _told(line, begin, phase, place)):
+                yield replace(told, line=number_of, epoch=epoch)
+
+
+def _told(line: str, begin: int, phase: str, place: re.Match[str] | None) -> EpochLine | None:
+    """Return the values of a line and its batch, None where it has none.
+
+    Args:
+        line: The line.
+        begin: Where it goes on behind its epoch.
+        phase: The word of the evaluation that an earlier line began, empty where none did.
+        place: Its epoch and batch in brackets.
+    """
+    at = of = None
+    batch = None if place else _BATCH.search(line[begin:])
+    samples = None if place or batch else _SAMPLES.match(line[begin:])
+    if place:
+        at = place[2]
+    elif batch:
+        at, of = batch[1] or batch[3], batch[2] or batch[4]
+    elif samples:
+        at, of = samples[1], samples[2]
+    values = _values(line, begin + (batch.end() if batch else 0), phase)
+    if not values:
+        return None
+    counts = int(at) if at else None, int(of) if of else None
+    return EpochLine(0, line[: prefix_end(line)], 0, *counts, values, samples is not None)
 
 
 def _values(line: str, begin: int, phase: str) -> dict[str, str]:
-    """Return the values of a line by key: `loss` in a line on validation is "val loss", in one on a test it is none.
+    """Return the values of a line by key: `loss` in a line on validation is "val loss", in one on a test "test loss".
 
     Args:
         line: The line.
@@ -131,11 +163,33 @@ def _values(line: str, begin: int, phase: str) -> dict[str, str]:
         key = _MEAN.sub("", pair[1].lower())
         if key == "loss" or (key.endswith("loss") and name_of(key) == "train_loss_raw" and "train" not in key):
             before = phase + line[: pair.start()]
-            if _TEST.search(before):
-                continue
-            key = "val loss" if _HELD_OUT.search(before) else key
+            key = _OF_TEST if _TEST.search(before) else "val loss" if _HELD_OUT.search(before) else key
         values.setdefault(key, pair[2])
     return values
+
+
+def _of_one_unit(lines: list[EpochLine]) -> tuple[list[EpochLine], list[str]]:
+    """Return the lines, samples counted in the largest number of them that divides all counts, and a note that says so."""
+    unit = math.gcd(*(line.batch or 0 for line in lines if line.in_samples))
+    if not unit:
+        return lines, []
+    scaled = [
+        replace(line, batch=(line.batch or 0) // unit, batches=-(-(line.batches or 0) // unit)) if line.in_samples else line
+        for line in lines
+    ]
+    return scaled, [f"its lines count samples, in multiples of {unit:,}: a batch here is {unit:,} of them"]
+
+
+def _with_tests(lines: list[EpochLine]) -> tuple[list[EpochLine], list[str]]:
+    """Return the lines, their test losses as validation losses where these are told in several epochs and no others are."""
+    tested = {line.epoch for line in lines if _OF_TEST in line.values}
+    if len(tested) < 2 or any(_holds(line, "val_loss") for line in lines):
+        return lines, []
+    renamed = [
+        replace(line, values={"val loss" if key == _OF_TEST else key: text for key, text in line.values.items()})
+        for line in lines
+    ]
+    return renamed, ["val_loss is the loss on a test set, which is told in each epoch; no line tells of another validation"]
 
 
 def _of_one_grain(lines: Sequence[EpochLine]) -> list[EpochLine]:

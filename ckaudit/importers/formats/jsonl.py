@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import list_names
+from ckaudit.importers.names import hint_of, list_names, policy_losses
 from ckaudit.importers.tables.curves import (
     CALLS,
     CARRIED,
@@ -67,11 +67,11 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         data = _as_lines(source.document)
     rows = read_rows(data, source.shown, is_wanted({**columns, EPOCH: EPOCH}, _NAMES))
     mapped = map_members(rows, columns, _NAMES)
-    if not set(mapped.series) - {"step", "time"} and not mapped.layers:
+    if not set(mapped.series) - {"step", "time"} and not mapped.layers and not policy_losses(rows.keys):
         members = list_names(list(rows.keys))
         raise UnreadableError(
             f"{source.shown} holds JSON entries, but none of their members has a name that is known: {members}",
-            hint="Name them, as in --map loss=MEMBER --map step=MEMBER.",
+            hint=hint_of(list(rows.keys), "MEMBER"),
         )
     series = dict(mapped.series)
     drop_other_clock(series)

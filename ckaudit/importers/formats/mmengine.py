@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.names import catalogue_name
 from ckaudit.importers.tables.curves import Curves, imported_run, steps_of
 from ckaudit.importers.tables.field_map import SCALARS_ONLY, Mapped, MappedSeries, Names, is_wanted, map_members
 from ckaudit.importers.tables.jsonrows import JsonRows, Object, read_rows, sample
@@ -22,6 +23,7 @@ GENERIC = False
 _WHOLE = ("scalars.json", "vis_data/scalars.json")
 _START = re.compile(r"\d{8}_\d{6}")
 MEGABYTE = 2**20
+_ONLY_TRAINING = frozenset({"train_loss_raw", "learning_rate", "grad_global_norm"})
 OF_TRAINING = ("train_loss_raw", "learning_rate", "grad_global_norm", "gpu_mem_used", "step_time", "dataloader_stall_frac")
 NAMES: Names = {
     "loss": Mapped("train_loss_raw"),
@@ -55,11 +57,16 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 def _is_log(source: Source) -> bool:
     rows = sample(source.head)
-    return any(map(_trains, rows)) or (bool(rows) and all({"step", "data_time", "time"} <= row.keys() for row in rows))
+    return any(map(_trains, rows)) or (bool(rows) and all(map(_evaluates, rows)))
 
 
 def _trains(row: Object) -> bool:
     return {"iter", "step", "epoch"} <= row.keys() and bool({"base_lr", "data_time", "memory"} & row.keys())
+
+
+def _evaluates(row: Object) -> bool:
+    """Tell whether an entry has what an evaluation has and nothing of training, which many a program times the same way."""
+    return {"step", "data_time", "time"} <= row.keys() and not any(catalogue_name(key) in _ONLY_TRAINING for key in row)
 
 
 def _inside(source: Source) -> list[tuple[str, Source]]:

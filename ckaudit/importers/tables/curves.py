@@ -10,9 +10,10 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported
 from ckaudit.importers.layers.to_checkpoints import LayerStatistics
-from ckaudit.importers.names import list_names, loss_kind_of_names, slices_of
+from ckaudit.importers.loss_names import take_turns
+from ckaudit.importers.names import SLICE, list_names, loss_kind_of_names, policy_note, shorten_name, slices_of
 from ckaudit.importers.tables.merge import merge_notes, merge_numbers
-from ckaudit.importers.tables.numbers import NO_STEP, Numbers, steps_from
+from ckaudit.importers.tables.numbers import NO_STEP, Numbers, steps_from, without_placeholders
 
 CALLS = "_step"  # of Weights & Biases
 CARRIED = "steps are those of {}; an entry without it stands where the last one with it stood"
@@ -20,6 +21,7 @@ ONLY_CALLS = "_step counts calls of log, which may be more or fewer than updates
 SCALARS_ONLY = "a table holds scalars only: weights, gradients, activations and attention of single tensors were not recorded"
 UNIX_TIME = (1e8, 1e11)  # s; 1973 and 5138: a clock of another kind counts from zero, or in milliseconds
 _LOSSES = ("train_loss_raw", "val_loss")
+_BESIDE = "Log the gradient norm and the time of a step beside it: these are judged"
 
 
 class Curves(Struct):
@@ -60,9 +62,7 @@ def imported_run(
     merged = merge_numbers(curves.steps, curves.series)
     layers = layers_of(curves)
     if not len(merged.table.steps) and not layers:
-        raise UnreadableError(
-            f"{shown} holds no value at any step", hint="Name the columns: --map step=COLUMN --map loss=COLUMN."
-        )
+        raise _nothing(curves, shown)
     empty = sorted(series for series, values in curves.series.items() if not values.count)
     all_notes = [
         f"read as {source}: {size}",
@@ -74,11 +74,21 @@ def imported_run(
         *([] if layers else [last]),
     ]
     manifest = Manifest(schema_version="ck.run.v1", source=source, loss_kind=loss_kind_of_names(curves.names) or UNSET)
+    if take_turns(curves.names):
+        manifest.takes_turns = True
     if slices := slices_of(merged.table.names):
         manifest.slices = slices
     if tensors := layers.tensors():
         manifest.tensors = tensors
     return Imported(merged.table, manifest, tuple(all_notes), source, name, layers.documents())
+
+
+def _nothing(curves: Curves, shown: str) -> UnreadableError:
+    """Return what to say where no value is left: there was none, or only that of a policy's loss."""
+    if note := policy_note(curves.names):
+        what, _, option = note[0].partition("; ")
+        return UnreadableError(f"{shown} holds nothing to judge: {what}", hint=f"{option or _BESIDE}.")
+    return UnreadableError(f"{shown} holds no value at any step", hint="Name the columns: --map step=COLUMN --map loss=COLUMN.")
 
 
 def layers_of(curves: Curves) -> LayerStatistics:
@@ -97,6 +107,72 @@ def drop_other_clock(series: dict[str, Numbers]) -> None:
         times = series["time"].values[series["time"].recorded]
         if not ((times >= low) & (times <= high)).all():
             del series["time"]
+
+
+def drop_placeholders(series: dict[str, Numbers], keys: Mapping[str, str], *, nan: str = "NaN") -> list[str]:
+    """Take out the NaN that stand for *nothing was recorded here*, and return a note on each series that held such.
+
+    A loss of NaN alone is a loss that is no number, unless another loss of the same rows goes on in numbers: what gives NaN
+    once computes no number again.
+
+    Args:
+        series: In the order of the file, by catalogue name; changed in place.
+        keys: The file's own name of each.
+        nan: NaN as the file writes it.
+    """
+    cleared = {
+        name: real for name, values in series.items() if name != "step" and (real := without_placeholders(values)) is not None
+    }
+    notes = []
+    for name, values in cleared.items():
+        if values.count or not _is_broken_throughout(name, series):
+            how = "stands between numbers all along" if values.count else "stands alone"
+            notes.append(f"{nan} in {shorten_name(keys[name])} {how}: read as not recorded")
+            series[name] = values
+    return notes
+
+
+def take_sum(series: dict[str, Numbers], names: tuple[str, str], losses: Sequence[Numbers]) -> list[str]:
+    """Take the sum of two losses that play against each other as the training loss where both were recorded, and say so."""
+    generator, discriminator = losses
+    both = generator.recorded & discriminator.recorded
+    if not both.any():
+        return []
+    series["train_loss_raw"] = Numbers(np.where(both, generator.values + discriminator.values, np.nan), both)
+    return [f"train_loss_raw is {' + '.join(map(shorten_name, names))}, which play against each other and need not fall"]
+
+
+def broken_losses(columns: Sequence[Numbers]) -> list[int]:
+    """Return the places of the losses that hold what is no number; one of NaN alone only where no other goes on in numbers.
+
+    A part of the loss that is not in use is logged as NaN alone.
+    """
+    real = [without_placeholders(column) for column in columns]
+    broken = [
+        place
+        for place, (column, cleared) in enumerate(zip(columns, real, strict=True))
+        if (column.recorded & ~np.isfinite(column.values)).any() and (cleared is None or _holds_infinity(cleared))
+    ]
+    alone = [place for place, cleared in enumerate(real) if cleared is not None and not cleared.count]
+    goes_on = any(np.isfinite(columns[place].values).any() for place in range(len(columns)) if place not in alone)
+    return broken if goes_on else sorted({*broken, *alone})
+
+
+def _holds_infinity(column: Numbers) -> bool:
+    return bool((column.recorded & np.isinf(column.values)).any())
+
+
+def _is_broken_throughout(name: str, series: Mapping[str, Numbers]) -> bool:
+    """Tell whether a series that holds NaN alone is a loss, and no other loss holds a number behind its first NaN."""
+    if not _is_loss(name):
+        return False
+    first = int(series[name].recorded.argmax())
+    others = [values for other, values in series.items() if other != name and _is_loss(other)]
+    return not any(np.isfinite(values.values[first + 1 :]).any() for values in others)
+
+
+def _is_loss(name: str) -> bool:
+    return name in (*_LOSSES, "train_loss_ema") or name.startswith(SLICE)
 
 
 def steps_of(values: Numbers, lines: Sequence[int]) -> tuple[NDArray[np.int64], list[str]]:

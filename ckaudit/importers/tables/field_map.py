@@ -5,18 +5,22 @@ from collections.abc import Callable, Collection, Mapping
 from msgspec import Struct
 
 from ckaudit.importers.layers.names import place_of
+from ckaudit.importers.loss_names import adversaries, lone_loss, may_be_a_loss
 from ckaudit.importers.names import (
     catalogue_name,
     could_be,
     factor_of,
+    logs_episodes,
     notes_on_left_out,
+    policy_losses,
     resolve_columns,
-    shorten_name,
     writable,
 )
 from ckaudit.importers.names import note_on_taken as taken_note
+from ckaudit.importers.tables.curves import broken_losses, drop_placeholders, take_sum
 from ckaudit.importers.tables.jsonrows import JsonRows
-from ckaudit.importers.tables.numbers import Numbers, fullest_column, without_placeholders
+from ckaudit.importers.tables.numbers import Numbers, fullest_column
+from ckaudit.importers.tables.step_times import may_time_a_step, named_times, take_times
 
 WRAPPERS = ("metrics/", "data/", "scalars/", "log/", "logs/")
 SCALARS_ONLY = "the log holds scalars only: weights, gradients, activations and attention of single tensors were not recorded"
@@ -61,7 +65,12 @@ def mapped_keys(columns: Mapping[str, str]) -> dict[str, str]:
 def is_wanted(columns: Mapping[str, str], names: Names) -> Callable[[str], bool]:
     """Return a function that tells whether a member's numbers are needed."""
     mapped = mapped_keys(columns)
-    return lambda key: key in mapped or bool(name_of(key, names)) or is_of_layer(key, names)
+    return lambda key: (
+        key in mapped
+        or bool(name_of(key, names))
+        or is_of_layer(key, names)
+        or (key not in names and (may_time_a_step(key) or may_be_a_loss(key)))
+    )
 
 
 def is_of_layer(key: str, names: Names) -> bool:
@@ -97,20 +106,44 @@ def map_members(rows: JsonRows, columns: Mapping[str, str], names: Names, *, sil
     for key in rows.keys:
         if key not in mapped.values() and key in rows.columns and (name := name_of(key, names)):
             choices.setdefault(name, []).append(key)
+    _settle_losses(choices, rows, mapped.values())
     choices |= {name: [key] for name, key in mapped.items()}
-    keys, series, notes = {}, {}, []
+    keys: dict[str, str] = {}
+    series: dict[str, Numbers] = {}
     for name, candidates in choices.items():
         key = candidates[fullest_column(range(len(candidates)), {at: rows.columns[key] for at, key in enumerate(candidates)})]
         factor = names[key].factor if key in names and key not in mapped.values() else factor_of(key)
         values = rows.columns[key]
         keys[name], series[name] = key, values if factor == 1 else values.times(factor)
-        if name != "step" and (real := without_placeholders(values)) is not None:
-            notes.append(f"NaN in {shorten_name(key)} stands between numbers all along: read as not recorded")
-            series[name] = real
+    notes = drop_placeholders(series, keys)
+    against = adversaries(rows.keys)
+    if against and "train_loss_raw" not in series:
+        pair = rows.keys[against.generator], rows.keys[against.discriminator]
+        notes += take_sum(series, pair, [rows.column(key) for key in pair])
+        silent = {*silent, *pair}
     offered = {key for candidates in choices.values() for key in candidates}
+    times = named_times([key for key in rows.columns if key not in names and key not in mapped.values()])
+    if times and "dataloader_stall_frac" not in series and (said := take_times(series, times, rows.columns)):
+        notes += said
+        silent = {*silent, times.data, times.whole}
     layers = {_unwrapped(key): rows.columns[key] for key in rows.columns if key not in offered and is_of_layer(key, names)}
     known = {*silent, *names, *(key for key in rows.keys if is_of_layer(key, names))}
     return MappedSeries(series, keys, [*_notes(rows, keys, choices, known), *notes], layers)
+
+
+def _settle_losses(choices: dict[str, list[str]], rows: JsonRows, mapped: Collection[str]) -> None:
+    """Leave out a policy's loss unless it is no number, and take the only loss that there is, whatever its name."""
+    free = [key for key in rows.keys if key in rows.columns and key not in mapped]
+    if logs_episodes(rows.keys):
+        choices.pop("train_loss_raw", None)
+    elif "train_loss_raw" not in choices and (lone := lone_loss(free)):
+        choices["train_loss_raw"] = [free[lone.train]]
+        if lone.val is not None:
+            choices.setdefault("val_loss", [free[lone.val]])
+    of_policy = [key for position in policy_losses(rows.keys) if (key := rows.keys[position]) in free]
+    broken = [of_policy[place] for place in broken_losses([rows.columns[key] for key in of_policy])]
+    if broken:
+        choices.setdefault("train_loss_raw", broken)
 
 
 def _resolved(rows: JsonRows, columns: Mapping[str, str]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers.importer import Imported
 from ckaudit.importers.layers.to_checkpoints import LayerStatistics
+from ckaudit.importers.loss_names import adversaries, take_turns
 from ckaudit.importers.names import (
     catalogue_name,
     could_be,
@@ -25,8 +26,10 @@ from ckaudit.importers.names import (
     slices_of,
     writable,
 )
+from ckaudit.importers.tables.curves import broken_losses
 from ckaudit.importers.tables.merge import merge_notes
 from ckaudit.importers.tables.numbers import number, step_number
+from ckaudit.importers.tables.numbers import whole as recorded_in_full
 from ckaudit.importers.trackers.points import Series, is_all_at_step_zero, merge_series, renumbered
 
 MAX_SETTINGS = 1000
@@ -141,6 +144,8 @@ def _manifest(tracked: TrackedRun, chosen: Iterable[str], source: str) -> Manife
     manifest.source = source
     if kind := loss_kind_of_names(tracked.series):
         manifest.loss_kind = kind
+    if take_turns(tracked.series):
+        manifest.takes_turns = True
     if slices := slices_of(chosen):
         manifest.slices = slices
     if tensors := tracked.layers.tensors():
@@ -151,6 +156,8 @@ def _manifest(tracked: TrackedRun, chosen: Iterable[str], source: str) -> Manife
 def _add_sums(tracked: TrackedRun) -> list[str]:
     """Add the sums of the parts of a detector's loss, as YOLO logs them beside its scores, and return notes on them."""
     names = list(tracked.series)
+    if (against := adversaries(names)) and "train_loss_raw" not in recognise_columns(names):
+        return _add_adversaries(tracked, names[against.generator], names[against.discriminator])
     if not any(name.startswith("metrics/") or name in ("lr/pg0", "x/lr0") for name in names):
         return []
     notes = []
@@ -167,6 +174,19 @@ def _add_sums(tracked: TrackedRun) -> list[str]:
     return notes
 
 
+def _add_adversaries(tracked: TrackedRun, generator: str, discriminator: str) -> list[str]:
+    """Add the sum of two losses that play against each other, at the steps of both, as the training loss."""
+    first, second = tracked.series[generator], tracked.series[discriminator]
+    _, here, there = np.intersect1d(first.steps, second.steps, return_indices=True)
+    if not len(here) or "train_loss_raw" in tracked.usual:
+        return []
+    name = f"{generator} + {discriminator}"
+    summed = first.values[here] + second.values[there]
+    tracked.series[name] = Series(first.steps[here], summed, first.times[here], first.order[here])
+    tracked.usual = {**tracked.usual, "train_loss_raw": name}
+    return [f"{name} play against each other and need not fall"]
+
+
 def _chosen(tracked: TrackedRun, mapped: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """Return the series of each catalogue name, and notes on others that could have been meant."""
     decided = {name: foreign for name, foreign in tracked.usual.items() if foreign in tracked.series}
@@ -181,9 +201,10 @@ def _chosen(tracked: TrackedRun, mapped: Mapping[str, str]) -> tuple[dict[str, s
         chosen[name] = max(several, key=lambda foreign: len(tracked.series[foreign].steps))
         if len(several) > 1:
             notes.append(could_be(name, [other for other in several if other != chosen[name]]))
-    for foreign in (names[position] for position in policy_losses(names)):
-        if "train_loss_raw" not in decided and not np.isfinite(tracked.series[foreign].values).all():
-            chosen["train_loss_raw"] = foreign
+    of_policy = [names[position] for position in policy_losses(names)]
+    for place in broken_losses([recorded_in_full(tracked.series[foreign].values) for foreign in of_policy]):
+        if "train_loss_raw" not in decided:
+            chosen.setdefault("train_loss_raw", of_policy[place])
     return decided | chosen, notes
 
 

@@ -53,7 +53,7 @@ def badge(report: Report) -> tuple[str, str]:
         return report.severity.upper(), report.severity
     if any(check.outcome == "error" for check in report.checks):
         return "BROKEN", "sev1"
-    if not any(check.outcome in ("passed", "failed") for check in report.checks):
+    if report.judged == "nothing" or not any(check.outcome in ("passed", "failed") for check in report.checks):
         return ("NOTE", "note") if report.severity else ("NOT JUDGED", "sev2")
     if is_limited(report):
         return "LIMITED", "sev2"

@@ -1,0 +1,130 @@
+"""What the names of losses say of each other: which is the only one, which a policy learns from, which play against each other.
+
+The loss of a policy, of values or of a temporal difference has data and targets that change with the policy. A generator and
+what tells its pictures from real ones play against each other: neither loss need fall.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+_OTHER = re.compile(r"[^a-z0-9]+")
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_HELD_OUT = frozenset("val valid validation eval evaluation dev test testing".split())  # noqa: SIM905
+_VALIDATION = re.compile(r"(?:val|valid|validation|eval|evaluation|dev)_(.+)|(.+)_(?:val|valid|validation|eval|evaluation|dev)")
+_TRAIN = re.compile(r"(?:train|training|tr)_(?=.)")
+_POLICY = re.compile(
+    r"(?:.+_)?(?:policy(?:_gradient)?|pg|actor|critic|value|vf?|(?<!cross_)entropy|ent_coef|alpha|surrogate)\d?_loss(?:_.+)?"
+    r"|(?:.+_)?loss_(?:policy|pg|actor|critic|value|vf|(?<!cross_)entropy)(?:_.+)?"
+)
+_DIFFERENCE = re.compile(r"(?:.+_)?(?:td|q|qf|bellman)\d?_loss|(?:.+_)?loss_(?:td|q|qf|bellman)\d?")
+_GENERATOR = re.compile(r"(?:g|gen|generator)_(?:adv_)?loss|loss_(?:g|gen|generator)")
+_DISCRIMINATOR = re.compile(r"(?:d|dis|disc|discriminator|critic)_(?:adv_)?loss|loss_(?:d|dis|disc|discriminator|critic)")
+_PARTS = frozenset(
+    """
+    aux auxiliary kl kld reg regularization regularisation regularizer penalty gp z router routing balance balancing moe
+    commit commitment codebook vq feature fm best min max std prev previous last ema
+    """.split()  # noqa: SIM905  one word a line would take five times the room
+)
+_AGAINST = frozenset("adv adversarial gan g d gen generator dis disc discriminator critic".split())  # noqa: SIM905
+
+
+class LoneLoss(Struct, frozen=True):
+    """The only loss of a log, under a name that nobody else uses.
+
+    Attributes:
+        train: Position of the training loss.
+        val: Position of the validation loss of the same name, None where there is none.
+    """
+
+    train: int
+    val: int | None = None
+
+
+class Adversaries(Struct, frozen=True):
+    """Positions of the losses of a generator and of what tells its products from real ones."""
+
+    generator: int
+    discriminator: int
+
+
+def may_be_a_loss(name: str) -> bool:
+    """Tell whether a name has the word loss at its end or at its beginning."""
+    form = _form(name)
+    return form.endswith("_loss") or form.startswith("loss_")
+
+
+def is_of_policy(name: str) -> bool:
+    """Tell whether a name is that of a part of what a policy learns from.
+
+    >>> is_of_policy("train/policy_gradient_loss"), is_of_policy("value_loss"), is_of_policy("cross_entropy_loss")
+    (True, True, False)
+    """
+    return bool(_POLICY.fullmatch(_form(name)))
+
+
+def of_policy(names: Sequence[str]) -> list[int]:
+    """Return the positions of the losses that are a policy's or its values' by their own names.
+
+    >>> of_policy(["step", "td_loss"]), of_policy(["actor_loss", "critic_loss"]), of_policy(["g_loss", "critic_loss"])
+    ([1], [0, 1], [])
+    """
+    against = adversaries(names)
+    apart = () if against is None else (against.generator, against.discriminator)
+    return [
+        position
+        for position, name in enumerate(names)
+        if position not in apart and (is_of_policy(name) or _DIFFERENCE.fullmatch(_form(name)))
+    ]
+
+
+def adversaries(names: Sequence[str]) -> Adversaries | None:
+    """Return the losses that play against each other, None where there are not exactly two such.
+
+    >>> adversaries(["step", "train/g_loss", "train/d_loss"])
+    Adversaries(generator=1, discriminator=2)
+    >>> adversaries(["Loss_D", "Loss_G"]), adversaries(["d_loss", "loss"])
+    (Adversaries(generator=1, discriminator=0), None)
+    """
+    forms = [_TRAIN.sub("", _form(name)) for name in names]
+    generators = [position for position, form in enumerate(forms) if _GENERATOR.fullmatch(form)]
+    others = [position for position, form in enumerate(forms) if _DISCRIMINATOR.fullmatch(form)]
+    return Adversaries(generators[0], others[0]) if len(generators) == len(others) == 1 else None
+
+
+def take_turns(names: Iterable[str]) -> bool:
+    """Tell whether a log's names say that its losses play against each other."""
+    return adversaries(list(names)) is not None
+
+
+def lone_loss(names: Sequence[str]) -> LoneLoss | None:
+    """Return the only loss of a log by a name that ends in `_loss`, parts of a loss set aside; None where it is not the only one.
+
+    >>> lone_loss(["step", "diffusion_loss", "aux_loss", "val_diffusion_loss"])
+    LoneLoss(train=1, val=3)
+    >>> lone_loss(["mse_loss", "l1_loss"]), lone_loss(["kl_loss"]), lone_loss(["pretext_loss", "value_loss"])
+    (None, None, None)
+    """
+    if of_policy(names):
+        return None
+    forms = {position: form for position, name in enumerate(names) if (form := _form(name)).endswith("_loss")}
+    words = {position: set(form.split("_")) for position, form in forms.items()}
+    if any(each & _AGAINST for each in words.values()):
+        return None
+    whole = [position for position, each in words.items() if not each & (_HELD_OUT | _PARTS)]
+    if len(whole) != 1:
+        return None
+    stem = _TRAIN.sub("", forms[whole[0]])
+    held_out = (position for position, name in enumerate(names) if _validated(_form(name)) == stem)
+    return LoneLoss(whole[0], next(held_out, None))
+
+
+def _validated(form: str) -> str:
+    """Return what a validation measured, empty where a name is of none."""
+    found = _VALIDATION.fullmatch(form)
+    return (found[1] or found[2]) if found else ""
+
+
+def _form(name: str) -> str:
+    return _OTHER.sub("_", _CAMEL.sub("_", name.rsplit(" - ", 1)[-1]).lower()).strip("_")

@@ -1,0 +1,74 @@
+"""How long a step took and how much of that it waited for data, where a file has both under the names that training loops use.
+
+`data_time` beside `time`, `iter_time`, `batch_time` or `step_time` is the part of a step before its batch was there, in seconds.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from ckaudit.importers.names import shorten_name
+from ckaudit.importers.tables.numbers import Numbers, ratio
+
+_OTHER = re.compile(r"[^a-z0-9]+")
+_DATA = re.compile(r"((?:.+_)?)data_time")
+_WHOLE = ("time", "iter_time", "batch_time", "step_time")
+_HELD_OUT = re.compile(r"(?:^|_)(?:val|valid|validation|eval|evaluation|dev|test)_")
+
+
+class StepTimes(Struct, frozen=True):
+    """The columns that time a step, by their own names.
+
+    Attributes:
+        data: Time until the batch was there.
+        whole: Time of the whole step.
+    """
+
+    data: str
+    whole: str
+
+
+def named_times(names: Sequence[str]) -> StepTimes | None:
+    """Return the columns that time a step by their names, None where there are no two such.
+
+    >>> named_times(["step", "train/data_time", "train/time"])
+    StepTimes(data='train/data_time', whole='train/time')
+    >>> named_times(["step", "data_time"]), named_times(["val_data_time", "val_time"])
+    (None, None)
+    """
+    plain = {_OTHER.sub("_", name.lower()): name for name in reversed(names)}
+    for form, data in plain.items():
+        found = _DATA.fullmatch(form)
+        if found is None or _HELD_OUT.search(form):
+            continue
+        if whole := next((plain[found[1] + each] for each in _WHOLE if found[1] + each in plain), ""):
+            return StepTimes(data, whole)
+    return None
+
+
+def may_time_a_step(name: str) -> bool:
+    """Tell whether a column may be one of the two."""
+    form = _OTHER.sub("_", name.lower())
+    return form.endswith(("data_time", *_WHOLE))
+
+
+def take_times(series: dict[str, Numbers], times: StepTimes, columns: Mapping[str, Numbers]) -> list[str]:
+    """Add the time of a step and the share of it that waited for data, and return a note; empty where they are none.
+
+    They are none where the whole rises from row to row, as a clock does, or is ever less than its part.
+    """
+    data, whole = columns[times.data], columns[times.whole]
+    both = data.recorded & whole.recorded & np.isfinite(data.values) & np.isfinite(whole.values)
+    share = ratio(data.only(both), whole.only(both))
+    if share is None or (np.diff(whole.values[both]) >= 0).all() or not _is_part(share):
+        return []
+    series["dataloader_stall_frac"] = share
+    series.setdefault("step_time", whole)
+    return [f"step_time is {shorten_name(times.whole)} in seconds, dataloader_stall_frac is {shorten_name(times.data)} over it"]
+
+
+def _is_part(share: Numbers) -> bool:
+    values = share.values[share.recorded]
+    return bool(((values >= 0) & (values <= 1)).all())
