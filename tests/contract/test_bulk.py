@@ -147,7 +147,7 @@ def test_a_file_like_the_one_learned_from_is_taken_and_proved(name):
     checked = check_checkpoint(base, "x.json")
     pattern = learn_pattern(base, "x.json", checked)
     assert pattern is not None
-    taken = match_file(pattern, base, "y.json", np.empty(pattern.known.width))
+    taken = match_file(pattern, base, "y.json", np.empty(pattern.layout.width))
     assert taken is not None
     assert taken.checked.tables.keys() == checked.tables.keys()
     for section, made in taken.checked.tables.items():

@@ -212,7 +212,7 @@ def measured(tensors=None, **options):
 def test_tensors_measured_on_their_device_and_here_are_the_same(monkeypatch):
     here = measured(scale=8.0)
     monkeypatch.setattr("ckaudit.recorder.stats.batched_stats.is_away", lambda _array: True)
-    monkeypatch.setattr("ckaudit.recorder.stats.batched_stats.dense_at_hand", dense)
+    monkeypatch.setattr("ckaudit.recorder.stats.batched_stats.dense_as_numpy", dense)
     for found, expected in zip(measured(scale=8.0), here, strict=True):
         assert found[1:] == expected[1:]
         for name in expected[0].__struct_fields__:

@@ -29,7 +29,7 @@ from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.contract.schema.report import Check
 from ckaudit.contract.summaries import needs_of
-from ckaudit.metrics import metrics
+from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.catalogue import RANKS, Entry, Importance, actions, covered_elsewhere, entries, owner_of
 from ckaudit.rules import rules
 from ckaudit.run.read import Progress
@@ -131,7 +131,12 @@ def lines_for_check(run: Run, check_code: str) -> tuple[tuple[str, ...], bool]:
     rows = [_row(name, entry, run, every, foreign, "must") for name, entry in entries().items()]
     lacks = _missing_inputs(run, rows, waits)
     if not waits:
+        # A rule names first what it is made for.
+        asked = [
+            owner_of(need.name) for need in (*rules()[check_code].needs, *rules()[check_code].wants) if isinstance(need, Metric)
+        ]
         read = [lack for lack in lacks if any(reader.startswith(f"{check_code} ") for reader in lack.readers)]
+        read.sort(key=lambda lack: asked.index(lack.name) if lack.name in asked else len(asked))
         return tuple(remedy.code for remedy in remedies(run, read[:1], in_folder=False) if remedy.lines), False
     needs = next(iter(waits.values()))
     wanted = [lack for lack in lacks if {*lack.waiting} & {*waits}]

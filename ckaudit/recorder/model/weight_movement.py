@@ -148,7 +148,7 @@ def unchanged_shares(ones: Sequence[Array], others: Sequence[Array]) -> list[flo
     if not ones:
         return []
     counts = [(one == other).sum() for one, other in zip(ones, others, strict=True)]
-    totals = library(counts[0]).stack(counts).tolist()
+    totals = [int(count) for count in counts] if isinstance(ones[0], np.ndarray) else library(ones[0]).stack(counts).tolist()
     return [count / max(math.prod(one.shape), 1) for count, one in zip(totals, ones, strict=True)]
 
 
