@@ -217,3 +217,22 @@ def learnt_since(loss: Series, step: int, *, until: int | None = None, around: i
         return 0.0
     before, after = median(values[max(0, place - around) : place + around]), median(values[end - around : end])
     return float(1 - after / before) if before > 0 else 0.0
+
+
+def where_loss_is_left(series: Series, loss: Series | None, *, none: float = 0.0) -> Series:
+    """Return a series of gradients without the steps at which both loss and gradient are exactly zero.
+
+    A loss of exactly zero, as of a margin that all rows keep, has a gradient of exactly zero, and nothing is wrong.
+
+    Args:
+        series: Of gradients, shape (T, P).
+        loss: The training loss.
+        none: Value that says that there is no gradient: a norm of 0, or a share of zeros of 1.
+    """
+    if loss is None or not loss or not series.labels:
+        return series
+    gone = loss.steps[loss.finite[:, 0] & (loss.values[:, 0] == 0)]
+    keep = ~(np.isin(series.steps, gone) & ((series.values == none) | ~series.recorded).all(axis=1))
+    if keep.all():
+        return series
+    return replace(series, steps=series.steps[keep], values=series.values[keep], recorded=series.recorded[keep])

@@ -6,7 +6,7 @@ from ckaudit.causes.cause import Findings
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Word
 from ckaudit.metrics.gradients import block_gradient_norm, gradient_norm
-from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw
+from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw, where_loss_is_left
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.parity import gradient_check_error, parity_loss_diff, parity_param_diff
 from ckaudit.metrics.replay import replay_first_difference, replay_identical, replay_loss_diff
@@ -110,7 +110,7 @@ def training_at_all(
 @question(
     "D1.2",
     needs=[block_gradient_norm],
-    wants=[FACTS, gradient_norm, weight_rms],
+    wants=[FACTS, gradient_norm, weight_rms, train_loss_raw],
     rules=("vanishing_gradient", "dead_parameter", "zero_gradients", "starved_branch", "nonfinite_values", "hidden_nonfinite"),
 )
 def gradient_reaches_all(
@@ -118,6 +118,7 @@ def gradient_reaches_all(
     facts: Manifest | None,
     tensors: Series | None,
     rms: Series | None,
+    loss: Series | None,
     *,
     near: float = NOTE_RATIO,
     far: float = MAX_RATIO,
@@ -125,7 +126,7 @@ def gradient_reaches_all(
     """Does the gradient reach every layer?
 
     ## Looks at
-    The gradient norms of all blocks at the last checkpoint, the largest over the smallest.
+    The gradient norms of all blocks at the last checkpoint, the largest over the smallest; a loss of exactly zero leaves none.
     ## Good
     None is zero, and they lie within `near` of each other (playbook D1.2; the limits are those of vanishing_gradient).
     ## Watch
@@ -135,7 +136,7 @@ def gradient_reaches_all(
     """
     if len(norm.labels) < 2:
         return foreign("the model has fewer than two blocks")
-    step, row = last_row(norm)
+    step, row = last_row(where_loss_is_left(norm, loss))
     (low, low_value), (high, high_value) = smallest(row), largest(row)
     if low_value <= 0:
         return SeriesAnswer(
@@ -155,13 +156,14 @@ def gradient_reaches_all(
 @question(
     "D1.3",
     needs=[gradient_norm],
-    wants=[FACTS, element_type],
+    wants=[FACTS, element_type, train_loss_raw],
     rules=("dead_parameter", "zero_gradients", "frozen_parameter", "nonfinite_values", "hidden_nonfinite"),
 )
 def parameter_dead(
     norm: Series,
     facts: Manifest | None,
     types: Series | None,
+    loss: Series | None,
     *,
     alive: float = dead_parameter.thresholds["min_alive_norm"],
     dead: float = dead_parameter.thresholds["max_dead_norm"],
@@ -170,7 +172,7 @@ def parameter_dead(
 
     ## Looks at
     The gradient norm of every trainable tensor at the last two checkpoints, the limits those of dead_parameter. Biases whose
-    gradient is zero by mathematics are left out.
+    gradient is zero by mathematics are left out, and checkpoints whose loss is exactly zero.
     ## Good
     All are above `alive` (playbook D1.3).
     ## Watch
@@ -178,6 +180,7 @@ def parameter_dead(
     ## Bad
     One is below `dead`, or exactly zero, at both checkpoints; an expert that no token was sent to is to be watched.
     """
+    norm = where_loss_is_left(norm, loss)
     trainable = _judged(norm, norm, facts, types)
     rows = np.flatnonzero(trainable.finite.any(axis=1))[-2:]
     if not len(rows):

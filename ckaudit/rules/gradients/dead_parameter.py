@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.gradients import grad_global_norm, gradient_norm
-from ckaudit.metrics.loss import is_solved, train_loss_raw
+from ckaudit.metrics.loss import is_solved, train_loss_raw, where_loss_is_left
 from ckaudit.metrics.words import element_type
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
 from ckaudit.run.cancelled import cancelled
@@ -48,11 +48,13 @@ def dead_parameter(
     Tensors that run.json calls frozen are left out. A gradient held elsewhere is not recorded, and is not judged here. A
     bias that a normalization subtracts or a softmax is blind to has none by mathematics, while the weight of its module has
     one: it is left out. An expert that no token was sent to has no gradient, and most of them find their tokens later. A
-    model that has learnt its data has next to no gradient left, and no loss either.
+    model that has learnt its data has next to no gradient left, and no loss either; where a loss is exactly zero, so is its
+    gradient, and that step is left out.
     """
     if norm is None and whole is None:
         yield needs_one_of(gradient_norm, grad_global_norm)
         return
+    norm, whole = (None if series is None else where_loss_is_left(series, loss) for series in (norm, whole))
     if norm is not None:
         yield from _of_tensors(norm, facts, types, min_alive_norm, max_dead_norm, min_points)
     if whole is not None and (norm is None or norm.points < whole.points):

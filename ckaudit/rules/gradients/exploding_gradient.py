@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.report import Severity
 from ckaudit.material.counts import plural
 from ckaudit.metrics.gradients import boxed_gradient_norm, grad_global_norm
-from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.loss import train_loss_raw, where_loss_is_left
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.curve_shapes import Turn, slide
 from ckaudit.run.medians import median
@@ -63,6 +63,7 @@ def exploding_gradient(
     large beside nothing, and far below what the same weights were trained with. On its way from a small start to its ordinary
     size a norm grows up to sixteenfold while the loss falls (a ResNet and a detector among the public logs).
     """
+    norm = where_loss_is_left(norm, loss)
     positive = np.flatnonzero(norm.finite[:, 0] & (np.nan_to_num(norm.values[:, 0]) > 0))
     if len(positive) < min_points:
         yield Skip("too_few_points", f"{len(positive)} points of the gradient norm; {min_points} are needed")

@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.gradients import gradient_norm, gradient_zero_fraction
-from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.loss import train_loss_raw, where_loss_is_left
 from ckaudit.metrics.words import element_type
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.cancelled import cancelled
@@ -51,11 +51,12 @@ def zero_gradients(
     Elements without a gradient do not learn: they underflow in half precision, lie behind dead units or a cut path, or
     were lost on their way between devices (D1.3).
     ## False alarms
-    Rows of an embedding whose token is not in the batch have none, an expert without tokens has none, and a bias whose
-    gradient cancels by mathematics has none: all are left out. An input that is zero in the whole batch, such as a dark corner
-    of all pictures or a word that does not occur, gives a column of zeros, and a ReLU that is silent for a small batch a row
-    of them: healthy networks of few samples reach 70 %.
+    Rows of an embedding whose token is not in the batch have none, an expert without tokens has none, a bias whose gradient
+    cancels by mathematics has none, and a loss of exactly zero leaves none: all are left out. An input that is zero in the whole
+    batch, such as a dark corner of all pictures or a word that does not occur, gives a column of zeros, and a ReLU that is silent
+    for a small batch a row of them: healthy networks of few samples reach 70 %.
     """
+    zeros = where_loss_is_left(zeros, loss, none=1.0)
     yield from too_few(zeros, min_points)
     tensors = table_of(facts)
     by_nature = cancelled(norm, tensors, types)
