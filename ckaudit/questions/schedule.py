@@ -25,7 +25,7 @@ from ckaudit.rules.rule import FACTS, TURNS
 from ckaudit.run.falls import fall_would_show, flat_fall
 from ckaudit.run.medians import median
 from ckaudit.run.rises import isotonic_fits, sustained_rise
-from ckaudit.run.robust import departures
+from ckaudit.run.robust import departures, is_scatter
 from ckaudit.run.series import Floats, Series, at
 from ckaudit.run.spikes import passing_peaks
 
@@ -219,6 +219,7 @@ def _spike(
     min_jump_share: float = 0.15,
     jump: float = 0.4,
     soon: int = 10,
+    around_peak: int = 25,
 ) -> _Spike | None:
     """Return the highest jump of the loss while the rate was near its peak.
 
@@ -232,6 +233,7 @@ def _spike(
         min_jump_share: Share of the level that a jump must be, and of the first loss that the way must be.
         jump: The same of the level for a point that is back at once.
         soon: Steps after a change of the data in which a jump is its own.
+        around_peak: Points before and after a jump whose scatter it must stand out of.
     """
     steps, values = course
     if len(values) < 5:
@@ -245,6 +247,9 @@ def _spike(
         row = int(rows[np.argmax(values[rows])])
         height, way = float(values[row] - low), float(values[0] - low)
         enough = max((jump if first == last else min_jump_share) * abs(low), lost * way)
+        around = values[max(row - around_peak, 0) : row + around_peak]
+        if low > 0 and is_scatter(around, float(values[row]) / low):
+            continue
         if way > min_jump_share * abs(values[0]) and height > enough:
             spikes.append(_Spike(int(steps[row]), height, low))
     return max(spikes, key=lambda spike: spike.height, default=None)

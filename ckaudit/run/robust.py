@@ -56,6 +56,21 @@ def difference_noise(values: Floats) -> float:
     return MAD_TO_SIGMA * median(np.abs(np.diff(values, 2))) / math.sqrt(6)
 
 
+def is_scatter(values: Floats, times: float, *, deviations: float = 6.0) -> bool:
+    """Tell whether points scatter so much that one may stand so many times higher than another: by the noise of their logarithms.
+
+    Args:
+        values: Finite points around the one that stands out; those that are not positive do not count.
+        times: How many times higher it stands.
+        deviations: Of the noise, within which it is scatter.
+
+    >>> is_scatter(np.array([1.0, 2.0, 0.9, 2.1, 1.1, 1.9, 0.8, 2.2]), 3.0), is_scatter(np.linspace(2.0, 1.0, 8), 3.0)
+    (True, False)
+    """
+    logs = np.log(values[values > 0])
+    return len(logs) >= ENOUGH_FOR_NOISE and bool(np.log(times) < deviations * difference_noise(logs))
+
+
 def noise_without_peaks(values: Floats, rest: Mask) -> float:
     """Return the noise of a curve without some of its points, by the second differences that touch none of them.
 

@@ -11,7 +11,7 @@ from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.spikes import grad_norm_excess, loss_excess, loss_over_median
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.medians import median
-from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise, looks_like_a_score
+from ckaudit.run.robust import ENOUGH_FOR_NOISE, is_scatter, looks_like_a_score
 from ckaudit.run.series import Floats, Mask, Series, Steps
 from ckaudit.run.spikes import Incident, as_one_of_many, incidents, passing_peaks
 
@@ -185,7 +185,7 @@ def _early(loss: Series, window: int, k: float) -> Iterator[Hit]:
         later = loss.values[loss.finite[:, 0], 0][window:]
         is_usual = (later * (1 + EARLY) >= values[worst]).sum() >= 2 and median(later) <= GRAVE * values[0]
         times = float(values[worst] / lowest[worst - 1]) if lowest[worst - 1] > 0 else np.inf
-        is_usual |= median(values) <= GRAVE * values[0] and _is_scatter(values, times, k)
+        is_usual |= median(values) <= GRAVE * values[0] and is_scatter(values, times, deviations=k)
         yield Hit.at(
             loss.steps[rows[high]],
             "sev2" if values[worst] > GRAVE * values[0] and not is_usual else "note",
@@ -195,12 +195,6 @@ def _early(loss: Series, window: int, k: float) -> Iterator[Hit]:
             limit=float(lowest[worst - 1]),
             worst=int(np.argmax(values[high])),
         )
-
-
-def _is_scatter(values: Floats, times: float, k: float) -> bool:
-    """Tell whether points scatter so much, by the differences of their logarithms, that one may stand so many times higher."""
-    logs = np.log(values[values > 0])
-    return len(logs) >= ENOUGH_FOR_NOISE and np.log(times) < k * difference_noise(logs)
 
 
 def _peaks(loss: Series, rows: Steps, *, after: float = -1.0) -> Iterator[Hit]:
