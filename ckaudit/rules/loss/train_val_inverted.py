@@ -17,6 +17,9 @@ from ckaudit.run.spans import Span, spans
 AROUND, WIDE = 5, 12
 """Training points before and after an evaluation whose median is its level: of a gap that is noted, and of one that accuses."""
 
+SMOOTHED = 0.4
+"""Share of the first losses that labels which are smoothed by a fifth may cost: of ten classes 0.38 of a uniform guess."""
+
 MIN_COURSE = 8
 """Evaluations that show whether a gap widens."""
 
@@ -34,7 +37,6 @@ def train_val_inverted(
     *,
     max_share: float = 0.18,
     max_share_not_tokens: float = 0.26,
-    max_share_smoothed: float = 0.4,
     note_share: float = 0.02,
     min_evals: int = 3,
     min_widening: float = 1.5,
@@ -47,7 +49,7 @@ def train_val_inverted(
     less the validation loss, over the first losses. More than `max_share` at `min_evals` evaluations in a row, by 12 points
     before and after it and the median of three evaluations: the two cannot be losses of the same thing (lab: label smoothing of
     0.1 comes to 0.12, a third of the targets at random to 0.2 and more). Where nothing says that the inputs are tokens the limit
-    is `max_share_not_tokens` (public logs: augmented images come to 0.24), or `max_share_smoothed` where labels are smoothed or
+    is `max_share_not_tokens` (public logs: augmented images come to 0.24), or 0.4 where labels are smoothed or
     nobody knows (0.2 of ten classes costs 0.38 of a uniform guess). More than `note_share`, by 5 points, is noted; and it is
     sev2 too where it widens, without a doubt (Mann-Kendall below `max_chance`, from 8 evaluations on): to `min_widening` times
     from their second quarter to the last (lab: held-out rows in the training set come to 1.9), in a model of which run.json says
@@ -72,7 +74,7 @@ def train_val_inverted(
     steady = _middle_of_three((_level(train, known, val, WIDE)[:, None] - val.values) / start)
     limit = max_share if facts is not None and facts.vocabulary is not UNSET else max_share_not_tokens
     if limit == max_share_not_tokens and (smoothing is None or (smoothing.values[smoothing.finite] > 0).any()):
-        limit = max_share_smoothed
+        limit = SMOOTHED
     limit *= 1.0 if late <= START else LATE_RATIO if late <= LATE_START else np.inf
     rest = np.nan_to_num(gap) > note_share
     for span in spans(val, np.nan_to_num(steady) > limit, min_points=min_evals):
