@@ -21,7 +21,7 @@ from ckaudit.run.tensors import table_of
 MIN_POINTS = 3
 """Two points make no course."""
 
-NEGLIGIBLE_RISE = 0.03
+NEGLIGIBLE_RISE = 0.02
 """Share of what a loss has fallen below which a rise is nothing: of a loss near zero a tenth of its level is no news."""
 
 POINTS_PER_BLOCK = 10
@@ -50,7 +50,7 @@ def loss_rises(
     it, by `sev1_deviations` standard errors and more, in eight points or more; else sev2. Where fewer tell no noise, the size of
     the rise speaks, and the finding says so. Of long logs also the medians of `parts` equal parts: `min_climbs` of them in a row
     each above the last, by more than `min_rise` of where it began and `min_deviations` robust deviations of such medians: sev1
-    where half of it is not given back at the end (D4.1: no recovery), else sev2. A rise by less than three parts in a hundred of
+    where half of it is not given back at the end (D4.1: no recovery), else sev2. A rise by less than two parts in a hundred of
     what the loss has fallen from its first point is none.
     ## Why it matters
     A spike comes from a batch; a climb comes from the training itself, and goes on until somebody stops it.
