@@ -168,7 +168,7 @@ def _optional(at: Groups, depths: Due, order: Sequence[int | None]) -> list[Chun
     ]
 
 
-def black_box_room(
+def bytes_for_black_box(
     tensors: Sequence[SizedPart],
     layers: Sequence[SizedPart],
     modules: Sequence[SizedPart],

@@ -30,7 +30,7 @@ _PARTS = frozenset(
 _AGAINST = frozenset("adv adversarial gan g d gen generator dis disc discriminator critic".split())  # noqa: SIM905
 
 
-class LoneLoss(Struct, frozen=True):
+class OnlyLoss(Struct, frozen=True):
     """The only loss of a log, under a name that nobody else uses.
 
     Attributes:
@@ -42,7 +42,7 @@ class LoneLoss(Struct, frozen=True):
     val: int | None = None
 
 
-class Adversaries(Struct, frozen=True):
+class AdversarialLosses(Struct, frozen=True):
     """Positions of the losses of a generator and of what tells its products from real ones."""
 
     generator: int
@@ -70,7 +70,7 @@ def of_policy(names: Sequence[str]) -> list[int]:
     >>> of_policy(["step", "td_loss"]), of_policy(["actor_loss", "critic_loss"]), of_policy(["g_loss", "critic_loss"])
     ([1], [0, 1], [])
     """
-    against = adversaries(names)
+    against = adversarial_losses(names)
     apart = () if against is None else (against.generator, against.discriminator)
     return [
         position
@@ -79,31 +79,31 @@ def of_policy(names: Sequence[str]) -> list[int]:
     ]
 
 
-def adversaries(names: Sequence[str]) -> Adversaries | None:
+def adversarial_losses(names: Sequence[str]) -> AdversarialLosses | None:
     """Return the losses that play against each other, None where there are not exactly two such.
 
-    >>> adversaries(["step", "train/g_loss", "train/d_loss"])
-    Adversaries(generator=1, discriminator=2)
-    >>> adversaries(["Loss_D", "Loss_G"]), adversaries(["d_loss", "loss"])
-    (Adversaries(generator=1, discriminator=0), None)
+    >>> adversarial_losses(["step", "train/g_loss", "train/d_loss"])
+    AdversarialLosses(generator=1, discriminator=2)
+    >>> adversarial_losses(["Loss_D", "Loss_G"]), adversarial_losses(["d_loss", "loss"])
+    (AdversarialLosses(generator=1, discriminator=0), None)
     """
     forms = [_TRAIN.sub("", _form(name)) for name in names]
     generators = [position for position, form in enumerate(forms) if _GENERATOR.fullmatch(form)]
     others = [position for position, form in enumerate(forms) if _DISCRIMINATOR.fullmatch(form)]
-    return Adversaries(generators[0], others[0]) if len(generators) == len(others) == 1 else None
+    return AdversarialLosses(generators[0], others[0]) if len(generators) == len(others) == 1 else None
 
 
 def take_turns(names: Iterable[str]) -> bool:
     """Tell whether a log's names say that its losses play against each other."""
-    return adversaries(list(names)) is not None
+    return adversarial_losses(list(names)) is not None
 
 
-def lone_loss(names: Sequence[str]) -> LoneLoss | None:
+def only_loss(names: Sequence[str]) -> OnlyLoss | None:
     """Return the only loss of a log by a name that ends in `_loss`, parts of a loss set aside; None where it is not the only one.
 
-    >>> lone_loss(["step", "diffusion_loss", "aux_loss", "val_diffusion_loss"])
-    LoneLoss(train=1, val=3)
-    >>> lone_loss(["mse_loss", "l1_loss"]), lone_loss(["kl_loss"]), lone_loss(["pretext_loss", "value_loss"])
+    >>> only_loss(["step", "diffusion_loss", "aux_loss", "val_diffusion_loss"])
+    OnlyLoss(train=1, val=3)
+    >>> only_loss(["mse_loss", "l1_loss"]), only_loss(["kl_loss"]), only_loss(["pretext_loss", "value_loss"])
     (None, None, None)
     """
     if of_policy(names):
@@ -117,7 +117,7 @@ def lone_loss(names: Sequence[str]) -> LoneLoss | None:
         return None
     stem = _TRAIN.sub("", forms[whole[0]])
     held_out = (position for position, name in enumerate(names) if _validated(_form(name)) == stem)
-    return LoneLoss(whole[0], next(held_out, None))
+    return OnlyLoss(whole[0], next(held_out, None))
 
 
 def _validated(form: str) -> str:

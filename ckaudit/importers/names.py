@@ -10,7 +10,7 @@ from shlex import quote
 
 from ckaudit.contract.schema.manifest import LossKind
 from ckaudit.errors import UsageError
-from ckaudit.importers.loss_names import adversaries, is_of_policy, lone_loss, of_policy
+from ckaudit.importers.loss_names import adversarial_losses, is_of_policy, of_policy, only_loss
 
 CATALOGUE = frozenset(
     """
@@ -199,7 +199,7 @@ def recognise_columns(headers: Sequence[str]) -> dict[str, list[int]]:
             positions.setdefault(name, []).append(position)
     if logs_episodes(headers):
         positions.pop("train_loss_raw", None)
-    elif "train_loss_raw" not in positions and (lone := lone_loss(headers)):
+    elif "train_loss_raw" not in positions and (lone := only_loss(headers)):
         positions["train_loss_raw"] = [lone.train]
         if lone.val is not None:
             positions.setdefault("val_loss", [lone.val])
@@ -218,7 +218,7 @@ def policy_losses(headers: Sequence[str]) -> list[int]:
     named = of_policy(headers)
     if not logs_episodes(headers):
         return named
-    lone = lone_loss(headers)
+    lone = only_loss(headers)
     beside = {position for position, header in enumerate(headers) if catalogue_name(header) == "train_loss_raw"}
     return sorted({*named, *beside, *([lone.train] if lone else [])})
 
@@ -343,7 +343,7 @@ def policy_note(names: Sequence[str]) -> list[str]:
 
 def offer_of(names: Sequence[str]) -> str:
     """Return the option that takes the first name that may be the training loss; empty where none may be."""
-    against = adversaries(names)
+    against = adversarial_losses(names)
     apart = () if against is None else (names[against.generator], names[against.discriminator])
     losses = [name for name in names if looks_like_a_loss(name) and name not in apart]
     return f"--map {quote(f'loss={losses[0]}')} would take {shorten_name(losses[0])} for the training loss" if losses else ""

@@ -28,6 +28,7 @@ from ckaudit.rules.rule import FACTS, TURNS
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.run.cancelled import cancelled
 from ckaudit.run.medians import median
+from ckaudit.run.run_facts import takes_turns
 from ckaudit.run.series import Series
 from ckaudit.run.tensor_groups import alike_blocks
 from ckaudit.run.tensors import table_of
@@ -79,7 +80,7 @@ def training_at_all(
     ## Bad
     It stays where it was, ends higher, or is no number.
     """
-    if facts is not None and facts.takes_turns is True:
+    if takes_turns(facts):
         return foreign(TURNS)
     steps, values = points(loss)
     if len(values) < fewest:

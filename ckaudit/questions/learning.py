@@ -19,6 +19,7 @@ from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
 from ckaudit.run.falls import early_fall, steepest_tenth
 from ckaudit.run.oscillation import oscillation
 from ckaudit.run.rises import falls_from_each_jump, sustained_rise
+from ckaudit.run.run_facts import takes_turns
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.tensors import TensorTable, table_of
 
@@ -56,7 +57,7 @@ def loss_decreasing(
     It oscillates and does not fall (as loss_oscillates has it), does not fall, or gave back `lost` of its fall in a rise that
     no batch makes and from which it does not fall on (as loss_rises has it). `min_fall_share` and `lost` are starting values.
     """
-    if facts is not None and facts.takes_turns is True:
+    if takes_turns(facts):
         return foreign(TURNS)
     steps, values = points(loss)
     if len(values) < FEWEST or steps[-1] - steps[0] < horizon - 1:
@@ -144,7 +145,7 @@ def memorizing_fast(
     data hold it back; or it does not fall by `min_fall_share` at all. `steep`, `shallow`, `bent` and `min_fall_share` are
     starting values.
     """
-    if facts is not None and facts.takes_turns is True:
+    if takes_turns(facts):
         return foreign(TURNS)
     steps, values = points(loss)
     if len(values) < FEWEST or steps[-1] - steps[0] < horizon - 1:

@@ -26,6 +26,7 @@ from ckaudit.run.falls import fall_would_show, flat_fall
 from ckaudit.run.medians import median
 from ckaudit.run.rises import isotonic_fits, sustained_rise
 from ckaudit.run.robust import departures, is_scatter
+from ckaudit.run.run_facts import takes_turns
 from ckaudit.run.series import Floats, Series, at
 from ckaudit.run.spikes import passing_peaks
 
@@ -135,7 +136,7 @@ def schedule_right(
         word = "bad" if any(finding.severity != "sev2" for finding in trouble) else "watch"
         numbers["trouble"] = float(trouble[0].first_step or 0)
         text += f"; {trouble[0].code} is the first spike at the peak, at step {trouble[0].first_step}"
-    if facts is not None and facts.takes_turns is True:
+    if takes_turns(facts):
         return SeriesAnswer(word=word, sentence=f"{text}; {TURNS}", numbers=numbers)
     course = points(loss)
     spike = _spike(course, over_peak, near, until, lost, _planned(facts))

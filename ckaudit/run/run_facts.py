@@ -10,6 +10,11 @@ from ckaudit.run.series import Floats, Series, Steps
 SINGLE = [DTYPES.index(name) for name in ("float32", "float64")]
 
 
+def takes_turns(manifest: Manifest | None) -> bool:
+    """Tell whether the run is known to give two models their turn, as of a GAN, so that its loss is no measure of progress."""
+    return manifest is not None and manifest.takes_turns is True
+
+
 def is_plain_descent(adapts: Series | None) -> bool:
     """Tell whether the optimizer is known to multiply the gradient by the rate alone (`optimizer_adapts` is 0 somewhere)."""
     return adapts is not None and bool((adapts.values[adapts.finite] == 0).any())

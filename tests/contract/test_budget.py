@@ -10,7 +10,7 @@ import pytest
 import zstandard
 from msgspec import UNSET
 
-from ckaudit.contract.budget import apply_plan, black_box_room, grids_due, landmarks, plan, suffix_for
+from ckaudit.contract.budget import apply_plan, bytes_for_black_box, grids_due, landmarks, plan, suffix_for
 from ckaudit.contract.check import check_checkpoint
 from ckaudit.contract.io.codec import encode
 from ckaudit.contract.io.grids import encode_grid, encode_grids, unpack
@@ -131,7 +131,7 @@ def test_every_grid_fits_six_hundred_kilobytes_and_gradients_eight_hundred():
 @pytest.mark.parametrize("ordinal", [3, 5])
 def test_a_black_box_counts_and_is_as_long_as_the_budget_lets_it_be(suffix, least, ordinal):
     document = whole()
-    most = black_box_room(TENSORS, LAYERS, OBSERVED, ordinal, 200, suffix=suffix)
+    most = bytes_for_black_box(TENSORS, LAYERS, OBSERVED, ordinal, 200, suffix=suffix)
     document.history = newest_that_fit(history(before=document.step), most)
     kept = len(document.history.steps)
     assert least <= kept <= 64
@@ -155,7 +155,7 @@ def test_hashes_and_singular_values_count(suffix):
 
 
 def test_without_a_budget_a_black_box_has_any_length():
-    assert math.isinf(black_box_room(TENSORS, LAYERS, OBSERVED, 3, None))
+    assert math.isinf(bytes_for_black_box(TENSORS, LAYERS, OBSERVED, 3, None))
 
 
 @pytest.mark.parametrize("suffix", [".json", ".json.gz", ".json.zst"])

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from ckaudit.contract.budget import apply_plan, black_box_room, plan
+from ckaudit.contract.budget import apply_plan, bytes_for_black_box, plan
 from ckaudit.contract.cadence import DEFAULT_CADENCE, is_due
 from ckaudit.contract.io.codec import encode, significant
 from ckaudit.contract.schema.checkpoint import Checkpoint, MoeStats
@@ -179,7 +179,7 @@ def test_other_heads_or_modules_change_sizes_and_not_turns():
 def test_a_packed_file_has_all_statistics_and_the_grids_of_its_turn_beside_a_black_box():
     whole_box = history()
     for ordinal, (turn, _) in enumerate(dealt(40)):
-        box = newest_that_fit(whole_box, black_box_room(TENSORS, LAYERS, OBSERVED, ordinal, 200, suffix=".json.zst"))
+        box = newest_that_fit(whole_box, bytes_for_black_box(TENSORS, LAYERS, OBSERVED, ordinal, 200, suffix=".json.zst"))
         chosen = plan(TENSORS, LAYERS, OBSERVED, ordinal, 200, suffix=".json.zst", besides=len(encode(box))).chosen
         assert chosen["weights"] | chosen["attention"] >= {name for name in MATRICES | HEADS if block_of(name) in turn}
         assert chosen["numbers"] == chosen["distributions"] == set(SHAPES)

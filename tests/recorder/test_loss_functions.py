@@ -14,6 +14,7 @@ from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.hooks import loss_functions
 from ckaudit.recorder.stats.loss_stats import KINDS
+from ckaudit.run.column_builder import LOSS_FUNCTIONS
 
 EVERY = [Cadence(until=None, every=1)]
 CLASSES, ROWS = 5, 24
@@ -294,3 +295,7 @@ def test_targets_that_are_one_number_for_all_are_held_against_each_output(train)
 
     sections, _ = train(of_real_ones, outputs=1)
     assert {section.targets for section in sections} == {ROWS}
+
+
+def test_every_function_that_is_recorded_has_a_number_to_be_read_as():
+    assert list(KINDS) == list(LOSS_FUNCTIONS) == [name for name in LOSS_FUNCTIONS if callable(getattr(functional, name))]

@@ -7,7 +7,7 @@ import numpy as np
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.shared.loss_curves import jumps_since
 from ckaudit.causes.shared.rate_course import known_rate
-from ckaudit.causes.shared.update_size import first_spread, matrices_begun_at_zero, overdose
+from ckaudit.causes.shared.update_size import excess_rate, first_spread, matrices_begun_at_zero
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.flags import spike_flags
@@ -126,10 +126,10 @@ def learning_rate_too_high(
         yield supports(strong, f"the weights run away together: {grown[0].message}", grown[0])
     yield from _spikes(findings, flags, strong)
     yield from _rate(findings, rate, update, std, adapts, usual_rate, strong, medium)
-    if dose := overdose(rate, update, adapts, much=large_update / 3, usual=usual_rate):
+    if excess := excess_rate(rate, update, adapts, max_update=large_update / 3, max_adaptive_rate=usual_rate):
         yield Advice(
-            f"Lower the peak learning rate from {dose.peak:.3g} to {dose.goal:.1g} or less, {dose.times:.0f} times lower; to "
-            "lengthen the warm-up would not make up for that."
+            f"Lower the peak learning rate from {excess.peak:.3g} to {excess.goal:.1g} or less, {excess.times:.0f} times lower; "
+            "to lengthen the warm-up would not make up for that."
         )
     several = {
         finding.code
@@ -207,7 +207,7 @@ def _rate(
             learning_rate.name,
         )
     first = findings.first(*TROUBLE)
-    spared = not plain and not _is_late(first) and overdose(rate, update, adapts) is None  # by a warm-up, as it seems
+    spared = not plain and not _is_late(first) and excess_rate(rate, update, adapts) is None  # by a warm-up, as it seems
     if steps[0] <= 5 and values[0] > 0.5 * peak and spared:
         yield contradicts(
             strong, f"the rate begins at {values[0] / peak:.0%} of its peak: there was no warm-up", learning_rate.name

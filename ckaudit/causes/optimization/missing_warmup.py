@@ -7,7 +7,7 @@ import numpy as np
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.optimization.learning_rate_too_high import EXPLAINS, FOLLOWS
 from ckaudit.causes.shared.loss_curves import too_high_at_first
-from ckaudit.causes.shared.update_size import overdose
+from ckaudit.causes.shared.update_size import excess_rate
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.gradients import grad_global_norm
@@ -67,8 +67,8 @@ def missing_warmup(
                 yield contradicts(medium * 2, "plain descent has no moments that the first steps must fill", adapts.name)
         else:
             yield contradicts(strong, f"the learning rate starts at {start:.0%} of its peak and warms up", rate.name)
-    if dose := overdose(rate, update, adapts):
-        worse = f"a peak of {dose.peak:.3g} is {dose.times:.0f} times what would do, however slowly it is reached"
+    if excess := excess_rate(rate, update, adapts):
+        worse = f"a peak of {excess.peak:.3g} is {excess.times:.0f} times what would do, however slowly it is reached"
         yield contradicts(2 * strong, worse, update_to_weight_global.name)
     if untrained := _before_any_update(first, loss):
         yield contradicts(2 * strong, untrained, train_loss_raw.name)

@@ -89,8 +89,13 @@ def weights_replaced(
         yield contradicts(weight, f"{by_then}: it threw them there", learning_rate.name)
 
 
-class Dose(Struct, frozen=True):
-    """A peak rate, and one that would do: `times` as low."""
+class ExcessRate(Struct, frozen=True):
+    """A peak learning rate that is far too high, and one that would do.
+
+    Attributes:
+        peak: The highest rate that was recorded.
+        goal: The rate that would do.
+    """
 
     peak: float
     goal: float
@@ -101,26 +106,26 @@ class Dose(Struct, frozen=True):
         return self.peak / self.goal
 
 
-def overdose(
+def excess_rate(
     rate: Series | None,
     update: Series | None,
     adapts: Series | None,
     *,
-    much: float = 0.01,
-    usual: float = 1e-2,
-    plenty: float = 10.0,
-) -> Dose | None:
-    """Return a peak rate that lies `plenty` times and more above one that would do; None of any other.
+    max_update: float = 0.01,
+    max_adaptive_rate: float = 1e-2,
+    max_times: float = 10.0,
+) -> ExcessRate | None:
+    """Return a peak rate that lies more than `max_times` above one that would do; None of any other.
 
-    One does whose updates change `much` of the weights at most, and where the optimizer is not plain descent is `usual` at most.
-    A warm-up is over when the peak is reached, and makes up for no such height.
+    A rate would do whose updates change `max_update` of the weights at most, and that is `max_adaptive_rate` at most where the
+    optimizer is not plain descent. A warm-up is over when the peak is reached, and makes up for no such height.
     """
     peak = float(known_rate(rate)[1].max(initial=0.0))
     changed = None if update is None else update.late_median()
     if changed is None or peak <= 0:
         return None
-    goal = min(peak * much / max(changed, much), np.inf if is_plain_descent(adapts) else usual)
-    return Dose(peak, goal) if peak > plenty * goal > 0 else None
+    goal = min(peak * max_update / max(changed, max_update), np.inf if is_plain_descent(adapts) else max_adaptive_rate)
+    return ExcessRate(peak, goal) if peak > max_times * goal > 0 else None
 
 
 def matrices_begun_at_zero(size: Series | None, facts: Manifest | None) -> int:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.layers.names import place_of
-from ckaudit.importers.loss_names import adversaries
+from ckaudit.importers.loss_names import adversarial_losses
 from ckaudit.importers.names import (
     catalogue_name,
     could_be,
@@ -124,7 +124,7 @@ def choices_of(header: Sequence[str], columns: Mapping[str, str], shown: str) ->
         for name, positions in recognise_columns(header).items()
         if (kept := [position for position in positions if position not in used])
     } | mapped
-    told = set(choices) - {"step", "time"} or policy_losses(header) or adversaries(header)
+    told = set(choices) - {"step", "time"} or policy_losses(header) or adversarial_losses(header)
     if not told and not any(place_of(name) for name in header):
         raise UnreadableError(
             f"{shown} is a table, but none of its columns has a name that is known: {list_names(header)}",
@@ -177,7 +177,7 @@ def _take_times(table: NumberTable, series: dict[str, Numbers]) -> tuple[set[int
 
 def _against(header: Sequence[str]) -> tuple[()] | tuple[int, int]:
     """Return the positions of the losses that play against each other."""
-    found = adversaries(header)
+    found = adversarial_losses(header)
     return () if found is None else (found.generator, found.discriminator)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from msgspec import Struct
 
 from ckaudit.importers.layers.names import place_of
-from ckaudit.importers.loss_names import adversaries, lone_loss, may_be_a_loss
+from ckaudit.importers.loss_names import adversarial_losses, may_be_a_loss, only_loss
 from ckaudit.importers.names import (
     catalogue_name,
     could_be,
@@ -116,7 +116,7 @@ def map_members(rows: JsonRows, columns: Mapping[str, str], names: Names, *, sil
         values = rows.columns[key]
         keys[name], series[name] = key, values if factor == 1 else values.times(factor)
     notes = drop_placeholders(series, keys)
-    against = adversaries(rows.keys)
+    against = adversarial_losses(rows.keys)
     if against and "train_loss_raw" not in series:
         pair = rows.keys[against.generator], rows.keys[against.discriminator]
         notes += take_sum(series, pair, [rows.column(key) for key in pair])
@@ -136,7 +136,7 @@ def _settle_losses(choices: dict[str, list[str]], rows: JsonRows, mapped: Collec
     free = [key for key in rows.keys if key in rows.columns and key not in mapped]
     if logs_episodes(rows.keys):
         choices.pop("train_loss_raw", None)
-    elif "train_loss_raw" not in choices and (lone := lone_loss(free)):
+    elif "train_loss_raw" not in choices and (lone := only_loss(free)):
         choices["train_loss_raw"] = [free[lone.train]]
         if lone.val is not None:
             choices.setdefault("val_loss", [free[lone.val]])

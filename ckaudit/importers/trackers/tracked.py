@@ -11,7 +11,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers.importer import Imported
 from ckaudit.importers.layers.to_checkpoints import LayerStatistics
-from ckaudit.importers.loss_names import adversaries, take_turns
+from ckaudit.importers.loss_names import adversarial_losses, take_turns
 from ckaudit.importers.names import (
     catalogue_name,
     could_be,
@@ -156,7 +156,7 @@ def _manifest(tracked: TrackedRun, chosen: Iterable[str], source: str) -> Manife
 def _add_sums(tracked: TrackedRun) -> list[str]:
     """Add the sums of the parts of a detector's loss, as YOLO logs them beside its scores, and return notes on them."""
     names = list(tracked.series)
-    if (against := adversaries(names)) and "train_loss_raw" not in recognise_columns(names):
+    if (against := adversarial_losses(names)) and "train_loss_raw" not in recognise_columns(names):
         return _add_adversaries(tracked, names[against.generator], names[against.discriminator])
     if not any(name.startswith("metrics/") or name in ("lr/pg0", "x/lr0") for name in names):
         return []

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from ckaudit.contract.budget import BudgetPlan, black_box_room, grids_due, plan, suffix_for
+from ckaudit.contract.budget import BudgetPlan, bytes_for_black_box, grids_due, plan, suffix_for
 from ckaudit.contract.cadence import ordinal
 from ckaudit.contract.io.codec import encode
 from ckaudit.contract.io.grids import GridEncoding
@@ -81,7 +81,7 @@ class BudgetPlanner(Struct, frozen=True, kw_only=True):
         experts = len(encode(checkpoint.moe)) if checkpoint.moe else 0
         if checkpoint.history is UNSET:
             return self.plan(tensors, layers, modules, attempt, experts=experts)
-        most = black_box_room(
+        most = bytes_for_black_box(
             tensors,
             layers,
             modules,

@@ -1,6 +1,6 @@
 """What a loss function is given: whether that is what it takes, and what a constant guess would cost on the same targets."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -100,8 +100,8 @@ class TargetPool(Struct):
         if self.kind == "squares":
             return (self.squares / (self.rows - 1)).mean()
         if self.kind == "classes":
-            return _surprise(self.means).sum() + ((self.means > 0).sum() - 1) / (2 * self.rows)
-        both = _surprise(self.means) + _surprise(1 - self.means)
+            return _entropy_terms(self.means).sum() + ((self.means > 0).sum() - 1) / (2 * self.rows)
+        both = _entropy_terms(self.means) + _entropy_terms(1 - self.means)
         return (both + (both > 0) / (2 * self.rows)).mean()
 
 
@@ -188,7 +188,7 @@ def _of_classes(function: str, outputs: Tensor, targets: Tensor, ignored: int) -
     asked = (_rows(asked) if is_soft else asked.reshape(-1))[::step]
     rows = rows[::step].float()
     if not is_soft:
-        is_in = (asked != ignored) & (asked >= 0) & (asked < classes)
+        is_in = _is_counted(asked, classes, ignored)
         rows, asked = rows[is_in], asked[is_in].long()
     if classes < 2 or len(rows) != len(asked):
         return None
@@ -196,8 +196,13 @@ def _of_classes(function: str, outputs: Tensor, targets: Tensor, ignored: int) -
     losses = -(logs * asked).sum(1) if is_soft else -logs.gather(1, asked[:, None])[:, 0]
     all_targets = _rows(targets) if is_soft else targets.reshape(-1)
     if not is_soft:
-        all_targets = all_targets[(all_targets != ignored) & (all_targets >= 0) & (all_targets < classes)].long()
+        all_targets = all_targets[_is_counted(all_targets, classes, ignored)].long()
     return LossCall(function, classes, all_targets, losses, _is_distribution(function, rows))
+
+
+def _is_counted(targets: Tensor, classes: int, ignored: int) -> Tensor:
+    """Tell of each target whether it is a class, and not the one that is left out."""
+    return (targets != ignored) & (targets >= 0) & (targets < classes)
 
 
 def _of_numbers(function: str, outputs: Tensor, targets: Tensor) -> LossCall | None:
@@ -213,10 +218,10 @@ def _of_numbers(function: str, outputs: Tensor, targets: Tensor) -> LossCall | N
     outputs, targets = outputs.reshape(-1, width), targets.reshape(-1, width)
     if KINDS[function] == "squares":
         return LossCall(function, width, targets, (outputs - targets).square().mean(1))
-    is_logit = function.endswith("with_logits")
-    losses: Callable[..., Tensor] = torch.binary_cross_entropy_with_logits if is_logit else lambda *pair: -_log_likelihood(*pair)
-    normalized = ((outputs >= 0) & (outputs <= 1)).all(1) if is_logit else None
-    return LossCall(function, width, targets, losses(outputs, targets).reshape(-1, width).mean(1), normalized)
+    if function == "binary_cross_entropy":
+        return LossCall(function, width, targets, -_log_likelihood(outputs, targets).mean(1))
+    losses = torch.binary_cross_entropy_with_logits(outputs, targets).mean(1)
+    return LossCall(function, width, targets, losses, ((outputs >= 0) & (outputs <= 1)).all(1))
 
 
 def _is_expanded(tensor: Tensor) -> bool:
@@ -247,6 +252,6 @@ def _rows(tensor: Tensor) -> Tensor:
     return tensor if tensor.ndim == 2 else tensor.movedim(1, -1).reshape(-1, tensor.shape[1])
 
 
-def _surprise(shares: Tensor) -> Tensor:
+def _entropy_terms(shares: Tensor) -> Tensor:
     """Return what each share adds to an entropy, in nats."""
     return -torch.xlogy(shares, shares)

@@ -6,6 +6,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss_function import batch_target_spread
 from ckaudit.rules.rule import FACTS, TURNS, Hit, Skip, rule, too_few
 from ckaudit.run.medians import median
+from ckaudit.run.run_facts import takes_turns
 from ckaudit.run.series import Series
 
 
@@ -25,7 +26,7 @@ def batches_of_one_kind(
     A batch for each task, series or speaker has targets that are alike, which may be meant: these are rarely below half.
     Optimizers that take turns have batches of their own kinds and are not judged.
     """
-    if facts is not None and facts.takes_turns is True:
+    if takes_turns(facts):
         yield Skip("not_applicable", TURNS)
         return
     yield from too_few(spread, min_checkpoints)

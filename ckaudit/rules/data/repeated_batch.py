@@ -10,6 +10,7 @@ from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.data import batch_duplicate_share, batch_repeat_distance
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.rules.rule import FACTS, Hit, Skip, is_ours, rule
+from ckaudit.run.falls import ends_lower
 from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Mask, Series, single
 from ckaudit.run.spans import spans
@@ -88,7 +89,7 @@ def repeated_batch(
 def _falls(val: Series | None) -> bool:
     """Tell whether the held-out loss ends well below its first: what is learnt from the one batch carries over."""
     known = val.values[val.finite_in(0), 0] if val is not None else np.empty(0)
-    return len(known) > 1 and bool(median(known[-3:]) < 0.8 * known[0])
+    return len(known) > 1 and ends_lower(known, min_fall=0.2)
 
 
 def _share(again: Mask, window: int) -> Floats:

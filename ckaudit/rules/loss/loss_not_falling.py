@@ -16,6 +16,7 @@ from ckaudit.run.falls import Fall, fall_would_show, flat_fall, largest_fall, ne
 from ckaudit.run.medians import median
 from ckaudit.run.rises import sustained_rise
 from ckaudit.run.robust import MEDIAN_COST, begins_with_its_run, difference_noise, looks_like_a_score
+from ckaudit.run.run_facts import takes_turns
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.tensors import loss_kind_of, loss_vocabulary, table_of
 
@@ -123,7 +124,7 @@ def loss_not_falling(
 def _skipped(steps: Steps, values: Floats, facts: Manifest | None, min_plan_share: float) -> Skip | None:
     """Return why the course of a loss cannot be judged, or not yet."""
     planned = facts.planned_steps if facts else UNSET
-    if facts is not None and facts.takes_turns is True:
+    if takes_turns(facts):
         return Skip("not_applicable", TURNS)
     if len(values) < MIN_POINTS or steps[-1] < MIN_STEPS:
         last = int(steps[-1]) if len(steps) else 0

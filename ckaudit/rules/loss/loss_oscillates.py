@@ -9,6 +9,7 @@ from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.rule import FACTS, TURNS, Hit, Skip, rule
 from ckaudit.run.oscillation import MIN_POINTS, oscillation
+from ckaudit.run.run_facts import takes_turns
 from ckaudit.run.series import Series
 
 FEWEST = 4
@@ -40,7 +41,7 @@ def loss_oscillates(
     A loss that swings with a learning rate that is restarted on purpose is a note. Noise, and a generator's loss that walks,
     have no period.
     """
-    if facts is not None and facts.takes_turns is True:
+    if takes_turns(facts):
         yield Skip("not_applicable", TURNS)
         return
     known = np.flatnonzero(loss.finite[:, 0])

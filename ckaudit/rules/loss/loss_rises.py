@@ -15,6 +15,7 @@ from ckaudit.run.medians import median
 from ckaudit.run.oscillation import oscillation
 from ckaudit.run.rises import Rise, falls_from_each_jump, large_or_clear_rise, sustained_rise
 from ckaudit.run.robust import MAD_TO_SIGMA, looks_like_a_score
+from ckaudit.run.run_facts import takes_turns
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.tensors import table_of
 
@@ -66,7 +67,7 @@ def loss_rises(
     if len(known) < MIN_POINTS:
         yield Skip("too_few_points", f"{len(known)} finite points of the loss; {MIN_POINTS} are needed")
         return
-    if facts is not None and facts.takes_turns is True:
+    if takes_turns(facts):
         yield Skip("not_applicable", TURNS)
         return
     if looks_like_a_score(values):
