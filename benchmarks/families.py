@@ -24,7 +24,13 @@ from ckaudit.lab.zoo.trainers import train  # noqa: E402
 PAGE = ROOT / "docs" / "families.md"
 DONE = "trained"
 MARK = "<!-- written by benchmarks/families.py -->"
-THROUGH = {"transformers": "Trainer of transformers", "lightning": "Lightning", "loop": "a loop with Recorder"}
+THROUGH = {
+    "transformers": "Trainer of transformers",
+    "sft": "SFTTrainer of TRL",
+    "dpo": "DPOTrainer of TRL",
+    "lightning": "Lightning",
+    "loop": "a loop with Recorder",
+}
 
 
 def record(name: str, seeds: Sequence[int], cache: Path) -> None:
