@@ -101,6 +101,25 @@ def has_used_inputs(explained: Series | None, *, min_share: float = 0.1) -> bool
     return late is not None and late > min_share
 
 
+@metric(unit="1", reads=["loss_function.value", train_loss_raw], source="PyTorch: what torch.nn.functional returns", memory=1)
+def loss_to_function_ratio(run: Run) -> Series:
+    r"""What is trained on, over what the loss function returned in the same step.
+
+    $$r = L / f$$
+
+    Shape (C, 1): checkpoints. 1 where the function is all that is trained on, -1 where its sign was turned, the number of
+    targets where a mean was summed, anything else where it is a part.
+    """
+    value = run.value("loss_function.value")
+    if not value:
+        return empty("loss_to_function_ratio")
+    loss = _exactly_at(train_loss_raw(run), value.steps)
+    with np.errstate(all="ignore"):
+        ratio = loss / value.values[:, 0]
+    known = value.finite[:, 0] & np.isfinite(ratio)
+    return single("loss_to_function_ratio", "1", value.steps, np.where(known, ratio, np.nan), known)
+
+
 @metric(unit="1", reads=["loss_function.smoothing"], source="Szegedy et al. 2016, section 7", memory=1)
 def label_smoothing(run: Run) -> Series:
     r"""Share of each target that the loss function spreads over all classes.
@@ -123,8 +142,7 @@ def _of_the_batch(run: Run, steps: Steps, pooled: Floats, *, min_targets: int = 
 
 def _of_trained(run: Run, like: Series, name: str, values: Floats, known: Mask, *, tolerance: float = 0.1) -> Series:
     """Return a column of those checkpoints at which the loss that is trained on is that of the function, within `tolerance`."""
-    given, loss = _exactly_at(run.value("loss_function.value"), like.steps), _exactly_at(train_loss_raw(run), like.steps)
-    is_same = np.abs(loss - given) <= tolerance * np.abs(given)
+    is_same = np.abs(_exactly_at(loss_to_function_ratio(run), like.steps) - 1) <= tolerance
     recorded = like.recorded[:, 0] & known & is_same & np.isfinite(values)
     return single(name, "1", like.steps, np.where(recorded, values, np.nan), recorded)
 

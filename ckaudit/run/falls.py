@@ -186,15 +186,6 @@ def smallest_visible_fall(values: Floats, *, max_deviations: float = 3.3) -> flo
     return _limit_by_noise(error, len(values), max_deviations) / level if level else math.inf
 
 
-def is_solved(loss: Series | None, *, share: float = 0.1, first: int = 5, last: int = 20) -> bool:
-    """Tell whether a loss has come down to a share of what it began with, by the medians of its first and last points.
-
-    What a model lacks did not keep it from its task then. Not where the loss is not known.
-    """
-    values = loss.values[loss.finite[:, 0], 0] if loss is not None else np.empty(0)
-    return len(values) > first and 0 <= median(values[-last:]) <= share * median(values[:first])
-
-
 class EarlyFall(NamedTuple):
     """The loss at first, soon after and at the end, the standard error of the early fall, and the share of a straight line."""
 

@@ -8,7 +8,13 @@ import pytest
 
 from ckaudit.contract.schema.checkpoint import LossFunctionStats
 from ckaudit.metrics.loss import initial_loss_excess
-from ckaudit.metrics.loss_function import batch_target_spread, explained_share, label_smoothing, loss_input_misfit
+from ckaudit.metrics.loss_function import (
+    batch_target_spread,
+    explained_share,
+    label_smoothing,
+    loss_input_misfit,
+    loss_to_function_ratio,
+)
 from ckaudit.run.read import read_run
 
 
@@ -42,6 +48,11 @@ def test_a_loss_of_which_the_function_is_a_part_is_not_judged(tmp_path):
     run = of(tmp_path, section(2.3, 2.3, 0.1), section(2.3, 2.3, 0.1), losses=[2.4, 3.9])
     assert explained_share(run).recorded[:, 0].tolist() == [True, False]
     assert batch_target_spread(run).recorded[:, 0].tolist() == [True, False]
+
+
+def test_a_loss_whose_sign_was_turned_is_minus_once_its_function(tmp_path):
+    ratio = loss_to_function_ratio(of(tmp_path, section(2.3, 2.3, 2.2), section(1.5, 2.3, 2.2), losses=[-2.3, 3.0]))
+    assert ratio.values[:, 0] == pytest.approx([-1.0, 2.0])
 
 
 def test_a_batch_can_be_no_more_varied_than_its_size_allows(tmp_path):

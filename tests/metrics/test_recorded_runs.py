@@ -34,6 +34,7 @@ OF_THE_LOSS_FUNCTION = {
     "batch_target_spread",
     "label_smoothing",
     "loss_input_misfit",
+    "loss_to_function_ratio",
 }  # and than what is recorded of that
 OF_OTHER_RUNS = {"loss_after_resume", "input_scale", "eval_in_training_mode", "undecided_share"}
 RANKS, ROWS, LENGTH, EXPERTS, SAMPLES = 2, 16, 84, 4, 25

@@ -39,8 +39,8 @@ def gradient_path_cut(
     """The forward pass goes on but the gradient is detached, so that everything before that place stands still.
 
     A cut stops the gradient of all tensors up to one block, and of none behind it. Tensors that do not ask for a gradient are no
-    sign of a cut; nor is a gradient of zero behind which a module puts out zeros alone, `full` of them. Weights follow the scale
-    that all causes share.
+    sign of a cut; nor is a gradient of zero behind which a module puts out zeros alone, `full` of them, nor one of a weight whose
+    bias has a gradient: nothing but zeros comes in there. Weights follow the scale that all causes share.
     """
     tensors = table_of(facts)
     still = places_of([finding for finding in findings.of(frozen_parameter, barely_moving) if finding.severity != "sev1"])
@@ -58,6 +58,9 @@ def gradient_path_cut(
         )
     before = never | dead
     behind = {label for label in (norm.labels if norm is not None else ()) if label not in before}
+    if fed_zeros := {place for place in dead if place.endswith(".weight") and place.removesuffix("weight") + "bias" in behind}:
+        what = f"the bias beside {named(fed_zeros)} has a gradient: only zeros come in there, and nothing is cut"
+        yield contradicts(decisive, what, "gradient_norm")
     alive = _first_alive(before, behind, tensors)
     if alive is not None:
         yield supports(strong, f"all that has no gradient comes before {alive}, and all behind it has one", "gradient_norm")

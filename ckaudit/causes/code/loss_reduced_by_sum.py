@@ -5,26 +5,31 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.optimization.learning_rate_too_high import EXPLAINS, FOLLOWS
 from ckaudit.causes.shared.loss_curves import multiple
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw, val_loss
+from ckaudit.metrics.loss_function import loss_to_function_ratio
 from ckaudit.metrics.progress import tokens_per_update
+from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.rules.files.contradicted_claim import contradicted_claim
-from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
 from ckaudit.rules.gradients.frequent_clipping import frequent_clipping
 from ckaudit.rules.loss.initial_loss_off import initial_loss_off
 from ckaudit.rules.loss.train_val_inverted import train_val_inverted
 from ckaudit.rules.precision.impossible_value import impossible_value
-from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.run.medians import median
+from ckaudit.run.run_facts import is_adaptive
 from ckaudit.run.series import Series, at
+
+SHOWN_BY_LOSSES = (initial_loss_off, train_val_inverted)
+"""Illnesses that show a sum without a look at the loss function: what else follows has many causes."""
 
 
 @cause(
     prior=-1.5,
-    explains=[initial_loss_off, train_val_inverted],
-    follows=[frequent_clipping, exploding_gradient, impossible_value, contradicted_claim, update_out_of_band],
-    wants=[train_loss_raw, val_loss, tokens_per_update, initial_loss_excess],
+    explains=[*SHOWN_BY_LOSSES, *EXPLAINS, frequent_clipping],
+    follows=[*FOLLOWS, impossible_value, contradicted_claim],
+    wants=[train_loss_raw, val_loss, tokens_per_update, initial_loss_excess, loss_to_function_ratio, optimizer_adapts],
     knob="Divide the loss by the number of its targets, and by the micro-batches of an update, before the backward pass.",
     inspect="The call of the loss and its reduction; what accumulation and padding divide by.",
     runbook="Nothing to save: mend the reduction, restart, and see the first loss near the log of the vocabulary.",
@@ -35,6 +40,8 @@ def loss_reduced_by_sum(
     val: Series | None,
     tokens: Series | None,
     excess: Series | None,
+    given: Series | None,
+    adapts: Series | None,
     *,
     min_ratio: float = 5.0,
     within: float = 0.3,
@@ -49,8 +56,15 @@ def loss_reduced_by_sum(
     `min_ratio` is no sum of tokens, but one of micro-batches where it is a whole number, within a share of `whole`, at the first
     and the last evaluation alike: gradients are accumulated, and the loss is not divided by their number. Where tokens were not
     counted, a multiple that is the same at the first and the last evaluation, `within` that share, is one of units; noise makes a
-    difference between the losses, which is small at first. Weights are starting values.
+    difference between the losses, which is small at first. Where the loss function was seen, it tells whether its mean is what is
+    trained on; Adam does not mind the factor. Weights are starting values.
     """
+    if given is not None and given.finite.any():
+        yield from _by_function(given, adapts, min_ratio, decisive)
+        return
+    if not findings.of(*SHOWN_BY_LOSSES):
+        yield contradicts(decisive, "neither the first loss nor a held-out one tells of a sum", train_loss_raw.name)
+        return
     ratio = _over_held_out(train, val)
     usual = median(tokens.values[tokens.finite]) if tokens is not None and tokens.finite.any() else None
     both = multiple(train, val)
@@ -79,6 +93,17 @@ def loss_reduced_by_sum(
             yield supports(decisive, f"an update has {usual:.4g} tokens: the loss is their sum", tokens_per_update.name)
     else:
         yield contradicts(decisive, f"the first loss is {start:.3g}: no sum of many", first)
+
+
+def _by_function(given: Series, adapts: Series | None, min_ratio: float, decisive: float) -> Iterator[Evidence]:
+    """Judge by the loss over the mean that the loss function returned, in the same steps."""
+    times = median(given.values[given.finite])
+    if times < min_ratio:
+        yield contradicts(decisive, f"what is trained on is {times:.3g} times the mean loss of its targets", given.name)
+        return
+    yield supports(1.5 * decisive, f"what is trained on is {times:.3g} times the mean loss of its targets", given.name)
+    if adapts is not None and is_adaptive(adapts):
+        yield contradicts(decisive, "the optimizer divides each gradient by its own size, and a factor with it", adapts.name)
 
 
 def _over_held_out(train: Series | None, val: Series | None) -> float | None:

@@ -11,6 +11,7 @@ from ckaudit.causes.shared.loss_curves import mirror
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.metrics.loss_function import loss_to_function_ratio
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.attention.entropy_collapse import entropy_collapse
@@ -27,6 +28,7 @@ from ckaudit.rules.loss.loss_rises import loss_rises
 from ckaudit.rules.loss.overfitting import overfitting
 from ckaudit.rules.loss.train_val_inverted import train_val_inverted
 from ckaudit.rules.precision.impossible_value import impossible_value
+from ckaudit.rules.precision.nonfinite_values import nonfinite_values
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.rules.weights.weights_grow import weights_grow
@@ -40,7 +42,7 @@ SIGNS = (impossible_value, initial_loss_off, loss_below_floor, loss_rises)
 
 @cause(
     prior=-1.0,
-    explains=[*SIGNS, overfitting],
+    explains=[*SIGNS, nonfinite_values, overfitting],
     follows=[
         activation_drift,
         dead_parameter,
@@ -54,7 +56,7 @@ SIGNS = (impossible_value, initial_loss_off, loss_below_floor, loss_rises)
         update_out_of_band,
         weights_grow,
     ],
-    wants=[train_loss_raw, val_loss, learning_rate, FACTS],
+    wants=[train_loss_raw, val_loss, learning_rate, loss_to_function_ratio, FACTS],
     knob="Turn the sign: minimise the negative log-likelihood, and see that no maximize flag of the optimizer is set.",
     inspect="The line that makes the loss, and the optimizer's options.",
     runbook="Stop; no weight of this run is of use. Take one step on one batch and see whether the loss of that batch falls.",
@@ -64,6 +66,7 @@ def loss_sign_flipped(
     train: Series | None,
     val: Series | None,
     rate: Series | None,
+    ratio: Series | None,
     facts: Manifest | None,
     *,
     alike: float = 0.1,
@@ -78,7 +81,8 @@ def loss_sign_flipped(
     without bound does, and so does a held-out loss that climbs meanwhile. One that ends as far above zero as the training loss
     ends below, within `alike`, is the same quantity with the other sign. Without a wrong sign in the log the loss climbs past
     a guess, where no descent leads; where nobody knows what a guess costs, it climbs from start to end and does not come to
-    rest, where a rate that is too high throws it about. Weights follow the scale that all causes share.
+    rest, where a rate that is too high throws it about. What the loss function returned tells all of this, where it was seen.
+    Weights follow the scale that all causes share.
     """
     if wrong := findings.first(loss_inputs_wrong):
         yield contradicts(2 * decisive, wrong.message, wrong)
@@ -86,10 +90,28 @@ def loss_sign_flipped(
     if train is None or not train.finite.any():
         yield contradicts(decisive, "no loss below zero is recorded", train_loss_raw.name)
         return
-    losses = train.values[train.finite]
-    first, last = float(losses[0]), median(losses[-20:])
+    if ratio is not None and ratio.finite.any() and np.allclose(ratio.values[ratio.finite][:3], -1, atol=alike):
+        yield supports(1.5 * decisive, "what is trained on is what the loss function returned, with the other sign", ratio.name)
+        return
     vocabulary = loss_vocabulary(facts)
     guess = None if vocabulary is None else math.log(vocabulary)
+    yield from _by_course(findings, train, val, rate, guess, alike, decisive, strong, medium)
+
+
+def _by_course(
+    findings: Findings,
+    train: Series,
+    val: Series | None,
+    rate: Series | None,
+    guess: float | None,
+    alike: float,
+    decisive: float,
+    strong: float,
+    medium: float,
+) -> Iterator[Evidence]:
+    """Judge by where the losses come from and where they go."""
+    losses = train.values[train.finite]
+    first, last = float(losses[0]), median(losses[-20:])
     mirrored = guess is not None and abs(first + guess) < alike * guess
     if (twin := mirror(train, val, alike=alike)) is not None:
         yield supports(

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.model.capacity_too_small import OTHERS
-from ckaudit.causes.shared.loss_curves import still
+from ckaudit.causes.model.capacity_too_small import keeps_from_learning
+from ckaudit.causes.shared.loss_curves import share_once_explained, still
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import target_shift_match
 from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss
@@ -59,16 +59,16 @@ def targets_misaligned(
 
     Two unrelated tokens of a text are equal with the probability that its commonest tokens have, at most `chance`. Where more
     than `max_chance_match` of the targets are right since the finding began, only some are wrong: that is noise and no shift.
-    Where targets were not compared, a model that saves nothing of what a constant guess costs has found nothing in its inputs
-    that belongs to them. Where that was not recorded either, a loss that falls as it should until it knows how often each target
-    occurs, stands still from there, and is the same on what is held out, within `alike` of it, says that nothing more can be
-    learnt from the inputs. Weights follow the scale that all causes share.
+    Where targets were not compared, a model that saves nothing of what a constant guess costs, and never did, has found nothing
+    in its inputs that belongs to them; so has one that is hindered otherwise, as by dropout. Where that was not recorded either,
+    a loss that falls as it should until it knows how often each target occurs, stands still from there, and is the same on what
+    is held out, within `alike` of it, says that nothing more can be learnt from the inputs. Weights follow the scale that all
+    causes share.
     """
     first = findings.first(target_misalignment)
     if first is None:
-        late = explained.late_median() if explained is not None else None
-        if late is not None and (match is None or not match.finite.any()):
-            yield from _by_guess(findings, late, decisive, strong)
+        if explained is not None and explained.finite.any() and (match is None or not match.finite.any()):
+            yield from _by_guess(findings, explained, decisive, medium)
         else:
             yield from _by_curves(findings, match, train, val, gap, alike, decisive, medium)
         return
@@ -85,16 +85,19 @@ def targets_misaligned(
 
 
 def _by_guess(
-    findings: Findings, explained: float, decisive: float, strong: float, *, max_explained_share: float = 0.02
+    findings: Findings, explained: Series, decisive: float, medium: float, *, max_explained_share: float = 0.02
 ) -> Iterator[Evidence]:
-    """Judge by what the model saves of a constant guess's loss."""
-    if ill := findings.first(*OTHERS):
+    """Judge by what the model saves of a constant guess's loss: in the second half, and at its best before."""
+    late = explained.late_median() or 0.0
+    if ill := keeps_from_learning(findings):
         yield contradicts(decisive, f"something else keeps it from learning: {ill.message}", ill)
-    if explained <= max_explained_share:
+    if once := share_once_explained(explained):
+        yield contradicts(decisive, f"the inputs have explained {once:.0%} of the targets: they belong together", explained.name)
+    elif late <= max_explained_share:
         what = "the model saves nothing of what a constant guess costs: its inputs tell nothing of its targets"
-        yield supports(strong, what, explained_share.name)
+        yield supports(medium, what, explained.name)
     else:
-        yield contradicts(decisive, f"the inputs explain {explained:.0%} of the targets", explained_share.name)
+        yield contradicts(decisive, f"the inputs explain {late:.0%} of the targets", explained.name)
 
 
 def _by_curves(
@@ -109,7 +112,7 @@ def _by_curves(
 ) -> Iterator[Evidence]:
     """Judge a run in which no target was seen to be wrong: by the curves alone, if none was looked at."""
     stands = still(train, val)
-    if ill := findings.first(*OTHERS):
+    if ill := keeps_from_learning(findings):
         yield contradicts(decisive, f"something else keeps it from learning: {ill.message}", ill)
     if match is not None and match.finite.any():
         yield contradicts(decisive, "the targets are their inputs shifted by one", match.name)

@@ -1,17 +1,25 @@
 """One batch holds what the loss cannot digest."""
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.shared.batches import shifted, target_tokens
-from ckaudit.causes.shared.loss_curves import gradient_of_broken_loss, has_finite_loss_before, jumps_since, too_high_at_first
+from ckaudit.causes.shared.loss_curves import (
+    gradient_at_jump,
+    gradient_of_broken_loss,
+    has_finite_loss_before,
+    jumps_since,
+    too_high_at_first,
+)
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.material.counts import plural
 from ckaudit.metrics.data import token_kl_drift
 from ckaudit.metrics.flags import spike_flags
 from ckaudit.metrics.gradients import grad_global_norm
+from ckaudit.metrics.inputs import input_scale
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import loss_scale
 from ckaudit.metrics.progress import tokens_seen
@@ -36,6 +44,7 @@ from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.rules.weights.weight_scale_off import weight_scale_off
 from ckaudit.rules.weights.weights_grow import weights_grow
 from ckaudit.rules.weights.weights_shrink import weights_shrink
+from ckaudit.run.medians import median
 from ckaudit.run.run_facts import is_scaled
 from ckaudit.run.series import Series
 
@@ -69,6 +78,7 @@ SEVERAL = 3
         tokens_seen,
         spike_flags,
         grad_global_norm,
+        input_scale,
     ],
     knob="Skip steps whose loss is not finite; look at that batch: empty targets, a division by a zero count, a corrupt sample.",
     inspect="The batch of the first bad step, and the history of the checkpoint after it.",
@@ -84,6 +94,7 @@ def bad_batch(
     counted: Series | None,
     flags: Series | None,
     norm: Series | None,
+    inputs: Series | None,
     *,
     lead: int = 20,
     short: int = 20,
@@ -98,8 +109,8 @@ def bad_batch(
     `short` steps: where the loss is known at every step and back at the next or the one after, it was that batch's own; where it
     takes longer, the weights took harm, as from weights that are overwritten or a rate that is raised. The gradient jumps at the
     very same step (`jump` times its median), not before it. Where updates are above
-    `large_update` of the weights, or the loss jumps three times, the training is unstable without any bad batch. Weights are
-    starting values, to be fitted on runs of known truth.
+    `large_update` of the weights, or the loss jumps three times, the training is unstable without any bad batch. A batch that
+    was seen to be odd needs no such signs. Weights are starting values, to be fitted on runs of known truth.
     """
     broken, spike = findings.first(nonfinite_values), findings.first(loss_spike)
     if broken is not None and broken.first_step is not None:
@@ -114,6 +125,7 @@ def bad_batch(
                 strong, f"the gradient of that batch is {size:.3g}: it went through the model unharmed", grad_global_norm.name
             )
         odd = list(_odd(findings, broken.first_step, counted, strong))
+        odd += _odd_inputs(inputs, broken.first_step, broken.first_step, strong)
         yield from odd
         if not odd and loss is not None and int(loss.nonfinite[loss.steps >= broken.first_step].sum()) > lead:
             yield contradicts(medium, "the loss does not come back, and nothing tells that the batch was odd", loss.name)
@@ -124,6 +136,9 @@ def bad_batch(
             f"Look at the batch of step {spike.first_step}: corrupt or very long samples, wrong labels; clip the gradient, or "
             "skip a batch whose loss is far above the rest."
         )
+        if odd := list(_odd_inputs(inputs, spike.first_step, spike.last_step or spike.first_step, strong)):
+            yield from odd
+            return
         yield from _jumped(findings, spike, loss, short, strong, medium)
         if (count := jumps_since(flags, spike.first_step)) >= SEVERAL:
             yield contradicts(
@@ -178,6 +193,21 @@ def _odd(findings: Findings, step: int, counted: Series | None, strong: float) -
         yield supports(strong + 1, f"the batch of step {step} has no target token, others {known[1]:.0f}", tokens_seen.name)
 
 
+def _odd_inputs(
+    inputs: Series | None, first: int, last: int, strong: float, *, lead: int = 5, ratio: float = 3.0
+) -> Iterator[Evidence]:
+    """Judge whether a batch of some steps, or `lead` before, has inputs `ratio` times as large as any other, or as small."""
+    if inputs is None or not inputs.labels:
+        return
+    is_then = (inputs.steps >= first - lead) & (inputs.steps <= last)
+    then, others = (inputs.values[rows & (inputs.values[:, 0] > 0), 0] for rows in (is_then, ~is_then))
+    if not then.size or others.size < 3:
+        return
+    worst = max(then, key=lambda value: abs(math.log(value / median(others))))
+    if worst > ratio * others.max() or worst < others.min() / ratio:
+        yield supports(strong + 1, f"its inputs have a scale of {worst:.3g}, all others {median(others):.3g}", input_scale.name)
+
+
 def _jumped(
     findings: Findings, spike: Finding, loss: Series | None, short: int, strong: float, medium: float, *, own: int = 2
 ) -> Iterator[Evidence]:
@@ -203,14 +233,12 @@ def _largest(update: Series, step: int) -> float:
 
 
 def _gradient(gradient: Series | None, spike: Finding, jump: float, weight: float) -> Iterator[Evidence]:
-    rows = np.flatnonzero(gradient.finite[:, 0]) if gradient is not None else np.empty(0, int)
-    if gradient is None or spike.first_step is None or not (gradient.steps[rows] == spike.first_step).any():
+    if gradient is None or spike.first_step is None or (around := gradient_at_jump(gradient, spike.first_step)) is None:
         return
-    before = gradient.values[rows[(gradient.steps[rows] < spike.first_step) & (gradient.steps[rows] >= spike.first_step - 3)], 0]
-    now = float(gradient.values[rows[gradient.steps[rows] == spike.first_step], 0][0])
-    if now > jump and (not before.size or before.max() < jump):
+    before, now = around
+    if now > jump > before:
         yield supports(weight, f"the gradient is {now:.0f} times its median at the same step, and not before it", gradient.name)
-    elif before.size and before.max() > jump:
+    elif before > jump:
         yield contradicts(weight, "the gradient leads the loss: the model was leaving its basin before this batch", gradient.name)
 
 

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.batches import is_same, shifted
-from ckaudit.causes.shared.loss_curves import leap, parted
+from ckaudit.causes.shared.loss_curves import gradient_at_jump, leap, parted
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import token_kl_drift
 from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss
+from ckaudit.metrics.spikes import grad_norm_over_median
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.data.input_drift import input_drift
 from ckaudit.rules.data.source_drift import source_drift
@@ -22,6 +23,7 @@ from ckaudit.rules.loss.loss_rises import loss_rises
 from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.loss.overfitting import overfitting
 from ckaudit.rules.loss.train_val_inverted import train_val_inverted
+from ckaudit.rules.updates.learning_rate_jump import learning_rate_jump
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.run.series import Series
 
@@ -39,7 +41,7 @@ from ckaudit.run.series import Series
         train_val_inverted,
         update_out_of_band,
     ],
-    wants=[token_kl_drift, slice_val_loss, train_loss_raw, val_loss],
+    wants=[token_kl_drift, slice_val_loss, train_loss_raw, val_loss, grad_norm_over_median],
     knob="Find what changed in the data at that step: a shard, a mixture weight, the tokenizer; mix the old data in again.",
     inspect="Shares of the sources and the divergence of the tokens over time, beside the held-out loss of each slice.",
     runbook="Keep the last checkpoint before the change; decode a batch from either side, and resume on the right data.",
@@ -50,8 +52,10 @@ def data_distribution_shift(
     slices: Series | None,
     train: Series | None,
     val: Series | None,
+    gradient: Series | None,
     *,
     near: int = 5,
+    max_lead: float = 4.0,
     strong: float = 2.0,
     medium: float = 1.0,
 ) -> Iterator[Evidence]:
@@ -60,7 +64,8 @@ def data_distribution_shift(
     The tokens go away from those of the first batch and stay away; a bad batch comes back, sources one after the other swing. A
     jump of the loss within `near` steps of the change belongs to it. Where tokens were not recorded, or the counts of each kind
     stay the same, the losses tell: both jump, the training loss comes back, for the new data is learnt, and the held-out loss
-    does not, for it is of the old data. Weights are starting values, to be fitted on runs of known truth.
+    does not, for it is of the old data. A gradient of `max_lead` times its median before the loss jumps comes of no new data.
+    Weights are starting values, to be fitted on runs of known truth.
     """
     findings = found.of(input_drift, source_drift, text_statistics_drift)
     now = shifted(tokens) if tokens is not None else None
@@ -76,6 +81,10 @@ def data_distribution_shift(
         if tokens is not None and is_same(tokens):
             yield contradicts(medium, "neither tokens nor sources have changed for good", tokens.name)
         yield from _by_curves(found, train, val, strong)
+        onset = found.first(loss_spike)
+        around = gradient_at_jump(gradient, onset.first_step or 0) if onset is not None else None
+        if around is not None and around[0] > max_lead:
+            yield contradicts(strong, "the gradient leads the loss: the model was leaving its basin on the old data", "GRAD002")
     drifts = found.of(token_drift)
     if len(drifts) > 1:
         yield contradicts(medium, f"the tokens change {len(drifts)} times, to and fro", drifts[0])
@@ -95,6 +104,9 @@ def data_distribution_shift(
 def _by_curves(findings: Findings, train: Series | None, val: Series | None, strong: float) -> Iterator[Evidence]:
     """Judge a run whose tokens say nothing by its two losses."""
     spike = findings.first(loss_spike)
+    if spike is not None and (jump := findings.before((spike.first_step or 0) + 1).of(learning_rate_jump)):
+        yield contradicts(2 * strong, f"the data is not to blame for what came with the rate: {jump[0].message}", jump[0])
+        return
     both = leap(train, val, spike.first_step or 0) if spike is not None else None
     if both is None or not both.is_of_both:
         yield contradicts(strong, "the two losses do not jump together, and no token or source tells of a change", val_loss.name)

@@ -50,6 +50,9 @@ OTHERS = (
 )
 """Illnesses that part the two losses for another reason."""
 
+OFF_FROM_THE_START, HARDLY_LEARNT = 1.25, 0.8
+"""Held-out loss over an untrained model's that is off by more than memory, while so much is left of the training loss."""
+
 
 @cause(
     prior=-0.5,
@@ -158,6 +161,15 @@ def _by_start(train: Series, val: Series, max_over: float, min_fall: float, deci
     if (lowest := float(train.values[known, 0].min())) > (1 - min_fall) * begin:
         yield contradicts(
             decisive, f"nothing is learnt by heart: the training loss begins at {begin:.3g}, lowest {lowest:.3g}", train.name
+        )
+    first = int(np.flatnonzero(val.finite[:, 0])[0])
+    held_out, by_then = float(val.values[first, 0]), _level(train, int(val.steps[first]))
+    if held_out > OFF_FROM_THE_START * begin and by_then > HARDLY_LEARNT * begin:
+        yield contradicts(
+            decisive,
+            f"at the first evaluation validation costs {held_out:.3g} and training {by_then:.3g}, an untrained model "
+            f"{begin:.3g}: what is held out was never like it",
+            val.name,
         )
     if worst > max_over * begin:
         yield contradicts(

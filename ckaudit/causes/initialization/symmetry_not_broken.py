@@ -5,11 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.update_size import matrices_begun_at_zero
-from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.heads import head_similarity
-from ckaudit.metrics.weights import weight_rms, weight_std
+from ckaudit.metrics.weights import weight_std
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.attention.redundant_heads import redundant_heads
 from ckaudit.rules.attention.uniform_heads import uniform_heads
@@ -18,7 +16,6 @@ from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.gradients.zero_gradients import zero_gradients
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling
 from ckaudit.rules.loss.loss_spike import loss_spike
-from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
@@ -40,7 +37,7 @@ from ckaudit.run.series import Series
         vanishing_gradient,
         zero_gradients,
     ],
-    wants=[weight_std, head_similarity, weight_rms, FACTS],
+    wants=[weight_std, head_similarity],
     knob="Draw every matrix at random; look for a constant fill, or an initialization that was skipped for this kind of tensor.",
     inspect="Spread of each matrix at step 0, and the code that initializes those named.",
     runbook="Nothing to save, for equal units stay equal: begin again from random weights.",
@@ -49,8 +46,6 @@ def symmetry_not_broken(
     findings: Findings,
     std: Series | None,
     similarity: Series | None,
-    size: Series | None,
-    facts: Manifest | None,
     *,
     decisive: float = 4.0,
     strong: float = 2.0,
@@ -63,10 +58,6 @@ def symmetry_not_broken(
     weights are so small that no head can be told from another. Matrices that are all zero are equal too: nothing passes through
     them, forward or back. Weights follow the scale that all causes share.
     """
-    if matrices := matrices_begun_at_zero(size, facts):
-        zero = f"all {matrices} matrices are zero at step {int(size.steps[0]) if size else 0}, the first recorded"
-        yield supports(decisive, zero, weight_rms.name)
-        return
     first = findings.first(weights_alike)
     copies = [finding for finding in findings.of(redundant_heads) if finding.severity == "sev2"]
     if copies and first is None:
@@ -77,9 +68,8 @@ def symmetry_not_broken(
         yield contradicts(strong, f"the weights had a spread before step {first.first_step}: something wrote over it", first)
         return
     count = 1 + len(first.also)
-    yield supports(
-        decisive, f"{count} matrices have elements that are all equal at step {first.first_step}, the first recorded", first
-    )
+    are = "are zero" if first.value == 0 and first.limit == 0 else "have elements that are all equal"
+    yield supports(decisive, f"{count} matrices {are} at step {first.first_step}, the first recorded", first)
     if later := findings.first(dead_parameter, uniform_heads):
         yield supports(medium, f"units that are copies of each other cannot choose: {later.message}", later)
 

@@ -4,17 +4,21 @@ import math
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.loss_curves import never_falls_below_start, still
+from ckaudit.causes.shared.loss_curves import never_falls_below_start, share_once_explained, still
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.contract.schema.report import Evidence
+from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss
+from ckaudit.metrics.loss_function import explained_share
 from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.rules.activations.dead_units import dead_units
 from ckaudit.rules.attention.uniform_heads import uniform_heads
 from ckaudit.rules.data.target_misalignment import target_misalignment
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
+from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
 from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.loss.loss_rises import loss_rises
+from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.precision.skipped_updates import skipped_updates
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.barely_moving import barely_moving
@@ -27,9 +31,10 @@ from ckaudit.rules.weights.weights_shrink import weights_shrink
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import loss_vocabulary, table_of
 
-OTHERS = (
+KEEPS_FROM_LEARNING = (
     barely_moving,
     dead_parameter,
+    dead_units,
     frozen_parameter,
     learning_rate_zero,
     schedule_off_plan,
@@ -39,14 +44,16 @@ OTHERS = (
     weights_alike,
     weights_shrink,
 )
-"""Illnesses that keep a model of any size from learning."""
+"""Illnesses that keep a model of any size, on any data, from learning."""
+THROWN = (exploding_gradient, loss_rises, loss_spike)
+"""After these, before the loss stands still, weights are no longer where learning had brought them."""
 
 
 @cause(
     prior=-1.0,
     explains=[loss_not_falling, uniform_heads],
-    follows=[dead_units, update_out_of_band],
-    wants=[train_val_gap, val_loss, update_to_weight_global, train_loss_raw, FACTS],
+    follows=[update_out_of_band],
+    wants=[train_val_gap, val_loss, update_to_weight_global, train_loss_raw, explained_share, FACTS],
     knob="Make the model wider, then deeper; two sizes on the same data show what size buys.",
     inspect="Training and held-out loss on one axis: a model that is too small has them alike, and both rest high.",
     runbook="Nothing to save: train a model of twice the width for as many steps, and compare the loss at each step.",
@@ -57,6 +64,7 @@ def capacity_too_small(
     val: Series | None,
     update: Series | None,
     train: Series | None,
+    explained: Series | None,
     facts: Manifest | None,
     *,
     alike: float = 0.02,
@@ -73,8 +81,10 @@ def capacity_too_small(
     hardly any are left for the context. A small model comes below its first loss too, if by
     little. Weights are starting values, to be fitted on runs of known truth.
     """
-    if ill := findings.first(*OTHERS):
+    if ill := keeps_from_learning(findings):
         yield contradicts(strong, f"something keeps it from learning: {ill.message}", ill)
+    if once := share_once_explained(explained):
+        yield contradicts(strong, f"it has explained {once:.0%} of the targets, and has unlearnt that", explained_share.name)
     if (stands := still(train, val)) is not None:
         yield contradicts(
             strong, "the loss does not come down slowly, it stands: a small model learns less, and goes on learning", "LOSS003"
@@ -105,6 +115,13 @@ def capacity_too_small(
             yield contradicts(
                 strong, f"the training loss lies {apart:.2g} below the held-out one: there is room to memorise", gap.name
             )
+
+
+def keeps_from_learning(findings: Findings) -> Finding | None:
+    """Return an illness that keeps any model from learning, or one that threw the weights before the loss stood still."""
+    stands = findings.first(loss_not_falling)
+    before = findings.before(stands.first_step or 0) if stands is not None else Findings(())
+    return findings.first(*KEEPS_FROM_LEARNING) or before.first(*THROWN)
 
 
 def _by_updates(update: Series, usual: float, strong: float, weak: float) -> Evidence:

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.activations import silent as silent_function
-from ckaudit.causes.shared.update_size import weights_replaced
+from ckaudit.causes.shared.update_size import largest_update, weights_replaced
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.activations import activation_sparsity
 from ckaudit.metrics.optimizer import learning_rate
-from ckaudit.metrics.weights import weight_std
+from ckaudit.metrics.weights import update_to_weight_global, weight_std
 from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.activations.dead_units import dead_units as units_found
@@ -49,7 +49,7 @@ THROWS = (exploding_gradient, gradients_carried_over, initialization_lost, loss_
         loss_spike,
         vanishing_gradient,
     ],
-    wants=[activation_sparsity, learning_rate, weight_std, optimizer_adapts],
+    wants=[activation_sparsity, learning_rate, weight_std, optimizer_adapts, update_to_weight_global],
     knob="Lower the learning rate that threw the units there, and draw them anew; a ReLU may also become a GELU.",
     inspect="Share of silent units of each module over time, and the bias of the layer before it.",
     runbook="Draw the dead units' weights and biases anew from the last checkpoint where they fired; alone they stay dead.",
@@ -60,8 +60,10 @@ def dead_units(
     rate: Series | None,
     std: Series | None,
     adapts: Series | None,
+    update: Series | None,
     *,
     min_zero_share: float = 0.5,
+    large_update: float = 0.03,
     decisive: float = 4.0,
     strong: float = 2.0,
 ) -> Iterator[Evidence]:
@@ -70,7 +72,8 @@ def dead_units(
     A function that is open to one side gives zeros for about half of its inputs, `min_zero_share`. Where units are dead, so many
     of its outputs are zero as elements of the gradient around it, or more. Where all weights shrink, began far too small, or
     where dropout removes most of them, silent units are a consequence; so they are of a rate that under Adam replaces weights in
-    a step. Weights are starting values, to be fitted on runs of known truth.
+    a step, and of updates above `large_update` of the weights while they fell silent. Weights are starting values, to be fitted
+    on runs of known truth.
     """
     silent, gone = findings.first(units_found), findings.first(zero_gradients)
     if silent is not None:
@@ -87,6 +90,9 @@ def dead_units(
         yield contradicts(decisive + 1, f"all weights shrink, and units with them: {shrunk.message}", shrunk)
     if silent is not None:
         yield from weights_replaced(rate, std, adapts, silent.first_step, strong)
+        if (size := largest_update(update, silent.first_step)) is not None and size > large_update:
+            thrown = f"an update changed {size:.2g} of the weights by then: it threw the units there"
+            yield contradicts(strong, thrown, update_to_weight_global.name)
     if silent is not None and (earlier := findings.before((silent.first_step or 0) + 1).of(*THROWS)):
         yield contradicts(strong + 1, f"something threw the units there: {earlier[0].message}", earlier[0])
     if drops := findings.first(dropout_rate_high):

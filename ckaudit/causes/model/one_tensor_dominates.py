@@ -20,6 +20,7 @@ from ckaudit.rules.precision.nonfinite_values import nonfinite_values
 from ckaudit.rules.resume.seam_jump import seam_jump
 from ckaudit.rules.resume.weights_jump import weights_jump
 from ckaudit.rules.updates.barely_moving import barely_moving
+from ckaudit.rules.updates.learning_rate_jump import learning_rate_jump
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.rules.weights.weights_shrink import weights_shrink
 from ckaudit.run.medians import median
@@ -28,6 +29,7 @@ from ckaudit.run.tensors import TensorTable
 
 OTHER_TROUBLE = (
     initial_loss_off,
+    learning_rate_jump,
     loss_rises,
     loss_spike,
     mask_leak,

@@ -30,12 +30,18 @@ from ckaudit.run.series import Floats, Series, Steps
     runbook="Stop and go back to the last checkpoint before the jump: compare the planned rate with the logged one.",
 )
 def learning_rate_changed(
-    findings: Findings, rate: Series | None, facts: Manifest | None, *, decisive: float = 4.0, strong: float = 2.0
+    findings: Findings,
+    rate: Series | None,
+    facts: Manifest | None,
+    *,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
 ) -> Iterator[Evidence | Advice]:
     """The running schedule was given another peak, times a number.
 
-    The rate jumps and goes on along the same slope: no scheduler does that of itself. A record of sessions says itself whether
-    the run was taken up again. Weights are starting values.
+    The rate jumps to where no warm-up had brought it; no scheduler does that of itself, least of all along the same slope. A
+    record of sessions says itself whether the run was taken up again. Weights are starting values.
     """
     jump = findings.first(learning_rate_jump)
     if jump is None or jump.first_step is None:
@@ -43,12 +49,12 @@ def learning_rate_changed(
     if facts is not None and facts.sessions is not UNSET and len(facts.sessions) > 1:
         yield contradicts(decisive, "the run was taken up again, which may explain it", "run.json")
         return
+    yield supports(strong, jump.message, jump)
     times = _same_slope(*known_rate(rate), jump.first_step)
     if times is None:
-        yield contradicts(decisive, "the rate does not go on as it did before it jumped", learning_rate.name)
         return
     yield supports(
-        strong,
+        medium,
         f"from step {jump.first_step} on the rate is {times:.3g} times what it was, and goes on along the same slope: "
         "another peak was given to the same schedule",
         learning_rate.name,

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
-from ckaudit.causes.shared.loss_curves import jumps_since
+from ckaudit.causes.shared.loss_curves import jumps_since, overshoot
 from ckaudit.causes.shared.rate_course import known_rate
-from ckaudit.causes.shared.update_size import excess_rate, first_spread, matrices_begun_at_zero
+from ckaudit.causes.shared.update_size import excess_rate, first_spread, largest_update, matrices_begun_at_zero
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.flags import spike_flags
+from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import update_to_weight_global, weight_rms, weight_std
 from ckaudit.metrics.words import optimizer_adapts
@@ -56,12 +57,12 @@ EXPLAINS = (
     nonfinite_values,
     weights_grow,
     logit_growth,
+    dead_units,
 )
 FOLLOWS = (
     starved_branch,
     *EXPLAINS,
     activation_drift,
-    dead_units,
     dead_parameter,
     dominant_tensor,
     frequent_clipping,
@@ -89,7 +90,7 @@ OTHER_CAUSES = (learning_rate_jump, seam_jump, schedule_off_plan, weight_scale_o
     prior=-1.5,
     explains=EXPLAINS,
     follows=FOLLOWS,
-    wants=[learning_rate, update_to_weight_global, weight_std, optimizer_adapts, spike_flags, weight_rms, FACTS],
+    wants=[learning_rate, update_to_weight_global, weight_std, optimizer_adapts, spike_flags, weight_rms, train_loss_raw, FACTS],
     knob="Lower the peak learning rate by a factor of 3 to 10, or lengthen the warm-up.",
     inspect="Update over weight norm against the gradient norm, at the first checkpoint of the incident.",
     runbook="Resume with the lower rate from the last checkpoint before the first finding, on the same batches, or begin again.",
@@ -102,6 +103,7 @@ def learning_rate_too_high(
     adapts: Series | None,
     flags: Series | None,
     size: Series | None,
+    loss: Series | None,
     facts: Manifest | None,
     *,
     large_update: float = 0.03,
@@ -111,21 +113,27 @@ def learning_rate_too_high(
 ) -> Iterator[Evidence | Advice]:
     """The learning rate is too high for the curvature of the loss.
 
-    Updates above `large_update` of the weights are large; few recipes go beyond a learning rate of `usual_rate`. Adam moves
-    an element by about the rate: one above the first standard deviation of the weights replaces them in a step. A model of
+    Updates above `large_update` of the weights are large; few recipes go beyond a learning rate of `usual_rate`, but for plain
+    descent, whose first updates lower the loss of any rate that is not too high. Adam moves an element by about the rate: one
+    above the first standard deviation of the weights replaces them in a step. A model of
     which all matrices began at zero holds nothing but its updates, which are large beside it at any rate.
     Weights are starting values, to be fitted on runs of known truth.
     """
+    if first_excess(findings) is None:
+        yield contradicts(2 * strong, "updates are too small, not too large", update_to_weight_global.name)
     if zeros := matrices_begun_at_zero(size, facts):
         yield contradicts(strong, f"all {zeros} matrices began at zero, and any update is large beside that", weight_rms.name)
     elif band := [finding for finding in findings.of(update_out_of_band) if _above(finding.value, finding.limit)]:
         yield supports(strong, band[0].message, band[0])
     if update is not None and not zeros:
-        yield from _updates(update, large_update, medium)
+        yield from _updates(update, findings.first(*TROUBLE, dead_units), large_update, medium)
     if grown := [finding for finding in findings.of(weights_grow) if finding.where in ("median matrix", "median tensor")]:
         yield supports(strong, f"the weights run away together: {grown[0].message}", grown[0])
     yield from _spikes(findings, flags, strong)
     yield from _rate(findings, rate, update, std, adapts, usual_rate, strong, medium)
+    if is_plain_descent(adapts) and (over := overshoot(loss)):
+        what = f"the first updates raise the loss from {over[0]:.4g} to {over[1]:.4g}: they are too long for its curvature"
+        yield supports(strong, what, train_loss_raw.name)
     if excess := excess_rate(rate, update, adapts, max_update=large_update / 3, max_adaptive_rate=usual_rate):
         yield Advice(
             f"Lower the peak learning rate from {excess.peak:.3g} to {excess.goal:.1g} or less, {excess.times:.0f} times lower; "
@@ -146,6 +154,12 @@ def learning_rate_too_high(
         yield contradicts(2 * strong, f"updates are made of more than their own gradient: {kept.message}", kept)
     if off := [finding for finding in findings.of(schedule_off_plan) if _above(finding.value, finding.limit)]:
         yield contradicts(strong, f"the planned rate is not to blame: {off[0].message}", off[0])
+
+
+def first_excess(findings: Findings) -> Finding | None:
+    """Return the earliest finding that updates may have made by their size; None where they were too small, if anything."""
+    of_small = {id(each) for each in findings.of(update_out_of_band) if not _above(each.value, each.limit)}
+    return next((each for each in findings.of(*EXPLAINS) if id(each) not in of_small), None)
 
 
 def _spikes(found: Findings, flags: Series | None, weight: float, *, several: int = 3) -> Iterator[Evidence]:
@@ -169,13 +183,20 @@ def _above(value: float | str | None, limit: float | str | None) -> bool:
     return value is not None and limit is not None and float(value) > float(limit)
 
 
-def _updates(update: Series, large: float, weight: float) -> Iterator[Evidence]:
-    """Judge the usual update of the second half of the record: early steps of a small model are always large."""
-    usual = update.late_median()
-    if usual is not None and usual > large:
+def _updates(update: Series, trouble: Finding | None, large: float, weight: float) -> Iterator[Evidence]:
+    """Judge the updates that led to the trouble, and the usual one of the second half: early ones of a small model are large."""
+    usual, then = update.late_median(), largest_update(update, trouble.first_step if trouble is not None else None)
+    if then is not None and then > large:
+        yield supports(weight, f"an update changes {then:.2g} of the weights where the trouble begins", update.name)
+    elif usual is not None and usual > large:
         yield supports(weight, f"an update changes {usual:.2g} of the weights (median); {large:g} is already much", update.name)
-    elif usual is not None and usual < large / 3:
+    elif usual is not None and max(usual, then or 0.0) < large / 3 and not _is_over(trouble, update):
         yield contradicts(weight / 2, f"an update changes only {usual:.2g} of the weights (median)", update.name)
+
+
+def _is_over(trouble: Finding | None, update: Series) -> bool:
+    """Tell whether trouble began before the half of the record that the usual update is of."""
+    return trouble is not None and (trouble.first_step or 0) < update.steps[len(update.steps) // 2]
 
 
 def _rate(
@@ -193,12 +214,12 @@ def _rate(
     if not values.size or values.max() <= 0:
         return
     peak = float(values.max())
-    if peak > usual_rate:
+    plain = is_plain_descent(adapts)
+    if peak > usual_rate and not plain:
         yield supports(
             medium, f"the learning rate peaks at {peak:.3g}; few recipes go beyond {usual_rate:.0e}", learning_rate.name
         )
     spread = first_spread(std)
-    plain = is_plain_descent(adapts)
     if spread and peak > spread and not plain and not findings.of(weight_scale_off, weights_alike):
         yield supports(
             strong,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.optimization.learning_rate_too_high import EXPLAINS, FOLLOWS
+from ckaudit.causes.optimization.learning_rate_too_high import EXPLAINS, FOLLOWS, first_excess
 from ckaudit.causes.shared.loss_curves import too_high_at_first
 from ckaudit.causes.shared.update_size import excess_rate
 from ckaudit.contract.schema.manifest import Manifest
@@ -15,6 +15,7 @@ from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.metrics.words import optimizer_adapts
+from ckaudit.rules.activations.dead_units import dead_units
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.weights.weight_scale_off import weight_scale_off
 from ckaudit.run.run_facts import is_plain_descent
@@ -53,7 +54,9 @@ def missing_warmup(
     What was wrong before the first update no warm-up mends, and it is over when a peak is reached that is far too high itself.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    first = findings.first(*EXPLAINS)
+    first = first_excess(findings)
+    if first is None:
+        yield contradicts(2 * strong, "updates are too small, not too large", update_to_weight_global.name)
     onset = first.first_step if first is not None else None
     known = [int(series.steps[-1]) for series in (rate, loss) if series is not None and len(series.steps)]
     early = min(early, int(early_share * max(known))) if known else early
@@ -84,6 +87,8 @@ def missing_warmup(
 
 def _before_any_update(first: Finding | None, loss: Series | None) -> str | None:
     """Return what was wrong with the loss before the first update, None where nothing is known to be."""
+    if first is not None and first.code == dead_units.code and (first.first_step or 0) <= 1:
+        return f"units were silent at step {first.first_step}, before any update"
     if (
         first is not None
         and first.where in (train_loss_raw.name, "loss")

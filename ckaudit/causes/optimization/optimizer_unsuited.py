@@ -17,6 +17,7 @@ from ckaudit.rules.attention.uniform_heads import uniform_heads
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
+from ckaudit.rules.updates.learning_rate_jump import learning_rate_jump
 from ckaudit.rules.updates.learning_rate_zero import learning_rate_zero
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.run.medians import median
@@ -47,7 +48,7 @@ def optimizer_unsuited(
     *,
     alike: float = 10.0,
     apart: float = 30.0,
-    low: float = 0.03,
+    low: float = 3e-3,
     strong: float = 2.0,
     medium: float = 1.0,
 ) -> Iterator[Evidence]:
@@ -55,7 +56,7 @@ def optimizer_unsuited(
 
     Updates follow the gradient alone where their ratio to rate times gradient differs by less than `alike` between tensors (the
     10th and the 90th percentile) while gradients differ by more than `apart`: one rate cannot suit all of them. Rates below
-    `low` are Adam's; SGD's are 0.1 and more in most recipes. A rate of zero moves nothing under any optimizer. Weights are
+    `low` are Adam's; SGD's are 0.01 and more in most recipes. A rate of zero moves nothing under any optimizer. Weights are
     starting values.
     """
     if adapts is not None and is_adaptive(adapts):
@@ -64,6 +65,9 @@ def optimizer_unsuited(
     zero = findings.first(learning_rate_zero)
     if zero and not findings.before(zero.first_step or 0).of(*EXPLAINS):
         yield contradicts(3 * strong, f"no optimizer moves a weight then: {zero.message}", zero)
+    onset = findings.first(*EXPLAINS)
+    if onset is not None and (jump := findings.before((onset.first_step or 0) + 1).first(learning_rate_jump)):
+        yield contradicts(2 * strong, f"it came with another rate under the same optimizer: {jump.message}", jump)
     if missing := _without_gradient(findings, gradient):
         yield contradicts(2 * strong, f"no gradient is made for {named(missing)}, and no optimizer helps", gradient_norm.name)
     if adapts is not None and adapts.finite.any():

@@ -179,6 +179,30 @@ def too_high_at_first(
     return (step, value) if value > ratio * math.log(classes) else None
 
 
+def overshoot(loss: Series | None, *, updates: int = 4, ratio: float = 2.0) -> tuple[float, float] | None:
+    """Return an untrained model's loss and the highest after its first updates, where that is `ratio` times as high; else None.
+
+    A step against the gradient lowers the loss unless it is too long for the curvature (the descent lemma: longer than twice
+    its inverse). What is too high before any update says nothing of that.
+    """
+    if loss is None or not loss.labels or too_high_at_first(loss) is not None:
+        return None
+    known = loss.finite[:, 0] & (loss.steps <= 1 + updates)
+    steps, values = loss.steps[known], loss.values[known, 0]
+    if len(steps) < 2 or steps[0] > 1 or values[0] <= 0:
+        return None
+    highest = float(values[1:].max())
+    return (float(values[0]), highest) if highest > ratio * values[0] else None
+
+
+def share_once_explained(explained: Series | None, *, min_share: float = 0.1) -> float | None:
+    """Return the largest share of its targets that a model explained at two checkpoints, if above `min_share`; else None."""
+    if explained is None or explained.finite.sum() < 2:
+        return None
+    second = float(np.sort(explained.values[explained.finite])[-2])
+    return second if second > min_share else None
+
+
 def gradient_of_broken_loss(loss: Series | None, gradient: Series | None, step: int) -> float | None:
     """Return the gradient norm of a step at which the loss is not finite, where that is finite and above zero; else None.
 
@@ -192,6 +216,17 @@ def gradient_of_broken_loss(loss: Series | None, gradient: Series | None, step: 
         return None
     before, now = gradient.values[rows, 0].tolist()
     return now if now > 0 and now != before else None
+
+
+def gradient_at_jump(gradient: Series | None, step: int, *, before: int = 3) -> tuple[float, float] | None:
+    """Return the gradient over its median at most in the steps before a jump, 0 for none, and at it; None where it is not known.
+
+    A batch that is unlike the rest raises both at its own step; a model that leaves its basin shows in the gradient first.
+    """
+    if gradient is None or not (rows := gradient.finite[:, 0] & (gradient.steps == step)).any():
+        return None
+    earlier = gradient.finite[:, 0] & (gradient.steps < step) & (gradient.steps >= step - before)
+    return float(gradient.values[earlier, 0].max(initial=0.0)), float(gradient.values[rows, 0][0])
 
 
 def has_finite_loss_before(loss: Series | None, step: int) -> bool:

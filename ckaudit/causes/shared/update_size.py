@@ -89,6 +89,14 @@ def weights_replaced(
         yield contradicts(weight, f"{by_then}: it threw them there", learning_rate.name)
 
 
+def largest_update(update: Series | None, step: int | None, *, before: int = 20) -> float | None:
+    """Return the largest update over the weights in the steps up to one, `before` of them; None where none is known."""
+    if update is None or step is None:
+        return None
+    near = update.finite[:, 0] & (update.steps > max(step - before, 0)) & (update.steps <= step)
+    return float(update.values[near, 0].max()) if near.any() else None
+
+
 class ExcessRate(Struct, frozen=True):
     """A peak learning rate that is far too high, and one that would do.
 

@@ -10,14 +10,13 @@ from ckaudit.metrics.loss import train_loss_raw, where_loss_is_left
 from ckaudit.metrics.words import element_type
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.cancelled import cancelled
-from ckaudit.run.falls import is_solved
 from ckaudit.run.run_facts import is_single
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
 
 NEARLY_ALL = 0.8
-"""Share of zeros that is ill in single precision, whatever was learnt: silent units make up to 0.71 in healthy networks."""
+"""Share of zeros that is ill in single precision: silent units make up to 0.71 in healthy networks."""
 
 
 @rule(
@@ -44,9 +43,9 @@ def zero_gradients(
     ## What it checks
     The share of exact zeros in each tensor's gradient: over `max_zero_share` at `min_points` checkpoints in a row. It is sev2
     where the whole of a tensor's gradient is zero, as behind a cut path, or where over `max_tensors_share` of all tensors are
-    hit, as by underflow (by four fifths, where nothing underflows, in single precision, and the loss has come to a tenth of its
-    first); any other part is a note. And gradients that are all zero at one checkpoint, with an ordinary gradient at the one
-    before and the one after: `min_tensors` of them over all tensors are no chance.
+    hit, as by underflow (by four fifths in single precision, where hardly anything underflows); any other part is a note. And
+    gradients that are all zero at one checkpoint, with an ordinary gradient at the one before and the one after: `min_tensors`
+    of them over all tensors are no chance.
     ## Why it matters
     Elements without a gradient do not learn: they underflow in half precision, lie behind dead units or a cut path, or
     were lost on their way between devices (D1.3).
@@ -70,8 +69,7 @@ def zero_gradients(
         )
     )
     high = judged.values > max_zero_share
-    is_enough = is_single(types) and is_solved(loss)
-    nearly_all = judged.values > (NEARLY_ALL if is_enough else max_zero_share)
+    nearly_all = judged.values > (NEARLY_ALL if is_single(types) else max_zero_share)
     widely = nearly_all.mean(axis=1) > max_tensors_share if len(judged.labels) else np.zeros(len(high), bool)
     for span in spans(judged, high, min_points=min_points):
         whole = bool((judged.values[span.rows, span.column] == 1).sum() >= min_points)

@@ -6,44 +6,52 @@ import numpy as np
 from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.metrics.weights import weight_norm, weight_std
+from ckaudit.metrics.weights import weight_norm, weight_rms, weight_std
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.series import Series, at
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import TensorTable, table_of
 
 
-@rule("WGT003", severity="sev2", needs=[weight_std, weight_norm, FACTS], unit="1")
+@rule("WGT003", severity="sev2", needs=[weight_std, FACTS], wants=[weight_norm, weight_rms], unit="1")
 def weights_alike(
-    std: Series, norm: Series, facts: Manifest, *, min_relative_std: float = 1e-6, min_points: int = 2
+    std: Series, facts: Manifest, norm: Series | None, rms: Series | None, *, min_relative_std: float = 1e-6, min_points: int = 2
 ) -> Iterator[Hit | Skip]:
     r"""The elements of a weight matrix are all equal.
 
     ## What it checks
     The standard deviation of each trainable matrix over the root mean square of its elements: below `min_relative_std` (the
     rounding of float32) at `min_points` checkpoints in a row, all its elements are one number. Step 0 is enough for a matrix of
-    several rows and columns that is no gain: its columns may part later, as the inputs do, and its rows never.
+    several rows and columns that is no gain: its columns may part later, as the inputs do, and its rows never. And all matrices
+    but embeddings, two at least, are zero at the first checkpoint.
     ## Why it matters
     Units with equal weights get equal gradients and stay copies of each other: the matrix has rank one for good.
     ## False alarms
     Gains and biases start equal, as they should, in tables of many layers too: only matrices are judged that belong to no
-    normalisation. A matrix of zeros is another matter.
+    normalisation. One matrix of zeros among others is how adapters and residual branches begin, and all that a linear model has.
     """
     yield from too_few(std, min_points)
     tensors = table_of(facts)
-    sizes = dict(zip(std.labels, tensors.elements(std.labels), strict=True))
-    judged = std.only(
-        lambda name: tensors.is_matrix(name) and sizes[name] > 1 and tensors.is_trainable(name) and name in norm.labels
-    )
+    judged = std.only(lambda name: tensors.is_matrix(name) and tensors.is_trainable(name))
     if not judged.labels:
         yield Skip("not_recorded", "needs the shapes of the matrices")
         return
+    if norm is not None:
+        yield from _of_one_number(judged, norm, tensors, min_relative_std, min_points)
+    size = rms if rms is not None else norm
+    if size is not None:
+        yield from _all_zero(size.only(lambda name: name in judged.labels and tensors.kind(name) not in ("embedding", "norm")))
+
+
+def _of_one_number(std: Series, norm: Series, tensors: TensorTable, min_relative_std: float, min_points: int) -> Iterator[Hit]:
+    """Yield matrices whose elements are all one number that is not zero."""
+    sizes = dict(zip(std.labels, tensors.elements(std.labels), strict=True))
+    judged = std.only(lambda name: sizes[name] > 1 and name in norm.labels)
     places = [norm.labels.index(name) for name in judged.labels]
     mean_square = at(norm, judged.steps).values[:, places] / np.sqrt([sizes[name] for name in judged.labels])
     with np.errstate(all="ignore"):
         spread = judged.values / mean_square
-    is_alike = (spread < min_relative_std) & (mean_square > 0)
-    for span in spans(judged, is_alike, min_points=1):
+    for span in spans(judged, (spread < min_relative_std) & (mean_square > 0), min_points=1):
         if span.points < min_points and not (span.first == 0 and _is_full(tensors, span.label)):
             continue
         yield Hit.over(
@@ -54,6 +62,24 @@ def weights_alike(
             value=spread,
             limit=min_relative_std,
         )
+
+
+def _all_zero(size: Series) -> Iterator[Hit]:
+    """Yield matrices that are all zero at the first checkpoint: no signal passes through two of them, forward or back."""
+    if len(size.labels) < 2 or not len(size.steps) or not (size.values[0] == 0).all():
+        return
+    step = int(size.steps[0])
+    yield Hit(
+        severity="sev2",
+        where=size.labels[0],
+        also=size.labels[1:],
+        first=step,
+        last=step,
+        points=1,
+        value=0.0,
+        limit=0.0,
+        message=f"all {len(size.labels)} matrices are zero at step {step}: no signal passes through them",
+    )
 
 
 def _is_full(tensors: TensorTable, name: str) -> bool:
