@@ -18,6 +18,9 @@ LOGGED_AS = ("train_loss_raw", "loss", "train_loss_ema")
 SOLVED = 0.1
 """A loss below this share of its first is learnt for the most part, and small gradients and updates are no illness."""
 
+HARD_BATCH = 0.25
+"""Share of its first that the loss of a batch of hard examples may come to in a task that is solved."""
+
 
 @metric(unit="nats/token", reads=LOGGED_AS, source="catalogue M03, F11", memory=1)
 def train_loss_raw(run: Run) -> Series:

@@ -22,7 +22,7 @@ from ckaudit.rules.evaluation.probes_forgotten import probes_forgotten
 from ckaudit.rules.loss.overfitting import overfitting
 from ckaudit.rules.rule import FACTS
 from ckaudit.run.medians import medians_of_parts
-from ckaudit.run.rises import sustained_rise
+from ckaudit.run.rises import is_negligible, sustained_rise
 from ckaudit.run.robust import MEDIAN_COST, difference_noise
 from ckaudit.run.series import Floats, Series, Steps
 
@@ -33,6 +33,7 @@ MIN_EVALS: int = overfitting.thresholds["min_evals"]
 @question(
     "D5.1",
     needs=[val_loss, train_loss_at_evals, train_val_gap, val_rise],
+    wants=[train_loss_raw],
     rules=(
         "overfitting",
         "gap_widens",
@@ -51,6 +52,7 @@ def overfitted(
     train: Series,
     gap: Series,
     rise: Series,
+    logged: Series | None,
     *,
     max_rise: float = RISE,
     evals: int = MIN_EVALS,
@@ -68,7 +70,8 @@ def overfitted(
     It stands above its best, or the gap is wide.
     ## Bad
     The training loss falls and the held-out loss rises or stands, as overfitting has it; or it ends above its best by more
-    than noise (sustained_rise), with a wide gap, and above `solved` of its first: below that a task is solved.
+    than noise (sustained_rise) and than two parts in a hundred of what has been learnt, with a wide gap, and above `solved` of
+    its first: below that a task is solved.
     """
     steps, values = points(val)
     if len(values) < evals:
@@ -82,14 +85,21 @@ def overfitted(
     since = len(values) - 1 - lowest
     is_wide = apart > wide * abs(end)
     rising = risen > max_rise and since >= evals
-    rose = rising and is_wide and sustained_rise(values) is not None and end > solved * float(values[0])
+    rose = rising and is_wide and _rises(values, logged) and end > solved * float(values[0])
     word: Word = "bad" if rose else "watch" if rising or is_wide else "good"
     return SeriesAnswer(word=word, sentence=text, numbers={"val": end, "train": trained, "gap": apart, "rise": risen})
+
+
+def _rises(values: Floats, logged: Series | None) -> bool:
+    """Tell whether a held-out loss ends above its lowest level by more than noise, and than next to nothing."""
+    rise = sustained_rise(values)
+    return rise is not None and not is_negligible(rise.end - rise.low, values, logged)
 
 
 @question(
     "D5.2",
     needs=[val_loss, val_slope, val_slope_p, steps_since_improvement, val_rise],
+    wants=[train_loss_raw],
     rules=(
         "overfitting",
         "split_overlap",
@@ -105,6 +115,7 @@ def time_to_stop(
     chance: Series,
     since: Series,
     rise: Series,
+    logged: Series | None,
     *,
     max_rise: float = RISE,
     flat: float = RISE,
@@ -133,7 +144,7 @@ def time_to_stop(
     ended = share > -flat or (p > sure and ago >= horizon)
     if risen > max_rise:
         text += f"; it stands {risen:.1%} above its best"
-    rose = risen > max_rise and sustained_rise(points(val).values) is not None
+    rose = risen > max_rise and _rises(points(val).values, logged)
     return SeriesAnswer(
         word="bad" if rose else "good" if ended and risen <= max_rise else "watch", sentence=text, numbers=numbers
     )

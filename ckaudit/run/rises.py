@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from ckaudit.run.learning_curves import rise_likelihood_ratio
 from ckaudit.run.medians import median
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, PARTS, parts_of, rank_trend, trimmed_noise
-from ckaudit.run.series import Floats, Steps
+from ckaudit.run.series import Floats, Series, Steps
 
 PRIOR_NOISE = 0.02
 """Noise of a logged loss as a share of its level: between the 1 and 10 % that public logs have, nearer to the lower end."""
@@ -31,6 +31,9 @@ POINTS_PER_LEVEL = 1.2
 
 CLEAR_DEVIATIONS = 6.0
 """Of falling curves of noise of 20 % one in a hundred comes so far, whatever the size of its rise."""
+
+NEGLIGIBLE_RISE = 0.02
+"""Share of what a loss has fallen below which a rise is nothing: of a loss near zero a tenth of its level is no news."""
 
 NEGLIGIBLE_SHARE = 1e-3
 """Share of the middle level below which a curve is at zero for all that matters; a logarithm would make much of it."""
@@ -160,6 +163,18 @@ def large_or_clear_rise(values: Floats, *, large: float, small: float) -> Rise |
     """
     rise = sustained_rise(values, min_share=large)
     return rise or sustained_rise(values, min_share=small, min_deviations=CLEAR_DEVIATIONS)
+
+
+def is_negligible(change: float, held_out: Floats, trained: Series | None) -> bool:
+    """Tell whether a change is next to nothing beside what has been learnt since the first training losses.
+
+    Args:
+        change: Of a loss.
+        held_out: Losses on held-out data, shape (E,); their lowest is what learning has come to.
+        trained: The training loss from the beginning of the run; None where it is not known.
+    """
+    known = trained.values[trained.finite[:, 0], 0] if trained is not None and trained.labels else np.empty(0)
+    return bool(len(known)) and change <= NEGLIGIBLE_RISE * (median(known[:3]) - float(held_out.min()))
 
 
 def falls_on(after: Floats, rise: Rise, *, given_back: float = 0.2) -> bool:

@@ -253,3 +253,47 @@ def test_optimizers_that_take_turns_are_told_from_those_that_share_a_pass(tiny, 
     for name, passes, expected in (("turns", 2, True), ("shared", 1, UNSET)):
         _in_two_parts(tiny, tmp_path / name, batches, loss_of, passes)
         assert manifest(tmp_path / name).takes_turns is expected
+
+
+def _beside_another(tiny, folder, batches, loss_of, order):
+    """Record one of two models of which each has its own optimizer, and only that one is known to the recorder."""
+    model, other = tiny(), nn.Linear(1, 1)
+    of_model, of_other = torch.optim.SGD(model.parameters(), lr=0.01), torch.optim.SGD(other.parameters(), lr=0.01)
+    recorder = Recorder(model, folder, optimizer=of_model)
+
+    def update_model(batch, *, against=True):
+        of_model.zero_grad()
+        loss = loss_of(model, batch)
+        (other(loss.reshape(1, 1)).sum() if against else loss).backward()
+        of_model.step()
+        return loss
+
+    def update_other():
+        of_other.zero_grad()
+        other(torch.ones(1, 1)).sum().backward()
+        of_other.step()
+
+    for batch in batches(3):
+        if order == "one pass":
+            of_model.zero_grad()
+            of_other.zero_grad()
+            loss = loss_of(model, batch)
+            other(loss.reshape(1, 1)).sum().backward()
+            of_model.step()
+            of_other.step()
+        elif order == "other first":
+            update_other()
+            loss = update_model(batch)
+        else:
+            loss = update_model(batch, against=order != "apart")
+            update_other()
+        recorder.step(loss, batch=batch)
+    recorder.close()
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"), [("other first", True), ("model first", True), ("apart", UNSET), ("one pass", UNSET)]
+)
+def test_an_opponent_that_nobody_told_of_is_seen(tiny, tmp_path, batches, loss_of, manifest, order, expected):
+    _beside_another(tiny, tmp_path, batches, loss_of, order)
+    assert manifest(tmp_path).takes_turns is expected

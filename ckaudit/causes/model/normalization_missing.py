@@ -76,7 +76,7 @@ def normalization_missing(
         else:
             yield contradicts(strong, f"the stream grows no more than {ratio:.2g}x over {blocks} blocks", stream.name)
     else:
-        yield contradicts(medium, "the size of the stream behind each block was not recorded", first)
+        yield contradicts(strong, "the size of the stream behind each block was not recorded", first)
     if jump := findings.before((first.first_step or 0) + 1).first(weights_jump):
         yield contradicts(strong, f"the weights jumped before: {jump.message}", jump)
     named = (*(outputs.labels if outputs is not None else ()), *(facts.tensors if facts and facts.tensors else ()))

@@ -9,7 +9,7 @@ from ckaudit.rules.loss.initial_loss_off import initial_loss_off
 from ckaudit.run.falls import Standstill, flat_fall, standstill
 from ckaudit.run.medians import median
 from ckaudit.run.robust import difference_noise
-from ckaudit.run.series import Series, at
+from ckaudit.run.series import Floats, Series, at
 
 
 class LossJump(Struct, frozen=True, kw_only=True):
@@ -89,15 +89,24 @@ def lost_noise(
     """Return the share by which losses of neighbouring steps differ at the end, where batches have become all alike.
 
     Losses of different samples differ: by 0.3 % and more in the lab, by 1 % in public logs. Below `low` of their level, and
-    `times` less than in an earlier part, every step sees the same samples. None where they differ as they should.
+    `times` less than in an earlier part in which they went up and down, every step sees the same samples. None where they differ
+    as they should, and where they never did: a batch of all rows makes a smooth curve.
     """
     if train is None or not train.labels:
         return None
     losses = train.values[train.finite[:, 0], 0]
     if len(losses) < min_points:
         return None
-    shares = np.array([difference_noise(part) / max(abs(median(part)), 1e-300) for part in np.array_split(losses, parts)])
-    return float(shares[-1]) if shares[-1] < low and shares[1:-1].max() > times * shares[-1] else None
+    pieces = np.array_split(losses, parts)
+    shares = np.array([difference_noise(part) / max(abs(median(part)), 1e-300) for part in pieces])
+    earlier = [share for share, part in zip(shares[1:-1], pieces[1:-1], strict=True) if _goes_up_and_down(part)]
+    return float(shares[-1]) if shares[-1] < low and max(earlier, default=0.0) > times * shares[-1] else None
+
+
+def _goes_up_and_down(values: Floats, *, min_turns: float = 1 / 3) -> bool:
+    """Tell whether neighbouring differences change sign as often as noise does: two of three of pure noise, none of a slope."""
+    signs = np.sign(np.diff(values))
+    return bool((signs[1:] * signs[:-1] < 0).mean() >= min_turns)
 
 
 def leap(train: Series | None, val: Series | None, step: int, *, back: int = 10, at_once: float = 0.6) -> LossJump | None:

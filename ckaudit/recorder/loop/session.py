@@ -33,6 +33,8 @@ from ckaudit.recorder.model.collector import Collector
 from ckaudit.recorder.model.optimizers import (
     AlternatingUpdates,
     Clipping,
+    OpponentUpdates,
+    hook_all_updates,
     hook_updates,
     learning_rates,
     norm_before_update,
@@ -101,6 +103,8 @@ class RunSession:
         self._alternating: AlternatingUpdates | None = AlternatingUpdates() if len(self._collector.optimizers) > 1 else None
         self._writes = WeightWrites(self._collector.parameters, self._collector.optimizers)
         self._handles = hook_updates(self._collector.optimizers, guard, self._before_update, self._after_update)
+        self._opponents = OpponentUpdates(self._collector.parameters.values())
+        self._opponent_handles = hook_all_updates(guard, self._after_any_update) if self._handles else []
         self._attempt = StepState(step=start_step)
         if start_step == 0:
             self._write_first()
@@ -119,10 +123,23 @@ class RunSession:
         self._attempt.is_written |= self._writes.has_rare_write()
         if self._attempt.is_due and len(self._collector.optimizers) == 1 and self._options.grad_of is None:
             self._attempt.norm_at_update = norm_before_update(optimizer)
+        self._opponents.before_own_update(self._attempt.step)
+        if self._opponents.is_seen:
+            self._tell_turns()
         alternating, step = self._alternating, self._attempt.step
         if alternating and self._attempt.is_due and alternating.is_seen(optimizer, self._collector.optimizers, step):
             self._alternating = None
-            self._folder.describe(takes_turns=True, later=True)
+            self._tell_turns()
+
+    def _tell_turns(self) -> None:
+        self._folder.describe(takes_turns=True, later=True)
+        self._opponents = OpponentUpdates(())
+        for handle in self._opponent_handles:
+            handle.remove()
+        self._opponent_handles = []
+
+    def _after_any_update(self, optimizer: Optimizer) -> None:
+        self._opponents.after_update(optimizer, self._attempt.step)
 
     def _after_update(self, optimizer: Optimizer) -> None:
         self._attempt.updates += not overflowed(optimizer)
@@ -278,7 +295,7 @@ class RunSession:
         self._hooks.detach()
         self._clock.close()
         self._collector.leave()
-        for handle in (*self._handles, *self._modes.handles):
+        for handle in (*self._handles, *self._opponent_handles, *self._modes.handles):
             handle.remove()
         self.requests.settle(self._attempt)
         self._sort_table()

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.report import Severity
 from ckaudit.material.counts import plural
 from ckaudit.metrics.gradients import boxed_gradient_norm, grad_global_norm
-from ckaudit.metrics.loss import train_loss_raw, where_loss_is_left
+from ckaudit.metrics.loss import HARD_BATCH, SOLVED, train_loss_raw, where_loss_is_left
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.curve_shapes import Turn, slide
 from ckaudit.run.medians import median
@@ -50,10 +50,12 @@ def exploding_gradient(
     above all of it, for one that grows slowly takes the running median with it; sev2 where its last point alone says so, or
     where the loss is as good as its best to the end.
     One that grows to `slide_ratio` over the second half and no more slowly than over the first (a curve that is straight on a log
-    axis, M09) is sev2: none of 114 healthy recordings and public logs comes to twice.
+    axis, M09), and beyond its median over the first ten points, is sev2: none of 114 healthy recordings and public logs comes to
+    twice.
     Where a black box holds the step of a short one, and a tensor has most of the squared norm, that is the place.
     An explosion is only noted where the norm stays below its own median over the first ten points, or has grown by less than
     `max_ratio` to the power of 1.5, and the loss stays within `felt_loss_share` of its range above the lowest.
+    So is one before and after which the loss, by medians of ten points, is below a tenth of its first, and below a quarter in between.
     ## Why it matters
     Without clipping the next updates throw the weights out of their basin; with clipping they all point where one batch
     did.
@@ -91,7 +93,8 @@ def exploding_gradient(
     if not exploded and (growth := sustained_growth(norm.values[positive, 0], min_ratio=max_ratio)) is not None:
         exploded = True
         yield _grown(norm, positive, growth, loss, felt_loss_share, max_ratio)
-    if not exploded and (turn := slide(norm.values[positive, 0], times=slide_ratio)) is not None:
+    turn = None if exploded else slide(norm.values[positive, 0], times=slide_ratio)
+    if turn is not None and turn.after > median(norm.values[positive, 0][:MIN_HISTORY]):
         yield _sliding(norm, positive[turn.first : turn.last + 1], turn)
     yield from _isolated(norm, np.nan_to_num(ratio[:, 0]), note_ratio)
 
@@ -129,9 +132,24 @@ def _sliding(norm: Series, rows: Steps, turn: Turn) -> Hit:
 
 
 def _is_harmless(span: Span, norm: Series, loss: Series | None, felt: float) -> bool:
-    """Tell whether a norm is no larger than at the start, and the loss as good as the best that the run has come to."""
+    """Tell whether a norm is no larger than at the start, and the loss as good as the best, or the task is and stays solved."""
     began = median(norm.values[norm.finite[:, 0], 0][:MIN_HISTORY])
-    return bool((norm.values[span.rows, 0] < began).all()) and _is_at_best(loss, span.first, span.last, felt)
+    is_small = bool((norm.values[span.rows, 0] < began).all())
+    return (is_small and _is_at_best(loss, span.first, span.last, felt)) or _stays_solved(loss, span.first, span.last)
+
+
+def _stays_solved(loss: Series | None, first: int, last: int) -> bool:
+    """Tell whether next to nothing is left of the first loss before a step and after another, and hard batches cost no more."""
+    if loss is None:
+        return False
+    rows = np.flatnonzero(loss.finite[:, 0])
+    steps, values = loss.steps[rows], loss.values[rows, 0]
+    before, after = values[steps < first][-MIN_HISTORY:], values[steps > last][:MIN_HISTORY]
+    within = values[(steps >= first) & (steps <= last)]
+    if not len(before) or not len(after) or not len(within):
+        return False
+    untrained = median(values[:5])
+    return max(median(before), median(after)) < SOLVED * untrained and median(within) < HARD_BATCH * untrained
 
 
 def _is_at_best(loss: Series | None, first: int, last: int, felt: float) -> bool:

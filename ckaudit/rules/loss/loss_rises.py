@@ -13,7 +13,7 @@ from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.rule import FACTS, TURNS, Hit, Skip, rule, stretches
 from ckaudit.run.medians import median
 from ckaudit.run.oscillation import oscillation
-from ckaudit.run.rises import Rise, falls_from_each_jump, large_or_clear_rise, sustained_rise
+from ckaudit.run.rises import NEGLIGIBLE_RISE, Rise, falls_from_each_jump, large_or_clear_rise, sustained_rise
 from ckaudit.run.robust import MAD_TO_SIGMA, looks_like_a_score
 from ckaudit.run.run_facts import takes_turns
 from ckaudit.run.series import Floats, Series, Steps
@@ -21,9 +21,6 @@ from ckaudit.run.tensors import table_of
 
 MIN_POINTS = 3
 """Two points make no course."""
-
-NEGLIGIBLE_RISE = 0.02
-"""Share of what a loss has fallen below which a rise is nothing: of a loss near zero a tenth of its level is no news."""
 
 POINTS_PER_BLOCK = 10
 """A median of fewer is no level of a long log."""

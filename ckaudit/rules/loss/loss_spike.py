@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.metrics.loss import SOLVED, train_loss_raw
+from ckaudit.metrics.loss import HARD_BATCH, SOLVED, train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.spikes import grad_norm_excess, loss_excess, loss_over_median
@@ -18,8 +18,8 @@ from ckaudit.run.spikes import Incident, as_one_of_many, incidents, passing_peak
 LEAD, APART = 3, 1.25
 """The gradient norm is flagged before an unstable step, not after it: a lead of three steps makes an incident of a lower jump."""
 
-LEAST, HARD = 0.02, 0.25
-"""Height of an event over the first losses; below a tenth of them, where the loss is that of a few examples still wrong, more."""
+LEAST = 0.02
+"""Height of an event over the first losses; where the task is solved, that of a hard batch."""
 
 BEYOND, TAIL = 3.0, 200
 """An event stands out three times as far as 98 of 100 of the points before it: heavy-tailed data of the lab reach 2.5, once 4.1,
@@ -203,7 +203,7 @@ def _peaks(loss: Series, rows: Steps, *, after: float = -1.0) -> Iterator[Hit]:
     peaks = passing_peaks(values)
     for first, last, level in peaks:
         worst = first + int(np.argmax(values[first : last + 1]))
-        height = (HARD if level < SOLVED * values[0] else LEAST) * values[0]
+        height = (HARD_BATCH if level < SOLVED * values[0] else LEAST) * values[0]
         if loss.steps[rows[first]] <= after or values[worst] - level < height:
             continue
         yield Hit.at(
@@ -224,7 +224,7 @@ def _height(loss: Floats, relative: Floats) -> Floats:
     start = _start(loss)
     with np.errstate(all="ignore"):
         level = loss / relative
-        height = (loss - level) / start / np.where(level < SOLVED * start, HARD, LEAST)
+        height = (loss - level) / start / np.where(level < SOLVED * start, HARD_BATCH, LEAST)
     return np.asarray(np.where(np.isnan(height), np.inf, height))
 
 

@@ -10,7 +10,7 @@ from ckaudit.metrics.loss import train_loss_at_evals, train_loss_raw, val_loss
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.falls import ends_lower
 from ckaudit.run.medians import median
-from ckaudit.run.rises import Rise, falls_on, large_or_clear_rise, sustained_rise
+from ckaudit.run.rises import Rise, falls_on, is_negligible, large_or_clear_rise, sustained_rise
 from ckaudit.run.series import Floats, Series, Steps
 
 EVALS_PER_QUARTER = 3
@@ -58,7 +58,8 @@ def overfitting(
     training loss has fallen by more than half and the held-out loss no longer falls: most of it is memory. And whether it leaps
     beyond twice an untrained model's, from less than half of that, and comes back: something that evaluations use was broken for
     a while, statistics of batches or weights. A validation loss below `solved_share` of the first losses is one of a task that
-    is solved: of the middle of three, for an untrained model may cost anything, or of the training loss there.
+    is solved: of the middle of three, for an untrained model may cost anything, or of the training loss there. A rise by less
+    than two parts in a hundred of what has been learnt since the first training loss is none.
     ## Why it matters
     From that step on the budget buys memory, not ability.
     ## False alarms
@@ -80,8 +81,10 @@ def overfitting(
     risen = large_or_clear_rise(losses, large=max(min_rise, LARGE), small=min_rise)
     yield from _leaps(steps, losses, logged)
     is_lower = losses[-1] < _first(losses, level)  # what ends above an untrained model has not come from another evaluation
+    if risen is not None and is_negligible(risen.end - risen.low, losses, logged):
+        return
     if risen is None or (is_lower and falls_on(losses[risen.onset :], risen)):
-        yield from _stands(steps, losses, level, max_gain, min_train_fall, min_gap_share)
+        yield from _stands(steps, losses, level, logged, max_gain, min_train_fall, min_gap_share)
         return
     if level is not None and _rises_along(level[np.isfinite(level)], risen, min_rise):
         return
@@ -178,7 +181,9 @@ def _leaps(steps: Steps, val: Floats, logged: Series | None) -> Iterator[Hit]:
     )
 
 
-def _stands(steps: Steps, val: Floats, train: Floats | None, gain: float, fall: float, apart: float) -> Iterator[Hit]:
+def _stands(
+    steps: Steps, val: Floats, train: Floats | None, logged: Series | None, gain: float, fall: float, apart: float
+) -> Iterator[Hit]:
     """Yield a validation loss that stands, or rises within its noise, while the training loss goes on falling far below it."""
     if train is None or len(steps) < 4 * EVALS_PER_QUARTER:
         return
@@ -186,7 +191,8 @@ def _stands(steps: Steps, val: Floats, train: Floats | None, gain: float, fall: 
     before, last = (median(val[part]) for part in quarters[2:])
     learnt, memory = (median(train[part]) for part in quarters[2:])
     end = int(quarters[3][len(quarters[3]) // 2])
-    if median(val[end:]) < val[:end].min():  # it is still getting lower
+    is_falling = median(val[end:]) < val[:end].min()
+    if is_falling or is_negligible(learnt - memory, val, logged):
         return
     if before - last < gain * before and memory < (1 - fall) * learnt and val[-1] - train[-1] > apart * val[-1]:
         yield Hit.at(

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.metrics.loss import learnt_since, train_loss_raw
 from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import weight_norm, weight_rms
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
@@ -13,15 +14,17 @@ from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
 
 
-@rule("WGT001", severity="sev2", needs=[], wants=[weight_norm, weight_rms, FACTS], unit="1")
+@rule("WGT001", severity="sev2", needs=[], wants=[weight_norm, weight_rms, train_loss_raw, FACTS], unit="1")
 def weights_shrink(
     norm: Series | None,
     rms: Series | None,
+    loss: Series | None,
     facts: Manifest | None,
     *,
     min_norm_share: float = 0.7,
     min_points: int = 2,
     min_falls: int = 3,
+    max_learnt_share: float = 0.1,
 ) -> Iterator[Hit | Skip]:
     """Weight norms decay steadily everywhere.
 
@@ -34,7 +37,9 @@ def weights_shrink(
     Weight decay, or something that acts like it, outweighs what is learnt: the model forgets (M11).
     ## False alarms
     Single tensors shrink in healthy runs; the median tensor does not. Weights that had run away may come back. A jump to
-    smaller weights is not a decay.
+    smaller weights is not a decay. Weights that began too large for the task, as embeddings of deviation 1, get smaller because
+    that is learnt: where more than `max_learnt_share` of the loss has gone since, it is a note (wild draws: under too much decay
+    at most 2 % goes).
     """
     size = norm if norm is not None else rms
     if size is None:
@@ -58,7 +63,7 @@ def weights_shrink(
     for span in spans(share, (low & began)[:, None], min_points=min_points):
         yield Hit.over(
             span,
-            "sev2",
+            "note" if loss is not None and learnt_since(loss, span.first) > max_learnt_share else "sev2",
             "the median tensor has {value:.0%} of the largest norm that it had; below {limit:.0%} weights decay "
             "faster than they learn",
             badness=-share.values,
