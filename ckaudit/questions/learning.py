@@ -330,10 +330,13 @@ def layers_contribute(
 
 
 def _with_gradient(matrices: Series, gradient: Series | None, table: TensorTable) -> Series:
-    """Return the matrices without those that never had a gradient, where another matrix of their block has one."""
+    """Return the matrices without those that never had a gradient, where another matrix of their block has one.
+
+    Where run.json does not say what is trained, a whole block without gradients counts as one that is frozen on purpose.
+    """
     had = set(gradient.labels) if gradient is not None else set()
     trained = {table.block(name) for name in matrices.labels if name in had}
-    return matrices.only(lambda name: name in had or table.block(name) not in trained)
+    return matrices.only(lambda name: name in had or (table.block(name) not in trained and (name in table.facts or not had)))
 
 
 def _middle(values: Floats) -> Floats:

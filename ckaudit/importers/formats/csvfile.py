@@ -162,7 +162,9 @@ def curves_of(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> Curve
     }
     passed = _passed_over(table.header, chosen, choices, read)
     notes = [*note_on_taken(named, many="columns"), *passed, *step_notes, *timed, *notes]
-    return Curves(steps, {name: values for name, values in series.items() if name != "step"}, notes, layers, table.header)
+    # A column that was never filled tells nothing of the run.
+    filled = [name for place, name in enumerate(table.header) if place not in table.columns or table.columns[place].count]
+    return Curves(steps, {name: values for name, values in series.items() if name != "step"}, notes, layers, filled)
 
 
 def _take_times(table: NumberTable, series: dict[str, Numbers]) -> tuple[set[int], list[str]]:

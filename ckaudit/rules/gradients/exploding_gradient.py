@@ -54,8 +54,8 @@ def exploding_gradient(
     twice.
     Where a black box holds the step of a short one, and a tensor has most of the squared norm, that is the place.
     An explosion is only noted where the norm stays below its own median over the first ten points, or has grown by less than
-    `max_ratio` to the power of 1.5, and the loss stays within `felt_loss_share` of its range above the lowest.
-    So is one before and after which the loss, by medians of ten points, is below a tenth of its first, and below a quarter in between.
+    `max_ratio` to the power of 1.5, and the loss stays within `felt_loss_share` of its range above the lowest. So is one before
+    and after which the loss, by medians of ten points, is below a tenth of its first, and below a quarter in between.
     ## Why it matters
     Without clipping the next updates throw the weights out of their basin; with clipping they all point where one batch
     did.

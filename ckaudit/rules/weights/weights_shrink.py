@@ -63,7 +63,7 @@ def weights_shrink(
     for span in spans(share, (low & began)[:, None], min_points=min_points):
         yield Hit.over(
             span,
-            "note" if loss is not None and learnt_since(loss, span.first) > max_learnt_share else "sev2",
+            "note" if loss is not None and learnt_since(loss, span.first, around=3) > max_learnt_share else "sev2",
             "the median tensor has {value:.0%} of the largest norm that it had; below {limit:.0%} weights decay "
             "faster than they learn",
             badness=-share.values,
