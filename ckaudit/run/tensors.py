@@ -158,6 +158,16 @@ class TensorTable(Struct, frozen=True):
         shapes = [self.facts.get(name, TensorFacts()).shape for name in names]
         return np.array([math.nan if shape is UNSET else math.prod(shape) for shape in shapes], np.float64)
 
+    def is_one_number(self, name: str) -> bool:
+        """Tell whether run.json says that a tensor has a single element.
+
+        >>> table = TensorTable({"bias": TensorFacts(shape=(1,)), "up": TensorFacts(shape=(4, 3))})
+        >>> table.is_one_number("bias"), table.is_one_number("up"), table.is_one_number("down")
+        (True, False, False)
+        """
+        shape = self.facts.get(name, TensorFacts()).shape
+        return shape is not UNSET and math.prod(shape) == 1
+
     def is_matrix(self, name: str) -> bool:
         """Tell whether run.json gives a tensor two dimensions or more, and elements in them.
 

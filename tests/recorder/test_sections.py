@@ -268,9 +268,10 @@ def _beside_another(tiny, folder, batches, loss_of, order):
         of_model.step()
         return loss
 
-    def update_other():
+    def update_other(through=None):
         of_other.zero_grad()
-        other(torch.ones(1, 1)).sum().backward()
+        given = torch.ones(1, 1) if through is None else loss_of(model, through).reshape(1, 1)
+        other(given).sum().backward()
         of_other.step()
 
     for batch in batches(3):
@@ -285,14 +286,15 @@ def _beside_another(tiny, folder, batches, loss_of, order):
             update_other()
             loss = update_model(batch)
         else:
-            loss = update_model(batch, against=order != "apart")
-            update_other()
+            loss = update_model(batch, against=order == "model first")
+            update_other(batch if order == "other through the model" else None)
         recorder.step(loss, batch=batch)
     recorder.close()
 
 
 @pytest.mark.parametrize(
-    ("order", "expected"), [("other first", True), ("model first", True), ("apart", UNSET), ("one pass", UNSET)]
+    ("order", "expected"),
+    [("other first", True), ("model first", True), ("other through the model", True), ("apart", UNSET), ("one pass", UNSET)],
 )
 def test_an_opponent_that_nobody_told_of_is_seen(tiny, tmp_path, batches, loss_of, manifest, order, expected):
     _beside_another(tiny, tmp_path, batches, loss_of, order)

@@ -143,6 +143,7 @@ class RunSession:
 
     def _after_update(self, optimizer: Optimizer) -> None:
         self._attempt.updates += not overflowed(optimizer)
+        self._opponents.after_own_update(self._attempt.step)
         self._writes.remember_versions()
 
     def read_gradients(self, source: GradientsSource) -> None:

@@ -225,33 +225,63 @@ class AlternatingUpdates:
 
 
 class OpponentUpdates:
-    """Sees whether the loss flows back through parameters that another optimizer trains in turn, as those of a discriminator.
+    """Sees whether the loss of one of two models flows back through the other, whose optimizer takes turns with its own.
 
-    Between an update of the other and one of the model, only the loss of the model can have made its gradients anew. One backward
-    pass for both, or one for each before either update, leaves them as they were at one update when the next comes.
+    So it is with a generator and a discriminator. Between an update of the one and an update of the other, only the loss of the
+    other can have made the gradients of the one anew. One backward pass for both, or one for each before either update, leaves
+    them as they were.
 
     Args:
         parameters: Of the model that is recorded: an optimizer that holds one of them is no other's.
     """
 
     def __init__(self, parameters: Iterable[Tensor]) -> None:
-        self._own = {id(tensor) for tensor in parameters}
-        self._left, self._left_at = list[_Gradient](), -1
-        self._flowed: list[_Gradient] | None = None
-        self.is_seen = False
+        self._parameters = list(parameters)
+        self._own = {id(tensor) for tensor in self._parameters}
+        self._model, self._other = _GradientsBetweenUpdates(), _GradientsBetweenUpdates()
+        self._has_other = False
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether any loss was seen to flow through both."""
+        return self._model.is_touched or self._other.is_touched
 
     def after_update(self, optimizer: Optimizer, step: int) -> None:
         """Look at an optimizer of anybody's that has made an update in this step."""
         tensors = [tensor for group in optimizer.param_groups for tensor in group["params"]]
         if any(id(tensor) in self._own for tensor in tensors):
             return
-        self.is_seen |= self._flowed is not None and _made_anew(self._flowed)
-        self._left, self._left_at, self._flowed = [*map(_Gradient.of, tensors)], step, None
+        self._has_other = True
+        self._model.before_update_of_other(step)
+        self._other.after_own_update(tensors, step)
 
     def before_own_update(self, step: int) -> None:
         """Look at the gradients that the other optimizer left, before the model's update in this step."""
+        self._other.before_update_of_other(step)
+
+    def after_own_update(self, step: int) -> None:
+        """Keep the gradients of the model, where there is an other."""
+        if self._has_other:
+            self._model.after_own_update(self._parameters, step)
+
+
+class _GradientsBetweenUpdates:
+    """The gradients of one of two models, from one update of its own to the next: whether the other's loss made them anew."""
+
+    def __init__(self) -> None:
+        self._left, self._left_at = list[_Gradient](), -1
+        self._flowed: list[_Gradient] | None = None
+        self.is_touched = False
+
+    def after_own_update(self, tensors: Iterable[Tensor], step: int) -> None:
+        """Keep what an update leaves; what flowed in before, and was made anew for the update since, was not made for it."""
+        self.is_touched |= self._flowed is not None and _made_anew(self._flowed)
+        self._left, self._left_at, self._flowed = [*map(_Gradient.of, tensors)], step, None
+
+    def before_update_of_other(self, step: int) -> None:
+        """Look whether the gradients are others by now."""
         if self._left and _made_anew(self._left):
-            self.is_seen |= self._left_at == step
+            self.is_touched |= self._left_at == step
             self._flowed = [*map(_Gradient.of, (each.tensor() for each in self._left))]
 
 

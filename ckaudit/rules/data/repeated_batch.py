@@ -69,7 +69,7 @@ def repeated_batch(
         is_whole = highest >= stuck_share and first <= 1 and bool(again[1:].all())
         severity: Severity = "sev1" if highest >= stuck_share else "sev2"
         if is_whole:
-            severity = "note" if _falls(val) else "sev2"
+            severity = "note" if _carries_over(val, loss) else "sev2"
         yield Hit(
             severity=severity,
             where="batches",
@@ -86,10 +86,11 @@ def repeated_batch(
     yield from _from_the_beginning(distance, facts, max_steps_back, min_points)
 
 
-def _falls(val: Series | None) -> bool:
-    """Tell whether the held-out loss ends well below its first: what is learnt from the one batch carries over."""
+def _carries_over(val: Series | None, loss: Series, *, min_fall: float = 0.2) -> bool:
+    """Tell whether the held-out loss ends well below its first, or an untrained model's: the one batch teaches something."""
     known = val.values[val.finite_in(0), 0] if val is not None else np.empty(0)
-    return len(known) > 1 and ends_lower(known, min_fall=0.2)
+    untrained = median(loss.values[loss.finite[:, 0], 0][:3])
+    return len(known) > 1 and (ends_lower(known, min_fall=min_fall) or known[-1] < (1 - min_fall) * untrained)
 
 
 def _share(again: Mask, window: int) -> Floats:

@@ -47,9 +47,10 @@ def dead_parameter(
     ## False alarms
     Tensors that run.json calls frozen are left out. A gradient held elsewhere is not recorded, and is not judged here. A
     bias that a normalization subtracts or a softmax is blind to has none by mathematics, while the weight of its module has
-    one: it is left out. An expert that no token was sent to has no gradient, and most of them find their tokens later. A
-    model that has learnt its data has next to no gradient left, and no loss either; where a loss is exactly zero, so is its
-    gradient, and that step is left out.
+    one: it is left out. So is a tensor of a single number, whose gradient a loss of signs and margins cancels by chance. An
+    expert that no token was sent to has no gradient, and most of them find their tokens later. A model that has learnt its data
+    has next to no gradient left, and no loss either; where a loss is exactly zero, so is its gradient, and that step is left
+    out.
     """
     if norm is None and whole is None:
         yield needs_one_of(gradient_norm, grad_global_norm)
@@ -69,7 +70,7 @@ def _of_tensors(
     """Yield the trainable tensors whose gradient is zero, or next to it."""
     tensors = table_of(facts)
     by_nature = cancelled(norm, tensors, types)
-    trainable = norm.only(lambda name: tensors.is_trainable(name) and name not in by_nature)
+    trainable = norm.only(lambda name: tensors.is_trainable(name) and name not in by_nature and not tensors.is_one_number(name))
     yield from too_few(norm, min_points)
     for span in spans(trainable, trainable.values < dead, min_points=min_points):
         early = span.points < EXPERT_POINTS and tensors.is_expert(span.label)

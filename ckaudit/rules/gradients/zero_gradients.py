@@ -51,7 +51,8 @@ def zero_gradients(
     were lost on their way between devices (D1.3).
     ## False alarms
     Rows of an embedding whose token is not in the batch have none, an expert without tokens has none, a bias whose gradient
-    cancels by mathematics has none, and a loss of exactly zero leaves none: all are left out. An input that is zero in the whole
+    cancels by mathematics has none, that of a single number may cancel by chance, and a loss of exactly zero leaves none: all
+    are left out. An input that is zero in the whole
     batch, such as a dark corner of all pictures or a word that does not occur, gives a column of zeros, and a ReLU that is silent
     for a small batch a row of them: healthy networks of few samples reach 70 %.
     """
@@ -63,6 +64,7 @@ def zero_gradients(
         lambda name: (
             tensors.kind(name) != "embedding"
             and tensors.no_gradient_reason(name) is None
+            and not tensors.is_one_number(name)
             and name not in by_nature
             and not tensors.is_expert(name)
             and tensors.is_trainable(name)

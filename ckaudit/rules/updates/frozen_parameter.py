@@ -43,13 +43,14 @@ def frozen_parameter(
     billion, its table of positions).
     ## False alarms
     What run.json's configuration declares in `frozen` or leaves out of `trainable` (lists of names or patterns) is meant.
-    Fixed tables of sinusoids and parts that the forward pass does not use are left out. A part of the model with blocks of
-    its own that is frozen as a whole, such as an image tower, a teacher or the first stages, is a note.
+    Fixed tables of sinusoids and parts that the forward pass does not use are left out, and so is what is thawed later. A part
+    of the model with blocks of its own that is frozen as a whole, such as an image tower, a teacher or the first stages, is a
+    note.
     """
     yield from too_few(gradient, min_points)
     tensors = table_of(facts)
     names = {name: fact for name, fact in tensors.facts.items() if tensors.no_gradient_reason(name) not in MEANT}
-    still = [name for name, fact in names.items() if fact.trainable is False]
+    still = [name for name, fact in names.items() if fact.trainable is False and name not in gradient.labels]
     still += [name for name, fact in names.items() if fact.trainable is not False and _never(name, gradient, update, min_points)]
     config = facts.config if isinstance(facts.config, dict) else {}
     unintended = [name for name in still if not _is_meant(name, config)]

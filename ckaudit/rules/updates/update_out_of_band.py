@@ -4,15 +4,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss import initial_loss_excess, is_solved, train_loss_raw
 from ckaudit.metrics.loss_function import explained_share, has_used_inputs
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import update_to_weight, update_to_weight_global
-from ckaudit.rules.rule import Hit, Skip, rule, too_few
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.medians import median
 from ckaudit.run.series import Mask, Series, Steps, at, single
 from ckaudit.run.spans import Span, spans
+from ckaudit.run.tensors import table_of
 
 LOW, SLOW = 1e-3, 2.5e-3
 """Of the median tensor, while hardly anything is learnt: healthy runs that begin knowing nothing move by 0.005 (lab)."""
@@ -28,7 +30,7 @@ COME_DOWN = 0.5
     "MOVE002",
     severity="sev2",
     needs=[update_to_weight_global],
-    wants=[learning_rate, update_to_weight, initial_loss_excess, train_loss_raw, explained_share],
+    wants=[learning_rate, update_to_weight, initial_loss_excess, train_loss_raw, explained_share, FACTS],
     unit="1",
 )
 def update_out_of_band(
@@ -38,6 +40,7 @@ def update_out_of_band(
     start: Series | None,
     loss: Series | None,
     explained: Series | None,
+    facts: Manifest | None,
     *,
     warmup: int = 100,
     min_ratio: float = 1e-5,
@@ -79,10 +82,11 @@ def update_out_of_band(
         yield _too_small(span, ratio, min_ratio, "the weights; below {limit:.0e} they stand still")
     if tensors is None or large.any() or small.any():
         return
-    known = tensors.recorded_rows()
-    middle = single("median tensor", "1", known.steps, row_medians(np.where(known.recorded, known.values, np.nan)))
-    for span in spans(middle, (middle.values > max_matrix_ratio) & (middle.steps > warmup)[:, None], min_points=min_points):
-        yield _too_large(span, middle, max_matrix_ratio, "the median tensor; above {limit:.0e} it does not settle")
+    matrices = tensors.only(table_of(facts).is_matrix)
+    usual = _median(matrices if matrices.labels else tensors)
+    for span in spans(usual, (usual.values > max_matrix_ratio) & (usual.steps > warmup)[:, None], min_points=min_points):
+        yield _too_large(span, usual, max_matrix_ratio, "the median tensor; above {limit:.0e} it does not settle")
+    middle = _median(tensors)
     if _rises(rate) or not len(middle.steps) or _gathers_pace(loss) or has_used_inputs(explained):
         return
     full = (
@@ -93,6 +97,12 @@ def update_out_of_band(
     limit = LOW if _has_learnt(by, start, loss, LEARNT)[0] else SLOW
     for span in spans(middle, (middle.values < limit) & (middle.values > 0) & full[:, None], min_points=min_points):
         yield _too_small(span, middle, limit, "the median tensor, and hardly anything is learnt; {limit:.1e} is little")
+
+
+def _median(tensors: Series) -> Series:
+    """Return the median tensor's value at each checkpoint that has any."""
+    known = tensors.recorded_rows()
+    return single("median tensor", "1", known.steps, row_medians(np.where(known.recorded, known.values, np.nan)))
 
 
 def _too_large(span: Span, ratio: Series, limit: float, of_what: str) -> Hit:

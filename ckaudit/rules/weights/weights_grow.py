@@ -45,7 +45,8 @@ def weights_grow(
     ## Why it matters
     Outputs and attention logits grow with the weights, until softmax saturates and updates no longer matter (D4.5, DR-2).
     ## False alarms
-    A small initialization grows many times over without harm; what counts is where it comes to. Embeddings have no gain.
+    A small initialization grows many times over without harm; what counts is where it comes to. Embeddings have no gain, and a
+    linear model has no layer behind its one matrix.
     Targets in the thousands need such weights: where the model saves half of what a constant guess costs to the end, all
     matrices together are a note.
     """
@@ -61,7 +62,7 @@ def weights_grow(
     middle, times = row_medians(gains.values), row_medians(grown)
     series = single("median matrix", "1", gains.steps, middle)
     is_useful = has_used_inputs(explained, min_share=EXPLAINED)
-    together = ((middle > max_gain) & (times > max_growth))[:, None]
+    together = ((middle > max_gain) & (times > max_growth) & (len(gains.labels) > 1))[:, None]
     for span in spans(series, together, min_points=min_points):
         yield Hit.over(
             span,
