@@ -118,6 +118,9 @@ class DeltaStats(Struct, kw_only=True, omit_defaults=True, gc=False):
     decay: Annotated[
         NonNegative | UnsetType, doc("Share of the tensor that weight decay takes off in one update: learning rate times decay.")
     ] = UNSET
+    learning_rate: Annotated[
+        NonNegative | UnsetType, doc("Learning rate of the tensor's group in the last update; where groups have different ones.")
+    ] = UNSET
     unchanged: Annotated[
         NonNegative | UnsetType, doc("Share of the elements that the last update left as they were; of half precision.")
     ] = UNSET

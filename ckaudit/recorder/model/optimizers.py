@@ -145,6 +145,23 @@ def decay_shares(optimizers: Sequence[Optimizer], parameters: Mapping[str, Tenso
     return {name: shares[id(tensor)] for name, tensor in parameters.items() if id(tensor) in shares}
 
 
+def rates_of_tensors(
+    optimizers: Sequence[Optimizer], parameters: Mapping[str, Tensor], rates: Sequence[float]
+) -> dict[str, float]:
+    """Return the learning rate of each parameter that an optimizer holds; none where all groups have the same.
+
+    Args:
+        optimizers: The optimizers.
+        parameters: The model's parameters by name.
+        rates: Learning rate of every group in the update; nothing is returned where they are not those of all groups.
+    """
+    groups = list(_groups(optimizers))
+    if len(groups) != len(rates) or len({*rates}) < 2:
+        return {}
+    own = {id(tensor): rate for group, rate in zip(groups, rates, strict=True) for tensor in group["params"]}
+    return {name: own[id(tensor)] for name, tensor in parameters.items() if id(tensor) in own}
+
+
 def norm_before_update(optimizer: Optimizer) -> Tensor | None:
     """Return the norm of all gradients as they stand before an update; None where that is not what the update uses.
 
