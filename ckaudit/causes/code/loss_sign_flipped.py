@@ -117,7 +117,7 @@ def _by_course(
         yield supports(
             decisive, f"the held-out loss ends at {twin:.3g}, the training loss at {last:.3g}: one has a sign", val_loss.name
         )
-    elif not findings.of(*SIGNS):
+    elif not findings.of(*SIGNS) and not (last < 0 and _only_rises(val)):
         yield contradicts(decisive, f"the loss ends at {last:.3g}, and the held-out loss is not its mirror image", train.name)
         return
     if last < 0 and (mirrored or _falls_without_bound(losses) or _worsens(val, guess)):
@@ -139,6 +139,12 @@ def _by_course(
     if val is not None and _worsens(val, guess):
         values = val.values[val.finite]
         yield supports(medium, f"the held-out loss climbs from {values[0]:.3g} to {values[-1]:.3g}", val.name)
+
+
+def _only_rises(val: Series | None) -> bool:
+    """Tell whether a held-out loss, which has its own sign, was at its lowest at the first of three evaluations and more."""
+    values = val.values[val.finite] if val is not None else np.empty(0)
+    return len(values) >= 3 and bool((np.diff(values) > 0).all())
 
 
 def _fell_before(train: Series, step: int | None, first: float, *, share: float = 0.2) -> bool:

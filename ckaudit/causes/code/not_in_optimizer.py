@@ -66,6 +66,8 @@ def not_in_optimizer(
     fed = (places - dead) & {*fed_places}
     if fed:
         yield supports(strong, f"{named(fed)}: a gradient, and never an update", frozen[0])
+    if count is None and len(fed) == len(fed_places) > 1:
+        yield contradicts(strong, "every tensor stands still, and no optimizer leaves out all of them", frozen[0])
     if places & dead:
         yield contradicts(strong, f"{min(places & dead)} gets no gradient either", "GRAD003")
     if (change := moved if moved is not None else shown) is not None:

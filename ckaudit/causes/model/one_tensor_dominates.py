@@ -66,8 +66,9 @@ def one_tensor_dominates(
 
     The embedding carries 95 to 99 % of it in the first steps of every healthy run: the first `warmup` steps do not count. Where
     clipping would leave less than `out_of_place` of the gradient even without the tensor, the limit is to blame, not the tensor.
-    From the first finding on, a tensor dominates with more than half of the squared norm: more than all others together. Weights
-    are starting values, to be fitted on runs of known truth.
+    From the first finding on, a tensor dominates with more than half of the squared norm: more than all others together. In a
+    small model one often does, which says little where it did so before. Weights are starting values, to be fitted on runs of
+    known truth.
     """
     first = findings.first(dominant_tensor, frequent_clipping, exploding_gradient)
     start = max(warmup, (first.first_step or 0) - 1) if first is not None else warmup
@@ -76,7 +77,9 @@ def one_tensor_dominates(
         return
     where, value = largest
     if largest.is_majority:
-        weight = medium if TensorTable({}).kind(where) == "embedding" else strong
+        onset = first.first_step if first is not None else None
+        is_usual = TensorTable({}).kind(where) == "embedding" or not _grew(share, where, value, onset)
+        weight = medium if is_usual else strong
         yield supports(weight, f"{where} makes up {value:.0%} of the squared gradient norm", share.name)
     else:
         yield contradicts(strong, f"no tensor makes up more than {value:.0%} of the squared gradient norm", share.name)
@@ -89,6 +92,13 @@ def one_tensor_dominates(
         yield supports(medium, named.message, named)
     if first is not None and (earlier := findings.before(first.first_step or 0).of(*OTHER_TROUBLE)):
         yield contradicts(strong, f"the run was ill before: {earlier[0].message}", earlier[0])
+
+
+def _grew(share: Series, where: str, value: float, step: int | None, *, times: float = 1.5) -> bool:
+    """Tell whether a tensor's share has grown to so many times what it was at the median checkpoint before a step."""
+    column = share.labels.index(where)
+    before = share.values[share.finite_in(column) & (share.steps < (step or 0)), column]
+    return not before.size or median(before) * times <= value
 
 
 def _had_as_much(share: Series, where: str, value: float, step: int | None, *, of_it: float = 0.8) -> bool:

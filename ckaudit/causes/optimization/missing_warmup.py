@@ -48,10 +48,11 @@ def missing_warmup(
 ) -> Iterator[Evidence]:
     """The learning rate starts at its peak, before the optimizer knows the gradient's size.
 
-    Most small models are trained with a constant rate, which speaks for this cause only where the trouble begins within the first
-    `early` steps, and the first `early_share` of the run; Adam's second moment has a memory of 20 to 1,000 steps, and plain
-    descent has none to fill. A gradient that is `shock` times its later median there shows the first updates were too large.
-    What was wrong before the first update no warm-up mends, and it is over when a peak is reached that is far too high itself.
+    Most small models are trained with a constant rate, which speaks for this cause a little, and only where the trouble begins
+    within the first `early` steps, and the first `early_share` of the run; Adam's second moment has a memory of 20 to 1,000
+    steps, and plain descent has none to fill. A gradient that is `shock` times its later median there shows the first updates
+    were too large. What was wrong before the first update no warm-up mends, and it is over when a peak is reached that is far too
+    high itself.
     Weights are starting values, to be fitted on runs of known truth.
     """
     first = first_excess(findings)
@@ -63,7 +64,7 @@ def missing_warmup(
     is_early = onset is not None and onset <= early
     if rate is not None and (start := _start_over_peak(rate)) is not None:
         if start > 0.5:
-            weight = strong if is_early else medium / 2
+            weight = medium if is_early else medium / 2
             yield supports(weight, f"the first recorded learning rate is {start:.0%} of the peak", rate.name)
             yield from _shock(norm, early, shock, medium / 2)
             if adapts is not None and is_plain_descent(adapts):

@@ -18,7 +18,7 @@ def dead_units(
     max_dead_share: float = 0.8,
     note_dead_share: float = 0.1,
     min_points: int = 2,
-    max_firing: float = 0.05,
+    max_firing: float = 0.02,
     max_left_share: float = 0.25,
 ) -> Iterator[Hit | Skip]:
     """Units never fire.
