@@ -68,8 +68,7 @@ class ResNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map pictures (B, 3, H, W) to logits (B, classes)."""
         features = self.layers(F.relu(self.bn(self.stem(x))))
-        logits: Tensor = self.fc(features.mean((2, 3)))
-        return logits
+        return self.fc(features.mean((2, 3)))
 
 
 class Block(nn.Module):
@@ -90,8 +89,7 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map the stream (B, T, D) to itself and what the block adds."""
         x = x + self.dropout(self.proj(self._attention(self.norm1(x))))
-        stream: Tensor = x + self.dropout(self.fc2(F.gelu(self.fc1(self.norm2(x)))))
-        return stream
+        return x + self.dropout(self.fc2(F.gelu(self.fc1(self.norm2(x)))))
 
     def _attention(self, x: Tensor, heads: int = 4) -> Tensor:
         rows, length, width = x.shape
@@ -112,8 +110,7 @@ class Gpt(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Map tokens (B, T) to the logits (B, T, words) of those that follow."""
         x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1]))
-        logits: Tensor = self.head(self.norm(self.blocks(x)))
-        return logits
+        return self.head(self.norm(self.blocks(x)))
 
 
 class Vit(nn.Module):
@@ -128,8 +125,7 @@ class Vit(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map pictures (B, 3, 16, 16) to logits (B, classes)."""
         patches = self.patch(x).flatten(2).transpose(1, 2) + self.positions
-        logits: Tensor = self.head(self.norm(self.blocks(patches)).mean(1))
-        return logits
+        return self.head(self.norm(self.blocks(patches)).mean(1))
 
 
 class TextClassifier(nn.Module):
@@ -142,8 +138,7 @@ class TextClassifier(nn.Module):
 
     def forward(self, words: Tensor) -> Tensor:
         """Map words (B, T) to logits (B, classes)."""
-        logits: Tensor = self.head(self.dropout(self.gru(self.embedding(words))[0].mean(1)))
-        return logits
+        return self.head(self.dropout(self.gru(self.embedding(words))[0].mean(1)))
 
 
 class Lstm(nn.Module):
@@ -156,8 +151,7 @@ class Lstm(nn.Module):
     def forward(self, series: Tensor) -> Tensor:
         """Map series (B, T, 1) to outputs (B, outputs)."""
         states = self.lstm(series)[0]
-        outputs: Tensor = self.head(states.mean(1) if self.averages else states[:, -1])
-        return outputs
+        return self.head(states.mean(1) if self.averages else states[:, -1])
 
 
 class EncoderDecoder(nn.Module):
@@ -169,8 +163,7 @@ class EncoderDecoder(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map features (B, D) to outputs (B, E)."""
-        outputs: Tensor = self.decoder(self.encoder(x))
-        return outputs
+        return self.decoder(self.encoder(x))
 
 
 class ResidualMlp(nn.Module):
@@ -189,8 +182,7 @@ class ResidualMlp(nn.Module):
         x = self.first(x)
         for layer in self.layers:
             x = x + F.relu(layer(x))
-        outputs: Tensor = self.last(x)
-        return outputs
+        return self.last(x)
 
 
 class TokenCrossEntropy(nn.CrossEntropyLoss):

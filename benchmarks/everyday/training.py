@@ -134,7 +134,7 @@ class _Session:
         for _ in range(training.accumulate):
             batch = next(training.batches)
             losses.append(training.loss_of(batch) / (training.accumulate if training.averages else 1))
-            losses[-1].backward()  # type: ignore[no-untyped-call]
+            losses[-1].backward()
         return torch.stack(losses).sum(), batch
 
     def _validate(self) -> float:
