@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from ckaudit.metrics.gradients import gradient_norm, gradient_zero_fraction
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.optimizer import clip_coefficient, learning_rate
-from ckaudit.metrics.pairs import ratio, together
+from ckaudit.metrics.pairs import filled, ratio, together
 from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import relative_movement, spectral_norm, update_norm, update_to_weight
 from ckaudit.metrics.words import optimizer_adapts
@@ -55,7 +55,11 @@ def moving_share(run: Run, *, min_share_of_median: float = 0.1) -> Series:
 
 
 @metric(
-    unit="1", reads=[update_norm, learning_rate, "optimizer.name"], source="Kingma & Ba 2015, section 2.1", memory=1, worst="low"
+    unit="1",
+    reads=[update_norm, learning_rate, "weight_deltas.*.learning_rate", "optimizer.name"],
+    source="Kingma & Ba 2015, section 2.1",
+    memory=1,
+    worst="low",
 )
 def step_over_rate(run: Run) -> Series:
     r"""How far an element of each matrix moves in one update, over the learning rate.
@@ -64,15 +68,18 @@ def step_over_rate(run: Run) -> Series:
 
     Shape (C, P): checkpoints by the tensors that run.json gives two dimensions or more. Adam's kin move an element by about
     the whole rate where its gradients agree from step to step, and by $\sqrt{(1 - \beta_1) / (1 + \beta_1)}$, a fifth of
-    it, where they are noise, whatever their size. The largest rate of all parameter groups counts; not recorded where it
-    is zero or not known, nor under RAdam, which warms the rate up by itself (Liu et al. 2020, section 4).
+    it, where they are noise, whatever their size. Where groups of parameters have rates of their own, the tensor's counts, or
+    else the largest; not recorded where it is zero or not known, nor under RAdam, which warms the rate up by itself (Liu et al.
+    2020, section 4).
     """
-    moved, rates = update_norm(run).only(run.tensors.is_matrix), learning_rate(run)
-    used = at(rates, moved.steps).values.max(axis=1, initial=-np.inf)
-    rectified = run.value("optimizer.name").values == OPTIMIZERS.index("RAdam")
-    rows = (used > 0) & ~rectified.any()
-    values = moved.values[rows] / (used[rows, None] * np.sqrt(run.tensors.elements(moved.labels)))
-    return Series("step_over_rate", "1", moved.steps[rows], moved.labels, values, moved.recorded[rows])
+    moved = update_norm(run).only(run.tensors.is_matrix)
+    if (run.value("optimizer.name").values == OPTIMIZERS.index("RAdam")).any():
+        return empty("step_over_rate")
+    largest = np.maximum(at(learning_rate(run), moved.steps).values.max(axis=1, initial=-np.inf), 0.0)
+    of_all = replace(moved, values=np.repeat(largest[:, None], len(moved.labels), axis=1), recorded=np.isfinite(moved.values))
+    rates = filled(run.series("weight_deltas", "learning_rate").only(run.tensors.is_matrix), of_all)
+    reach = replace(rates, values=rates.values * np.sqrt(run.tensors.elements(rates.labels)))
+    return ratio(moved, reach).named("step_over_rate", "1")
 
 
 @metric(

@@ -146,7 +146,7 @@ def mean_and_std(inputs: Array) -> tuple[float, float]:
     Of more than `HASHED` elements a sample is taken, evenly spread: a batch of pictures does not leave the accelerator.
     """
     flat = dense(inputs).reshape(-1)
-    values = to_numpy(flat[:: max(1, -(-flat.shape[0] // HASHED))]).astype(np.float64, copy=False)
+    values = to_numpy(to_wide_float(flat[:: max(1, -(-flat.shape[0] // HASHED))])).astype(np.float64, copy=False)
     with np.errstate(all="ignore"):
         return float(values.mean()), float(values.std())
 

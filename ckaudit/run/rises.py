@@ -166,7 +166,7 @@ def large_or_clear_rise(values: Floats, *, large: float, small: float) -> Rise |
 
 
 def is_negligible(change: float, held_out: Floats, trained: Series | None) -> bool:
-    """Tell whether a change is next to nothing beside what has been learnt since the first training losses.
+    """Tell whether a change is next to nothing beside what has been learnt since the first losses.
 
     Args:
         change: Of a loss.
@@ -174,7 +174,8 @@ def is_negligible(change: float, held_out: Floats, trained: Series | None) -> bo
         trained: The training loss from the beginning of the run; None where it is not known.
     """
     known = trained.values[trained.finite[:, 0], 0] if trained is not None and trained.labels else np.empty(0)
-    return bool(len(known)) and change <= NEGLIGIBLE_RISE * (median(known[:3]) - float(held_out.min()))
+    untrained = max(median(losses[:3]) for losses in (held_out, known) if len(losses))
+    return change <= NEGLIGIBLE_RISE * (untrained - float(held_out.min()))
 
 
 def falls_on(after: Floats, rise: Rise, *, given_back: float = 0.2) -> bool:

@@ -48,6 +48,7 @@ class Told:
 
 
 MATRIX = {"tensors": {"blocks.0.mlp.weight": {"shape": [512, 512]}}}
+MATRICES = {"tensors": {f"blocks.{block}.mlp.weight": {"shape": [512, 512]} for block in (0, 1)}}
 RESUMED = Told(
     points=None, start=1, every=1, whole=True, facts={"sessions": [{"start": 1.0}, {"start": 2.0, "resumed_from": 12}]}
 )
@@ -115,7 +116,7 @@ TOLD = {
     "weight_scale_off": Told(start=0, label="blocks.0.mlp.weight", facts=MATRIX),
     "weights_alike": Told(label="blocks.0.mlp.weight", beside={"weight_norm": 10.0}, facts=MATRIX),
     "decay_outweighs_learning": Told(label="blocks.0.mlp.weight", facts=MATRIX),
-    "weights_grow": Told(label="blocks.0.mlp.weight", facts=MATRIX),
+    "weights_grow": Told(label="blocks.0.mlp.weight", others={"blocks.1.mlp.weight": None}, facts=MATRICES),
     "weights_jump": Told(points=None, others={"b": 0.03, "c": 0.03}, beside={"weight_norm": 50.0, "learning_rate": 1e-3}),
 }
 ELSEWHERE = {

@@ -50,6 +50,12 @@ def test_steps_are_measured_in_rates_and_only_those_of_matrices():
         tensors={name: TensorFacts(shape=shape) for name, shape in shapes.items()},
     )
     assert close(cells(step_over_rate(run)), {(10, "w"): 0.2, (10, "v"): 0.2, (20, "w"): 0.8})
+    own = run_of(
+        {"weight_deltas.*.norm": moved, "weight_deltas.*.learning_rate": {10: {"w": 0.05, "v": 0.5}}},
+        {"learning_rate": [0.5] * 30},
+        tensors={name: TensorFacts(shape=shape) for name, shape in shapes.items()},
+    )
+    assert close(cells(step_over_rate(own)), {(10, "w"): 2.0, (10, "v"): 0.2, (20, "w"): 0.4, (30, "w"): 0.5})
     assert not step_over_rate(run_of({"weight_deltas.*.norm": moved}, {"learning_rate": [0.5] * 30}))
     names = {step: {"optimizer.name": float(OPTIMIZERS.index("RAdam"))} for step in moved}
     facts = {name: TensorFacts(shape=shape) for name, shape in shapes.items()}

@@ -124,3 +124,11 @@ def test_images_have_no_tokens():
 def test_nothing_known_is_no_section():
     assert facts(None) is None
     assert facts(None, batch_id=3, source="shard-7").source == "shard-7"
+
+
+def test_the_scale_of_inputs_in_bfloat16_is_that_of_their_numbers():
+    inputs = torch.randn(64, 8, generator=torch.Generator().manual_seed(0)).bfloat16()
+    numbers = inputs.double().numpy()
+    found = facts((inputs, torch.zeros(64, dtype=torch.long)))
+    assert abs(found.input_mean - numbers.mean()) < 1e-6
+    assert abs(found.input_std - numbers.std()) < 1e-6

@@ -299,3 +299,25 @@ def _beside_another(tiny, folder, batches, loss_of, order):
 def test_an_opponent_that_nobody_told_of_is_seen(tiny, tmp_path, batches, loss_of, manifest, order, expected):
     _beside_another(tiny, tmp_path, batches, loss_of, order)
     assert manifest(tmp_path).takes_turns is expected
+
+
+def test_each_tensor_has_the_rate_of_its_group_where_groups_differ(tiny, tmp_path, batches, loss_of, read):
+    for folder, rates in ((tmp_path / "apart", (0.5, 0.01)), (tmp_path / "alike", (0.01, 0.01))):
+        model = tiny()
+        names = [name for name, _ in model.named_parameters()]
+        tensors = dict(model.named_parameters())
+        groups = [{"params": [tensors[name]], "lr": rates[place > 0]} for place, name in enumerate(names)]
+        optimizer = torch.optim.SGD(groups, lr=0.1)
+        recorder = Recorder(model, folder, optimizer=optimizer, cadence=[Cadence(until=None, every=1)])
+        for batch in batches(2):
+            optimizer.zero_grad()
+            loss = loss_of(model, batch)
+            loss.backward()
+            optimizer.step()
+            recorder.step(loss, batch=batch)
+        recorder.close()
+        found = {name: delta.learning_rate for name, delta in read(folder, 2).weight_deltas.items()}
+        expected = (
+            {name: rates[place > 0] for place, name in enumerate(names)} if rates[0] != rates[1] else dict.fromkeys(names, UNSET)
+        )
+        assert found == {name: expected[name] for name in found}

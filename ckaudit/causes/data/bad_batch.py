@@ -114,16 +114,10 @@ def bad_batch(
     """
     broken, spike = findings.first(nonfinite_values), findings.first(loss_spike)
     if broken is not None and broken.first_step is not None:
-        if broken.where != "train_loss_raw" and not (loss is not None and loss.nonfinite.any()):
-            yield Advice(
-                f"Skip steps whose gradient is not finite, as at step {broken.first_step}; look at that batch: "
-                "empty targets, a division by a zero count, a corrupt sample."
-            )
         yield from _broken(findings, broken, loss, lead, strong, medium)
         if size := gradient_of_broken_loss(loss, norm, broken.first_step):
-            yield contradicts(
-                strong, f"the gradient of that batch is {size:.3g}: it went through the model unharmed", grad_global_norm.name
-            )
+            unharmed = f"the gradient of that batch is {size:.3g}: it went through the model unharmed"
+            yield contradicts(strong, unharmed, grad_global_norm.name)
         odd = list(_odd(findings, broken.first_step, counted, strong))
         odd += _odd_inputs(inputs, broken.first_step, broken.first_step, strong)
         yield from odd
@@ -140,23 +134,34 @@ def bad_batch(
             yield from odd
             return
         yield from _jumped(findings, spike, loss, short, strong, medium)
-        if (count := jumps_since(flags, spike.first_step)) >= SEVERAL:
-            yield contradicts(
-                strong, f"the loss has jumped {count} times since step {spike.first_step}: no one batch does", spike
-            )
-        if spike.first_step <= lead:
-            yield contradicts(strong, f"at step {spike.first_step} nothing is known yet of a healthy state", spike)
-        if update is not None and (moved := _largest(update, spike.first_step + short)) > large_update:
-            yield contradicts(strong, f"updates of {moved:.2g} of the weights shake the loss, whatever the batch", update.name)
+        yield from _unstable(spike, flags, update, lead, spike.first_step + short, large_update, strong)
         yield from _gradient(gradient, spike, jump, medium)
         yield from _tokens(findings, tokens, spike, short, strong)
 
 
+def _unstable(
+    spike: Finding, flags: Series | None, update: Series | None, lead: int, until: int, large: float, strong: float
+) -> Iterator[Evidence]:
+    """Judge whether the training was unstable by itself, or nothing is known yet of a healthy state."""
+    step = spike.first_step or 0
+    if (count := jumps_since(flags, step)) >= SEVERAL:
+        yield contradicts(strong, f"the loss has jumped {count} times since step {step}: no one batch does", spike)
+    if step <= lead:
+        yield contradicts(strong, f"at step {step} nothing is known yet of a healthy state", spike)
+    if update is not None and (moved := _largest(update, until)) > large:
+        yield contradicts(strong, f"updates of {moved:.2g} of the weights shake the loss, whatever the batch", update.name)
+
+
 def _broken(
     findings: Findings, first: Finding, loss: Series | None, lead: int, strong: float, medium: float
-) -> Iterator[Evidence]:
+) -> Iterator[Evidence | Advice]:
     """Judge a value that is not finite."""
     step = first.first_step or 0
+    if first.where != "train_loss_raw" and not (loss is not None and loss.nonfinite.any()):
+        yield Advice(
+            f"Skip steps whose gradient is not finite, as at step {step}; look at that batch: empty targets, a division by a "
+            "zero count, a corrupt sample."
+        )
     near = [
         finding
         for finding in findings.before(step).of(*SIGNS)

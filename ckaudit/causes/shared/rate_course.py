@@ -9,17 +9,23 @@ from ckaudit.run.series import Floats, Series, Steps
 
 
 class RateFall(Struct, frozen=True):
-    """The fall of a rate from its highest value to its lowest: first step at the lowest, both values, largest single drop."""
+    """The fall of a rate from its highest value to its lowest: first step at the lowest, both values, and each drop."""
 
     step: int
     lowest: float
     highest: float
-    largest_drop: float
+    drops: tuple[float, ...]
+
+    @property
+    def largest_drop(self) -> float:
+        """The largest single drop."""
+        return max(self.drops)
 
     @property
     def is_smooth(self) -> bool:
-        """Whether no single step took more than a fifth of the highest rate."""
-        return self.largest_drop < 0.2 * self.highest
+        """Whether no single step took a fifth of the highest rate, or three stairs and more led down and the last was lower."""
+        few = 0.2 * self.highest
+        return self.largest_drop < few or (self.drops[-1] < few and sum(drop > 0 for drop in self.drops) >= 3)
 
 
 class Seam(Struct, frozen=True):
@@ -65,7 +71,7 @@ def fall_of(steps: Steps, values: Floats, *, near: float = 0.01) -> RateFall | N
         return None
     reached = int(np.argmax(after <= after.min() + near * values[top]))
     drops = -np.diff(after[: reached + 1])
-    return RateFall(int(steps[top + reached]), float(after.min()), float(values[top]), float(drops.max()))
+    return RateFall(int(steps[top + reached]), float(after.min()), float(values[top]), tuple(drops.tolist()))
 
 
 def changes_at_seams(steps: Steps, values: Floats, facts: Manifest | None) -> list[Seam]:

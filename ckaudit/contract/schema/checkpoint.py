@@ -118,9 +118,8 @@ class DeltaStats(Struct, kw_only=True, omit_defaults=True, gc=False):
     decay: Annotated[
         NonNegative | UnsetType, doc("Share of the tensor that weight decay takes off in one update: learning rate times decay.")
     ] = UNSET
-    unchanged: Annotated[
-        NonNegative | UnsetType, doc("Share of the elements that the last update left as they were; of half precision.")
-    ] = UNSET
+    learning_rate: Annotated[NonNegative | UnsetType, doc("Rate of the tensor's group, where groups differ.")] = UNSET
+    unchanged: Annotated[NonNegative | UnsetType, doc("Share of elements, in half precision, that it left alone.")] = UNSET
 
 
 class ActivationStats(Struct, kw_only=True, omit_defaults=True, gc=False):

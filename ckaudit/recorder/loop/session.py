@@ -29,17 +29,9 @@ from ckaudit.recorder.loop.step_numbers import PendingStats, fetch, finish_plain
 from ckaudit.recorder.loop.step_state import StepState
 from ckaudit.recorder.loop.throughput import DeviceGauge, ThroughputMeter, devices_of
 from ckaudit.recorder.loop.triggers import CheckpointSchedule
+from ckaudit.recorder.model.alternating_updates import AlternatingUpdates
 from ckaudit.recorder.model.collector import Collector
-from ckaudit.recorder.model.optimizers import (
-    AlternatingUpdates,
-    Clipping,
-    OpponentUpdates,
-    hook_all_updates,
-    hook_updates,
-    learning_rates,
-    norm_before_update,
-    overflowed,
-)
+from ckaudit.recorder.model.optimizers import Clipping, hook_updates, learning_rates, norm_before_update, overflowed
 from ckaudit.recorder.model.tensor_table import ForwardOrder, described
 from ckaudit.recorder.model.weight_writes import WeightWrites
 from ckaudit.recorder.setup import Setup
@@ -100,11 +92,15 @@ class RunSession:
         self._collector.join(start_step, self._folder.set_session_facts)
         stated = {"cadence": [*setup.options.cadence], "triggers": setup.limits.stated(), **described(model)}
         self._folder.begin(self._facts, self._collector.weights, self._collector.reference, **stated)
-        self._alternating: AlternatingUpdates | None = AlternatingUpdates() if len(self._collector.optimizers) > 1 else None
+        self._turns = AlternatingUpdates(
+            self._collector.optimizers,
+            self._collector.parameters.values(),
+            guard,
+            step=lambda: self._attempt.step,
+            tell=lambda: self._folder.describe(takes_turns=True, later=True),
+        )
         self._writes = WeightWrites(self._collector.parameters, self._collector.optimizers)
         self._handles = hook_updates(self._collector.optimizers, guard, self._before_update, self._after_update)
-        self._opponents = OpponentUpdates(self._collector.parameters.values())
-        self._opponent_handles = hook_all_updates(guard, self._after_any_update) if self._handles else []
         self._attempt = StepState(step=start_step)
         if start_step == 0:
             self._write_first()
@@ -123,27 +119,11 @@ class RunSession:
         self._attempt.is_written |= self._writes.has_rare_write()
         if self._attempt.is_due and len(self._collector.optimizers) == 1 and self._options.grad_of is None:
             self._attempt.norm_at_update = norm_before_update(optimizer)
-        self._opponents.before_own_update(self._attempt.step)
-        if self._opponents.is_seen:
-            self._tell_turns()
-        alternating, step = self._alternating, self._attempt.step
-        if alternating and self._attempt.is_due and alternating.is_seen(optimizer, self._collector.optimizers, step):
-            self._alternating = None
-            self._tell_turns()
-
-    def _tell_turns(self) -> None:
-        self._folder.describe(takes_turns=True, later=True)
-        self._opponents = OpponentUpdates(())
-        for handle in self._opponent_handles:
-            handle.remove()
-        self._opponent_handles = []
-
-    def _after_any_update(self, optimizer: Optimizer) -> None:
-        self._opponents.after_update(optimizer, self._attempt.step)
+        self._turns.before_update(optimizer, is_due=self._attempt.is_due)
 
     def _after_update(self, optimizer: Optimizer) -> None:
         self._attempt.updates += not overflowed(optimizer)
-        self._opponents.after_own_update(self._attempt.step)
+        self._turns.after_update()
         self._writes.remember_versions()
 
     def read_gradients(self, source: GradientsSource) -> None:
@@ -296,7 +276,7 @@ class RunSession:
         self._hooks.detach()
         self._clock.close()
         self._collector.leave()
-        for handle in (*self._handles, *self._opponent_handles, *self._modes.handles):
+        for handle in (*self._handles, *self._turns.handles, *self._modes.handles):
             handle.remove()
         self.requests.settle(self._attempt)
         self._sort_table()

@@ -33,6 +33,7 @@ from ckaudit.recorder.model.optimizers import (
     learning_rates,
     optimized_parameters,
     optimizer_state,
+    rates_of_tensors,
     undone_clipping,
 )
 from ckaudit.recorder.model.stale_gradients import StaleGradients
@@ -300,6 +301,9 @@ class Collector:
             for name, share in decay_shares(self.optimizers, self.trainable, attempt.rates).items():
                 if name in deltas:
                     deltas[name].decay = shortest(share)
+            for name, rate in rates_of_tensors(self.optimizers, self.trainable, attempt.rates).items():
+                if name in deltas:
+                    deltas[name].learning_rate = shortest(rate)
             checkpoint.weight_deltas = deltas or UNSET
         if self.optimizers and attempt.step:
             with self._guard("optimizer"):

@@ -1,14 +1,12 @@
 """The optimizers and the loss scaler: their groups, whether their state is finite, and whether an update was applied."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
-from weakref import ref
+from typing import Any, cast
 
 import torch
 from msgspec import UNSET, Struct
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ckaudit.contract.schema.checkpoint import OptimizerGroup, OptimizerState
 from ckaudit.contract.schema.numbers import to_word
@@ -65,20 +63,6 @@ def hook_updates(
         with guard("listening to the optimizer"):
             handles += held.register_step_pre_hook(looking_before), held.register_step_post_hook(looking_after)
     return handles
-
-
-def hook_all_updates(guard: Guard, after: Callable[[Optimizer], None]) -> list[Any]:
-    """Call `after` behind every update of any optimizer of the process, guarded, and return the handle of the hook that does."""
-
-    def looking(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-        try:
-            after(optimizer)
-        except Exception as error:  # noqa: BLE001  nothing may reach the training
-            guard.failed("looking at another optimizer", error)
-
-    with guard("listening to other optimizers"):
-        return [register_optimizer_step_post_hook(looking)]
-    return []
 
 
 def learning_rates(optimizers: Sequence[Optimizer]) -> list[float]:
@@ -145,6 +129,23 @@ def decay_shares(optimizers: Sequence[Optimizer], parameters: Mapping[str, Tenso
     return {name: shares[id(tensor)] for name, tensor in parameters.items() if id(tensor) in shares}
 
 
+def rates_of_tensors(
+    optimizers: Sequence[Optimizer], parameters: Mapping[str, Tensor], rates: Sequence[float]
+) -> dict[str, float]:
+    """Return the learning rate of each parameter that an optimizer holds; none where all groups have the same.
+
+    Args:
+        optimizers: The optimizers.
+        parameters: The model's parameters by name.
+        rates: Learning rate of every group in the update; nothing is returned where they are not those of all groups.
+    """
+    groups = list(_groups(optimizers))
+    if len(groups) != len(rates) or len({*rates}) < 2:
+        return {}
+    own = {id(tensor): rate for group, rate in zip(groups, rates, strict=True) for tensor in group["params"]}
+    return {name: own[id(tensor)] for name, tensor in parameters.items() if id(tensor) in own}
+
+
 def norm_before_update(optimizer: Optimizer) -> Tensor | None:
     """Return the norm of all gradients as they stand before an update; None where that is not what the update uses.
 
@@ -204,103 +205,3 @@ def _group(group: Mapping[str, Any], rate: float | None) -> OptimizerGroup:
         weight_decay=UNSET if decay is None else shortest(float(decay)),
         tensors=len(group["params"]),
     )
-
-
-class AlternatingUpdates:
-    """Sees whether gradients are made anew between the updates of several optimizers, as where losses play against each other.
-
-    Two optimizers that share one backward pass, as Muon does with the one of the embeddings, find the gradients that were there.
-    """
-
-    def __init__(self) -> None:
-        self._step, self._seen = -1, list[int]()
-
-    def is_seen(self, optimizer: Optimizer, optimizers: Sequence[Optimizer], step: int) -> bool:
-        """Tell, before an update of a step, whether its gradients are others than before the first update of that step."""
-        if step != self._step:
-            self._step, self._seen = step, [id(tensor.grad) for group in _groups(optimizers) for tensor in group["params"]]
-            return False
-        now = {id(tensor.grad) for group in optimizer.param_groups for tensor in group["params"] if tensor.grad is not None}
-        return not now <= {*self._seen}
-
-
-class OpponentUpdates:
-    """Sees whether the loss of one of two models flows back through the other, whose optimizer takes turns with its own.
-
-    So it is with a generator and a discriminator. Between an update of the one and an update of the other, only the loss of the
-    other can have made the gradients of the one anew. One backward pass for both, or one for each before either update, leaves
-    them as they were.
-
-    Args:
-        parameters: Of the model that is recorded: an optimizer that holds one of them is no other's.
-    """
-
-    def __init__(self, parameters: Iterable[Tensor]) -> None:
-        self._parameters = list(parameters)
-        self._own = {id(tensor) for tensor in self._parameters}
-        self._model, self._other = _GradientsBetweenUpdates(), _GradientsBetweenUpdates()
-        self._has_other = False
-
-    @property
-    def is_seen(self) -> bool:
-        """Whether any loss was seen to flow through both."""
-        return self._model.is_touched or self._other.is_touched
-
-    def after_update(self, optimizer: Optimizer, step: int) -> None:
-        """Look at an optimizer of anybody's that has made an update in this step."""
-        tensors = [tensor for group in optimizer.param_groups for tensor in group["params"]]
-        if any(id(tensor) in self._own for tensor in tensors):
-            return
-        self._has_other = True
-        self._model.before_update_of_other(step)
-        self._other.after_own_update(tensors, step)
-
-    def before_own_update(self, step: int) -> None:
-        """Look at the gradients that the other optimizer left, before the model's update in this step."""
-        self._other.before_update_of_other(step)
-
-    def after_own_update(self, step: int) -> None:
-        """Keep the gradients of the model, where there is an other."""
-        if self._has_other:
-            self._model.after_own_update(self._parameters, step)
-
-
-class _GradientsBetweenUpdates:
-    """The gradients of one of two models, from one update of its own to the next: whether the other's loss made them anew."""
-
-    def __init__(self) -> None:
-        self._left, self._left_at = list[_Gradient](), -1
-        self._flowed: list[_Gradient] | None = None
-        self.is_touched = False
-
-    def after_own_update(self, tensors: Iterable[Tensor], step: int) -> None:
-        """Keep what an update leaves; what flowed in before, and was made anew for the update since, was not made for it."""
-        self.is_touched |= self._flowed is not None and _made_anew(self._flowed)
-        self._left, self._left_at, self._flowed = [*map(_Gradient.of, tensors)], step, None
-
-    def before_update_of_other(self, step: int) -> None:
-        """Look whether the gradients are others by now."""
-        if self._left and _made_anew(self._left):
-            self.is_touched |= self._left_at == step
-            self._flowed = [*map(_Gradient.of, (each.tensor() for each in self._left))]
-
-
-class _Gradient(NamedTuple):
-    """Which tensor a parameter's gradient is, 0 for none, and how often that was written to."""
-
-    tensor: Callable[[], Tensor | None]
-    identity: int
-    version: int
-
-    @classmethod
-    def of(cls, tensor: Tensor | None) -> "_Gradient":
-        """Return the state of a parameter's gradient; one that is gone has none."""
-        if tensor is None or tensor.grad is None:
-            return cls((lambda: None) if tensor is None else ref(tensor), 0, 0)
-        return cls(ref(tensor), id(tensor.grad), tensor.grad._version)  # noqa: SLF001
-
-
-def _made_anew(gradients: Iterable[_Gradient]) -> bool:
-    """Tell whether any of these gradients is another by now; one that was only taken away is none."""
-    now = [(each, _Gradient.of(each.tensor())) for each in gradients]
-    return any(new.identity != 0 and new[1:] != each[1:] for each, new in now)

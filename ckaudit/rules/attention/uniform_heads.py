@@ -8,17 +8,19 @@ from msgspec import UNSET
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.attention import uniform_head_fraction
 from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.loss_function import explained_share, has_used_inputs
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 
 
-@rule("ATTN003", severity="sev2", needs=[uniform_head_fraction], wants=[FACTS, train_loss_raw], unit="1")
+@rule("ATTN003", severity="sev2", needs=[uniform_head_fraction], wants=[FACTS, train_loss_raw, explained_share], unit="1")
 def uniform_heads(
     uniform: Series,
     facts: Manifest | None,
     loss: Series | None,
+    explained: Series | None,
     *,
     max_uniform_share: float = 0.9,
     min_steps: int = 200,
@@ -32,8 +34,9 @@ def uniform_heads(
     ## What it checks
     The share of heads whose entropy is that of looking everywhere alike: over `max_uniform_share` at `min_points` checkpoints in
     a row up to the last one, after `min_steps` steps and `min_plan_share` of the plan (D2.5, D3.1). In a run of fewer than
-    `grave_steps` steps whose loss falls by `min_loss_fall` of itself it is a note: what follows from the token itself is learnt
-    first, and what follows from others takes hundreds to thousands of steps (Olsson et al. 2022).
+    `grave_steps` steps whose loss falls by `min_loss_fall` of itself, or that saves a tenth of what a constant guess costs, it is
+    a note: what follows from the token itself is learnt first, and what follows from others takes hundreds to thousands of steps
+    (Olsson et al. 2022).
     ## Why it matters
     Attention is an average over all tokens then: the model has not begun to use its context.
     ## False alarms
@@ -48,7 +51,7 @@ def uniform_heads(
     if end <= first_judged:
         yield Skip("too_few_points", f"step {end}; heads are judged after step {first_judged}")
         return
-    learns = loss is not None and _fall_of(loss) > min_loss_fall
+    learns = (loss is not None and _fall_of(loss) > min_loss_fall) or has_used_inputs(explained)
     for span in spans(uniform, uniform.values > max_uniform_share, min_points=min_points):
         if span.last == end:
             yield Hit.over(

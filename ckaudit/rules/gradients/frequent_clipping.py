@@ -47,7 +47,9 @@ def frequent_clipping(
     left = at(coefficient, rate.steps).values if coefficient is not None else np.full(rate.values.shape, np.nan)  # (T, 1)
     judged = rate.finite & late[:, None]
     high = (rate.values > max_rate) & (left < deep_coefficient) & (left > 0) & judged
-    severe_spans = list(spans(rate, high, among=judged & (left != 0), min_points=min_points))
+    # A short run has few shares of a hundred steps, and many coefficients of single ones.
+    known = int((judged & (left != 0)).sum()) if coefficient is not None and coefficient.points >= min_points else min_points
+    severe_spans = list(spans(rate, high, among=judged & (left != 0), min_points=max(1, min(min_points, known))))
     rows = np.concatenate([span.rows for span in severe_spans]) if severe_spans else np.empty(0, np.int64)
     if len(rows) and coefficient is not None:
         hit = _over(

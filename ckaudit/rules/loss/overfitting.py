@@ -42,7 +42,6 @@ def overfitting(
     max_gain: float = 0.02,
     min_train_fall: float = 0.15,
     min_gap_share: float = 0.5,
-    solved_share: float = 0.01,
 ) -> Iterator[Hit | Skip]:
     """The validation loss rises while the training loss does not.
 
@@ -57,9 +56,8 @@ def overfitting(
     training loss has fallen, a tenth and more: nothing that is learnt carries over; or by less than a quarter of it, where the
     training loss has fallen by more than half and the held-out loss no longer falls: most of it is memory. And whether it leaps
     beyond twice an untrained model's, from less than half of that, and comes back: something that evaluations use was broken for
-    a while, statistics of batches or weights. A validation loss below `solved_share` of the first losses is one of a task that
-    is solved: of the middle of three, for an untrained model may cost anything, or of the training loss there. A rise by less
-    than two parts in a hundred of what has been learnt since the first training loss is none.
+    a while, statistics of batches or weights. A rise by less than two parts in a hundred of what has been learnt since the first
+    losses is none, and a fall of the training loss by as little is no memory.
     ## Why it matters
     From that step on the budget buys memory, not ability.
     ## False alarms
@@ -76,8 +74,6 @@ def overfitting(
         yield Skip("too_few_points", f"{int(known.sum())} evaluations; {min_evals} are needed")
         return
     level = None if train is None else train.values[known, 0]
-    if losses[-1] < solved_share * _first(losses, level):
-        return
     risen = large_or_clear_rise(losses, large=max(min_rise, LARGE), small=min_rise)
     yield from _leaps(steps, losses, logged)
     is_lower = losses[-1] < _first(losses, level)  # what ends above an untrained model has not come from another evaluation
@@ -88,11 +84,16 @@ def overfitting(
         return
     if level is not None and _rises_along(level[np.isfinite(level)], risen, min_rise):
         return
-    onset = divergence_step(steps, np.zeros(len(steps)) if level is None else level, losses)
+    yield _rises(steps, losses, level, risen)
+
+
+def _rises(steps: Steps, losses: Floats, train: Floats | None, risen: Rise) -> Hit:
+    """Return the hit of a validation loss that ends above its lowest."""
+    onset = divergence_step(steps, np.zeros(len(steps)) if train is None else train, losses)
     first = risen.onset if onset is None else min(int(np.searchsorted(steps, onset, side="right")), len(steps) - 1)
     lowest = int(np.argmin(losses))
     worst = min(first, lowest) + int(np.argmax(losses[min(first, lowest) :]))
-    yield Hit(
+    return Hit(
         severity="sev2",
         where="val_loss",
         first=int(steps[first]),
