@@ -67,6 +67,8 @@ def test_a_mistake_has_an_effect_where_a_loss_is_worse_by_a_twentieth_of_the_hea
         assert has_effect(harmful, course, WELL.course) is by_harm
         assert has_effect(flattering, course, WELL.course) is by_flattery
     assert has_effect(harmful, Course(2.0, 1.0, 1.2), WELL.course)
+    assert not has_effect(mistakes()["loss_summed"], Course(128.0, 64.0, 1.1), WELL.course)
+    assert has_effect(mistakes()["loss_summed"], Course(128.0, math.nan, 1.1), WELL.course)
 
 
 def test_a_score_tells_the_right_cause_from_a_wrong_one():

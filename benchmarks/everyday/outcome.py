@@ -71,7 +71,9 @@ def has_effect(mistake: Mistake, ill: Course, healthy: Course) -> bool:
     Of a mistake that makes the loss look better, that is an effect too. A loss that is no number is one in any case.
     """
     least = SHARE * (healthy.first - healthy.final)
-    worse = (ill.final - healthy.final, ill.held_out - healthy.held_out)
+    worse = [ill.held_out - healthy.held_out]
+    if not mistake.other_unit or not math.isfinite(ill.final):
+        worse.append(ill.final - healthy.final)
     return any(not math.isfinite(each) or each > least or (mistake.flatters and each < -least) for each in worse)
 
 

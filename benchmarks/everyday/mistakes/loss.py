@@ -1,7 +1,6 @@
 """Losses that are wrong."""
 
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812  its usual name
 
 from benchmarks.everyday.mistakes.mistake import CLASSES, change_outputs, mistake
 from benchmarks.everyday.training import Training
@@ -13,24 +12,31 @@ def softmax_before_cross_entropy(training: Training) -> None:
     change_outputs(training, lambda logits: logits.softmax(-1))
 
 
-@mistake("loss_reduced_by_sum")
+def _validate_as_before(training: Training) -> None:
+    """Let the validation have the loss that the training has now."""
+    right, held_out = training.criterion, training.held_out or ()
+    training.evaluate = lambda: right(training.model(held_out[0]), held_out[-1])
+
+
+@mistake("loss_reduced_by_sum", other_unit=True)
 def loss_summed(training: Training) -> None:
-    """The loss is the sum over a batch."""
+    """The loss is the sum over a batch; that of the validation is a mean."""
+    _validate_as_before(training)
     assert isinstance(training.criterion, nn.CrossEntropyLoss | nn.MSELoss)
-    training.criterion.reduction = "sum"
+    training.criterion = type(training.criterion)(reduction="sum")
 
 
 @mistake("loss_sign_flipped")
 def loss_sign_flipped(training: Training) -> None:
     """The training maximizes its loss; the validation computes it as it should be."""
-    right, held_out = training.criterion, training.held_out or ()
-    training.evaluate = lambda: right(training.model(held_out[0]), held_out[-1])
+    _validate_as_before(training)
+    right = training.criterion
     training.criterion = lambda outputs, targets: -right(outputs, targets)
 
 
 @mistake("nonfinite_operation", "bad_batch", tasks=CLASSES)
 def log_of_zero(training: Training) -> None:
-    """The loss takes the logarithm of probabilities, of which from halfway on the small ones are cut to 0."""
+    """The loss takes the logarithm of probabilities, of which from halfway on a mask sets the small ones to 0."""
     half, step = training.steps // 2, 0
 
     def begin(now: int) -> None:
@@ -40,7 +46,7 @@ def log_of_zero(training: Training) -> None:
     def criterion(logits: Tensor, labels: Tensor) -> Tensor:
         probabilities = logits.softmax(-1).flatten(0, -2)
         if step > half:
-            probabilities = F.threshold(probabilities, 0.01, 0.0)
+            probabilities = probabilities * (probabilities > 0.01)
         return -probabilities.gather(1, labels.reshape(-1, 1)).log().mean()
 
     training.begin, training.criterion = begin, criterion

@@ -32,6 +32,8 @@ class Mistake(Struct, frozen=True):
         causes: Causes that are right for it.
         tasks: Tasks to which it can be made.
         flatters: Whether it makes the loss look better than it is, so that a loss that is too low is an effect of it too.
+        other_unit: Whether the training loss is in another unit than that of the healthy training, so that the validation
+            alone tells whether it has an effect.
         make: Changes a training.
     """
 
@@ -40,6 +42,7 @@ class Mistake(Struct, frozen=True):
     causes: tuple[str, ...]
     tasks: tuple[str, ...]
     flatters: bool
+    other_unit: bool
     make: Callable[[Training], None]
 
 
@@ -47,13 +50,13 @@ MISTAKES: dict[str, Mistake] = {}
 
 
 def mistake(
-    *causes: str, tasks: Collection[str] = EVERY_TASK, flatters: bool = False
+    *causes: str, tasks: Collection[str] = EVERY_TASK, flatters: bool = False, other_unit: bool = False
 ) -> Callable[[Callable[[Training], None]], Mistake]:
     """Enter a function into the list of mistakes, with the causes that are right for it."""
 
     def enter(make: Callable[[Training], None]) -> Mistake:
         about = (make.__doc__ or "").partition("\n")[0].rstrip(".")
-        found = Mistake(make.__name__, about, causes, tuple(tasks), flatters, make)
+        found = Mistake(make.__name__, about, causes, tuple(tasks), flatters, other_unit, make)
         if MISTAKES.setdefault(found.name, found) is not found:
             raise ValueError(f"there are two mistakes named {found.name}")
         return found

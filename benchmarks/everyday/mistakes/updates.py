@@ -64,7 +64,7 @@ def clipped_to_nothing(training: Training) -> None:
     training.clip = 1e-4 if training.optimizer.func is SGD else 1e-9
 
 
-@mistake("loss_reduced_by_sum", "learning_rate_too_high")
+@mistake("loss_reduced_by_sum", "learning_rate_too_high", other_unit=True)
 def accumulated_loss_not_divided(training: Training) -> None:
     """The gradients of eight batches are added, and their losses are not divided by eight."""
     training.accumulate, training.averages = 8, False
