@@ -50,8 +50,7 @@ def exploding_gradient(
     above all of it, for one that grows slowly takes the running median with it; sev2 where its last point alone says so, or
     where the loss is as good as its best to the end.
     One that grows to `slide_ratio` over the second half and no more slowly than over the first (a curve that is straight on a log
-    axis, M09), and beyond its median over the first ten points, is sev2: none of 114 healthy recordings and public logs comes to
-    twice.
+    axis, M09), and beyond its median over the first ten points, is sev2, and a note while the loss is at its lowest.
     Where a black box holds the step of a short one, and a tensor has most of the squared norm, that is the place.
     An explosion is only noted where the norm stays below its own median over the first ten points, or has grown by less than
     `max_ratio` to the power of 1.5, and the loss stays within `felt_loss_share` of its range above the lowest. So is one before
@@ -95,7 +94,8 @@ def exploding_gradient(
         yield _grown(norm, positive, growth, loss, felt_loss_share, max_ratio)
     turn = None if exploded else slide(norm.values[positive, 0], times=slide_ratio)
     if turn is not None and turn.after > median(norm.values[positive, 0][:MIN_HISTORY]):
-        yield _sliding(norm, positive[turn.first : turn.last + 1], turn)
+        hit = _sliding(norm, positive[turn.first : turn.last + 1], turn)
+        yield replace(hit, severity="note") if _still_falls(loss, int(norm.steps[-1]), felt_loss_share) else hit
     yield from _isolated(norm, np.nan_to_num(ratio[:, 0]), note_ratio)
 
 

@@ -7,20 +7,23 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.loss import SOLVED, train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.rule import FACTS, TURNS, Hit, Skip, rule, stretches
 from ckaudit.run.medians import median
 from ckaudit.run.oscillation import oscillation
 from ckaudit.run.rises import NEGLIGIBLE_RISE, Rise, falls_from_each_jump, large_or_clear_rise, sustained_rise
-from ckaudit.run.robust import MAD_TO_SIGMA, looks_like_a_score
+from ckaudit.run.robust import MAD_TO_SIGMA, difference_noise, looks_like_a_score
 from ckaudit.run.run_facts import takes_turns
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.tensors import table_of
 
 MIN_POINTS = 3
 """Two points make no course."""
+
+LATE_DEVIATIONS = 2.5
+"""A rise in a task that is solved is more than so many deviations of its noise: of the little that is left each batch differs."""
 
 POINTS_PER_BLOCK = 10
 """A median of fewer is no level of a long log."""
@@ -49,7 +52,8 @@ def loss_rises(
     the rise speaks, and the finding says so. Of long logs also the medians of `parts` equal parts: `min_climbs` of them in a row
     each above the last, by more than `min_rise` of where it began and `min_deviations` robust deviations of such medians: sev1
     where half of it is not given back at the end (D4.1: no recovery), else sev2. A rise by less than two parts in a hundred of
-    what the loss has fallen from its first point is none.
+    what the loss has fallen from its first point is none, and so is one that is no more than 2.5 deviations of the noise of the
+    second half, from a level below a tenth of the first.
     ## Why it matters
     A spike comes from a batch; a climb comes from the training itself, and goes on until somebody stops it.
     ## False alarms
@@ -80,7 +84,8 @@ def loss_rises(
     yield from (_softened(hit) if follows else hit for hit in climbing)
     if any(hit.severity == "sev1" for hit in climbing) or (rise := _rise(values, min_rise, alone=not climbing)) is None:
         return
-    if rise.end - rise.low <= NEGLIGIBLE_RISE * fallen:
+    least = LATE_DEVIATIONS * _late_noise(values) if rise.low < SOLVED * values[0] else 0.0
+    if rise.end - rise.low <= max(NEGLIGIBLE_RISE * fallen, least):
         return
     wave = oscillation(values)
     if wave is not None and rise.end <= 1.1 * wave.high:
@@ -88,6 +93,12 @@ def loss_rises(
     is_severe = rise.noise_is_known and rise.share >= sev1_share and rise.deviations >= sev1_deviations
     hit = _stays(steps, values, rise, is_severe=is_severe, restarted=_restarted(rate, int(steps[rise.lowest]), int(steps[-1])))
     yield _softened(hit) if follows else hit
+
+
+def _late_noise(values: Floats, *, min_points: int = 5) -> float:
+    """Return the standard deviation of the noise of the second half, 0 of too few points."""
+    late = values[len(values) // 2 :]
+    return difference_noise(late) if len(late) >= min_points else 0.0
 
 
 def _follows_a_teacher(sizes: Series | None, facts: Manifest | None, *, moved: float = 1e-3) -> bool:
