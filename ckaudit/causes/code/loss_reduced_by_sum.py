@@ -1,5 +1,6 @@
 """The loss is a sum over tokens where a mean is meant."""
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -59,8 +60,9 @@ def loss_reduced_by_sum(
     difference between the losses, which is small at first. Where the loss function was seen, it tells whether its mean is what is
     trained on; Adam does not mind the factor. Weights are starting values.
     """
-    if given is not None and given.finite.any():
-        yield from _by_function(given, adapts, min_ratio, decisive)
+    times = median(given.values[given.finite]) if given is not None and given.finite.any() else math.nan
+    if times >= min_ratio or abs(times - 1) < within:
+        yield from _by_function(times, adapts, min_ratio, decisive)
         return
     if not findings.of(*SHOWN_BY_LOSSES):
         yield contradicts(decisive, "neither the first loss nor a held-out one tells of a sum", train_loss_raw.name)
@@ -95,13 +97,13 @@ def loss_reduced_by_sum(
         yield contradicts(decisive, f"the first loss is {start:.3g}: no sum of many", first)
 
 
-def _by_function(given: Series, adapts: Series | None, min_ratio: float, decisive: float) -> Iterator[Evidence]:
-    """Judge by the loss over the mean that the loss function returned, in the same steps."""
-    times = median(given.values[given.finite])
+def _by_function(times: float, adapts: Series | None, min_ratio: float, decisive: float) -> Iterator[Evidence]:
+    """Judge by the loss over the mean that the loss function returned in the same steps; of a few times, curves tell more."""
+    what = f"what is trained on is {times:.3g} times the mean loss of its targets"
     if times < min_ratio:
-        yield contradicts(decisive, f"what is trained on is {times:.3g} times the mean loss of its targets", given.name)
+        yield contradicts(decisive, what, loss_to_function_ratio.name)
         return
-    yield supports(1.5 * decisive, f"what is trained on is {times:.3g} times the mean loss of its targets", given.name)
+    yield supports(1.5 * decisive, what, loss_to_function_ratio.name)
     if adapts is not None and is_adaptive(adapts):
         yield contradicts(decisive, "the optimizer divides each gradient by its own size, and a factor with it", adapts.name)
 

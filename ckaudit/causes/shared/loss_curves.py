@@ -5,6 +5,7 @@ import math
 import numpy as np
 from msgspec import Struct
 
+from ckaudit.metrics.reductions import running_medians
 from ckaudit.rules.loss.initial_loss_off import initial_loss_off
 from ckaudit.run.falls import Standstill, flat_fall, standstill
 from ckaudit.run.medians import median
@@ -205,11 +206,14 @@ def overshoot(loss: Series | None, *, updates: int = 4, ratio: float = 2.0) -> t
 
 
 def share_once_explained(explained: Series | None, *, min_share: float = 0.1) -> float | None:
-    """Return the largest share of its targets that a model explained at two checkpoints, if above `min_share`; else None."""
-    if explained is None or explained.finite.sum() < 2:
+    """Return the largest share of its targets that a model explained, by medians of three checkpoints in a row; else None.
+
+    One batch of few targets may look explained by chance; what is below `min_share` is no share.
+    """
+    if explained is None or explained.finite.sum() < 3:
         return None
-    second = float(np.sort(explained.values[explained.finite])[-2])
-    return second if second > min_share else None
+    best = float(running_medians(explained.values[explained.finite], 3).max())
+    return best if best > min_share else None
 
 
 def gradient_of_broken_loss(loss: Series | None, gradient: Series | None, step: int) -> float | None:
