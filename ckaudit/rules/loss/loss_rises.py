@@ -61,7 +61,8 @@ def loss_rises(
     one that jumps once and falls on from there by a third of the jump, as where the task is made harder on purpose. What rises
     from its first point on and levels off, between 0 and 1, 0 and 100 or from below zero, is an accuracy or a reward under the
     name of a loss: a note that says so. Where weights move that are not trained, as those of a teacher that follows the model,
-    the loss is measured against a target that moves, and its rise is a note.
+    the loss is measured against a target that moves, and its rise is a note; so is that of a loss which began below zero, as of
+    a policy, unless it ends further above its beginning than it had come below.
     """
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
@@ -74,14 +75,14 @@ def loss_rises(
     if looks_like_a_score(values):
         yield _score(steps, values)
         return
-    follows = _follows_a_teacher(sizes, facts)
+    why = _why_a_note(values, sizes, facts)
     fallen = values[0] - values.min()
     climbing = [
         hit
         for hit in _in_blocks(steps, values, parts, min_climbs, min_rise, min_deviations)
         if (hit.value or 0.0) - (hit.limit or 0.0) > NEGLIGIBLE_RISE * fallen
     ]
-    yield from (_softened(hit) if follows else hit for hit in climbing)
+    yield from (_softened(hit, why) if why else hit for hit in climbing)
     if any(hit.severity == "sev1" for hit in climbing) or (rise := _rise(values, min_rise, alone=not climbing)) is None:
         return
     least = LATE_DEVIATIONS * _late_noise(values) if rise.low < SOLVED * values[0] else 0.0
@@ -92,7 +93,17 @@ def loss_rises(
         return  # it ends on the way up of a wave, which has a rule of its own
     is_severe = rise.noise_is_known and rise.share >= sev1_share and rise.deviations >= sev1_deviations
     hit = _stays(steps, values, rise, is_severe=is_severe, restarted=_restarted(rate, int(steps[rise.lowest]), int(steps[-1])))
-    yield _softened(hit) if follows else hit
+    yield _softened(hit, why) if why else hit
+
+
+def _why_a_note(values: Floats, sizes: Series | None, facts: Manifest | None) -> str:
+    """Return why a rise of this loss is no illness, nothing where it may be one."""
+    if _follows_a_teacher(sizes, facts):
+        return "weights that are not trained move along, and with them its target"
+    begin = median(values[:MIN_POINTS])
+    if begin < 0 and median(values[-MIN_POINTS:]) <= begin + (begin - values.min()):
+        return "it began below zero, as of a policy or a critic, and nobody knows what less of it is worth"
+    return ""
 
 
 def _late_noise(values: Floats, *, min_points: int = 5) -> float:
@@ -113,11 +124,8 @@ def _follows_a_teacher(sizes: Series | None, facts: Manifest | None, *, moved: f
         return bool((np.abs(still.values[-1] / still.values[0] - 1) > moved).any())
 
 
-def _softened(hit: Hit) -> Hit:
-    """Return a hit as a note on a loss whose target moves."""
-    return replace(
-        hit, severity="note", message=hit.message + "; weights that are not trained move along, and with them its target"
-    )
+def _softened(hit: Hit, why: str) -> Hit:
+    return replace(hit, severity="note", message=f"{hit.message}; {why}")
 
 
 def _rise(values: Floats, min_rise: float, *, alone: bool) -> Rise | None:
