@@ -79,7 +79,7 @@ def missing_warmup(
     if scale := findings.first(weight_scale_off):
         yield contradicts(strong, f"it was so from the start for another reason: {scale.message}", scale)
     if facts is not None and facts.warmup_steps == 0:
-        yield supports(medium, "run.json plans no warm-up", "run.json")
+        yield supports(1.5 * medium, "run.json plans no warm-up", "run.json")
     if is_early:
         yield supports(medium, f"the trouble begins at step {onset}, within the first {early}", first)
     elif onset is not None:
