@@ -48,7 +48,7 @@ def main() -> None:
         catalogue.record(wanted.record, seed, cache)
         return
     try:
-        names = catalogue.chosen(wanted.only)
+        names = catalogue.select_names(wanted.only)
     except ValueError as error:
         _parser().error(str(error))
     cache.mkdir(parents=True, exist_ok=True)

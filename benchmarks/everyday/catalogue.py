@@ -25,7 +25,7 @@ def names_of_all() -> list[str]:
     return [*TASKS, *healthy(), *ill]
 
 
-def chosen(wanted: str) -> list[str]:
+def select_names(wanted: str) -> list[str]:
     """Return the names of the trainings that are asked for by name, by task or by mistake, and of the tasks that they need.
 
     Args:
@@ -42,7 +42,7 @@ def chosen(wanted: str) -> list[str]:
     return [name for name in everything if name in needed or name in found]
 
 
-def made(name: str, seed: int) -> Training:
+def make_training(name: str, seed: int) -> Training:
     """Return the training of a name."""
     torch.manual_seed(seed)
     task, _, mistake = name.partition(".")
@@ -71,5 +71,5 @@ def record(name: str, seed: int, cache: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     torch.set_num_threads(1)
     start = perf_counter()
-    run(made(name, seed), folder)
+    run(make_training(name, seed), folder)
     (folder / DONE).write_text(f"{perf_counter() - start:.1f} s\n", encoding="utf-8")

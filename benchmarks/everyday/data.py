@@ -15,7 +15,7 @@ def source(number: int = 0) -> Generator:
     return torch.Generator().manual_seed(1_000 * torch.initial_seed() + number)
 
 
-def fixed(number: int) -> Generator:
+def task_source(number: int) -> Generator:
     """Return a source of what belongs to a task itself, such as the centres of its classes: the same under every seed."""
     return torch.Generator().manual_seed(number)
 
@@ -45,7 +45,7 @@ def picked(data: Batch, rows: Tensor) -> Batch:
     return tuple(column[rows] for column in data)
 
 
-def joined(batches: Sequence[Batch]) -> Batch:
+def concatenate(batches: Sequence[Batch]) -> Batch:
     """Return the rows of several batches as one."""
     return tuple(torch.cat(columns) for columns in zip(*batches, strict=True))
 
@@ -59,7 +59,7 @@ def blobs(
     rows: int, drawn: Generator, *, features: int = 20, classes: int = 5, noise: float = 1.0, apart: float = 1.2, task: int = 5
 ) -> Batch:
     """Return points (rows, features) around the centre of their class, and the classes."""
-    centres = apart * torch.randn(classes, features, generator=fixed(task))
+    centres = apart * torch.randn(classes, features, generator=task_source(task))
     labels = torch.randint(classes, (rows,), generator=drawn)
     return centres[labels] + noise * torch.randn(rows, features, generator=drawn), labels
 
@@ -71,7 +71,7 @@ def points(rows: int, drawn: Generator, *, features: int = 20, classes: int = 5)
 
 def pictures(rows: int, drawn: Generator, *, classes: int = 5, contrast: float = 0.35, tile: int = 16, size: int = 16) -> Batch:
     """Return pictures (rows, 3, size, size): the pattern of their class in noise, made of tiles; and the classes."""
-    patterns = torch.randn(classes, 3, tile, tile, generator=fixed(3)).repeat(1, 1, size // tile, size // tile)
+    patterns = torch.randn(classes, 3, tile, tile, generator=task_source(3)).repeat(1, 1, size // tile, size // tile)
     labels = torch.randint(classes, (rows,), generator=drawn)
     return contrast * patterns[labels] + torch.randn(rows, 3, size, size, generator=drawn), labels
 
@@ -84,9 +84,9 @@ def squares(rows: int, drawn: Generator, *, size: int = 24, side: int = 7) -> Ba
     return (mask + 0.4 * torch.randn(rows, size, size, generator=drawn))[:, None], mask.long()
 
 
-def chains(rows: int, drawn: Generator, *, words: int = 48, length: int = 32, sharpness: float = 2.2) -> Batch:
-    """Return chains of tokens (rows, length), each drawn by the one before it, and the tokens that follow them."""
-    following = torch.softmax(sharpness * torch.randn(words, words, generator=fixed(4)), -1)
+def markov_chains(rows: int, drawn: Generator, *, words: int = 48, length: int = 32, sharpness: float = 2.2) -> Batch:
+    """Return Markov chains of tokens (rows, length), each drawn by the one before it, and the tokens that follow them."""
+    following = torch.softmax(sharpness * torch.randn(words, words, generator=task_source(4)), -1)
     tokens = [torch.randint(words, (rows,), generator=drawn)]
     for _ in range(length):
         tokens.append(torch.multinomial(following[tokens[-1]], 1, generator=drawn)[:, 0])
@@ -113,8 +113,8 @@ def waves(rows: int, drawn: Generator, *, length: int = 40) -> Batch:
 
 def curve(rows: int, drawn: Generator, *, features: int = 8) -> Batch:
     """Return features (rows, features) and a noisy number (rows, 1) that bends with them."""
-    hidden = torch.randn(features, 16, generator=fixed(3))
-    outer = torch.randn(16, 1, generator=fixed(4))
+    hidden = torch.randn(features, 16, generator=task_source(3))
+    outer = torch.randn(16, 1, generator=task_source(4))
     x = torch.randn(rows, features, generator=drawn)
     return x, 0.5 * torch.tanh(x @ hidden) @ outer + 0.1 * torch.randn(rows, 1, generator=drawn)
 
@@ -124,7 +124,7 @@ def text(length: int, *, letters: int = 60, words: int = 400) -> Tensor:
 
     Which word comes next depends on the one before, so that there is something to learn beyond spelling.
     """
-    drawn = fixed(6)
+    drawn = task_source(6)
     sizes = torch.randint(2, 9, (words,), generator=drawn).tolist()
     lexicon = [[*torch.randint(1, letters, (size,), generator=drawn).tolist(), 0] for size in sizes]
     common = 1 / torch.arange(1, words + 1)

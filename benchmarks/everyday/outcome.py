@@ -14,7 +14,7 @@ SHARE = 0.05  # of the healthy fall of the loss; less is no effect
 SURE = 0.7
 
 
-class Course(Struct, frozen=True):
+class Losses(Struct, frozen=True):
     """Losses of a training.
 
     Attributes:
@@ -32,26 +32,26 @@ class Verdict(Struct, frozen=True):
     """What triage says of a training.
 
     Attributes:
-        course: Its losses.
+        losses: Its losses.
         findings: Severity and code of each finding of sev2 or worse, sorted, each once.
         cause: The first cause, if there is one.
         confidence: How sure it is.
     """
 
-    course: Course
+    losses: Losses
     findings: tuple[str, ...]
     cause: str | None
     confidence: float
 
 
-def course_of(folder: Path) -> Course:
+def read_losses(folder: Path) -> Losses:
     """Read the losses of a recorded training."""
     lines = [json.loads(line) for line in (folder / "scalars.jsonl").read_text(encoding="utf-8").splitlines()]
     train = [float(line["train_loss_raw"]) for line in lines if "train_loss_raw" in line]
     held_out = [float(line["val_loss"]) for line in lines if "val_loss" in line]
     last = train[-LAST:]
     final = median(last) if all(map(math.isfinite, last)) else math.nan
-    return Course(train[0], final, held_out[-1] if held_out else math.nan)
+    return Losses(train[0], final, held_out[-1] if held_out else math.nan)
 
 
 def judge(folder: Path) -> Verdict:
@@ -62,10 +62,10 @@ def judge(folder: Path) -> Verdict:
     codes = {f"{finding.severity} {finding.code}" for finding in report.findings if finding.severity != "note"}
     first = report.diagnoses[0] if report.diagnoses else None
     cause, confidence = (first.cause, first.confidence) if first else (None, 0.0)
-    return Verdict(course_of(folder), tuple(sorted(codes)), cause, confidence)
+    return Verdict(read_losses(folder), tuple(sorted(codes)), cause, confidence)
 
 
-def has_effect(mistake: Mistake, ill: Course, healthy: Course) -> bool:
+def has_effect(mistake: Mistake, ill: Losses, healthy: Losses) -> bool:
     """Tell whether a mistake made a loss worse by more than a share of what the healthy training learns.
 
     Of a mistake that makes the loss look better, that is an effect too. A loss that is no number is one in any case.
@@ -98,7 +98,7 @@ class Score(Struct, frozen=True):
 def score(mistake: Mistake, ill: Verdict, healthy: Verdict) -> Score:
     """Hold what triage says of an ill training against what was wrong with it."""
     named = ill.cause in mistake.causes
-    effect = has_effect(mistake, ill.course, healthy.course)
+    effect = has_effect(mistake, ill.losses, healthy.losses)
     word = "named" if named else ill.cause or ("found" if ill.findings else "silent")
     misled = ill.cause is not None and not named and ill.confidence >= SURE
     return Score(effect, bool(ill.findings), named, misled, word if effect else f"({word})")

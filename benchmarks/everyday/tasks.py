@@ -9,7 +9,7 @@ from torch.optim import SGD, Adam, AdamW
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from benchmarks.everyday import models
-from benchmarks.everyday.data import Sampler, blobs, chains, curve, pictures, points, source, stream, topics, waves
+from benchmarks.everyday.data import Sampler, blobs, curve, markov_chains, pictures, points, source, stream, topics, waves
 from benchmarks.everyday.training import Training
 
 Maker = Callable[[], Training]
@@ -72,7 +72,7 @@ def vit() -> Training:
 @task
 def gpt() -> Training:
     """A language model, AdamW with a cosine."""
-    sample = partial(chains, words=WORDS)
+    sample = partial(markov_chains, words=WORDS)
     rest = {"criterion": models.TokenCrossEntropy(), "facts": {"vocabulary": WORDS}}
     return _training(models.Gpt(WORDS), sample, partial(AdamW, lr=2e-3), rows=16, steps=300, decays=True, **rest)
 

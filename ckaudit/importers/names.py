@@ -10,7 +10,7 @@ from shlex import quote
 
 from ckaudit.contract.schema.manifest import LossKind
 from ckaudit.errors import UsageError
-from ckaudit.importers.loss_names import adversarial_losses, is_of_policy, of_policy, only_loss
+from ckaudit.importers.kinds_of_loss import adversarial_losses, is_of_policy, of_policy, only_loss
 
 CATALOGUE = frozenset(
     """

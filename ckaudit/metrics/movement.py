@@ -75,8 +75,8 @@ def step_over_rate(run: Run) -> Series:
     moved = update_norm(run).only(run.tensors.is_matrix)
     if (run.value("optimizer.name").values == OPTIMIZERS.index("RAdam")).any():
         return empty("step_over_rate")
-    largest = np.maximum(at(learning_rate(run), moved.steps).values.max(axis=1, initial=-np.inf), 0.0)
-    of_all = replace(moved, values=np.repeat(largest[:, None], len(moved.labels), axis=1), recorded=np.isfinite(moved.values))
+    largest = np.fmax(at(learning_rate(run), moved.steps).values.max(axis=1, initial=-np.inf), 0.0)
+    of_all = replace(moved, values=np.repeat(largest[:, None], len(moved.labels), axis=1))
     rates = filled(run.series("weight_deltas", "learning_rate").only(run.tensors.is_matrix), of_all)
     reach = replace(rates, values=rates.values * np.sqrt(run.tensors.elements(rates.labels)))
     return ratio(moved, reach).named("step_over_rate", "1")

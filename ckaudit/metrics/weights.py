@@ -8,6 +8,7 @@ from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled, ratio, together, total
 from ckaudit.run.run import Run
 from ckaudit.run.series import Mask, Series, at
+from ckaudit.run.tensors import TensorTable
 
 GRID = "weights.*.sampled_grid_32x32"
 NUMBERS = ("mean", "std", "min", "max")
@@ -211,3 +212,15 @@ def magnitude(low: Series, high: Series) -> Series:
     recorded = low.recorded & high.recorded
     values = np.where(recorded, np.maximum(np.abs(low.values), np.abs(high.values)), np.nan)
     return Series(low.name, low.unit, low.steps, low.labels, values, recorded)
+
+
+def matrices_begun_at_zero(size: Series | None, tensors: TensorTable) -> tuple[str, ...]:
+    """Return the matrices of a model of which all began at zero, embeddings and norms left out; nothing of any other model.
+
+    What such a matrix holds later is its own updates, so that these are large beside it. Frozen ones count: an adapter that
+    begins at zero stands beside them.
+    """
+    if size is None or not len(size.steps):
+        return ()
+    judged = size.only(lambda name: tensors.is_matrix(name) and tensors.kind(name) not in ("embedding", "norm"))
+    return judged.labels if judged.labels and (judged.values[0] == 0).all() else ()

@@ -309,12 +309,10 @@ def test_each_tensor_has_the_rate_of_its_group_where_groups_differ(tiny, tmp_pat
         groups = [{"params": [tensors[name]], "lr": rates[place > 0]} for place, name in enumerate(names)]
         optimizer = torch.optim.SGD(groups, lr=0.1)
         recorder = Recorder(model, folder, optimizer=optimizer, cadence=[Cadence(until=None, every=1)])
-        for batch in batches(2):
-            optimizer.zero_grad()
-            loss = loss_of(model, batch)
-            loss.backward()
+        loss_of(model, batches(1)[0]).backward()
+        for _ in range(2):
             optimizer.step()
-            recorder.step(loss, batch=batch)
+            recorder.step()
         recorder.close()
         found = {name: delta.learning_rate for name, delta in read(folder, 2).weight_deltas.items()}
         expected = (

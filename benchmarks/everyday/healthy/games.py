@@ -10,7 +10,7 @@ from torch.distributions import Categorical
 from torch.nn import functional as F  # noqa: N812  its usual name
 from torch.optim import Adam, RMSprop
 
-from benchmarks.everyday.data import Batch, fixed, source, stream
+from benchmarks.everyday.data import Batch, source, stream, task_source
 from benchmarks.everyday.healthy.common import healthy, on_stream
 from benchmarks.everyday.models import mlp
 from benchmarks.everyday.training import Training
@@ -23,7 +23,7 @@ def _states(rows: int, drawn: Generator) -> Batch:
 @healthy
 def policy_gradient() -> Training:
     """REINFORCE with the mean reward as baseline."""
-    policy, values = mlp(4, 32, 3, act=nn.Tanh), torch.randn(4, 3, generator=fixed(3))
+    policy, values = mlp(4, 32, 3, act=nn.Tanh), torch.randn(4, 3, generator=task_source(3))
 
     def loss(batch: Batch) -> Tensor:
         choice = Categorical(logits=policy(batch[0]))
@@ -95,7 +95,7 @@ def _on_a_circle(rows: int, drawn: Generator) -> Batch:
     return (torch.cat([angle.cos(), angle.sin()], 1),)
 
 
-class Game:
+class AdversarialTraining:
     """A generator and a discriminator that has an optimizer of its own.
 
     Args:
@@ -134,7 +134,7 @@ class Game:
 def gan() -> Training:
     """A GAN of which the generator is recorded; the discriminator moves first."""
     optimizer = partial(Adam, lr=1e-3, betas=(0.5, 0.9))
-    game = Game(1, optimizer)
+    game = AdversarialTraining(1, optimizer)
 
     def loss(batch: Batch) -> Tensor:
         game.train_discriminator(batch[0], game.make())
@@ -148,7 +148,7 @@ def gan() -> Training:
 def gan_generator_first() -> Training:
     """A GAN of which the generator is recorded, and moves first."""
     optimizer = partial(Adam, lr=2e-4, betas=(0.5, 0.999))
-    game, real = Game(2, optimizer), stream(_on_a_circle, 64, source(1))
+    game, real = AdversarialTraining(2, optimizer), stream(_on_a_circle, 64, source(1))
 
     def updated(_step: int) -> None:
         game.train_discriminator(next(real)[0], game.made)
@@ -162,7 +162,7 @@ def gan_generator_first() -> Training:
 def wasserstein_critic() -> Training:
     """A Wasserstein GAN of which the critic is recorded; its weights are clamped after each step."""
     optimizer = partial(RMSprop, lr=5e-4)
-    game = Game(2, optimizer)
+    game = AdversarialTraining(2, optimizer)
     critic, of_generator = game.discriminator, optimizer(game.generator.parameters())
 
     def loss(batch: Batch) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F  # noqa: N812  its usual name
 from torch.optim import Adagrad, Adam, AdamW
 
-from benchmarks.everyday.data import Batch, fixed, source
+from benchmarks.everyday.data import Batch, source, task_source
 from benchmarks.everyday.healthy.common import healthy, on_stream
 from benchmarks.everyday.models import mlp
 from benchmarks.everyday.training import Training
@@ -31,7 +31,7 @@ class Vae(nn.Module):
 
 
 def _bits(rows: int, drawn: Generator) -> Batch:
-    shares = torch.rand(10, 64, generator=fixed(3))
+    shares = torch.rand(10, 64, generator=task_source(3))
     kinds = torch.randint(10, (rows,), generator=drawn)
     return ((torch.rand(rows, 64, generator=drawn) < shares[kinds]).float(),)
 
@@ -52,7 +52,7 @@ def variational_autoencoder() -> Training:
 
 def _views(rows: int, drawn: Generator) -> Batch:
     """Return two noisy views (rows, 32) of the same things."""
-    things = torch.randn(rows, 6, generator=drawn) @ torch.randn(6, 32, generator=fixed(3))
+    things = torch.randn(rows, 6, generator=drawn) @ torch.randn(6, 32, generator=task_source(3))
     return tuple(things + 0.5 * torch.randn(rows, 32, generator=drawn) for _ in range(2))
 
 
@@ -72,7 +72,7 @@ def _triplets(rows: int, drawn: Generator) -> Batch:
     """Return anchors, others of their kind, and some of another kind, (rows, 32) each."""
     kinds = torch.randint(12, (rows,), generator=drawn)
     others = (kinds + torch.randint(1, 12, (rows,), generator=drawn)) % 12
-    centres = torch.randn(12, 32, generator=fixed(3))
+    centres = torch.randn(12, 32, generator=task_source(3))
     return tuple(centres[each] + 0.8 * torch.randn(rows, 32, generator=drawn) for each in (kinds, kinds, others))
 
 
@@ -149,7 +149,7 @@ def word2vec() -> Training:
     return on_stream(model, _neighbours, partial(Adam, lr=1e-2), rows=256, steps=500, loss=lambda batch: model(*batch))
 
 
-class Factors(nn.Module):
+class MatrixFactorization(nn.Module):
     """Factors of users and of films, whose product is a rating."""
 
     def __init__(self) -> None:
@@ -162,7 +162,7 @@ class Factors(nn.Module):
 
 
 def _ratings(rows: int, drawn: Generator) -> Batch:
-    tastes = torch.randn(200, 4, generator=fixed(3)), torch.randn(300, 4, generator=fixed(4))
+    tastes = torch.randn(200, 4, generator=task_source(3)), torch.randn(300, 4, generator=task_source(4))
     users, films = (torch.randint(len(each), (rows,), generator=drawn) for each in tastes)
     return torch.stack([users, films], 1), 0.5 * (tastes[0][users] * tastes[1][films]).sum(1)
 
@@ -170,7 +170,7 @@ def _ratings(rows: int, drawn: Generator) -> Batch:
 @healthy
 def matrix_factorization() -> Training:
     """A recommender, Adagrad."""
-    return on_stream(Factors(), _ratings, partial(Adagrad, lr=0.1), rows=256, steps=800, criterion=nn.MSELoss())
+    return on_stream(MatrixFactorization(), _ratings, partial(Adagrad, lr=0.1), rows=256, steps=800, criterion=nn.MSELoss())
 
 
 class GraphNetwork(nn.Module):

@@ -9,7 +9,7 @@ from torch.nn import functional as F  # noqa: N812  its usual name
 from torch.optim import Adam, AdamW
 from torch.optim.lr_scheduler import LambdaLR
 
-from benchmarks.everyday.data import Batch, Batches, fixed, source, text, windows
+from benchmarks.everyday.data import Batch, Batches, source, task_source, text, windows
 from benchmarks.everyday.healthy.common import healthy, on_stream, on_table
 from benchmarks.everyday.models import Gpt, Lstm, TokenCrossEntropy
 from benchmarks.everyday.training import Training
@@ -109,7 +109,7 @@ def letters_by_lstm() -> Training:
 
 def _spoken(rows: int, drawn: Generator) -> Batch:
     """Return noisy sounds (rows, 20, 48) of five words each, four long, and the words (rows, 5)."""
-    sounds = torch.randn(6, 48, generator=fixed(3))
+    sounds = torch.randn(6, 48, generator=task_source(3))
     words = torch.randint(1, 6, (rows, 5), generator=drawn)
     heard = sounds[words].repeat_interleave(4, 1)
     return heard + 0.8 * torch.randn(heard.shape, generator=drawn), words

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  its usual name
 from torch.optim import SGD, Adam, AdamW, NAdam, RMSprop
 
-from benchmarks.everyday.data import Batch, blobs, fixed, source
+from benchmarks.everyday.data import Batch, blobs, source, task_source
 from benchmarks.everyday.healthy.common import healthy, on_blobs, on_table
 from benchmarks.everyday.models import mlp
 from benchmarks.everyday.training import Training
@@ -74,7 +74,7 @@ def imbalanced_classes() -> Training:
 def multi_label() -> Training:
     """Twelve labels at once with binary cross entropy."""
     x = _normal(4_000, 20)
-    scores = x @ torch.randn(20, 12, generator=fixed(3)) + torch.randn(4_000, 12, generator=source(5))
+    scores = x @ torch.randn(20, 12, generator=task_source(3)) + torch.randn(4_000, 12, generator=source(5))
     data = (x, (scores > 2).float())
     return on_table(mlp(20, 64, 64, 12), data, partial(Adam, lr=2e-3), rows=64, steps=500, criterion=nn.BCEWithLogitsLoss())
 
@@ -92,7 +92,7 @@ def logistic_regression() -> Training:
 def linear_svm() -> Training:
     """A linear model with the hinge loss and weight decay, plain SGD."""
     x = _normal(2_000, 30)
-    y = torch.sign(x @ torch.randn(30, 1, generator=fixed(3)) + 0.5 * _noise(2_000))
+    y = torch.sign(x @ torch.randn(30, 1, generator=task_source(3)) + 0.5 * _noise(2_000))
     optimizer = partial(SGD, lr=0.05, weight_decay=1e-3)
     return on_table(
         nn.Linear(30, 1), (x, y), optimizer, steps=600, criterion=lambda output, side: F.relu(1 - output * side).mean()

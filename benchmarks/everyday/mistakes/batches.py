@@ -5,7 +5,7 @@ from itertools import cycle, islice, repeat
 import torch
 from torch import Tensor
 
-from benchmarks.everyday.data import Batch, joined, picked, sampled, source
+from benchmarks.everyday.data import Batch, concatenate, picked, sampled, source
 from benchmarks.everyday.mistakes.mistake import CLASSES, NUMBERS, TARGETS, change_batches, change_inputs, mistake
 from benchmarks.everyday.training import Training
 
@@ -17,7 +17,7 @@ def _shuffled(targets: Tensor) -> Tensor:
 @mistake("data_not_shuffled")
 def not_shuffled(training: Training) -> None:
     """The rows are sorted by their targets, and the loader does not shuffle them."""
-    rows = joined(list(islice(training.batches, 40)))
+    rows = concatenate(list(islice(training.batches, 40)))
     size = len(rows[0]) // 40
     in_order = picked(rows, rows[-1].flatten(1)[:, 0].argsort() if rows[-1].dim() > 1 else rows[-1].argsort())
     training.batches = cycle(zip(*(torch.split(column, size) for column in in_order), strict=True))
@@ -120,7 +120,7 @@ def loader_stuck(training: Training) -> None:
 @mistake("too_little_data")
 def three_batches_of_data(training: Training) -> None:
     """There are no more rows than three batches hold."""
-    rows = joined(list(islice(training.batches, 3)))
+    rows = concatenate(list(islice(training.batches, 3)))
     training.batches = sampled(rows, len(rows[0]) // 3, source(3))
 
 

@@ -2,7 +2,7 @@
 
 from itertools import islice
 
-from benchmarks.everyday.data import joined, sampled, source
+from benchmarks.everyday.data import concatenate, sampled, source
 from benchmarks.everyday.mistakes.mistake import BATCH_NORM, DROPOUT, NUMBERS, mistake
 from benchmarks.everyday.training import Training
 
@@ -23,7 +23,7 @@ def validation_inputs_x20(training: Training) -> None:
 @mistake("validation_leaks_into_training", flatters=True)
 def validation_rows_in_training(training: Training) -> None:
     """The rows of the validation are among the few that are trained on."""
-    rows = joined(list(islice(training.batches, 6)))
+    rows = concatenate(list(islice(training.batches, 6)))
     size = len(rows[0]) // 6
     training.held_out = tuple(column[: 3 * size] for column in rows)
     training.batches = sampled(rows, size, source(3))

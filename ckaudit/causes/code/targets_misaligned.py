@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.model.capacity_too_small import keeps_from_learning
-from ckaudit.causes.shared.loss_curves import share_once_explained, still
+from ckaudit.causes.shared.loss_curves import best_explained_share, still
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import target_shift_match
 from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss
@@ -91,7 +91,7 @@ def _by_guess(
     late = explained.late_median() or 0.0
     if ill := keeps_from_learning(findings):
         yield contradicts(decisive, f"something else keeps it from learning: {ill.message}", ill)
-    if once := share_once_explained(explained):
+    if once := best_explained_share(explained):
         yield contradicts(decisive, f"the inputs have explained {once:.0%} of the targets: they belong together", explained.name)
     elif late <= max_explained_share:
         what = "the model saves nothing of what a constant guess costs: its inputs tell nothing of its targets"

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.loss_curves import never_falls_below_start, share_once_explained, still
+from ckaudit.causes.shared.loss_curves import best_explained_share, never_falls_below_start, still
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss
@@ -83,7 +83,7 @@ def capacity_too_small(
     """
     if ill := keeps_from_learning(findings):
         yield contradicts(strong, f"something keeps it from learning: {ill.message}", ill)
-    if once := share_once_explained(explained):
+    if once := best_explained_share(explained):
         yield contradicts(strong, f"it has explained {once:.0%} of the targets, and has unlearnt that", explained_share.name)
     if (stands := still(train, val)) is not None:
         yield contradicts(

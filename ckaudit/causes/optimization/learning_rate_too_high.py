@@ -7,13 +7,13 @@ import numpy as np
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.shared.loss_curves import jumps_since, overshoot
 from ckaudit.causes.shared.rate_course import known_rate
-from ckaudit.causes.shared.update_size import excess_rate, first_spread, largest_update, matrices_begun_at_zero
+from ckaudit.causes.shared.update_size import excess_rate, first_spread, largest_update
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.flags import spike_flags
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
-from ckaudit.metrics.weights import update_to_weight_global, weight_rms, weight_std
+from ckaudit.metrics.weights import matrices_begun_at_zero, update_to_weight_global, weight_rms, weight_std
 from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.activations.dead_units import dead_units
@@ -47,6 +47,7 @@ from ckaudit.rules.weights.weights_alike import weights_alike
 from ckaudit.rules.weights.weights_grow import weights_grow
 from ckaudit.run.run_facts import is_plain_descent
 from ckaudit.run.series import Series
+from ckaudit.run.tensors import table_of
 
 EXPLAINS = (
     initialization_lost,
@@ -119,9 +120,9 @@ def learning_rate_too_high(
     which all matrices began at zero holds nothing but its updates, which are large beside it at any rate.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    if first_excess(findings) is None:
+    if first_sign_of_large_updates(findings) is None:
         yield contradicts(2 * strong, "updates are too small, not too large", update_to_weight_global.name)
-    if zeros := matrices_begun_at_zero(size, facts):
+    if zeros := len(matrices_begun_at_zero(size, table_of(facts))):
         yield contradicts(strong, f"all {zeros} matrices began at zero, and any update is large beside that", weight_rms.name)
     elif band := [finding for finding in findings.of(update_out_of_band) if _above(finding.value, finding.limit)]:
         yield supports(strong, band[0].message, band[0])
@@ -156,7 +157,7 @@ def learning_rate_too_high(
         yield contradicts(strong, f"the planned rate is not to blame: {off[0].message}", off[0])
 
 
-def first_excess(findings: Findings) -> Finding | None:
+def first_sign_of_large_updates(findings: Findings) -> Finding | None:
     """Return the earliest finding that updates may have made by their size; None where they were too small, if anything."""
     of_small = {id(each) for each in findings.of(update_out_of_band) if not _above(each.value, each.limit)}
     return next((each for each in findings.of(*EXPLAINS) if id(each) not in of_small), None)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.optimization.learning_rate_too_high import EXPLAINS, FOLLOWS, first_excess
+from ckaudit.causes.optimization.learning_rate_too_high import EXPLAINS, FOLLOWS, first_sign_of_large_updates
 from ckaudit.causes.shared.loss_curves import too_high_at_first
 from ckaudit.causes.shared.update_size import excess_rate
 from ckaudit.contract.schema.manifest import Manifest
@@ -55,7 +55,7 @@ def missing_warmup(
     high itself.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    first = first_excess(findings)
+    first = first_sign_of_large_updates(findings)
     if first is None:
         yield contradicts(2 * strong, "updates are too small, not too large", update_to_weight_global.name)
     onset = first.first_step if first is not None else None

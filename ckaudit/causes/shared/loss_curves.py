@@ -205,7 +205,7 @@ def overshoot(loss: Series | None, *, updates: int = 4, ratio: float = 2.0) -> t
     return (float(values[0]), highest) if highest > ratio * values[0] else None
 
 
-def share_once_explained(explained: Series | None, *, min_share: float = 0.1) -> float | None:
+def best_explained_share(explained: Series | None, *, min_share: float = 0.1) -> float | None:
     """Return the largest share of its targets that a model explained, by medians of three checkpoints in a row; else None.
 
     One batch of few targets may look explained by chance; what is below `min_share` is no share.

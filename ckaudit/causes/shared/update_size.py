@@ -136,18 +136,6 @@ def excess_rate(
     return ExcessRate(peak, goal) if peak > max_times * goal > 0 else None
 
 
-def matrices_begun_at_zero(size: Series | None, facts: Manifest | None) -> int:
-    """Return how many matrices a model has of which all began at zero, embeddings and norms left out; 0 for any other model.
-
-    What such a matrix holds later is its own updates, so that these are large beside it.
-    """
-    tensors = table_of(facts)
-    if size is None or not len(size.steps):
-        return 0
-    judged = size.only(lambda name: tensors.is_matrix(name) and tensors.kind(name) not in ("embedding", "norm"))
-    return len(judged.labels) if judged.labels and (judged.values[0] == 0).all() else 0
-
-
 def first_spread(std: Series | None) -> float | None:
     """Return the median of the tensors' first standard deviations, those without any spread left out."""
     if std is None or not std.values.size:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.kinds_of_loss import adversarial_losses
 from ckaudit.importers.layers.names import place_of
-from ckaudit.importers.loss_names import adversarial_losses
 from ckaudit.importers.names import (
     catalogue_name,
     could_be,
@@ -40,8 +40,8 @@ from ckaudit.importers.tables.curves import (
     steps_of_tokens,
     take_sum,
 )
+from ckaudit.importers.tables.data_loading_time import named_times, take_times
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, forward_fill, fullest_column, steps_from
-from ckaudit.importers.tables.step_times import named_times, take_times
 from ckaudit.importers.tables.table import NumberTable, holds_numbers, read_numbers, sniff_table
 
 NAME = "CSV"

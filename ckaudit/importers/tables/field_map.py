@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Mapping
 
 from msgspec import Struct
 
+from ckaudit.importers.kinds_of_loss import adversarial_losses, may_be_a_loss, only_loss
 from ckaudit.importers.layers.names import place_of
-from ckaudit.importers.loss_names import adversarial_losses, may_be_a_loss, only_loss
 from ckaudit.importers.names import (
     catalogue_name,
     could_be,
@@ -18,9 +18,9 @@ from ckaudit.importers.names import (
 )
 from ckaudit.importers.names import note_on_taken as taken_note
 from ckaudit.importers.tables.curves import broken_losses, drop_placeholders, take_sum
+from ckaudit.importers.tables.data_loading_time import may_time_a_step, named_times, take_times
 from ckaudit.importers.tables.jsonrows import JsonRows
 from ckaudit.importers.tables.numbers import Numbers, fullest_column
-from ckaudit.importers.tables.step_times import may_time_a_step, named_times, take_times
 
 WRAPPERS = ("metrics/", "data/", "scalars/", "log/", "logs/")
 SCALARS_ONLY = "the log holds scalars only: weights, gradients, activations and attention of single tensors were not recorded"

@@ -10,8 +10,8 @@ from msgspec import Struct, field
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers.importer import Imported
+from ckaudit.importers.kinds_of_loss import adversarial_losses, take_turns
 from ckaudit.importers.layers.to_checkpoints import LayerStatistics
-from ckaudit.importers.loss_names import adversarial_losses, take_turns
 from ckaudit.importers.names import (
     catalogue_name,
     could_be,

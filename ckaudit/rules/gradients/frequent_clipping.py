@@ -48,8 +48,9 @@ def frequent_clipping(
     judged = rate.finite & late[:, None]
     high = (rate.values > max_rate) & (left < deep_coefficient) & (left > 0) & judged
     # A short run has few shares of a hundred steps, and many coefficients of single ones.
-    known = int((judged & (left != 0)).sum()) if coefficient is not None and coefficient.points >= min_points else min_points
-    severe_spans = list(spans(rate, high, among=judged & (left != 0), min_points=max(1, min(min_points, known))))
+    is_deep = coefficient is not None and _ends_deep(coefficient, deep_coefficient, min_points)
+    known = max(1, int((judged & (left != 0)).sum())) if is_deep else min_points
+    severe_spans = list(spans(rate, high, among=judged & (left != 0), min_points=min(min_points, known)))
     rows = np.concatenate([span.rows for span in severe_spans]) if severe_spans else np.empty(0, np.int64)
     if len(rows) and coefficient is not None:
         hit = _over(
@@ -70,6 +71,12 @@ def frequent_clipping(
         how = "mildly" if coefficient is not None else "by how much is not recorded"
         message = f"{{value:.0%}} of the last hundred steps were clipped, {how}"
         yield _over(rate, mild, "note", rate.values, at_least=True, limit=note_rate, message=message)
+
+
+def _ends_deep(coefficient: Series, deep: float, points: int) -> bool:
+    """Tell whether the last so many coefficients that are not zero all leave less than a share of the gradient."""
+    known = coefficient.values[coefficient.finite & (coefficient.values > 0)]
+    return len(known) >= points and bool((known[-points:] < deep).all())
 
 
 def _began(coefficient: Series, judged: int, deep: float) -> int:

@@ -52,9 +52,9 @@ def zero_gradients(
     ## False alarms
     Rows of an embedding whose token is not in the batch have none, an expert without tokens has none, a bias whose gradient
     cancels by mathematics has none, that of a single number may cancel by chance, and a loss of exactly zero leaves none: all
-    are left out. An input that is zero in the whole
-    batch, such as a dark corner of all pictures or a word that does not occur, gives a column of zeros, and a ReLU that is silent
-    for a small batch a row of them: healthy networks of few samples reach 70 %.
+    are left out. An input that is zero in the whole batch, such as a dark corner of all pictures or a word that does not occur,
+    gives a column of zeros, and a ReLU that is silent for a small batch a row of them: healthy networks of few samples reach
+    70 %.
     """
     zeros = where_loss_is_left(zeros, loss, none=1.0)
     yield from too_few(zeros, min_points)

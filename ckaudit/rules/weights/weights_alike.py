@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.metrics.weights import weight_norm, weight_rms, weight_std
+from ckaudit.metrics.weights import matrices_begun_at_zero, weight_norm, weight_rms, weight_std
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.series import Series, at
 from ckaudit.run.spans import spans
@@ -38,9 +38,7 @@ def weights_alike(
         return
     if norm is not None:
         yield from _of_one_number(judged, norm, tensors, min_relative_std, min_points)
-    size = rms if rms is not None else norm
-    if size is not None:
-        yield from _all_zero(size.only(lambda name: name in judged.labels and tensors.kind(name) not in ("embedding", "norm")))
+    yield from _all_zero(rms if rms is not None else norm, tensors)
 
 
 def _of_one_number(std: Series, norm: Series, tensors: TensorTable, min_relative_std: float, min_points: int) -> Iterator[Hit]:
@@ -64,21 +62,22 @@ def _of_one_number(std: Series, norm: Series, tensors: TensorTable, min_relative
         )
 
 
-def _all_zero(size: Series) -> Iterator[Hit]:
+def _all_zero(size: Series | None, tensors: TensorTable) -> Iterator[Hit]:
     """Yield matrices that are all zero at the first checkpoint: no signal passes through two of them, forward or back."""
-    if len(size.labels) < 2 or not len(size.steps) or not (size.values[0] == 0).all():
+    names = matrices_begun_at_zero(size, tensors)
+    if size is None or len(names) < 2:
         return
     step = int(size.steps[0])
     yield Hit(
         severity="sev2",
-        where=size.labels[0],
-        also=size.labels[1:],
+        where=names[0],
+        also=names[1:],
         first=step,
         last=step,
         points=1,
         value=0.0,
         limit=0.0,
-        message=f"all {len(size.labels)} matrices are zero at step {step}: no signal passes through them",
+        message=f"all {len(names)} matrices are zero at step {step}: no signal passes through them",
     )
 
 
