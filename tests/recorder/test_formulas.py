@@ -13,7 +13,7 @@ import torch
 from ckaudit.recorder.model.gradient_norms import norms_of
 from ckaudit.recorder.stats.activation_stats import activation_stats, dead_units, note
 from ckaudit.recorder.stats.attention_stats import attention_stats
-from ckaudit.recorder.stats.batched_stats import STRETCH, moments
+from ckaudit.recorder.stats.batched_stats import STRETCH, sweep
 from ckaudit.recorder.stats.tensor_stats import spectral_norm, total_norm
 
 WRITTEN = 1e-7
@@ -22,6 +22,11 @@ SIZES = [1, 2, 17, 1_000, 65_537, 1_000_000]
 
 def normal(*shape, seed=0, mean=0.3, dtype=torch.float32):
     return (torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + mean).to(dtype)
+
+
+def moments(values, **options):
+    """The moments of one tensor."""
+    return sweep([values], **options)[0].moments
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -57,6 +62,9 @@ class Stream(np.ndarray):
     def __getitem__(self, place):
         start = self.offset_of(place.start)
         return self.pool[start : start + place.stop - place.start]
+
+    def reshape(self, *_):
+        return self
 
     @staticmethod
     def offset_of(start):

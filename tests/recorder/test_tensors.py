@@ -7,7 +7,7 @@ import torch
 from ckaudit.contract.io.codec import significant
 from ckaudit.contract.io.grids import unpack
 from ckaudit.recorder.stats.arrays import dense
-from ckaudit.recorder.stats.batched_stats import measure, moments, sweep
+from ckaudit.recorder.stats.batched_stats import measure, sweep
 from ckaudit.recorder.stats.float32_rounding import shorten, shorten_all, significant_all
 from ckaudit.recorder.stats.quantiles import quantiles_of, spread_of, stride_of
 from ckaudit.recorder.stats.tensor_stats import gradient_stats, weight_stats
@@ -66,6 +66,11 @@ def test_equal_elements_fall_into_one_bin_inside_its_range(value):
     low, high = found.bins.range
     assert low < value < high
     assert sum(found.counts) == max(found.counts) == 5
+
+
+def moments(values, **options):
+    """The moments of one tensor."""
+    return sweep([values], magnitudes=True, **options)[0].moments
 
 
 def test_chunks_merge_to_the_whole():
@@ -211,7 +216,8 @@ def measured(tensors=None, **options):
 
 def test_tensors_measured_on_their_device_and_here_are_the_same(monkeypatch):
     here = measured(scale=8.0)
-    monkeypatch.setattr("ckaudit.recorder.stats.batched_stats.is_away", lambda _array: True)
+    for module in ("arrays", "batched_stats"):
+        monkeypatch.setattr(f"ckaudit.recorder.stats.{module}.is_away", lambda array: isinstance(array, torch.Tensor))
     monkeypatch.setattr("ckaudit.recorder.stats.batched_stats.dense_as_numpy", dense)
     for found, expected in zip(measured(scale=8.0), here, strict=True):
         assert found[1:] == expected[1:]

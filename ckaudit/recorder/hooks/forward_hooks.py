@@ -255,7 +255,7 @@ class ForwardHooks:
             self._sampled(name, module, some, grid, top)
 
     def _sampled(
-        self, name: str, module: nn.Module, call: AttentionCall, grid: Literal["nested", "q8"] | None, top: list[float]
+        self, name: str, module: nn.Module, call: AttentionCall, grid: Literal["nested", "q8"] | None, top: Tensor
     ) -> None:
         sample = take(call, queries=self._options.queries, with_cells=grid is not None)
         if sample is None:
@@ -270,7 +270,7 @@ class ForwardHooks:
         if stats_and_lowest is None:
             return
         stats, lowest = stats_and_lowest
-        stats.max_logit_per_head = [shortest(value) for value in top]
+        stats.max_logit_per_head = [shortest(value) for value in top.tolist()]
         self._seen.computed[name or "model"] = stats
         stated, own_keys = self._stated(name, module), sample.queries.own
         is_certain = self._options.causal is not None

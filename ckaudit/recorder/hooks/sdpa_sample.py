@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ckaudit.contract.io.grids import encode_grids, sample_indices
 from ckaudit.contract.schema.checkpoint import AttentionStats
-from ckaudit.recorder.stats.arrays import to_float64, to_numpy
+from ckaudit.recorder.stats.arrays import is_away, send, to_float64, to_numpy
 from ckaudit.recorder.stats.attention_stats import Queries, attention_stats
 
 ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
@@ -167,11 +167,12 @@ def take(
 
 
 def _sample(call: AttentionCall, sequences: int, places: NDArray[np.intp]) -> SampledQueries:
-    logits, seen = call.logits(call.inputs, sequences, torch.as_tensor(places, device=call.device))
+    logits, seen = call.logits(call.inputs, sequences, send(places, call.device))
     count = seen.sum(-1).broadcast_to(logits.shape[:-1])  # (b, H, n)
     logits.masked_fill_(~seen, -math.inf)
     probabilities = logits.softmax(-1)
-    if bool((see_nothing := count == 0).any()):
+    see_nothing = count == 0
+    if is_away(logits) or bool(see_nothing.any()):
         probabilities.masked_fill_(see_nothing[..., None], 0.0)
     return SampledQueries(probabilities, logits, Queries(places + call.first, count.double()), call.kv_heads)
 
@@ -183,19 +184,19 @@ def sample_stats(
 
     None where none of them may see a key. The arguments are those of `attention_stats`; a grid is of the sample's cells.
     """
-    if not bool((sample.queries.seen > 0).any()):
-        return None
     stats, lowest = attention_stats(sample.probabilities, causal=causal, queries=sample.queries)
+    if not stats.keys:
+        return None
     stats.kv_heads = UNSET if sample.kv_heads is None else sample.kv_heads
     if grid and sample.cells is not None:
         stats.sampled_qk_grid_32x32_per_head = encode_grids(to_numpy(to_float64(sample.cells)), grid)
     return stats, lowest
 
 
-def largest_logits(call: AttentionCall, *, largest: int = LARGEST) -> list[float]:
+def largest_logits(call: AttentionCall, *, largest: int = LARGEST) -> Tensor:
     """Return the largest finite logit of each head over all sequences, queries and keys that may be seen (M19), shape (H,).
 
-    NaN where there is none. They are computed in blocks.
+    NaN where there is none. They are computed in blocks, and stay where they are.
 
     Args:
         call: The call.
@@ -204,7 +205,7 @@ def largest_logits(call: AttentionCall, *, largest: int = LARGEST) -> list[float
     batch, heads, count, keys = call.shape
     top = torch.full((heads,), -math.inf, device=call.device)
     if not math.prod(call.shape):
-        return [math.nan] * heads
+        return torch.full_like(top, math.nan)
     at_once = max(1, largest // (heads * count * keys))
     rows = min(count, max(1, largest // (heads * keys)))
     for start in range(0, batch, at_once):
@@ -213,10 +214,11 @@ def largest_logits(call: AttentionCall, *, largest: int = LARGEST) -> list[float
             places = torch.arange(first, min(first + rows, count), device=call.device)
             logits, seen = part.logits(part.inputs, part.shape[0], places)
             tensor = logits.masked_fill_(~seen, -math.inf).amax((0, 2, 3))
-            if bool((tensor.isnan() | tensor.isposinf()).any()):
+            # To ask an accelerator would make the program wait for it.
+            if is_away(logits) or bool((tensor.isnan() | tensor.isposinf()).any()):
                 tensor = logits.masked_fill_(~logits.isfinite(), -math.inf).amax((0, 2, 3))
             top = torch.maximum(top, tensor)
-    return [value if math.isfinite(value) else math.nan for value in top.tolist()]
+    return torch.where(top.isfinite(), top, math.nan)
 
 
 def _with_heads(tensor: Tensor) -> Tensor | None:

@@ -15,7 +15,7 @@ from ckaudit.recorder.hooks.forward_stats import ForwardStats
 from ckaudit.recorder.hooks.sdpa_sample import AttentionCall, sampled, take
 from ckaudit.recorder.loop.step_state import lowest
 from ckaudit.recorder.stats.activation_stats import dead_units
-from ckaudit.recorder.stats.arrays import dense, flat, line
+from ckaudit.recorder.stats.arrays import all_to_numpy, dense, flat, line, send, to_wide_float
 from ckaudit.recorder.stats.attention_stats import entropies, later_sum
 from ckaudit.recorder.stats.float32_rounding import shorten
 from ckaudit.recorder.stats.quantiles import quantiles_of, stride_of
@@ -82,17 +82,19 @@ class DeferredNumbers(Struct):
             dead: Whether dead heads are counted.
             dead_above: Share of sharp queries of a dead head, from F10.
         """
-        logits = [value for layer in self.logits for value in layer.tolist() if value != -math.inf]
-        shares = [layer.tolist() for layer in self.shares]
+        counts = [count for count, _ in self.dead.values()]
+        here = iter(all_to_numpy([to_wide_float(each) for each in (*self.logits, *self.shares, *self.norms.values(), *counts)]))
+        logits = [value for _ in self.logits for value in next(here).tolist() if value != -math.inf]
+        shares = [next(here).tolist() for _ in self.shares]
         entropy, sharp = ([value for layer in shares for value in layer[which] if value != math.inf] for which in (0, 1))
-        norms = [norms[norms.isfinite()].cpu().numpy() for norms in self.norms.values()]
+        norms = [of_block[np.isfinite(of_block)] for of_block in (next(here) for _ in self.norms)]
         spread = dict(zip(self.norms, quantiles_of(norms, (50, 99)), strict=True))
         return Vitals(
             max_attn_logit=_shorter(max(filter(math.isfinite, logits), default=math.nan if logits else None)),
             min_normalized_entropy=_shorter(lowest(entropy)),
             residual_rms_p50={name: shorten(p50) for name, (p50, _) in spread.items()},
             residual_rms_p99={name: shorten(p99) for name, (_, p99) in spread.items()},
-            dead_units={name: DeadUnits(int(count), units) for name, (count, units) in self.dead.items()},
+            dead_units={name: DeadUnits(int(next(here)), units) for name, (_, units) in self.dead.items()},
             dead_heads=sum(share > dead_above for share in sharp) if dead and sharp else None,
             heads=len(sharp) if dead and sharp else None,
         )
@@ -110,7 +112,7 @@ class DeferredNumbers(Struct):
         own_keys, some = rows + (keys - queries), _rows(probabilities, rows)
         if causal is None:
             causal = queries > 1 and not bool(later_sum(some, own_keys).any())
-        seen = torch.as_tensor(own_keys + 1 if causal else own_keys * 0 + keys, device=some.device)
+        seen = send(own_keys + 1 if causal else own_keys * 0 + keys, some.device)
         self._see_entropies(some, seen.clamp(0, keys).double())
 
     def see_logits(self, logits: Tensor) -> None:
@@ -151,7 +153,7 @@ def _is_block(name: str) -> bool:
 
 
 def _rows(values: Tensor, rows: NDArray[np.intp]) -> Tensor:
-    return values[:1, :, torch.as_tensor(rows, device=values.device)]
+    return values[:1, :, send(rows, values.device)]
 
 
 def _mean_where(qualifies: Tensor, values: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.loop.step_state import StepState
 from ckaudit.recorder.loop.triggers import CheckpointSchedule, HistoryStep
 from ckaudit.recorder.model.gradient_norms import FULL, LONG, Norms, are_on_cpu, common_dtype_and_size
-from ckaudit.recorder.stats.arrays import dense, is_away, is_sharded
+from ckaudit.recorder.stats.arrays import is_away, is_sharded, line, packed, unpacked
 from ckaudit.recorder.stats.float32_rounding import round_to_seven_digits, shorten
 
 
@@ -134,11 +134,10 @@ class AsyncCopy:
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         """Send for all elements of `tensors`, each of any type and shape, on any device."""
-        first = tensors[0].device
-        self._kinds = [(tensor.dtype, tensor.numel() * tensor.itemsize) for tensor in tensors]
-        bytes_of = [dense(tensor).reshape(-1).view(torch.uint8).to(first, non_blocking=True) for tensor in tensors]
-        self._bytes = torch.cat(bytes_of).to("cpu", non_blocking=True)
-        self._arrived = None if first.type == "cpu" else torch.Event(first.type)
+        self._tensors = [line(tensor) for tensor in tensors]
+        self._bytes = packed(self._tensors).to("cpu", non_blocking=True)
+        home = self._tensors[0].device.type
+        self._arrived = None if home == "cpu" else torch.Event(home)
         if self._arrived is not None:
             self._arrived.record()
 
@@ -146,8 +145,7 @@ class AsyncCopy:
         """Return the elements of each tensor in one dimension, in this process's memory; wait where they are not here yet."""
         if self._arrived is not None:
             self._arrived.synchronize()
-        parts = torch.split(self._bytes, [size for _, size in self._kinds])
-        return [part.clone().view(dtype) for part, (dtype, _) in zip(parts, self._kinds, strict=True)]
+        return unpacked(self._bytes, self._tensors)
 
 
 class PendingStats(Struct):

@@ -1,6 +1,6 @@
 """Reads model, gradients and optimizers, and fills the sections of a checkpoint with what they show."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from time import perf_counter
 from typing import Any
 
@@ -44,7 +44,7 @@ from ckaudit.recorder.stats.arrays import Array, is_sharded
 from ckaudit.recorder.stats.batched_stats import WrittenStats
 from ckaudit.recorder.stats.float32_rounding import shorten, shortest
 from ckaudit.recorder.stats.moe import moe_scalars
-from ckaudit.recorder.stats.tensor_stats import SpectralNorms, gradient_stats, total_norm, weight_stats
+from ckaudit.recorder.stats.tensor_stats import Cells, SpectralNorms, gradient_stats, sampled_cells, total_norm, weight_stats
 
 
 class ResumeState:
@@ -232,9 +232,12 @@ class Collector:
         encoding, exact = self._options.grids, self._options.exact
         depths = self._planner.depths([*self._parts, *self._observer.parts], attempt)
 
+        has_grid = {name for name in gradients if encoding != "none" and depth_of(name) in depths}
+        cells = _cells_at_hand(gradients, has_grid)
+
         def look(name: str, gradient: Tensor, measured: WrittenStats) -> GradientStats:
-            grid = encoding if encoding != "none" and depth_of(name) in depths else None
-            return gradient_stats(gradient, measured=measured, grid=grid, scale=scale, exact=exact)
+            grid = encoding if encoding != "none" and name in has_grid else None
+            return gradient_stats(gradient, measured=measured, grid=grid, cells=cells.get(name), scale=scale, exact=exact)
 
         return self._reach.look("gradients", gradients, look, scale=scale)
 
@@ -327,10 +330,13 @@ class Collector:
     def _weights(self, plan: BudgetPlan, reference: Reference | None) -> dict[str, WeightStats]:
         encoding, exact = self._options.grids, self._options.exact
 
+        has_grid = {name for name in self.weights if encoding != "none" and plan.has("weights", name)}
+        cells = _cells_at_hand(self.weights, has_grid)
+
         def look(name: str, tensor: Tensor, measured: WrittenStats) -> WeightStats:
-            grid = encoding if encoding != "none" and plan.has("weights", name) else None
+            grid = encoding if encoding != "none" and name in has_grid else None
             spectral = self._spectral.measure({name: tensor}).get(name)
-            return weight_stats(tensor, measured=measured, grid=grid, spectral=spectral, exact=exact)
+            return weight_stats(tensor, measured=measured, grid=grid, cells=cells.get(name), spectral=spectral, exact=exact)
 
         return self._reach.look("weights", self.weights, look, reference=reference)
 
@@ -347,6 +353,11 @@ class Collector:
         if attempt.loss_scale is not None:
             state.loss_scale, state.found_inf = shortest(attempt.loss_scale), attempt.updates < len(self.optimizers)
         return state
+
+
+def _cells_at_hand(tensors: Mapping[str, Tensor], names: Container[str]) -> dict[str, Cells]:
+    """Return the cells of those tensors that this rank holds as a whole; of the others they are taken when they are."""
+    return sampled_cells({name: tensor for name, tensor in tensors.items() if name in names and not is_sharded(tensor)})
 
 
 # What a training that was taken up again began with: the norms of its weights, and whether its optimizer remembers anything.

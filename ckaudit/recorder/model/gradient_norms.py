@@ -146,10 +146,13 @@ def _is_plain(gradients: Sequence[Tensor], long: int) -> bool:
 
 def all_finite(tensors: Sequence[Tensor]) -> bool:
     """Return whether every element is finite: so where every norm is, which takes one fused pass per device and type."""
-    taken = take_norms(tensors, long=sys.maxsize)
-    norms = [] if taken is None else taken.numbers()
-    doubtful = [tensor for tensor, norm in zip(tensors, norms, strict=True) if not math.isfinite(norm)]
-    return all(bool(tensor.isfinite().all()) for tensor in doubtful)  # squares may be too large where elements are not
+    by_device: dict[torch.device, list[Tensor]] = {}
+    for tensor in tensors:
+        by_device.setdefault(tensor.device, []).append(tensor)
+    taken = [(of_device, take_norms(of_device, long=sys.maxsize)) for of_device in by_device.values()]
+    norms = [pair for of_device, norms in taken if norms for pair in zip(of_device, norms.numbers(), strict=True)]
+    # Squares may be too large where elements are not.
+    return all(math.isfinite(norm) or bool(tensor.isfinite().all()) for tensor, norm in norms)
 
 
 def _fused(tensors: Sequence[Tensor]) -> list[Tensor]:

@@ -13,6 +13,7 @@ from ckaudit.contract.io.files import write_atomic
 from ckaudit.contract.schema.checkpoint import DeltaStats
 from ckaudit.recorder.stats.arrays import (
     Array,
+    all_to_numpy,
     dense_as_numpy,
     flat,
     is_away,
@@ -25,6 +26,7 @@ from ckaudit.recorder.stats.arrays import (
     to_wide_float,
 )
 from ckaudit.recorder.stats.batched_stats import STRETCH, stretches
+from ckaudit.recorder.stats.device_sums import device_sums
 from ckaudit.recorder.stats.float32_rounding import shortest, shortest_of
 from ckaudit.recorder.stats.quantiles import stride_of
 
@@ -49,10 +51,11 @@ class Reference:
     @classmethod
     def take(cls, tensors: Mapping[str, Array]) -> "Reference":
         """Return the reference of these weights: each norm, and every `stride_of`-th value, at most 4,096."""
+        norms, samples = _norms([*tensors.values()]), _strided([*tensors.values()])
         return cls(
             {
-                name: InitialTensor(norm(flat(tensor)), tuple(tensor.shape), _strided(tensor).copy())
-                for name, tensor in tensors.items()
+                name: InitialTensor(size, tuple(tensor.shape), values.copy())
+                for (name, tensor), size, values in zip(tensors.items(), norms, samples, strict=True)
             }
         )
 
@@ -95,7 +98,7 @@ class Reference:
         names = [name for name, tensor in tensors.items() if name in known and known[name].shape == tuple(tensor.shape)]
         if not names:
             return {}
-        now = [_strided(tensors[name]) for name in names]
+        now = _strided([tensors[name] for name in names])
         sizes = np.array([values.size for values in now])
         with np.errstate(invalid="ignore", over="ignore"):
             apart = np.concatenate(now).astype(np.float64) - np.concatenate([known[name].values for name in names])
@@ -105,9 +108,17 @@ class Reference:
         return dict(zip(names, shares.tolist(), strict=True))
 
 
-def _strided(tensor: Array) -> NDArray[np.floating]:
-    """Return the elements at the tensor's stride; where they are all, and at hand, they are not a copy."""
-    return to_numpy(to_wide_float(dense_as_numpy(tensor).reshape(-1)[:: stride_of(tensor.shape)]))
+def _norms(tensors: Sequence[Array]) -> list[float]:
+    """Return the norm of each tensor, summed in float64."""
+    flats = [flat(tensor) for tensor in tensors]
+    if flats and all(map(is_away, flats)) and len({each.device for each in flats}) == 1:
+        return [_root(sums.squares) for sums in device_sums(flats)]
+    return [norm(each) for each in flats]
+
+
+def _strided(tensors: Sequence[Array]) -> list[NDArray[np.floating]]:
+    """Return the elements at each tensor's stride; where they are all, and at hand, they are not a copy."""
+    return all_to_numpy([to_wide_float(dense_as_numpy(each).reshape(-1)[:: stride_of(each.shape)]) for each in tensors])
 
 
 # How far an update moved the weights, and how far all updates together did.

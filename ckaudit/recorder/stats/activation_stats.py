@@ -5,11 +5,14 @@ from collections.abc import Sequence
 
 import numpy as np
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from ckaudit.contract.schema.checkpoint import ActivationStats, Histogram
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.recorder.stats.arrays import (
     Array,
+    all_to_floats,
+    all_to_numpy,
     dense_as_numpy,
     dtype_name,
     extremes,
@@ -18,12 +21,12 @@ from ckaudit.recorder.stats.arrays import (
     library,
     row_norms,
     to_float64,
-    to_numpy,
 )
 from ckaudit.recorder.stats.batched_stats import SweptTensor, sweep
 from ckaudit.recorder.stats.float32_rounding import shortest_of
 from ckaudit.recorder.stats.quantiles import quantiles_of, spread_of
 
+NUMBERS = ("low", "high", "nonfinite", "dead")  # of a module's output
 LOOKED_AT, TOKENS = 2**13, 64  # elements of one output, and fewest tokens that make a percentile
 
 
@@ -87,13 +90,25 @@ def activation_stats(outputs: Sequence[ModuleOutput]) -> list[ActivationStats]:
         return []
     swept = sweep([output.tokens for output in outputs], exact_up_to=2 * LOOKED_AT, magnitudes=True)
     _, bins = spread_of([measured.sample for measured in swept], ())
-    spreads = quantiles_of([_token_rms(output.tokens) for output in outputs], (50, 99))
-    numbers = [_numbers(output, measured, spread) for output, measured, spread in zip(outputs, swept, spreads, strict=True)]
+    spreads = quantiles_of(_token_rms([output.tokens for output in outputs]), (50, 99))
+    outliers = _outlier_rates([output.tokens for output in outputs], swept)
+    seen = _as_floats(outputs)
+    numbers = [
+        _numbers(output, measured, outlier_rate, spread)
+        for output, measured, outlier_rate, spread in zip(seen, swept, outliers, spreads, strict=True)
+    ]
     written = iter(shortest_of([number for unwritten in numbers for number in unwritten]))
     return [
         _stats(output, measured, histogram, [next(written) for _ in unwritten])
-        for output, measured, histogram, unwritten in zip(outputs, swept, bins, numbers, strict=True)
+        for output, measured, histogram, unwritten in zip(seen, swept, bins, numbers, strict=True)
     ]
+
+
+def _as_floats(outputs: Sequence[ModuleOutput]) -> list[ModuleOutput]:
+    """Return outputs whose numbers are in this process's memory."""
+    names = [[name for name in NUMBERS if getattr(output, name) is not None] for output in outputs]
+    floats = iter(all_to_floats([getattr(one, name) for one, of_one in zip(outputs, names, strict=True) for name in of_one]))
+    return [replace(one, **{name: next(floats) for name in of_one}) for one, of_one in zip(outputs, names, strict=True)]
 
 
 def dead_units(tokens: Array, *, dead_below: float = 1e-3, first: int = 64) -> Array:
@@ -133,28 +148,34 @@ def _extremes(values: Array) -> tuple[Array, Array, Array]:
     return values.numel() - finite.sum(), low.amin(), high.amax()
 
 
-def _token_rms(tokens: Array) -> Array:
-    norms = to_numpy(row_norms(flat(tokens).reshape(tokens.shape))) / math.sqrt(max(tokens.shape[-1], 1))
-    return norms[np.isfinite(norms)]
+def _token_rms(tokens: Sequence[Array]) -> list[Array]:
+    """Return the root mean square of each token, where it is finite."""
+    norms = all_to_numpy([row_norms(flat(each).reshape(each.shape)) for each in tokens])
+    rms = [norm / math.sqrt(max(each.shape[-1], 1)) for norm, each in zip(norms, tokens, strict=True)]
+    return [of_tokens[np.isfinite(of_tokens)] for of_tokens in rms]
 
 
-def _numbers(output: ModuleOutput, swept: SweptTensor, spread: Sequence[float]) -> list[float]:
+def _numbers(output: ModuleOutput, swept: SweptTensor, outlier_rate: float, spread: Sequence[float]) -> list[float]:
     """Return extremes, mean, deviation, rms, mean magnitude, sparsity, outlier rate and the two percentiles of tokens."""
     moments = swept.moments
     if not moments.numel:
         return []
     rms = math.sqrt(moments.m2 / moments.finite + moments.mean**2) if moments.finite else math.nan
-    rest = (moments.mean, moments.std, rms, moments.mean_abs, moments.zeros / moments.numel, _outlier_rate(output.tokens, swept))
+    rest = (moments.mean, moments.std, rms, moments.mean_abs, moments.zeros / moments.numel, outlier_rate)
     return [float(output.low), float(output.high), *rest, *spread]
 
 
-def _outlier_rate(tokens: Array, swept: SweptTensor, *, distance: float = 6.0) -> float:
+def _outlier_rates(tokens: Sequence[Array], swept: Sequence[SweptTensor], *, distance: float = 6.0) -> list[float]:
     """Return the share of finite elements that lie further from the mean than `distance` deviations, the k of M22."""
-    moments, reach = swept.moments, distance * swept.moments.std
-    if not moments.finite or (moments.max - moments.mean <= reach and moments.mean - moments.min <= reach):
-        return 0.0
-    far = abs(to_float64(flat(tokens)) - moments.mean) > reach
-    return int((far & library(tokens).isfinite(flat(tokens))).sum()) / moments.finite
+    counts: dict[int, Array] = {}
+    for place, (values, moments) in enumerate(zip(tokens, (measured.moments for measured in swept), strict=True)):
+        reach = distance * moments.std
+        if moments.finite and max(moments.max - moments.mean, moments.mean - moments.min) > reach:
+            elements = flat(values)
+            far = abs(to_float64(elements) - moments.mean) > reach
+            counts[place] = (far & library(elements).isfinite(elements)).sum()
+    found = dict(zip(counts, all_to_floats([*counts.values()]), strict=True))
+    return [found.get(place, 0) / max(measured.moments.finite, 1) for place, measured in enumerate(swept)]
 
 
 def _stats(output: ModuleOutput, swept: SweptTensor, histogram: Histogram | None, numbers: Sequence[Number]) -> ActivationStats:

@@ -5,6 +5,7 @@ torch is looked up, never imported: whoever hands a tensor over has loaded it.
 
 import math
 import sys
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, TypeAlias
 
@@ -72,14 +73,55 @@ def to_wide_float(values: Array) -> Array:
 
 
 def to_float64(array: Array) -> Array:
-    """Return the elements as float64; a float64 array itself."""
-    return array.astype(np.float64, copy=False) if isinstance(array, np.ndarray) else array.double()
+    """Return the elements as float64; a float64 array itself. Apple's accelerators have no float64: there it is float32."""
+    if isinstance(array, np.ndarray):
+        return array.astype(np.float64, copy=False)
+    return array.float() if array.device.type == "mps" else array.double()
 
 
 def to_numpy(array: Array) -> NDArray[Any]:
     """Return the elements in this process's memory, without copying them where they are there."""
     elements: NDArray[Any] = array if isinstance(array, np.ndarray) else array.cpu().numpy()
     return elements
+
+
+def all_to_numpy(arrays: Sequence[Array]) -> list[NDArray[Any]]:
+    """Return `to_numpy` of each; all that are on one accelerator come in one transfer, so that nothing waits for each."""
+    found = {place: to_numpy(array) for place, array in enumerate(arrays) if not is_away(array)}
+    by_device: dict[Any, list[int]] = {}
+    for place, array in enumerate(arrays):
+        if place not in found:
+            by_device.setdefault(array.device, []).append(place)
+    for places in by_device.values():
+        parts = unpacked(packed([arrays[place] for place in places]).cpu(), [arrays[place] for place in places])
+        found |= {place: part.numpy() for place, part in zip(places, parts, strict=True)}
+    return [found[place] for place in range(len(arrays))]
+
+
+def all_to_floats(numbers: Sequence[Any]) -> list[float]:
+    """Return numbers as floats; those that are tensors of an accelerator come in one transfer."""
+    tensors = [to_float64(number) for number in numbers if hasattr(number, "requires_grad")]
+    fetched = iter(all_to_numpy(tensors))
+    return [float(next(fetched)) if hasattr(number, "requires_grad") else float(number) for number in numbers]
+
+
+def send(values: NDArray[Any], device: Any) -> Array:
+    """Return values as a tensor on a device; the program does not wait until they are there."""
+    here = sys.modules["torch"].as_tensor(values)
+    return here.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else here.to(device)
+
+
+def packed(tensors: Sequence[Array]) -> Array:
+    """Return the bytes of tensors of any types and devices end to end, where the first of them is."""
+    torch, home = library(tensors[0]), tensors[0].device
+    return torch.cat([tensor.contiguous().reshape(-1).view(torch.uint8).to(home, non_blocking=True) for tensor in tensors])
+
+
+def unpacked(packed_bytes: Array, tensors: Sequence[Array]) -> list[Array]:
+    """Return copies of tensors, of their types and shapes, from what `packed` made of them."""
+    parts = packed_bytes.split([tensor.numel() * tensor.itemsize for tensor in tensors])
+    # A part may begin where its type may not.
+    return [part.clone().view(tensor.dtype).reshape(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
 
 def as_numpy(array: Array) -> Array:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ckaudit.contract.io.grids import encode_grids, sample_indices
 from ckaudit.contract.schema.checkpoint import AttentionStats, HeadKind
-from ckaudit.recorder.stats.arrays import Array, as_numpy, library, local, to_float64, to_numpy
+from ckaudit.recorder.stats.arrays import Array, all_to_numpy, as_numpy, library, local, send, to_float64, to_numpy
 from ckaudit.recorder.stats.float32_rounding import short_ends, shortest
 
 CHUNK = 2**22  # probabilities turned into float64 at a time: 32 MiB
@@ -75,26 +75,36 @@ def attention_stats(
     lib = library(probabilities)
     own = queries.own if queries else np.arange(count) + (keys - count)
     later = later_sum(probabilities, own)
-    if causal is None and count > 1 and not any(later.tolist()):
-        causal = True
+    if queries is None:
+        causal = _is_causal(causal, later, count)
     seen = queries.seen if queries else _keys_seen(probabilities, causal=bool(causal))
     seen = to_numpy(seen) if lib is np else seen
     sums = _Sums(probabilities, seen, sharp_below)
-    normalized = sums.normalized.tolist()
+    top = lib.amax(probabilities, (0, 2, 3))
+    on_device = (later, sums.counts, sums.entropy, sums.normalized, sums.sharp, to_float64(top), sums.gram, sums.average, seen)
+    later, counts, entropy, of_possible, sharp, top, gram, average, seen = all_to_numpy(on_device)
+    normalized = of_possible.tolist()
+    causal = _is_causal(causal, later, count)
+    is_compared = bool((seen >= 2).any())
     stats = AttentionStats(
-        entropy_per_head=_numbers(sums.entropy.tolist()),
-        normalized_entropy_per_head=_numbers(normalized) if bool((seen >= 2).any()) else UNSET,
-        sharp_share_per_head=_numbers(sums.sharp.tolist()) if bool((seen >= 3).any()) else UNSET,
-        max_attn_per_head=_numbers(to_float64(lib.amax(probabilities, (0, 2, 3))).tolist()),
-        upper_triangle_mass_per_head=_numbers((later / sums.counts).tolist()),
-        nearest_similarity_per_head=_numbers(nearest(sums.gram)) if heads > 1 else UNSET,
-        kind_per_head=kinds(sums.average, own, to_numpy((seen >= 2).reshape(-1, count).all(0)), normalized),
+        entropy_per_head=_numbers(entropy.tolist()),
+        normalized_entropy_per_head=_numbers(normalized) if is_compared else UNSET,
+        sharp_share_per_head=_numbers(sharp.tolist()) if bool((seen >= 3).any()) else UNSET,
+        max_attn_per_head=_numbers(top.tolist()),
+        upper_triangle_mass_per_head=_numbers((later / counts).tolist()),
+        nearest_similarity_per_head=_numbers(nearest(gram)) if heads > 1 else UNSET,
+        kind_per_head=kinds(average, own, np.asarray((seen >= 2).reshape(-1, count).all(0)), normalized),
         sampled_qk_grid_32x32_per_head=_grids(probabilities, grid) if grid else UNSET,
         heads=heads,
         keys=int(seen.max()),
         causal=UNSET if causal is None else causal,
     )
-    return stats, min(normalized, key=_nan_first, default=None) if bool((seen >= 2).any()) else None
+    return stats, min(normalized, key=_nan_first, default=None) if is_compared else None
+
+
+def _is_causal(stated: bool | None, later: Array, queries: int) -> bool | None:
+    """Return whether later keys are forbidden: as stated, or where queries gave them exactly nothing; else it is not known."""
+    return True if stated is None and queries > 1 and not any(later.tolist()) else stated
 
 
 class _Sums:
@@ -210,7 +220,7 @@ def _offset_mass(average: NDArray[Any], rows: NDArray[np.bool_], own: NDArray[np
 def later_sum(probabilities: Array, own: NDArray[np.intp]) -> Array:
     """Return the probability that each head's queries give to later keys, summed, shape (H,)."""
     lib, later = library(probabilities), np.arange(probabilities.shape[3]) > own[:, None]  # (Q, K)
-    mask = later if lib is np else lib.as_tensor(later, device=probabilities.device)
+    mask = later if lib is np else send(later, probabilities.device)
     return lib.sum(lib.where(mask, probabilities, 0.0), (0, 2, 3), dtype=lib.float64)
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, starmap
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -11,15 +12,15 @@ from ckaudit.contract.schema.checkpoint import PERCENTILE_LEVELS, Histogram
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.recorder.stats.arrays import (
     Array,
+    all_to_numpy,
     dense_as_numpy,
-    extremes,
     is_away,
     library,
     square_sum,
-    to_float64,
     to_numpy,
     to_wide_float,
 )
+from ckaudit.recorder.stats.device_sums import StretchSums, device_sums
 from ckaudit.recorder.stats.float32_rounding import shortest_of, significant_all
 from ckaudit.recorder.stats.quantiles import EXACT_UP_TO, NOTHING, Values, spread_of, strided
 
@@ -83,20 +84,6 @@ class WrittenStats(Struct, frozen=True):
     sampled: int | None
 
 
-class StretchSums(Struct, frozen=True):
-    """The sums of one stretch of elements: those of the finite ones, but `squares`, which is of all."""
-
-    size: int
-    finite: int
-    squares: float
-    absolute: float
-    zeros: int
-    mean: float
-    m2: float
-    low: float
-    high: float
-
-
 def measure(
     arrays: Sequence[Array], *, scale: float = 1.0, exact_up_to: int = EXACT_UP_TO, chunk: int = STRETCH
 ) -> list[WrittenStats]:
@@ -127,39 +114,60 @@ def sweep(
         arrays: Tensors of any shapes and types, NumPy's or torch's.
         scale: Loss scale that still lies on them.
         exact_up_to: Elements of a tensor that are all in its sample; of a larger one some are.
-        chunk: Elements taken at a time, on an accelerator sixty-four times as many.
-        magnitudes: Whether the mean magnitude is taken as well.
+        chunk: Elements taken at a time in this process's memory.
+        magnitudes: Whether the mean magnitude is taken as well; on an accelerator it always is.
     """
-    # Widened a stretch at a time: a model of half precision is not copied whole.
     flats = [dense_as_numpy(array).reshape(-1) for array in arrays]
+    strides = [strided(array.shape, exact_up_to) for array in arrays]
+    by_device: dict[Any, list[int]] = {}
+    for place, values in enumerate(flats):
+        by_device.setdefault(values.device if is_away(values) else None, []).append(place)
+    swept: dict[int, SweptTensor] = {}
+    for device, places in by_device.items():
+        some, of_some = [flats[place] for place in places], [strides[place] for place in places]
+        if device is None:
+            found = _swept_here(some, of_some, scale, chunk, magnitudes=magnitudes)
+        else:
+            found = _swept_there(some, of_some, scale)
+        swept.update(zip(places, found, strict=True))
+    return [swept[place] for place in range(len(flats))]
+
+
+def _swept_here(
+    flats: Sequence[Array], strides: Sequence[int], scale: float, chunk: int, *, magnitudes: bool
+) -> list[SweptTensor]:
+    """Sweep tensors of this process's memory, widened a stretch at a time: a model of half precision is not copied whole."""
     rows: list[list[StretchSums]] = [[] for _ in flats]
     samples: list[list[Values]] = [[] for _ in flats]
-    strides = [strided(array.shape, exact_up_to) for array in arrays]
     for group in stretches(flats, chunk):
         pieces: Sequence[Array] = [to_wide_float(flats[owner][start:end]) for owner, start, end in group]
-        sumses, pieces = (_rows_there if is_away(pieces[0]) else _rows_here)(pieces, scale, magnitudes=magnitudes)
-        # A sample goes on where the stretch before left it.
-        seen = [piece[-start % strides[owner] :: strides[owner]] for piece, (owner, start, _) in zip(pieces, group, strict=True)]
-        for (owner, _, _), row, values in zip(group, sumses, _apart(seen, scale), strict=True):
+        sumses, pieces = _sums_here(pieces, scale, magnitudes=magnitudes)
+        for row, values, (owner, start, _) in zip(sumses, pieces, group, strict=True):
             rows[owner].append(row)
-            finite = values if row.finite == row.size else values[np.isfinite(values)]
-            # A view of a few elements would keep all of their stretch.
+            # A sample goes on where the stretch before left it. A view of a few elements would keep all of their stretch.
+            seen = values[-start % strides[owner] :: strides[owner]]
+            finite = seen if row.finite == row.size else seen[np.isfinite(seen)]
             samples[owner].append(finite.copy() if strides[owner] > 1 else finite)
     return [
         SweptTensor(
-            _merged(sums),
-            parts[0] if len(parts) == 1 else np.concatenate([NOTHING, *parts]),
-            -(-values.shape[0] // stride) if stride > 1 else None,
+            merged_moments(sums), parts[0] if len(parts) == 1 else np.concatenate([NOTHING, *parts]), _number_seen(values, stride)
         )
         for sums, parts, values, stride in zip(rows, samples, flats, strides, strict=True)
     ]
 
 
-def moments(values: Array, *, chunk: int = STRETCH) -> Moments:
-    """Return the moments of one flat array; see `measure`."""
-    pieces = [values[start:end] for group in stretches([values], chunk) for _, start, end in group]
-    look = _rows_there if is_away(values) else _rows_here
-    return _merged([row for piece in pieces for row in look([piece], 1.0, magnitudes=True)[0]])
+def _swept_there(flats: Sequence[Array], strides: Sequence[int], scale: float) -> list[SweptTensor]:
+    """Sweep tensors of one accelerator."""
+    sums = device_sums(flats)
+    samples = all_to_numpy([to_wide_float(values[::stride]) for values, stride in zip(flats, strides, strict=True)])
+    return [
+        SweptTensor(merged_moments([whole.over(scale)]), sample[np.isfinite(sample)] / scale, _number_seen(values, stride))
+        for whole, sample, values, stride in zip(sums, samples, flats, strides, strict=True)
+    ]
+
+
+def _number_seen(values: Array, stride: int) -> int | None:
+    return -(-values.shape[0] // stride) if stride > 1 else None
 
 
 def stretches(flats: Sequence[Array], chunk: int) -> Iterator[list[tuple[int, int, int]]]:
@@ -188,33 +196,7 @@ def concatenated(pieces: Sequence[Array]) -> Values:
     return to_numpy(np.concatenate(pieces) if lib is np else lib.cat([*pieces]))
 
 
-def _apart(pieces: Sequence[Array], scale: float) -> list[Values]:
-    """Return pieces in this process's memory: those on an accelerator come in one transfer, and divided by `scale`."""
-    if not is_away(pieces[0]):
-        return [*pieces]
-    return np.split(concatenated(pieces) / scale, np.cumsum([piece.shape[0] for piece in pieces])[:-1])
-
-
-def _rows_there(pieces: Sequence[Array], scale: float, *, magnitudes: bool) -> tuple[list[StretchSums], Sequence[Array]]:
-    """Return the sums of stretches that are on an accelerator, taken there, and the stretches themselves."""
-    lib, columns = library(pieces[0]), []
-    for piece in pieces:
-        x = to_float64(piece) / scale
-        mean = x.mean()
-        deviation = x - mean
-        size = abs(x).sum() if magnitudes else mean * math.nan
-        sums = x.dot(x), size, (x == 0).sum(dtype=lib.float64), mean, deviation.dot(deviation)
-        columns.append(lib.stack([*sums, *extremes(x)]))
-    rows = []
-    for piece, (squares, *sums) in zip(pieces, lib.stack(columns).tolist(), strict=True):
-        size = piece.shape[0]
-        absolute, zeros, mean, m2, low, high = sums
-        whole = StretchSums(size, size, squares, absolute, int(zeros) if math.isfinite(squares) else 0, mean, m2, low, high)
-        rows.append(whole if math.isfinite(squares) else _by_itself(to_numpy(piece) / scale, squares))
-    return rows, pieces
-
-
-def _rows_here(pieces: Sequence[Array], scale: float, *, magnitudes: bool) -> tuple[list[StretchSums], Sequence[Values]]:
+def _sums_here(pieces: Sequence[Array], scale: float, *, magnitudes: bool) -> tuple[list[StretchSums], Sequence[Values]]:
     """Return the sums of stretches, in float64, and the stretches as NumPy's, divided by `scale`."""
     values = concatenated(pieces)
     values = values if scale == 1.0 else values / scale
@@ -271,7 +253,7 @@ def _by_itself(stretch: Values, squares: float) -> StretchSums:
     return StretchSums(stretch.size, x.size, squares, absolute, zeros, mean, m2, float(x.min()), float(x.max()))
 
 
-def _merged(rows: Sequence[StretchSums]) -> Moments:
+def merged_moments(rows: Sequence[StretchSums]) -> Moments:
     r"""Return the moments of all stretches of a tensor, merged after Chan, Golub and LeVeque (1983).
 
     $$\delta = \mu_b - \mu_a,\quad \mu = \mu_a + \delta\,n_b/n,\quad M = M_a + M_b + \delta^2 n_a n_b / n$$

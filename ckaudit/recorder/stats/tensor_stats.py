@@ -4,17 +4,31 @@ import math
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
 from ckaudit.contract.io.grids import encode_grid, sample_indices
 from ckaudit.contract.schema.checkpoint import GradientStats, Grid, WeightStats
-from ckaudit.recorder.stats.arrays import Array, bytes_hash, dense, dense_as_numpy, dtype_name, library, to_float64, to_numpy
+from ckaudit.recorder.stats.arrays import (
+    Array,
+    all_to_numpy,
+    bytes_hash,
+    dense,
+    dense_as_numpy,
+    dtype_name,
+    is_away,
+    library,
+    send,
+    to_float64,
+    to_wide_float,
+)
 from ckaudit.recorder.stats.batched_stats import WrittenStats, measure
 from ckaudit.recorder.stats.float32_rounding import short_ends, shortest
+
+Cells: TypeAlias = NDArray[np.float64]
 
 
 def weight_stats(
@@ -22,6 +36,7 @@ def weight_stats(
     *,
     measured: WrittenStats | None = None,
     grid: Literal["nested", "q8"] | None = None,
+    cells: Cells | None = None,
     spectral: float | None = None,
     exact: bool = False,
 ) -> WeightStats:
@@ -31,6 +46,7 @@ def weight_stats(
         tensor: The weights, of any shape and type.
         measured: What a sweep over many tensors told of this one; None: it is measured now.
         grid: How to write its sampled elements; None leaves them out.
+        cells: Those, where `sampled_cells` has found them among many tensors.
         spectral: Its largest singular value, where that was measured.
         exact: Whether to hash its bytes.
     """
@@ -44,7 +60,7 @@ def weight_stats(
     facts.percentiles = measured.percentiles
     facts.sampled = UNSET if measured.sampled is None else measured.sampled
     facts.histogram = measured.histogram or UNSET
-    facts.sampled_grid_32x32 = (matrix_grid(tensor, grid) or UNSET) if grid else UNSET
+    facts.sampled_grid_32x32 = matrix_grid(tensor, grid, cells=cells)
     facts.spectral_norm = UNSET if spectral is None else shortest(spectral)
     facts.hash = bytes_hash(tensor) if exact else UNSET
     return facts
@@ -55,6 +71,7 @@ def gradient_stats(
     *,
     measured: WrittenStats | None = None,
     grid: Literal["nested", "q8"] | None = None,
+    cells: Cells | None = None,
     scale: float = 1.0,
     exact: bool = False,
 ) -> GradientStats:
@@ -66,6 +83,7 @@ def gradient_stats(
         gradient: The gradient as it is in memory, dense or sparse.
         measured: What a sweep over many gradients told of this one; None: it is measured now.
         grid: How to write its sampled elements; None leaves them out.
+        cells: Those, as they are in memory, where `sampled_cells` has found them among many tensors.
         scale: Loss scale that still lies on it.
         exact: Whether to hash its bytes, those in memory.
     """
@@ -84,7 +102,7 @@ def gradient_stats(
         percentiles=measured.percentiles,
         sampled=UNSET if measured.sampled is None else measured.sampled,
         histogram=measured.histogram or UNSET,
-        sampled_grid_32x32=(matrix_grid(gradient if scale == 1.0 else dense(gradient) / scale, grid) or UNSET) if grid else UNSET,
+        sampled_grid_32x32=matrix_grid(gradient, grid, cells=cells, scale=scale),
         dtype=dtype_name(gradient),
         numel=moments.numel,
         nonfinite_count=moments.nonfinite,
@@ -105,22 +123,39 @@ def top_share(norms: Sequence[float]) -> float | None:
     return max(squares) / total if total > 0 else None
 
 
-# The grid of one tensor: its elements at sampled rows and columns.
-def matrix_grid(array: Array, encoding: Literal["nested", "q8"]) -> Grid | None:
-    """Return the sampled elements of a matrix, 32 by 32 at most.
+# The grid of a tensor: its elements at sampled rows and columns.
+def matrix_grid(
+    array: Array, encoding: Literal["nested", "q8"] | None, *, cells: Cells | None = None, scale: float = 1.0
+) -> Grid | UnsetType:
+    """Return the sampled elements of a matrix divided by `scale`, 32 by 32 at most; none of an array that is no matrix."""
+    if encoding is None:
+        return UNSET
+    cells = sampled_cells({"": array}).get("") if cells is None else cells
+    return UNSET if cells is None else short_ends(encode_grid(cells / scale, encoding))
 
-    An array of more dimensions is seen as a matrix (first, all others); one of fewer has no grid.
+
+def sampled_cells(arrays: Mapping[str, Array]) -> dict[str, Cells]:
+    """Return the elements of a grid of each array in float64, those of all arrays on an accelerator with one transfer.
+
+    An array of more than two dimensions is seen as a matrix (first, all others); one of fewer has no grid.
     """
-    if array.ndim < 2 or not math.prod(array.shape):
-        return None
-    matrix = dense_as_numpy(array)
-    matrix = matrix.reshape(matrix.shape[0], -1)
-    return short_ends(encode_grid(to_numpy(to_float64(matrix[_places(*matrix.shape)])), encoding))
+    places = {name: array for name, array in arrays.items() if array.ndim > 1 and math.prod(array.shape)}
+    cells = all_to_numpy([to_wide_float(_cells(dense_as_numpy(array))) for array in places.values()])
+    return {name: to_float64(of_array) for name, of_array in zip(places, cells, strict=True)}
+
+
+def _cells(array: Array) -> Array:
+    matrix = array.reshape(array.shape[0], -1)
+    if not is_away(matrix):
+        rows, columns = (sample_indices(size) for size in matrix.shape)
+        return matrix[rows[:, None], columns]
+    rows, columns = (_indices_there(size, matrix.device) for size in matrix.shape)
+    return matrix.index_select(0, rows).index_select(1, columns)
 
 
 @cache
-def _places(rows: int, columns: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    return sample_indices(rows)[:, None], sample_indices(columns)
+def _indices_there(size: int, device: Any) -> Array:
+    return send(sample_indices(size), device)
 
 
 # The largest singular value of chosen weights, each found from where it was found last.

@@ -1,0 +1,177 @@
+"""The sums of many tensors on an accelerator: few calls for all of them, and one transfer.
+
+There a call costs the program some ten microseconds, however little it does. So tensors are laid out as the rows of a few
+matrices, whose rows are summed together.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from ckaudit.recorder.stats.arrays import Array, all_to_numpy, library, send, to_float64
+
+WIDTH = 2**14  # elements of a row: of 150 tensors, the last rows that are not full take less room than one group
+TOGETHER = 2**22  # elements of one matrix, 32 MiB in float64
+
+
+class StretchSums(Struct, frozen=True):
+    """The sums of some elements, of a stretch of a tensor or of all of it: those of the finite ones, but `squares`, of all.
+
+    Attributes:
+        size: How many elements there are.
+        finite: How many of them are finite.
+        squares: Sum of the squares.
+        absolute: Sum of the magnitudes.
+        zeros: How many are zero.
+        mean: The mean.
+        m2: Sum of the squared deviations from it.
+        low: The smallest.
+        high: The largest.
+    """
+
+    size: int
+    finite: int
+    squares: float
+    absolute: float
+    zeros: int
+    mean: float
+    m2: float
+    low: float
+    high: float
+
+    def over(self, scale: float) -> "StretchSums":
+        """Return the sums of the same elements divided by `scale`."""
+        return StretchSums(
+            self.size,
+            self.finite,
+            self.squares / scale**2,
+            self.absolute / scale,
+            self.zeros,
+            self.mean / scale,
+            self.m2 / scale**2,
+            self.low / scale,
+            self.high / scale,
+        )
+
+
+NO_ELEMENTS = StretchSums(0, 0, 0.0, 0.0, 0, 0.0, 0.0, math.inf, -math.inf)
+
+
+class _Rows(Struct, frozen=True):
+    """Rows of a matrix (R, W) whose tensor each is known.
+
+    Attributes:
+        owners: The tensor of each row.
+        lengths: Elements of each row that are the tensor's; those behind repeat the last.
+        elements: The matrix.
+    """
+
+    owners: NDArray[np.intp]
+    lengths: NDArray[np.intp]
+    elements: Array
+
+
+def device_sums(flats: Sequence[Array]) -> list[StretchSums]:
+    """Return the sums of each flat tensor of one device; of elements that are not finite a second look is taken."""
+    whole = _sums_of(flats, finite_only=False)
+    doubtful = [place for place, sums in enumerate(whole) if not math.isfinite(sums.squares)]
+    if doubtful:
+        finite = _sums_of([flats[place] for place in doubtful], finite_only=True)
+        for place, sums in zip(doubtful, finite, strict=True):
+            whole[place] = sums
+    return whole
+
+
+def _sums_of(flats: Sequence[Array], *, finite_only: bool) -> list[StretchSums]:
+    owners, columns = [], []
+    for rows in _matrices(flats):
+        owners.append(rows.owners)
+        columns.append(_columns(rows, finite_only=finite_only))
+    if not columns:
+        return [NO_ELEMENTS for _ in flats]
+    (numbers,) = all_to_numpy([library(columns[0]).cat(columns, 1)])
+    return [*_merged(flats, np.concatenate(owners), numbers.astype(np.float64))]
+
+
+def _matrices(flats: Sequence[Array]) -> Iterator[_Rows]:
+    """Yield tensors as rows: first what fills rows, then what is left over of each. Types stay apart."""
+    for dtype in dict.fromkeys(flat.dtype for flat in flats):
+        of_type = [owner for owner, flat in enumerate(flats) if flat.dtype == dtype]
+        yield from _full_rows(flats, of_type)
+        yield from _last_rows(flats, [owner for owner in of_type if flats[owner].shape[0] % WIDTH])
+
+
+def _full_rows(flats: Sequence[Array], owners: Sequence[int]) -> Iterator[_Rows]:
+    rows = [(owner, row) for owner in owners for row in range(flats[owner].shape[0] // WIDTH)]
+    for begin in range(0, len(rows), TOGETHER // WIDTH):
+        some = rows[begin : begin + TOGETHER // WIDTH]
+        pieces = []
+        for owner, of_owner in groupby(some, itemgetter(0)):
+            taken = [row for _, row in of_owner]
+            pieces.append(flats[owner][taken[0] * WIDTH : (taken[-1] + 1) * WIDTH].view(-1, WIDTH))
+        elements = pieces[0] if len(pieces) == 1 else library(pieces[0]).cat(pieces)
+        yield _Rows(np.array([owner for owner, _ in some]), np.full(len(some), WIDTH), elements)
+
+
+def _last_rows(flats: Sequence[Array], owners: Sequence[int]) -> Iterator[_Rows]:
+    most = TOGETHER // WIDTH
+    for begin in range(0, len(owners), most):
+        some = owners[begin : begin + most]
+        torch, home = library(flats[some[0]]), flats[some[0]].device
+        tails = [flats[owner][flats[owner].shape[0] // WIDTH * WIDTH :] for owner in some]
+        lengths = np.array([tail.shape[0] for tail in tails])
+        width = int(lengths.max())
+        places = (lengths.cumsum() - lengths)[:, None] + np.minimum(np.arange(width), lengths[:, None] - 1)
+        indices = send(places, home)
+        yield _Rows(np.array(some), lengths, torch.cat(tails)[indices])
+
+
+def _columns(rows: _Rows, *, finite_only: bool) -> Array:
+    """Return the sums of each row, shape (8, R): count, squares, magnitudes, zeros, mean, deviations, smallest, largest."""
+    x = to_float64(rows.elements)
+    torch, width = library(x), x.shape[1]
+    lengths = send(rows.lengths, x.device)[:, None].to(x.dtype)
+    is_full = bool((rows.lengths == width).all())
+    low, high = x.aminmax(dim=1)
+    keep = None if is_full else torch.arange(width, device=x.device) < lengths
+    squares = torch.linalg.vector_norm(x if keep is None else x.masked_fill(~keep, 0.0), dim=1).square()
+    if finite_only:
+        finite = x.isfinite()
+        low = x.masked_fill(~finite, math.inf).amin(1)
+        high = x.masked_fill(~finite, -math.inf).amax(1)
+        keep = finite if keep is None else keep & finite
+    count = lengths[:, 0] if keep is None or not finite_only else keep.sum(1, dtype=x.dtype)
+    is_zero = x == 0
+    if keep is not None:
+        is_zero, x = is_zero & keep, x.masked_fill(~keep, 0.0)
+    mean = x.sum(1) / count.clamp(min=1)
+    absolute = torch.linalg.vector_norm(x, 1, dim=1)
+    deviation = x - mean[:, None]
+    m2 = torch.linalg.vector_norm(deviation if keep is None else deviation.masked_fill(~keep, 0.0), dim=1).square()
+    return torch.stack([count, squares, absolute, is_zero.sum(1, dtype=x.dtype), mean, m2, low, high])
+
+
+def _merged(flats: Sequence[Array], owners: NDArray[np.intp], columns: NDArray[np.float64]) -> Iterator[StretchSums]:
+    """Yield the sums of each tensor from those of its rows, columns (8, R)."""
+    order = owners.argsort(kind="stable")
+    owners, columns = owners[order], columns[:, order]
+    held, starts = np.unique(owners, return_index=True)
+    counts, squares, absolute, zeros, means, m2, lows, highs = columns
+    with np.errstate(invalid="ignore", over="ignore"):
+        finite = np.add.reduceat(counts, starts)
+        mean = np.add.reduceat(counts * means, starts) / np.maximum(finite, 1)
+        between = counts * (means - mean.repeat(np.diff([*starts, len(owners)]))) ** 2
+        sums = [np.add.reduceat(column, starts) for column in (squares, absolute, zeros, m2 + between)]
+    found = zip(finite, *sums, mean, np.minimum.reduceat(lows, starts), np.maximum.reduceat(highs, starts), strict=True)
+    by_owner = dict(zip(held.tolist(), found, strict=True))
+    for owner, flat in enumerate(flats):
+        if owner in by_owner:
+            count, square, magnitude, zero, deviations, center, low, high = map(float, by_owner[owner])
+            yield StretchSums(flat.shape[0], int(count), square, magnitude, int(zero), center, deviations, low, high)
+        else:
+            yield NO_ELEMENTS
