@@ -35,7 +35,7 @@ from ckaudit.recorder import Recorder  # noqa: E402
 
 STRETCH = 25  # steps: one of them has vital signs
 EVERY = 4  # stretches: one of them holds a checkpoint
-ROUNDS = 6  # so many checkpoints are seen of each loop
+ROUNDS = 6  # of stretches, each with one checkpoint, after a first that does not count
 RUN = 2_000  # steps over which the cost of a run is spread
 DUE = 33  # checkpoints of the default cadence in them, besides the first and the last
 
@@ -146,7 +146,7 @@ def start(folder: Path, *, clips: bool) -> Callable[[nn.Module, Optimizer], Look
     return begin
 
 
-def rows(training: Training, device: torch.device) -> Iterator[str]:
+def rows(training: Training, device: torch.device, rounds: int) -> Iterator[str]:
     """Measure one training, and yield its rows of the table."""
     drawn = torch.Generator().manual_seed(1)
     tokens = torch.randint(training.vocabulary, (4, training.rows, training.length + 1), generator=drawn).to(device)
@@ -159,11 +159,12 @@ def rows(training: Training, device: torch.device) -> Iterator[str]:
         }
         loops = {name: Loop(training, device, way) for name, way in ways.items()}
         times: dict[str, list[float]] = {name: [] for name in ways}
-        for number in range(EVERY * (ROUNDS + 1)):
+        for number in range(EVERY * (rounds + 1)):
             for turn in range(len(loops)):  # in changing order
                 name = [*loops][(number + turn) % len(loops)]
                 times[name].append(loops[name].stretch(batches, STRETCH))
-        waits = {name: count_waits(loop, batches) for name, loop in loops.items()} if device.type == "cuda" else {}
+        bare_waits = loops["none"].waits(batches[0]) if device.type == "cuda" else 0
+        waits = count_waits(loops["clips itself"], batches) if device.type == "cuda" else "-"
         bare = times["none"][EVERY:]
         a_step = middle(bare) / STRETCH
         title = f"| {training.name} | {parameters(loops['none'].model):,} | {a_step:.2f}, {spread(bare):.1f} % |"
@@ -179,7 +180,7 @@ def rows(training: Training, device: torch.device) -> Iterator[str]:
             whole = share + (DUE * due + loops[name].start_ms + end_ms) / (RUN * a_step)
             yield (
                 f"{title} {name} | {100 * share:+.2f} | {due:.1f} | {loops[name].start_ms:.0f}, {end_ms:.0f} "
-                f"| {100 * whole:.2f} | {waits.get(name, '-')}, without recorder {waits.get('none', '-')} |"
+                f"| {100 * whole:.2f} | {waits}; without {bare_waits} |"
             )
 
 
@@ -200,6 +201,7 @@ def main() -> None:
     """Measure, print, and write where asked."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="", help="measure only models whose name holds this text")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="checkpoints measured of each loop")
     parser.add_argument("--write", action="store_true", help="put the table into benchmarks/README.md")
     wanted = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -208,7 +210,7 @@ def main() -> None:
     print("\n".join(lines), flush=True)
     for training in TRAININGS:
         if wanted.only in training.name:
-            for row in rows(training, device):
+            for row in rows(training, device, wanted.rounds):
                 print(row, flush=True)
                 lines.append(row)
             if device.type == "cuda":

@@ -26,7 +26,7 @@ from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.resume.parity_broken import PARAMETERS, coarsest_type, loss_limits, parity_broken
 from ckaudit.rules.rule import FACTS, TURNS
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
-from ckaudit.run.cancelled import cancelled
+from ckaudit.run.cancelled import cancelled, gains_in_half
 from ckaudit.run.medians import median
 from ckaudit.run.run_facts import takes_turns
 from ckaudit.run.series import Series
@@ -352,10 +352,10 @@ def weights_updated(
 def _judged(series: Series, gradient: Series | None, facts: Manifest | None, types: Series | None) -> Series:
     """Return the trainable tensors of a series whose gradient is not zero by mathematics, without single numbers.
 
-    An update of one number, as of a temperature, may be rounded away or held at a bound.
+    An update of one number, as of a temperature, may be rounded away or held at a bound; that of a gain in half precision is.
     """
     tensors = table_of(facts)
-    by_nature = {*cancelled(gradient, tensors, types)}
+    by_nature = {*cancelled(gradient, tensors, types), *gains_in_half(series.labels, tensors, types)}
     by_nature |= {name for name, count in zip(series.labels, tensors.elements(series.labels), strict=True) if count == 1}
     return series.only(lambda name: tensors.is_trainable(name) and name not in by_nature)
 

@@ -47,6 +47,14 @@ def cancelled(
     return _vanishing(gradient, rounding_half if is_half else rounding) | known - late
 
 
+def gains_in_half(names: Sequence[str], table: TensorTable, types: Series | None) -> frozenset[str]:
+    """Return the gains of normalizations that are kept in half precision: an update of 1 below 0.002 rounds to none there."""
+    if types is None:
+        return frozenset()
+    half = {label for label, of in zip(types.labels, types.values.T, strict=True) if np.isin(of[np.isfinite(of)], HALF).any()}
+    return frozenset(name for name in names if f"weights/{name}" in half and table.kind(name) == "norm")
+
+
 def waiting_factors(slow: Mask, labels: Sequence[str]) -> Mask:
     """Return where a query or key stands still together with the other, while the value beside them moves, shape (T, P).
 

@@ -7,7 +7,7 @@ import numpy as np
 OWN = {"time", "cost", "data", "loss", "activations", "attention", "batch_hash", "train_loss_raw", "loss_function"}
 OWN |= {"min_normalized_entropy", "max_attn_logit"}
 OWN |= {"grad_carried_over"}  # where ranks hold gradients in parts it is not known
-STATED = {"percentiles": 1e-3, "sampled_grid_32x32": 1e-3}  # four digits
+STATED = {"percentiles": 1e-3, "sampled_grid_32x32": 1e-3, "sampled_qk_grid_32x32_per_head": 1e-3}  # four digits
 
 
 def merged(folder):

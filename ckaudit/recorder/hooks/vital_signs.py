@@ -15,7 +15,7 @@ from ckaudit.recorder.hooks.forward_stats import ForwardStats
 from ckaudit.recorder.hooks.sdpa_sample import AttentionCall, sampled, take
 from ckaudit.recorder.loop.step_state import lowest
 from ckaudit.recorder.stats.activation_stats import dead_units
-from ckaudit.recorder.stats.arrays import all_to_numpy, dense, flat, line, send, to_wide_float
+from ckaudit.recorder.stats.arrays import all_to_numpy, dense, flat, line, send
 from ckaudit.recorder.stats.attention_stats import entropies, later_sum
 from ckaudit.recorder.stats.float32_rounding import shorten
 from ckaudit.recorder.stats.quantiles import quantiles_of, stride_of
@@ -83,7 +83,7 @@ class DeferredNumbers(Struct):
             dead_above: Share of sharp queries of a dead head, from F10.
         """
         counts = [count for count, _ in self.dead.values()]
-        here = iter(all_to_numpy([to_wide_float(each) for each in (*self.logits, *self.shares, *self.norms.values(), *counts)]))
+        here = iter(all_to_numpy([*self.logits, *self.shares, *self.norms.values(), *counts]))
         logits = [value for _ in self.logits for value in next(here).tolist() if value != -math.inf]
         shares = [next(here).tolist() for _ in self.shares]
         entropy, sharp = ([value for layer in shares for value in layer[which] if value != math.inf] for which in (0, 1))

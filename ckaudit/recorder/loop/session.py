@@ -51,15 +51,21 @@ class OverheadMeter:
         self.durations: deque[float] = deque(maxlen=64)
         self.spent, self._since = 0.0, perf_counter()
 
-    def cost(self, seconds: float) -> Cost:
-        """Return what a checkpoint cost: so many seconds inside its step, and the share of all steps since the one before it."""
-        now, typical = perf_counter(), median(self.durations)
-        spent, elapsed = self.spent, now - self._since
-        self.spent, self._since = 0.0, now
+    def cost(self, in_step: float, writing: float) -> Cost:
+        """Return what a checkpoint cost, and the share of the time since the one before it that recording took.
+
+        Args:
+            in_step: Seconds of its step that recording has taken so far. They are part of that time; what follows in the
+                step is part of the next checkpoint's.
+            writing: Seconds that it takes to write it, beside the training.
+        """
+        now, typical, seconds = perf_counter(), median(self.durations), in_step + writing
+        spent, elapsed = self.spent + in_step, now - self._since
+        self.spent, self._since = -in_step, now
         return Cost(
             ms=round(seconds * 1e3, 3),
             step_share=round(seconds / typical, 4) if typical > 0 else UNSET,
-            share=round(spent / elapsed, 5) if elapsed > 0 else UNSET,
+            share=round(min(spent / elapsed, 1.0), 5) if elapsed > 0 else UNSET,
         )
 
 
@@ -233,7 +239,7 @@ class RunSession:
                 facts["is_shifted_later"] = self._shifts_labels
                 checkpoint.data = batch_facts(batch, input_hash=attempt.input_hash, **facts) or UNSET
             # The file cannot hold the time of its own writing, so it holds that of the file before.
-            checkpoint.cost = self._overhead.cost(attempt.seconds + perf_counter() - start + self._folder.write_seconds)
+            checkpoint.cost = self._overhead.cost(attempt.seconds + perf_counter() - start, self._folder.write_seconds)
             # The other ranks know of no event: a first rank that wrote alone would have them look dead.
             with_notes = self._is_sharded or bool({"cadence", "last"} & {*attempt.triggers})
             self._write(checkpoint, attempt.input_hash, with_notes=with_notes)

@@ -118,13 +118,18 @@ def _norms(tensors: Sequence[Array]) -> list[float]:
 
 def _strided(tensors: Sequence[Array]) -> list[NDArray[np.floating]]:
     """Return the elements at each tensor's stride; where they are all, and at hand, they are not a copy."""
-    return all_to_numpy([to_wide_float(dense_as_numpy(each).reshape(-1)[:: stride_of(each.shape)]) for each in tensors])
+    return all_to_numpy([dense_as_numpy(each).reshape(-1)[:: stride_of(each.shape)] for each in tensors])
 
 
 # How far an update moved the weights, and how far all updates together did.
 def copies(tensors: Mapping[str, Array]) -> dict[str, Array]:
-    """Return a copy of the weights, to be compared with after the update."""
-    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+    """Return a copy of the weights, to be compared with after the update; on an accelerator with few calls for all."""
+    if not tensors or not all(map(is_away, tensors.values())):
+        return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+    torch, sources = library(next(iter(tensors.values()))), [tensor.detach() for tensor in tensors.values()]
+    made = [torch.empty_like(tensor) for tensor in sources]
+    torch._foreach_copy_(made, sources)
+    return dict(zip(tensors, made, strict=True))
 
 
 def distances(

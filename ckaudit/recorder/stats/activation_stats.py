@@ -143,9 +143,8 @@ def _extremes(values: Array) -> tuple[Array, Array, Array]:
         finite = values[library(values).isfinite(values)]
         empty = not finite.shape[0]
         return math.prod(values.shape) - finite.shape[0], *((math.nan, math.nan) if empty else extremes(finite))
-    torch, finite = library(values), values.isfinite()
-    low, high = (torch.where(finite, values, end) for end in (math.inf, -math.inf))
-    return values.numel() - finite.sum(), low.amin(), high.amax()
+    low, high = (values.nan_to_num(nan=end, posinf=end, neginf=end) for end in (math.inf, -math.inf))
+    return (values - values != 0).sum(), low.amin(), high.amax()
 
 
 def _token_rms(tokens: Sequence[Array]) -> list[Array]:

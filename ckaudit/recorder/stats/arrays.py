@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 Array: TypeAlias = Any  # numpy.ndarray or torch.Tensor
 
+NUMPY_TYPES = frozenset(("float16", "float32", "float64", "int64", "int32", "int16", "int8", "uint8", "bool"))
 CHUNK = 2**18  # elements turned into float64 at a time: they fit a processor's second cache
 ROW = 2**13  # elements of one product: of more than 10,000, OpenBLAS shares it out among threads of its own
 
@@ -86,22 +87,28 @@ def to_numpy(array: Array) -> NDArray[Any]:
 
 
 def all_to_numpy(arrays: Sequence[Array]) -> list[NDArray[Any]]:
-    """Return `to_numpy` of each; all that are on one accelerator come in one transfer, so that nothing waits for each."""
-    found = {place: to_numpy(array) for place, array in enumerate(arrays) if not is_away(array)}
+    """Return `to_numpy` of each; all that are on one accelerator come in one transfer, so that nothing waits for each.
+
+    Of a type that NumPy has not, such as bfloat16, it is float32.
+    """
+    found = {place: to_numpy(_known_to_numpy(array)) for place, array in enumerate(arrays) if not is_away(array)}
     by_device: dict[Any, list[int]] = {}
     for place, array in enumerate(arrays):
         if place not in found:
             by_device.setdefault(array.device, []).append(place)
     for places in by_device.values():
         parts = unpacked(packed([arrays[place] for place in places]).cpu(), [arrays[place] for place in places])
-        found |= {place: part.numpy() for place, part in zip(places, parts, strict=True)}
+        found |= {place: _known_to_numpy(part).numpy() for place, part in zip(places, parts, strict=True)}
     return [found[place] for place in range(len(arrays))]
+
+
+def _known_to_numpy(array: Array) -> Array:
+    return array if isinstance(array, np.ndarray) or dtype_name(array) in NUMPY_TYPES else array.float()
 
 
 def all_to_floats(numbers: Sequence[Any]) -> list[float]:
     """Return numbers as floats; those that are tensors of an accelerator come in one transfer."""
-    tensors = [to_float64(number) for number in numbers if hasattr(number, "requires_grad")]
-    fetched = iter(all_to_numpy(tensors))
+    fetched = iter(all_to_numpy([number for number in numbers if hasattr(number, "requires_grad")]))
     return [float(next(fetched)) if hasattr(number, "requires_grad") else float(number) for number in numbers]
 
 

@@ -23,7 +23,6 @@ from ckaudit.recorder.stats.arrays import (
     library,
     send,
     to_float64,
-    to_wide_float,
 )
 from ckaudit.recorder.stats.batched_stats import WrittenStats, measure
 from ckaudit.recorder.stats.float32_rounding import short_ends, shortest
@@ -140,7 +139,7 @@ def sampled_cells(arrays: Mapping[str, Array]) -> dict[str, Cells]:
     An array of more than two dimensions is seen as a matrix (first, all others); one of fewer has no grid.
     """
     places = {name: array for name, array in arrays.items() if array.ndim > 1 and math.prod(array.shape)}
-    cells = all_to_numpy([to_wide_float(_cells(dense_as_numpy(array))) for array in places.values()])
+    cells = all_to_numpy([_cells(dense_as_numpy(array)) for array in places.values()])
     return {name: to_float64(of_array) for name, of_array in zip(places, cells, strict=True)}
 
 

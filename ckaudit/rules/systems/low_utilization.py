@@ -2,34 +2,52 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from ckaudit.metrics.hardware import gpu_util
+from ckaudit.metrics.speed import step_time
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
 from ckaudit.run.series import Series
-from ckaudit.run.spans import spans
+from ckaudit.run.spans import Span, spans
 
 
-@rule("SYS004", severity="sev2", needs=[gpu_util], unit="%", memory=5)
-def low_utilization(util: Series, *, min_percent: float = 50.0, min_points: int = 5) -> Iterator[Hit | Skip]:
+@rule("SYS004", severity="sev2", needs=[gpu_util], wants=[step_time], unit="%", memory=5)
+def low_utilization(
+    util: Series, time: Series | None, *, min_percent: float = 50.0, min_points: int = 5, min_lost_seconds: float = 600.0
+) -> Iterator[Hit | Skip]:
     """Accelerators are idle for most of the time.
 
     ## What it checks
     The share of time in which a device runs any kernel at all (M42), below `min_percent` percent at `min_points` points in a
-    row, or three of few.
+    row, or three of few; a note where steps are timed and the device has idled for less than `min_lost_seconds` seconds.
     ## Why it matters
     Even one small kernel at a time counts as busy: less than half means that the device waits, for data or for others.
     ## False alarms
-    Points during an evaluation or a checkpoint are few.
+    Points during an evaluation or a checkpoint are few. A model of a tutorial never fills a device, and a try of a few minutes
+    costs less than to look for the reason.
     """
     needed = min(min_points, max(3, util.points // 3))
     if util.points < needed:
         yield from too_few(util, needed)
         return
     for span in spans(util, util.values < min_percent, min_points=needed):
+        lost = _idle_seconds(span, util, time)
         yield Hit.over(
             span,
-            "sev2",
+            "note" if lost is not None and lost < min_lost_seconds else "sev2",
             "{where} is busy for {value:.0f} % of the time only",
             badness=-util.values,
             value=util.values,
             limit=min_percent,
         )
+
+
+def _idle_seconds(span: Span, util: Series, time: Series | None) -> float | None:
+    """Return for how long the device did nothing from the first to the last point of a span; None where steps have no times."""
+    if time is None:
+        return None
+    inside = time.finite[:, 0] & (time.steps >= span.first) & (time.steps <= span.last)
+    if not inside.any():
+        return None
+    busy = float(np.mean(util.values[span.rows, util.labels.index(span.label)]))
+    return float(np.median(time.values[inside, 0])) * (span.last - span.first + 1) * (1 - busy / 100)

@@ -1,6 +1,6 @@
 """MOVE001: a trainable tensor stands still, or nearly."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 import numpy as np
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import relative_movement, update_norm, update_to_weight, weight_rms, weight_statistics_change
 from ckaudit.metrics.words import element_type, optimizer_adapts
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
-from ckaudit.run.cancelled import cancelled, waiting_factors
+from ckaudit.run.cancelled import cancelled, gains_in_half, waiting_factors
 from ckaudit.run.falls import fall_between_thirds
 from ckaudit.run.series import Floats, Mask, Series, Steps, at
 from ckaudit.run.spans import Span, spans
@@ -86,7 +86,8 @@ def barely_moving(
     at zero has no relative movement. Queries and keys wait for each other while all keys look alike, as in BERT under plain
     descent: where both stand still and the value beside them moves, they are left out. A gain of 1 that moves as far as
     weights of 0.02 moves by a fiftieth of what they do for its size, and is well. An update of one element, as of a temperature,
-    may be smaller than the spacing of its numbers: a note. Under plain SGD a small gradient makes a
+    may be smaller than the spacing of its numbers: a note. So is a gain of 1 in half precision, whose neighbours are 0.004 away:
+    who trains in bfloat16 alone hardly ever moves one. Under plain SGD a small gradient makes a
     small update: a tensor that moves as far by its gradient as the others is left to the rules on gradients. Where the loss
     falls while no tensor at all moves, the record shows other weights than those that train: a note.
     """
@@ -103,9 +104,9 @@ def barely_moving(
     reported: set[str] = set()
     if norm is not None and relative is not None:
         yield from enough
-        excused = _as_its_gradient(norm, gradient, adapts)
+        excused, rounded = _as_its_gradient(norm, gradient, adapts), gains_in_half(norm.labels, tensors, types)
         for hit_or_skip in _of_updates(
-            norm, relative, rms, rate, gradient, tensors, excused, warmup, min_relative_movement, min_points
+            norm, relative, rms, rate, gradient, tensors, excused, rounded, warmup, min_relative_movement, min_points
         ):
             reported |= {hit_or_skip.where or ""} if isinstance(hit_or_skip, Hit) else set()
             yield hit_or_skip
@@ -130,6 +131,7 @@ def _of_updates(
     gradient: Series | None,
     tensors: TensorTable,
     excused: Mask,
+    rounded: Container[str],
     warmup: int,
     slow: float,
     min_points: int,
@@ -140,6 +142,8 @@ def _of_updates(
         severity, message = _reason(span, gradient)
         if tensors.elements([span.label])[0] == 1:
             severity = "note"
+        elif span.label in rounded and severity == "sev1":
+            severity, message = "note", "{where} stays as it is: in half precision the update of a gain of 1 rounds to none"
         yield Hit.over(span, severity, message, badness=-norm.values, value=norm.values, limit=0.0)
     own_size = replace(norm, values=np.where(excused, 1.0, np.nan))
     norm, relative = together(norm, relative)
