@@ -20,6 +20,7 @@ ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 # Masks that are not boolean add -1e4, -1e9, the smallest number of a type, or minus infinity. No sane logit comes near.
 FORBIDDEN = -8e3
 LARGEST = 2**24  # logits computed at a time: 64 MiB
+LARGEST_THERE = 2**26  # on an accelerator, where a call costs more than what it does: 256 MiB
 SEQUENCES = 2
 
 
@@ -193,16 +194,18 @@ def sample_stats(
     return stats, lowest
 
 
-def largest_logits(call: AttentionCall, *, largest: int = LARGEST) -> Tensor:
+def largest_logits(call: AttentionCall, *, largest: int | None = None) -> Tensor:
     """Return the largest finite logit of each head over all sequences, queries and keys that may be seen (M19), shape (H,).
 
     NaN where there is none. They are computed in blocks, and stay where they are.
 
     Args:
         call: The call.
-        largest: Most logits at a time; more only where a single query of all heads has more keys.
+        largest: Most logits at a time; more only where a single query of all heads has more keys. None: as many as is
+            usual where they are.
     """
     batch, heads, count, keys = call.shape
+    largest = largest or (LARGEST if call.device.type == "cpu" else LARGEST_THERE)
     top = torch.full((heads,), -math.inf, device=call.device)
     if not math.prod(call.shape):
         return torch.full_like(top, math.nan)
@@ -213,9 +216,11 @@ def largest_logits(call: AttentionCall, *, largest: int = LARGEST) -> Tensor:
         for first in range(0, count, rows):
             places = torch.arange(first, min(first + rows, count), device=call.device)
             logits, seen = part.logits(part.inputs, part.shape[0], places)
-            tensor = logits.masked_fill_(~seen, -math.inf).amax((0, 2, 3))
-            # To ask an accelerator would make the program wait for it.
-            if is_away(logits) or bool((tensor.isnan() | tensor.isposinf()).any()):
+            logits.masked_fill_(~seen, -math.inf)
+            if is_away(logits):  # to ask whether all are finite would make the program wait
+                logits.nan_to_num_(nan=-math.inf, posinf=-math.inf, neginf=-math.inf)
+            tensor = logits.amax((0, 2, 3))
+            if not is_away(logits) and bool((tensor.isnan() | tensor.isposinf()).any()):
                 tensor = logits.masked_fill_(~logits.isfinite(), -math.inf).amax((0, 2, 3))
             top = torch.maximum(top, tensor)
     return torch.where(top.isfinite(), top, math.nan)

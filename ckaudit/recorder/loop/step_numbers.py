@@ -145,7 +145,7 @@ class AsyncCopy:
         """Return the elements of each tensor in one dimension, in this process's memory; wait where they are not here yet."""
         if self._arrived is not None:
             self._arrived.synchronize()
-        return unpacked(self._bytes, self._tensors)
+        return [torch.from_numpy(elements) for elements in unpacked(self._bytes, self._tensors)]
 
 
 class PendingStats(Struct):

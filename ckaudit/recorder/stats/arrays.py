@@ -97,8 +97,8 @@ def all_to_numpy(arrays: Sequence[Array]) -> list[NDArray[Any]]:
         if place not in found:
             by_device.setdefault(array.device, []).append(place)
     for places in by_device.values():
-        parts = unpacked(packed([arrays[place] for place in places]).cpu(), [arrays[place] for place in places])
-        found |= {place: _known_to_numpy(part).numpy() for place, part in zip(places, parts, strict=True)}
+        of_device = [arrays[place] for place in places]
+        found.update(zip(places, unpacked(packed(of_device).cpu(), of_device), strict=True))
     return [found[place] for place in range(len(arrays))]
 
 
@@ -124,11 +124,15 @@ def packed(tensors: Sequence[Array]) -> Array:
     return torch.cat([tensor.contiguous().reshape(-1).view(torch.uint8).to(home, non_blocking=True) for tensor in tensors])
 
 
-def unpacked(packed_bytes: Array, tensors: Sequence[Array]) -> list[Array]:
-    """Return copies of tensors, of their types and shapes, from what `packed` made of them."""
-    parts = packed_bytes.split([tensor.numel() * tensor.itemsize for tensor in tensors])
-    # A part may begin where its type may not.
-    return [part.clone().view(tensor.dtype).reshape(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
+def unpacked(packed_bytes: Array, tensors: Sequence[Array]) -> list[NDArray[Any]]:
+    """Return tensors as NumPy's, of their types and shapes, from what `packed` made of them and is in this process's memory."""
+    every_byte, end, found = packed_bytes.numpy(), 0, []
+    for tensor in tensors:
+        start, end, name = end, end + tensor.numel() * tensor.itemsize, dtype_name(tensor)
+        part = every_byte[start:end].copy()  # it may begin where its type may not
+        elements = part.view(name) if name in NUMPY_TYPES else library(tensor).from_numpy(part).view(tensor.dtype).float().numpy()
+        found.append(elements.reshape(tuple(tensor.shape)))
+    return found
 
 
 def as_numpy(array: Array) -> Array:

@@ -6,8 +6,6 @@ matrices, whose rows are summed together.
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import groupby
-from operator import itemgetter
 
 import numpy as np
 from msgspec import Struct
@@ -107,28 +105,35 @@ def _matrices(flats: Sequence[Array]) -> Iterator[_Rows]:
 
 
 def _full_rows(flats: Sequence[Array], owners: Sequence[int]) -> Iterator[_Rows]:
-    rows = [(owner, row) for owner in owners for row in range(flats[owner].shape[0] // WIDTH)]
-    for begin in range(0, len(rows), TOGETHER // WIDTH):
-        some = rows[begin : begin + TOGETHER // WIDTH]
-        pieces = []
-        for owner, of_owner in groupby(some, itemgetter(0)):
-            taken = [row for _, row in of_owner]
-            pieces.append(flats[owner][taken[0] * WIDTH : (taken[-1] + 1) * WIDTH].view(-1, WIDTH))
-        elements = pieces[0] if len(pieces) == 1 else library(pieces[0]).cat(pieces)
-        yield _Rows(np.array([owner for owner, _ in some]), np.full(len(some), WIDTH), elements)
+    held, of_rows, pieces = 0, list[NDArray[np.intp]](), list[Array]()
+    for owner in owners:
+        first, count = 0, flats[owner].shape[0] // WIDTH
+        while first < count:
+            last = min(count, first + TOGETHER // WIDTH - held)
+            pieces.append(flats[owner][first * WIDTH : last * WIDTH].view(-1, WIDTH))
+            of_rows.append(np.full(last - first, owner))
+            held, first = held + last - first, last
+            if held == TOGETHER // WIDTH:
+                yield _filled(of_rows, pieces)
+                held, of_rows, pieces = 0, [], []
+    if held:
+        yield _filled(of_rows, pieces)
+
+
+def _filled(of_rows: Sequence[NDArray[np.intp]], pieces: Sequence[Array]) -> _Rows:
+    owners = np.concatenate(of_rows)
+    return _Rows(owners, np.full(len(owners), WIDTH), pieces[0] if len(pieces) == 1 else library(pieces[0]).cat([*pieces]))
 
 
 def _last_rows(flats: Sequence[Array], owners: Sequence[int]) -> Iterator[_Rows]:
-    most = TOGETHER // WIDTH
-    for begin in range(0, len(owners), most):
-        some = owners[begin : begin + most]
+    for begin in range(0, len(owners), TOGETHER // WIDTH):
+        some = owners[begin : begin + TOGETHER // WIDTH]
         torch, home = library(flats[some[0]]), flats[some[0]].device
         tails = [flats[owner][flats[owner].shape[0] // WIDTH * WIDTH :] for owner in some]
         lengths = np.array([tail.shape[0] for tail in tails])
-        width = int(lengths.max())
-        places = (lengths.cumsum() - lengths)[:, None] + np.minimum(np.arange(width), lengths[:, None] - 1)
-        indices = send(places, home)
-        yield _Rows(np.array(some), lengths, torch.cat(tails)[indices])
+        starts, last = send(np.stack([lengths.cumsum() - lengths, lengths - 1])[:, :, None], home)
+        places = starts + torch.arange(int(lengths.max()), device=home).minimum(last)  # (R, W)
+        yield _Rows(np.array(some), lengths, torch.cat(tails)[places])
 
 
 def _columns(rows: _Rows, *, finite_only: bool) -> Array:

@@ -9,9 +9,12 @@ from ckaudit.metrics.loss import learnt_since, train_loss_raw
 from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import weight_norm, weight_rms
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
-from ckaudit.run.series import Series, single
+from ckaudit.run.series import Floats, Series, Steps, single
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
+
+SET = 0.6
+"""No decay takes 40 % off a weight in one update: what does, sets it, as clamping, projecting or loading weights."""
 
 
 @rule("WGT001", severity="sev2", needs=[], wants=[weight_norm, weight_rms, train_loss_raw, FACTS], unit="1")
@@ -37,9 +40,9 @@ def weights_shrink(
     Weight decay, or something that acts like it, outweighs what is learnt: the model forgets (M11).
     ## False alarms
     Single tensors shrink in healthy runs; the median tensor does not. Weights that had run away may come back. A jump to
-    smaller weights is not a decay. Weights that began too large for the task, as embeddings of deviation 1, get smaller because
-    that is learnt: where more than `max_learnt_share` of the loss has gone since, it is a note (wild draws: under too much decay
-    at most 2 % goes).
+    smaller weights is not a decay, nor is what takes 40 % off in one update, as clamping does. Weights that began too large
+    for the task, as embeddings of deviation 1, get smaller because that is learnt: where more than `max_learnt_share` of the
+    loss has gone since, it is a note (wild draws: under too much decay at most 2 % goes).
     """
     size = norm if norm is not None else rms
     if size is None:
@@ -50,12 +53,13 @@ def weights_shrink(
     if not trainable:
         return
     values = np.where(trainable.finite, trainable.values, np.nan)
+    steps, values = _since_set(trainable.steps, values)
     largest = np.fmax.accumulate(values, axis=0)
     with np.errstate(all="ignore"):
         ratio = np.where(largest > 0, values / largest, np.nan)
         since = values / values[np.isfinite(values).argmax(axis=0), np.arange(values.shape[1])]
     middle = row_medians(ratio)
-    share = single("median tensor", "1", trainable.steps, middle)
+    share = single("median tensor", "1", steps, middle)
     down = np.diff(middle, prepend=np.inf) < 0
     steady = np.convolve(down, np.ones(min_falls), mode="full")[: len(down)] >= min_falls
     low = (middle < min_norm_share) & (row_medians(since) < 1)
@@ -70,3 +74,12 @@ def weights_shrink(
             value=share.values,
             limit=min_norm_share,
         )
+
+
+def _since_set(steps: Steps, values: Floats) -> tuple[Steps, Floats]:
+    """Return steps and norms from the last checkpoint on at which the median tensor lost 40 % in each update."""
+    with np.errstate(all="ignore"):
+        kept = row_medians(values[1:] / values[:-1]) ** (1 / np.diff(steps))
+    rows = np.flatnonzero(kept < SET) + 1
+    first = int(rows[-1]) if len(rows) else 0
+    return steps[first:], values[first:]
