@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.accumulation import is_calm, norm_course
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import grad_carried_over, grad_global_norm
+from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.attention.entropy_collapse import entropy_collapse
 from ckaudit.rules.attention.logit_growth import logit_growth
@@ -21,7 +21,6 @@ from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.precision.impossible_value import impossible_value
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
-from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 
@@ -29,7 +28,7 @@ from ckaudit.run.series import Series
     prior=-2.0,
     explains=[gradients_carried_over, frequent_clipping, exploding_gradient],
     follows=[activation_drift, dominant_tensor, entropy_collapse, logit_growth, loss_not_falling, loss_spike, update_out_of_band],
-    wants=[grad_carried_over, grad_global_norm],
+    wants=[grad_carried_over, grad_global_norm, train_loss_raw],
     knob="Call optimizer.zero_grad() once per update, before the first backward pass of it.",
     inspect="Where zero_grad stands in the loop, and whether it clears the parameters that the backward pass fills.",
     runbook="Stop; clear the gradients and go on from before the rise. One batch given twice must give one norm twice.",
@@ -38,21 +37,17 @@ def gradients_not_zeroed(
     findings: Findings,
     carried: Series | None,
     norm: Series | None,
+    loss: Series | None,
     *,
-    grown: float = 5.0,
-    smooth: float = 0.1,
-    steady: float = 0.9,
-    first: int = 10,
     decisive: float = 4.0,
     strong: float = 2.0,
 ) -> Iterator[Evidence]:
     """Gradients of earlier steps are never cleared and add up.
 
     Gradients that are present before a step's own backward passes are decisive; their absence speaks against this cause. Where
-    they were not recorded, the norm tells: a sum of gradients differs from the sum before it by one gradient only. Once it has
-    grown to over `grown` times the median of the first `first`, its norm changes by less than `smooth` from step to step, where
-    batches alone change it by tens of percent, and rises with the steps (rank correlation over `steady`). Where clipping shortens
-    the sum in place, none of this can be seen. Weights follow the scale that all causes share.
+    they were not recorded, the norm tells (`NormCourse.adds_up`): but then the loss must take notice, or what adds up belongs
+    to tensors that no optimizer holds, clears or updates. Where clipping shortens the sum in place, none of this can be seen.
+    Weights follow the scale that all causes share.
     """
     if left := findings.first(gradients_carried_over):
         yield supports(decisive, left.message, left)
@@ -65,35 +60,25 @@ def gradients_not_zeroed(
             decisive, f"gradients were cleared wherever that was looked at, from step {steps[0]} to {steps[-1]}", carried.name
         )
         return
-    yield from _by_the_norm(findings, norm, grown, smooth, steady, first, decisive, strong)
+    yield from _by_the_norm(findings, norm, loss, decisive, strong)
 
 
 def _by_the_norm(
-    findings: Findings,
-    norm: Series | None,
-    grown: float,
-    smooth: float,
-    steady: float,
-    first: int,
-    decisive: float,
-    strong: float,
+    findings: Findings, norm: Series | None, loss: Series | None, decisive: float, strong: float
 ) -> Iterator[Evidence]:
-    values = norm.values[norm.finite] if norm is not None else np.empty(0)
-    values = values[values > 0]
-    if norm is None or len(values) < 3 * first:
+    course = norm_course(norm)
+    if norm is None or course is None:
         return
-    start, peak = median(values[:first]), float(values.max())
-    if peak < grown * start:
-        yield contradicts(strong, f"the gradient norm begins at {start:.2g} and comes to {peak:.2g}: nothing adds up", norm.name)
-        return
-    change = median(np.abs(np.diff(np.log(values[len(values) // 2 :]))))
-    rise = float(np.corrcoef(np.argsort(np.argsort(values)), np.arange(len(values)))[0, 1])
-    if change < smooth and rise > steady:
-        yield supports(strong, f"the gradient norm rises from {start:.2g} to {peak:.2g}, step by step", norm.name)
-        yield supports(strong, f"from one step to the next it changes by {change:.1%} only: it holds those before", norm.name)
+    if course.adds_up():
+        yield supports(strong, f"the gradient norm rises from {course.start:.2g} to {course.peak:.2g}, step by step", norm.name)
+        yield supports(
+            strong, f"from one step to the next it changes by {course.change:.1%} only: it holds those before", norm.name
+        )
+        if is_calm(findings, loss):
+            yield contradicts(strong, "the loss takes no notice: what adds up is not what the weights are updated by", norm.name)
     else:
         yield contradicts(
-            strong, f"the gradient norm changes by {change:.1%} from one step to the next, as batches make it", norm.name
+            strong, f"the gradient norm does not add up: it changes by {course.change:.1%} from step to step", norm.name
         )
     if other := findings.first(impossible_value, initial_loss_off, loss_rises):
         yield contradicts(decisive, f"it may well rise, for {other.message}", other)

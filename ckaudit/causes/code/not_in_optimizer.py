@@ -5,8 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
+from ckaudit.causes.shared.accumulation import is_calm, norm_course
 from ckaudit.contract.schema.report import Evidence, Finding
-from ckaudit.metrics.gradients import gradient_norm
+from ckaudit.metrics.gradients import grad_global_norm, gradient_norm
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.progress import steps_seen
 from ckaudit.metrics.weights import update_norm, weight_statistics_change
 from ckaudit.metrics.words import tensors_without_optimizer
@@ -24,9 +27,18 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=-1.0,
-    explains=[missing_in_optimizer, barely_moving],
-    follows=[exploding_gradient, frequent_clipping, layer_not_contributing, loss_not_falling, uniform_heads],
-    wants=[gradient_norm, update_norm, weight_statistics_change, steps_seen, tensors_without_optimizer],
+    explains=[missing_in_optimizer, barely_moving, exploding_gradient],
+    follows=[frequent_clipping, layer_not_contributing, loss_not_falling, uniform_heads],
+    wants=[
+        gradient_norm,
+        update_norm,
+        weight_statistics_change,
+        steps_seen,
+        tensors_without_optimizer,
+        grad_global_norm,
+        learning_rate,
+        train_loss_raw,
+    ],
     knob="Build the optimizer from model.parameters() after all wrapping and casting; see that its step is called.",
     inspect="Parameter groups of the optimizer against the model's trainable tensors.",
     runbook="Save the configuration; compare the tensors in the optimizer with the model's before the first step.",
@@ -38,6 +50,9 @@ def not_in_optimizer(
     shown: Series | None,
     count: Series | None,
     missing: Series | None,
+    whole: Series | None,
+    rate: Series | None,
+    loss: Series | None,
     *,
     decisive: float = 4.0,
     strong: float = 2.0,
@@ -45,8 +60,9 @@ def not_in_optimizer(
 ) -> Iterator[Evidence]:
     """A tensor gets a gradient and no update: the optimizer does not hold it, or holds a copy of it.
 
-    Tensors that are in no parameter group are decisive. A tensor that moved before was in the optimizer then. Weights follow
-    the scale that all causes share.
+    Tensors that are in no parameter group are decisive. A tensor that moved before was in the optimizer then. Who clears and
+    updates through the optimizer leaves the others' gradients to add up: the norm tells where tensors were not recorded, if the
+    loss takes no notice of it. Weights follow the scale that all causes share.
     """
     listed = findings.first(missing_in_optimizer)
     if listed is not None:
@@ -59,9 +75,14 @@ def not_in_optimizer(
         for finding in findings.of(barely_moving)
         if finding.severity == "sev1" or (finding.value == 0 and finding.where in fed_places)
     ]
+    if not frozen and moved is None and not fed_places:
+        yield from _by_the_norm(findings, whole, loss, strong)
+        return
     if not frozen:
         yield contradicts(strong, "no tensor with a gradient stands quite still", "MOVE001")
         return
+    if rate is None:
+        yield contradicts(medium, "no learning rate is recorded, and a rate of zero would look the same", frozen[0])
     places, dead = places_of(frozen), places_of(findings.of(dead_parameter))
     fed = (places - dead) & {*fed_places}
     if fed:
@@ -76,6 +97,16 @@ def not_in_optimizer(
         yield contradicts(decisive, f"no tensor is updated then: {skipped.message}", skipped)
     elif count is not None and moved is not None and len(places_of(frozen)) == len(moved.labels):
         yield supports(medium, "updates are counted and nothing moves: the optimizer moves other tensors, or copies", count.name)
+
+
+def _by_the_norm(findings: Findings, whole: Series | None, loss: Series | None, strong: float) -> Iterator[Evidence]:
+    """Judge whether gradients add up that no update goes by."""
+    course = norm_course(whole)
+    if whole is None or course is None or not course.adds_up() or not is_calm(findings, loss):
+        return
+    adds_up = f"the gradient norm rises from {course.start:.2g} to {course.peak:.2g} step by step: something never clears it"
+    yield supports(strong, adds_up, whole.name)
+    yield supports(strong, "the loss takes no notice of it: no update goes by those gradients", whole.name)
 
 
 def _before(frozen: Finding, moved: Series, strong: float, medium: float) -> Iterator[Evidence]:

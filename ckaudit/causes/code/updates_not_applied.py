@@ -7,6 +7,7 @@ import numpy as np
 from ckaudit.causes.cause import Findings, cause, contradicts, places_of, supports
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
+from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.progress import steps_seen
 from ckaudit.metrics.weights import update_norm
 from ckaudit.rules.attention.uniform_heads import uniform_heads
@@ -25,7 +26,7 @@ from ckaudit.run.series import Series
     prior=-0.5,
     explains=[skipped_updates, barely_moving],
     follows=[frequent_clipping, loss_not_falling, uniform_heads, update_out_of_band],
-    wants=[update_norm, gradient_norm, steps_seen],
+    wants=[update_norm, gradient_norm, steps_seen, learning_rate],
     knob="Call the optimizer's step at every attempt: look for a condition, an accumulation count or a guard around it.",
     inspect="The branch around optimizer.step(), and the count of applied updates beside the count of steps.",
     runbook="Stop: steps are paid for and not taken. Go on from the last step that was applied; the weights are still good.",
@@ -35,6 +36,7 @@ def updates_not_applied(
     moved: Series | None,
     gradient: Series | None,
     count: Series | None,
+    rate: Series | None,
     *,
     decisive: float = 4.0,
     strong: float = 2.0,
@@ -60,6 +62,8 @@ def updates_not_applied(
             yield contradicts(strong, f"{len(updated)} of {len(names)} tensors are updated, only others stand still", still[0])
         else:
             yield supports(strong, "no tensor is updated any more, though there are gradients", still[0])
+            if rate is None:
+                yield contradicts(medium, "no learning rate is recorded, and a rate of zero would look the same", still[0])
     elif findings.first(barely_moving) is not None:
         yield contradicts(strong, "no tensor with a gradient stands quite still", "MOVE001")
     if other := findings.first(overflow):

@@ -78,6 +78,8 @@ def dead_units(
     silent, gone = findings.first(units_found), findings.first(zero_gradients)
     if silent is not None:
         yield supports(decisive, silent.message, silent)
+        if rate is None and update is None:
+            yield contradicts(strong, "neither rates nor updates are recorded: what silenced the units cannot be seen", silent)
     elif gone is not None and (zeros := _around(gone, sparsity, min_zero_share)):
         yield supports(
             strong + 1,

@@ -67,8 +67,8 @@ def one_tensor_dominates(
     The embedding carries 95 to 99 % of it in the first steps of every healthy run: the first `warmup` steps do not count. Where
     clipping would leave less than `out_of_place` of the gradient even without the tensor, the limit is to blame, not the tensor.
     From the first finding on, a tensor dominates with more than half of the squared norm: more than all others together. In a
-    small model one often does, which says little where it did so before. Weights are starting values, to be fitted on runs of
-    known truth.
+    small model one often does, which says little where it did so before, or where nothing is known to be clipped. Weights are
+    starting values, to be fitted on runs of known truth.
     """
     first = findings.first(dominant_tensor, frequent_clipping, exploding_gradient)
     start = max(warmup, (first.first_step or 0) - 1) if first is not None else warmup
@@ -78,7 +78,7 @@ def one_tensor_dominates(
     where, value = largest
     if largest.is_majority:
         onset = first.first_step if first is not None else None
-        is_usual = TensorTable({}).kind(where) == "embedding" or not _grew(share, where, value, onset)
+        is_usual = left is None or TensorTable({}).kind(where) == "embedding" or not _grew(share, where, value, onset)
         weight = medium if is_usual else strong
         yield supports(weight, f"{where} makes up {value:.0%} of the squared gradient norm", share.name)
     else:
