@@ -173,7 +173,7 @@ def _broken(
         yield contradicts(strong, f"the loss was {found[1]:.4g} before any update, on any batch", train_loss_raw.name)
     elif not has_finite_loss_before(loss, step):
         yield contradicts(strong, f"at step {step} nothing is known yet of a healthy state", first)
-    elif step > lead:
+    elif step > lead and has_finite_loss_before(loss, step, within=lead):
         yield supports(strong, f"nothing was wrong in the steps before step {step}", first)
     if first.where == "train_loss_raw":
         yield supports(medium, f"the loss itself is the first to break, at step {step}", first)

@@ -79,7 +79,9 @@ def dead_units(
     if silent is not None:
         yield supports(decisive, silent.message, silent)
         if rate is None and update is None:
-            yield contradicts(strong, "neither rates nor updates are recorded: what silenced the units cannot be seen", silent)
+            yield contradicts(
+                decisive - 1, "neither rates nor updates are recorded: what silenced the units cannot be seen", silent
+            )
     elif gone is not None and (zeros := _around(gone, sparsity, min_zero_share)):
         yield supports(
             strong + 1,

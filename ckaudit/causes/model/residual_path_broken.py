@@ -100,7 +100,8 @@ def residual_path_broken(
         yield contradicts(medium, f"{dead.where} gets no gradient at all: something is cut off, not worn down", dead)
     others = [*findings.before((first.first_step or 0) + 1).of(weights_alike, weight_scale_off), *findings.of(weights_shrink)]
     if others:
-        yield contradicts(strong, f"the weights themselves are ill: {others[0].message}", others[0])
+        weight = decisive if others[0].code == weights_shrink.code else strong
+        yield contradicts(weight, f"the weights themselves are ill: {others[0].message}", others[0])
     yield from weights_replaced(rate, std, adapts, first.first_step, strong)
     if largest is not None and usual is not None and (flat := bounded(largest, usual)):
         yield contradicts(medium, f"{flat[0]} works between bounds, where functions are flat", largest.name)

@@ -12,7 +12,7 @@ from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.reductions import row_medians
-from ckaudit.metrics.weights import weight_norm
+from ckaudit.metrics.weights import weight_norm, weight_rms
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.activations.dead_units import dead_units
 from ckaudit.rules.attention.uniform_heads import uniform_heads
@@ -52,7 +52,7 @@ from ckaudit.run.series import Series, at
         layer_not_contributing,
         barely_moving,
     ],
-    wants=[weight_norm, learning_rate, train_loss_raw, val_loss, grad_global_norm],
+    wants=[weight_norm, weight_rms, learning_rate, train_loss_raw, val_loss, grad_global_norm],
     knob="Set the weight decay to 0.1 or less, and to 0 for norms and biases.",
     inspect="Norms of all tensors over time; the decay of each parameter group, and whether it is multiplied by the rate.",
     runbook="Go back to the last checkpoint at which the norms were whole, and resume from it with the lower decay.",
@@ -60,6 +60,7 @@ from ckaudit.run.series import Series, at
 def weight_decay_too_high(
     findings: Findings,
     norm: Series | None,
+    rms: Series | None,
     rate: Series | None,
     train: Series | None,
     val: Series | None,
@@ -87,6 +88,7 @@ def weight_decay_too_high(
         if held := findings.first(updates_held_back):
             yield contradicts(strong, f"what is learnt is held back, and decay is much of what is left: {held.message}", held)
         return
+    norm = norm if norm is not None else rms
     if norm is None:
         yield from _forgotten(train, val, gradient, calm, strong, weak)
         yield from _not_by_decay(findings, train, val, rate, strong, medium)

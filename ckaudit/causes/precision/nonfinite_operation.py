@@ -57,7 +57,8 @@ def nonfinite_operation(
 ) -> Iterator[Evidence]:
     """An operation of model or loss is undefined for valid inputs, such as the log of zero.
 
-    Such an operation strikes a healthy run: signs of illness within `lead` steps before speak against it. A NaN from the loss
+    Such an operation strikes a healthy run: signs of illness within `lead` steps before speak against it, and none there for it,
+    if the loss was recorded then. A NaN from the loss
     reaches the gradient of every tensor (over `min_tensor_share` of them) in the same step. A loss that is finite again at the
     next step was broken by one batch, and so was that of a batch without targets or of odd tokens; but where the gradient of
     that very step is finite, the batch went through the model unharmed. Weights follow the scale that all causes share.
@@ -77,7 +78,7 @@ def nonfinite_operation(
         yield contradicts(
             strong, f"the loss was {found[1]:.4g} before any update: numbers that large overflow", train_loss_raw.name
         )
-    elif start > lead and has_finite_loss_before(loss, start):
+    elif start > lead and has_finite_loss_before(loss, start, within=lead):
         yield supports(strong, f"nothing was wrong in the steps before step {start}", first)
     if grown := findings.first(weights_grow):
         yield contradicts(strong, f"the weights run away, and numbers overflow: {grown.message}", grown)

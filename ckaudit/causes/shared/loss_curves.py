@@ -242,12 +242,18 @@ def gradient_at_jump(gradient: Series | None, step: int, *, before: int = 3) -> 
     return float(gradient.values[earlier, 0].max(initial=0.0)), float(gradient.values[rows, 0][0])
 
 
-def has_finite_loss_before(loss: Series | None, step: int) -> bool:
+def has_finite_loss_before(loss: Series | None, step: int, *, within: int | None = None) -> bool:
     """Tell whether a finite loss was recorded before a step; true also where no loss was recorded at all.
 
     One from the first half of the way to the step does not count: a log that stopped to record its loss tells no healthy state.
+
+    Args:
+        loss: The training loss.
+        step: The step.
+        within: Steps before it in which it must have been recorded; None: in the second half of the way.
     """
-    return loss is None or bool((loss.finite[:, 0] & (loss.steps < step) & (2 * loss.steps >= step)).any())
+    since = step / 2 if within is None else step - within
+    return loss is None or bool((loss.finite[:, 0] & (loss.steps < step) & (loss.steps >= since)).any())
 
 
 def jumps_since(flags: Series | None, since: int, *, apart: int = 10) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.progress import tokens_seen
@@ -19,6 +20,10 @@ from ckaudit.run.spans import spans
 MIN_POINTS = 3
 
 
+WINDOW = 20
+"""Points of a long series that are judged by their median."""
+
+
 @rule("SYS006", severity="sev1", needs=[], wants=[mfu, tokens_per_sec, step_time, tokens_seen, FACTS], unit="1")
 def throughput_drop(
     used: Series | None,
@@ -32,7 +37,7 @@ def throughput_drop(
     sev1_share: float = 0.6,
     k: float = 6.0,
     lasting_points: int = 3,
-    window: int = 20,
+    min_lost_seconds: float = 600.0,
 ) -> Iterator[Hit | Skip]:
     """Less goes through, for the same hardware.
 
@@ -41,8 +46,9 @@ def throughput_drop(
     more than `min_drop`, `k` robust deviations of that third and three of the noise, at `lasting_points` points in a row, is
     sev2 (the catalogue's bad series falls from 55 to 46 %); so is a slow slide that ends lower by `min_drop` and five standard
     errors, of fewer than eight points by `min_drop_of_few`. Where it ends below `sev1_share` of what it was it is sev1 (SEV1-4).
-    Where there are more than ten times `window` points, medians of that many are judged. Tokens per second of which a
-    step has as many as ever are judged by the time that it takes, another rule's business.
+    Of more than 200 points medians of twenty are judged. Tokens per second of which a step has as many as ever are judged by
+    the time that it takes, another rule's business. What is sev2 is a note where steps are timed and less than
+    `min_lost_seconds` seconds are lost.
     ## Why it matters
     The same budget buys fewer tokens, and only this number shows it.
     ## False alarms
@@ -55,8 +61,8 @@ def throughput_drop(
     if series is None:
         yield Skip("not_recorded", "needs mfu")
         return
-    if series.points > 10 * window:
-        steps, values = windows(series, window)
+    if series.points > 10 * WINDOW:
+        steps, values = windows(series, WINDOW)
         series = single(series.name, series.unit, steps[:, -1], np.median(values, axis=1))
     needed = ENOUGH_FOR_NOISE if is_made_of_clock else MIN_POINTS  # a clock holds evaluations and checkpoints too
     if series.points < needed:
@@ -65,7 +71,19 @@ def throughput_drop(
     known = np.flatnonzero(series.finite[:, 0])
     for part in np.split(known, np.searchsorted(series.steps[known], [seam + 1 for seam in seams(facts)])):
         if len(part) >= MIN_POINTS:
-            yield from _falls(series, part, min_drop, min_drop_of_few, sev1_share, k, lasting_points)
+            for hit in _falls(series, part, min_drop, min_drop_of_few, sev1_share, k, lasting_points):
+                cheap = used is None and hit.severity == "sev2" and _lost_seconds(hit, time) < min_lost_seconds
+                yield replace(hit, severity="note") if cheap else hit
+
+
+def _lost_seconds(hit: Hit, time: Series | None) -> float:
+    """Return what the steps of a fall took more than they would have before it; infinite where steps have no times."""
+    if time is None or hit.first is None or hit.last is None or not hit.limit:
+        return np.inf
+    inside = time.finite[:, 0] & (time.steps >= hit.first) & (time.steps <= hit.last)
+    if not inside.any():
+        return np.inf
+    return median(time.values[inside, 0]) * (hit.last - hit.first + 1) * (1 - (hit.value or 0.0) / hit.limit)
 
 
 def _is_made_of_clock(speed: Series | None, time: Series | None, tokens: Series | None, drop: float) -> bool:
