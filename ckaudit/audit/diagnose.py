@@ -158,10 +158,12 @@ def ranked(findings: Sequence[Finding], run: Run) -> list[Finding]:
     return sorted(findings, key=place)
 
 
-def first_causes(diagnoses: Sequence[Diagnosis], findings: Sequence[Finding], run: Run, *, sure: float = 0.7) -> list[Diagnosis]:
+def first_causes(
+    diagnoses: Sequence[Diagnosis], findings: Sequence[Finding], run: Run, *, sure: float = 0.7, even: float = 0.5
+) -> list[Diagnosis]:
     """Return causes likeliest first, but none before sure ones of what lasts that explains no more than what came back.
 
-    Those of the record alone stand last.
+    What explains why a run broke down stands before all that did not break it. Causes of the record alone stand last.
 
     Args:
         diagnoses: Causes, likeliest first.
@@ -169,18 +171,20 @@ def first_causes(diagnoses: Sequence[Diagnosis], findings: Sequence[Finding], ru
         run: Says how long a finding lasts beside the record.
         sure: A cause of something that lasts comes before likelier ones from this confidence on, if that is as grave; what is
             less sure than that stands behind them, so that nothing doubtful stands before what is sure.
+        even: A cause of a sev0 stands first from this confidence on.
     """
     ill = [finding for finding in findings if finding.severity != "note"]
     explained = {diagnosis.cause: [one for one in ill if one.code in diagnosis.explains] for diagnosis in diagnoses}
     passing = {name for name, illnesses in explained.items() if illnesses and _are_over(illnesses, run)}
     lasting = [diagnosis for diagnosis in diagnoses if diagnosis.cause not in passing and diagnosis.confidence >= sure]
 
-    def place(diagnosis: Diagnosis) -> tuple[bool, float, bool]:
+    def place(diagnosis: Diagnosis) -> tuple[bool, bool, float, bool]:
         severity = SEVERITIES.index(diagnosis.severity)
         before = [each.confidence for each in lasting if SEVERITIES.index(each.severity) <= severity]
         yields = diagnosis.cause in passing and bool(before)
         confidence = min([diagnosis.confidence, *before]) if yields else diagnosis.confidence
-        return all(map(of_record, explained[diagnosis.cause])), -confidence, yields
+        explains_end = diagnosis.severity == "sev0" and diagnosis.confidence >= even
+        return all(map(of_record, explained[diagnosis.cause])), not explains_end, -confidence, yields
 
     return sorted(diagnoses, key=place)
 
