@@ -4,9 +4,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
-from ckaudit.metrics.pairs import filled, ratio, relabelled, together
+from ckaudit.metrics.pairs import filled, ratio, relabelled
 from ckaudit.run.run import Run
-from ckaudit.run.series import Series, empty, single
+from ckaudit.run.series import Series, at, empty, single
 
 
 @metric(unit="1", reads=["cost.share", "cost.step_share"], source="dashboard page, overhead budget")
@@ -27,20 +27,28 @@ def recording_share(run: Run) -> Series:
     return filled(relabelled(run.value("cost.share"), name), relabelled(series, name))
 
 
-@metric(unit="s", reads=["cost.ms", "cost.step_share", recording_share], source="dashboard page, overhead budget")
+@metric(unit="s", reads=["time", "cost.ms", "cost.step_share", recording_share], source="dashboard page, overhead budget")
 def recording_seconds(run: Run) -> Series:
     r"""Time that recording has taken so far.
 
-    $$S_i = \sum_{j \le i} \tau_j\,(t_j - t_{j-1})\,\frac{s_j}{1 - s_j}$$
+    $$S_i = \sum_{j \le i} s_j\,(\tau_j - \tau_{j-1})$$
 
-    Shape (C, 1): checkpoints whose share $s_j$ of the time is known, and the length $\tau_j$ of a step without recording: its
-    milliseconds over its cost in steps.
+    Shape (C, 1): checkpoints whose share $s_j$ of the time is known, from the clock $\tau$ of the log. Where no clock was logged
+    the length of a step without recording, its milliseconds over its cost in steps, times steps and $s_j / (1 - s_j)$, stands
+    in for it; of that, shares count up to 0.9, for of what is left of a share of one nobody knows how many steps it was.
     """
-    step = ratio(relabelled(run.value("cost.ms"), "cost"), relabelled(run.value("cost.step_share"), "cost"))
-    share, step = together(recording_share(run), relabelled(step, "recording_share"))
+    share = recording_share(run)
     if not share:
         return empty("recording_seconds", "s")
-    known = (share.recorded & step.recorded)[:, 0]
-    steps, part = share.steps[known], np.minimum(share.values[known, 0], 0.999)
-    taken = step.values[known, 0] / 1e3 * np.diff(steps, prepend=np.nan) * part / (1 - part)
-    return single("recording_seconds", "s", steps, np.nancumsum(taken))
+    clock = run.scalar("time")
+    times = at(clock, share.steps).values[:, 0] if clock else np.full(len(share.steps), np.nan)
+    step = ratio(relabelled(run.value("cost.ms"), "cost"), relabelled(run.value("cost.step_share"), "cost"))
+    lengths = at(relabelled(step, "recording_share"), share.steps).values[:, 0] / 1e3
+    part = share.values[:, 0]
+    told = np.minimum(part, 0.9)
+    with np.errstate(all="ignore"):
+        by_clock = part * np.maximum(np.diff(times, prepend=np.nan), 0.0)
+        by_steps = lengths * np.diff(share.steps, prepend=np.nan) * told / (1 - told)
+    known = share.recorded[:, 0]
+    taken = np.where(np.isfinite(by_clock), by_clock, by_steps)[known]
+    return single("recording_seconds", "s", share.steps[known], np.nancumsum(taken))

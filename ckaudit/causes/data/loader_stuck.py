@@ -10,6 +10,7 @@ from ckaudit.metrics.data import batch_duplicate_share, batch_repeat_distance
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.rules.attention.entropy_collapse import entropy_collapse
 from ckaudit.rules.attention.logit_growth import logit_growth
+from ckaudit.rules.data.input_scale_off import input_scale_off
 from ckaudit.rules.data.repeated_batch import repeated_batch
 from ckaudit.rules.evaluation.memorization_rising import memorization_rising
 from ckaudit.rules.evaluation.slice_regression import slice_regression
@@ -77,6 +78,9 @@ def loader_stuck(
         )
     else:
         yield contradicts(strong + 1, f"only {share:.0%} of the batches repeat those just before: the loader moves on", first)
+    empty = findings.first(input_scale_off)
+    if empty is not None and empty.value == 0:
+        yield contradicts(decisive, f"batches are alike because nothing is in them: {empty.message}", empty)
     if heart := findings.since(first.first_step).first(overfitting, loss_below_floor):
         yield supports(medium, f"it is learnt by heart from then on: {heart.message}", heart)
 
