@@ -8,10 +8,12 @@ import socket
 import warnings
 from contextlib import nullcontext
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ckaudit.audit import triage
 from ckaudit.contract.schema.manifest import Cadence
@@ -83,11 +85,13 @@ def loss_of(model, batch):
     return cross_entropy(model(batch[0]).flatten(0, 1).float(), batch[1].flatten())
 
 
-def train(folder, model, *, steps=STEPS, optimizer=None, amp=None, scaler=None, clip=None, forward=None, **options):
+def train(
+    folder, model, *, steps=STEPS, optimizer=None, amp=None, scaler=None, clip=None, forward=None, watching=nullcontext, **options
+):
     """Train as a user's loop does; `clip` is "torch" or "recorder"."""
     optimizer = optimizer or torch.optim.AdamW(model.parameters(), lr=2e-3)
     options = {"vocabulary": VOCABULARY, "cadence": [Cadence(until=None, every=20)]} | options
-    with Recorder(model, folder, optimizer=optimizer, scaler=scaler, **options) as recorder:
+    with Recorder(model, folder, optimizer=optimizer, scaler=scaler, **options) as recorder, watching():
         for step in range(1, steps + 1):
             batch = batch_of(step)
             optimizer.zero_grad()
@@ -239,6 +243,7 @@ def test_a_healthy_training_is_recorded_and_judged_healthy(way, tmp_path, read, 
 
 EACH_STEP = {"cadence": [Cadence(until=None, every=1)], "budget_kb": None, "grids": "nested"}
 AS_IF_AWAY = ("arrays", "batched_stats", "activation_stats", "tensor_stats")
+OTHERS_AS_IF_AWAY = ("hooks.attention_hooks", "hooks.sdpa_sample", "model.weight_movement")
 
 
 def without_key_biases(checkpoint):
@@ -271,24 +276,54 @@ def test_the_device_says_what_the_processor_says(tmp_path, monkeypatch):
     assert_alike(tmp_path / "device", tmp_path / "processor")
 
 
-def test_what_is_done_for_a_device_gives_the_same_numbers(tmp_path, monkeypatch):
-    """On the processor, taken for a device, with small matrices: the same training says the same."""
+@pytest.fixture
+def as_if_away(monkeypatch):
+    """Tensors of the processor are taken for those of a device, and matrices are small."""
     monkeypatch.setitem(globals(), "DEVICE", torch.device("cpu"))
+
+    def begin():
+        for module in (*(f"stats.{name}" for name in AS_IF_AWAY), *OTHERS_AS_IF_AWAY):
+            monkeypatch.setattr(f"ckaudit.recorder.{module}.is_away", lambda array: isinstance(array, torch.Tensor))
+        for module in ("stats.batched_stats", "stats.activation_stats", "stats.tensor_stats", "model.weight_movement"):
+            monkeypatch.setattr(f"ckaudit.recorder.{module}.dense_as_numpy", dense)
+        monkeypatch.setattr("ckaudit.recorder.stats.attention_stats.as_numpy", lambda array: array)
+        monkeypatch.setattr("ckaudit.recorder.stats.device_sums.WIDTH", 256)
+        monkeypatch.setattr("ckaudit.recorder.stats.device_sums.TOGETHER", 4096)
+
+    return begin
+
+
+def test_what_is_done_for_a_device_gives_the_same_numbers(tmp_path, as_if_away):
     train(tmp_path / "processor", gpt("cpu"), steps=3, **EACH_STEP)
-    for module in (
-        *(f"stats.{name}" for name in AS_IF_AWAY),
-        "hooks.attention_hooks",
-        "hooks.sdpa_sample",
-        "model.weight_movement",
-    ):
-        monkeypatch.setattr(f"ckaudit.recorder.{module}.is_away", lambda array: isinstance(array, torch.Tensor))
-    for module in ("stats.batched_stats", "stats.activation_stats", "stats.tensor_stats", "model.weight_movement"):
-        monkeypatch.setattr(f"ckaudit.recorder.{module}.dense_as_numpy", dense)
-    monkeypatch.setattr("ckaudit.recorder.stats.attention_stats.as_numpy", lambda array: array)
-    monkeypatch.setattr("ckaudit.recorder.stats.device_sums.WIDTH", 256)
-    monkeypatch.setattr("ckaudit.recorder.stats.device_sums.TOGETHER", 4096)
+    as_if_away()
     train(tmp_path / "device", gpt("cpu"), steps=3, **EACH_STEP)
     assert_alike(tmp_path / "device", tmp_path / "processor")
+
+
+class NoFloat64(TorchDispatchMode):
+    """What has no float64, as Apple's accelerators have none."""
+
+    def __torch_dispatch__(self, function, _types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        for each in made if isinstance(made, tuple | list) else (made,):
+            if isinstance(each, torch.Tensor) and each.dtype == torch.float64:
+                raise TypeError(f"{function} makes float64")
+        return made
+
+
+def test_a_device_without_float64_is_recorded_too(tmp_path, as_if_away, monkeypatch, caplog):
+    train(tmp_path / "processor", gpt("cpu"), steps=3, **EACH_STEP)
+    as_if_away()
+    for module in ("arrays", "attention_stats"):
+        monkeypatch.setattr(f"ckaudit.recorder.stats.{module}.widest_float", narrow_float)
+    monkeypatch.setattr("ckaudit.recorder.model.gradient_norms.widest_float", narrow_float)
+    train(tmp_path / "device", gpt("cpu"), steps=3, watching=NoFloat64, **EACH_STEP)
+    assert "goes on without it" not in caplog.text
+    assert_alike(tmp_path / "device", tmp_path / "processor")
+
+
+def narrow_float(array):
+    return torch.float32 if isinstance(array, torch.Tensor) else np.float64
 
 
 @on_cuda

@@ -175,7 +175,7 @@ def _sample(call: AttentionCall, sequences: int, places: NDArray[np.intp]) -> Sa
     see_nothing = count == 0
     if is_away(logits) or bool(see_nothing.any()):
         probabilities.masked_fill_(see_nothing[..., None], 0.0)
-    return SampledQueries(probabilities, logits, Queries(places + call.first, count.double()), call.kv_heads)
+    return SampledQueries(probabilities, logits, Queries(places + call.first, to_float64(count)), call.kv_heads)
 
 
 def sample_stats(

@@ -15,7 +15,7 @@ from ckaudit.recorder.hooks.forward_stats import ForwardStats
 from ckaudit.recorder.hooks.sdpa_sample import AttentionCall, sampled, take
 from ckaudit.recorder.loop.step_state import lowest
 from ckaudit.recorder.stats.activation_stats import dead_units
-from ckaudit.recorder.stats.arrays import all_to_numpy, dense, flat, line, send
+from ckaudit.recorder.stats.arrays import all_to_numpy, dense, flat, line, send, to_float64
 from ckaudit.recorder.stats.attention_stats import entropies, later_sum
 from ckaudit.recorder.stats.float32_rounding import shorten
 from ckaudit.recorder.stats.quantiles import quantiles_of, stride_of
@@ -113,7 +113,7 @@ class DeferredNumbers(Struct):
         if causal is None:
             causal = queries > 1 and not bool(later_sum(some, own_keys).any())
         seen = send(own_keys + 1 if causal else own_keys * 0 + keys, some.device)
-        self._see_entropies(some, seen.clamp(0, keys).double())
+        self._see_entropies(some, to_float64(seen.clamp(0, keys)))
 
     def see_logits(self, logits: Tensor) -> None:
         """Note the largest logit of each head, from logits (B, H, Q, K)."""
@@ -124,9 +124,9 @@ class DeferredNumbers(Struct):
 
     def _see_entropies(self, probabilities: Tensor, seen: Tensor, *, sharp_below: float = math.log(2)) -> None:
         """Note the means of one layer over queries, as `attention_stats` takes them."""
-        entropy = entropies(probabilities.double())  # (b, H, n)
+        entropy = entropies(to_float64(probabilities))  # (b, H, n)
         relative = entropy / seen.clamp(min=2).log()
-        sharp = torch.where(entropy.isnan(), entropy, (entropy < sharp_below).double())
+        sharp = torch.where(entropy.isnan(), entropy, to_float64(entropy < sharp_below))
         self.shares.append(torch.stack([_mean_where(seen >= 2, relative), _mean_where(seen >= 3, sharp)]))
 
     def see_block(self, name: str, output: Tensor) -> None:
@@ -193,8 +193,8 @@ class WeightSample:
 
         Each element stands for those between it and the next.
         """
-        after = self.take().double()
-        squares = torch.stack([(after - before) ** 2, after**2]) @ self._stands_for.to(after.device)
+        after = to_float64(self.take())
+        squares = torch.stack([(after - before) ** 2, after**2]) @ self._stands_for.to(after.dtype).to(after.device)
         delta, size = squares.tolist()
         return math.sqrt(delta / size) if size else None
 

@@ -9,7 +9,7 @@ import torch
 from msgspec import Struct
 from torch import Tensor, nn
 
-from ckaudit.recorder.stats.arrays import flat, norm
+from ckaudit.recorder.stats.arrays import flat, norm, to_float64, widest_float
 
 PIECE = 2**16  # elements
 LONG = 2**20  # elements, of which torch's own norm is still right to 1e-5
@@ -169,8 +169,8 @@ def _fused(tensors: Sequence[Tensor]) -> list[Tensor]:
 def _together(norms: Sequence[Tensor]) -> Tensor:
     kind = norms[0].device, norms[0].dtype
     if all((norm.device, norm.dtype) == kind for norm in norms):
-        return torch.stack([*norms]).double()
-    return torch.stack([norm.to(kind[0], torch.float64) for norm in norms])
+        return torch.stack([*norms]).to(widest_float(norms[0]))
+    return torch.stack([to_float64(norm.to(kind[0])) for norm in norms])
 
 
 def loss_scale_left(scaler: Any) -> float:

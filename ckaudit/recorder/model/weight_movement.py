@@ -19,6 +19,7 @@ from ckaudit.recorder.stats.arrays import (
     is_away,
     is_sharded,
     library,
+    line,
     norm,
     square_sum,
     to_float64,
@@ -110,10 +111,9 @@ class Reference:
 
 def _norms(tensors: Sequence[Array]) -> list[float]:
     """Return the norm of each tensor, summed in float64."""
-    flats = [flat(tensor) for tensor in tensors]
-    if flats and all(map(is_away, flats)) and len({each.device for each in flats}) == 1:
-        return [_root(sums.squares) for sums in device_sums(flats)]
-    return [norm(each) for each in flats]
+    if tensors and all(map(is_away, tensors)) and len({each.device for each in tensors}) == 1:
+        return [_root(sums.squares) for sums in device_sums([line(tensor) for tensor in tensors])]
+    return [norm(flat(tensor)) for tensor in tensors]  # one by one: a model of half precision is not copied whole
 
 
 def _strided(tensors: Sequence[Array]) -> list[NDArray[np.floating]]:

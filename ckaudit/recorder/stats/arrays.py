@@ -73,11 +73,16 @@ def to_wide_float(values: Array) -> Array:
     return values.astype(np.float32) if lib is np else values.float()
 
 
+def widest_float(array: Array) -> Any:
+    """Return the type in which sums are taken: float64, but float32 on Apple's accelerators, which have no float64."""
+    lib = library(array)
+    return lib.float32 if lib is not np and array.device.type == "mps" else lib.float64
+
+
 def to_float64(array: Array) -> Array:
-    """Return the elements as float64; a float64 array itself. Apple's accelerators have no float64: there it is float32."""
-    if isinstance(array, np.ndarray):
-        return array.astype(np.float64, copy=False)
-    return array.float() if array.device.type == "mps" else array.double()
+    """Return the elements as float64, or as what `widest_float` says; an array of that type itself."""
+    kind = widest_float(array)
+    return array.astype(kind, copy=False) if isinstance(array, np.ndarray) else array.to(kind)
 
 
 def to_numpy(array: Array) -> NDArray[Any]:
@@ -181,10 +186,10 @@ def norm(values: Array) -> float:
 
 
 def row_norms(rows: Array) -> Array:
-    """Return the L2 norm of each row in float64, shape (N, D) to (N,)."""
+    """Return the L2 norm of each row, summed in float64, shape (N, D) to (N,)."""
     if not isinstance(rows, np.ndarray):
         torch = library(rows)
-        return torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64)
+        return torch.linalg.vector_norm(rows, dim=-1, dtype=widest_float(rows))
     wide = to_float64(rows)
     norms: NDArray[np.float64] = np.sqrt(_row_squares(wide))
     return norms

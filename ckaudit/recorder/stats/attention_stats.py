@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ckaudit.contract.io.grids import encode_grids, sample_indices
 from ckaudit.contract.schema.checkpoint import AttentionStats, HeadKind
-from ckaudit.recorder.stats.arrays import Array, all_to_numpy, as_numpy, library, local, send, to_float64, to_numpy
+from ckaudit.recorder.stats.arrays import Array, all_to_numpy, as_numpy, library, local, send, to_float64, to_numpy, widest_float
 from ckaudit.recorder.stats.float32_rounding import short_ends, shortest
 
 CHUNK = 2**22  # probabilities turned into float64 at a time: 32 MiB
@@ -154,7 +154,7 @@ def _keys_seen(probabilities: Array, *, causal: bool) -> Array:
     """Return how many keys each query may see, shape (Q,), where the probabilities are."""
     _, _, queries, keys = probabilities.shape
     lib = library(probabilities)
-    ones = lib.ones_like(probabilities[0, 0, :, 0], dtype=lib.float64)
+    ones = lib.ones_like(probabilities[0, 0, :, 0], dtype=widest_float(probabilities))
     return lib.clip(ones.cumsum(0) + (keys - queries), 0, keys) if causal else ones * keys
 
 
@@ -221,7 +221,7 @@ def later_sum(probabilities: Array, own: NDArray[np.intp]) -> Array:
     """Return the probability that each head's queries give to later keys, summed, shape (H,)."""
     lib, later = library(probabilities), np.arange(probabilities.shape[3]) > own[:, None]  # (Q, K)
     mask = later if lib is np else send(later, probabilities.device)
-    return lib.sum(lib.where(mask, probabilities, 0.0), (0, 2, 3), dtype=lib.float64)
+    return lib.sum(lib.where(mask, probabilities, 0.0), (0, 2, 3), dtype=widest_float(probabilities))
 
 
 def _grids(probabilities: Array, encoding: Literal["nested", "q8"]) -> Any:

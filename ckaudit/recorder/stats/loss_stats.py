@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ckaudit.contract.schema.checkpoint import LossFunctionStats
 from ckaudit.contract.schema.numbers import to_word
-from ckaudit.recorder.stats.arrays import is_sharded
+from ckaudit.recorder.stats.arrays import is_sharded, to_float64
 from ckaudit.recorder.stats.float32_rounding import shorten
 
 Kind = Literal["classes", "binary", "squares"]
@@ -132,7 +132,7 @@ class LossTotal(Struct):
     def of(cls, call: LossCall) -> "LossTotal":
         """Return what one call says."""
         normalized = None if call.normalized is None else call.normalized.sum()
-        pool, losses = TargetPool.of(call), call.losses.double().sum() if call.losses.device.type != "mps" else call.losses.sum()
+        pool, losses = TargetPool.of(call), to_float64(call.losses).sum()
         rows = len(call.losses)
         return cls(call.function, call.columns, pool, rows, losses, normalized, call.is_broadcast, call.smoothing)
 
