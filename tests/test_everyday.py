@@ -85,8 +85,9 @@ def test_a_score_tells_the_right_cause_from_a_wrong_one():
 def test_the_tables_count_what_has_an_effect_apart_from_what_has_none():
     ill = Verdict(Losses(2.0, 2.0, 2.0), ("sev2 DATA003",), "loader_stuck", 0.9)
     verdicts = {"mlp": WELL, "dropout_half": ill, "mlp.loader_stuck": ill, "mlp.learning_rate_x10": WELL}
-    lines = page.tables(verdicts).splitlines()
-    assert lines[0] == "1 of 2 healthy trainings have a finding of sev2 or worse."
+    lines = page.tables({"recorder": verdicts, "log": verdicts}).splitlines()
+    assert lines[2:4] == ["| recorder | 1 of 2 | 1 of 1 | 1 | 0 |", "| log | 1 of 2 | 1 of 1 | 1 | 0 |"]
+    assert lines[5] == "1 of 2 healthy trainings have a finding of sev2 or worse."
     assert "| dropout_half | A classifier with dropout of one half, Adam | sev2 DATA003 |" in lines
     told = "1 are named first, 0 are called something else with a confidence of 0.7 or more."
     assert f"1 of 1 mistakes with an effect are found: {told}" in lines

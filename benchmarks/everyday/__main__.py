@@ -15,7 +15,8 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks.everyday import catalogue, page
-from benchmarks.everyday.outcome import judge
+from benchmarks.everyday.outcome import Verdict, judge
+from ckaudit.lab.wild.forms import FORMS
 
 ROOT = Path(__file__).parents[2]
 
@@ -57,7 +58,9 @@ def main() -> None:
     folders = {name: catalogue.folder_of(name, seed, cache) for name in names}
     trained = {name: folder for name, folder in folders.items() if catalogue.is_trained(folder)}
     with ProcessPoolExecutor(wanted.jobs, mp_context=get_context("spawn")) as auditors:
-        verdicts = dict(zip(trained, auditors.map(judge, trained.values()), strict=True))
+        verdicts: dict[str, dict[str, Verdict]] = {
+            form: dict(zip(trained, auditors.map(partial(judge, form=form), trained.values()), strict=True)) for form in FORMS
+        }
     found = page.tables(verdicts)
     print(found)
     if wanted.write:

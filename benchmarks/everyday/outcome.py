@@ -4,10 +4,15 @@ import json
 import math
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from benchmarks.everyday.mistakes.mistake import Mistake
+
+if TYPE_CHECKING:
+    from ckaudit.lab.wild.forms import Form
 
 LAST = 20  # steps whose median loss is the final one
 SHARE = 0.05  # of the healthy fall of the loss; less is no effect
@@ -54,11 +59,13 @@ def read_losses(folder: Path) -> Losses:
     return Losses(train[0], final, held_out[-1] if held_out else math.nan)
 
 
-def judge(folder: Path) -> Verdict:
-    """Audit a recorded training."""
+def judge(folder: Path, form: "Form" = "recorder") -> Verdict:
+    """Audit a recorded training, as it is or as it would be in another form."""
     from ckaudit.audit import triage
+    from ckaudit.lab.wild.forms import as_form
 
-    report = triage(folder)
+    with TemporaryDirectory(prefix="run-") as temporary:
+        report = triage(as_form(folder, form, Path(temporary) / "run"))
     codes = {f"{finding.severity} {finding.code}" for finding in report.findings if finding.severity != "note"}
     first = report.diagnoses[0] if report.diagnoses else None
     cause, confidence = (first.cause, first.confidence) if first else (None, 0.0)

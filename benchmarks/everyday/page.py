@@ -13,9 +13,23 @@ PAGE = Path(__file__).parents[2] / "docs" / "everyday.md"
 MARK = "<!-- written by benchmarks/everyday -->"
 
 
-def tables(verdicts: Mapping[str, Verdict]) -> str:
-    """Return both tables and the lines that count, of the trainings that were judged."""
-    return "\n".join([*_of_healthy(verdicts), "", *_of_mistakes(verdicts)])
+def tables(forms: Mapping[str, Mapping[str, Verdict]]) -> str:
+    """Return the tables and the lines that count: of all forms in which trainings were judged, and by name as recorded."""
+    recorded = forms["recorder"]
+    return "\n".join([*_of_forms(forms), "", *_of_healthy(recorded), "", *_of_mistakes(recorded)])
+
+
+def _of_forms(forms: Mapping[str, Mapping[str, Verdict]]) -> list[str]:
+    rows = []
+    for form, verdicts in forms.items():
+        healthy_ones = [verdict for name, verdict in verdicts.items() if "." not in name]
+        real = [each for each in _scores(verdicts).values() if each.effect]
+        found, named, misled = (sum(getattr(each, mark) for each in real) for mark in ("found", "named", "misled"))
+        flagged = sum(bool(verdict.findings) for verdict in healthy_ones)
+        rows.append(f"| {form} | {flagged} of {len(healthy_ones)} | {found} of {len(real)} | {named} | {misled} |")
+    return _table(
+        ["form", "healthy ones with a finding", "mistakes found", "named first", "called something else, and sure"], rows
+    )
 
 
 def _of_healthy(verdicts: Mapping[str, Verdict]) -> list[str]:
@@ -27,13 +41,18 @@ def _of_healthy(verdicts: Mapping[str, Verdict]) -> list[str]:
     return [told, "", *_table(["training", "what it is", "findings"], rows)]
 
 
-def _of_mistakes(verdicts: Mapping[str, Verdict]) -> list[str]:
-    scores = {
+def _scores(verdicts: Mapping[str, Verdict]) -> dict[tuple[str, str], Score]:
+    """Return what came of each mistake to each task, of those that were judged."""
+    return {
         (mistake.name, task): score(mistake, verdicts[ill_name(task, mistake.name)], verdicts[task])
         for mistake in mistakes().values()
         for task in mistake.tasks
         if {task, ill_name(task, mistake.name)} <= verdicts.keys()
     }
+
+
+def _of_mistakes(verdicts: Mapping[str, Verdict]) -> list[str]:
+    scores = _scores(verdicts)
     tasks = [task for task in TASKS if any(column == task for _, column in scores)]
     rows = []
     for name in dict.fromkeys(name for name, _ in scores):
