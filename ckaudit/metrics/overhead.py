@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled, ratio, relabelled
 from ckaudit.run.run import Run
-from ckaudit.run.series import Series, at, empty, single
+from ckaudit.run.series import Floats, Series, Steps, at, empty, single
 
 
 @metric(unit="1", reads=["cost.share", "cost.step_share"], source="dashboard page, overhead budget")
@@ -40,10 +40,9 @@ def recording_seconds(run: Run) -> Series:
     share = recording_share(run)
     if not share:
         return empty("recording_seconds", "s")
-    clock = run.scalar("time")
-    times = at(clock, share.steps).values[:, 0] if clock else np.full(len(share.steps), np.nan)
+    times = _column(run.scalar("time"), share.steps)
     step = ratio(relabelled(run.value("cost.ms"), "cost"), relabelled(run.value("cost.step_share"), "cost"))
-    lengths = at(relabelled(step, "recording_share"), share.steps).values[:, 0] / 1e3
+    lengths = _column(step, share.steps) / 1e3
     part = share.values[:, 0]
     told = np.minimum(part, 0.9)
     with np.errstate(all="ignore"):
@@ -52,3 +51,8 @@ def recording_seconds(run: Run) -> Series:
     known = share.recorded[:, 0]
     taken = np.where(np.isfinite(by_clock), by_clock, by_steps)[known]
     return single("recording_seconds", "s", share.steps[known], np.nancumsum(taken))
+
+
+def _column(series: Series, steps: Steps) -> Floats:
+    """Return the one value that a series has at each step, NaN where it has none."""
+    return at(series, steps).values[:, 0] if series else np.full(len(steps), np.nan)
