@@ -202,7 +202,8 @@ def gradient_explodes(
     It is stable, or falls slowly (playbook D4.3).
     ## Watch
     It is more than `watch` times as large (the limits are those of exploding_gradient), or shot up at first by more than
-    `shoots` times and came back. Or it grows to the square of `bad` while the loss is at its lowest to the end: the sharper a
+    `shoots` times and came back. Or it ends below where it began, however small it was in between, as where a task is solved but
+    for its hard samples. Or it grows to the square of `bad` while the loss is at its lowest to the end: the sharper a
     density is that a model learns, the steeper is its loss.
     ## Bad
     More than `bad` times, and in stretches of two points each in a growth that lasts (sustained_growth, as in
@@ -229,7 +230,7 @@ def gradient_explodes(
     shot = float(at_first[peak]) / first if first > 0 else 0.0
     lasts = len(values) >= 20 or sustained_growth(values[values > 0], min_ratio=bad) is not None
     limit = bad**2 if _falls_to_the_end(loss) else bad
-    word = above(ratio, watch=watch, bad=limit if lasts else np.inf)
+    word = above(ratio, watch=watch, bad=limit if lasts and end > stages[0] else np.inf)
     if shot > shoots:
         numbers["shot"] = shot
         text += f"; it shot up to {at_first[peak]:.3g} at step {steps[peak]}, {shot:.3g}x its first level"

@@ -61,6 +61,7 @@ def layer_not_contributing(
     so is a model of one block; of the way, tensors without a recorded gradient, as below an adapter, and a record in which
     nothing moves at all.
     """
+    way = way and way.only(lambda name: gradient is None or name in gradient.labels)
     moved = update if update is not None else way
     if moved is None:
         yield needs_one_of(update_to_weight, relative_movement)
@@ -92,8 +93,7 @@ def layer_not_contributing(
             limit=min_relative_update,
         )
     if way is not None:
-        trained = way.only(lambda name: gradient is None or name in gradient.labels)
-        yield from (hit for hit in _left_behind(trained, rms, tensors, warmup) if hit.where not in reported)
+        yield from (hit for hit in _left_behind(way, rms, tensors, warmup) if hit.where not in reported)
 
 
 def _left_behind(way: Series, rms: Series | None, tensors: TensorTable, warmup: int) -> Iterator[Hit]:
