@@ -95,12 +95,12 @@ class Measured(Struct, frozen=True, kw_only=True):
         return middle(due) - middle(plain), (error(due) ** 2 + error(plain) ** 2) ** 0.5
 
 
-def start(folder: Path, every: int, *, clips: bool) -> Callable[[nn.Module, Optimizer], Look]:
-    """Return what starts a recorder in `folder`, called where its documentation says."""
+def start(folder: Path, every: int, *, clips: bool, length: int = 64) -> Callable[[nn.Module, Optimizer], Look]:
+    """Return what starts a recorder in `folder`, called where its documentation says; rows have `length` tokens."""
 
     def begin(model: nn.Module, optimizer: Optimizer) -> Look:
         cadence = (Cadence(until=None, every=every),)
-        recorder = Recorder(model, folder, optimizer=optimizer, cadence=cadence, clip_norm=MAX_NORM, sequence_length=64)
+        recorder = Recorder(model, folder, optimizer=optimizer, cadence=cadence, clip_norm=MAX_NORM, sequence_length=length)
         return Look(
             before_clip=lambda _loss: None if clips else recorder.after_backward(),
             clip=lambda: recorder.clip_grad_norm_(MAX_NORM) if clips else clip_grad_norm_(model.parameters(), MAX_NORM),

@@ -17,50 +17,25 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 
 import torch
-from msgspec import Struct
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
-from torch.nn.utils import clip_grad_norm_
 from torch.optim import AdamW, Optimizer
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from loops import MAX_NORM, Look, clipping, middle, spread  # noqa: E402  stands beside this
-from models import parameters, qwen  # noqa: E402
+from loops import Look, clipping, middle, spread  # noqa: E402  stands beside this
+from models import QWEN_LAYERS, Shape, loss_of, parameters, qwen  # noqa: E402
 from pairs import machine, write_table  # noqa: E402
-
-from ckaudit.contract.schema.manifest import Cadence  # noqa: E402  after the path is known
-from ckaudit.recorder import Recorder  # noqa: E402
+from recorder import DUE, RUN, start  # noqa: E402  the benchmark beside this
 
 STRETCH = 25  # steps: one of them has vital signs
 EVERY = 4  # stretches: one of them holds a checkpoint
 ROUNDS = 6  # of stretches, each with one checkpoint, after a first that does not count
-RUN = 2_000  # steps over which the cost of a run is spread
-DUE = 33  # checkpoints of the default cadence in them, besides the first and the last
 
 HEAD = (
     "| model | parameters | ms a step, spread | recorder | steps without a checkpoint, % more | one with a checkpoint, ms more "
     "| start, end ms | a run of 2,000 steps, % more | waits of a plain step, vital signs, a checkpoint |\n" + "|---" * 9 + "|"
 )
-
-
-class Training(Struct, frozen=True, kw_only=True):
-    """A model and its batch.
-
-    Attributes:
-        name: How the table calls it.
-        build: Makes the model.
-        vocabulary: Tokens known.
-        rows: Sequences in a batch.
-        length: Tokens in a sequence.
-    """
-
-    name: str
-    build: Callable[[], nn.Module]
-    vocabulary: int
-    rows: int
-    length: int
 
 
 def gpt2(width: int, layers: int, heads: int) -> nn.Module:
@@ -71,33 +46,38 @@ def gpt2(width: int, layers: int, heads: int) -> nn.Module:
     return GPT2LMHeadModel(GPT2Config(n_embd=width, n_layer=layers, n_head=heads, **none))
 
 
-TRAININGS = (
-    Training(name="GPT-2, 4 layers of 256", build=lambda: gpt2(256, 4, 4), vocabulary=50_257, rows=8, length=256),
-    Training(name="GPT-2", build=lambda: gpt2(768, 12, 12), vocabulary=50_257, rows=16, length=1_024),
-    Training(name="Qwen3-0.6B", build=lambda: qwen(28), vocabulary=151_936, rows=4, length=1_024),
+def shape(name: str, build: Callable[[], nn.Module], vocabulary: int, rows: int, length: int) -> Shape:
+    """Return a model and its batch, with as many steps as are measured by default."""
+    every = STRETCH * EVERY
+    steps = every * (ROUNDS + 1)
+    return Shape(name=name, build=build, vocabulary=vocabulary, rows=rows, length=length, steps=steps, every=every)
+
+
+SHAPES = (
+    shape("GPT-2, 4 layers of 256", lambda: gpt2(256, 4, 4), 50_257, 8, 256),
+    shape("GPT-2, 12 layers of 768", lambda: gpt2(768, 12, 12), 50_257, 16, 1_024),
+    shape("Qwen3-0.6B", lambda: qwen(QWEN_LAYERS), 151_936, 4, 1_024),
 )
 
 
-class Loop:
+class DeviceLoop:
     """A model in training on the device in bfloat16 autocast, and what looks at it."""
 
-    def __init__(self, training: Training, device: torch.device, start: Callable[[nn.Module, Optimizer], Look]) -> None:
+    def __init__(self, shape: Shape, device: torch.device, begin: Callable[[nn.Module, Optimizer], Look]) -> None:
         torch.manual_seed(0)
-        self.model = training.build().to(device)
+        self.model = shape.build().to(device)
         self.optimizer = AdamW(self.model.parameters(), lr=1e-4, fused=device.type == "cuda")
         self.device, self.step = device, 0
-        begin = perf_counter()
-        self.look = start(self.model, self.optimizer)
-        wait(device)
-        self.start_ms = (perf_counter() - begin) * 1e3
+        before = perf_counter()
+        self.look = begin(self.model, self.optimizer)
+        synchronize(device)
+        self.start_ms = (perf_counter() - before) * 1e3
 
     def train_step(self, batch: tuple[Tensor, Tensor]) -> None:
         """Train one step, and wait for nothing."""
         self.step += 1
-        inputs, targets = batch
         with torch.autocast(self.device.type, torch.bfloat16):
-            logits = self.model(inputs).logits  # (B, T, V)
-            loss = cross_entropy(logits.flatten(0, 1), targets.flatten())
+            loss = loss_of(self.model, *batch)
         self.optimizer.zero_grad()
         loss.backward()
         self.look.before_clip(loss)
@@ -105,16 +85,16 @@ class Loop:
         self.optimizer.step()
         self.look.after_step(loss.detach(), batch)
 
-    def stretch(self, batches: Sequence[tuple[Tensor, Tensor]], steps: int) -> float:
+    def time_stretch(self, batches: Sequence[tuple[Tensor, Tensor]], steps: int) -> float:
         """Train so many steps, and return their wall time in ms with all that they left to do on the device."""
-        wait(self.device)
-        begin = perf_counter()
+        synchronize(self.device)
+        before = perf_counter()
         for _ in range(steps):
             self.train_step(batches[self.step % len(batches)])
-        wait(self.device)
-        return (perf_counter() - begin) * 1e3
+        synchronize(self.device)
+        return (perf_counter() - before) * 1e3
 
-    def waits(self, batch: tuple[Tensor, Tensor]) -> int:
+    def count_waits(self, batch: tuple[Tensor, Tensor]) -> int:
         """Train one step, and count how often torch made the program wait for the device."""
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
@@ -124,50 +104,32 @@ class Loop:
         return sum("synchronizing CUDA operation" in str(warning.message) for warning in seen)
 
 
-def wait(device: torch.device) -> None:
+def synchronize(device: torch.device) -> None:
     """Wait until the device has done everything."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
-def start(folder: Path, *, clips: bool) -> Callable[[nn.Module, Optimizer], Look]:
-    """Return what starts a recorder in `folder`, whose checkpoints are due every fourth stretch."""
-
-    def begin(model: nn.Module, optimizer: Optimizer) -> Look:
-        cadence = (Cadence(until=None, every=STRETCH * EVERY),)
-        recorder = Recorder(model, folder, optimizer=optimizer, cadence=cadence, clip_norm=MAX_NORM)
-        return Look(
-            before_clip=lambda _loss: None if clips else recorder.after_backward(),
-            clip=lambda: recorder.clip_grad_norm_(MAX_NORM) if clips else clip_grad_norm_(model.parameters(), MAX_NORM),
-            after_step=lambda loss, batch: recorder.step(loss, batch=batch),
-            close=recorder.close,
-        )
-
-    return begin
-
-
-def rows(training: Training, device: torch.device, rounds: int) -> Iterator[str]:
-    """Measure one training, and yield its rows of the table."""
-    drawn = torch.Generator().manual_seed(1)
-    tokens = torch.randint(training.vocabulary, (4, training.rows, training.length + 1), generator=drawn).to(device)
-    batches = [(part[:, :-1].contiguous(), part[:, 1:].contiguous()) for part in tokens]
+def rows(shape: Shape, device: torch.device, rounds: int) -> Iterator[str]:
+    """Measure one model, and yield its rows of the table."""
+    batches = [(inputs.to(device), targets.to(device)) for inputs, targets in map(shape.batch, range(4))]
     with TemporaryDirectory() as temporary:
         ways = {
             "none": clipping,
-            "beside clip_grad_norm_": start(Path(temporary) / "beside", clips=False),
-            "clips itself": start(Path(temporary) / "clips", clips=True),
+            "beside clip_grad_norm_": start(Path(temporary) / "beside", shape.every, clips=False, length=shape.length),
+            "clips itself": start(Path(temporary) / "clips", shape.every, clips=True, length=shape.length),
         }
-        loops = {name: Loop(training, device, way) for name, way in ways.items()}
+        loops = {name: DeviceLoop(shape, device, way) for name, way in ways.items()}
         times: dict[str, list[float]] = {name: [] for name in ways}
         for number in range(EVERY * (rounds + 1)):
             for turn in range(len(loops)):  # in changing order
                 name = [*loops][(number + turn) % len(loops)]
-                times[name].append(loops[name].stretch(batches, STRETCH))
-        bare_waits = loops["none"].waits(batches[0]) if device.type == "cuda" else 0
-        waits = count_waits(loops["clips itself"], batches) if device.type == "cuda" else "-"
+                times[name].append(loops[name].time_stretch(batches, STRETCH))
+        bare_waits = loops["none"].count_waits(batches[0]) if device.type == "cuda" else 0
+        waits = waits_by_kind(loops["clips itself"], batches) if device.type == "cuda" else "-"
         bare = times["none"][EVERY:]
         a_step = middle(bare) / STRETCH
-        title = f"| {training.name} | {parameters(loops['none'].model):,} | {a_step:.2f}, {spread(bare):.1f} % |"
+        title = f"| {shape.name} | {parameters(loops['none'].model):,} | {a_step:.2f}, {spread(bare):.1f} % |"
         for name in [*ways][1:]:
             begin = perf_counter()
             loops[name].look.close()
@@ -184,14 +146,14 @@ def rows(training: Training, device: torch.device, rounds: int) -> Iterator[str]
             )
 
 
-def count_waits(loop: Loop, batches: Sequence[tuple[Tensor, Tensor]]) -> str:
+def waits_by_kind(loop: DeviceLoop, batches: Sequence[tuple[Tensor, Tensor]]) -> str:
     """Say how often a plain step, one with vital signs and one with a checkpoint wait for the device."""
     found: dict[str, int] = {}
     for _ in range(STRETCH * EVERY):
         step = loop.step + 1
         kind = "checkpoint" if step % (STRETCH * EVERY) == 0 else "vital" if step % STRETCH == 0 else "plain"
         if kind != "plain" or step % STRETCH in (7, 8):
-            found[kind] = loop.waits(batches[0])
+            found[kind] = loop.count_waits(batches[0])
         else:
             loop.train_step(batches[0])
     return ", ".join(str(found[kind]) for kind in ("plain", "vital", "checkpoint"))
@@ -208,9 +170,9 @@ def main() -> None:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "no accelerator: the numbers mean nothing"
     lines = [f"{machine()}, {name}, torch {torch.__version__}; wall time, medians of stretches of {STRETCH} steps.", "", HEAD]
     print("\n".join(lines), flush=True)
-    for training in TRAININGS:
-        if wanted.only in training.name:
-            for row in rows(training, device, wanted.rounds):
+    for shape in SHAPES:
+        if wanted.only in shape.name:
+            for row in rows(shape, device, wanted.rounds):
                 print(row, flush=True)
                 lines.append(row)
             if device.type == "cuda":

@@ -159,7 +159,7 @@ def ranked(findings: Sequence[Finding], run: Run) -> list[Finding]:
 
 
 def first_causes(
-    diagnoses: Sequence[Diagnosis], findings: Sequence[Finding], run: Run, *, sure: float = 0.7, even: float = 0.5
+    diagnoses: Sequence[Diagnosis], findings: Sequence[Finding], run: Run, *, sure: float = 0.7, min_sev0_confidence: float = 0.5
 ) -> list[Diagnosis]:
     """Return causes likeliest first, but none before sure ones of what lasts that explains no more than what came back.
 
@@ -171,7 +171,7 @@ def first_causes(
         run: Says how long a finding lasts beside the record.
         sure: A cause of something that lasts comes before likelier ones from this confidence on, if that is as grave; what is
             less sure than that stands behind them, so that nothing doubtful stands before what is sure.
-        even: A cause of a sev0 stands first from this confidence on.
+        min_sev0_confidence: A cause of a sev0 stands first from this confidence on.
     """
     ill = [finding for finding in findings if finding.severity != "note"]
     explained = {diagnosis.cause: [one for one in ill if one.code in diagnosis.explains] for diagnosis in diagnoses}
@@ -183,7 +183,7 @@ def first_causes(
         before = [each.confidence for each in lasting if SEVERITIES.index(each.severity) <= severity]
         yields = diagnosis.cause in passing and bool(before)
         confidence = min([diagnosis.confidence, *before]) if yields else diagnosis.confidence
-        explains_end = diagnosis.severity == "sev0" and diagnosis.confidence >= even
+        explains_end = diagnosis.severity == "sev0" and diagnosis.confidence >= min_sev0_confidence
         return all(map(of_record, explained[diagnosis.cause])), not explains_end, -confidence, yields
 
     return sorted(diagnoses, key=place)

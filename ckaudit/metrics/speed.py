@@ -9,6 +9,7 @@ from ckaudit.metrics.pairs import filled, logged_as, relabelled
 from ckaudit.metrics.progress import tokens_seen
 from ckaudit.metrics.ranks import rank_step_time
 from ckaudit.metrics.reductions import across, tumbling
+from ckaudit.run.medians import median
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, Steps, single
 
@@ -88,6 +89,14 @@ def mfu(run: Run) -> Series:
         return recorded
     series = tokens_per_sec(run).mapped(lambda speed: speed * work / peak, "mfu", "1")
     return filled(relabelled(series, "mfu"), recorded)
+
+
+def seconds_between(time: Series | None, first: int, last: int) -> float | None:
+    """Return how long the steps from `first` to `last` took, by the median of the step times known of them; None of none."""
+    if time is None:
+        return None
+    inside = time.finite[:, 0] & (time.steps >= first) & (time.steps <= last)
+    return median(time.values[inside, 0]) * (last - first + 1) if inside.any() else None
 
 
 def _positive(name: str, unit: str, steps: Steps, values: Floats) -> Series:

@@ -26,7 +26,7 @@ from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.resume.parity_broken import PARAMETERS, coarsest_type, loss_limits, parity_broken
 from ckaudit.rules.rule import FACTS, TURNS
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
-from ckaudit.run.cancelled import cancelled, gains_in_half
+from ckaudit.run.cancelled import cancelled, half_precision_gains
 from ckaudit.run.medians import median
 from ckaudit.run.run_facts import takes_turns
 from ckaudit.run.series import Series
@@ -355,7 +355,7 @@ def _judged(series: Series, gradient: Series | None, facts: Manifest | None, typ
     An update of one number, as of a temperature, may be rounded away or held at a bound; that of a gain in half precision is.
     """
     tensors = table_of(facts)
-    by_nature = {*cancelled(gradient, tensors, types), *gains_in_half(series.labels, tensors, types)}
+    by_nature = {*cancelled(gradient, tensors, types), *half_precision_gains(series.labels, tensors, types)}
     by_nature |= {name for name, count in zip(series.labels, tensors.elements(series.labels), strict=True) if count == 1}
     return series.only(lambda name: tensors.is_trainable(name) and name not in by_nature)
 

@@ -47,7 +47,7 @@ def cancelled(
     return _vanishing(gradient, rounding_half if is_half else rounding) | known - late
 
 
-def gains_in_half(names: Sequence[str], table: TensorTable, types: Series | None) -> frozenset[str]:
+def half_precision_gains(names: Sequence[str], table: TensorTable, types: Series | None) -> frozenset[str]:
     """Return the gains of normalizations that are kept in half precision: an update of 1 below 0.002 rounds to none there."""
     if types is None:
         return frozenset()

@@ -6,7 +6,7 @@ CKAUDIT_TEST_DEVICE=cpu runs what can be run without one.
 import os
 import socket
 import warnings
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import pytest
@@ -202,17 +202,17 @@ def by_the_trainer(folder):
     Trainer(llama(attention="sdpa"), arguments, train_dataset=rows(512), callbacks=[callback]).train()
 
 
-class process_group:  # noqa: N801  used as a function
+@contextmanager
+def process_group():
     """This process alone, as a group that exchanges over the device's own library."""
-
-    def __enter__(self):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        backend = "nccl" if DEVICE.type == "cuda" else "gloo"
-        torch.distributed.init_process_group(backend, init_method=f"tcp://127.0.0.1:{port}", rank=0, world_size=1)
-
-    def __exit__(self, *_):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    backend = "nccl" if DEVICE.type == "cuda" else "gloo"
+    torch.distributed.init_process_group(backend, init_method=f"tcp://127.0.0.1:{port}", rank=0, world_size=1)
+    try:
+        yield
+    finally:
         torch.distributed.destroy_process_group()
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.accumulation import is_calm, norm_course
+from ckaudit.causes.shared.stale_gradients import loss_is_calm, norm_trend
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import grad_carried_over, grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw
@@ -45,7 +45,7 @@ def gradients_not_zeroed(
     """Gradients of earlier steps are never cleared and add up.
 
     Gradients that are present before a step's own backward passes are decisive; their absence speaks against this cause. Where
-    they were not recorded, the norm tells (`NormCourse.adds_up`): but then the loss must take notice, or what adds up belongs
+    they were not recorded, the norm tells (`NormTrend.adds_up`): but then the loss must take notice, or what adds up belongs
     to tensors that no optimizer holds, clears or updates. Where clipping shortens the sum in place, none of this can be seen.
     Weights follow the scale that all causes share.
     """
@@ -66,7 +66,7 @@ def gradients_not_zeroed(
 def _by_the_norm(
     findings: Findings, norm: Series | None, loss: Series | None, decisive: float, strong: float
 ) -> Iterator[Evidence]:
-    course = norm_course(norm)
+    course = norm_trend(norm)
     if norm is None or course is None:
         return
     if course.adds_up():
@@ -74,7 +74,7 @@ def _by_the_norm(
         yield supports(
             strong, f"from one step to the next it changes by {course.change:.1%} only: it holds those before", norm.name
         )
-        if is_calm(findings, loss):
+        if loss_is_calm(findings, loss):
             yield contradicts(strong, "the loss takes no notice: what adds up is not what the weights are updated by", norm.name)
     else:
         yield contradicts(

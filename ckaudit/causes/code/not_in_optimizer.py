@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
-from ckaudit.causes.shared.accumulation import is_calm, norm_course
+from ckaudit.causes.shared.stale_gradients import loss_is_calm, norm_trend
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.gradients import grad_global_norm, gradient_norm
 from ckaudit.metrics.loss import train_loss_raw
@@ -101,8 +101,8 @@ def not_in_optimizer(
 
 def _by_the_norm(findings: Findings, whole: Series | None, loss: Series | None, strong: float) -> Iterator[Evidence]:
     """Judge whether gradients add up that no update goes by."""
-    course = norm_course(whole)
-    if whole is None or course is None or not course.adds_up() or not is_calm(findings, loss):
+    course = norm_trend(whole)
+    if whole is None or course is None or not course.adds_up() or not loss_is_calm(findings, loss):
         return
     adds_up = f"the gradient norm rises from {course.start:.2g} to {course.peak:.2g} step by step: something never clears it"
     yield supports(strong, adds_up, whole.name)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ckaudit.contract.io.grids import encode_grids, sample_indices
 from ckaudit.contract.schema.checkpoint import AttentionStats
-from ckaudit.recorder.stats.arrays import is_away, send, to_float64, to_numpy
+from ckaudit.recorder.stats.arrays import is_away, to_device, to_float64, to_numpy
 from ckaudit.recorder.stats.attention_stats import Queries, attention_stats
 
 ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
@@ -168,7 +168,7 @@ def take(
 
 
 def _sample(call: AttentionCall, sequences: int, places: NDArray[np.intp]) -> SampledQueries:
-    logits, seen = call.logits(call.inputs, sequences, send(places, call.device))
+    logits, seen = call.logits(call.inputs, sequences, to_device(places, call.device))
     count = seen.sum(-1).broadcast_to(logits.shape[:-1])  # (b, H, n)
     logits.masked_fill_(~seen, -math.inf)
     probabilities = logits.softmax(-1)

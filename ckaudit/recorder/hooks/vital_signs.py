@@ -15,7 +15,7 @@ from ckaudit.recorder.hooks.forward_stats import ForwardStats
 from ckaudit.recorder.hooks.sdpa_sample import AttentionCall, sampled, take
 from ckaudit.recorder.loop.step_state import lowest
 from ckaudit.recorder.stats.activation_stats import dead_units
-from ckaudit.recorder.stats.arrays import all_to_numpy, dense, flat, line, send, to_float64
+from ckaudit.recorder.stats.arrays import all_to_numpy, dense, flat, line, to_device, to_float64
 from ckaudit.recorder.stats.attention_stats import entropies, later_sum
 from ckaudit.recorder.stats.float32_rounding import shorten
 from ckaudit.recorder.stats.quantiles import quantiles_of, stride_of
@@ -112,7 +112,7 @@ class DeferredNumbers(Struct):
         own_keys, some = rows + (keys - queries), _rows(probabilities, rows)
         if causal is None:
             causal = queries > 1 and not bool(later_sum(some, own_keys).any())
-        seen = send(own_keys + 1 if causal else own_keys * 0 + keys, some.device)
+        seen = to_device(own_keys + 1 if causal else own_keys * 0 + keys, some.device)
         self._see_entropies(some, to_float64(seen.clamp(0, keys)))
 
     def see_logits(self, logits: Tensor) -> None:
@@ -153,7 +153,7 @@ def _is_block(name: str) -> bool:
 
 
 def _rows(values: Tensor, rows: NDArray[np.intp]) -> Tensor:
-    return values[:1, :, send(rows, values.device)]
+    return values[:1, :, to_device(rows, values.device)]
 
 
 def _mean_where(qualifies: Tensor, values: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.loop.step_state import StepState
 from ckaudit.recorder.loop.triggers import CheckpointSchedule, HistoryStep
 from ckaudit.recorder.model.gradient_norms import FULL, LONG, Norms, are_on_cpu, common_dtype_and_size
-from ckaudit.recorder.stats.arrays import is_away, is_sharded, line, packed, unpacked
+from ckaudit.recorder.stats.arrays import is_away, is_sharded, line, pack_bytes, unpack_bytes
 from ckaudit.recorder.stats.float32_rounding import round_to_seven_digits, shorten
 
 
@@ -135,7 +135,7 @@ class AsyncCopy:
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         """Send for all elements of `tensors`, each of any type and shape, on any device."""
         self._tensors = [line(tensor) for tensor in tensors]
-        self._bytes = packed(self._tensors).to("cpu", non_blocking=True)
+        self._bytes = pack_bytes(self._tensors).to("cpu", non_blocking=True)
         home = self._tensors[0].device.type
         self._arrived = None if home == "cpu" else torch.Event(home)
         if self._arrived is not None:
@@ -145,7 +145,7 @@ class AsyncCopy:
         """Return the elements of each tensor in one dimension, in this process's memory; wait where they are not here yet."""
         if self._arrived is not None:
             self._arrived.synchronize()
-        return [torch.from_numpy(elements) for elements in unpacked(self._bytes, self._tensors)]
+        return [torch.from_numpy(elements) for elements in unpack_bytes(self._bytes, self._tensors)]
 
 
 class PendingStats(Struct):

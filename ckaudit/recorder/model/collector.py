@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from msgspec import UNSET
@@ -228,15 +228,20 @@ class Collector:
             attempt.gradients = self._gradient_stats(attempt, gradients, unread.scale)
         attempt.seconds += perf_counter() - start
 
+    @property
+    def _grids(self) -> Literal["nested", "q8"] | None:
+        """How grids are written; None: they are not."""
+        return None if self._options.grids == "none" else self._options.grids
+
     def _gradient_stats(self, attempt: StepState, gradients: Mapping[str, Tensor], scale: float) -> dict[str, GradientStats]:
-        encoding, exact = self._options.grids, self._options.exact
+        encoding, exact = self._grids, self._options.exact
         depths = self._planner.depths([*self._parts, *self._observer.parts], attempt)
 
-        has_grid = {name for name in gradients if encoding != "none" and depth_of(name) in depths}
+        has_grid = {name for name in gradients if encoding and depth_of(name) in depths}
         cells = _cells_at_hand(gradients, has_grid)
 
         def look(name: str, gradient: Tensor, measured: WrittenStats) -> GradientStats:
-            grid = encoding if encoding != "none" and name in has_grid else None
+            grid = encoding if name in has_grid else None
             return gradient_stats(gradient, measured=measured, grid=grid, cells=cells.get(name), scale=scale, exact=exact)
 
         return self._reach.look("gradients", gradients, look, scale=scale)
@@ -328,13 +333,12 @@ class Collector:
         apply_plan(checkpoint, plan, self._parts, layer_parts(checkpoint.attention or {}))
 
     def _weights(self, plan: BudgetPlan, reference: Reference | None) -> dict[str, WeightStats]:
-        encoding, exact = self._options.grids, self._options.exact
-
-        has_grid = {name for name in self.weights if encoding != "none" and plan.has("weights", name)}
+        encoding, exact = self._grids, self._options.exact
+        has_grid = {name for name in self.weights if encoding and plan.has("weights", name)}
         cells = _cells_at_hand(self.weights, has_grid)
 
         def look(name: str, tensor: Tensor, measured: WrittenStats) -> WeightStats:
-            grid = encoding if encoding != "none" and name in has_grid else None
+            grid = encoding if name in has_grid else None
             spectral = self._spectral.measure({name: tensor}).get(name)
             return weight_stats(tensor, measured=measured, grid=grid, cells=cells.get(name), spectral=spectral, exact=exact)
 

@@ -103,7 +103,7 @@ def all_to_numpy(arrays: Sequence[Array]) -> list[NDArray[Any]]:
             by_device.setdefault(array.device, []).append(place)
     for places in by_device.values():
         of_device = [arrays[place] for place in places]
-        found.update(zip(places, unpacked(packed(of_device).cpu(), of_device), strict=True))
+        found.update(zip(places, unpack_bytes(pack_bytes(of_device).cpu(), of_device), strict=True))
     return [found[place] for place in range(len(arrays))]
 
 
@@ -117,20 +117,20 @@ def all_to_floats(numbers: Sequence[Any]) -> list[float]:
     return [float(next(fetched)) if hasattr(number, "requires_grad") else float(number) for number in numbers]
 
 
-def send(values: NDArray[Any], device: Any) -> Array:
+def to_device(values: NDArray[Any], device: Any) -> Array:
     """Return values as a tensor on a device; the program does not wait until they are there."""
     here = sys.modules["torch"].as_tensor(values)
     return here.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else here.to(device)
 
 
-def packed(tensors: Sequence[Array]) -> Array:
+def pack_bytes(tensors: Sequence[Array]) -> Array:
     """Return the bytes of tensors of any types and devices end to end, where the first of them is."""
     torch, home = library(tensors[0]), tensors[0].device
     return torch.cat([tensor.contiguous().reshape(-1).view(torch.uint8).to(home, non_blocking=True) for tensor in tensors])
 
 
-def unpacked(packed_bytes: Array, tensors: Sequence[Array]) -> list[NDArray[Any]]:
-    """Return tensors as NumPy's, of their types and shapes, from what `packed` made of them and is in this process's memory."""
+def unpack_bytes(packed_bytes: Array, tensors: Sequence[Array]) -> list[NDArray[Any]]:
+    """Return tensors as NumPy's, of their types and shapes, from the bytes of `pack_bytes` in this process's memory."""
     every_byte, end, found = packed_bytes.numpy(), 0, []
     for tensor in tensors:
         start, end, name = end, end + tensor.numel() * tensor.itemsize, dtype_name(tensor)

@@ -9,7 +9,17 @@ from numpy.typing import NDArray
 
 from ckaudit.contract.io.grids import encode_grids, sample_indices
 from ckaudit.contract.schema.checkpoint import AttentionStats, HeadKind
-from ckaudit.recorder.stats.arrays import Array, all_to_numpy, as_numpy, library, local, send, to_float64, to_numpy, widest_float
+from ckaudit.recorder.stats.arrays import (
+    Array,
+    all_to_numpy,
+    as_numpy,
+    library,
+    local,
+    to_device,
+    to_float64,
+    to_numpy,
+    widest_float,
+)
 from ckaudit.recorder.stats.float32_rounding import short_ends, shortest
 
 CHUNK = 2**22  # probabilities turned into float64 at a time: 32 MiB
@@ -84,7 +94,8 @@ def attention_stats(
     on_device = (later, sums.counts, sums.entropy, sums.normalized, sums.sharp, to_float64(top), sums.gram, sums.average, seen)
     later, counts, entropy, of_possible, sharp, top, gram, average, seen = all_to_numpy(on_device)
     normalized = of_possible.tolist()
-    causal = _is_causal(causal, later, count)
+    if queries is not None:
+        causal = _is_causal(causal, later, count)
     is_compared = bool((seen >= 2).any())
     stats = AttentionStats(
         entropy_per_head=_numbers(entropy.tolist()),
@@ -220,7 +231,7 @@ def _offset_mass(average: NDArray[Any], rows: NDArray[np.bool_], own: NDArray[np
 def later_sum(probabilities: Array, own: NDArray[np.intp]) -> Array:
     """Return the probability that each head's queries give to later keys, summed, shape (H,)."""
     lib, later = library(probabilities), np.arange(probabilities.shape[3]) > own[:, None]  # (Q, K)
-    mask = later if lib is np else send(later, probabilities.device)
+    mask = later if lib is np else to_device(later, probabilities.device)
     return lib.sum(lib.where(mask, probabilities, 0.0), (0, 2, 3), dtype=widest_float(probabilities))
 
 

@@ -161,7 +161,7 @@ def _swept_there(flats: Sequence[Array], strides: Sequence[int], scale: float) -
     sums = device_sums(flats)
     samples = map(to_wide_float, all_to_numpy([values[::stride] for values, stride in zip(flats, strides, strict=True)]))
     return [
-        SweptTensor(merged_moments([whole.over(scale)]), sample[np.isfinite(sample)] / scale, _number_seen(values, stride))
+        SweptTensor(merged_moments([whole.divided_by(scale)]), sample[np.isfinite(sample)] / scale, _number_seen(values, stride))
         for whole, sample, values, stride in zip(sums, samples, flats, strides, strict=True)
     ]
 

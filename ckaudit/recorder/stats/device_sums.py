@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from ckaudit.recorder.stats.arrays import Array, all_to_numpy, library, send, to_float64
+from ckaudit.recorder.stats.arrays import Array, all_to_numpy, library, to_device, to_float64
 
 WIDTH = 2**14  # elements of a row: of 150 tensors, the last rows that are not full take less room than one group
 TOGETHER = 2**22  # elements of one matrix, 32 MiB in float64
@@ -42,7 +42,7 @@ class StretchSums(Struct, frozen=True):
     low: float
     high: float
 
-    def over(self, scale: float) -> "StretchSums":
+    def divided_by(self, scale: float) -> "StretchSums":
         """Return the sums of the same elements divided by `scale`."""
         return StretchSums(
             self.size,
@@ -131,7 +131,7 @@ def _last_rows(flats: Sequence[Array], owners: Sequence[int]) -> Iterator[_Rows]
         torch, home = library(flats[some[0]]), flats[some[0]].device
         tails = [flats[owner][flats[owner].shape[0] // WIDTH * WIDTH :] for owner in some]
         lengths = np.array([tail.shape[0] for tail in tails])
-        starts, last = send(np.stack([lengths.cumsum() - lengths, lengths - 1])[:, :, None], home)
+        starts, last = to_device(np.stack([lengths.cumsum() - lengths, lengths - 1])[:, :, None], home)
         places = starts + torch.arange(int(lengths.max()), device=home).minimum(last)  # (R, W)
         yield _Rows(np.array(some), lengths, torch.cat(tails)[places])
 
@@ -140,7 +140,7 @@ def _columns(rows: _Rows, *, finite_only: bool) -> Array:
     """Return the sums of each row, shape (8, R): count, squares, magnitudes, zeros, mean, deviations, smallest, largest."""
     x = to_float64(rows.elements)
     torch, width = library(x), x.shape[1]
-    lengths = send(rows.lengths, x.device)[:, None].to(x.dtype)
+    lengths = to_device(rows.lengths, x.device)[:, None].to(x.dtype)
     is_full = bool((rows.lengths == width).all())
     low, high = x.aminmax(dim=1)
     keep = None if is_full else torch.arange(width, device=x.device) < lengths

@@ -21,7 +21,7 @@ from ckaudit.recorder.stats.arrays import (
     dtype_name,
     is_away,
     library,
-    send,
+    to_device,
     to_float64,
 )
 from ckaudit.recorder.stats.batched_stats import WrittenStats, measure
@@ -154,7 +154,7 @@ def _cells(array: Array) -> Array:
 
 @cache
 def _indices_there(size: int, device: Any) -> Array:
-    return send(sample_indices(size), device)
+    return to_device(sample_indices(size), device)
 
 
 # The largest singular value of chosen weights, each found from where it was found last.

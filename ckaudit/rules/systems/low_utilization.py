@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.metrics.hardware import gpu_util
-from ckaudit.metrics.speed import step_time
+from ckaudit.metrics.speed import seconds_between, step_time
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
 from ckaudit.run.series import Series
 from ckaudit.run.spans import Span, spans
@@ -44,10 +44,6 @@ def low_utilization(
 
 def _idle_seconds(span: Span, util: Series, time: Series | None) -> float | None:
     """Return for how long the device did nothing from the first to the last point of a span; None where steps have no times."""
-    if time is None:
-        return None
-    inside = time.finite[:, 0] & (time.steps >= span.first) & (time.steps <= span.last)
-    if not inside.any():
-        return None
+    seconds = seconds_between(time, span.first, span.last)
     busy = float(np.mean(util.values[span.rows, util.labels.index(span.label)]))
-    return float(np.median(time.values[inside, 0])) * (span.last - span.first + 1) * (1 - busy / 100)
+    return None if seconds is None else seconds * (1 - busy / 100)

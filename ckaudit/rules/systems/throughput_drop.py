@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.progress import tokens_seen
 from ckaudit.metrics.reductions import windows
-from ckaudit.metrics.speed import mfu, step_time, tokens_per_sec
+from ckaudit.metrics.speed import mfu, seconds_between, step_time, tokens_per_sec
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.curve_shapes import lasting_fall
 from ckaudit.run.medians import median
@@ -78,12 +78,8 @@ def throughput_drop(
 
 def _lost_seconds(hit: Hit, time: Series | None) -> float:
     """Return what the steps of a fall took more than they would have before it; infinite where steps have no times."""
-    if time is None or hit.first is None or hit.last is None or not hit.limit:
-        return np.inf
-    inside = time.finite[:, 0] & (time.steps >= hit.first) & (time.steps <= hit.last)
-    if not inside.any():
-        return np.inf
-    return median(time.values[inside, 0]) * (hit.last - hit.first + 1) * (1 - (hit.value or 0.0) / hit.limit)
+    seconds = None if hit.first is None or hit.last is None else seconds_between(time, hit.first, hit.last)
+    return np.inf if seconds is None or not hit.limit else seconds * (1 - (hit.value or 0.0) / hit.limit)
 
 
 def _is_made_of_clock(speed: Series | None, time: Series | None, tokens: Series | None, drop: float) -> bool:

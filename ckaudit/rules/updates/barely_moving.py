@@ -16,7 +16,7 @@ from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import relative_movement, update_norm, update_to_weight, weight_rms, weight_statistics_change
 from ckaudit.metrics.words import element_type, optimizer_adapts
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
-from ckaudit.run.cancelled import cancelled, gains_in_half, waiting_factors
+from ckaudit.run.cancelled import cancelled, half_precision_gains, waiting_factors
 from ckaudit.run.falls import fall_between_thirds
 from ckaudit.run.series import Floats, Mask, Series, Steps, at
 from ckaudit.run.spans import Span, spans
@@ -104,7 +104,7 @@ def barely_moving(
     reported: set[str] = set()
     if norm is not None and relative is not None:
         yield from enough
-        excused, rounded = _as_its_gradient(norm, gradient, adapts), gains_in_half(norm.labels, tensors, types)
+        excused, rounded = _as_its_gradient(norm, gradient, adapts), half_precision_gains(norm.labels, tensors, types)
         for hit_or_skip in _of_updates(
             norm, relative, rms, rate, gradient, tensors, excused, rounded, warmup, min_relative_movement, min_points
         ):

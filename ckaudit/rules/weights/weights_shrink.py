@@ -77,9 +77,13 @@ def weights_shrink(
 
 
 def _since_set(steps: Steps, values: Floats) -> tuple[Steps, Floats]:
-    """Return steps and norms from the last checkpoint on at which the median tensor lost 40 % in each update."""
+    """Return steps and norms from the last checkpoint on at which the median tensor had lost 40 % in each update.
+
+    Weights are set once, and stay: what goes on at that pace at the checkpoint before or after is no setting.
+    """
     with np.errstate(all="ignore"):
         kept = row_medians(values[1:] / values[:-1]) ** (1 / np.diff(steps))
-    rows = np.flatnonzero(kept < SET) + 1
+    low = np.concatenate([[False], kept < SET, [True]])
+    rows = np.flatnonzero(low[1:-1] & ~low[:-2] & ~low[2:]) + 1
     first = int(rows[-1]) if len(rows) else 0
     return steps[first:], values[first:]

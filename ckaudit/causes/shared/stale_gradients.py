@@ -11,7 +11,7 @@ from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 
-class NormCourse(Struct, frozen=True):
+class NormTrend(Struct, frozen=True):
     """How a gradient norm goes.
 
     Attributes:
@@ -36,7 +36,7 @@ class NormCourse(Struct, frozen=True):
         return self.peak >= grown * self.start and self.change < smooth and self.rank_correlation > steady
 
 
-def norm_course(norm: Series | None, *, first: int = 10) -> NormCourse | None:
+def norm_trend(norm: Series | None, *, first: int = 10) -> NormTrend | None:
     """Return how a global gradient norm goes; None where fewer than three times `first` points are known."""
     values = norm.values[norm.finite] if norm is not None else np.empty(0)
     values = values[values > 0]
@@ -44,10 +44,10 @@ def norm_course(norm: Series | None, *, first: int = 10) -> NormCourse | None:
         return None
     change = median(np.abs(np.diff(np.log(values[len(values) // 2 :]))))
     ranks = float(np.corrcoef(np.argsort(np.argsort(values)), np.arange(len(values)))[0, 1])
-    return NormCourse(median(values[:first]), float(values.max()), change, ranks)
+    return NormTrend(median(values[:first]), float(values.max()), change, ranks)
 
 
-def is_calm(findings: Findings, loss: Series | None) -> bool | None:
+def loss_is_calm(findings: Findings, loss: Series | None) -> bool | None:
     """Tell whether the loss neither jumps, rises nor swings, as it does where updates are sums of all gradients so far.
 
     None where it was not recorded.
