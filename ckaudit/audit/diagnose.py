@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
+from ckaudit.audit.confidence import Candidate, confidences
 from ckaudit.audit.judge import gravity, resolve
 from ckaudit.audit.playbook import RECORDS, part_of
 from ckaudit.causes.cause import Advice, Cause, Findings, total
@@ -26,6 +27,10 @@ LOSSES = ("train_loss_raw", "val_loss")
 """Places of values that may break while the weights stay finite."""
 
 
+Weighed = tuple[Candidate, Diagnosis]
+"""A cause that accounts for something, and what is said of it; its confidence is open until all of a run are known."""
+
+
 @takes_any_numbers
 def diagnose(
     run: Run,
@@ -38,7 +43,7 @@ def diagnose(
     """Return the causes that account for something, likeliest first.
 
     The log odds of a cause are its prior and its evidence, as if evidence were independent; its confidence is how often causes
-    of such odds were the true ones (`confidence_of`).
+    of such odds, beside such rivals, were the true ones (`confidences`).
 
     Args:
         run: Gives the series that causes look at.
@@ -47,21 +52,29 @@ def diagnose(
         accepted: Findings that need no explanation any more; as evidence they are as good as any other.
         min_confidence: Less likely ones are not worth a reader's time.
     """
+    weighed = weigh_causes(run, findings, causes, accepted=accepted)
+    likely = zip(weighed, confidences([candidate for candidate, _ in weighed]), strict=True)
+    # Something recorded must speak for a cause: one that was only not ruled out is none that a log supports.
+    diagnoses = [
+        replace(diagnosis, confidence=confidence)
+        for (candidate, diagnosis), confidence in likely
+        if candidate.is_supported and confidence >= min_confidence
+    ]
+    diagnoses.sort(key=lambda diagnosis: (-diagnosis.confidence, SEVERITIES.index(diagnosis.severity), diagnosis.cause))
+    return [*diagnoses[:1], *(_placed(diagnosis, diagnoses[0]) for diagnosis in diagnoses[1:])]
+
+
+def weigh_causes(
+    run: Run, findings: Iterable[Finding], causes: Iterable[Cause], *, accepted: Iterable[Finding] = ()
+) -> list[Weighed]:
+    """Return every cause that accounts for a finding with its evidence, as `diagnose` takes them."""
     findings, accepted = tuple(findings), tuple(accepted)
     end = _end_of_numbers([*findings, *accepted], run)
     illnesses = [finding for finding in findings if finding.severity != "note"]
     ill = Findings(tuple(finding for finding in illnesses if not _is_of_nan(finding, end)))
     of_nan = list(dict.fromkeys(finding.code for finding in illnesses if _is_of_nan(finding, end)))
     seen = Findings((*ill.all, *(finding for finding in accepted if finding.severity != "note" and not _is_of_nan(finding, end))))
-    weighed = (_with_what_follows(_weigh(cause, run, ill, seen), of_nan) for cause in causes)
-    # Something recorded must speak for a cause: one that was only not ruled out is none that a log supports.
-    diagnoses = [
-        diagnosis
-        for diagnosis in weighed
-        if diagnosis and diagnosis.confidence >= min_confidence and any(item.weight > 0 for item in diagnosis.evidence)
-    ]
-    diagnoses.sort(key=lambda diagnosis: (-diagnosis.confidence, SEVERITIES.index(diagnosis.severity), diagnosis.cause))
-    return [*diagnoses[:1], *(_placed(diagnosis, diagnoses[0]) for diagnosis in diagnoses[1:])]
+    return [found for cause in causes if (found := _weigh(cause, run, ill, seen, of_nan))]
 
 
 def _is_of_nan(finding: Finding, end: float) -> bool:
@@ -70,13 +83,6 @@ def _is_of_nan(finding: Finding, end: float) -> bool:
         return False
     start = finding.first_step if finding.first_step is not None else -1
     return start > end or (start == end and finding.code in ZEROS)
-
-
-def _with_what_follows(diagnosis: Diagnosis | None, codes: Sequence[str]) -> Diagnosis | None:
-    """Return a diagnosis of why numbers broke with what NaN made of the others."""
-    if diagnosis is None or nonfinite_values.code not in diagnosis.explains:
-        return diagnosis
-    return replace(diagnosis, explains=list(dict.fromkeys((*diagnosis.explains, *codes))))
 
 
 def _end_of_numbers(findings: Iterable[Finding], run: Run, *, share: float = 0.1) -> float:
@@ -99,7 +105,16 @@ def _placed(later: Diagnosis, first: Diagnosis) -> Diagnosis:
     return replace(later, may_follow=first.cause) if began and set(later.explains) <= set(first.explains) else later
 
 
-def _weigh(cause: Cause, run: Run, ill: Findings, seen: Findings) -> Diagnosis | None:
+def _weigh(cause: Cause, run: Run, ill: Findings, seen: Findings, of_nan: Sequence[str]) -> Weighed | None:
+    """Return a cause that accounts for a finding; None for any other.
+
+    Args:
+        cause: The hypothesis.
+        run: Gives the series that it looks at.
+        ill: What is to be explained.
+        seen: What is evidence.
+        of_nan: Codes of what NaN made: what made the NaN explains them too.
+    """
     explained = ill.of(*cause.explains)
     if not explained:
         return None
@@ -107,17 +122,20 @@ def _weigh(cause: Cause, run: Run, ill: Findings, seen: Findings) -> Diagnosis |
     evidence = sorted((evidence for evidence in results if isinstance(evidence, Evidence)), key=lambda item: -abs(item.weight))
     knob = next((advice.sentence for advice in results if isinstance(advice, Advice)), cause.knob)
     gravest = min(explained, key=gravity)
-    return Diagnosis(
+    codes = [finding.code for finding in (*explained, *_followed(cause, ill, explained[0]))]
+    explains = list(dict.fromkeys((*codes, *(of_nan if nonfinite_values.code in codes else ()))))
+    is_supported = any(item.weight > 0 for item in evidence)
+    return Candidate(cause.name, cause.prior + total(evidence), explains, is_supported), Diagnosis(
         cause=cause.name,
         title=cause.title,
-        confidence=confidence_of(cause.prior + total(evidence)),
+        confidence=0.0,
         severity=gravest.severity,
         symptom=explained[0].message,
         knob=knob,
         inspect=cause.inspect,
         runbook=cause.runbook,
         evidence=evidence,
-        explains=list(dict.fromkeys(finding.code for finding in (*explained, *_followed(cause, ill, explained[0])))),
+        explains=explains,
         where=explained[0].where,
         group=explained[0].group,
         first_step=explained[0].first_step,
@@ -131,17 +149,6 @@ def _followed(cause: Cause, ill: Findings, first: Finding, *, lead: int = 50) ->
     Checkpoints see a cause some steps after the log saw its consequence: `lead` is how far they lie apart by our cadence.
     """
     return ill.since((first.first_step or 0) - lead).of(*cause.follows)
-
-
-def confidence_of(log_odds: float, *, scale_beyond_one: float = 0.3) -> float:
-    """Return how likely a cause is to be the true one; the exponent is never above 0, so that no finite input overflows.
-
-    One strong reason, log odds of 1, is worth what it says; what further reasons add is scaled by `scale_beyond_one`, for they
-    are not independent (`benchmarks/confidence.py` fits it on families that no cause was made for, docs/wild.md).
-    """
-    trusted = min(log_odds, 1.0) + scale_beyond_one * max(log_odds - 1.0, 0.0)
-    shrunk = math.exp(-abs(trusted))
-    return round((1 if trusted >= 0 else shrunk) / (1 + shrunk), 3)
 
 
 COST = "COST"

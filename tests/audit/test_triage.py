@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +11,9 @@ import zstandard
 from msgspec.structs import replace
 
 from ckaudit.audit import triage, triage_run
+from ckaudit.audit.confidence import Candidate, confidences
 from ckaudit.audit.figures import charts, shape_preserving
+from ckaudit.causes import causes
 from ckaudit.contract.schema.report import Chart
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.reports import render
@@ -36,14 +37,12 @@ def write_run(folder: Path, losses: dict[int, float], *, checkpoints: list[int])
     return folder
 
 
-def test_a_confidence_is_the_logistic_of_calibrated_prior_and_evidence() -> None:
+def test_a_confidence_comes_from_prior_and_evidence_and_from_rivals() -> None:
     report = triage_run(run_of(SPIKE))
     first = report.diagnoses[0]
-    from ckaudit.causes import causes
-
     odds = causes()[first.cause].prior + sum(each.weight for each in first.evidence)
-    trusted = odds if odds < 1 else 1 + (odds - 1) * 0.3
-    assert math.isclose(first.confidence, 1 / (1 + math.exp(-trusted)), abs_tol=1e-3)
+    [alone] = confidences([Candidate(first.cause, odds, first.explains, is_supported=True)])
+    assert len(report.diagnoses) == 1 or report.diagnoses[1].confidence < first.confidence <= alone
     assert [each.confidence for each in report.diagnoses] == sorted((each.confidence for each in report.diagnoses), reverse=True)
 
 

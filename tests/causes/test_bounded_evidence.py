@@ -6,22 +6,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckaudit.audit.diagnose import confidence_of
+from ckaudit.audit.confidence import Candidate, Fit, confidences
 from ckaudit.causes.cause import contradicts, supports, total
 from ckaudit.contract.schema.report import Evidence
 
 WEIGHTS = st.floats(allow_nan=True, allow_infinity=True)
 
 
-@given(st.lists(st.tuples(WEIGHTS, st.sampled_from([None, "LOSS001", "grad_global_norm"]))))
-def test_any_weights_give_a_probability(weights):
-    found = confidence_of(total([Evidence(sentence="", weight=weight, reference=source) for weight, source in weights]))
-    assert 0 <= found <= 1
+def candidate(cause, odds, *codes, is_supported=True):
+    return Candidate(cause, odds, codes, is_supported)
 
 
-def test_the_probability_is_the_logistic_and_what_is_beyond_one_strong_reason_counts_three_tenths():
-    for odds, trusted in ((-700.0, -700.0), (-3.0, -3.0), (0.0, 0.0), (0.1, 0.1), (1.0, 1.0), (3.0, 1.6), (700.0, 210.7)):
-        assert confidence_of(odds) == pytest.approx(1 / (1 + math.exp(-trusted)), abs=5e-4)
+@given(st.lists(st.tuples(WEIGHTS, st.sampled_from([None, "LOSS001", "grad_global_norm"])), max_size=5), st.floats(-1e3, 1e3))
+def test_any_weights_give_a_probability(weights, rival):
+    odds = total([Evidence(sentence="", weight=weight, reference=source) for weight, source in weights])
+    assert all(0 <= found <= 1 for found in confidences([candidate("a", odds, "X"), candidate("b", rival, "X")]))
+
+
+def test_alone_it_is_the_logistic_of_two_slopes():
+    for odds, fitted in ((-700.0, -1400.5), (-1.0, -2.5), (0.0, -0.5), (1.0, 1.5), (2.0, 2.5), (700.0, 700.5)):
+        alone = confidences([candidate("a", odds, "X")], Fit(base=-0.5, first=2.0, beyond=1.0, rivals=0.5))
+        assert alone == [pytest.approx(math.exp(min(fitted, 0)) / (1 + math.exp(-abs(fitted))), abs=5e-4)]
+
+
+def test_rivals_are_supported_causes_of_the_same_findings_and_take_by_their_odds():
+    fit = Fit(base=0.0, first=1.0, beyond=1.0, rivals=0.5)
+    first, second = candidate("a", math.log(3), "X", "Y"), candidate("b", math.log(2), "Y", "Z")
+    elsewhere, unsupported = candidate("c", 5.0, "W"), candidate("d", 5.0, "X", is_supported=False)
+    found = confidences([first, second, elsewhere, unsupported], fit)
+    # of odds 3, with half of 2 added to what speaks against: 3 / (3 + 1 + 1); of odds 2, with half of 3: 2 / (2 + 1 + 1.5)
+    assert found[:2] == [pytest.approx(0.6, abs=5e-4), pytest.approx(2 / 4.5, abs=5e-4)]
+    assert found[2:] == [pytest.approx(math.exp(5) / (1 + math.exp(5)), abs=5e-4), pytest.approx(0.983, abs=5e-4)]
 
 
 def test_a_source_that_repeats_itself_counts_no_more_than_its_bound():

@@ -6,6 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
 from ckaudit.contract.schema.report import Evidence, Finding
+from ckaudit.metrics.activations import activation_sparsity, dead_unit_fraction
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.rules.activations.dead_units import dead_units
 from ckaudit.rules.attention.entropy_collapse import entropy_collapse
@@ -36,14 +37,22 @@ SATURATED = (entropy_collapse, logit_growth)
     prior=-0.5,
     explains=[dead_parameter, barely_moving],
     follows=[starved_branch, layer_not_contributing, zero_gradients],
-    wants=[gradient_norm],
+    wants=[gradient_norm, activation_sparsity, dead_unit_fraction],
     knob="Inspect upstream gradients and mask logic: find what multiplies the path by zero or detaches it, such as a mask, a "
     "zeroed projection, requires_grad, a wrong index.",
     inspect="The ranking of tensors by relative movement, and the gradient of the first tensor behind the cut.",
     runbook="Save the checkpoint; on one batch, follow the gradient from the loss back and see where it becomes zero.",
 )
 def dead_path(
-    findings: Findings, norm: Series | None, *, few: float = 0.5, decisive: float = 4.0, strong: float = 2.0, medium: float = 1.0
+    findings: Findings,
+    norm: Series | None,
+    sparsity: Series | None,
+    counted: Series | None,
+    *,
+    few: float = 0.5,
+    decisive: float = 4.0,
+    strong: float = 2.0,
+    medium: float = 1.0,
 ) -> Iterator[Evidence]:
     """A path through the model is cut off from the loss.
 
@@ -64,6 +73,9 @@ def dead_path(
         yield contradicts(strong, f"it is worn down on its way: {worn.message}", worn)
     if other := findings.first(*OTHERS) or before.first(*SATURATED):
         yield contradicts(decisive, f"there is another reason for it: {other.message}", other)
+    if counted is None and sparsity is not None and (silent := _silent_throughout(sparsity)):
+        never = f"all outputs of {silent} are zero at every record: units that never fire leave a path like that too"
+        yield contradicts(medium, never, activation_sparsity.name)
     places = places_of(dead)
     if norm is not None:
         total, count = len(norm.labels), len(places.intersection(norm.labels) or places)
@@ -91,6 +103,13 @@ def _no_longer_made(findings: Findings, norm: Series | None, few: float, strong:
         yield supports(strong, since, ended[0])
         return
     yield contradicts(strong, "every tensor that has a gradient has one above zero", "gradient_norm")
+
+
+def _silent_throughout(sparsity: Series) -> str | None:
+    """Return a module that puts out nothing but zeros at every record, None: there is none."""
+    known = sparsity.finite.any(axis=0)
+    silent = known & (np.where(sparsity.finite, sparsity.values, 1.0) == 1).all(axis=0)
+    return sparsity.labels[int(np.argmax(silent))] if silent.any() else None
 
 
 def _has_ended(norm: Series, still: Finding) -> bool:

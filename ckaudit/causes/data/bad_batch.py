@@ -106,9 +106,10 @@ def bad_batch(
     """One batch, or a few, hold something unlike the rest, and break the loss out of a healthy state.
 
     Signs of illness within `lead` steps before the first bad value speak against it. A jump that a batch makes is over within
-    `short` steps: where the loss is known at every step and back at the next or the one after, it was that batch's own; where it
-    takes longer, the weights took harm, as from weights that are overwritten or a rate that is raised. The gradient jumps at the
-    very same step (`jump` times its median), not before it. Where updates are above
+    `short` steps: where the loss is known at every step and back at the next or the one after, it was that batch's own, the more
+    so where the gradient jumps at the very same step (`jump` times its median); where it takes longer, the weights took harm, as
+    from weights that are overwritten or a rate that is raised, and a batch is a guess. A gradient that jumps before it led it
+    there. Where updates are above
     `large_update` of the weights, or the loss jumps three times, the training is unstable without any bad batch. A batch that
     was seen to be odd needs no such signs. Weights are starting values, to be fitted on runs of known truth.
     """
@@ -133,9 +134,10 @@ def bad_batch(
         if odd := list(_odd_inputs(inputs, spike.first_step, spike.last_step or spike.first_step, strong)):
             yield from odd
             return
-        yield from _jumped(findings, spike, loss, short, strong, medium)
+        is_own = _is_over_at_once(spike, loss)
+        yield from _jumped(findings, spike, short, strong if is_own else medium / 2, strong, medium)
         yield from _unstable(spike, flags, update, lead, spike.first_step + short, large_update, strong)
-        yield from _gradient(gradient, spike, jump, medium)
+        yield from _gradient(gradient, spike, jump, medium, is_own=is_own)
         yield from _tokens(findings, tokens, spike, short, strong)
 
 
@@ -213,17 +215,19 @@ def _odd_inputs(
         yield supports(strong + 1, f"its inputs have a scale of {worst:.3g}, all others {median(others):.3g}", input_scale.name)
 
 
-def _jumped(
-    findings: Findings, spike: Finding, loss: Series | None, short: int, strong: float, medium: float, *, own: int = 2
-) -> Iterator[Evidence]:
-    """Judge a loss that jumps, of which `own` steps are the batch's own."""
+def _is_over_at_once(spike: Finding, loss: Series | None, *, own: int = 2) -> bool:
+    """Tell whether the loss is known step by step around a jump, and it lasts for less than `own` steps."""
+    step, last = spike.first_step or 0, spike.last_step or 0
+    near = 0 if loss is None else int(((loss.steps >= step - own) & (loss.steps <= step + own)).sum())
+    return last - step < own and near > 2 * own
+
+
+def _jumped(findings: Findings, spike: Finding, short: int, weight: float, strong: float, medium: float) -> Iterator[Evidence]:
+    """Judge a loss that jumps; `weight` is what one that comes back is worth."""
     step, last = spike.first_step or 0, spike.last_step or 0
     if (other := findings.before(last + 1).of(*OTHERS)) or (other := findings.before(step).of(*SIGNS[1:])):
         yield contradicts(strong + 2, f"another thing was wrong by then: {other[0].message}", other[0])
     if last - step < short and spike.severity != "sev1":
-        near = 0 if loss is None else int(((loss.steps >= step - own) & (loss.steps <= step + own)).sum())
-        is_own = last - step < own and near > 2 * own
-        weight = strong if is_own else medium
         yield supports(weight, f"the loss jumps at step {step} and is back after {last - step + 1} steps", spike)
     else:
         yield contradicts(strong, f"it is not one jump: {spike.message}", spike)
@@ -237,11 +241,11 @@ def _largest(update: Series, step: int) -> float:
     return float(known[np.isfinite(known)].max(initial=0.0))
 
 
-def _gradient(gradient: Series | None, spike: Finding, jump: float, weight: float) -> Iterator[Evidence]:
+def _gradient(gradient: Series | None, spike: Finding, jump: float, weight: float, *, is_own: bool) -> Iterator[Evidence]:
     if gradient is None or spike.first_step is None or (around := gradient_at_jump(gradient, spike.first_step)) is None:
         return
     before, now = around
-    if now > jump > before:
+    if is_own and now > jump > before:
         yield supports(weight, f"the gradient is {now:.0f} times its median at the same step, and not before it", gradient.name)
     elif before > jump:
         yield contradicts(weight, "the gradient leads the loss: the model was leaving its basin before this batch", gradient.name)

@@ -55,7 +55,7 @@ OFF_FROM_THE_START, HARDLY_LEARNT = 1.25, 0.8
 
 
 @cause(
-    prior=-0.5,
+    prior=-1.0,
     explains=[overfitting, slice_regression],
     follows=[entropy_collapse, exploding_gradient, frequent_clipping, logit_growth, loss_below_floor, memorization_rising],
     wants=[train_loss_raw, val_loss, slice_val_loss, token_kl_drift],

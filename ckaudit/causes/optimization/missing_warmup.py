@@ -71,6 +71,9 @@ def missing_warmup(
                 yield contradicts(medium * 2, "plain descent has no moments that the first steps must fill", adapts.name)
         else:
             yield contradicts(strong, f"the learning rate starts at {start:.0%} of its peak and warms up", rate.name)
+    if update is None:
+        unseen = "no updates are recorded: whether the first ones were too large cannot be seen"
+        yield contradicts(medium / 2, unseen, update_to_weight_global.name)
     if excess := excess_rate(rate, update, adapts):
         worse = f"a peak of {excess.peak:.3g} is {excess.times:.0f} times what would do, however slowly it is reached"
         yield contradicts(2 * strong, worse, update_to_weight_global.name)

@@ -91,7 +91,7 @@ def weight_decay_too_high(
     norm = norm if norm is not None else rms
     if norm is None:
         yield from _forgotten(train, val, gradient, calm, strong, weak)
-        yield from _not_by_decay(findings, train, val, rate, strong, medium)
+        yield from _not_by_decay(findings, train, val, rate, strong)
         return
     shrink = findings.first(weights_shrink)
     if shrink is None:
@@ -142,14 +142,7 @@ def _forgotten(
 
 
 def _not_by_decay(
-    findings: Findings,
-    train: Series | None,
-    val: Series | None,
-    rate: Series | None,
-    strong: float,
-    medium: float,
-    *,
-    beyond: float = 1.1,
+    findings: Findings, train: Series | None, val: Series | None, rate: Series | None, strong: float, *, beyond: float = 1.1
 ) -> Iterator[Evidence]:
     """Judge what decay cannot do to a curve that is back where it began; `beyond` leaves room for noise."""
     stands = still(train, val)
@@ -171,7 +164,7 @@ def _not_by_decay(
         return
     if values[steps > turn.first_step].max(initial=0.0) > beyond * before[-1]:
         rises = f"the loss turns at step {turn.first_step} under a rate that still rises, and learning with it"
-        yield contradicts(medium, rises, learning_rate.name)
+        yield contradicts(strong, rises, learning_rate.name)
 
 
 def _steepest_fall(norm: Series) -> tuple[int, float] | None:

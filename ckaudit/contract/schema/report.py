@@ -101,7 +101,7 @@ class Diagnosis(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
     cause: Annotated[str, doc("The cause in words_with_underscores.")]
     title: Annotated[str, doc("The cause as a sentence.")]
-    confidence: Annotated[Confidence, doc("Logistic of the prior and all weights, 0 to 1.")]
+    confidence: Annotated[Confidence, doc("How often causes of such prior and weights, beside such rivals, were the true ones.")]
     severity: Annotated[Severity, doc("The gravest of the findings it explains.")]
     symptom: Annotated[str, doc("What is seen: the message of the first finding explained.")]
     knob: Annotated[str, doc("What to change first.")]

@@ -38,7 +38,7 @@ class Likely(Struct, kw_only=True, frozen=True):
     cause: Annotated[str, doc("The cause in words_with_underscores.")]
     title: Annotated[str, doc("The cause as a sentence.")]
     knob: Annotated[str, doc("What to change first.")]
-    confidence: Annotated[float, doc("Logistic of the prior and all weights, 0 to 1.")]
+    confidence: Annotated[float, doc("How often causes of such prior and weights, beside such rivals, were the true ones.")]
 
 
 class WatchEvent(Struct, kw_only=True, omit_defaults=True, frozen=True):

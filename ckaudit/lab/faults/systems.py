@@ -169,6 +169,10 @@ class ZeroComm(Change):
     A checkpoint has a few tensors whose gradient is exactly zero, other ones each time, while the losses show nothing.
     """
 
+    def plan(self, plan: Plan) -> Plan:
+        """Train on two ranks: a single one has nothing to exchange."""
+        return replace(plan, ranks=2)
+
     def gradients(self, training: "Training") -> None:
         """Lose some."""
         lost = Random(f"{training.plan.seed}/lost/{training.step}")

@@ -1,0 +1,81 @@
+"""The likeliest fit of confidences to recordings whose truth is known, and its prediction of families that it has not seen."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise, permutations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from benchmarks.confidence.recordings import Weighed
+from ckaudit.audit.confidence import Fit, confidences
+
+FOLDS = 6
+
+
+def fit(data: Sequence[Weighed], *, rounds: int = 400) -> Fit:
+    """Return the fit under which what was true is likeliest, each cause of each recording by itself.
+
+    Args:
+        data: What the audit weighed.
+        rounds: Steps of the search; after two hundred the third digit stands.
+    """
+    rows = [(each, candidate) for each in data for candidate in each.candidates]
+    odds = torch.tensor([candidate.log_odds for _, candidate in rows])
+    right = torch.tensor([float(candidate.cause in each.recording.right) for each, candidate in rows])
+    of, by = torch.tensor(_pairs(data)).T
+    learnt = torch.tensor([0.0, 1.0, 0.5, -2.0]).requires_grad_()
+    search = torch.optim.Adam([learnt], lr=0.05)
+    for _ in range(rounds):
+        search.zero_grad()
+        base, first, beyond, rivals = learnt
+        alone = base + first * odds.clamp(max=1) + beyond * (odds - 1).clamp(min=0)
+        taken = torch.zeros_like(alone).index_add(0, of, alone[by].exp())
+        binary_cross_entropy_with_logits(alone - torch.log1p(rivals.exp() * taken), right).backward()
+        search.step()
+    base, first, beyond, rivals = learnt.tolist()
+    return Fit(base=base, first=first, beyond=beyond, rivals=math.exp(rivals))
+
+
+def _pairs(data: Sequence[Weighed]) -> list[tuple[int, int]]:
+    """Return the places of any two candidates of one recording that account for the same."""
+    pairs, start = [], 0
+    for each in data:
+        for left, right in permutations(range(len(each.candidates)), 2):
+            if set(each.candidates[left].explains) & set(each.candidates[right].explains):
+                pairs.append((start + left, start + right))
+        start += len(each.candidates)
+    return pairs
+
+
+def predict_left_out(data: Sequence[Weighed]) -> list[list[float]]:
+    """Return of each recording how likely its causes are, by a fit on other families than its own."""
+    families = sorted({(each.recording.source, each.recording.family) for each in data})
+    np.random.default_rng(0).shuffle(families)
+    found: list[list[float]] = [[] for _ in data]
+    for fold in range(FOLDS):
+        out = {tuple(family) for family in families[fold::FOLDS]}
+        is_out = [(each.recording.source, each.recording.family) in out for each in data]
+        made = fit([each for each, left in zip(data, is_out, strict=True) if not left])
+        for place in np.flatnonzero(is_out):
+            found[place] = confidences(data[place].candidates, made)
+    return found
+
+
+def likeliest(chances: Sequence[float], *, min_confidence: float = 0.25) -> int | None:
+    """Return the place of the likeliest cause; None where none is likely enough to be named."""
+    best = int(np.argmax(chances)) if chances else None
+    return best if best is not None and chances[best] >= min_confidence else None
+
+
+def reliability(said: NDArray[np.float64], right: NDArray[np.bool_], *, bands: Sequence[float]) -> list[str]:
+    """Return the lines of a table: of each band of confidence how many causes, how likely they were said to be, and were."""
+    lines = ["| confidence | recordings | said | right |", "|---|---|---|---|"]
+    for low, high in pairwise(bands):
+        rows = (said >= low) & (said < high)
+        if rows.any():
+            shares = f"{said[rows].mean():.0%} | {right[rows].mean():.0%}"
+            lines.append(f"| {low:.2g} to {min(high, 1):.2g} | {rows.sum()} | {shares} |")
+    return lines

@@ -1,0 +1,66 @@
+"""How likely causes are: by their evidence, and by what else accounts for the same."""
+
+from collections.abc import Collection, Iterator, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+
+class Candidate(Struct, frozen=True):
+    """A cause that accounts for something.
+
+    Attributes:
+        cause: Its name.
+        log_odds: Its prior and its evidence together.
+        explains: Codes of the findings that it accounts for.
+        is_supported: Whether something recorded speaks for it.
+    """
+
+    cause: str
+    log_odds: float
+    explains: Collection[str]
+    is_supported: bool
+
+
+class Fit(Struct, frozen=True):
+    r"""What is likeliest on recordings whose truth is known (`python -m benchmarks.confidence`, docs/confidence.md).
+
+    Attributes:
+        base: Log odds of a cause whose prior and evidence come to 0.
+        first: What each of these is worth up to 1, one strong reason.
+        beyond: What each is worth beyond 1.
+        rivals: What causes that account for the same take away, each by its own odds.
+    """
+
+    base: float = -0.14
+    first: float = 0.70
+    beyond: float = 1.1
+    rivals: float = 0.15
+
+
+def confidences(candidates: Sequence[Candidate], fit: Fit | None = None) -> list[float]:
+    r"""Return how likely each cause is to be the true one, 0 to 1.
+
+    With \(z_i\) the fitted log odds of cause i by itself, its log odds beside its rivals are
+    \(z_i - \ln(1 + \rho \sum_j e^{z_j})\): rivals are the supported causes that account for a finding that it accounts for too,
+    and \(\rho\) says how much they compete. Without rivals that is the logistic of \(z_i\).
+
+    Args:
+        candidates: All causes that account for something in one run.
+        fit: What was learnt; default: what comes with this version.
+    """
+    fit = fit or Fit()
+    alone = [fit.base + fit.first * min(each.log_odds, 1.0) + fit.beyond * max(each.log_odds - 1.0, 0.0) for each in candidates]
+    found = []
+    for candidate, own in zip(candidates, alone, strict=True):
+        rivals = [alone[place] for place in _rivals(candidate, candidates)]
+        taken = np.logaddexp(0.0, np.log(fit.rivals) + np.logaddexp.reduce(rivals)) if rivals else 0.0
+        found.append(round(float(np.exp(-np.logaddexp(0.0, taken - own))), 3))
+    return found
+
+
+def _rivals(candidate: Candidate, candidates: Sequence[Candidate]) -> Iterator[int]:
+    own = set(candidate.explains)
+    for place, other in enumerate(candidates):
+        if other is not candidate and other.is_supported and not own.isdisjoint(other.explains):
+            yield place
