@@ -1,13 +1,13 @@
 """The pages of catalogue entries: rules, causes and violations from their docstrings, and the rows of the playbook."""
 
 import inspect
-import math
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 from msgspec import Struct
 
+from ckaudit.audit.confidence import Candidate, confidences
 from ckaudit.audit.playbook import ACTIONS, WORKFLOW, Condition, Stage, TriageRow
 from ckaudit.causes.cause import Cause
 from ckaudit.causes.shared.links import causes_of, metric_names
@@ -107,7 +107,7 @@ def rule_page(rule: Rule) -> Page:
 
 def cause_page(cause: Cause) -> Page:
     """Return the page of a cause, with the weights of its evidence."""
-    prior = 1 / (1 + math.exp(-cause.prior))
+    [alone] = confidences([Candidate(cause.name, cause.prior, (), is_supported=False)])
     links = {
         "explains rules": tuple(f"{rule.code} {rule.name}" for rule in cause.explains),
         "may bring with it": tuple(f"{rule.code} {rule.name}" for rule in cause.follows if rule not in cause.explains),
@@ -119,7 +119,7 @@ def cause_page(cause: Cause) -> Page:
         kind="cause",
         name=cause.name,
         title=cause.title,
-        facts={"before any evidence": f"{prior:.0%} ({cause.prior:+g} in log odds)"},
+        facts={"before any evidence": f"{alone:.0%} ({cause.prior:+g} in log odds)"},
         thresholds=thresholds(cause.function, lambda name: WEIGHED if name in WEIGHTS else sentences_about(name, more)),
         links={label: names for label, names in links.items() if names},
         sections=(
