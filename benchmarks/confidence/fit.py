@@ -25,7 +25,7 @@ def fit(data: Sequence[Weighed], *, rounds: int = 400) -> Fit:
     rows = [(each, candidate) for each in data for candidate in each.candidates]
     odds = torch.tensor([candidate.log_odds for _, candidate in rows])
     right = torch.tensor([float(candidate.cause in each.recording.right) for each, candidate in rows])
-    of, by = torch.tensor(_pairs(data)).T
+    of, by = torch.tensor(_pairs(data), dtype=torch.long).reshape(-1, 2).mT
     learnt = torch.tensor([0.0, 1.0, 0.5, -2.0]).requires_grad_()
     search = torch.optim.Adam([learnt], lr=0.05)
     for _ in range(rounds):

@@ -349,6 +349,25 @@ def test_outcomes_are_added_up() -> None:
     assert [(share.hits, share.of) for share in counts] == [(3, 4), (1, 4), (2, 4), (1, 4), (1, 4), (1, 5), (1, 1)]
 
 
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        ("blocks.1", True),
+        ("blocks.1.mlp.weight", True),
+        ("model.blocks.1.mlp.weight", True),
+        ("blocks.1/head.0", True),
+        ("blocks.10.mlp.weight", False),
+        ("blocks.0.mlp.weight", False),
+        ("subblocks.1.mlp", False),
+    ],
+)
+def test_a_place_counts_under_whatever_name_a_trainer_holds_the_model(named: str, expected: bool) -> None:
+    pair = replace(PAIR, place="blocks.1")
+    verdict = Verdict(places=(named,))
+    outcome = Outcome(index=0, pair=pair, form="recorder", has_effect=True, is_healthy=True, ill=verdict, healthy=Verdict())
+    assert outcome.is_placed is expected
+
+
 def test_a_draw_is_recorded_judged_in_every_form_and_scored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from ckaudit.contract.schema.manifest import Cadence
-from ckaudit.recorder import Limits
+from ckaudit.recorder import Limits, Recorder
 
 
 def test_the_cadence_and_both_ends_have_a_checkpoint(tiny, train, tmp_path, steps_of, read):
@@ -91,6 +91,29 @@ def test_weights_that_are_written_to_have_a_checkpoint_at_the_next_step(tiny, tr
     found = read(tmp_path, 44)
     assert (found.triggers, found.event_step, found.optimizer.written) == (["weights_written"], 43, ["embed.weight"])
     assert not read(tmp_path, 50).optimizer.written
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW, torch.optim.NAdam])
+def test_a_write_within_the_closure_of_an_update_has_a_checkpoint_too(tiny, tmp_path, read, steps_of, optimizer):
+    model = tiny()
+    update = optimizer(model.parameters(), lr=1e-3)
+    with Recorder(model, tmp_path, optimizer=update, cadence=[Cadence(until=None, every=25)]) as recorder:
+        for step in range(1, 51):
+            batch = torch.randint(0, 13, (2, 6))
+
+            def closure(step=step, batch=batch):
+                update.zero_grad()
+                loss = model(batch).square().mean()
+                loss.backward()
+                if step == 33:
+                    with torch.no_grad():
+                        model.embed.weight.mul_(0.5)
+                return loss
+
+            recorder.step(update.step(closure))
+    told = [step for step in steps_of(tmp_path) if "weights_written" in read(tmp_path, step).triggers]
+    assert told == [34]
+    assert read(tmp_path, 34).optimizer.written == ["embed.weight"]
 
 
 @pytest.mark.parametrize("every", [1, 7])

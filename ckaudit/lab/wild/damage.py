@@ -158,6 +158,7 @@ def _runs(recipe: Recipe, model: nn.Module, kind: torch.dtype | None) -> bool:
     try:
         with torch.autocast("cpu", kind, enabled=kind is not None):
             loss = recipe.loss(model, _few(recipe))
+            loss = loss + recipe.opponent.loss(model, _few(recipe)) if recipe.opponent else loss
         loss.backward()
     except (RuntimeError, TypeError, ValueError):  # it makes float32 of its own, asks for another trainer, or has no such kernel
         return False

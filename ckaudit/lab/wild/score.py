@@ -87,8 +87,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     @property
     def is_placed(self) -> bool:
-        """Whether the part that the fault was done to is named, or something in it."""
-        return any(place.startswith(self.pair.place) for place in self.ill.places)
+        """Whether the part that the fault was done to is named, or something in it, under whatever name a trainer holds the model."""
+        return any(f".{self.pair.place}." in f".{place.replace('/', '.')}." for place in self.ill.places)
 
 
 def outcomes_of(

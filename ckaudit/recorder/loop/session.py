@@ -122,7 +122,7 @@ class RunSession:
             self._collector.keep_weights(self._attempt)
         self._attempt.rates = learning_rates(self._collector.optimizers)
         # What fails from here on takes no more than itself from the record.
-        self._attempt.is_written |= self._writes.has_rare_write()
+        self._attempt.is_written |= self._writes.before_update()
         if self._attempt.is_due and len(self._collector.optimizers) == 1 and self._options.grad_of is None:
             self._attempt.norm_at_update = norm_before_update(optimizer)
         self._turns.before_update(optimizer, is_due=self._attempt.is_due)
@@ -130,7 +130,7 @@ class RunSession:
     def _after_update(self, optimizer: Optimizer) -> None:
         self._attempt.updates += not overflowed(optimizer)
         self._turns.after_update()
-        self._writes.remember_versions()
+        self._attempt.is_written |= self._writes.after_update()
 
     def read_gradients(self, source: GradientsSource) -> None:
         """Read the gradients of the step under way, and copy the weights where its checkpoint will need them."""

@@ -29,29 +29,48 @@ class WeightWrites:
         self._quiet, self._max_reported = quiet, max_reported
         self._calm, self._reported = 0, 0
         self._versions: list[int] = []
+        self._before: list[int] = []
+        self._usual: list[int] = []
         self._written: list[str] = []
 
-    def remember_versions(self) -> None:
-        """Take what the weights are now for what the optimizer has made of them."""
-        self._versions = self._now()
-
-    def has_rare_write(self) -> bool:
-        """Tell, before an update, whether weights were written to since the one before, which they rarely are."""
-        if not self._versions or self._versions == (now := self._now()):
+    def before_update(self) -> bool:
+        """Tell whether weights were written to since the update before, which they rarely are."""
+        self._before = self._now()
+        if not self._versions or self._versions == self._before:
             self._calm += 1
             return False
-        is_rare, self._calm = self._calm >= self._quiet, 0
-        self._reported += is_rare
-        if not is_rare or self._reported > self._max_reported:
+        return self._is_rare(self._versions, self._before)
+
+    def after_update(self) -> bool:
+        """Tell whether weights were written to besides within the update, which they rarely are: a closure may do so.
+
+        An update writes to each weight as often as the one before it did.
+        """
+        self._versions = self._now()
+        if not self._before:
             return False
-        rows = zip(self._names, self._versions, now, strict=True)
-        self._written += [name for name, before, after in rows if before != after]
-        return True
+        counts = [after - before for before, after in zip(self._before, self._versions, strict=True)]
+        usual = self._usual or counts
+        most = [*map(max, counts, usual)]
+        if most != usual and self._is_rare(usual, most):
+            return True
+        self._usual = most
+        return False
 
     def take_names(self) -> list[str]:
         """Return the names of those that were written to since this was last asked."""
         written, self._written = self._written, []
         return [*dict.fromkeys(written)]
+
+    def _is_rare(self, before: Sequence[int], after: Sequence[int]) -> bool:
+        """Tell whether a write comes after a quiet time, and remember the names of weights that changed from `before` to `after`."""
+        is_rare, self._calm = self._calm >= self._quiet, 0
+        self._reported += is_rare
+        if not is_rare or self._reported > self._max_reported:
+            return False
+        rows = zip(self._names, before, after, strict=True)
+        self._written += [name for name, then, now in rows if then != now]
+        return True
 
     def _now(self) -> list[int]:
         return [weight._version for weight in self._weights]  # noqa: SLF001
