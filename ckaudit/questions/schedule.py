@@ -24,7 +24,7 @@ from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.rule import FACTS, TURNS
 from ckaudit.run.falls import fall_would_show, flat_fall
 from ckaudit.run.medians import median
-from ckaudit.run.rises import isotonic_fits, sustained_rise
+from ckaudit.run.rises import falls_from_each_jump, isotonic_fits, sustained_rise
 from ckaudit.run.robust import departures, is_scatter
 from ckaudit.run.run_facts import takes_turns
 from ckaudit.run.series import Floats, Series, at
@@ -116,7 +116,7 @@ def schedule_right(
     A spike that came back, while the rate was above `near` of its highest so far and the peak no older than the warm-up was long,
     or than `early` steps (as in missing_warmup): what comes later has other reasons. Or a decay that gained nothing where the
     loss is below `solved` of its first, or had not fallen by a quarter before it, as of a fine-tuning or before a model groks, or
-    is so noisy that a gain of 3.7 % would not be seen.
+    is so noisy that a gain of 3.7 % would not be seen, or jumps and falls on from there, as where a task is made harder.
     ## Bad
     A graver spike, or one that took back `lost` of all that had been gained (as passing_peaks and sustained_rise have it), but
     where it begins with other data, as run.json plans them or the log shows by shares of sources and languages or by lengths; or
@@ -154,6 +154,9 @@ def schedule_right(
             is_solved, has_learnt = abs(decay.after) <= solved * abs(start), start - decay.before >= LEARNT * abs(start)
             is_bad = not is_solved and (decay.rises or (has_learnt and decay.would_show))
             word = worse(word, "bad" if is_bad else "watch")
+        elif decay.is_made_harder:
+            word = worse(word, "watch")
+            text += ", which it jumps above, and falls on from there"
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 
@@ -166,11 +169,15 @@ class _Spike(NamedTuple):
 
 
 class _Decay(NamedTuple):
-    """The level of the loss before a decay and at its end, whether it rises or stands in it, and would show an ordinary gain."""
+    """The level of the loss before a decay and at its end, whether it rises or stands in it, and would show an ordinary gain.
+
+    What jumps and falls on from there was made harder: no rate that falls makes a loss jump.
+    """
 
     before: float
     after: float
     rises: bool
+    is_made_harder: bool
     stands: bool
     would_show: bool
 
@@ -276,10 +283,13 @@ def _decay(course: Points, left: int, few: int) -> _Decay | None:
         return None
     level = before[-min(few, int(isotonic_fits(before).width[-1])) :]
     part = np.concatenate([level, after])
+    rise = sustained_rise(part)
+    is_made_harder = rise is not None and falls_from_each_jump(part[rise.onset :], rise)
     return _Decay(
         before=median(level),
         after=median(after[-few:]),
-        rises=sustained_rise(part) is not None,
+        rises=rise is not None and not is_made_harder,
+        is_made_harder=is_made_harder,
         stands=flat_fall(part) is not None,
         would_show=fall_would_show(part, ORDINARY_GAIN),
     )

@@ -87,7 +87,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     @property
     def is_placed(self) -> bool:
-        """Whether the part that the fault was done to is named, or something in it, under whatever name a trainer holds the model."""
+        """Whether the part that the fault was done to is named, or something in it; a trainer may put a prefix before it."""
         return any(f".{self.pair.place}." in f".{place.replace('/', '.')}." for place in self.ill.places)
 
 

@@ -63,7 +63,7 @@ class WeightWrites:
         return [*dict.fromkeys(written)]
 
     def _is_rare(self, before: Sequence[int], after: Sequence[int]) -> bool:
-        """Tell whether a write comes after a quiet time, and remember the names of weights that changed from `before` to `after`."""
+        """Tell whether a write comes after a quiet time, and remember the weights that changed from `before` to `after`."""
         is_rare, self._calm = self._calm >= self._quiet, 0
         self._reported += is_rare
         if not is_rare or self._reported > self._max_reported:

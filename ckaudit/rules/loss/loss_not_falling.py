@@ -89,23 +89,26 @@ def loss_not_falling(
     loss that rests lower than this may be as low as model and data allow, which cannot be told from the loss alone. A
     loss over `max_bound_ratio` times the bound is no mean over tokens, which is another illness. Healthy runs whose curve stands
     still for three quarters of their steps are at a third of their first loss by then (public logs). A fine-tuning falls by a few
-    parts in a hundred: where its noise hides as much, or the held-out loss falls, it is not called flat.
+    parts in a hundred: where its noise hides as much, or the held-out loss falls, it is not called flat. A model that has only
+    begun to learn is near a guess still: where the held-out loss has come down by a twentieth and is lowest at the last of five
+    evaluations or more, a loss below that of a guess does not rest.
     """
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
     if skip := _skipped(steps, values, facts, min_plan_share):
         yield skip
         return
-    bound, why = _bound(entropy, facts, unigram_margin, guess_share)
+    bound, guess, why = _bound(entropy, facts, unigram_margin, guess_share)
     if bound is not None and (width := _narrow(facts)) is not None:
-        bound, why = bound * HALF, f"{width} channels have no room for more"
+        bound, guess, why = bound * HALF, 0.0, f"{width} channels have no room for more"
     has_level = len(values) >= MIN_POINTS_OF_LEVEL and steps[-1] >= MIN_STEPS_OF_LEVEL
     level = median(values[-max(10, int(tail_share * len(values))) :])
-    learnt = _falls(val)
-    if bound is not None and has_level and bound < level <= max_bound_ratio * bound:
+    learnt, is_learning = _falls(val), _is_still_falling(val)
+    rests = not (is_learning and level < guess)
+    if bound is not None and has_level and rests and bound < level <= max_bound_ratio * bound:
         first = _since(values, bound)
         yield _hit(steps, first, level, bound, "the loss has come to {value:.4g} and no lower; " + why)
-    elif (half := _constant_guess(steps, values, explained)) is not None and not _is_lower(val, level):
+    elif (half := _constant_guess(steps, values, explained)) is not None and not (is_learning or _is_lower(val, level)):
         message = "the loss has come to {value:.4g}, what a constant guess costs: the model explains none of its targets"
         yield _hit(steps, half, level, None, message)
     elif has_used_inputs(explained):
@@ -175,6 +178,14 @@ def _falls(val: Series | None) -> bool:
     return fall.deviations > 3 and fall.first - fall.last > 0.005 * abs(fall.last)
 
 
+def _is_still_falling(val: Series | None, *, min_evaluations: int = 5) -> bool:
+    """Tell whether the held-out loss has come down by `SMALL_FALL` of what it began with, and is lowest at the end."""
+    if val is None or (known := val.finite_in(0)).sum() < min_evaluations:
+        return False
+    losses = val.values[known, 0]
+    return bool(losses[-1] == losses.min() and losses[0] - losses[-1] > SMALL_FALL * abs(losses[0]))
+
+
 def _is_lower(val: Series | None, level: float) -> bool:
     """Tell whether the held-out loss is lower than the training loss by a tenth: targets of the training alone are noisy."""
     held_out = val.late_median() if val is not None else None
@@ -185,14 +196,16 @@ def _hit(steps: Steps, row: int, level: float, limit: float | None, message: str
     return Hit.at(steps[row:], "sev2", message, where="loss", value=level, limit=limit, worst=-1)
 
 
-def _bound(entropy: Series | None, facts: Manifest | None, margin: float, guess: float) -> tuple[float | None, str]:
+def _bound(entropy: Series | None, facts: Manifest | None, margin: float, share: float) -> tuple[float | None, float, str]:
+    """Return the level that shows that something is known, that of a guess, and what that guess is."""
     vocabulary = loss_vocabulary(facts)
     if vocabulary is None or vocabulary < 2:
-        return None, ""
+        return None, 0.0, ""
     if entropy is not None and entropy.finite.any() and vocabulary <= BUCKETS:
         bits = median(entropy.values[entropy.finite])
-        return margin * bits, f"who knows only how often each token occurs has {bits:.4g}"
-    return guess * math.log(vocabulary), f"a guess has {math.log(vocabulary):.4g}"
+        return margin * bits, bits, f"who knows only how often each token occurs has {bits:.4g}"
+    guess = math.log(vocabulary)
+    return share * guess, guess, f"a guess has {guess:.4g}"
 
 
 def _narrow(facts: Manifest | None) -> int | None:
