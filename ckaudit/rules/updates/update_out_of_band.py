@@ -22,9 +22,6 @@ LOW, SLOW = 1e-3, 2.5e-3
 LEARNT = 0.25
 """Share of the first loss that is gone once something is learnt, and share that is left once little is."""
 
-COME_DOWN = 0.5
-"""Share of its peak below which a learning rate will not make up for what a run has not learnt by its middle."""
-
 
 @rule(
     "MOVE002",
@@ -57,11 +54,11 @@ def update_out_of_band(
     zero. Below the band only while the rate is above `min_rate_share` of its peak and the loss above a tenth of its first.
     Where tensors were recorded, the median tensor's ratio too: over `max_matrix_ratio` at `min_points` checkpoints in a row
     after the `warmup` (lab: healthy runs at most 0.02, a learning rate ten times too high from 0.036), and below a thousandth
-    while the learning rate is above `min_rate_share` of its peak, in a run that began knowing nothing and has not yet lost
-    a quarter of its first loss (lab: healthy runs from 0.005); below 0.0025 where it has not to its last line either, nor to
-    its middle where the rate has since come down to half of its peak. While the learning rate still rises, what is
-    small may be meant, and a loss that falls faster in the last third of its points than in the first is on its way, as is a
-    model that saves a tenth of what a constant guess costs.
+    while the learning rate is above `min_rate_share` of its peak, in a run that began knowing nothing and has not yet lost a
+    quarter of its first loss (lab: healthy runs from 0.005); below 0.0025 where it has not to its last line either. That
+    counts in the last of those checkpoints too, for what comes up in time was a beginning. While the learning rate still
+    rises, what is small may be meant, and a loss that falls faster in the last third of its points than in the first is on
+    its way, as is a model that saves a tenth of what a constant guess costs.
     ## Why it matters
     Above the band a few steps replace the weights altogether; below it the run stands still.
     ## False alarms
@@ -89,12 +86,11 @@ def update_out_of_band(
     middle = _median(tensors)
     if _rises(rate) or not len(middle.steps) or _gathers_pace(loss) or has_used_inputs(explained):
         return
-    full = (
-        _rate(middle.steps, rate, min_rate_share) & (middle.steps > warmup // 5) & ~_has_learnt(middle.steps, start, loss, LEARNT)
-    )
-    last = (loss or ratio).steps[-1:]
-    by = last if _rate(last, rate, COME_DOWN)[0] else last // 2  # the middle of the run once the rate is low
-    limit = LOW if _has_learnt(by, start, loss, LEARNT)[0] else SLOW
+    at_rate = _rate(middle.steps, rate, min_rate_share) & (middle.steps > warmup // 5)
+    full = at_rate & ~_has_learnt(middle.steps, start, loss, LEARNT)
+    limit = LOW if _has_learnt((loss or ratio).steps[-1:], start, loss, LEARNT)[0] else SLOW
+    if not at_rate.any() or median(middle.values[at_rate, 0][-min_points:]) >= limit:  # they have come up
+        return
     for span in spans(middle, (middle.values < limit) & (middle.values > 0) & full[:, None], min_points=min_points):
         yield _too_small(span, middle, limit, "the median tensor, and hardly anything is learnt; {limit:.1e} is little")
 
