@@ -38,9 +38,10 @@ def gradient_path_cut(
 ) -> Iterator[Evidence]:
     """The forward pass goes on but the gradient is detached, so that everything before that place stands still.
 
-    A cut stops the gradient of all tensors up to one block, and of none behind it. Tensors that do not ask for a gradient are no
-    sign of a cut; nor is a gradient of zero behind which a module puts out zeros alone, `full` of them, nor one of a weight whose
-    bias has a gradient: nothing but zeros comes in there. Weights follow the scale that all causes share.
+    A cut stops the gradient of all tensors up to one block, and of none behind it, or of all tensors of one branch. Tensors
+    that do not ask for a gradient are no sign of a cut; nor is a gradient of zero behind which a module puts out zeros
+    alone, `full` of them, nor one of a weight whose bias has a gradient: nothing but zeros comes in there. Weights follow
+    the scale that all causes share.
     """
     tensors = table_of(facts)
     still = places_of([finding for finding in findings.of(frozen_parameter, barely_moving) if finding.severity != "sev1"])
@@ -64,6 +65,8 @@ def gradient_path_cut(
     alive = _first_alive(before, behind, tensors)
     if alive is not None:
         yield supports(strong, f"all that has no gradient comes before {alive}, and all behind it has one", "gradient_norm")
+    elif never and (branch := next((finding.group for finding in findings.of(frozen_parameter) if finding.group), None)):
+        yield supports(strong / 2, f"a whole branch stands still, {branch}: what it puts out is detached, or not used", "MOVE003")
     else:
         yield contradicts(strong, "tensors without a gradient are not those before one block", "gradient_norm")
 

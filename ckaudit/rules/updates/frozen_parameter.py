@@ -28,7 +28,7 @@ def frozen_parameter(
     start: Series | None,
     *,
     max_frozen_share: float = 0.5,
-    min_points: int = 3,
+    min_points: int = 2,
     min_nats_below_guess: float = 0.5,
 ) -> Iterator[Hit | Skip]:
     """Tensors that neighbours of their kind train are not trained.
