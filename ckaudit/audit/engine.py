@@ -280,7 +280,9 @@ def verdict(
         worst_of_training = next((finding for finding in ill if not of_record(finding)), None)
         if worst_of_training is None and (broken := ill[0].file):
             return f"The record is broken in {Path(broken).name}: {ill[0].message}"
-        return f"No known cause explains this: {(worst_of_training or ill[0]).message}"
+        what = worst_of_training or ill[0]
+        has_causes = any(what.code in {sign.code for sign in cause.explains} for cause in causes().values())
+        return f"No {'cause stands out for' if has_causes else 'known cause explains'} this: {what.message}"
     first = diagnoses[0]
     title = first.title.rstrip(".")
     if first.confidence < sure:

@@ -46,6 +46,17 @@ def test_a_confidence_comes_from_prior_and_evidence_and_from_rivals() -> None:
     assert [each.confidence for each in report.diagnoses] == sorted((each.confidence for each in report.diagnoses), reverse=True)
 
 
+CLIMB = {"train_loss_raw": {"steps": "1..20", "value": 2.4, "to": 11.0}}
+CREEP = {"gpu_mem_used": {"steps": "10..1000:10", "value": 4e10, "to": 7e10, "noise": 1e8}}
+
+
+@pytest.mark.parametrize(("scalars", "begin"), [(CLIMB, "No cause stands out for this"), (CREEP, "No known cause explains this")])
+def test_without_a_supported_cause_the_headline_says_whether_any_is_known(scalars, begin) -> None:
+    report = triage_run(run_of({"name": "x", "scalars": scalars}))
+    assert not report.diagnoses
+    assert report.verdict.startswith(f"{begin}: {report.findings[0].message}")
+
+
 def test_a_step_before_the_trouble_is_clean() -> None:
     run = run_of(SPIKE)
     assert triage_run(run, step=59).severity is None
