@@ -48,7 +48,7 @@ class AutocastLost(Change):
     group="numerics",
     truth="updates_lost_to_rounding",
     acceptable=("learning_rate_too_low",),
-    symptoms=("barely_moving", "update_out_of_band", "loss_not_falling"),
+    symptoms=("barely_moving", "update_out_of_band", "updates_rounded_away", "loss_not_falling"),
     consequences=("uniform_heads",),
     dev=Amount(strength=0.03),
     test=Amount(strength=0.06),
