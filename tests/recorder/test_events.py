@@ -116,6 +116,19 @@ def test_a_write_within_the_closure_of_an_update_has_a_checkpoint_too(tiny, tmp_
     assert read(tmp_path, 34).optimizer.written == ["embed.weight"]
 
 
+def test_weights_that_are_thawed_are_no_event(tiny, train, tmp_path, steps_of, read):
+    model = tiny()
+    model.embed.weight.requires_grad_(False)
+
+    def thaw(step, loss):
+        if step == 43:
+            model.embed.weight.requires_grad_(True)
+        return loss
+
+    train(model, 75, tmp_path, spoil=thaw, cadence=[Cadence(until=None, every=25)])
+    assert not [step for step in steps_of(tmp_path) if "weights_written" in read(tmp_path, step).triggers]
+
+
 @pytest.mark.parametrize("every", [1, 7])
 def test_weights_that_are_held_in_bounds_again_and_again_are_no_event(tiny, train, tmp_path, steps_of, every):
     model = tiny()

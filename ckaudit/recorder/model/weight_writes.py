@@ -44,18 +44,17 @@ class WeightWrites:
     def after_update(self) -> bool:
         """Tell whether weights were written to besides within the update, which they rarely are: a closure may do so.
 
-        An update writes to each weight as often as the one before it did.
+        An update writes to each weight as often as the ones before it did; one that had none so far may have been thawed.
         """
         self._versions = self._now()
         if not self._before:
             return False
         counts = [after - before for before, after in zip(self._before, self._versions, strict=True)]
-        usual = self._usual or counts
+        usual = [most or count for most, count in zip(self._usual or counts, counts, strict=True)]
         most = [*map(max, counts, usual)]
-        if most != usual and self._is_rare(usual, most):
-            return True
-        self._usual = most
-        return False
+        is_rare = most != usual and self._is_rare(usual, most)
+        self._usual = usual if is_rare else most
+        return is_rare
 
     def take_names(self) -> list[str]:
         """Return the names of those that were written to since this was last asked."""
