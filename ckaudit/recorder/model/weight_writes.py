@@ -31,6 +31,7 @@ class WeightWrites:
         self._versions: list[int] = []
         self._before: list[int] = []
         self._usual: list[int] = []
+        self._usual_total = -1
         self._written: list[str] = []
 
     def before_update(self) -> bool:
@@ -47,13 +48,15 @@ class WeightWrites:
         An update writes to each weight as often as the ones before it did; one that had none so far may have been thawed.
         """
         self._versions = self._now()
-        if not self._before:
+        total = sum(self._versions) - sum(self._before)
+        if not self._before or total == self._usual_total:  # nearly always, and counting weight by weight takes time
             return False
         counts = [after - before for before, after in zip(self._before, self._versions, strict=True)]
         usual = [most or count for most, count in zip(self._usual or counts, counts, strict=True)]
         most = [*map(max, counts, usual)]
         is_rare = most != usual and self._is_rare(usual, most)
         self._usual = usual if is_rare else most
+        self._usual_total = sum(self._usual)
         return is_rare
 
     def take_names(self) -> list[str]:
