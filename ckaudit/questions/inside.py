@@ -9,6 +9,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Word
 from ckaudit.metrics.activations import activation_mean_abs, activation_rms, dead_unit_fraction
 from ckaudit.metrics.attention import uniform_head_fraction
+from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.heads import head_kind_share, head_similarity
 from ckaudit.metrics.probes import probe_shift_loss
 from ckaudit.metrics.weights import relative_movement
@@ -269,9 +270,10 @@ def _shape(size: Series, rms: Series, name: str) -> tuple[float, float] | None:
     return (float(ratio[0]), float(ratio[-1])) if len(ratio) > 1 else None
 
 
-@question("D3.6", needs=[relative_movement], wants=[FACTS, FINDINGS], weighs=("barely_moving",))
+@question("D3.6", needs=[relative_movement], wants=[gradient_norm, FACTS, FINDINGS], weighs=("barely_moving",))
 def embedding_organizes(
     moved: Series,
+    gradient: Series | None,
     facts: Manifest | None,
     findings: Findings,
     *,
@@ -288,7 +290,8 @@ def embedding_organizes(
     ## Good
     They came `min_change` of their size (playbook D3.6 asks for a visible change).
     ## Watch
-    Less than that, or barely_moving says that one stands still by now.
+    Less than that, or barely_moving says that one stands still by now. Or one that stands still has no gradient where others have
+    one, and nobody said that it is to be trained: adapters leave the embedding as it was.
     ## Bad
     Less than `hardly`, and where other matrices are recorded, less than `min_change` of their median after `early` steps: they
     look as random as at the start, while the rest learns. Or less than `nothing`, a hundred roundings of float32, while the
@@ -313,6 +316,9 @@ def embedding_organizes(
     stands = value < nothing and beside > 100 * max(value, 0.1 * nothing)
     if stands or (value < hardly and (not others or (value < min_change * beside and step >= early))):
         word = "bad"
+    has_no_gradient = gradient is not None and bool(gradient.labels) and name not in gradient.labels
+    if word == "bad" and has_no_gradient and name not in table.facts:
+        word, text = "watch", f"{text}; it has no gradient, and nobody said that it is to be trained"
     for finding in findings.of(barely_moving):
         if set(embeddings) & {finding.where, *finding.also}:
             word, text = worse(word, "watch"), f"{text}; {finding.code} from step {finding.first_step}: {finding.message}"
