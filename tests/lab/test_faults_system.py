@@ -33,9 +33,9 @@ from tests.lab.small import SMALL, column, documents, told, trained
 class OnOneRank(Change):
     """A change to several ranks, made to one."""
 
-    def __init__(self, change: StragglerRank) -> None:
+    def __init__(self, change: Change) -> None:
         super().__init__()
-        self.model, self.batch = change.model, change.batch  # type: ignore[method-assign]
+        self.model, self.batch, self.gradients = change.model, change.batch, change.gradients  # type: ignore[method-assign]
 
 
 MINE = [name for name, each in faults().items() if each.group in ("system", "records")]
@@ -112,7 +112,9 @@ def test_the_norms_of_one_rank_are_clipped_differently(rank: int, tmp_path: Path
 
 
 def test_the_share_of_tensors_that_is_lost(plain: Path, tmp_path: Path) -> None:
-    trained(ZeroComm(onset=8, strength=0.3), tmp_path)
+    lossy = ZeroComm(onset=8, strength=0.3)
+    assert lossy.plan(SMALL).ranks == 2
+    trained(OnOneRank(lossy), tmp_path)
     found, healthy = documents(tmp_path), documents(plain)
     lost = {step: [tensor["norm"] == 0 for tensor in found[step]["gradients"].values()] for step in (10, 20)}
     assert 0.1 < np.mean(lost[10] + lost[20]) < 0.5
