@@ -33,7 +33,7 @@ NOT_BACK = 5
 
 EARLY, GRAVE, RECURS = 0.25, 2.0, 2
 """In the first window a jump counts from a quarter of the first loss on, is grave over twice of it, and usual for the data if so
-many later points rise above half of its height."""
+many later points at the least, and one in a hundred, rise above half of its height."""
 
 MAX_LONE_SHARE, MAX_LONE_SHARE_OF_FEW = 0.01, 0.05
 """Share of the points of a log, and of a short one, that are single batches if they jump and are back at once."""
@@ -80,8 +80,8 @@ def loss_spike(
     over the first losses: that is what a batch costs, and the weights took no harm; but not where there are `min_incidents`
     within `within_steps` steps, and one in a hundred points there jumps, or one in twenty of a log of few points. In the first
     window a point that stands over the lowest so far by a quarter of the first loss is a jump: sev2 over twice the first loss,
-    else a note, as where it stands out of the scatter of those points by less than `k` deviations, or where two later points
-    rise above half of its height, and half of them are not over twice the first loss: batches differ so much.
+    else a note, as where it stands out of the scatter of those points by less than `k` deviations, or where two later points, and
+    one in a hundred, rise above half of its height, and half of them are not over twice the first loss: batches differ so much.
     ## Why it matters
     A spike that recovers wastes steps and says that the next one may not (TRI-2, D4.1).
     ## False alarms
@@ -184,7 +184,8 @@ def _early(loss: Series, window: int, k: float) -> Iterator[Hit]:
     if len(high):
         worst = high[int(np.argmax(values[high]))]
         later = loss.values[loss.finite[:, 0], 0][window:]
-        is_usual = (later > (lowest[worst - 1] + values[worst]) / 2).sum() >= RECURS and median(later) <= GRAVE * values[0]
+        often = max(RECURS, MAX_LONE_SHARE * len(later))
+        is_usual = (later > (lowest[worst - 1] + values[worst]) / 2).sum() >= often and median(later) <= GRAVE * values[0]
         times = float(values[worst] / lowest[worst - 1]) if lowest[worst - 1] > 0 else np.inf
         is_usual |= median(values) <= GRAVE * values[0] and is_scatter(values, times, deviations=k)
         yield Hit.at(
