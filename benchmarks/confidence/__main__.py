@@ -17,8 +17,8 @@ import numpy as np
 from msgspec.structs import asdict
 
 from benchmarks.confidence import recordings
-from benchmarks.confidence.fit import fit, likeliest, predict_left_out, reliability
-from benchmarks.confidence.recordings import Recording, Weighed
+from benchmarks.confidence.fit import fit_confidences, place_of_likeliest, predict_left_out, reliability_table
+from benchmarks.confidence.recordings import JudgedRecording, LabelledRecording
 from ckaudit.audit.confidence import confidences
 from ckaudit.lab.wild.forms import FORMS
 
@@ -28,29 +28,29 @@ BANDS = (0.25, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.01)
 SURE = 0.7
 
 
-def tables(data: Sequence[Weighed], chances: Sequence[Sequence[float]]) -> Iterator[str]:
+def tables_by_form(data: Sequence[JudgedRecording], chances: Sequence[Sequence[float]]) -> Iterator[str]:
     """Yield the lines of a table of reliability for each form, of the first cause of each recording."""
     for form in FORMS:
         said, right = [], []
         for each, likely in zip(data, chances, strict=True):
-            if each.form == form and (best := likeliest(likely)) is not None:
+            if each.form == form and (best := place_of_likeliest(likely)) is not None:
                 said.append(likely[best])
                 right.append(each.candidates[best].cause in each.recording.right)
         sure, true = np.array(said) >= SURE, np.array(right, bool)
         counts = f"{true.sum()} of {len(said)} first causes are right"
         yield f"{form}: {counts}; {(sure & ~true).sum()} of {sure.sum()} sure ones are wrong."
         yield ""
-        yield from reliability(np.array(said), true, bands=BANDS)
+        yield from reliability_table(np.array(said), true, bands=BANDS)
         yield ""
 
 
-def read_all(given: argparse.Namespace) -> list[Recording]:
+def read_recordings(given: argparse.Namespace) -> list[LabelledRecording]:
     """Return every recording of the caches that were given, each name once."""
     found = [
         recording
         for source in ("wild", "everyday", "lab")
         for cache in getattr(given, source)
-        for recording in getattr(recordings, source)(cache)
+        for recording in getattr(recordings, f"{source}_recordings")(cache)
     ]
     return list({(recording.source, recording.name): recording for recording in found}.values())
 
@@ -63,10 +63,10 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--write", action="store_true", help="put the tables into docs/confidence.md")
     given = parser.parse_args()
-    found = read_all(given)
+    found = read_recordings(given)
     with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn")) as auditors:
-        data = [one for weighed in auditors.map(recordings.weigh, found, chunksize=4) for one in weighed]
-    made = fit(data)
+        data = [one for weighed in auditors.map(recordings.judge_in_each_form, found, chunksize=4) for one in weighed]
+    made = fit_confidences(data)
     count = {source: sum(recording.source == source for recording in found) for source in ("wild", "everyday", "lab")}
     lines = [
         ", ".join(f"{number} recordings of {source}" for source, number in count.items()) + ", each in three forms.",
@@ -75,10 +75,10 @@ def main() -> None:
         "",
         "## Families left out",
         "",
-        *tables(data, predict_left_out(data)),
+        *tables_by_form(data, predict_left_out(data)),
         "## As it is",
         "",
-        *tables(data, [confidences(each.candidates) for each in data]),
+        *tables_by_form(data, [confidences(each.candidates) for each in data]),
     ]
     print("\n".join(lines))
     if given.write:

@@ -2,20 +2,20 @@
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise, permutations
+from itertools import pairwise
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from benchmarks.confidence.recordings import Weighed
-from ckaudit.audit.confidence import Fit, confidences
+from benchmarks.confidence.recordings import JudgedRecording
+from ckaudit.audit.confidence import ConfidenceFit, confidences, rivals_of
 
 FOLDS = 6
 
 
-def fit(data: Sequence[Weighed], *, rounds: int = 400) -> Fit:
+def fit_confidences(data: Sequence[JudgedRecording], *, rounds: int = 400) -> ConfidenceFit:
     """Return the fit under which what was true is likeliest, each cause of each recording by itself.
 
     Args:
@@ -36,21 +36,20 @@ def fit(data: Sequence[Weighed], *, rounds: int = 400) -> Fit:
         binary_cross_entropy_with_logits(alone - torch.log1p(rivals.exp() * taken), right).backward()
         search.step()
     base, first, beyond, rivals = learnt.tolist()
-    return Fit(base=base, first=first, beyond=beyond, rivals=math.exp(rivals))
+    return ConfidenceFit(base=base, first=first, beyond=beyond, rivals=math.exp(rivals))
 
 
-def _pairs(data: Sequence[Weighed]) -> list[tuple[int, int]]:
-    """Return the places of any two candidates of one recording that account for the same."""
+def _pairs(data: Sequence[JudgedRecording]) -> list[tuple[int, int]]:
+    """Return the places of each candidate and of each of its rivals, in the rows of all recordings."""
     pairs, start = [], 0
     for each in data:
-        for left, right in permutations(range(len(each.candidates)), 2):
-            if set(each.candidates[left].explains) & set(each.candidates[right].explains):
-                pairs.append((start + left, start + right))
+        for place, candidate in enumerate(each.candidates):
+            pairs += [(start + place, start + rival) for rival in rivals_of(candidate, each.candidates)]
         start += len(each.candidates)
     return pairs
 
 
-def predict_left_out(data: Sequence[Weighed]) -> list[list[float]]:
+def predict_left_out(data: Sequence[JudgedRecording]) -> list[list[float]]:
     """Return of each recording how likely its causes are, by a fit on other families than its own."""
     families = sorted({(each.recording.source, each.recording.family) for each in data})
     np.random.default_rng(0).shuffle(families)
@@ -58,19 +57,19 @@ def predict_left_out(data: Sequence[Weighed]) -> list[list[float]]:
     for fold in range(FOLDS):
         out = {tuple(family) for family in families[fold::FOLDS]}
         is_out = [(each.recording.source, each.recording.family) in out for each in data]
-        made = fit([each for each, left in zip(data, is_out, strict=True) if not left])
+        made = fit_confidences([each for each, left in zip(data, is_out, strict=True) if not left])
         for place in np.flatnonzero(is_out):
             found[place] = confidences(data[place].candidates, made)
     return found
 
 
-def likeliest(chances: Sequence[float], *, min_confidence: float = 0.25) -> int | None:
+def place_of_likeliest(chances: Sequence[float], *, min_confidence: float = 0.25) -> int | None:
     """Return the place of the likeliest cause; None where none is likely enough to be named."""
     best = int(np.argmax(chances)) if chances else None
     return best if best is not None and chances[best] >= min_confidence else None
 
 
-def reliability(said: NDArray[np.float64], right: NDArray[np.bool_], *, bands: Sequence[float]) -> list[str]:
+def reliability_table(said: NDArray[np.float64], right: NDArray[np.bool_], *, bands: Sequence[float]) -> list[str]:
     """Return the lines of a table: of each band of confidence how many causes, how likely they were said to be, and were."""
     lines = ["| confidence | recordings | said | right |", "|---|---|---|---|"]
     for low, high in pairwise(bands):

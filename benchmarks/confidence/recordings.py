@@ -12,7 +12,7 @@ from benchmarks.everyday import catalogue
 from benchmarks.everyday.mistakes import mistakes
 from benchmarks.everyday.outcome import has_effect as changed_the_loss
 from benchmarks.everyday.outcome import read_losses
-from ckaudit.audit.confidence import Candidate
+from ckaudit.audit.confidence import CauseCandidate
 from ckaudit.audit.diagnose import weigh_causes
 from ckaudit.audit.engine import open_judged, triage_reads, triage_run
 from ckaudit.causes.cause import causes
@@ -29,7 +29,7 @@ OF_THE_MACHINE = "ckaudit.causes.systems"
 """Causes that only a clock shows: the machine that trained had other work."""
 
 
-class Recording(Struct, frozen=True):
+class LabelledRecording(Struct, frozen=True):
     """A recording whose truth is known.
 
     Attributes:
@@ -47,27 +47,27 @@ class Recording(Struct, frozen=True):
     right: frozenset[str]
 
 
-class Weighed(Struct, frozen=True):
+class JudgedRecording(Struct, frozen=True):
     """A recording in one form, and every cause that accounts for something in it."""
 
-    recording: Recording
+    recording: LabelledRecording
     form: Form
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[CauseCandidate, ...]
 
 
-def wild(cache: Path) -> Iterator[Recording]:
+def wild_recordings(cache: Path) -> Iterator[LabelledRecording]:
     """Yield the draws of wild-dev: ill ones whose fault did something, and twins that learn."""
     for draw in sorted(cache.glob("wild-dev.*.*")):
         if (pair := read_note(draw)) is None:
             continue
         if pair.is_fact or has_effect(draw / ILL, draw / HEALTHY):
             right = frozenset({pair.truth, *pair.acceptable, *FAULTS[pair.fault].acceptable})
-            yield Recording("wild", f"{draw.name}.{ILL}", pair.family, draw / ILL, right)
+            yield LabelledRecording("wild", f"{draw.name}.{ILL}", pair.family, draw / ILL, right)
         if twin_learns(draw / HEALTHY):
-            yield Recording("wild", f"{draw.name}.{HEALTHY}", pair.family, draw / HEALTHY, frozenset())
+            yield LabelledRecording("wild", f"{draw.name}.{HEALTHY}", pair.family, draw / HEALTHY, frozenset())
 
 
-def everyday(cache: Path) -> Iterator[Recording]:
+def everyday_recordings(cache: Path) -> Iterator[LabelledRecording]:
     """Yield everyday trainings: healthy ones, and mistakes that have an effect."""
     for name in catalogue.select_names(""):
         folder = catalogue.folder_of(name, 0, cache)
@@ -76,12 +76,12 @@ def everyday(cache: Path) -> Iterator[Recording]:
         task, _, mistake = name.partition(".")
         made = mistakes()[mistake] if mistake else None
         if made is None:
-            yield Recording("everyday", name, task, folder, frozenset())
+            yield LabelledRecording("everyday", name, task, folder, frozenset())
         elif changed_the_loss(made, read_losses(folder), read_losses(catalogue.folder_of(task, 0, cache))):
-            yield Recording("everyday", name, task, folder, frozenset(made.causes))
+            yield LabelledRecording("everyday", name, task, folder, frozenset(made.causes))
 
 
-def lab(cache: Path) -> Iterator[Recording]:
+def lab_recordings(cache: Path) -> Iterator[LabelledRecording]:
     """Yield the trainings of the lab's split that rules may be mended by: faults, and what is healthy."""
     for recipe in recipes("dev"):
         kept = look(cache, recipe)
@@ -90,10 +90,10 @@ def lab(cache: Path) -> Iterator[Recording]:
         fault = faults().get(recipe.name)
         if fault is None or not fault.harmless:
             right = frozenset({fault.truth, *fault.acceptable}) if fault else frozenset[str]()
-            yield Recording("lab", f"{recipe.name}.{recipe.seed}", recipe.family, kept.path, right)
+            yield LabelledRecording("lab", f"{recipe.name}.{recipe.seed}", recipe.family, kept.path, right)
 
 
-def weigh(recording: Recording) -> list[Weighed]:
+def judge_in_each_form(recording: LabelledRecording) -> list[JudgedRecording]:
     """Audit a recording in every form, and return what the audit weighed."""
     with TemporaryDirectory(prefix="run-") as temporary:
         folder = recording.path
@@ -102,10 +102,10 @@ def weigh(recording: Recording) -> list[Weighed]:
             folder.mkdir()
             archive.unpack(recording.path, folder)
         written = partial(as_form, folder)
-        return [Weighed(recording, form, _candidates(written(form, Path(temporary) / form))) for form in FORMS]
+        return [JudgedRecording(recording, form, _candidates(written(form, Path(temporary) / form))) for form in FORMS]
 
 
-def _candidates(path: Path) -> tuple[Candidate, ...]:
+def _candidates(path: Path) -> tuple[CauseCandidate, ...]:
     run = open_judged(path, reads=triage_reads())
     catalogue = {name: cause for name, cause in causes().items() if not cause.function.__module__.startswith(OF_THE_MACHINE)}
     weighed = weigh_causes(run, triage_run(run).findings, catalogue.values())

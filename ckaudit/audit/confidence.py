@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import Struct
 
 
-class Candidate(Struct, frozen=True):
+class CauseCandidate(Struct, frozen=True):
     """A cause that accounts for something.
 
     Attributes:
@@ -22,7 +22,7 @@ class Candidate(Struct, frozen=True):
     is_supported: bool
 
 
-class Fit(Struct, frozen=True):
+class ConfidenceFit(Struct, frozen=True):
     r"""What is likeliest on recordings whose truth is known (`python -m benchmarks.confidence`, docs/confidence.md).
 
     Attributes:
@@ -38,7 +38,7 @@ class Fit(Struct, frozen=True):
     rivals: float = 0.15
 
 
-def confidences(candidates: Sequence[Candidate], fit: Fit | None = None) -> list[float]:
+def confidences(candidates: Sequence[CauseCandidate], fit: ConfidenceFit | None = None) -> list[float]:
     r"""Return how likely each cause is to be the true one, 0 to 1.
 
     With \(z_i\) the fitted log odds of cause i by itself, its log odds beside its rivals are
@@ -49,17 +49,18 @@ def confidences(candidates: Sequence[Candidate], fit: Fit | None = None) -> list
         candidates: All causes that account for something in one run.
         fit: What was learnt; default: what comes with this version.
     """
-    fit = fit or Fit()
+    fit = fit or ConfidenceFit()
     alone = [fit.base + fit.first * min(each.log_odds, 1.0) + fit.beyond * max(each.log_odds - 1.0, 0.0) for each in candidates]
     found = []
     for candidate, own in zip(candidates, alone, strict=True):
-        rivals = [alone[place] for place in _rivals(candidate, candidates)]
+        rivals = [alone[place] for place in rivals_of(candidate, candidates)]
         taken = np.logaddexp(0.0, np.log(fit.rivals) + np.logaddexp.reduce(rivals)) if rivals else 0.0
         found.append(round(float(np.exp(-np.logaddexp(0.0, taken - own))), 3))
     return found
 
 
-def _rivals(candidate: Candidate, candidates: Sequence[Candidate]) -> Iterator[int]:
+def rivals_of(candidate: CauseCandidate, candidates: Sequence[CauseCandidate]) -> Iterator[int]:
+    """Yield the places of the supported candidates that account for a finding that this one accounts for too."""
     own = set(candidate.explains)
     for place, other in enumerate(candidates):
         if other is not candidate and other.is_supported and not own.isdisjoint(other.explains):

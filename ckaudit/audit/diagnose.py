@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from ckaudit.audit.confidence import Candidate, confidences
+from ckaudit.audit.confidence import CauseCandidate, confidences
 from ckaudit.audit.judge import gravity, resolve
 from ckaudit.audit.playbook import RECORDS, part_of
 from ckaudit.causes.cause import Advice, Cause, Findings, total
@@ -27,7 +27,7 @@ LOSSES = ("train_loss_raw", "val_loss")
 """Places of values that may break while the weights stay finite."""
 
 
-Weighed = tuple[Candidate, Diagnosis]
+WeighedCause = tuple[CauseCandidate, Diagnosis]
 """A cause that accounts for something, and what is said of it; its confidence is open until all of a run are known."""
 
 
@@ -66,7 +66,7 @@ def diagnose(
 
 def weigh_causes(
     run: Run, findings: Iterable[Finding], causes: Iterable[Cause], *, accepted: Iterable[Finding] = ()
-) -> list[Weighed]:
+) -> list[WeighedCause]:
     """Return every cause that accounts for a finding with its evidence, as `diagnose` takes them."""
     findings, accepted = tuple(findings), tuple(accepted)
     end = _end_of_numbers([*findings, *accepted], run)
@@ -105,7 +105,7 @@ def _placed(later: Diagnosis, first: Diagnosis) -> Diagnosis:
     return replace(later, may_follow=first.cause) if began and set(later.explains) <= set(first.explains) else later
 
 
-def _weigh(cause: Cause, run: Run, ill: Findings, seen: Findings, of_nan: Sequence[str]) -> Weighed | None:
+def _weigh(cause: Cause, run: Run, ill: Findings, seen: Findings, of_nan: Sequence[str]) -> WeighedCause | None:
     """Return a cause that accounts for a finding; None for any other.
 
     Args:
@@ -125,7 +125,7 @@ def _weigh(cause: Cause, run: Run, ill: Findings, seen: Findings, of_nan: Sequen
     codes = [finding.code for finding in (*explained, *_followed(cause, ill, explained[0]))]
     explains = list(dict.fromkeys((*codes, *(of_nan if nonfinite_values.code in codes else ()))))
     is_supported = any(item.weight > 0 for item in evidence)
-    return Candidate(cause.name, cause.prior + total(evidence), explains, is_supported), Diagnosis(
+    return CauseCandidate(cause.name, cause.prior + total(evidence), explains, is_supported), Diagnosis(
         cause=cause.name,
         title=cause.title,
         confidence=0.0,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ckaudit.audit.confidence import Candidate, confidences
+from ckaudit.audit.confidence import CauseCandidate, confidences
 from ckaudit.audit.playbook import ACTIONS, WORKFLOW, Condition, Stage, TriageRow
 from ckaudit.causes.cause import Cause
 from ckaudit.causes.shared.links import causes_of, metric_names
@@ -107,7 +107,7 @@ def rule_page(rule: Rule) -> Page:
 
 def cause_page(cause: Cause) -> Page:
     """Return the page of a cause, with the weights of its evidence."""
-    [alone] = confidences([Candidate(cause.name, cause.prior, (), is_supported=False)])
+    [alone] = confidences([CauseCandidate(cause.name, cause.prior, (), is_supported=False)])
     links = {
         "explains rules": tuple(f"{rule.code} {rule.name}" for rule in cause.explains),
         "may bring with it": tuple(f"{rule.code} {rule.name}" for rule in cause.follows if rule not in cause.explains),

@@ -11,7 +11,7 @@ import zstandard
 from msgspec.structs import replace
 
 from ckaudit.audit import triage, triage_run
-from ckaudit.audit.confidence import Candidate, confidences
+from ckaudit.audit.confidence import CauseCandidate, confidences
 from ckaudit.audit.figures import charts, shape_preserving
 from ckaudit.causes import causes
 from ckaudit.contract.schema.report import Chart
@@ -41,7 +41,7 @@ def test_a_confidence_comes_from_prior_and_evidence_and_from_rivals() -> None:
     report = triage_run(run_of(SPIKE))
     first = report.diagnoses[0]
     odds = causes()[first.cause].prior + sum(each.weight for each in first.evidence)
-    [alone] = confidences([Candidate(first.cause, odds, first.explains, is_supported=True)])
+    [alone] = confidences([CauseCandidate(first.cause, odds, first.explains, is_supported=True)])
     assert len(report.diagnoses) == 1 or report.diagnoses[1].confidence < first.confidence <= alone
     assert [each.confidence for each in report.diagnoses] == sorted((each.confidence for each in report.diagnoses), reverse=True)
 

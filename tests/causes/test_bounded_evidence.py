@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckaudit.audit.confidence import Candidate, Fit, confidences
+from ckaudit.audit.confidence import CauseCandidate, ConfidenceFit, confidences
 from ckaudit.causes.cause import contradicts, supports, total
 from ckaudit.contract.schema.report import Evidence
 
@@ -14,7 +14,7 @@ WEIGHTS = st.floats(allow_nan=True, allow_infinity=True)
 
 
 def candidate(cause, odds, *codes, is_supported=True):
-    return Candidate(cause, odds, codes, is_supported)
+    return CauseCandidate(cause, odds, codes, is_supported)
 
 
 @given(st.lists(st.tuples(WEIGHTS, st.sampled_from([None, "LOSS001", "grad_global_norm"])), max_size=5), st.floats(-1e3, 1e3))
@@ -25,12 +25,12 @@ def test_any_weights_give_a_probability(weights, rival):
 
 def test_alone_it_is_the_logistic_of_two_slopes():
     for odds, fitted in ((-700.0, -1400.5), (-1.0, -2.5), (0.0, -0.5), (1.0, 1.5), (2.0, 2.5), (700.0, 700.5)):
-        alone = confidences([candidate("a", odds, "X")], Fit(base=-0.5, first=2.0, beyond=1.0, rivals=0.5))
+        alone = confidences([candidate("a", odds, "X")], ConfidenceFit(base=-0.5, first=2.0, beyond=1.0, rivals=0.5))
         assert alone == [pytest.approx(math.exp(min(fitted, 0)) / (1 + math.exp(-abs(fitted))), abs=5e-4)]
 
 
 def test_rivals_are_supported_causes_of_the_same_findings_and_take_by_their_odds():
-    fit = Fit(base=0.0, first=1.0, beyond=1.0, rivals=0.5)
+    fit = ConfidenceFit(base=0.0, first=1.0, beyond=1.0, rivals=0.5)
     first, second = candidate("a", math.log(3), "X", "Y"), candidate("b", math.log(2), "Y", "Z")
     elsewhere, unsupported = candidate("c", 5.0, "W"), candidate("d", 5.0, "X", is_supported=False)
     found = confidences([first, second, elsewhere, unsupported], fit)
