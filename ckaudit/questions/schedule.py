@@ -15,11 +15,13 @@ from ckaudit.metrics.corpus import language_share, seq_len_p50_p95, source_mix_s
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.progress import learning_rate_over_peak
+from ckaudit.metrics.weights import weight_rms
 from ckaudit.questions.question import FINDINGS, SeriesAnswer, foreign, question, worse
 from ckaudit.questions.values import Points, points
 from ckaudit.rules.data.source_drift import source_drift
 from ckaudit.rules.data.text_statistics_drift import LEAST
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
+from ckaudit.rules.loss.loss_rises import why_rise_is_harmless
 from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.rule import FACTS, TURNS
 from ckaudit.run.falls import fall_would_show, flat_fall
@@ -59,7 +61,7 @@ class _Schedule(NamedTuple):
 @question(
     "D4.6",
     needs=[learning_rate, learning_rate_over_peak, train_loss_raw],
-    wants=[source_mix_share, language_share, seq_len_p50_p95, FINDINGS, FACTS],
+    wants=[source_mix_share, language_share, seq_len_p50_p95, weight_rms, FINDINGS, FACTS],
     rules=(
         "update_out_of_band",
         "initialization_lost",
@@ -92,6 +94,7 @@ def schedule_right(
     sources: Series | None,
     languages: Series | None,
     lengths: Series | None,
+    sizes: Series | None,
     findings: Findings,
     facts: Manifest | None,
     *,
@@ -116,7 +119,8 @@ def schedule_right(
     A spike that came back, while the rate was above `near` of its highest so far and the peak no older than the warm-up was long,
     or than `early` steps (as in missing_warmup): what comes later has other reasons. Or a decay that gained nothing where the
     loss is below `solved` of its first, or had not fallen by a quarter before it, as of a fine-tuning or before a model groks, or
-    is so noisy that a gain of 3.7 % would not be seen, or jumps and falls on from there, as where a task is made harder.
+    is so noisy that a gain of 3.7 % would not be seen, or jumps and falls on from there, as where a task is made harder, or rises
+    as LOSS004 calls harmless, such as against a target that moves.
     ## Bad
     A graver spike, or one that took back `lost` of all that had been gained (as passing_peaks and sustained_rise have it), but
     where it begins with other data, as run.json plans them or the log shows by shares of sources and languages or by lengths; or
@@ -152,7 +156,8 @@ def schedule_right(
         if numbers["gain"] <= gain and (decay.rises or decay.stands):
             start = float(course.values[0])
             is_solved, has_learnt = abs(decay.after) <= solved * abs(start), start - decay.before >= LEARNT * abs(start)
-            is_bad = not is_solved and (decay.rises or (has_learnt and decay.would_show))
+            is_excused = is_solved or bool(why_rise_is_harmless(course.values, sizes, facts))
+            is_bad = not is_excused and (decay.rises or (has_learnt and decay.would_show))
             word = worse(word, "bad" if is_bad else "watch")
         elif decay.is_made_harder:
             word = worse(word, "watch")

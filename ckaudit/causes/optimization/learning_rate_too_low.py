@@ -1,6 +1,6 @@
 """The learning rate is too low for anything to be learnt in this time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.loss_curves import never_falls_below_start, still
 from ckaudit.causes.shared.rate_course import known_rate
 from ckaudit.causes.shared.update_size import reach, usual_steps
-from ckaudit.contract.schema.report import Evidence
+from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.movement import step_over_rate
 from ckaudit.metrics.optimizer import clip_coefficient, learning_rate
@@ -17,7 +17,7 @@ from ckaudit.metrics.words import element_type, optimizer_adapts
 from ckaudit.rules.attention.uniform_heads import uniform_heads
 from ckaudit.rules.loss.initial_loss_off import initial_loss_off
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling
-from ckaudit.rules.updates.barely_moving import barely_moving
+from ckaudit.rules.updates.barely_moving import STAYS, barely_moving
 from ckaudit.rules.updates.learning_rate_zero import learning_rate_zero
 from ckaudit.rules.updates.schedule_off_plan import schedule_off_plan
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
@@ -30,8 +30,7 @@ _HALF = [DTYPES.index(name) for name in ("bfloat16", "float16")]
 
 @cause(
     prior=-1.0,
-    explains=[update_out_of_band, loss_not_falling, uniform_heads],
-    follows=[barely_moving],
+    explains=[update_out_of_band, loss_not_falling, uniform_heads, barely_moving],
     wants=[learning_rate, weight_std, step_over_rate, clip_coefficient, optimizer_adapts, element_type, train_loss_raw, val_loss],
     knob="Raise the peak learning rate tenfold, twice if need be, until the loss no longer falls faster.",
     inspect="The sum of all learning rates against the spread of the weights; units and exponents in the configuration.",
@@ -89,10 +88,19 @@ def learning_rate_too_low(
         yield supports(medium, "updates are small for the weights", "MOVE002")
     elif high := findings.first(update_out_of_band):
         yield contradicts(2 * strong, high.message, high)
+    yield from _by_stillness(findings.of(barely_moving), strong, medium)
     if types is not None and np.isin(types.only(lambda name: name.startswith("weights/")).values, _HALF).any():
         yield contradicts(strong, "weights are kept in half precision, which loses small updates", types.name)
     if clip is not None and clip.finite.any() and (left := median(clip.values[clip.finite])) < 0.1:
         yield contradicts(medium, f"clipping leaves {left:.2g} of the gradient", clip.name)
+
+
+def _by_stillness(still: Sequence[Finding], strong: float, medium: float) -> Iterator[Evidence]:
+    """Judge by tensors that barely move: little for their own size, or by updates that round to none, as all do at a low rate."""
+    if alone := [finding for finding in still if not finding.value or float(finding.limit or 0.0) > STAYS]:
+        yield contradicts(strong, f"a low rate slows all tensors alike: {alone[0].message}", alone[0])
+    elif still:
+        yield supports(medium, f"updates are small: {still[0].message}", still[0])
 
 
 def _by_movement(moved: float, ordinary: float, strong: float, medium: float) -> Evidence:

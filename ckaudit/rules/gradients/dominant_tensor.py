@@ -40,7 +40,7 @@ def dominant_tensor(
     facts: Manifest | None,
     *,
     max_share: float = 0.95,
-    offender_share: float = 0.7,
+    offender_share: float = 0.67,
     min_clipped_share: float = 0.5,
     deep_coefficient: float = 0.1,
     min_points: int = 3,
@@ -50,12 +50,12 @@ def dominant_tensor(
 
     ## What it checks
     The largest tensor's share in the squared gradient norm. Where clipping acts at three quarters of the checkpoints, or in
-    `min_clipped_share` of the steps around them, a tensor with more than `offender_share` of it at as many is the offender of
-    TRI-3: sev2. An embedding or a head needs `max_share`, after the first `warmup` steps, and clipping that leaves less than
-    `deep_coefficient`, where that is known. And without frequent clipping a share over `max_share` at `min_points` checkpoints
-    in a row after them: sev2 where clipping leaves less than `deep_coefficient` of the gradient, or where the gradient is over
-    ten times the tensor's own weights, or where it had little before; else a note. A gradient over a hundred times the weights,
-    with that share, is sev2 at a single checkpoint.
+    `min_clipped_share` of the steps around them, a tensor with more than `offender_share` of it at as many, twice what all others
+    have together, is the offender of TRI-3: sev2. An embedding or a head needs `max_share`, after the first `warmup` steps, and
+    clipping that leaves less than `deep_coefficient`, where that is known. And without frequent clipping a share over `max_share`
+    at `min_points` checkpoints in a row after them: sev2 where clipping leaves less than `deep_coefficient` of the gradient, or
+    where the gradient is over ten times the tensor's own weights, or where it had little before; else a note. A gradient over a
+    hundred times the weights, with that share, is sev2 at a single checkpoint.
     ## Why it matters
     Clipping by the global norm then scales every tensor down because of one.
     ## False alarms

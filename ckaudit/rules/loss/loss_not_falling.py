@@ -41,6 +41,9 @@ SMALL_FALL = 0.05
 UNEXPLAINED = 0.02
 """Share of a constant guess's loss that is none: what stands where in a row, and rows that come again, save as much."""
 
+LEARNT = 0.1
+"""Share of a constant guess's loss that only a model which has learnt saves; one that may, for its noise, is not blamed."""
+
 BUCKETS = 256
 """A histogram of so many buckets holds one token each where the vocabulary is no larger."""
 
@@ -75,12 +78,12 @@ def loss_not_falling(
     vocabulary it knows nothing. A stream of fewer than two channels per bit of a token has no room for what came before, and a
     loss above half of either bound shows that it would be needed. Where the loss function was seen, the model saves less than
     two parts in a hundred of what a constant guess costs on its targets, in the second half of the run, and stands there: its
-    inputs tell it nothing; one that saves a tenth has learnt, and its curve is not asked. Where that does not tell, the curve of
-    a log that starts with the run, from three points and 100 steps on: it stands (no law of learning explains it better than a
-    level), either at what a uniform guess among a thousand to a million tokens costs, or anywhere else with so little noise that
-    a fall of 5 % in its first quarter would be seen. Of 120 points and more also: it ends as high as it began; it fell by less
-    than a tenth while the held-out loss moved by a quarter of it; or it has stayed within 3 % of its first fall since the first
-    quarter, without a trend, and above half of what it began with.
+    inputs tell it nothing; one that saves a tenth, or may for all that batches differ, has learnt, and its curve is not asked.
+    Where that does not tell, the curve of a log that starts with the run, from three points and 100 steps on: it stands (no law
+    of learning explains it better than a level), either at what a uniform guess among a thousand to a million tokens costs, or
+    anywhere else with so little noise that a fall of 5 % in its first quarter would be seen. Of 120 points and more also: it ends
+    as high as it began; it fell by less than a tenth while the held-out loss moved by a quarter of it; or it has stayed within
+    3 % of its first fall since the first quarter, without a trend, and above half of what it began with.
     ## Why it matters
     A loss that rests there says that nothing reaches the weights, or that targets have nothing to do with inputs (D1.1,
     D2.4).
@@ -146,8 +149,15 @@ def _constant_guess(steps: Steps, losses: Floats, explained: Series | None, *, m
     rows, middle = explained.recorded_rows(), steps[-1] / 2
     saved = rows.values[rows.steps > middle, 0]
     first = int(np.searchsorted(steps, middle, side="right"))
-    is_none = len(saved) >= min_checkpoints and median(saved) <= UNEXPLAINED
-    return first if is_none and never_falls(losses[first:]) is not None else None
+    if len(saved) < min_checkpoints or median(saved) + 2 * _error_of_share(losses[first:], len(saved)) > LEARNT:
+        return None
+    return first if median(saved) <= UNEXPLAINED and never_falls(losses[first:], max_fall=LEARNT) is not None else None
+
+
+def _error_of_share(losses: Floats, checkpoints: int) -> float:
+    """Return the standard error of the median of so many explained shares, each of which is as noisy as one loss."""
+    level = abs(median(losses))
+    return MEDIAN_COST * difference_noise(losses) / level / math.sqrt(checkpoints) if level and len(losses) > 2 else 0.0
 
 
 def _flat(steps: Steps, fall: Fall) -> Hit:

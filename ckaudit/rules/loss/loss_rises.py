@@ -75,7 +75,7 @@ def loss_rises(
     if looks_like_a_score(values):
         yield _score(steps, values)
         return
-    why = _why_a_note(values, sizes, facts)
+    why = why_rise_is_harmless(values, sizes, facts)
     fallen = values[0] - values.min()
     climbing = [
         hit
@@ -96,7 +96,7 @@ def loss_rises(
     yield _softened(hit, why) if why else hit
 
 
-def _why_a_note(values: Floats, sizes: Series | None, facts: Manifest | None) -> str:
+def why_rise_is_harmless(values: Floats, sizes: Series | None, facts: Manifest | None) -> str:
     """Return why a rise of this loss is no illness, nothing where it may be one."""
     if _follows_a_teacher(sizes, facts):
         return "weights that are not trained move along, and with them its target"

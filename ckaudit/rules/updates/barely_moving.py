@@ -28,6 +28,9 @@ STAYS = 1e-5
 OF_RATE = 0.1
 """Adam moves weights of size one or less by a learning rate a step: a tenth of one is no way at all."""
 
+HALF_SPACING = 2.0**-24
+"""Half of the distance from a float32 number to the next, over its size: a smaller update leaves it as it is."""
+
 LIKE_OTHERS = 10.0
 """Under plain SGD an update is the rate times the gradient: within so many times what others make of theirs it is its own."""
 
@@ -87,7 +90,9 @@ def barely_moving(
     descent: where both stand still and the value beside them moves, they are left out. A gain of 1 that moves as far as
     weights of 0.02 moves by a fiftieth of what they do for its size, and is well. An update of one element, as of a temperature,
     may be smaller than the spacing of its numbers: a note. So is a gain of 1 in half precision, whose neighbours are 0.004 away:
-    who trains in bfloat16 alone hardly ever moves one. Under plain SGD a small gradient makes a
+    who trains in bfloat16 alone hardly ever moves one. Where what other tensors move by is less than the spacing of a tensor's
+    numbers in single precision, its update rounds to none: sev2 where that is so of the whole record, for no rate is meant to
+    be that low, else a note. Under plain SGD a small gradient makes a
     small update: a tensor that moves as far by its gradient as the others is left to the rules on gradients. Where the loss
     falls while no tensor at all moves, the record shows other weights than those that train: a note.
     """
@@ -138,13 +143,21 @@ def _of_updates(
 ) -> Iterator[Hit | Skip]:
     """Yield tensors whose measured updates are zero, or small beside those of the others."""
     moving = _judged(norm.steps, rate, warmup)
+    by_element = norm.values / np.sqrt(tensors.elements(norm.labels))
+    usual = row_medians(np.where(norm.finite & (norm.values > 0), by_element, np.nan))[:, None]
+    spacing = HALF_SPACING * cells_like(norm, rms) if rms is not None else np.full(norm.values.shape, np.nan)
     for span in spans(norm, (norm.values == 0) & moving, min_points=min_points):
         severity, message = _reason(span, gradient)
+        value = norm.values
         if tensors.elements([span.label])[0] == 1:
             severity = "note"
         elif span.label in rounded and severity == "sev1":
             severity, message = "note", "{where} stays as it is: in half precision the update of a gain of 1 rounds to none"
-        yield Hit.over(span, severity, message, badness=-norm.values, value=norm.values, limit=0.0)
+        elif severity == "sev1" and (usual[span.rows, 0] < spacing[span.rows, span.column]).all():
+            everywhere = np.nanmedian(usual) < np.nanmedian(spacing[:, span.column])
+            severity, value = "sev2" if everywhere else "note", np.broadcast_to(usual, norm.values.shape)
+            message = "{where} stays as it is: what moves does so by {value:.1g} per element, which rounds to none here"
+        yield Hit.over(span, severity, message, badness=-norm.values, value=value, limit=0.0)
     own_size = replace(norm, values=np.where(excused, 1.0, np.nan))
     norm, relative = together(norm, relative)
     by_element = norm.values / np.sqrt(tensors.elements(norm.labels))
