@@ -24,7 +24,7 @@ IGNORED = -100  # the target that torch.nn.functional.cross_entropy leaves out
 BUCKETS = 256
 NUMBER_TYPES = ("float32", "float16", "bfloat16", "float64")
 TOKEN_TYPES = ("int64", "int32", "int16", "uint8")
-MANY_NUMBERS, DISTINCT = 16, 8  # numbers of a row, and different ones among them, that make it one of a kind
+DISTINCT = 8  # different numbers that make a row one of a kind
 COMPARED = 256  # of a long row
 HASHED = 2**16  # elements looked at; of more, one in so many
 MASK = 2**64 - 1
@@ -153,7 +153,7 @@ def mean_and_std(inputs: Array) -> tuple[float, float]:
 
 def _tells_rows_apart(inputs: Array) -> bool:
     """Return whether rows that are equal are the same one: sequences of tokens, and rows of many numbers."""
-    return _is_tokens(inputs) or (dtype_name(inputs) in NUMBER_TYPES and math.prod(inputs.shape[1:]) >= MANY_NUMBERS)
+    return _is_tokens(inputs) or (dtype_name(inputs) in NUMBER_TYPES and math.prod(inputs.shape[1:]) >= DISTINCT)
 
 
 def duplicate_share(inputs: Array) -> float:

@@ -49,6 +49,12 @@ def test_a_table_of_few_columns_has_rows_that_are_alike_by_chance(tmp_path, read
     assert read(tmp_path, 10).data.duplicate_share is UNSET
 
 
+def test_rows_of_eight_numbers_that_are_equal_are_the_same_row(tmp_path):
+    table = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))[torch.tensor([0, 1, 2, 0, 1, 2])]
+    run(nn.Linear(8, 2), tmp_path, [(table, torch.zeros(6))] * 10)
+    assert batch_duplicate_share(read_run(tmp_path)).values.ravel().tolist() == [0.5]
+
+
 def run(model, folder, parts, *, start_step=0):
     with Recorder(model, folder, start_step=start_step, vocabulary=17) as recorder:
         for place, (inputs, targets) in enumerate(parts):
