@@ -97,11 +97,11 @@ def _is_worse(ill: list[float], well: list[float], *, share_of_fall: float = 0.0
 def twin_learns(healthy: Path, *, deviations: float = 3.0, share: float = 0.03) -> bool:
     """Tell whether the healthy twin's loss falls by more than its noise and a share: one that learns nothing is no example."""
     losses = logged(healthy, "train_loss_raw")
+    if len(losses) < 2:
+        return False
     part = max(3, len(losses) // 10)
     steps = [abs(one - other) for one, other in pairwise(losses)]
     noise = median(steps) / 0.954 / part**0.5  # of a median of so many; 0.954 is the median step of unit noise
-    if not losses:
-        return False
     first = median(losses[:part])
     return first - median(losses[-part:]) > max(deviations * noise, share * abs(first))
 
