@@ -217,13 +217,14 @@ def slide(values: Floats, *, times: float, slowing: float = 0.6) -> Turn | None:
 def surge(values: Floats, *, times: float) -> Turn | None:
     """Return where a positive curve that had settled exceeds `times` everything before; None: nowhere.
 
-    It has settled where it rose no more from one level to the next; or hardly, if it rises so far soon after: a warm-up rises
-    all the time, ever more slowly.
+    It has settled where it rose no more from one level to the next two, of few points to the next; or hardly, if it rises so far
+    soon after: a warm-up rises all the time, ever more slowly.
     """
     levels, parts = levels_of(values)
     highest, reach = np.maximum.accumulate(levels), max(2, len(levels) // 8)
     for place in np.flatnonzero(levels[1:] <= SETTLED * highest[:-1]) + 1:
-        is_flat = levels[place] <= 1.05 * highest[place - 1]
+        rests = levels[place : place + (2 if len(values) >= ENOUGH_FOR_NOISE else 1)]
+        is_flat = bool((rests <= 1.05 * highest[place - 1]).all())
         later = levels[place:] if is_flat else levels[place : place + 1 + reach]
         above = np.flatnonzero(later > times * highest[place])
         if highest[place] > 0 and len(above):

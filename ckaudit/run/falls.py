@@ -109,6 +109,22 @@ def ends_lower(values: Floats, *, min_fall: float, max_deviations: float = 3.3) 
     return fall.first - fall.last > max(enough, by_noise) and float(values[0]) - end > enough
 
 
+def gathers_pace(values: Floats, *, parts: int = 9, min_deviations: float = 3.0) -> bool:
+    """Tell whether a curve falls further in its last third than in its first, by more than noise makes, and ends at its lowest.
+
+    Args:
+        values: Finite, in the order of steps, shape (N,).
+        parts: Parts by whose medians it is judged.
+        min_deviations: Fall of the last third over its standard error.
+    """
+    if len(values) < parts:
+        return False
+    levels, third = [median(part) for part in np.array_split(values, parts)], parts // 3
+    error = MEDIAN_COST * difference_noise(values) * math.sqrt(2 * parts / len(values))
+    fall = levels[-third] - levels[-1]
+    return fall > max(levels[0] - levels[third - 1], min_deviations * error) and levels[-1] == min(levels)
+
+
 def never_falls(
     values: Floats, *, min_fall: float = 0.01, max_fall: float = 0.3, max_deviations: float = 3.3, max_noise: float = 0.2
 ) -> Fall | None:

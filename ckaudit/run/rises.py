@@ -60,7 +60,7 @@ ZOOM = 8
 """The last part of a long curve is looked at once more by itself: an eighth, in which 48 parts and more are 400 of the whole."""
 
 HELD_BY = 3
-"""Points of the last part that must lie nearer to the low level than to the end: one batch that was easy makes no level."""
+"""Points that must lie nearer to the low level than to the end: one batch that was easy makes no level, nor one that was hard."""
 
 ZOOM_DEVIATIONS = 6.0
 """Neighbouring points of a long log share batches and rates, and scatter together: a rise of so few must stand out further."""
@@ -285,6 +285,10 @@ def _rise_of_parts(
         low = float(levels[lowest])
     elif len(below := np.flatnonzero(levels <= low + (best.end - low) / 4)):
         onset = int(below[-1])
+    if noise_is_known and not _is_held(levels[: onset + 1], best, is_single=len(values) < HELD_BY * PARTS):
+        return None
+    if noise_is_known and median(values[-HELD_BY:]) <= scale * low:
+        return None
     return Rise(
         lowest=int(starts[lowest]),
         onset=_first_above(values, starts, onset, scale * (low + (best.end - low) / 4)),
@@ -293,6 +297,13 @@ def _rise_of_parts(
         deviations=best.deviations,
         noise_is_known=noise_is_known,
     )
+
+
+def _is_held(before: Floats, best: _Split, *, is_single: bool) -> bool:
+    """Tell whether the level before a rise is that of more than one batch that was easy, where the rise alone is not clear."""
+    if best.deviations >= CLEAR_DEVIATIONS or not is_single:
+        return True
+    return bool((before < (best.low + best.end) / 2).sum() >= HELD_BY)
 
 
 def _stands_out(levels: Floats, deviations: float, min_deviations: float, is_a_loss: bool) -> bool:

@@ -51,6 +51,25 @@ def test_the_largest_rate_is_told_with_the_first_module_that_has_it():
     assert dropout_facts(nn.Linear(2, 2)) == {"dropout": 0.0, "dropout_module": UNSET}
 
 
+class DropsByFunction(nn.Linear):
+    def forward(self, x):
+        return nn.functional.dropout(super().forward(x), 0.5, self.training)
+
+
+class DropsByAttribute(nn.Linear):
+    dropout = 0.0
+
+    def forward(self, x):
+        return nn.functional.dropout(super().forward(x), self.dropout, self.training)
+
+
+def test_a_rate_that_only_the_code_holds_is_not_known():
+    unknown = {"dropout": UNSET, "dropout_module": UNSET}
+    assert dropout_facts(nn.Sequential(DropsByFunction(2, 2))) == unknown
+    assert dropout_facts(nn.Sequential(DropsByAttribute(2, 2)))["dropout"] == 0.0
+    assert dropout_facts(nn.Sequential(DropsByFunction(2, 2), nn.Dropout(0.1)))["dropout"] == 0.1
+
+
 def test_a_resume_tells_that_dropout_was_taken_out(tmp_path, manifest):
     def start(rate, **more):
         torch.manual_seed(0)

@@ -97,3 +97,9 @@ def test_a_second_warm_up(points):
 def test_what_had_settled_jumps(points):
     assert spike(curve(points, 0.5, 0.3, 0.2, 1.6, 0.3, 0.2), times=2.5) is not None
     assert spike(curve(points, 0.0, 0.25, 0.35, 0.4, 0.3, 0.1), times=2.5) is None
+
+
+def test_a_warm_up_that_dips_once_has_not_settled():
+    # The update over the weights of a BART in training, over its rate.
+    over_rate = [10.2, 9.5, 11.1, 11.6, 15.9, 19.4, 10.5, 14.7, 17.4, 19.2, 33.3, 21.5, 17.4, 18.9, 20.7, 13.8, 12.8, 13.8, 11.0]
+    assert surge(np.array(over_rate), times=2.5) is None

@@ -1,5 +1,6 @@
 """Training mode and dropout: whether evaluations run in training mode, where that matters, and how much a model drops."""
 
+import inspect
 import re
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,7 @@ from ckaudit.recorder.stats.float32_rounding import shorten
 
 NAME = "eval_in_training_mode"
 # What modules without a dropout module of their own call it: `attention_dropout`, `dropout_p`, `attn_pdrop`, `drop_path_rate`.
+FUNCTION = re.compile(r"(feature_)?(alpha_)?dropout([123]d)?")
 RATE = re.compile(r"(\w*_)?p?(layer)?drop(out|_?path)?(_(p|prob|rate|probability))?")
 
 
@@ -80,8 +82,18 @@ def rate_of(module: nn.Module) -> float:
     return max((float(rate) for rate in rates if 0 < rate <= 1), default=0.0)
 
 
+def calls_dropout(module: nn.Module) -> bool:
+    """Return whether the code of a module calls a function of dropout itself, with a rate that only the code holds."""
+    kind = type(module)
+    code = getattr(inspect.unwrap(kind.forward), "__code__", None)
+    names = code.co_names if code is not None and not kind.__module__.startswith("torch.") else ()
+    return any(FUNCTION.fullmatch(name) and not hasattr(module, name) for name in names)
+
+
 def dropout_facts(model: nn.Module) -> dict[str, Any]:
-    """Return the largest rate of all modules, and the first module that has it, as facts of `run.json`."""
+    """Return the largest rate of all modules and the first module with it, facts of `run.json`; UNSET: only code knows it."""
     rates = {name: rate_of(module) for name, module in model.named_modules()}
     largest = max(rates, key=rates.__getitem__)
+    if not rates[largest] and any(map(calls_dropout, model.modules())):
+        return {"dropout": UNSET, "dropout_module": UNSET}
     return {"dropout": rates[largest], "dropout_module": (largest or "model") if rates[largest] else UNSET}

@@ -12,7 +12,7 @@ from ckaudit.metrics.loss_function import explained_share, has_used_inputs
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.scaling import unigram_entropy
 from ckaudit.rules.rule import FACTS, TURNS, Hit, Skip, rule
-from ckaudit.run.falls import Fall, fall_would_show, flat_fall, largest_fall, never_falls, standstill
+from ckaudit.run.falls import Fall, fall_would_show, flat_fall, gathers_pace, largest_fall, never_falls, standstill
 from ckaudit.run.medians import median
 from ckaudit.run.rises import sustained_rise
 from ckaudit.run.robust import MEDIAN_COST, begins_with_its_run, difference_noise, looks_like_a_score
@@ -94,7 +94,8 @@ def loss_not_falling(
     still for three quarters of their steps are at a third of their first loss by then (public logs). A fine-tuning falls by a few
     parts in a hundred: where its noise hides as much, or the held-out loss falls, it is not called flat. A model that has only
     begun to learn is near a guess still: where the held-out loss has come down by a twentieth and is lowest at the last of five
-    evaluations or more, a loss below that of a guess does not rest.
+    evaluations or more, or of fewer the loss falls further in its last third than in its first, one below that of a guess does
+    not rest.
     """
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
@@ -106,7 +107,7 @@ def loss_not_falling(
         bound, guess, why = bound * HALF, 0.0, f"{width} channels have no room for more"
     has_level = len(values) >= MIN_POINTS_OF_LEVEL and steps[-1] >= MIN_STEPS_OF_LEVEL
     level = median(values[-max(10, int(tail_share * len(values))) :])
-    learnt, is_learning = _falls(val), _is_still_falling(val)
+    learnt, is_learning = _falls(val), _is_still_falling(val, values)
     rests = not (is_learning and level < guess)
     if bound is not None and has_level and rests and bound < level <= max_bound_ratio * bound:
         first = _since(values, bound)
@@ -188,10 +189,10 @@ def _falls(val: Series | None) -> bool:
     return fall.deviations > 3 and fall.first - fall.last > 0.005 * abs(fall.last)
 
 
-def _is_still_falling(val: Series | None, *, min_evaluations: int = 5) -> bool:
-    """Tell whether the held-out loss has come down by `SMALL_FALL` of what it began with, and is lowest at the end."""
+def _is_still_falling(val: Series | None, train: Floats, *, min_evaluations: int = 5) -> bool:
+    """Tell whether the held-out loss has come down by `SMALL_FALL` of its first and is lowest at the end; without it, the other."""
     if val is None or (known := val.finite_in(0)).sum() < min_evaluations:
-        return False
+        return gathers_pace(train)
     losses = val.values[known, 0]
     return bool(losses[-1] == losses.min() and losses[0] - losses[-1] > SMALL_FALL * abs(losses[0]))
 

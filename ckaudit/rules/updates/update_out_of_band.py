@@ -11,6 +11,7 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import update_to_weight, update_to_weight_global
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
+from ckaudit.run.falls import gathers_pace
 from ckaudit.run.medians import median
 from ckaudit.run.series import Mask, Series, Steps, at, single
 from ckaudit.run.spans import Span, spans
@@ -84,7 +85,8 @@ def update_out_of_band(
     for span in spans(usual, (usual.values > max_matrix_ratio) & (usual.steps > warmup)[:, None], min_points=min_points):
         yield _too_large(span, usual, max_matrix_ratio, "the median tensor; above {limit:.0e} it does not settle")
     middle = _median(tensors)
-    if _rises(rate) or not len(middle.steps) or _gathers_pace(loss) or has_used_inputs(explained):
+    begins = loss is not None and gathers_pace(loss.values[loss.finite])
+    if _rises(rate) or not len(middle.steps) or begins or has_used_inputs(explained):
         return
     at_rate = _rate(middle.steps, rate, min_rate_share) & (middle.steps > warmup // 5)
     full = at_rate & ~_has_learnt(middle.steps, start, loss, LEARNT)
@@ -116,16 +118,6 @@ def _rate(steps: Steps, rate: Series | None, share: float) -> Mask:
         return np.ones(len(steps), bool)
     known = rate.values[rate.finite]
     return np.asarray(np.nan_to_num(at(rate, steps).values[:, 0], nan=np.inf) > share * (known.max() if known.size else 0.0))
-
-
-def _gathers_pace(loss: Series | None, *, parts: int = 9) -> bool:
-    """Tell whether a loss falls faster in its last third than in its first, by the medians of so many parts."""
-    known = loss.values[loss.finite] if loss is not None else np.empty(0)
-    if len(known) < parts:
-        return False
-    levels = [median(part) for part in np.array_split(known, parts)]
-    third = parts // 3
-    return levels[-third] - levels[-1] > max(levels[0] - levels[third - 1], 0.0) and levels[-1] == min(levels)
 
 
 def _rises(rate: Series | None) -> bool:
