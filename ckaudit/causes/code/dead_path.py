@@ -1,13 +1,15 @@
 """A part of the model is cut off from the loss."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
+from ckaudit.causes.shared.zero_elements import partly_zero, without_embeddings
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.activations import activation_sparsity, dead_unit_fraction
-from ckaudit.metrics.gradients import gradient_norm
+from ckaudit.metrics.gradients import gradient_norm, gradient_zero_fraction
 from ckaudit.rules.activations.dead_units import dead_units
 from ckaudit.rules.attention.entropy_collapse import entropy_collapse
 from ckaudit.rules.attention.logit_growth import logit_growth
@@ -19,6 +21,7 @@ from ckaudit.rules.gradients.zero_gradients import zero_gradients
 from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.moe.router_imbalance import router_imbalance
 from ckaudit.rules.precision.nonfinite_values import nonfinite_values
+from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
@@ -37,7 +40,7 @@ SATURATED = (entropy_collapse, logit_growth)
     prior=-0.5,
     explains=[dead_parameter, barely_moving],
     follows=[starved_branch, layer_not_contributing, zero_gradients],
-    wants=[gradient_norm, activation_sparsity, dead_unit_fraction],
+    wants=[gradient_norm, activation_sparsity, dead_unit_fraction, gradient_zero_fraction, FACTS],
     knob="Inspect upstream gradients and mask logic: find what multiplies the path by zero or detaches it, such as a mask, a "
     "zeroed projection, requires_grad, a wrong index.",
     inspect="The ranking of tensors by relative movement, and the gradient of the first tensor behind the cut.",
@@ -48,6 +51,8 @@ def dead_path(
     norm: Series | None,
     sparsity: Series | None,
     counted: Series | None,
+    zeros: Series | None,
+    facts: Manifest | None,
     *,
     few: float = 0.5,
     decisive: float = 4.0,
@@ -58,8 +63,9 @@ def dead_path(
 
     Tensors of such a path have a gradient of zero, or no gradient at all where the path is taken out of the graph. Where more
     than `few` of all tensors get no gradient, the cause is not one path. Units that never fire, weights without spread or scale,
-    and routers that send nothing leave tensors without a gradient too, each with a sign of its own. Weights follow the scale that
-    all causes share.
+    and routers that send nothing leave tensors without a gradient too, each with a sign of its own. So do gradients that are too
+    small: many of the others are zero in part then, and a bias without one may stand beside a weight with one. Weights follow the
+    scale that all causes share.
     """
     dead = findings.of(dead_parameter)
     still = places_of(findings.of(barely_moving))
@@ -86,12 +92,30 @@ def dead_path(
         if healed := [finding for finding in dead if _is_back(norm, finding)]:
             again = f"{healed[0].where} has a gradient again after step {healed[0].last_step}: no cut heals"
             yield contradicts(decisive, again, norm.name)
+    yield from _by_other_gradients(norm, zeros, facts, places, decisive, strong)
     if overlap := places & still:
         yield supports(medium, f"{named(overlap)}: without movement too", "MOVE001")
     if all(finding.value == 0 for finding in dead):
         yield supports(medium, "their gradient is exactly zero, not merely small", dead[0])
     else:
         yield contradicts(strong, "their gradient is tiny, not zero: it is worn down, not cut off", dead[0])
+
+
+def _by_other_gradients(
+    norm: Series | None, zeros: Series | None, facts: Manifest | None, places: Collection[str], decisive: float, strong: float
+) -> Iterator[Evidence]:
+    """Judge by gradients that are zero in part, and by weights that have one beside a bias that has none."""
+    if zeros is not None and (found := partly_zero(without_embeddings(zeros, facts))) is not None:
+        what = f"{found.partial} of the {found.alive} gradients that are not zero are so in part: too small, not cut off"
+        yield contradicts(strong, what, zeros.name)
+    biases = {place for place in places if place.rpartition(".")[2] == "bias"}
+    if norm is None or not biases or biases != {*places}:
+        return
+    beside = norm.only(lambda name: f"{name.removesuffix('weight')}bias" in biases)
+    fed = beside.only(lambda name: bool((np.nan_to_num(beside.values[:, beside.labels.index(name)]) > 0).any()))
+    if len(fed.labels) == len(biases):
+        what = f"{fed.labels[0]}, beside it in its module, gets a gradient: no path is cut off there"
+        yield contradicts(decisive, what, norm.name)
 
 
 def _no_longer_made(findings: Findings, norm: Series | None, few: float, strong: float) -> Iterator[Evidence]:

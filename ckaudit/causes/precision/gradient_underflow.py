@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.zero_elements import MANY, PART, partly_zero, without_embeddings
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.activations import activation_sparsity
@@ -27,7 +28,6 @@ from ckaudit.rules.updates.updates_held_back import updates_held_back
 from ckaudit.run.column_builder import DTYPES
 from ckaudit.run.run_facts import is_single
 from ckaudit.run.series import Series
-from ckaudit.run.tensors import table_of
 
 
 @cause(
@@ -56,42 +56,38 @@ def gradient_underflow(
     silent: Series | None,
     facts: Manifest | None,
     *,
-    part: float = 0.05,
-    many: float = 0.25,
     quiet: float = 0.9,
-    decisive: float = 4.0,
     strong: float = 2.0,
     medium: float = 1.0,
 ) -> Iterator[Evidence]:
     """Gradients are too small for half precision and become zero, element by element.
 
-    Underflow takes the smallest elements of many tensors first: between `part` and all of a gradient is zero in over `many` of
-    the tensors, embeddings left out, at two checkpoints or more. A cut path takes whole tensors, always the same, but not those
-    next to the loss: where these are zero as well in float16, all of it was too small. A module
-    with over `quiet` of zeros in its output has as many in its gradient. Weights follow the scale that all causes share.
+    Underflow takes the smallest elements of many tensors first: between a twentieth and all of a gradient is zero in over a
+    quarter of the tensors that get any, embeddings left out, at two checkpoints or more. A cut path takes whole tensors, always
+    the same, but not those next to the loss: where these are zero as well in float16, all of it was too small. A module with over
+    `quiet` of zeros in its output has as many in its gradient. Modules that compute in single precision lose nothing, but what
+    casts gradients beside them may, such as an exchange between ranks. Weights follow the scale that all causes share.
     """
     if zeros is None:
         yield contradicts(strong, "nothing says how many elements of the gradient are zero", gradient_zero_fraction.name)
         return
-    tensors = table_of(facts)
-    judged = zeros.only(lambda name: tensors.kind(name) != "embedding" and not tensors.is_expert(name))
+    judged = without_embeddings(zeros, facts)
     values = np.where(judged.finite, judged.values, np.nan)
-    partial = ((values > part) & (values < 1)).sum(axis=1)  # (C,)
-    if (partial > many * len(judged.labels)).sum() > 1:
-        step, count = int(zeros.steps[partial.argmax()]), int(partial.max())
-        yield supports(
-            strong, f"at step {step} a part of the elements is zero in {count} of {len(judged.labels)} gradients", zeros.name
-        )
+    if (found := partly_zero(judged)) is not None:
+        what = f"at step {found.step} a part of the elements is zero in {found.partial} of {found.alive} gradients"
+        yield supports(strong, what, zeros.name)
         mixed = int(((values == 1).any(axis=0) & (values < 1).any(axis=0)).sum())
-        if mixed > many * len(judged.labels):
+        if mixed > MANY * found.alive:
             yield supports(
                 strong, f"{mixed} gradients are all zeros at some checkpoints and not at others, as their size goes", zeros.name
             )
+        if silent is not None and silent.finite.any() and silent.values[silent.finite].max() < PART:
+            yield supports(medium, "no module puts out zeros that would make any in a gradient", silent.name)
     elif _is_half(types) and judged.finite.any() and (judged.values[judged.finite] == 1).all():
         yield supports(strong, "all of every gradient is zero, to the last tensor of the model, and it is of float16", zeros.name)
     else:
         yield contradicts(strong, "gradients are zero as a whole or not at all", zeros.name)
-    yield from _precision(types, scale, decisive, medium)
+    yield from _precision(types, scale, strong, medium)
     if silent is not None and (silent.values[silent.finite] > quiet).any():
         yield contradicts(
             strong, f"over {quiet:.0%} of the outputs of a module are zero, and so are gradients before it", silent.name
@@ -105,12 +101,12 @@ def _is_half(types: Series | None) -> bool:
     return types is not None and bool((types.values[types.finite] == DTYPES.index("float16")).any())
 
 
-def _precision(types: Series | None, scale: Series | None, decisive: float, medium: float) -> Iterator[Evidence]:
+def _precision(types: Series | None, scale: Series | None, strong: float, medium: float) -> Iterator[Evidence]:
     """Judge whether anything is of half precision, and whether the loss is scaled then."""
     if types is None:
         return
     if is_single(types):
-        yield contradicts(decisive, "all modules compute in single precision, in which nothing is so small", types.name)
+        yield contradicts(strong, "all modules compute in single precision, in which nothing is so small", types.name)
         return
     if _is_half(types):
         if scale is None:

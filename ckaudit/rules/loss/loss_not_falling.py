@@ -190,7 +190,7 @@ def _falls(val: Series | None) -> bool:
 
 
 def _is_still_falling(val: Series | None, train: Floats, *, min_evaluations: int = 5) -> bool:
-    """Tell whether the held-out loss has come down by `SMALL_FALL` of its first and is lowest at the end; if not known, the other."""
+    """Tell whether the held-out loss has come down by `SMALL_FALL` of its first and is lowest at the end; unknown, the other."""
     if val is None or (known := val.finite_in(0)).sum() < min_evaluations:
         return gathers_pace(train)
     losses = val.values[known, 0]

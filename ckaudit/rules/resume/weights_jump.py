@@ -105,7 +105,8 @@ def weights_jump(
     Memory was corrupted, or something other than the optimizer wrote to the weights: what was learnt there is gone.
     ## False alarms
     Updates that grow everywhere are the learning rate's or the optimizer's business. A tensor that starts near zero grows by
-    large shares at first, and by one element where the others get no gradient: it has no past then, or moves within reach.
+    large shares at first, and by one element where the others get no gradient: it has no past then, or moves within reach, or by
+    no more than `min_ratio` of what elements of other tensors do in the same step.
     """
     if moved is None or size is None:
         yield from _by_statistics(shown, rms, share=min_change_share, ratio=max_way_ratio, min_points=min_points)
@@ -160,7 +161,9 @@ def _jumps(
         alone = _excess(moved, rate, np.flatnonzero(large.any(axis=1)), min_points=min_points, beside_others=False)
         jumps |= large & (np.nan_to_num(alone, posinf=np.inf) > BY_ITSELF * min_ratio)
         jumps &= _is_calm(moved.steps, gradient)
-    return np.asarray(jumps)
+    # Where others get no gradient, a tensor may begin to move by a single element.
+    elements = np.where(large, 0.0, moved.values / np.sqrt(table_of(facts).elements(moved.labels)))
+    return np.asarray(jumps & ~(moved.values <= min_ratio * np.fmax.reduce(elements, axis=1, initial=0.0)[:, None]))
 
 
 def _pull(since: Steps, steps: Steps, way: Floats, gradient: Series) -> Floats:
@@ -382,14 +385,11 @@ def _farthest(moved: Series, rate: Series, facts: Manifest | None) -> Floats:
 
     Infinite beyond the end of the log.
     """
-    reach = np.asarray(np.nan_to_num(at(rate, moved.steps).values) * np.nan_to_num(_roots(moved, facts)))
+    reach = np.asarray(
+        np.nan_to_num(at(rate, moved.steps).values) * np.nan_to_num(np.sqrt(table_of(facts).elements(moved.labels)))
+    )
     reach[_is_beyond(moved.steps, rate.steps[rate.finite[:, 0]])] = np.inf
     return reach
-
-
-def _roots(series: Series, facts: Manifest | None) -> Floats:
-    """Return the root of each tensor's number of elements, shape (P,); NaN where that is not known."""
-    return np.sqrt(table_of(facts).elements(series.labels))
 
 
 def _rates(steps: Steps, rate: Series | None) -> Floats:
