@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
@@ -34,9 +35,9 @@ def uniform_heads(
     ## What it checks
     The share of heads whose entropy is that of looking everywhere alike: over `max_uniform_share` at `min_points` checkpoints in
     a row up to the last one, after `min_steps` steps and `min_plan_share` of the plan (D2.5, D3.1). In a run of fewer than
-    `grave_steps` steps whose loss falls by `min_loss_fall` of itself, or further in its last third than in its first, or that
-    saves a tenth of what a constant guess costs, it is a note: what follows from the token itself is learnt first, and what
-    follows from others takes hundreds to thousands of steps (Olsson et al. 2022).
+    `grave_steps` steps it is a note where the loss falls by `min_loss_fall` of itself, or further in its last third than in its
+    first, where a tenth of what a constant guess costs is saved, or where no loss is recorded: what follows from the token itself
+    is learnt first, and what follows from others takes hundreds to thousands of steps (Olsson et al. 2022).
     ## Why it matters
     Attention is an average over all tokens then: the model has not begun to use its context.
     ## False alarms
@@ -51,7 +52,8 @@ def uniform_heads(
     if end <= first_judged:
         yield Skip("too_few_points", f"step {end}; heads are judged after step {first_judged}")
         return
-    learns = has_used_inputs(explained) or (loss is not None and _is_learning(loss.values[loss.finite], min_loss_fall))
+    known = loss.values[loss.finite] if loss is not None else np.empty(0)
+    learns = has_used_inputs(explained) or len(known) < 2 or _is_learning(known, min_loss_fall)
     for span in spans(uniform, uniform.values > max_uniform_share, min_points=min_points):
         if span.last == end:
             yield Hit.over(
@@ -65,6 +67,6 @@ def uniform_heads(
 
 def _is_learning(losses: Floats, min_fall: float) -> bool:
     """Tell whether a share of the first loss is gone in the median of the last third, or the loss has only begun to fall."""
-    if len(losses) < 2 or losses[0] <= 0:
+    if losses[0] <= 0:
         return False
     return 1 - median(losses[-max(1, len(losses) // 3) :]) / losses[0] > min_fall or gathers_pace(losses)

@@ -21,7 +21,7 @@ def frequent_clipping(
     warmup: int = 100,
     note_rate: float = 0.5,
     max_rate: float = 0.9,
-    deep_coefficient: float = 0.05,
+    deep_coefficient: float = 0.03,
     min_points: int = 3,
 ) -> Iterator[Hit | Skip]:
     """Clipping acts at almost every step and takes most of the gradient away.

@@ -215,10 +215,10 @@ def _of_ways(
     limit = STAYS if rate is None else min(STAYS, OF_RATE * float(np.nanmax(rate.values[rate.finite], initial=0.0)))
     known = np.where(way.finite, way.values, np.nan)
     share = _of_median(way, known * cells_like(way, rms)) if rms is not None else np.full(known.shape, np.nan)
-    share[waiting_factors(share < slow, way.labels)] = np.nan
+    waiting = waiting_factors((share < slow) | _is_faint(way, gradient, slow), way.labels)
     for column, name in enumerate(way.labels):
         values = known[rows, column]
-        if tensors.kind(name) == "norm" or tensors.is_expert(name):
+        if tensors.kind(name) == "norm" or tensors.is_expert(name) or waiting[rows, column].all():
             continue
         if (values <= limit).all() and not (name in measured and not values.any()):
             message = "{where} has moved by {value:.2g} of its size since the record began: a single update is usually more than "
@@ -226,6 +226,14 @@ def _of_ways(
         elif name not in measured and (share[rows, column] < slow).all():
             message = "{where} has moved {value:.2g} times as far as the median tensor; below {limit:.2g} it stands still"
             yield _stayed(way, column, rows, share[rows[-1], column], slow, message, gradient)
+
+
+def _is_faint(way: Series, gradient: Series | None, slow: float) -> Mask:
+    """Tell of which tensors the gradient is below a share of the median one's, all along, shape (P,)."""
+    if gradient is None or not gradient.points:
+        return np.zeros(len(way.labels), bool)
+    usual = np.nanmedian(cells_like(way, gradient), axis=0) if len(way.steps) else np.empty(0)
+    return np.asarray(usual < slow * np.nanmedian(usual))
 
 
 def _stayed(way: Series, column: int, rows: Steps, value: float, limit: float, message: str, gradient: Series | None) -> Hit:
