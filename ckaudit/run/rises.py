@@ -15,6 +15,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ckaudit.run.isotonic import fits_after, isotonic_fits
 from ckaudit.run.learning_curves import rise_likelihood_ratio
 from ckaudit.run.medians import median
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, PARTS, parts_of, rank_trend, trimmed_noise
@@ -27,7 +28,7 @@ PRIOR_POINTS = 2.0
 """How many points that prior weighs as much as."""
 
 POINTS_PER_LEVEL = 1.2
-"""What each level of a fitted fall costs in degrees of freedom, between one for its height and two with its place."""
+"""What each level of a fitted fall costs in degrees of freedom, between its height and its place too."""
 
 CLEAR_DEVIATIONS = 6.0
 """Of falling curves of noise of 20 % one in a hundred comes so far, whatever the size of its rise."""
@@ -50,9 +51,6 @@ MIN_LAW_RATIO = 6.0
 ALLOWED_BY_LAW = 1.7
 """Deviations that a rise of few points may lack where no law of learning explains it."""
 
-MIN_POINTS_OF_LINE = 4
-"""A straight line fits two points, and three nearly, whatever they are."""
-
 CLIMB = 1
 """Which of the fits_after is a straight climb."""
 
@@ -60,7 +58,7 @@ ZOOM = 8
 """The last part of a long curve is looked at once more by itself: an eighth, in which 48 parts and more are 400 of the whole."""
 
 HELD_BY = 3
-"""Points that must lie nearer to the low level than to the end: one batch that was easy makes no level, nor one that was hard."""
+"""Points that must lie nearer to the low level than to the end: one batch that was easy makes no level."""
 
 ZOOM_DEVIATIONS = 6.0
 """Neighbouring points of a long log share batches and rates, and scatter together: a rise of so few must stand out further."""
@@ -89,22 +87,6 @@ class Rise(Struct, frozen=True):
     def share(self) -> float:
         """The rise over the level before, infinite where that is not positive."""
         return (self.end - self.low) / self.low if self.low > 0 else math.inf
-
-
-class IsotonicFits(Struct, frozen=True):
-    """The best falling curves through the first points of a curve, for each number of points from none to all, shape (N + 1,).
-
-    Attributes:
-        squares: Sum of the squared differences.
-        levels: How many levels the falling curve has.
-        low: The last of them.
-        width: Points of that last one.
-    """
-
-    squares: Floats
-    levels: Floats
-    low: Floats
-    width: Steps
 
 
 class _Split(Struct, frozen=True, order=True):
@@ -217,55 +199,6 @@ def falls_from_each_jump(after: Floats, rise: Rise, *, parts: int = 12) -> bool:
     )
 
 
-def isotonic_fits(values: Floats) -> IsotonicFits:
-    """Return the falling isotonic regressions of the first points of a curve, by pooling adjacent violators one point at a time.
-
-    Args:
-        values: Finite, shape (N,).
-
-    >>> isotonic_fits(np.array([3.0, 1.0, 2.0])).squares.tolist()
-    [0.0, 0.0, 0.0, 0.5]
-    """
-    count = len(values)
-    squares, levels, low, width = np.zeros(count + 1), np.zeros(count + 1), np.zeros(count + 1), np.zeros(count + 1, np.int64)
-    pools: list[tuple[float, int, float]] = []  # mean, points, squared differences within
-    total = 0.0
-    for row, value in enumerate(values.tolist(), start=1):
-        mean, points, within = value, 1, 0.0
-        while pools and pools[-1][0] <= mean:
-            before, others, theirs = pools.pop()
-            total -= theirs
-            within += theirs + (mean - before) * (mean - before) * points * others / (points + others)
-            mean, points = (mean * points + before * others) / (points + others), points + others
-        pools.append((mean, points, within))
-        total += within
-        squares[row], levels[row], low[row], width[row] = total, len(pools), mean, points
-    return IsotonicFits(squares, levels, low, width)
-
-
-def fits_after(values: Floats, low: Floats) -> tuple[Floats, Floats]:
-    """Return how well the points from each row on fit a level, a straight climb from the level before, and a straight fall.
-
-    Args:
-        values: Shape (N,).
-        low: Level before each row, shape (N,).
-
-    Returns:
-        The squared differences, shape (3, N), infinite where a kind of fit is none or has too few points; and what each kind
-        costs in degrees of freedom, shape (3, 1).
-    """
-    points = np.arange(len(values), 0, -1.0)
-    sums, squares = (np.cumsum(powers[::-1])[::-1] for powers in (values, np.square(values)))
-    by_place = np.cumsum(sums[::-1])[::-1]  # from each row on, the first value once, the second twice, ...
-    level = squares - sums**2 / points
-    climb = np.maximum(0.0, by_place - low * points * (points + 1) / 2)
-    climbing = squares - 2 * low * sums + points * low**2 - climb**2 / (points * (points + 1) * (2 * points + 1) / 6)
-    spread = points * (points**2 - 1) / 12
-    slope = (by_place - (points + 1) / 2 * sums) / np.maximum(spread, 1.0)
-    falling = np.where((slope < 0) & (points >= MIN_POINTS_OF_LINE), level - slope**2 * spread, np.inf)
-    return np.maximum(0.0, np.stack([level, climbing, falling])), np.array([[1.0], [1.0], [2.0]])
-
-
 def _rise_of_parts(
     values: Floats, min_share: float, min_deviations: float, min_share_alone: float, prior: float, is_a_loss: bool
 ) -> Rise | None:
@@ -285,9 +218,7 @@ def _rise_of_parts(
         low = float(levels[lowest])
     elif len(below := np.flatnonzero(levels <= low + (best.end - low) / 4)):
         onset = int(below[-1])
-    if noise_is_known and not _is_held(levels[: onset + 1], best, is_single=len(values) < HELD_BY * PARTS):
-        return None
-    if noise_is_known and median(values[-HELD_BY:]) <= scale * low:
+    if noise_is_known and not _lasts(values, levels[: onset + 1], best, scale):
         return None
     return Rise(
         lowest=int(starts[lowest]),
@@ -299,11 +230,12 @@ def _rise_of_parts(
     )
 
 
-def _is_held(before: Floats, best: _Split, *, is_single: bool) -> bool:
-    """Tell whether the level before a rise is that of more than one batch that was easy, where the rise alone is not clear."""
-    if best.deviations >= CLEAR_DEVIATIONS or not is_single:
-        return True
-    return bool((before < (best.low + best.end) / 2).sum() >= HELD_BY)
+def _lasts(values: Floats, before: Floats, best: _Split, scale: float) -> bool:
+    """Tell whether a curve ends above the level before its rise; in doubt, of more than one batch."""
+    in_doubt = best.deviations < CLEAR_DEVIATIONS and len(values) < HELD_BY * PARTS
+    if in_doubt and (before < (best.low + best.end) / 2).sum() < HELD_BY:
+        return False
+    return bool(median(values[-HELD_BY:]) > scale * best.low)
 
 
 def _stands_out(levels: Floats, deviations: float, min_deviations: float, is_a_loss: bool) -> bool:

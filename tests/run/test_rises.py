@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from ckaudit.run.rises import fits_after, isotonic_fits, sustained_rise
+from ckaudit.run.isotonic import fits_after, isotonic_fits
+from ckaudit.run.rises import sustained_rise
 
 
 def _falling(values):

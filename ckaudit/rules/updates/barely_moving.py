@@ -229,11 +229,11 @@ def _of_ways(
 
 
 def _is_faint(way: Series, gradient: Series | None, slow: float) -> Mask:
-    """Tell of which tensors the gradient is below a share of the median one's, all along, shape (P,)."""
-    if gradient is None or not gradient.points:
-        return np.zeros(len(way.labels), bool)
-    usual = np.nanmedian(cells_like(way, gradient), axis=0) if len(way.steps) else np.empty(0)
-    return np.asarray(usual < slow * np.nanmedian(usual))
+    """Tell at which checkpoints a tensor's gradient is below a share of the median tensor's, shape (C, P)."""
+    if gradient is None:
+        return np.zeros(way.values.shape, bool)
+    norms = cells_like(way, gradient)
+    return np.asarray(norms < slow * row_medians(norms)[:, None])
 
 
 def _stayed(way: Series, column: int, rows: Steps, value: float, limit: float, message: str, gradient: Series | None) -> Hit:

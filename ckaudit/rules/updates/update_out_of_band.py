@@ -20,7 +20,7 @@ from ckaudit.run.tensors import table_of
 LOW, SLOW = 1e-3, 2.5e-3
 """Of the median tensor, while hardly anything is learnt: healthy runs that begin knowing nothing move by 0.005 (lab)."""
 
-LEARNT = 0.25
+LEARNT = 0.1
 """Share of the first loss that is gone once something is learnt, and share that is left once little is."""
 
 
@@ -56,7 +56,7 @@ def update_out_of_band(
     Where tensors were recorded, the median tensor's ratio too: over `max_matrix_ratio` at `min_points` checkpoints in a row
     after the `warmup` (lab: healthy runs at most 0.02, a learning rate ten times too high from 0.036), and below a thousandth
     while the learning rate is above `min_rate_share` of its peak, in a run that began knowing nothing and has not yet lost a
-    quarter of its first loss (lab: healthy runs from 0.005); below 0.0025 where it has not to its last line either. That
+    tenth of its first loss (lab: healthy runs from 0.005); below 0.0025 where it has not to its last line either. That
     counts in the last of those checkpoints too, for what comes up in time was a beginning. While the learning rate still
     rises, what is small may be meant, and a loss that falls faster in the last third of its points than in the first is on
     its way, as is a model that saves a tenth of what a constant guess costs.
