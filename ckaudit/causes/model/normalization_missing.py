@@ -1,46 +1,47 @@
 """Nothing norms the stream."""
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec import UNSET
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.activations import activation_rms, residual_rms
+from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.attention.logit_growth import logit_growth
 from ckaudit.rules.attention.uniform_heads import uniform_heads
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
 from ckaudit.rules.gradients.frequent_clipping import frequent_clipping
+from ckaudit.rules.gradients.starved_branch import starved_branch
 from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling
 from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.precision.nonfinite_values import nonfinite_values
 from ckaudit.rules.resume.weights_jump import weights_jump
 from ckaudit.rules.rule import FACTS
+from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.rules.weights.weights_grow import weights_grow
 from ckaudit.run.series import Series
-from ckaudit.run.tensors import table_of
+from ckaudit.run.tensors import TensorTable, table_of
+
+GROWN = (exploding_gradient, activation_drift, nonfinite_values)
+"""What comes of a stream that grows from block to block."""
+
+FAINT = (loss_not_falling, uniform_heads, vanishing_gradient, starved_branch, dead_parameter)
+"""What comes of a stream that is small from the start: nothing enlarges it, and logits tell nothing."""
 
 
 @cause(
     prior=-1.0,
-    explains=[exploding_gradient, activation_drift, nonfinite_values],
-    follows=[
-        dead_parameter,
-        frequent_clipping,
-        logit_growth,
-        loss_not_falling,
-        loss_spike,
-        uniform_heads,
-        update_out_of_band,
-        vanishing_gradient,
-        weights_grow,
-    ],
-    wants=[residual_rms, activation_rms, FACTS],
+    explains=[*GROWN, *FAINT],
+    follows=[barely_moving, frequent_clipping, logit_growth, loss_spike, update_out_of_band, weights_grow],
+    wants=[residual_rms, activation_rms, weight_rms, FACTS],
     knob="Norm what enters attention and MLP of every block, and the head; then lower the initial scale of what blocks add.",
     inspect="Root mean square of the stream behind each block, at the first checkpoint of the incident.",
     runbook="Nothing to save where it began early: put the norms in, restart, and compare the stream behind the blocks.",
@@ -49,45 +50,79 @@ def normalization_missing(
     findings: Findings,
     stream: Series | None,
     outputs: Series | None,
+    weights: Series | None,
     facts: Manifest | None,
     *,
     beyond: float = 3.0,
     lead: int = 20,
+    max_faint_rms: float = 0.1,
+    decisive: float = 4.0,
     strong: float = 2.0,
     medium: float = 1.0,
 ) -> Iterator[Evidence]:
-    """Nothing norms the stream, so that activations grow from block to block.
+    """Nothing norms the stream, so that activations grow from block to block, or stay as small as they began.
 
     A block that reads a normalized stream adds an amount that does not depend on the stream's size, so that L blocks make the
     stream about L times as large; `beyond` times L leaves room for that. Without norms each block multiplies. The stream is
-    looked at around the incident, from `lead` steps before its start to its end. Weights are starting values, to be fitted on
-    runs of known truth.
+    looked at around the incident, from `lead` steps before its start to its end. Where weights begin small the stream stays so:
+    what a matrix puts out, over its size and the root of its inputs, is the size of what enters it, and a norm makes that one;
+    where it is below `max_faint_rms` in every matrix of blocks with attention, there is none. Weights are starting values.
     """
-    first = findings.first(exploding_gradient, activation_drift, nonfinite_values)
+    first = findings.first(*GROWN)
+    named = (*(outputs.labels if outputs is not None else ()), *(facts.tensors if facts and facts.tensors else ()))
+    table = table_of(facts)
+    norms = [name for name in named if table.kind(name) == "norm" or "norm" in name.lower()]
+    entering = None if norms else _entering(outputs, weights, table)
+    is_faint = entering is not None and entering < max_faint_rms
+    if is_faint and findings.first(*GROWN, *FAINT):
+        what = f"what enters the matrices of its blocks is {entering:.2g} at most, and none of {len(named)} parts is a norm"
+        yield supports(decisive, what, activation_rms.name)
+        return
     if first is None:
+        yield contradicts(decisive, "nothing grows, and what enters each block is not known to be small", activation_rms.name)
         return
     if stream is not None and (growth := _growth(stream, (first.first_step or 0) - lead, first.last_step)) is not None:
-        ratio, step, blocks = growth
-        if ratio > beyond * blocks:
-            each = ratio ** (1 / (blocks - 1))
-            yield supports(
-                strong, f"at step {step} the stream grows {each:.1f}x at every block, {ratio:.0f}x in all", stream.name
-            )
-        else:
-            yield contradicts(strong, f"the stream grows no more than {ratio:.2g}x over {blocks} blocks", stream.name)
+        yield _by_growth(stream, growth, beyond, strong)
     else:
         yield contradicts(strong, "the size of the stream behind each block was not recorded", first)
     if jump := findings.before((first.first_step or 0) + 1).first(weights_jump):
         yield contradicts(strong, f"the weights jumped before: {jump.message}", jump)
-    named = (*(outputs.labels if outputs is not None else ()), *(facts.tensors if facts and facts.tensors else ()))
-    if not named:
-        return
-    table = table_of(facts)
-    norms = [name for name in named if table.kind(name) == "norm" or "norm" in name.lower()]
     if norms:
         yield contradicts(strong, f"there are norms: {norms[0]}", "run.json")
     elif any(table.facts[name].shape for name in named if name in table.facts):  # names out of a log are no list of all
         yield supports(medium, f"none of {len(named)} tensors and modules is a norm", "run.json")
+
+
+def _entering(outputs: Series | None, weights: Series | None, table: TensorTable) -> float | None:
+    """Return the root mean square of what enters the matrix of a block that gets most; None where that cannot be told.
+
+    Only models with attention count: convolutions and recurrent cells often have no norm. The entries of a matrix and of what
+    enters it are taken for independent, as they are where training begins.
+    """
+    if outputs is None or weights is None or not any(table.kind(name) == "attention" for name in weights.labels):
+        return None
+    put_out, drawn = _first_values(outputs), _first_values(weights)
+    sizes = []
+    for name, size in drawn.items():
+        shape = table.facts[name].shape if table.is_matrix(name) and table.block(name) is not None else UNSET
+        if shape is not UNSET and size > 0 and table.module(name) in put_out:
+            sizes.append(put_out[table.module(name)] / (size * math.sqrt(shape[1])))
+    return max(sizes, default=None)
+
+
+def _first_values(series: Series) -> dict[str, float]:
+    """Return the first finite value of each column that has any."""
+    columns = zip(series.labels, series.values.T, series.finite.T, strict=True)
+    return {label: float(values[known][0]) for label, values, known in columns if known.any()}
+
+
+def _by_growth(stream: Series, growth: tuple[float, int, int], beyond: float, strong: float) -> Evidence:
+    """Judge by how far the stream grows from the first block to the last."""
+    ratio, step, blocks = growth
+    if ratio <= beyond * blocks:
+        return contradicts(strong, f"the stream grows no more than {ratio:.2g}x over {blocks} blocks", stream.name)
+    each = ratio ** (1 / (blocks - 1))
+    return supports(strong, f"at step {step} the stream grows {each:.1f}x at every block, {ratio:.0f}x in all", stream.name)
 
 
 def _growth(stream: Series, first: int, last: int | None) -> tuple[float, int, int] | None:
