@@ -8,18 +8,23 @@ from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.optimization.learning_rate_too_high import FOLLOWS
 from ckaudit.causes.shared.rate_course import known_rate, warmup_of
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.contract.schema.report import Evidence
+from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.rules.activations.activation_drift import activation_drift
+from ckaudit.rules.loss.loss_rises import loss_rises
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.schedule_off_plan import schedule_off_plan
 from ckaudit.run.run_facts import planned_rate
-from ckaudit.run.series import Series
+from ckaudit.run.series import Floats, Series, Steps
+
+MADE_BY_RATE = (loss_rises, activation_drift)
+"""What a rate makes that grows and grows, whatever its plan was."""
 
 
 @cause(
     prior=-0.5,
-    explains=[schedule_off_plan],
-    follows=FOLLOWS,
+    explains=[schedule_off_plan, *MADE_BY_RATE],
+    follows=[rule for rule in FOLLOWS if rule not in MADE_BY_RATE],
     wants=[learning_rate, FACTS],
     knob="Tell the schedule how many steps the warm-up has, in the unit in which it is stepped, and what comes after it.",
     inspect="The learning rate against its plan around the planned end of the warm-up.",
@@ -31,17 +36,22 @@ def warmup_never_ends(
     facts: Manifest | None,
     *,
     late: float = 2.0,
+    min_growth: float = 3.0,
     decisive: float = 4.0,
     strong: float = 2.0,
 ) -> Iterator[Evidence]:
     """The learning rate keeps rising long after the warm-up should be over.
 
-    The rate is at its highest at the end, has risen at nearly every step, and goes on beyond `late` times the planned warm-up.
-    Weights are starting values.
+    The rate is at its highest at the end, has risen at nearly every step, and goes on beyond `late` times the planned warm-up. Or
+    nobody said a plan, it rises to the end by `min_growth` and more, and the loss climbs while it does: what a model learnt at a
+    third of the rate it loses. Weights are starting values.
     """
     off = findings.first(schedule_off_plan)
     steps, values = known_rate(rate)
-    if off is None or len(values) < 20:
+    if len(values) < 20:
+        return
+    if off is None:
+        yield _beside_a_climb(findings.first(loss_rises), steps, values, warmup_of(facts), min_growth, decisive, strong)
         return
     rising = float((np.diff(values) > 0).mean())
     if rising < 0.9:
@@ -55,3 +65,18 @@ def warmup_never_ends(
         yield supports(strong, off.message, off)
     if plan is not None and values[-1] > 1.2 * plan.max():
         yield supports(strong, f"it has come to {values[-1]:.2g}, {values[-1] / plan.max():.3g} times its planned peak", off)
+
+
+def _beside_a_climb(
+    climb: Finding | None, steps: Steps, values: Floats, warmup: int | None, growth: float, decisive: float, strong: float
+) -> Evidence:
+    """Judge a rate without a plan by how far it rises without a rest, and whether the loss climbs meanwhile."""
+    rests = np.flatnonzero(np.diff(values) <= 0)
+    start = int(rests[-1]) + 1 if len(rests) else 0
+    times = values[-1] / values[start] if values[start] > 0 else np.inf
+    if climb is None or climb.first_step is None or times < growth or not steps[start] < climb.first_step:
+        return contradicts(decisive, "the rate does not rise while the loss climbs", learning_rate.name)
+    if warmup is not None and steps[-1] <= warmup:
+        return contradicts(decisive, f"the warm-up was to last until step {warmup}", "run.json")
+    what = f"the rate rises from {values[start]:.2g} at step {steps[start]} to {values[-1]:.2g}, and the loss climbs meanwhile"
+    return supports(1.5 * strong, what, learning_rate.name)
