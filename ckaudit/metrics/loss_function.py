@@ -16,7 +16,7 @@ MISFITS = ("probabilities", "no log-probabilities", "another shape")
     unit="1",
     reads=[
         *("loss_function.value", "loss_function.constant_value", "loss_function.batch_constant_value"),
-        *("loss_function.classes", "loss_function.targets"),
+        *("loss_function.classes", "loss_function.targets", "loss_function.smoothing"),
         train_loss_raw,
     ],
     source="McFadden 1974, of entropies; the coefficient of determination, of squares",
@@ -44,7 +44,7 @@ def explained_share(run: Run) -> Series:
     unit="1",
     reads=[
         *("loss_function.batch_constant_value", "loss_function.constant_value", "loss_function.value"),
-        *("loss_function.classes", "loss_function.targets"),
+        *("loss_function.classes", "loss_function.targets", "loss_function.smoothing"),
         train_loss_raw,
     ],
     source="Cover & Thomas 2006, section 2.6; the share of variance within groups",
@@ -141,8 +141,14 @@ def _of_the_batch(run: Run, steps: Steps, pooled: Floats, *, min_targets: int = 
 
 
 def _of_trained(run: Run, like: Series, name: str, values: Floats, known: Mask, *, tolerance: float = 0.1) -> Series:
-    """Return a column of those checkpoints at which the loss that is trained on is that of the function, within `tolerance`."""
-    is_same = np.abs(_exactly_at(loss_to_function_ratio(run), like.steps) - 1) <= tolerance
+    """Return a column of those checkpoints at which the loss that is trained on is that of the function, within `tolerance`.
+
+    What the function would cost without smoothing is recorded: with smoothing the loss is that share of it, and more.
+    """
+    ratio = _exactly_at(loss_to_function_ratio(run), like.steps)
+    smoothing = np.nan_to_num(_exactly_at(label_smoothing(run), like.steps))
+    is_same = np.abs(ratio - 1) <= tolerance
+    is_same |= (smoothing > 0) & (ratio >= (1 - smoothing) * (1 - tolerance))
     recorded = like.recorded[:, 0] & known & is_same & np.isfinite(values)
     return single(name, "1", like.steps, np.where(recorded, values, np.nan), recorded)
 

@@ -13,6 +13,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Finding, Word
 from ckaudit.metrics.corpus import language_share, seq_len_p50_p95, source_mix_share
 from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.metrics.loss_function import explained_share, has_used_inputs
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.progress import learning_rate_over_peak
 from ckaudit.metrics.weights import weight_rms
@@ -24,7 +25,7 @@ from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
 from ckaudit.rules.loss.loss_rises import why_rise_is_harmless
 from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.rule import FACTS, TURNS
-from ckaudit.run.falls import fall_between_thirds, fall_would_show, flat_fall
+from ckaudit.run.falls import fall_would_show, flat_fall
 from ckaudit.run.isotonic import isotonic_fits
 from ckaudit.run.medians import median
 from ckaudit.run.rises import falls_from_each_jump, sustained_rise
@@ -62,7 +63,7 @@ class _Schedule(NamedTuple):
 @question(
     "D4.6",
     needs=[learning_rate, learning_rate_over_peak, train_loss_raw],
-    wants=[source_mix_share, language_share, seq_len_p50_p95, weight_rms, val_loss, FINDINGS, FACTS],
+    wants=[source_mix_share, language_share, seq_len_p50_p95, weight_rms, val_loss, explained_share, FINDINGS, FACTS],
     rules=(
         "update_out_of_band",
         "initialization_lost",
@@ -97,6 +98,7 @@ def schedule_right(
     lengths: Series | None,
     sizes: Series | None,
     val: Series | None,
+    explained: Series | None,
     findings: Findings,
     facts: Manifest | None,
     *,
@@ -120,14 +122,14 @@ def schedule_right(
     ## Watch
     A spike that came back, while the rate was above `near` of its highest so far and the peak no older than the warm-up was long,
     or than `early` steps (as in missing_warmup): what comes later has other reasons. Or a decay that gained nothing where the
-    loss is below `solved` of its first, fell by less than 3.7 % in the half before, or had not fallen by a quarter before it, as
-    of a fine-tuning or before a model groks; where the held-out loss gains; where the loss is so noisy that a gain of 3.7 % would
-    not be seen, or jumps and falls on from there, as where a task is made harder; or where it rises as LOSS004 calls harmless,
-    such as against a target that moves.
+    loss is below `solved` of its first, or had not fallen by a quarter before it, as of a fine-tuning or before a model groks; or
+    stands and saves a tenth of what a constant guess costs, for it may be at its floor; or is so noisy that a gain of 3.7 %, or
+    that of the held-out loss, would not be seen; or jumps and falls on from there, as where a task is made harder; or rises as
+    LOSS004 calls harmless, such as against a target that moves.
     ## Bad
     A graver spike, or one that took back `lost` of all that had been gained (as passing_peaks and sustained_rise have it), but
     where it begins with other data, as run.json plans them or the log shows by shares of sources and languages or by lengths; or
-    a decay in which the loss rises, or stops falling, and gains less than `gain`. `near`, `lost`, `decayed` (as the late stage of
+    a decay in which the loss stands or rises, and gains less than `gain`. `near`, `lost`, `decayed` (as the late stage of
     coverage), `solved` and `few` are starting values.
     """
     plan = _schedule(rate, over_peak)
@@ -153,15 +155,14 @@ def schedule_right(
     if spike is not None:
         word, numbers["spike"] = "bad", spike.height
         text += f"; at step {spike.step}, at the peak, the loss is {spike.height:.3g} above the {spike.low:.4g} before"
-    if plan.end < decayed and (decay := _decay(course, plan.left, few)) is not None:
+    if plan.end < decayed and (decay := _decay(course, plan.left, few, _held_out_gain(val, plan.left))) is not None:
         numbers["gain"] = (decay.before - decay.after) / abs(decay.before) if decay.before else 0.0
         text += f"; in the decay the loss goes from {decay.before:.4g} to {decay.after:.4g}"
         if numbers["gain"] <= gain and (decay.rises or decay.stands):
             start = float(course.values[0])
             is_solved, has_learnt = abs(decay.after) <= solved * abs(start), start - decay.before >= LEARNT * abs(start)
-            is_excused = is_solved or _held_out_gain(val, plan.left) > gain
-            is_excused |= bool(why_rise_is_harmless(course.values, sizes, facts))
-            is_bad = not is_excused and (decay.rises or (has_learnt and decay.was_falling and decay.would_show))
+            is_excused = is_solved or bool(why_rise_is_harmless(course.values, sizes, facts))
+            is_bad = not is_excused and (decay.rises or (has_learnt and decay.would_show and not has_used_inputs(explained)))
             word = worse(word, "bad" if is_bad else "watch")
         elif decay.is_made_harder:
             word = worse(word, "watch")
@@ -178,7 +179,7 @@ class _Spike(NamedTuple):
 
 
 class _Decay(NamedTuple):
-    """The level of the loss before a decay and at its end, whether it rises or stands in it, fell before, and would show a gain.
+    """The level of the loss before a decay and at its end, whether it rises or stands in it, and would show a gain.
 
     What jumps and falls on from there was made harder: no rate that falls makes a loss jump.
     """
@@ -188,7 +189,6 @@ class _Decay(NamedTuple):
     rises: bool
     is_made_harder: bool
     stands: bool
-    was_falling: bool
     would_show: bool
 
 
@@ -280,7 +280,7 @@ def _stretches(values: Floats, min_jump_share: float) -> Iterator[tuple[int, int
         yield rise.onset, len(values) - 1, rise.low
 
 
-def _decay(course: Points, left: int, few: int) -> _Decay | None:
+def _decay(course: Points, left: int, few: int, held_out_gain: float) -> _Decay | None:
     """Return what a decay did to the loss; None where fewer than three points lie before it, or six after.
 
     The level before is that of the last points that make one, as the falling curve that fits best has it: a loss may fall
@@ -301,15 +301,8 @@ def _decay(course: Points, left: int, few: int) -> _Decay | None:
         rises=rise is not None and not is_made_harder,
         is_made_harder=is_made_harder,
         stands=flat_fall(part) is not None,
-        was_falling=_was_falling(before[len(before) // 2 :]),
-        would_show=fall_would_show(part, ORDINARY_GAIN),
+        would_show=fall_would_show(part, min(ORDINARY_GAIN, held_out_gain) if held_out_gain > 0 else ORDINARY_GAIN),
     )
-
-
-def _was_falling(before: Floats) -> bool:
-    """Tell whether a curve still fell by what an ordinary decay gains, from the first third of its points to the last."""
-    fall = fall_between_thirds(before) if len(before) >= 3 else None
-    return fall is None or fall.first - fall.last > ORDINARY_GAIN * abs(fall.first)
 
 
 def _held_out_gain(val: Series | None, left: int) -> float:

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.batches import is_same, shifted
-from ckaudit.causes.shared.loss_curves import gradient_at_jump, leap, parted
+from ckaudit.causes.shared.loss_curves import gradient_at_jump, leap, own_leap, parted
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import token_kl_drift
 from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss
@@ -23,25 +24,41 @@ from ckaudit.rules.loss.loss_rises import loss_rises
 from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.loss.overfitting import overfitting
 from ckaudit.rules.loss.train_val_inverted import train_val_inverted
+from ckaudit.rules.resume.weights_jump import weights_jump
+from ckaudit.rules.rule import FACTS, is_ours
 from ckaudit.rules.updates.learning_rate_jump import learning_rate_jump
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.run.series import Series
 
+CHANGES = (token_drift, input_drift, source_drift, text_statistics_drift)
+"""Rules that see other data."""
+
+STAYS = 0.2
+"""Share of a jump that is left at the end where it was no batch: what is new is learnt, more slowly than a batch is over."""
+
 
 @cause(
     prior=-1.0,
-    explains=[token_drift, input_drift, source_drift, text_statistics_drift, overfitting, slice_regression, loss_spike],
+    explains=[
+        token_drift,
+        input_drift,
+        source_drift,
+        text_statistics_drift,
+        overfitting,
+        slice_regression,
+        loss_spike,
+        loss_rises,
+    ],
     follows=[
         activation_drift,
         exploding_gradient,
         frequent_clipping,
         loss_not_falling,
-        loss_rises,
         probes_forgotten,
         train_val_inverted,
         update_out_of_band,
     ],
-    wants=[token_kl_drift, slice_val_loss, train_loss_raw, val_loss, grad_norm_over_median],
+    wants=[token_kl_drift, slice_val_loss, train_loss_raw, val_loss, grad_norm_over_median, FACTS],
     knob="Find what changed in the data at that step: a shard, a mixture weight, the tokenizer; mix the old data in again.",
     inspect="Shares of the sources and the divergence of the tokens over time, beside the held-out loss of each slice.",
     runbook="Keep the last checkpoint before the change; decode a batch from either side, and resume on the right data.",
@@ -53,6 +70,7 @@ def data_distribution_shift(
     train: Series | None,
     val: Series | None,
     gradient: Series | None,
+    facts: Manifest | None,
     *,
     near: int = 5,
     max_lead: float = 4.0,
@@ -80,8 +98,8 @@ def data_distribution_shift(
     elif not findings:
         if tokens is not None and is_same(tokens):
             yield contradicts(medium, "neither tokens nor sources have changed for good", tokens.name)
-        yield from _by_curves(found, train, val, strong)
-        onset = found.first(loss_spike)
+        yield from _by_curves(found, train, val, facts, strong, medium)
+        onset = found.first(loss_spike, loss_rises)
         around = gradient_at_jump(gradient, onset.first_step or 0) if onset is not None else None
         if around is not None and around[0] > max_lead:
             yield contradicts(strong, "the gradient leads the loss: the model was leaving its basin on the old data", "GRAD002")
@@ -101,14 +119,24 @@ def data_distribution_shift(
         yield supports(medium, f"held-out {two[0]} gets worse while {two[1]} gets better", slices.name)
 
 
-def _by_curves(findings: Findings, train: Series | None, val: Series | None, strong: float) -> Iterator[Evidence]:
+def _by_curves(
+    findings: Findings, train: Series | None, val: Series | None, facts: Manifest | None, strong: float, medium: float
+) -> Iterator[Evidence]:
     """Judge a run whose tokens say nothing by its two losses."""
-    spike = findings.first(loss_spike)
+    spike = findings.first(loss_spike, loss_rises)
     if spike is not None and (jump := findings.before((spike.first_step or 0) + 1).of(learning_rate_jump)):
         yield contradicts(2 * strong, f"the data is not to blame for what came with the rate: {jump[0].message}", jump[0])
         return
-    both = leap(train, val, spike.first_step or 0) if spike is not None else None
-    if both is None or not both.is_of_both:
+    own = own_leap(train, spike.first_step or 0) if spike is not None else None
+    both = leap(train, val, own.step) if own is not None else None
+    stays = own is not None and own.stays > STAYS
+    if own is not None and both is None and stays and findings.first(weights_jump) is None and is_ours(facts):
+        what = f"the loss jumps at step {own.step} and {own.stays:.0%} of it is left in the end; no weight was set"
+        yield supports(medium, what, spike)
+    elif both is not None and not both.is_of_both and stays:
+        what = f"the training loss jumps at step {both.step} and stays up, the held-out loss does not: the model is what it was"
+        yield supports(strong, what, val_loss.name)
+    elif both is None or not both.is_of_both:
         yield contradicts(strong, "the two losses do not jump together, and no token or source tells of a change", val_loss.name)
     elif both.is_as_new:
         yield contradicts(

@@ -1,6 +1,7 @@
 """Measures of training and held-out losses for causes: standstill, ratio, lost noise, a jump, and slices that part."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -110,19 +111,21 @@ def _goes_up_and_down(values: Floats, *, min_turns: float = 1 / 3) -> bool:
     return bool((signs[1:] * signs[:-1] < 0).mean() >= min_turns)
 
 
-def leap(train: Series | None, val: Series | None, step: int, *, back: int = 10, at_once: float = 0.6) -> LossJump | None:
-    """Return the jump of both losses around a step, None where there is no jump or the rise takes more than one step.
+class OwnLeap(NamedTuple):
+    """The row and the step of the first high loss, the level before, the rise, and the share of it that is left at the end."""
 
-    Args:
-        train: The training loss.
-        val: The held-out loss.
-        step: Where a spike begins; the jump is searched in the `back` points before it and after it.
-        back: Points whose median is the level before the jump.
-        at_once: Least share of the rise that the first high loss has; instabilities grow over several steps.
-    """
-    if train is None or val is None or not train.labels:
+    row: int
+    step: int
+    level: float
+    rise: float
+    stays: float
+
+
+def own_leap(train: Series | None, step: int, *, back: int = 10, at_once: float = 0.6) -> OwnLeap | None:
+    """Return the jump of the training loss around a step as `leap` has it, whatever the held-out loss does."""
+    if train is None or not train.labels:
         return None
-    known, seen = train.finite[:, 0], val.finite[:, 0]
+    known = train.finite[:, 0]
     steps, losses = train.steps[known], train.values[known, 0]
     row = int(np.searchsorted(steps, step))
     around = losses[max(0, row - back) : row + back]
@@ -133,6 +136,25 @@ def leap(train: Series | None, val: Series | None, step: int, *, back: int = 10,
     rise = float(np.max(losses[first : first + back])) - level
     if rise <= 0 or losses[first] - level < at_once * rise:
         return None
+    return OwnLeap(first, int(steps[first]), level, rise, (median(losses[-back:]) - level) / rise)
+
+
+def leap(train: Series | None, val: Series | None, step: int, *, back: int = 10, at_once: float = 0.6) -> LossJump | None:
+    """Return the jump of both losses around a step, None where there is no jump or the rise takes more than one step.
+
+    Args:
+        train: The training loss.
+        val: The held-out loss.
+        step: Where a spike begins; the jump is searched in the `back` points before it and after it.
+        back: Points whose median is the level before the jump.
+        at_once: Least share of the rise that the first high loss has; instabilities grow over several steps.
+    """
+    own = own_leap(train, step, back=back, at_once=at_once)
+    if train is None or val is None or own is None:
+        return None
+    seen, known = val.finite[:, 0], train.finite[:, 0]
+    steps, losses = train.steps[known], train.values[known, 0]
+    first, level = own.row, own.level
     # An evaluation of the step before the jump may see what was done to the weights after that step.
     before, after = np.flatnonzero(seen & (val.steps < steps[first - 1])), np.flatnonzero(seen & (val.steps >= steps[first - 1]))
     if not len(before) or len(after) < 3:
@@ -142,9 +164,9 @@ def leap(train: Series | None, val: Series | None, step: int, *, back: int = 10,
     near = losses[max(first, int(np.searchsorted(steps, val.steps[top])) - back // 2) :][:back]
     left = (last - base) / (highest - base) if highest > base else 0.0
     return LossJump(
-        step=int(steps[first]),
-        rise=rise,
-        stays=(median(losses[-back:]) - level) / rise,
+        step=own.step,
+        rise=own.rise,
+        stays=own.stays,
         held_out=highest - base,
         beside=median(near) - level,
         held_out_stays=left,
