@@ -43,8 +43,8 @@ def warmup_never_ends(
     """The learning rate keeps rising long after the warm-up should be over.
 
     The rate is at its highest at the end, has risen at nearly every step, and goes on beyond `late` times the planned warm-up. Or
-    nobody said a plan, it rises to the end by `min_growth` and more, and the loss climbs while it does: what a model learnt at a
-    third of the rate it loses. Weights are starting values.
+    nobody said a plan, it had come to rest and rises to the end by `min_growth` and more, and the loss climbs while it does: what
+    a model learnt at a third of the rate it loses. Weights are starting values.
     """
     off = findings.first(schedule_off_plan)
     steps, values = known_rate(rate)
@@ -72,7 +72,11 @@ def _beside_a_climb(
 ) -> Evidence:
     """Judge a rate without a plan by how far it rises without a rest, and whether the loss climbs meanwhile."""
     rests = np.flatnonzero(np.diff(values) <= 0)
-    start = int(rests[-1]) + 1 if len(rests) else 0
+    if not len(rests):
+        return contradicts(
+            decisive, "the rate rises from the first step on: this may be the warm-up that was planned", learning_rate.name
+        )
+    start = int(rests[-1]) + 1
     times = values[-1] / values[start] if values[start] > 0 else np.inf
     if climb is None or climb.first_step is None or times < growth or not steps[start] < climb.first_step:
         return contradicts(decisive, "the rate does not rise while the loss climbs", learning_rate.name)
