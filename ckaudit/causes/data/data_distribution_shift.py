@@ -30,6 +30,9 @@ from ckaudit.rules.updates.learning_rate_jump import learning_rate_jump
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.run.series import Series
 
+FOLLOWED = 20
+"""Losses after a jump that show whether it stays: an instability may last for ten."""
+
 CHANGES = (token_drift, input_drift, source_drift, text_statistics_drift)
 """Rules that see other data."""
 
@@ -129,7 +132,7 @@ def _by_curves(
         return
     own = own_leap(train, spike.first_step or 0) if spike is not None else None
     both = leap(train, val, own.step) if own is not None else None
-    stays = own is not None and own.stays > STAYS
+    stays = own is not None and own.stays > STAYS and own.after >= FOLLOWED
     if own is not None and both is None and stays and findings.first(weights_jump) is None and is_ours(facts):
         what = f"the loss jumps at step {own.step} and {own.stays:.0%} of it is left in the end; no weight was set"
         yield supports(medium, what, spike)

@@ -112,10 +112,11 @@ def _goes_up_and_down(values: Floats, *, min_turns: float = 1 / 3) -> bool:
 
 
 class OwnLeap(NamedTuple):
-    """The row and the step of the first high loss, the level before, the rise, and the share of it that is left at the end."""
+    """Row and step of the first high loss, how many follow, the level before, the rise, and the share of it that is left."""
 
     row: int
     step: int
+    after: int
     level: float
     rise: float
     stays: float
@@ -136,7 +137,7 @@ def own_leap(train: Series | None, step: int, *, back: int = 10, at_once: float 
     rise = float(np.max(losses[first : first + back])) - level
     if rise <= 0 or losses[first] - level < at_once * rise:
         return None
-    return OwnLeap(first, int(steps[first]), level, rise, (median(losses[-back:]) - level) / rise)
+    return OwnLeap(first, int(steps[first]), len(losses) - first, level, rise, (median(losses[-back:]) - level) / rise)
 
 
 def leap(train: Series | None, val: Series | None, step: int, *, back: int = 10, at_once: float = 0.6) -> LossJump | None:
