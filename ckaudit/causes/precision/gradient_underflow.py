@@ -57,6 +57,7 @@ def gradient_underflow(
     facts: Manifest | None,
     *,
     quiet: float = 0.9,
+    decisive: float = 4.0,
     strong: float = 2.0,
     medium: float = 1.0,
 ) -> Iterator[Evidence]:
@@ -66,18 +67,20 @@ def gradient_underflow(
     quarter of the tensors that get any, embeddings left out, at two checkpoints or more. A cut path takes whole tensors, always
     the same, but not those next to the loss: where these are zero as well in float16, all of it was too small. A module with over
     `quiet` of zeros in its output has as many in its gradient. Modules that compute in single precision lose nothing, but what
-    casts gradients beside them may, such as an exchange between ranks. Weights follow the scale that all causes share.
+    casts gradients beside them may, such as an exchange between ranks: where whole gradients come and go, nothing else would make
+    them. Weights follow the scale that all causes share.
     """
     if zeros is None:
         yield contradicts(strong, "nothing says how many elements of the gradient are zero", gradient_zero_fraction.name)
         return
     judged = without_embeddings(zeros, facts)
     values = np.where(judged.finite, judged.values, np.nan)
+    comes_and_goes = False
     if (found := partly_zero(judged)) is not None:
         what = f"at step {found.step} a part of the elements is zero in {found.partial} of {found.alive} gradients"
         yield supports(strong, what, zeros.name)
         mixed = int(((values == 1).any(axis=0) & (values < 1).any(axis=0)).sum())
-        if mixed > MANY * found.alive:
+        if comes_and_goes := mixed > MANY * found.alive:
             yield supports(
                 strong, f"{mixed} gradients are all zeros at some checkpoints and not at others, as their size goes", zeros.name
             )
@@ -87,7 +90,7 @@ def gradient_underflow(
         yield supports(strong, "all of every gradient is zero, to the last tensor of the model, and it is of float16", zeros.name)
     else:
         yield contradicts(strong, "gradients are zero as a whole or not at all", zeros.name)
-    yield from _precision(types, scale, strong, medium)
+    yield from _precision(types, scale, strong if comes_and_goes else decisive, medium)
     if silent is not None and (silent.values[silent.finite] > quiet).any():
         yield contradicts(
             strong, f"over {quiet:.0%} of the outputs of a module are zero, and so are gradients before it", silent.name
@@ -101,12 +104,12 @@ def _is_half(types: Series | None) -> bool:
     return types is not None and bool((types.values[types.finite] == DTYPES.index("float16")).any())
 
 
-def _precision(types: Series | None, scale: Series | None, strong: float, medium: float) -> Iterator[Evidence]:
+def _precision(types: Series | None, scale: Series | None, weight: float, medium: float) -> Iterator[Evidence]:
     """Judge whether anything is of half precision, and whether the loss is scaled then."""
     if types is None:
         return
     if is_single(types):
-        yield contradicts(strong, "all modules compute in single precision, in which nothing is so small", types.name)
+        yield contradicts(weight, "all modules compute in single precision, in which nothing is so small", types.name)
         return
     if _is_half(types):
         if scale is None:

@@ -85,8 +85,9 @@ def rate_of(module: nn.Module) -> float:
 def calls_dropout(module: nn.Module) -> bool:
     """Return whether the code of a module calls a function of dropout itself, with a rate that only the code holds."""
     kind = type(module)
-    code = getattr(inspect.unwrap(kind.forward), "__code__", None)
-    names = code.co_names if code is not None and not kind.__module__.startswith("torch.") else ()
+    if kind.__module__.startswith("torch.") or not inspect.isfunction(kind.forward):
+        return False
+    names = inspect.unwrap(kind.forward).__code__.co_names
     return any(FUNCTION.fullmatch(name) and not hasattr(module, name) for name in names)
 
 
