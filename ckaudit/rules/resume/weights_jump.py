@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.estimated_movement import cells_like
 from ckaudit.metrics.gradients import grad_global_norm
+from ckaudit.metrics.movement import weight_decay_to_update
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.pairs import together
 from ckaudit.metrics.reductions import row_medians
@@ -20,25 +21,15 @@ from ckaudit.run.run_facts import is_adaptive, is_plain_descent
 from ckaudit.run.series import Floats, Mask, Series, Steps, at
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
+from ckaudit.run.update_reach import REACH, UpdateWays, adaptive_reach, plain_reach, rates_at, rates_times_gradient
 
 WINDOW = 10
 """Checkpoints whose median is what is usual: more would reach back to another learning rate."""
 
-REACH = 100.0
-"""Gradients that momentum adds up at most: 1 / (1 - 0.99). Usual are 10, of a momentum of 0.9 (Sutskever et al. 2013)."""
-
 BY_ITSELF = 5.0
 """Times the ratio to its past that an update needs which all tensors share, where the optimizer is not known."""
 
-RECENT = 50
-"""Steps before an update whose largest gradient counts: a momentum of 0.9 has forgotten the others."""
-
-ENOUGH = 10
-"""Gradients whose largest is one: of fewer it may be any."""
-
 UPDATES = "its updates do not add up to that"
-BEYOND = 3.0
-"""Times the largest update so far, by rate and gradient, that the next one may be."""
 
 
 @rule(
@@ -56,6 +47,7 @@ BEYOND = 3.0
         weight_statistics_change,
         weight_rms,
         tensors_written,
+        weight_decay_to_update,
     ],
     unit="1",
 )
@@ -70,6 +62,7 @@ def weights_jump(
     shown: Series | None,
     rms: Series | None,
     written: Series | None,
+    decay: Series | None,
     *,
     min_change_share: float = 0.3,
     min_ratio: float = 10.0,
@@ -106,23 +99,28 @@ def weights_jump(
     ## False alarms
     Updates that grow everywhere are the learning rate's or the optimizer's business. A tensor that starts near zero grows by
     large shares at first, and by one element where the others get no gradient: it has no past then, or moves within reach, or by
-    no more than `min_ratio` of what elements of other tensors do in the same step.
+    no more than `min_ratio` of what elements of other tensors do in the same step. Weight decay of a hundredth of that a step,
+    added up by momentum, changes as much. Tensors that no gradient is to be expected of, such as the biases of keys, go where
+    rounding takes them: Adam makes full updates of nothing.
     """
     if moved is None or size is None:
         yield from _by_statistics(shown, rms, share=min_change_share, ratio=max_way_ratio, min_points=min_points)
         return
     yield from too_few(moved, min_points)
-    every = size
-    moved, size = together(moved, size)
+    table = table_of(facts)
+    every = size.only(lambda name: table.no_gradient_reason(name) is None)
+    moved, size = together(moved, every)
     if len(moved.steps) < min_points:
         return
     relative = moved.values / np.maximum(np.maximum(size.values, _before(size.values)), 1e-300)
     large = relative > min_change_share
+    if decay is not None:  # what each step takes off all weights, added up by momentum
+        large &= relative > REACH * np.nan_to_num(row_medians(cells_like(moved, decay) * relative))[:, None]
     jumps = _jumps(moved, large, rate, gradient, adapts, facts, min_ratio, adam_reach, min_points)
     seen = {(moved.labels[column], int(moved.steps[row])) for row, column in zip(*np.nonzero(jumps), strict=True)}
     updates = replace(moved, values=np.where(jumps, np.nan, moved.values), recorded=moved.recorded & ~jumps)
     # A gradient of any size makes an adaptive update no larger.
-    ways = _Ways(updates, rate, None if is_adaptive(adapts) else gradient, min_points=min_points)
+    ways = UpdateWays(updates, rate, None if is_adaptive(adapts) else gradient, min_points=min_points)
     changes = _changes(every, away)
     between = _between(every, changes, ways, share=min_change_share, ratio=max_way_ratio)
     for hit in (*between, *_written(every, changes, written, share=min_written_share, ratio=max_way_ratio)):
@@ -154,9 +152,9 @@ def _jumps(
     excess = _excess(moved, rate, np.flatnonzero(large.any(axis=1)), min_points=min_points)
     jumps = large & (np.nan_to_num(excess, posinf=np.inf) > min_ratio)
     if rate is not None and is_adaptive(adapts):
-        jumps &= moved.values > adam_reach * _farthest(moved, rate, facts)
+        jumps &= moved.values > adam_reach * adaptive_reach(moved, rate, facts)
     elif rate is not None and gradient is not None and is_plain_descent(adapts):
-        jumps = large & (moved.values > _plain_reach(moved, rate, gradient, min_points=min_points))
+        jumps = large & (moved.values > plain_reach(moved, rate, gradient, min_points=min_points))
     elif rate is not None and gradient is not None and adapts is None:
         alone = _excess(moved, rate, np.flatnonzero(large.any(axis=1)), min_points=min_points, beside_others=False)
         jumps |= large & (np.nan_to_num(alone, posinf=np.inf) > BY_ITSELF * min_ratio)
@@ -164,66 +162,6 @@ def _jumps(
     # Where others get no gradient, a tensor may begin to move by a single element.
     elements = np.where(large, 0.0, moved.values / np.sqrt(table_of(facts).elements(moved.labels)))
     return np.asarray(jumps & ~(moved.values <= min_ratio * np.fmax.reduce(elements, axis=1, initial=0.0)[:, None]))
-
-
-def _pull(since: Steps, steps: Steps, way: Floats, gradient: Series) -> Floats:
-    """Return the learning rates of a way times the largest gradient on it, shape (T, 1); infinite where too few were logged.
-
-    Momentum remembers `RECENT` steps before it.
-    """
-    known = gradient.finite[:, 0]
-    times, norms = gradient.steps[known], gradient.values[known, 0]
-    starts, ends = np.searchsorted(times, since - RECENT, side="right"), np.searchsorted(times, steps, side="right")
-    largest = [norms[start:end].max() if end - start >= ENOUGH else np.inf for start, end in zip(starts, ends, strict=True)]
-    return np.where(_is_beyond(steps, times), np.inf, way * np.array(largest))[:, None]
-
-
-def _plain_reach(moved: Series, rate: Series, gradient: Series, *, min_points: int) -> Floats:
-    """Return how far plain descent takes any tensor in one step, shape (T, 1).
-
-    That is `BEYOND` times what momentum made of rate and gradient in all tensors together so far, and never more than `REACH`.
-    """
-    pull = _pull(moved.steps, moved.steps, _rates(moved.steps, rate), gradient)
-    with np.errstate(all="ignore"):
-        whole = np.sqrt(np.nansum(np.square(moved.values), axis=1, keepdims=True))
-        gain = np.where(np.isfinite(pull) & (pull > 0), whole / pull, np.nan)
-    largest = np.full(gain.shape, np.inf)
-    largest[min_points:] = np.fmax.accumulate(gain, axis=0)[min_points - 1 : -1]
-    return np.asarray(np.fmin(BEYOND * largest, REACH) * pull)
-
-
-class _Ways:
-    """How far the updates of each tensor take it between two checkpoints, at most.
-
-    Args:
-        updates: Length of the last update of each tensor, shape (C, P).
-        rate: The learning rate.
-        gradient: The norm of the whole gradient.
-        min_points: Updates that must have been measured.
-    """
-
-    def __init__(self, updates: Series, rate: Series | None, gradient: Series | None, *, min_points: int) -> None:
-        self._updates, self._rate, self._gradient, self._min_points = updates, rate, gradient, min_points
-        self.labels = updates.labels
-        self.since = int(updates.steps[np.isfinite(updates.values).any(axis=1)][:1].sum())
-
-    def farthest(self, steps: Steps) -> Floats:
-        """Return the way from each step to the next, shape (T-1, P); infinite where it is not known."""
-        since, until, last = steps[:-1], steps[1:], self._updates.steps
-        sums = [(_rates(last, self._rate), np.diff(steps) * 1.0 if self._rate is None else _way(steps, self._rate))]
-        if self._gradient is not None:
-            (sizes, way), pull = sums[0], self._gradient
-            sums.append((_pull(last, last, sizes, pull)[:, 0], _pull(since, until, way, pull)[:, 0]))
-        with np.errstate(all="ignore"):
-            ways = [way[:, None] * np.nanmax(self._gains(sizes), axis=0, initial=-np.inf) for sizes, way in sums]
-        farthest = np.fmax.reduce(ways)
-        unknown = np.isfinite(self._updates.values).sum(axis=0) < self._min_points
-        return np.asarray(np.where(unknown | ~(farthest > 0), np.inf, farthest))
-
-    def _gains(self, sizes: Floats) -> Floats:
-        """Return the length of each update over what made it, shape (C, P)."""
-        gains = self._updates.values / sizes[:, None]
-        return np.where(np.isfinite(gains), gains, -np.inf)
 
 
 def _changes(size: Series, away: Series | None) -> Floats:
@@ -252,7 +190,7 @@ def _written(size: Series, changed: Floats, written: Series | None, *, share: fl
             yield _stretch(size, row, column, float(changed[row, column]), share, "something wrote to it between two updates")
 
 
-def _between(size: Series, changed: Floats, ways: _Ways, *, share: float, ratio: float) -> Iterator[Hit]:
+def _between(size: Series, changed: Floats, ways: UpdateWays, *, share: float, ratio: float) -> Iterator[Hit]:
     """Yield tensors that changed between two checkpoints by more than their updates on the way add up to."""
     changed = changed[:, [column for column, name in enumerate(size.labels) if name in ways.labels]]
     size = size.only(lambda name: name in ways.labels)
@@ -326,25 +264,6 @@ def _stretch(size: Series, row: int, column: int, changed: float, limit: float, 
     )
 
 
-def _way(steps: Steps, rate: Series) -> Floats:
-    """Return the learning rates from each checkpoint to the next together, one step of the largest at least, shape (T-1,).
-
-    Between two lines of the log it is the larger of theirs; beyond its last line nothing is known, and any way is possible.
-    """
-    known = rate.finite[:, 0]
-    times, rates = rate.steps[known], rate.values[known, 0]
-    summed = np.cumsum(np.maximum(rates, _before(rates)) * np.diff(times, prepend=0))
-    way = np.maximum(np.diff(np.interp(steps, times, summed)), rates.max(initial=1e-300))
-    return np.asarray(np.where(_is_beyond(steps[1:], times), np.inf, way))
-
-
-def _is_beyond(steps: Steps, times: Steps) -> NDArray[np.bool_]:
-    """Tell which steps lie beyond the end of a log, by more than any two of its lines lie apart."""
-    if not len(times):
-        return np.ones(len(steps), bool)
-    return np.asarray(steps > times[-1] + np.diff(times, prepend=0).max())
-
-
 def _before(values: Floats) -> Floats:
     """Return the row before each, the first one itself."""
     return np.concatenate([values[:1], values[:-1]])
@@ -352,7 +271,7 @@ def _before(values: Floats) -> Floats:
 
 def _is_calm(steps: Steps, gradient: Series, *, ratio: float = 3.0) -> NDArray[np.bool_]:
     """Tell of each checkpoint whether no recent gradient was over `ratio` times what those before it had, shape (T, 1)."""
-    largest = _pull(steps, steps, np.ones(len(steps)), gradient)[:, 0]
+    largest = rates_times_gradient(steps, steps, np.ones(len(steps)), gradient)[:, 0]
     norms = at(gradient, steps).values[:, 0]
     usual = [median(norms[max(0, row - WINDOW) : row]) if row else np.nan for row in range(len(steps))]
     return np.asarray(largest <= ratio * np.array(usual))[:, None]
@@ -363,7 +282,7 @@ def _excess(moved: Series, rate: Series | None, rows: Steps, *, min_points: int,
 
     It is looked for in some rows only; NaN in all others, and in those with too short a past.
     """
-    per_rate = moved.values / _rates(moved.steps, rate)[:, None]
+    per_rate = moved.values / rates_at(moved.steps, rate)[:, None]
     return _beyond_past(per_rate, rows, min_points=min_points, beside_others=beside_others)
 
 
@@ -378,23 +297,3 @@ def _beyond_past(per_rate: Floats, rows: Steps, *, min_points: int, beside_other
             if len(ratios):
                 excess[row, known] = ratios / max(median(ratios), 1.0) if beside_others else ratios
     return excess
-
-
-def _farthest(moved: Series, rate: Series, facts: Manifest | None) -> Floats:
-    """Return the norm of an update that moves each element by one learning rate, shape (T, P); 0 where that is not known.
-
-    Infinite beyond the end of the log.
-    """
-    reach = np.asarray(
-        np.nan_to_num(at(rate, moved.steps).values) * np.nan_to_num(np.sqrt(table_of(facts).elements(moved.labels)))
-    )
-    reach[_is_beyond(moved.steps, rate.steps[rate.finite[:, 0]])] = np.inf
-    return reach
-
-
-def _rates(steps: Steps, rate: Series | None) -> Floats:
-    """Return the learning rate of each step, 1 where it is not known or zero."""
-    if rate is None:
-        return np.ones(len(steps))
-    rates = at(rate, steps).values[:, 0]
-    return np.where(rates > 0, rates, 1.0)

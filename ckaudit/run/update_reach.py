@@ -1,0 +1,121 @@
+"""How far an optimizer can move a tensor, in one step and between two checkpoints, by its rates, its gradients and its past."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.run.series import Floats, Series, Steps, at
+from ckaudit.run.tensors import table_of
+
+REACH = 100.0
+"""Gradients that momentum adds up at most: 1 / (1 - 0.99). Usual are 10, of a momentum of 0.9 (Sutskever et al. 2013)."""
+
+RECENT = 50
+"""Steps before an update whose largest gradient counts: a momentum of 0.9 has forgotten the others."""
+
+ENOUGH = 10
+"""Gradients whose largest is one: of fewer it may be any."""
+
+BEYOND = 3.0
+"""Times the largest update so far, by rate and gradient, that the next one may be."""
+
+
+def rates_times_gradient(since: Steps, steps: Steps, way: Floats, gradient: Series) -> Floats:
+    """Return the learning rates of a way times the largest gradient on it, shape (T, 1); infinite where too few were logged.
+
+    Momentum remembers `RECENT` steps before it.
+    """
+    known = gradient.finite[:, 0]
+    times, norms = gradient.steps[known], gradient.values[known, 0]
+    starts, ends = np.searchsorted(times, since - RECENT, side="right"), np.searchsorted(times, steps, side="right")
+    largest = [norms[start:end].max() if end - start >= ENOUGH else np.inf for start, end in zip(starts, ends, strict=True)]
+    return np.where(is_beyond(steps, times), np.inf, way * np.array(largest))[:, None]
+
+
+def plain_reach(moved: Series, rate: Series, gradient: Series, *, min_points: int) -> Floats:
+    """Return how far plain descent takes any tensor in one step, shape (T, 1).
+
+    That is `BEYOND` times what momentum made of rate and gradient in all tensors together so far, and never more than `REACH`.
+    """
+    pull = rates_times_gradient(moved.steps, moved.steps, rates_at(moved.steps, rate), gradient)
+    with np.errstate(all="ignore"):
+        whole = np.sqrt(np.nansum(np.square(moved.values), axis=1, keepdims=True))
+        gain = np.where(np.isfinite(pull) & (pull > 0), whole / pull, np.nan)
+    largest = np.full(gain.shape, np.inf)
+    largest[min_points:] = np.fmax.accumulate(gain, axis=0)[min_points - 1 : -1]
+    return np.asarray(np.fmin(BEYOND * largest, REACH) * pull)
+
+
+class UpdateWays:
+    """How far the updates of each tensor take it between two checkpoints, at most.
+
+    Args:
+        updates: Length of the last update of each tensor, shape (C, P).
+        rate: The learning rate.
+        gradient: The norm of the whole gradient.
+        min_points: Updates that must have been measured.
+    """
+
+    def __init__(self, updates: Series, rate: Series | None, gradient: Series | None, *, min_points: int) -> None:
+        self._updates, self._rate, self._gradient, self._min_points = updates, rate, gradient, min_points
+        self.labels = updates.labels
+        self.since = int(updates.steps[np.isfinite(updates.values).any(axis=1)][:1].sum())
+
+    def farthest(self, steps: Steps) -> Floats:
+        """Return the way from each step to the next, shape (T-1, P); infinite where it is not known."""
+        since, until, last = steps[:-1], steps[1:], self._updates.steps
+        sums = [(rates_at(last, self._rate), np.diff(steps) * 1.0 if self._rate is None else _way(steps, self._rate))]
+        if self._gradient is not None:
+            (sizes, way), pull = sums[0], self._gradient
+            sums.append(
+                (rates_times_gradient(last, last, sizes, pull)[:, 0], rates_times_gradient(since, until, way, pull)[:, 0])
+            )
+        with np.errstate(all="ignore"):
+            ways = [way[:, None] * np.nanmax(self._gains(sizes), axis=0, initial=-np.inf) for sizes, way in sums]
+        farthest = np.fmax.reduce(ways)
+        unknown = np.isfinite(self._updates.values).sum(axis=0) < self._min_points
+        return np.asarray(np.where(unknown | ~(farthest > 0), np.inf, farthest))
+
+    def _gains(self, sizes: Floats) -> Floats:
+        """Return the length of each update over what made it, shape (C, P)."""
+        gains = self._updates.values / sizes[:, None]
+        return np.where(np.isfinite(gains), gains, -np.inf)
+
+
+def adaptive_reach(moved: Series, rate: Series, facts: Manifest | None) -> Floats:
+    """Return the norm of an update that moves each element by one learning rate, shape (T, P); 0 where that is not known.
+
+    Infinite beyond the end of the log.
+    """
+    reach = np.asarray(
+        np.nan_to_num(at(rate, moved.steps).values) * np.nan_to_num(np.sqrt(table_of(facts).elements(moved.labels)))
+    )
+    reach[is_beyond(moved.steps, rate.steps[rate.finite[:, 0]])] = np.inf
+    return reach
+
+
+def _way(steps: Steps, rate: Series) -> Floats:
+    """Return the learning rates from each checkpoint to the next together, one step of the largest at least, shape (T-1,).
+
+    Between two lines of the log it is the larger of theirs; beyond its last line nothing is known, and any way is possible.
+    """
+    known = rate.finite[:, 0]
+    times, rates = rate.steps[known], rate.values[known, 0]
+    summed = np.cumsum(np.maximum(rates, np.concatenate([rates[:1], rates[:-1]])) * np.diff(times, prepend=0))
+    way = np.maximum(np.diff(np.interp(steps, times, summed)), rates.max(initial=1e-300))
+    return np.asarray(np.where(is_beyond(steps[1:], times), np.inf, way))
+
+
+def is_beyond(steps: Steps, times: Steps) -> NDArray[np.bool_]:
+    """Tell which steps lie beyond the end of a log, by more than any two of its lines lie apart."""
+    if not len(times):
+        return np.ones(len(steps), bool)
+    return np.asarray(steps > times[-1] + np.diff(times, prepend=0).max())
+
+
+def rates_at(steps: Steps, rate: Series | None) -> Floats:
+    """Return the learning rate of each step, 1 where it is not known or zero."""
+    if rate is None:
+        return np.ones(len(steps))
+    rates = at(rate, steps).values[:, 0]
+    return np.where(rates > 0, rates, 1.0)
