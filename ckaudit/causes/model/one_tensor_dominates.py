@@ -22,6 +22,7 @@ from ckaudit.rules.resume.weights_jump import weights_jump
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.learning_rate_jump import learning_rate_jump
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.rules.weights.decay_outweighs_learning import decay_outweighs_learning
 from ckaudit.rules.weights.weights_shrink import weights_shrink
 from ckaudit.run.medians import median
 from ckaudit.run.series import Series
@@ -39,6 +40,7 @@ OTHER_TROUBLE = (
     update_out_of_band,
     weights_jump,
     weights_shrink,
+    decay_outweighs_learning,
 )
 """Illnesses that may raise one tensor's gradient, and are no part of it where they come first."""
 
