@@ -21,7 +21,7 @@ from ckaudit.rules.updates.learning_rate_jump import learning_rate_jump
 from ckaudit.rules.updates.learning_rate_zero import learning_rate_zero
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.run.medians import median
-from ckaudit.run.run_facts import is_adaptive
+from ckaudit.run.run_facts import is_adaptive, is_plain_descent
 from ckaudit.run.series import Series
 
 EXPLAINS = (update_out_of_band, barely_moving, loss_not_falling, uniform_heads)
@@ -70,7 +70,8 @@ def optimizer_unsuited(
         yield contradicts(2 * strong, f"it came with another rate under the same optimizer: {jump.message}", jump)
     if missing := _without_gradient(findings, gradient):
         yield contradicts(2 * strong, f"no gradient is made for {named(missing)}, and no optimizer helps", gradient_norm.name)
-    if adapts is not None and adapts.finite.any():
+    is_plain = is_plain_descent(adapts)
+    if is_plain and adapts is not None:
         yield supports(strong, "the optimizer is plain descent, which goes by the gradient as it is", adapts.name)
     if (found := gain_of_gradient(update, gradient, rate, clip)) is not None:
         gains, gradients = (np.percentile(each, [10, 90]) for each in found)
@@ -82,7 +83,7 @@ def optimizer_unsuited(
                 f"gradients are {width:.0f} times as large in some as in others",
                 update_norm.name,
             )
-        elif spread > apart:
+        elif spread > apart and not is_plain:  # decay and rounding, where that is known
             yield contradicts(
                 strong, f"updates do not go by the gradient: their ratio differs {spread:.0f}-fold", update_norm.name
             )
