@@ -91,6 +91,7 @@ def path_weakly_coupled(
     if rate is None and update is None:
         unseen = "neither rates nor updates are recorded: what else holds tensors back cannot be seen"
         yield contradicts(medium / 2, unseen, update_to_weight_global.name)
+    yield from _of_biases(places, strong)
     if starved := findings.first(starved_branch):
         yield supports(strong, f"a part of a block gets little: {starved.message}", starved)
     if norm is not None and (weak := _weakest(norm, places, table_of(facts))):
@@ -114,6 +115,12 @@ def path_weakly_coupled(
         yield contradicts(medium, f"the gradient gets narrow at a block: {worn.message}", worn)
     if dead := [finding for finding in findings.of(dead_parameter) if finding.value == 0]:
         yield contradicts(strong, f"{named(places_of(dead))}: no gradient at all, not a weak one", dead[0])
+
+
+def _of_biases(places: Collection[str], strong: float) -> Iterator[Evidence]:
+    """Judge by what kind of tensors barely move."""
+    if places and all(place.rpartition(".")[2] == "bias" for place in places):
+        yield contradicts(strong, f"{named(places)}: what leads to a bias leads to its weight as well, and that moves", "MOVE001")
 
 
 def _weakest(norm: Series, places: Collection[str], table: TensorTable) -> tuple[str, float] | None:

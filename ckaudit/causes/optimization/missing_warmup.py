@@ -71,9 +71,7 @@ def missing_warmup(
                 yield contradicts(medium * 2, "plain descent has no moments that the first steps must fill", adapts.name)
         else:
             yield contradicts(strong, f"the learning rate starts at {start:.0%} of its peak and warms up", rate.name)
-    if update is None:
-        unseen = "no updates are recorded: whether the first ones were too large cannot be seen"
-        yield contradicts(medium / 2, unseen, update_to_weight_global.name)
+    yield from _unseen(rate, update, medium)
     if excess := excess_rate(rate, update, adapts):
         worse = f"a peak of {excess.peak:.3g} is {excess.times:.0f} times what would do, however slowly it is reached"
         yield contradicts(2 * strong, worse, update_to_weight_global.name)
@@ -87,6 +85,15 @@ def missing_warmup(
         yield supports(medium, f"the trouble begins at step {onset}, within the first {early}", first)
     elif onset is not None:
         yield contradicts(strong if onset > 5 * early else medium, f"the trouble begins only at step {onset}", first)
+
+
+def _unseen(rate: Series | None, update: Series | None, medium: float) -> Iterator[Evidence]:
+    """Judge a record by what it lacks."""
+    if rate is None:
+        yield contradicts(medium, "no learning rate is recorded: whether it warms up is not known", learning_rate.name)
+    if update is None:
+        unseen = "no updates are recorded: whether the first ones were too large cannot be seen"
+        yield contradicts(medium / 2, unseen, update_to_weight_global.name)
 
 
 def _before_any_update(first: Finding | None, loss: Series | None) -> str | None:
