@@ -103,7 +103,8 @@ def _foreign(batch: dict[str, Tensor], factor: float) -> dict[str, Tensor]:
         if name in TARGETS:
             wrong[name] = column.flip(0)
         elif not column.is_floating_point() and column.dim() > 1:
-            wrong[name] = column[:, :1].expand_as(column).clone()
+            # Columns of a table have each a range of their own.
+            wrong[name] = torch.minimum(column[:, :1].expand_as(column), column.amax(dim=0))
     return batch | wrong
 
 
