@@ -95,7 +95,11 @@ def loss_input_misfit(run: Run) -> Series:
     return Series("loss_input_misfit", "1", steps, MISFITS, values, np.isfinite(values))
 
 
-def has_used_inputs(explained: Series | None, *, min_share: float = 0.1) -> bool:
+LEARNT_SHARE = 0.1
+"""Share of what a constant guess costs that only a model which has learnt saves."""
+
+
+def has_used_inputs(explained: Series | None, *, min_share: float = LEARNT_SHARE) -> bool:
     """Tell whether a model saves a share of what a constant guess costs in the second half of its checkpoints: it has learnt."""
     late = explained.late_median() if explained is not None else None
     return late is not None and late > min_share

@@ -26,7 +26,7 @@ from ckaudit.rules.loss.loss_rises import why_rise_is_harmless
 from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.rule import FACTS, TURNS
 from ckaudit.run.falls import fall_would_show, flat_fall
-from ckaudit.run.isotonic import isotonic_fits
+from ckaudit.run.isotonic_regression import isotonic_fits
 from ckaudit.run.medians import median
 from ckaudit.run.rises import falls_from_each_jump, sustained_rise
 from ckaudit.run.robust import departures, is_scatter

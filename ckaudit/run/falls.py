@@ -109,7 +109,7 @@ def ends_lower(values: Floats, *, min_fall: float, max_deviations: float = 3.3) 
     return fall.first - fall.last > max(enough, by_noise) and float(values[0]) - end > enough
 
 
-def gathers_pace(values: Floats, *, parts: int = 9, min_deviations: float = 3.0) -> bool:
+def fall_accelerates(values: Floats, *, parts: int = 9, min_deviations: float = 3.0) -> bool:
     """Tell whether a curve falls further in its last third than in its first, by more than noise makes, and ends at its lowest.
 
     Args:

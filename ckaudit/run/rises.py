@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.run.isotonic import fits_after, isotonic_fits
+from ckaudit.run.isotonic_regression import fits_after, isotonic_fits
 from ckaudit.run.learning_curves import rise_likelihood_ratio
 from ckaudit.run.medians import median
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, PARTS, parts_of, rank_trend, trimmed_noise
@@ -28,7 +28,7 @@ PRIOR_POINTS = 2.0
 """How many points that prior weighs as much as."""
 
 POINTS_PER_LEVEL = 1.2
-"""What each level of a fitted fall costs in degrees of freedom, between its height and its place too."""
+"""What each level of a fitted fall costs in degrees of freedom, between one for its height and two with its place."""
 
 CLEAR_DEVIATIONS = 6.0
 """Of falling curves of noise of 20 % one in a hundred comes so far, whatever the size of its rise."""
@@ -58,7 +58,7 @@ ZOOM = 8
 """The last part of a long curve is looked at once more by itself: an eighth, in which 48 parts and more are 400 of the whole."""
 
 HELD_BY = 3
-"""Points that must lie nearer to the low level than to the end: one batch that was easy makes no level."""
+"""Points that must lie nearer to the level before a rise than to its end: one batch that was easy makes no level."""
 
 ZOOM_DEVIATIONS = 6.0
 """Neighbouring points of a long log share batches and rates, and scatter together: a rise of so few must stand out further."""
@@ -231,7 +231,10 @@ def _rise_of_parts(
 
 
 def _lasts(values: Floats, before: Floats, best: _Split, scale: float) -> bool:
-    """Tell whether a curve ends above the level before its rise; in doubt, of more than one batch."""
+    """Tell whether a curve ends above the level before its rise, and more than one easy batch made that level.
+
+    A rise that is clear by itself, and a level of parts of several points, need not be held by more.
+    """
     in_doubt = best.deviations < CLEAR_DEVIATIONS and len(values) < HELD_BY * PARTS
     if in_doubt and (before < (best.low + best.end) / 2).sum() < HELD_BY:
         return False

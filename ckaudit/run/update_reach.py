@@ -20,7 +20,7 @@ BEYOND = 3.0
 """Times the largest update so far, by rate and gradient, that the next one may be."""
 
 
-def rates_times_gradient(since: Steps, steps: Steps, way: Floats, gradient: Series) -> Floats:
+def rate_times_largest_gradient(since: Steps, steps: Steps, way: Floats, gradient: Series) -> Floats:
     """Return the learning rates of a way times the largest gradient on it, shape (T, 1); infinite where too few were logged.
 
     Momentum remembers `RECENT` steps before it.
@@ -29,15 +29,15 @@ def rates_times_gradient(since: Steps, steps: Steps, way: Floats, gradient: Seri
     times, norms = gradient.steps[known], gradient.values[known, 0]
     starts, ends = np.searchsorted(times, since - RECENT, side="right"), np.searchsorted(times, steps, side="right")
     largest = [norms[start:end].max() if end - start >= ENOUGH else np.inf for start, end in zip(starts, ends, strict=True)]
-    return np.where(is_beyond(steps, times), np.inf, way * np.array(largest))[:, None]
+    return np.where(is_past_end(steps, times), np.inf, way * np.array(largest))[:, None]
 
 
-def plain_reach(moved: Series, rate: Series, gradient: Series, *, min_points: int) -> Floats:
+def plain_descent_reach(moved: Series, rate: Series, gradient: Series, *, min_points: int) -> Floats:
     """Return how far plain descent takes any tensor in one step, shape (T, 1).
 
     That is `BEYOND` times what momentum made of rate and gradient in all tensors together so far, and never more than `REACH`.
     """
-    pull = rates_times_gradient(moved.steps, moved.steps, rates_at(moved.steps, rate), gradient)
+    pull = rate_times_largest_gradient(moved.steps, moved.steps, rates_at(moved.steps, rate), gradient)
     with np.errstate(all="ignore"):
         whole = np.sqrt(np.nansum(np.square(moved.values), axis=1, keepdims=True))
         gain = np.where(np.isfinite(pull) & (pull > 0), whole / pull, np.nan)
@@ -46,7 +46,7 @@ def plain_reach(moved: Series, rate: Series, gradient: Series, *, min_points: in
     return np.asarray(np.fmin(BEYOND * largest, REACH) * pull)
 
 
-class UpdateWays:
+class UpdateReach:
     """How far the updates of each tensor take it between two checkpoints, at most.
 
     Args:
@@ -61,14 +61,17 @@ class UpdateWays:
         self.labels = updates.labels
         self.since = int(updates.steps[np.isfinite(updates.values).any(axis=1)][:1].sum())
 
-    def farthest(self, steps: Steps) -> Floats:
+    def between(self, steps: Steps) -> Floats:
         """Return the way from each step to the next, shape (T-1, P); infinite where it is not known."""
         since, until, last = steps[:-1], steps[1:], self._updates.steps
         sums = [(rates_at(last, self._rate), np.diff(steps) * 1.0 if self._rate is None else _way(steps, self._rate))]
         if self._gradient is not None:
             (sizes, way), pull = sums[0], self._gradient
             sums.append(
-                (rates_times_gradient(last, last, sizes, pull)[:, 0], rates_times_gradient(since, until, way, pull)[:, 0])
+                (
+                    rate_times_largest_gradient(last, last, sizes, pull)[:, 0],
+                    rate_times_largest_gradient(since, until, way, pull)[:, 0],
+                )
             )
         with np.errstate(all="ignore"):
             ways = [way[:, None] * np.nanmax(self._gains(sizes), axis=0, initial=-np.inf) for sizes, way in sums]
@@ -90,7 +93,7 @@ def adaptive_reach(moved: Series, rate: Series, facts: Manifest | None) -> Float
     reach = np.asarray(
         np.nan_to_num(at(rate, moved.steps).values) * np.nan_to_num(np.sqrt(table_of(facts).elements(moved.labels)))
     )
-    reach[is_beyond(moved.steps, rate.steps[rate.finite[:, 0]])] = np.inf
+    reach[is_past_end(moved.steps, rate.steps[rate.finite[:, 0]])] = np.inf
     return reach
 
 
@@ -103,10 +106,10 @@ def _way(steps: Steps, rate: Series) -> Floats:
     times, rates = rate.steps[known], rate.values[known, 0]
     summed = np.cumsum(np.maximum(rates, np.concatenate([rates[:1], rates[:-1]])) * np.diff(times, prepend=0))
     way = np.maximum(np.diff(np.interp(steps, times, summed)), rates.max(initial=1e-300))
-    return np.asarray(np.where(is_beyond(steps[1:], times), np.inf, way))
+    return np.asarray(np.where(is_past_end(steps[1:], times), np.inf, way))
 
 
-def is_beyond(steps: Steps, times: Steps) -> NDArray[np.bool_]:
+def is_past_end(steps: Steps, times: Steps) -> NDArray[np.bool_]:
     """Tell which steps lie beyond the end of a log, by more than any two of its lines lie apart."""
     if not len(times):
         return np.ones(len(steps), bool)

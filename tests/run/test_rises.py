@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ckaudit.run.isotonic import fits_after, isotonic_fits
+from ckaudit.run.isotonic_regression import fits_after, isotonic_fits
 from ckaudit.run.rises import sustained_rise
 
 

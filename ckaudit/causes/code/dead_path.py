@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
-from ckaudit.causes.shared.zero_elements import partly_zero, without_embeddings
+from ckaudit.causes.shared.partly_zero_gradients import partly_zero, without_embeddings
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.activations import activation_sparsity, dead_unit_fraction

@@ -7,7 +7,7 @@ from msgspec import UNSET
 
 from ckaudit.causes.cause import Findings, cause, contradicts, places_of, supports
 from ckaudit.causes.precision.silent_data_corruption import is_absurd, largest_share
-from ckaudit.causes.shared.loss_curves import leap
+from ckaudit.causes.shared.loss_curves import loss_jump
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.loss import train_loss_raw, val_loss
@@ -153,7 +153,7 @@ def _by_curves(
     if spike is None or size is not None:
         yield contradicts(decisive, "no weights change more than the optimizer moves them", "RESUME003")
         return
-    both = leap(train, val, spike.first_step or 0)
+    both = loss_jump(train, val, spike.first_step or 0)
     if both is None or both.held_out < both.rise / 4:
         yield contradicts(decisive, "the two losses do not jump together within a step", train_loss_raw.name)
         return

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.batches import is_same, shifted
-from ckaudit.causes.shared.loss_curves import gradient_at_jump, leap, own_leap, parted
+from ckaudit.causes.shared.loss_curves import gradient_at_jump, loss_jump, parted, training_loss_jump
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import token_kl_drift
@@ -30,28 +30,19 @@ from ckaudit.rules.updates.learning_rate_jump import learning_rate_jump
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.run.series import Series
 
-FOLLOWED = 20
+MIN_POINTS_AFTER = 20
 """Losses after a jump that show whether it stays: an instability may last for ten."""
 
 CHANGES = (token_drift, input_drift, source_drift, text_statistics_drift)
 """Rules that see other data."""
 
-STAYS = 0.2
+LASTING_SHARE = 0.2
 """Share of a jump that is left at the end where it was no batch: what is new is learnt, more slowly than a batch is over."""
 
 
 @cause(
     prior=-1.0,
-    explains=[
-        token_drift,
-        input_drift,
-        source_drift,
-        text_statistics_drift,
-        overfitting,
-        slice_regression,
-        loss_spike,
-        loss_rises,
-    ],
+    explains=[*CHANGES, overfitting, slice_regression, loss_spike, loss_rises],
     follows=[
         activation_drift,
         exploding_gradient,
@@ -130,9 +121,9 @@ def _by_curves(
     if spike is not None and (jump := findings.before((spike.first_step or 0) + 1).of(learning_rate_jump)):
         yield contradicts(2 * strong, f"the data is not to blame for what came with the rate: {jump[0].message}", jump[0])
         return
-    own = own_leap(train, spike.first_step or 0) if spike is not None else None
-    both = leap(train, val, own.step) if own is not None else None
-    stays = own is not None and own.stays > STAYS and own.after >= FOLLOWED
+    own = training_loss_jump(train, spike.first_step or 0) if spike is not None else None
+    both = loss_jump(train, val, own.step) if own is not None else None
+    stays = own is not None and own.stays > LASTING_SHARE and own.after >= MIN_POINTS_AFTER
     if own is not None and both is None and stays and findings.first(weights_jump) is None and is_ours(facts):
         what = f"the loss jumps at step {own.step} and {own.stays:.0%} of it is left in the end; no weight was set"
         yield supports(medium, what, spike)

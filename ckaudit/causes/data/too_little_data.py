@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.shared.batches import is_same, shifted
-from ckaudit.causes.shared.loss_curves import has_finite_loss_before, leap, lost_noise, mirror, parted
+from ckaudit.causes.shared.loss_curves import has_finite_loss_before, loss_jump, lost_noise, mirror, parted
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.data import token_kl_drift
 from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss
@@ -98,7 +98,7 @@ def too_little_data(
     yield from _by_start(train, val, max_over_start, min_fall, decisive)
     if other := findings.first(*OTHERS):
         yield contradicts(decisive, f"the two part for another reason: {other.message}", other)
-    if (jump := findings.first(loss_spike)) and (both := leap(train, val, jump.first_step or 0)) and both.is_of_both:
+    if (jump := findings.first(loss_spike)) and (both := loss_jump(train, val, jump.first_step or 0)) and both.is_of_both:
         yield contradicts(strong, f"both losses jump at step {both.step}: memory would not make the training loss jump", jump)
     if tokens is None and (alike := lost_noise(train)) is not None:
         yield contradicts(

@@ -9,15 +9,12 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.rules.attention.uniform_heads import uniform_heads
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling
-from ckaudit.rules.updates.barely_moving import barely_moving
+from ckaudit.rules.updates.barely_moving import HALF_SPACING, barely_moving
 from ckaudit.rules.updates.learning_rate_jump import learning_rate_jump
 from ckaudit.rules.updates.learning_rate_zero import learning_rate_zero
 from ckaudit.rules.updates.schedule_off_plan import schedule_off_plan
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.run.series import Series
-
-LAST_DIGIT = 2.0**-24
-"""Relative change below which a number in single precision stays as it is."""
 
 
 @cause(
@@ -53,7 +50,7 @@ def learning_rate_is_zero(
     known = update.only(lambda _: True) if update is not None else None
     if known is not None and (rows := (known.steps >= first.first_step) & known.finite[:, 0]).any():
         largest = float(known.values[rows].max())
-        if largest < LAST_DIGIT:
+        if largest < HALF_SPACING:
             yield supports(medium, "the weights stand still with it: the logged rate is the one applied", known.name)
         else:
             yield contradicts(

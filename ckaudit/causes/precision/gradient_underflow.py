@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.zero_elements import MANY, PART, partly_zero, without_embeddings
+from ckaudit.causes.shared.partly_zero_gradients import MANY, PART, partly_zero, without_embeddings
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.activations import activation_sparsity

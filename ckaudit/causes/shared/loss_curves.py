@@ -111,7 +111,7 @@ def _goes_up_and_down(values: Floats, *, min_turns: float = 1 / 3) -> bool:
     return bool((signs[1:] * signs[:-1] < 0).mean() >= min_turns)
 
 
-class OwnLeap(NamedTuple):
+class TrainingLossJump(NamedTuple):
     """Row and step of the first high loss, how many follow, the level before, the rise, and the share of it that is left."""
 
     row: int
@@ -122,8 +122,8 @@ class OwnLeap(NamedTuple):
     stays: float
 
 
-def own_leap(train: Series | None, step: int, *, back: int = 10, at_once: float = 0.6) -> OwnLeap | None:
-    """Return the jump of the training loss around a step as `leap` has it, whatever the held-out loss does."""
+def training_loss_jump(train: Series | None, step: int, *, back: int = 10, at_once: float = 0.6) -> TrainingLossJump | None:
+    """Return the jump of the training loss around a step as `loss_jump` has it, whatever the held-out loss does."""
     if train is None or not train.labels:
         return None
     known = train.finite[:, 0]
@@ -137,10 +137,10 @@ def own_leap(train: Series | None, step: int, *, back: int = 10, at_once: float 
     rise = float(np.max(losses[first : first + back])) - level
     if rise <= 0 or losses[first] - level < at_once * rise:
         return None
-    return OwnLeap(first, int(steps[first]), len(losses) - first, level, rise, (median(losses[-back:]) - level) / rise)
+    return TrainingLossJump(first, int(steps[first]), len(losses) - first, level, rise, (median(losses[-back:]) - level) / rise)
 
 
-def leap(train: Series | None, val: Series | None, step: int, *, back: int = 10, at_once: float = 0.6) -> LossJump | None:
+def loss_jump(train: Series | None, val: Series | None, step: int, *, back: int = 10, at_once: float = 0.6) -> LossJump | None:
     """Return the jump of both losses around a step, None where there is no jump or the rise takes more than one step.
 
     Args:
@@ -150,7 +150,7 @@ def leap(train: Series | None, val: Series | None, step: int, *, back: int = 10,
         back: Points whose median is the level before the jump.
         at_once: Least share of the rise that the first high loss has; instabilities grow over several steps.
     """
-    own = own_leap(train, step, back=back, at_once=at_once)
+    own = training_loss_jump(train, step, back=back, at_once=at_once)
     if train is None or val is None or own is None:
         return None
     seen, known = val.finite[:, 0], train.finite[:, 0]

@@ -17,8 +17,9 @@ from ckaudit.recorder.loop.step_state import StepState
 from ckaudit.recorder.stats.float32_rounding import shorten
 
 NAME = "eval_in_training_mode"
-# What modules without a dropout module of their own call it: `attention_dropout`, `dropout_p`, `attn_pdrop`, `drop_path_rate`.
+# Functions of torch.nn.functional that drop.
 FUNCTION = re.compile(r"(feature_)?(alpha_)?dropout([123]d)?")
+# What modules without a dropout module of their own call it: `attention_dropout`, `dropout_p`, `attn_pdrop`, `drop_path_rate`.
 RATE = re.compile(r"(\w*_)?p?(layer)?drop(out|_?path)?(_(p|prob|rate|probability))?")
 
 
@@ -92,7 +93,10 @@ def calls_dropout(module: nn.Module) -> bool:
 
 
 def dropout_facts(model: nn.Module) -> dict[str, Any]:
-    """Return the largest rate of all modules and the first module with it, facts of `run.json`; UNSET: only code knows it."""
+    """Return the largest rate of all modules, and the first module that has it, as facts of `run.json`.
+
+    UNSET where no module has a rate, and the code of one calls a function of dropout: then nobody but the code knows.
+    """
     rates = {name: rate_of(module) for name, module in model.named_modules()}
     largest = max(rates, key=rates.__getitem__)
     if not rates[largest] and any(map(calls_dropout, model.modules())):

@@ -10,7 +10,7 @@ from ckaudit.metrics.attention import uniform_head_fraction
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.loss_function import explained_share, has_used_inputs
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
-from ckaudit.run.falls import gathers_pace
+from ckaudit.run.falls import fall_accelerates
 from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import spans
@@ -69,4 +69,4 @@ def _is_learning(losses: Floats, min_fall: float) -> bool:
     """Tell whether a share of the first loss is gone in the median of the last third, or the loss has only begun to fall."""
     if losses[0] <= 0:
         return False
-    return 1 - median(losses[-max(1, len(losses) // 3) :]) / losses[0] > min_fall or gathers_pace(losses)
+    return 1 - median(losses[-max(1, len(losses) // 3) :]) / losses[0] > min_fall or fall_accelerates(losses)

@@ -8,11 +8,11 @@ from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw, val_loss
-from ckaudit.metrics.loss_function import explained_share, has_used_inputs
+from ckaudit.metrics.loss_function import LEARNT_SHARE, explained_share, has_used_inputs
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.scaling import unigram_entropy
 from ckaudit.rules.rule import FACTS, TURNS, Hit, Skip, rule
-from ckaudit.run.falls import Fall, fall_would_show, flat_fall, gathers_pace, largest_fall, never_falls, standstill
+from ckaudit.run.falls import Fall, fall_accelerates, fall_would_show, flat_fall, largest_fall, never_falls, standstill
 from ckaudit.run.medians import median
 from ckaudit.run.rises import sustained_rise
 from ckaudit.run.robust import MEDIAN_COST, begins_with_its_run, difference_noise, looks_like_a_score
@@ -40,9 +40,6 @@ SMALL_FALL = 0.05
 
 UNEXPLAINED = 0.02
 """Share of a constant guess's loss that is none: what stands where in a row, and rows that come again, save as much."""
-
-LEARNT = 0.1
-"""Share of a constant guess's loss that only a model which has learnt saves; one that may, for its noise, is not blamed."""
 
 BUCKETS = 256
 """A histogram of so many buckets holds one token each where the vocabulary is no larger."""
@@ -150,9 +147,9 @@ def _constant_guess(steps: Steps, losses: Floats, explained: Series | None, *, m
     rows, middle = explained.recorded_rows(), steps[-1] / 2
     saved = rows.values[rows.steps > middle, 0]
     first = int(np.searchsorted(steps, middle, side="right"))
-    if len(saved) < min_checkpoints or median(saved) + 2 * _error_of_share(losses[first:], len(saved)) > LEARNT:
+    if len(saved) < min_checkpoints or median(saved) + 2 * _error_of_share(losses[first:], len(saved)) > LEARNT_SHARE:
         return None
-    return first if median(saved) <= UNEXPLAINED and never_falls(losses[first:], max_fall=LEARNT) is not None else None
+    return first if median(saved) <= UNEXPLAINED and never_falls(losses[first:], max_fall=LEARNT_SHARE) is not None else None
 
 
 def _error_of_share(losses: Floats, checkpoints: int) -> float:
@@ -192,7 +189,7 @@ def _falls(val: Series | None) -> bool:
 def _is_still_falling(val: Series | None, train: Floats, *, min_evaluations: int = 5) -> bool:
     """Tell whether the held-out loss has come down by `SMALL_FALL` of its first and is lowest at the end; unknown, the other."""
     if val is None or (known := val.finite_in(0)).sum() < min_evaluations:
-        return gathers_pace(train)
+        return fall_accelerates(train)
     losses = val.values[known, 0]
     return bool(losses[-1] == losses.min() and losses[0] - losses[-1] > SMALL_FALL * abs(losses[0]))
 

@@ -21,7 +21,14 @@ from ckaudit.run.run_facts import is_adaptive, is_plain_descent
 from ckaudit.run.series import Floats, Mask, Series, Steps, at
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
-from ckaudit.run.update_reach import REACH, UpdateWays, adaptive_reach, plain_reach, rates_at, rates_times_gradient
+from ckaudit.run.update_reach import (
+    REACH,
+    UpdateReach,
+    adaptive_reach,
+    plain_descent_reach,
+    rate_times_largest_gradient,
+    rates_at,
+)
 
 WINDOW = 10
 """Checkpoints whose median is what is usual: more would reach back to another learning rate."""
@@ -120,7 +127,7 @@ def weights_jump(
     seen = {(moved.labels[column], int(moved.steps[row])) for row, column in zip(*np.nonzero(jumps), strict=True)}
     updates = replace(moved, values=np.where(jumps, np.nan, moved.values), recorded=moved.recorded & ~jumps)
     # A gradient of any size makes an adaptive update no larger.
-    ways = UpdateWays(updates, rate, None if is_adaptive(adapts) else gradient, min_points=min_points)
+    ways = UpdateReach(updates, rate, None if is_adaptive(adapts) else gradient, min_points=min_points)
     changes = _changes(every, away)
     between = _between(every, changes, ways, share=min_change_share, ratio=max_way_ratio)
     for hit in (*between, *_written(every, changes, written, share=min_written_share, ratio=max_way_ratio)):
@@ -154,7 +161,7 @@ def _jumps(
     if rate is not None and is_adaptive(adapts):
         jumps &= moved.values > adam_reach * adaptive_reach(moved, rate, facts)
     elif rate is not None and gradient is not None and is_plain_descent(adapts):
-        jumps = large & (moved.values > plain_reach(moved, rate, gradient, min_points=min_points))
+        jumps = large & (moved.values > plain_descent_reach(moved, rate, gradient, min_points=min_points))
     elif rate is not None and gradient is not None and adapts is None:
         alone = _excess(moved, rate, np.flatnonzero(large.any(axis=1)), min_points=min_points, beside_others=False)
         jumps |= large & (np.nan_to_num(alone, posinf=np.inf) > BY_ITSELF * min_ratio)
@@ -190,7 +197,7 @@ def _written(size: Series, changed: Floats, written: Series | None, *, share: fl
             yield _stretch(size, row, column, float(changed[row, column]), share, "something wrote to it between two updates")
 
 
-def _between(size: Series, changed: Floats, ways: UpdateWays, *, share: float, ratio: float) -> Iterator[Hit]:
+def _between(size: Series, changed: Floats, ways: UpdateReach, *, share: float, ratio: float) -> Iterator[Hit]:
     """Yield tensors that changed between two checkpoints by more than their updates on the way add up to."""
     changed = changed[:, [column for column, name in enumerate(size.labels) if name in ways.labels]]
     size = size.only(lambda name: name in ways.labels)
@@ -198,7 +205,7 @@ def _between(size: Series, changed: Floats, ways: UpdateWays, *, share: float, r
     is_large = changed > share * np.maximum(size.values[1:], size.values[:-1])
     # Before an update was measured the first ones may have been larger: a bias correction, or RAdam's descent by the gradient.
     is_large &= (size.steps[:-1] >= ways.since)[:, None]
-    beyond = is_large & (changed > ratio * ways.farthest(size.steps)[:, columns])
+    beyond = is_large & (changed > ratio * ways.between(size.steps)[:, columns])
     for row, column in zip(*np.nonzero(beyond), strict=True):
         yield _stretch(size, int(row), int(column), float(changed[row, column]), share)
 
@@ -271,7 +278,7 @@ def _before(values: Floats) -> Floats:
 
 def _is_calm(steps: Steps, gradient: Series, *, ratio: float = 3.0) -> NDArray[np.bool_]:
     """Tell of each checkpoint whether no recent gradient was over `ratio` times what those before it had, shape (T, 1)."""
-    largest = rates_times_gradient(steps, steps, np.ones(len(steps)), gradient)[:, 0]
+    largest = rate_times_largest_gradient(steps, steps, np.ones(len(steps)), gradient)[:, 0]
     norms = at(gradient, steps).values[:, 0]
     usual = [median(norms[max(0, row - WINDOW) : row]) if row else np.nan for row in range(len(steps))]
     return np.asarray(largest <= ratio * np.array(usual))[:, None]

@@ -142,22 +142,7 @@ def _of_updates(
     min_points: int,
 ) -> Iterator[Hit | Skip]:
     """Yield tensors whose measured updates are zero, or small beside those of the others."""
-    moving = _judged(norm.steps, rate, warmup)
-    by_element = norm.values / np.sqrt(tensors.elements(norm.labels))
-    usual = row_medians(np.where(norm.finite & (norm.values > 0), by_element, np.nan))[:, None]
-    spacing = HALF_SPACING * cells_like(norm, rms) if rms is not None else np.full(norm.values.shape, np.nan)
-    for span in spans(norm, (norm.values == 0) & moving, min_points=min_points):
-        severity, message = _reason(span, gradient)
-        value = norm.values
-        if tensors.elements([span.label])[0] == 1:
-            severity = "note"
-        elif span.label in rounded and severity == "sev1":
-            severity, message = "note", "{where} stays as it is: in half precision the update of a gain of 1 rounds to none"
-        elif severity == "sev1" and (usual[span.rows, 0] < spacing[span.rows, span.column]).all():
-            everywhere = np.nanmedian(usual) < np.nanmedian(spacing[:, span.column])
-            severity, value = "sev2" if everywhere else "note", np.broadcast_to(usual, norm.values.shape)
-            message = "{where} stays as it is: what moves does so by {value:.1g} per element, which rounds to none here"
-        yield Hit.over(span, severity, message, badness=-norm.values, value=value, limit=0.0)
+    yield from _of_zero_updates(norm, rms, _judged(norm.steps, rate, warmup), gradient, tensors, rounded, min_points)
     own_size = replace(norm, values=np.where(excused, 1.0, np.nan))
     norm, relative = together(norm, relative)
     by_element = norm.values / np.sqrt(tensors.elements(norm.labels))
@@ -177,6 +162,33 @@ def _of_updates(
             value=share,
             limit=slow,
         )
+
+
+def _of_zero_updates(
+    norm: Series,
+    rms: Series | None,
+    judged: Mask,
+    gradient: Series | None,
+    tensors: TensorTable,
+    rounded: Container[str],
+    min_points: int,
+) -> Iterator[Hit]:
+    """Yield tensors whose updates are exactly zero: not applied, nothing to apply, or less than the spacing of their numbers."""
+    by_element = norm.values / np.sqrt(tensors.elements(norm.labels))
+    usual = row_medians(np.where(norm.finite & (norm.values > 0), by_element, np.nan))[:, None]
+    spacing = HALF_SPACING * cells_like(norm, rms) if rms is not None else np.full(norm.values.shape, np.nan)
+    for span in spans(norm, (norm.values == 0) & judged, min_points=min_points):
+        severity, message = _reason(span, gradient)
+        value = norm.values
+        if tensors.elements([span.label])[0] == 1:
+            severity = "note"
+        elif span.label in rounded and severity == "sev1":
+            severity, message = "note", "{where} stays as it is: in half precision the update of a gain of 1 rounds to none"
+        elif severity == "sev1" and (usual[span.rows, 0] < spacing[span.rows, span.column]).all():
+            everywhere = np.nanmedian(usual) < np.nanmedian(spacing[:, span.column])
+            severity, value = "sev2" if everywhere else "note", np.broadcast_to(usual, norm.values.shape)
+            message = "{where} stays as it is: what moves does so by {value:.1g} per element, which rounds to none here"
+        yield Hit.over(span, severity, message, badness=-norm.values, value=value, limit=0.0)
 
 
 def _unchanged(

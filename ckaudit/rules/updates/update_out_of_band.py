@@ -11,7 +11,7 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import update_to_weight, update_to_weight_global
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
-from ckaudit.run.falls import gathers_pace
+from ckaudit.run.falls import fall_accelerates
 from ckaudit.run.medians import median
 from ckaudit.run.series import Mask, Series, Steps, at, single
 from ckaudit.run.spans import Span, spans
@@ -21,7 +21,7 @@ LOW, SLOW = 1e-3, 2.5e-3
 """Of the median tensor, while hardly anything is learnt: healthy runs that begin knowing nothing move by 0.005 (lab)."""
 
 LEARNT = 0.1
-"""Share of the first loss that is gone once something is learnt, and share that is left once little is."""
+"""Share of the first loss that is gone once something is learnt."""
 
 
 @rule(
@@ -85,7 +85,7 @@ def update_out_of_band(
     for span in spans(usual, (usual.values > max_matrix_ratio) & (usual.steps > warmup)[:, None], min_points=min_points):
         yield _too_large(span, usual, max_matrix_ratio, "the median tensor; above {limit:.0e} it does not settle")
     middle = _median(tensors)
-    begins = loss is not None and gathers_pace(loss.values[loss.finite])
+    begins = loss is not None and fall_accelerates(loss.values[loss.finite])
     if _rises(rate) or not len(middle.steps) or begins or has_used_inputs(explained):
         return
     at_rate = _rate(middle.steps, rate, min_rate_share) & (middle.steps > warmup // 5)
