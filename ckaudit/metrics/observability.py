@@ -11,8 +11,9 @@ from ckaudit.metrics.metric import Metric, metric
 from ckaudit.metrics.nonfinite import nonfinite_activations, nonfinite_gradients, nonfinite_weights
 from ckaudit.metrics.optimizer import skipped_updates
 from ckaudit.metrics.pairs import filled, logged_as, relabelled
+from ckaudit.run.cancelled import overcome, overcome_counts
 from ckaudit.run.run import Run
-from ckaudit.run.series import Floats, Series, empty, merged_steps, single
+from ckaudit.run.series import Floats, Mask, Series, empty, merged_steps, single
 
 DAY = 86_400.0
 
@@ -35,8 +36,8 @@ def nan_inf_events(run: Run) -> Series:
     $$\sum_p \mathbb{1}[\,\neg\,\mathrm{isfinite}(x_p)\,]$$
 
     Shape (T, 1): logged steps and checkpoints. A tensor or module counts once, however many of its elements are not
-    finite. Gradients of an update that the loss scaler skipped are left out: overflow is how it finds its scale. The
-    logged number counts where it is larger, for a trainer looks at more.
+    finite. Gradients of an update that the loss scaler skipped are left out: overflow is how it finds its scale; so are,
+    where no scaler is recorded, those that are finite again later, for none was applied. The logged number counts where it is larger, for a trainer looks at more.
     """
     counted, series = bad_places(run), run.scalar("nan_inf_events").recorded_rows()
     steps = merged_steps(counted.steps, series.steps)
@@ -49,7 +50,8 @@ def nan_inf_events(run: Run) -> Series:
 
 def bad_places(run: Run) -> Series:
     """Return in how many places each recorded step has a NaN or an infinity, by what was recorded of it, shape (T, 1)."""
-    gradients = _unless_skipped(run, grad_global_norm(run)), _unless_skipped(run, nonfinite_gradients(run))
+    norm, counted = grad_global_norm(run), nonfinite_gradients(run)
+    gradients = _unless_skipped(run, norm, overcome(norm)), _unless_skipped(run, counted, overcome_counts(counted))
     numbers = [train_loss_raw(run), val_loss(run), gradients[0]]
     counts = [nonfinite_weights(run), nonfinite_activations(run), gradients[1]]
     bad = [(number, number.nonfinite) for number in numbers] + [
@@ -181,9 +183,11 @@ def heartbeat_missing(run: Run, *, patience: float = 300.0) -> Series:
     return filled(series, logged_as(run, "heartbeat_missing"))
 
 
-def _unless_skipped(run: Run, series: Series) -> Series:
-    """Return a series without the steps whose update the loss scaler skipped."""
+def _unless_skipped(run: Run, series: Series, is_overcome: Mask) -> Series:
+    """Return a series without the steps whose update the loss scaler skipped, or somebody, where no scaler is recorded."""
     skipped = skipped_updates(run)
+    if not skipped:
+        return replace(series, recorded=series.recorded & ~is_overcome)
     steps = skipped.steps[(skipped.values > 0).any(axis=1)]
     return replace(series, recorded=series.recorded & ~np.isin(series.steps, steps)[:, None])
 

@@ -120,21 +120,27 @@ def _is_zero(gradient: Series, name: str) -> bool:
 
 
 def overcome(norm: Series) -> Mask:
-    """Tell at which points a gradient norm that was not finite cannot have reached the weights, shape (T, 1).
+    """Tell which gradient norms that were not finite cannot have reached the weights, shape (T, P).
 
     A gradient that is not finite makes weights so if it is applied, and weights that are not finite never give a finite
-    gradient again. Where one comes later, the update was left out, as a loss scaler does it. At the end of the log, where
+    gradient again. Where one comes later, the update was left out, as a loss scaler does it. At the end of the record, where
     nothing comes later, as many in a row count as were left behind before.
     """
-    is_overcome = np.zeros(len(norm.steps))
-    good = np.flatnonzero(norm.finite[:, 0] & (norm.values[:, 0] > 0))
-    bad = np.flatnonzero(norm.nonfinite[:, 0])
-    if not len(good):
-        return is_overcome[:, None] > 0
-    is_overcome[bad[bad < good[-1]]] = 1
-    at_the_end = bad[bad > good[-1]]
-    edges = np.flatnonzero(np.diff(np.concatenate(([0.0], is_overcome, [0.0]))))
-    longest = int((edges[1::2] - edges[::2]).max(initial=0))
-    if len(at_the_end) <= longest:
-        is_overcome[at_the_end] = 1
-    return np.asarray(is_overcome[:, None] > 0)
+    return _left_behind(norm.nonfinite, norm.finite & (norm.values > 0))
+
+
+def overcome_counts(count: Series) -> Mask:
+    """Tell the same of counts of elements of a gradient that are not finite, shape (T, P)."""
+    return _left_behind(count.nonfinite | (count.finite & (count.values > 0)), count.finite & (count.values == 0))
+
+
+def _left_behind(bad: Mask, good: Mask) -> Mask:
+    behind = np.zeros(bad.shape, bool)
+    for column in np.flatnonzero(bad.any(axis=0) & good.any(axis=0)):
+        last = int(np.flatnonzero(good[:, column])[-1])
+        behind[:last, column] = bad[:last, column]
+        edges = np.flatnonzero(np.diff(np.concatenate(([False], behind[:, column], [False])).astype(int)))
+        longest = int((edges[1::2] - edges[::2]).max(initial=0))
+        if bad[last:, column].sum() <= longest:
+            behind[last:, column] = bad[last:, column]
+    return behind

@@ -6,6 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
 from ckaudit.causes.shared.partly_zero_gradients import partly_zero, without_embeddings
+from ckaudit.causes.shared.quantized_gradients import rounding_step
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.activations import activation_sparsity, dead_unit_fraction
@@ -93,6 +94,8 @@ def dead_path(
             again = f"{healed[0].where} has a gradient again after step {healed[0].last_step}: no cut heals"
             yield contradicts(decisive, again, norm.name)
     yield from _by_other_gradients(norm, zeros, facts, places, decisive, strong)
+    if (step := rounding_step(norm)) is not None:
+        yield contradicts(decisive, f"gradients are made of steps of {step:.2g}: what is less became zero", gradient_norm.name)
     if overlap := places & still:
         yield supports(medium, f"{named(overlap)}: without movement too", "MOVE001")
     if all(finding.value == 0 for finding in dead):

@@ -13,6 +13,7 @@ from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.loss_function import loss_to_function_ratio
 from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.trend import theil_sen
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.attention.entropy_collapse import entropy_collapse
 from ckaudit.rules.attention.logit_growth import logit_growth
@@ -153,15 +154,19 @@ def _fell_before(train: Series, step: int | None, first: float, *, share: float 
     return len(before) >= 3 and median(before[-3:]) < (1 - share) * first
 
 
-def _climbs_throughout(train: Series, rate: Series | None, *, parts: int = 9, pace: float = 0.5) -> bool:
+def _climbs_throughout(
+    train: Series, rate: Series | None, *, parts: int = 9, pace: float = 0.5, max_chance: float = 0.01
+) -> bool:
     """Tell whether every part of a loss lies above the one before, from the second on, and the climb does not come to rest.
 
     Its last third climbs by `pace` of what the middle one does and more, for the same sum of learning rates where they are known.
+    Of fewer than three points a part, the first is the lowest, and so steady a rise has at most `max_chance` (Mann-Kendall).
     """
     rows = np.flatnonzero(train.finite[:, 0])
-    if len(rows) < 3 * parts:
-        return False
     losses = train.values[rows, 0]
+    if len(rows) < 3 * parts:
+        trend = theil_sen(train.steps[rows].astype(float), losses)
+        return len(rows) > 0 and trend.slope > 0 and trend.p < max_chance and losses[0] == losses.min()
     used = np.ones(len(rows)) if rate is None else np.nan_to_num(at(rate, train.steps[rows]).values.max(axis=1), nan=0.0)
     levels = [median(part) for part in np.array_split(losses, parts)]
     ways = [float(part.sum()) for part in np.array_split(used, parts)]

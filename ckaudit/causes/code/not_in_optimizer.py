@@ -6,12 +6,13 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
 from ckaudit.causes.shared.stale_gradients import loss_is_calm, norm_trend
+from ckaudit.causes.shared.update_size import way_in_all
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.gradients import grad_global_norm, gradient_norm
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.progress import steps_seen
-from ckaudit.metrics.weights import update_norm, weight_statistics_change
+from ckaudit.metrics.weights import relative_movement, update_norm, weight_statistics_change
 from ckaudit.metrics.words import tensors_without_optimizer
 from ckaudit.rules.attention.uniform_heads import uniform_heads
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
@@ -38,6 +39,7 @@ from ckaudit.run.series import Series
         grad_global_norm,
         learning_rate,
         train_loss_raw,
+        relative_movement,
     ],
     knob="Build the optimizer from model.parameters() after all wrapping and casting; see that its step is called.",
     inspect="Parameter groups of the optimizer against the model's trainable tensors.",
@@ -53,7 +55,9 @@ def not_in_optimizer(
     whole: Series | None,
     rate: Series | None,
     loss: Series | None,
+    come: Series | None,
     *,
+    min_way: float = 0.01,
     decisive: float = 4.0,
     strong: float = 2.0,
     medium: float = 1.0,
@@ -62,7 +66,8 @@ def not_in_optimizer(
 
     Tensors that are in no parameter group are decisive. A tensor that moved before was in the optimizer then. Who clears and
     updates through the optimizer leaves the others' gradients to add up: the norm tells where tensors were not recorded, if the
-    loss takes no notice of it. Weights follow the scale that all causes share.
+    loss takes no notice of it. Where no rate is recorded and the others come less than `min_way` of their size, none moves as it
+    should. Weights follow the scale that all causes share.
     """
     listed = findings.first(missing_in_optimizer)
     if listed is not None:
@@ -83,6 +88,9 @@ def not_in_optimizer(
         return
     if rate is None:
         yield contradicts(medium, "no learning rate is recorded, and a rate of zero would look the same", frozen[0])
+        if (way := way_in_all(come)) is not None and way < min_way:
+            what = f"the others have come {way:.2g} of their size in all: they hardly move either"
+            yield contradicts(strong, what, relative_movement.name)
     places, dead = places_of(frozen), places_of(findings.of(dead_parameter))
     fed = (places - dead) & {*fed_places}
     if fed:

@@ -135,7 +135,7 @@ def bad_batch(
             yield from odd
             return
         is_own = _is_over_at_once(spike, loss)
-        yield from _jumped(findings, spike, short, strong if is_own else medium / 2, strong, medium)
+        yield from _jumped(findings, spike, loss, short, strong if is_own else medium / 2, strong, medium)
         yield from _unstable(spike, flags, update, lead, spike.first_step + short, large_update, strong)
         yield from _gradient(gradient, spike, jump, medium, is_own=is_own)
         yield from _tokens(findings, tokens, spike, short, strong)
@@ -222,14 +222,18 @@ def _is_over_at_once(spike: Finding, loss: Series | None, *, own: int = 2) -> bo
     return last - step < own and near > 2 * own
 
 
-def _jumped(findings: Findings, spike: Finding, short: int, weight: float, strong: float, medium: float) -> Iterator[Evidence]:
-    """Judge a loss that jumps; `weight` is what one that comes back is worth."""
+def _jumped(
+    findings: Findings, spike: Finding, loss: Series | None, short: int, weight: float, strong: float, medium: float
+) -> Iterator[Evidence]:
+    """Judge a loss that jumps; `weight` is what one that comes back is worth, where it is known again soon enough to say so."""
     step, last = spike.first_step or 0, spike.last_step or 0
+    later = loss.steps[loss.finite[:, 0] & (loss.steps > last)] if loss is not None else ()
+    back = int(later[0]) - step if len(later) else last - step + 1
     if (other := findings.before(last + 1).of(*OTHERS)) or (other := findings.before(step).of(*SIGNS[1:])):
         yield contradicts(strong + 2, f"another thing was wrong by then: {other[0].message}", other[0])
-    if last - step < short and spike.severity != "sev1":
-        yield supports(weight, f"the loss jumps at step {step} and is back after {last - step + 1} steps", spike)
-    else:
+    if back <= short and spike.severity != "sev1":
+        yield supports(weight, f"the loss jumps at step {step} and is back after {plural(back, 'step')}", spike)
+    elif last - step >= short or spike.severity == "sev1":
         yield contradicts(strong, f"it is not one jump: {spike.message}", spike)
     if (count := len(findings.of(loss_spike))) > 2:
         yield contradicts(medium, f"the loss jumps {count} times", spike)

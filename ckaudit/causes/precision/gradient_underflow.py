@@ -6,10 +6,11 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.partly_zero_gradients import MANY, PART, partly_zero, without_embeddings
+from ckaudit.causes.shared.quantized_gradients import rounding_step
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.activations import activation_sparsity
-from ckaudit.metrics.gradients import gradient_zero_fraction
+from ckaudit.metrics.gradients import gradient_norm, gradient_zero_fraction
 from ckaudit.metrics.optimizer import loss_scale
 from ckaudit.metrics.words import element_type
 from ckaudit.rules.activations.dead_units import dead_units
@@ -43,7 +44,7 @@ from ckaudit.run.series import Series
         updates_held_back,
         vanishing_gradient,
     ],
-    wants=[gradient_zero_fraction, loss_scale, element_type, activation_sparsity, FACTS],
+    wants=[gradient_zero_fraction, loss_scale, element_type, activation_sparsity, FACTS, gradient_norm],
     knob="Scale the loss, dynamically, or train in bfloat16; keep the reduction of gradients in float32.",
     inspect="The loss scale, where gradients are cast, and a histogram of their exponents against 2^-24.",
     runbook="Save a checkpoint; compute one batch's gradient in float32 and count what is zero in half precision and not there.",
@@ -55,6 +56,7 @@ def gradient_underflow(
     types: Series | None,
     silent: Series | None,
     facts: Manifest | None,
+    norm: Series | None,
     *,
     quiet: float = 0.9,
     decisive: float = 4.0,
@@ -66,12 +68,17 @@ def gradient_underflow(
     Underflow takes the smallest elements of many tensors first: between a twentieth and all of a gradient is zero in over a
     quarter of the tensors that get any, embeddings left out, at two checkpoints or more. A cut path takes whole tensors, always
     the same, but not those next to the loss: where these are zero as well in float16, all of it was too small. A module with over
-    `quiet` of zeros in its output has as many in its gradient. Modules that compute in single precision lose nothing, but what
-    casts gradients beside them may, such as an exchange between ranks: where whole gradients come and go, nothing else would make
-    them. Weights follow the scale that all causes share.
+    `quiet` of zeros in its output has as many in its gradient. Norms that are made of whole steps were rounded to them, whatever
+    the precision. Modules that compute in single precision lose nothing, but what casts gradients beside them may, such as an
+    exchange between ranks: where whole gradients come and go, nothing else would make them. Weights follow the scale that all
+    causes share.
     """
+    if (step := rounding_step(norm)) is not None:
+        what = f"the smallest gradients are made of steps of {step:.2g}: they were rounded, element by element"
+        yield supports(decisive, what, gradient_norm.name)
     if zeros is None:
-        yield contradicts(strong, "nothing says how many elements of the gradient are zero", gradient_zero_fraction.name)
+        if step is None:
+            yield contradicts(strong, "nothing says how many elements of the gradient are zero", gradient_zero_fraction.name)
         return
     judged = without_embeddings(zeros, facts)
     values = np.where(judged.finite, judged.values, np.nan)

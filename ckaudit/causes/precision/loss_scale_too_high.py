@@ -6,6 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.contract.schema.report import Evidence
+from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import loss_scale
 from ckaudit.metrics.words import element_type
@@ -14,6 +15,7 @@ from ckaudit.rules.precision.overflow import overflow
 from ckaudit.rules.precision.skipped_updates import skipped_updates
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.run.cancelled import overcome
 from ckaudit.run.run_facts import is_scaled, is_single
 from ckaudit.run.series import Series
 
@@ -22,7 +24,7 @@ from ckaudit.run.series import Series
     prior=-0.5,
     explains=[overflow, skipped_updates],
     follows=[barely_moving, nonfinite_values, update_out_of_band],
-    wants=[loss_scale, train_loss_raw, element_type],
+    wants=[loss_scale, train_loss_raw, element_type, grad_global_norm],
     knob="Let the scale grow after 2,000 good steps, not a few, and start it lower; or train in bfloat16, which needs no scale.",
     inspect="The loss scale on one axis with the skipped updates; the scaler's growth interval and factor.",
     runbook="The weights are sound, a skipped step changes nothing: resume with half of the scale at which it last failed.",
@@ -32,6 +34,7 @@ def loss_scale_too_high(
     scale: Series | None,
     loss: Series | None,
     types: Series | None,
+    norm: Series | None,
     *,
     falls: int = 5,
     decisive: float = 4.0,
@@ -41,10 +44,11 @@ def loss_scale_too_high(
     """The loss scale overflows again and again, so that updates are skipped.
 
     A scale that fell more than `falls` times grows faster than the gradients allow; a scaler of the usual kind tries once in
-    2,000 steps. A loss that stays finite says that the gradients themselves are well. Where no scale above 1 is recorded, there
-    is no evidence either way. Weights follow the scale that all causes share.
+    2,000 steps. A loss that stays finite says that the gradients themselves are well. Where no scale above 1 is recorded,
+    gradients speak that were infinite and later finite again: somebody left their updates out. Without them there is no evidence
+    either way. Weights follow the scale that all causes share.
     """
-    if not is_scaled(scale):
+    if not is_scaled(scale) and (scale is not None or norm is None or not overcome(norm).any()):
         yield contradicts(decisive, "no loss scale is recorded, or it is 1 throughout: the loss is not scaled", loss_scale.name)
     if is_single(types):
         yield contradicts(decisive, "all modules compute in single precision, which needs no scale", element_type.name)

@@ -11,7 +11,7 @@ from ckaudit.metrics.nonfinite import nonfinite_activations, nonfinite_gradients
 from ckaudit.metrics.observability import nan_inf_events
 from ckaudit.metrics.optimizer import opt_state_finite, skipped_updates
 from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
-from ckaudit.run.cancelled import overcome
+from ckaudit.run.cancelled import overcome, overcome_counts
 from ckaudit.run.series import Mask, Series, at
 from ckaudit.run.spans import spans
 
@@ -57,7 +57,7 @@ def nonfinite_values(
     A NaN in the weights never leaves them; every step after it is lost.
     ## False alarms
     Where the loss scaler saw the overflow and skipped the update, infinite gradients are its ordinary work and are left out;
-    a log without its scale shows the same where the gradient norm is finite again later, which broken weights never are.
+    a record without its scale shows the same where the gradient is finite again later, which broken weights never are.
     """
     if all(series is None for series in (loss, val, norm, norms, weights, gradients, activations, moments, events)):
         yield needs_one_of(
@@ -77,7 +77,7 @@ def nonfinite_values(
         *(
             ()
             if norms is None
-            else _bad(norms, norms.nonfinite & ~_skipped(norms, overflow), "the gradient of {where} is not finite")
+            else _bad(norms, norms.nonfinite & ~_left_out(norms, overflow), "the gradient of {where} is not finite")
         ),
         *_of_counts(weights, gradients, activations, moments, overflow),
     ]
@@ -95,8 +95,7 @@ def _of_losses(loss: Series | None, val: Series | None, norm: Series | None, ove
         if series is not None:
             yield from _bad(series, series.nonfinite, what + " is not finite")
     if norm is not None:
-        left_out = overcome(norm) if overflow is None else _skipped(norm, overflow)
-        yield from _bad(norm, norm.nonfinite & ~left_out, "the gradient norm is not finite")
+        yield from _bad(norm, norm.nonfinite & ~_left_out(norm, overflow), "the gradient norm is not finite")
 
 
 def _of_counts(
@@ -108,11 +107,17 @@ def _of_counts(
             yield Hit.over(span, "sev0", "a moment of the optimizer is not finite", badness=-moments.values)
     for series, what in ((weights, "weights of"), (gradients, "gradients of"), (activations, "outputs of")):
         if series is not None:
-            skipped = _skipped(series, overflow if series is gradients else None)
-            yield from _bad(
-                series, (np.nan_to_num(series.values) > 0) & ~skipped, "{value:.0f} " + what + " {where} are not finite"
-            )
-            yield from _bad(series, series.nonfinite & ~skipped, what + " {where} are not finite")
+            left_out = np.zeros(series.values.shape, bool)
+            if series is gradients:
+                left_out = overcome_counts(series) if overflow is None else _skipped(series, overflow)
+            counted = np.nan_to_num(series.values) > 0
+            yield from _bad(series, counted & ~left_out, "{value:.0f} " + what + " {where} are not finite")
+            yield from _bad(series, series.nonfinite & ~left_out, what + " {where} are not finite")
+
+
+def _left_out(norms: Series, overflow: Series | None) -> Mask:
+    """Tell of each gradient norm whether its update was left out: by the scaler's word, or because what comes later is finite."""
+    return overcome(norms) if overflow is None else _skipped(norms, overflow)
 
 
 def _skipped(series: Series, overflow: Series | None) -> Mask:
