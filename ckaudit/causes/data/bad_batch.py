@@ -227,8 +227,8 @@ def _jumped(
 ) -> Iterator[Evidence]:
     """Judge a loss that jumps; `weight` is what one that comes back is worth, where it is known again soon enough to say so."""
     step, last = spike.first_step or 0, spike.last_step or 0
-    later = loss.steps[loss.finite[:, 0] & (loss.steps > last)] if loss is not None else ()
-    back = int(later[0]) - step if len(later) else last - step + 1
+    later = loss.steps[loss.finite[:, 0] & (loss.steps > last)] if loss is not None else np.empty(0, np.int64)
+    back = int(later[0]) - step if later.size else last - step + 1
     if (other := findings.before(last + 1).of(*OTHERS)) or (other := findings.before(step).of(*SIGNS[1:])):
         yield contradicts(strong + 2, f"another thing was wrong by then: {other[0].message}", other[0])
     if back <= short and spike.severity != "sev1":

@@ -93,7 +93,10 @@ def learning_rate_too_low(
     if far is None:
         yield from _by_curves(rate, train, val, smallest, medium)
     way = way_in_all(moved) if rate is None else None
-    if is_slow := way is not None and way < ordinary * short:
+    is_slow = way is not None and way < ordinary * short
+    if is_slow and train is not None and never_falls_below_start(train, val) is None:
+        yield contradicts(strong, "the loss falls below its start: what there is of movement is enough for that", train.name)
+    elif is_slow:
         yield supports(strong, f"the weights have come {way:.2g} of their size in all: what was drawn is still there", MOVED)
     elif way is not None and way > short:
         yield contradicts(strong, f"the weights have come {way:.2g} of their size in all: far enough to learn", MOVED)

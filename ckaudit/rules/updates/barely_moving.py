@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
+from ckaudit.contract.schema.tensor_names import beside_in_attention
 from ckaudit.metrics.estimated_movement import cells_like
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.loss import train_loss_raw
@@ -120,7 +121,7 @@ def barely_moving(
         return
     measured = set(norm.labels) if norm is not None else set()
     unmeasured = None if seen is None else seen.only(lambda name: name not in measured and not tensors.is_expert(name))
-    for hit in _unchanged(unmeasured, rate, gradient, loss, min_points - 1):
+    for hit in _unchanged(unmeasured, rate, gradient, loss, min_relative_movement, min_points - 1):
         reported |= {hit.where or "", *hit.also}
         yield hit
     if way is not None:
@@ -192,12 +193,14 @@ def _of_zero_updates(
 
 
 def _unchanged(
-    seen: Series | None, rate: Series | None, gradient: Series | None, loss: Series | None, min_points: int
+    seen: Series | None, rate: Series | None, gradient: Series | None, loss: Series | None, slow: float, min_points: int
 ) -> Iterator[Hit]:
     """Yield tensors of which nothing that checkpoints show has changed."""
     if seen is None:
         return
     still = (seen.values == 0) & _judged(seen.steps, rate, 0)
+    moved_once = (seen.values > 0).any(axis=0)
+    still &= ~(waiting_factors(still | _is_faint(seen, gradient, slow), seen.labels) & moved_once)
     any_moves = np.asarray((seen.values > 0).any(axis=1))
     falls = loss is not None and _falls(loss, seen.steps)
     for span in spans(seen, still, min_points=min_points):
@@ -241,11 +244,16 @@ def _of_ways(
 
 
 def _is_faint(way: Series, gradient: Series | None, slow: float) -> Mask:
-    """Tell at which checkpoints a tensor's gradient is below a share of the median tensor's, shape (C, P)."""
+    """Tell at which checkpoints the gradient of a query or key is below a share of that of the value beside it, shape (C, P)."""
+    faint = np.zeros(way.values.shape, bool)
     if gradient is None:
-        return np.zeros(way.values.shape, bool)
-    norms = cells_like(way, gradient)
-    return np.asarray(norms < slow * row_medians(norms)[:, None])
+        return faint
+    norms, places = cells_like(way, gradient), {label: place for place, label in enumerate(way.labels)}
+    for label, place in places.items():
+        _, value = beside_in_attention(label) or ("", "")
+        if value in places:
+            faint[:, place] = norms[:, place] < slow * norms[:, places[value]]
+    return faint
 
 
 def _stayed(way: Series, column: int, rows: Steps, value: float, limit: float, message: str, gradient: Series | None) -> Hit:
