@@ -237,13 +237,18 @@ def _by_statistics(
     pace = shown.values / steps
     slowed = pace[1:] < pace[:-1] / 2  # a path that opens goes on as fast, and what is written once does not
     began = sizes[0] > np.fmax.accumulate(sizes, axis=0) / 2  # what began near zero grows by large shares
+    by_element = shown.values * sizes
+    usual = by_element <= ratio * row_medians(by_element)[:, None]  # elements of small weights grow as those of others move
+    usual[1:] &= sizes[1:] > sizes[:-1]
     for row, (change, beyond, logs) in enumerate(zip(shown.values[start:-1], excess[:-1], grown[:-1], strict=True), start):
         known = logs[np.isfinite(logs) & (np.abs(logs) > share)]
         multiplied = len(known) > 1 and median(np.abs(known - median(known))) < alike
         if median(beyond[np.isfinite(beyond)]) > 1 and not multiplied:
             continue
         since, step = int(shown.steps[row - 1]), int(shown.steps[row])
-        for column in np.flatnonzero((change > share) & (beyond > ratio) & began[row - 1] & slowed[row]):
+        for column in np.flatnonzero(
+            (change > share) & (beyond > ratio) & began[row - 1] & slowed[row] & (multiplied | ~usual[row])
+        ):
             yield Hit.at(
                 [step],
                 "sev1",
