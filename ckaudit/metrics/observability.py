@@ -35,9 +35,10 @@ def nan_inf_events(run: Run) -> Series:
 
     $$\sum_p \mathbb{1}[\,\neg\,\mathrm{isfinite}(x_p)\,]$$
 
-    Shape (T, 1): logged steps and checkpoints. A tensor or module counts once, however many of its elements are not
-    finite. Gradients of an update that the loss scaler skipped are left out: overflow is how it finds its scale; so are,
-    where no scaler is recorded, those that are finite again later, for none was applied. The logged number counts where it is larger, for a trainer looks at more.
+    Shape (T, 1): logged steps and checkpoints. A tensor or module counts once, however many of its elements are not finite.
+    Gradients of an update that the loss scaler skipped are left out: overflow is how it finds its scale; so are, where no scaler
+    is recorded, those that are finite again later, for none was applied. The logged number counts where it is larger, for a
+    trainer looks at more.
     """
     counted, series = bad_places(run), run.scalar("nan_inf_events").recorded_rows()
     steps = merged_steps(counted.steps, series.steps)

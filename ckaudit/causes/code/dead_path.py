@@ -94,8 +94,6 @@ def dead_path(
             again = f"{healed[0].where} has a gradient again after step {healed[0].last_step}: no cut heals"
             yield contradicts(decisive, again, norm.name)
     yield from _by_other_gradients(norm, zeros, facts, places, decisive, strong)
-    if (step := rounding_step(norm)) is not None:
-        yield contradicts(decisive, f"gradients are made of steps of {step:.2g}: what is less became zero", gradient_norm.name)
     if overlap := places & still:
         yield supports(medium, f"{named(overlap)}: without movement too", "MOVE001")
     if all(finding.value == 0 for finding in dead):
@@ -111,6 +109,8 @@ def _by_other_gradients(
     if zeros is not None and (found := partly_zero(without_embeddings(zeros, facts))) is not None:
         what = f"{found.partial} of the {found.alive} gradients that are not zero are so in part: too small, not cut off"
         yield contradicts(strong, what, zeros.name)
+    if (step := rounding_step(norm)) is not None:
+        yield contradicts(decisive, f"gradients are made of steps of {step:.2g}: what is less became zero", gradient_norm.name)
     biases = {place for place in places if place.rpartition(".")[2] == "bias"}
     if norm is None or not biases or biases != {*places}:
         return

@@ -69,12 +69,13 @@ def learning_rate_too_low(
     """The learning rate is too low for anything to be learnt in this time.
 
     Adam moves an element by the rate at most: where all rates together come to less than `short` spreads of the first weights,
-    training hardly changes the weights that were drawn (265 healthy trainings of more than 60 families: 0.12 and more but for one
-    in a hundred, 3.5 at the median; 21 of a rate a hundredth of their own: 0.1 at most). Beyond `enough` spreads it could have
-    replaced them. Its updates are `ordinary` of the rate and more where nothing else holds them back. Of a record that has no
-    rate, the way of the weights tells the same: `short` times `ordinary` of their size and less is none (of 318 healthy
-    trainings, 60 steps and more, one in a hundred; 8 of 9 of too low a rate). A rate that never comes to `smallest` is below the peaks of nearly all recipes; where it is only too low, the
-    held-out loss falls from evaluation to evaluation all the same. Weights are starting values.
+    training hardly changes the weights that were drawn (265 healthy trainings of more than 60 families: 0.12 and more but for
+    one in a hundred, 3.5 at the median; 21 of a rate a hundredth of their own: 0.1 at most). Beyond `enough` spreads it could
+    have replaced them. Its updates are `ordinary` of the rate and more where nothing else holds them back. Of a record that has
+    no rate, the way of the weights tells the same: `short` times `ordinary` of their size and less is none (of 318 healthy
+    trainings, 60 steps and more, one in a hundred; 8 of 9 of too low a rate). A rate that never comes to `smallest` is below the
+    peaks of nearly all recipes; where it is only too low, the held-out loss falls from evaluation to evaluation all the same.
+    Weights are starting values.
     """
     if zero := findings.first(learning_rate_zero, schedule_off_plan):
         yield contradicts(2 * strong, f"not the planned rate is too low: {zero.message}", zero)
@@ -94,12 +95,8 @@ def learning_rate_too_low(
         yield from _by_curves(rate, train, val, smallest, medium)
     way = way_in_all(moved) if rate is None else None
     is_slow = way is not None and way < ordinary * short
-    if is_slow and train is not None and never_falls_below_start(train, val) is None:
-        yield contradicts(strong, "the loss falls below its start: what there is of movement is enough for that", train.name)
-    elif is_slow:
-        yield supports(strong, f"the weights have come {way:.2g} of their size in all: what was drawn is still there", MOVED)
-    elif way is not None and way > short:
-        yield contradicts(strong, f"the weights have come {way:.2g} of their size in all: far enough to learn", MOVED)
+    if way is not None and (is_slow or way > short):
+        yield _by_way(way, train, val, strong, is_slow=is_slow)
     if adapts is not None and (adapts.values[adapts.finite] == 0).any():
         yield contradicts(strong, "plain descent: its rates are not Adam's", adapts.name)
     elif (moves := usual_steps(step, rate)) is not None:
@@ -109,8 +106,7 @@ def learning_rate_too_low(
         yield supports(medium, "updates are small for the weights", "MOVE002")
     elif high := findings.first(update_out_of_band):
         yield contradicts(2 * strong, high.message, high)
-    if not is_slow:
-        yield from _by_stillness(findings.of(barely_moving), strong, medium)
+    yield from () if is_slow else _by_stillness(findings.of(barely_moving), strong, medium)
     if types is not None and np.isin(types.only(lambda name: name.startswith("weights/")).values, _HALF).any():
         yield contradicts(strong, "weights are kept in half precision, which loses small updates", types.name)
     if clip is not None and clip.finite.any() and (left := median(clip.values[clip.finite])) < 0.1:
@@ -123,6 +119,15 @@ def _by_stillness(still: Sequence[Finding], strong: float, medium: float) -> Ite
         yield contradicts(strong, f"a low rate slows all tensors alike: {alone[0].message}", alone[0])
     elif still:
         yield supports(medium, f"updates are small: {still[0].message}", still[0])
+
+
+def _by_way(way: float, train: Series | None, val: Series | None, weight: float, *, is_slow: bool) -> Evidence:
+    """Judge by how far the weights have come, where nobody recorded the rate."""
+    if not is_slow:
+        return contradicts(weight, f"the weights have come {way:.2g} of their size in all: far enough to learn", MOVED)
+    if train is not None and never_falls_below_start(train, val) is None:
+        return contradicts(weight, "the loss falls below its start: what there is of movement is enough for that", train.name)
+    return supports(weight, f"the weights have come {way:.2g} of their size in all: what was drawn is still there", MOVED)
 
 
 def _by_movement(moved: float, ordinary: float, strong: float, medium: float) -> Evidence:
