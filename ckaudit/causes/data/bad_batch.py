@@ -31,6 +31,7 @@ from ckaudit.rules.attention.logit_growth import logit_growth
 from ckaudit.rules.data.token_drift import token_drift
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
 from ckaudit.rules.gradients.frequent_clipping import frequent_clipping
+from ckaudit.rules.loss.loss_rises import loss_rises
 from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.precision.nonfinite_values import nonfinite_values
 from ckaudit.rules.precision.overflow import overflow
@@ -235,6 +236,9 @@ def _jumped(
         yield supports(weight, f"the loss jumps at step {step} and is back after {plural(back, 'step')}", spike)
     elif last - step >= short or spike.severity == "sev1":
         yield contradicts(strong, f"it is not one jump: {spike.message}", spike)
+    climbs = [rise for rise in findings.of(loss_rises) if step - short <= (rise.first_step or 0) <= last + 1]
+    if climbs:
+        yield contradicts(strong + 2, f"what came with it has not gone: {climbs[0].message}", climbs[0])
     if (count := len(findings.of(loss_spike))) > 2:
         yield contradicts(medium, f"the loss jumps {count} times", spike)
 

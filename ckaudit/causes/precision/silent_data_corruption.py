@@ -6,7 +6,9 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, places_of, supports
 from ckaudit.contract.schema.report import Evidence, Finding
+from ckaudit.material.counts import plural
 from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.spikes import grad_norm_over_median
 from ckaudit.metrics.weights import update_norm, weight_max_abs, weight_norm
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.activations.dead_units import dead_units
@@ -51,7 +53,7 @@ from ckaudit.run.series import Series
         vanishing_gradient,
         zero_gradients,
     ],
-    wants=[weight_max_abs, update_norm, weight_norm, train_loss_raw],
+    wants=[weight_max_abs, update_norm, weight_norm, train_loss_raw, grad_norm_over_median],
     knob="Take the device out of service and go back to the last checkpoint before it; no setting of the training is to blame.",
     inspect="ECC and machine-check logs of the device that holds the tensor; the element's value and place.",
     runbook="Stop. Keep the checkpoints around the step; replay it from the one before on another device and compare bits.",
@@ -62,6 +64,7 @@ def silent_data_corruption(
     moved: Series | None,
     size: Series | None,
     loss: Series | None,
+    gradient: Series | None,
     *,
     alone: float = 0.9,
     calm: float = 1.5,
@@ -72,8 +75,8 @@ def silent_data_corruption(
     """Hardware has changed a number: one element is absurd, and nothing else.
 
     A flipped bit changes one element: its magnitude is then over `alone` of the length of the whole change. One of a
-    gradient makes its norm jump for a single step while the loss stays within `calm` of the median of the 20 before. Weights
-    follow the scale that all causes share.
+    gradient makes its norm jump for a single step, as it never does else, while the loss stays within `calm` of the median of the
+    20 before. Weights follow the scale that all causes share.
     """
     jump = findings.first(weights_jump)
     if jump is not None:
@@ -92,7 +95,7 @@ def silent_data_corruption(
         return
     shock = findings.first(exploding_gradient)
     if shock is not None:
-        yield from _shock(findings, shock, loss, calm, strong, medium)
+        yield from _shock(findings, shock, loss, gradient, calm, strong, medium)
 
 
 def largest_share(jump: Finding, largest: Series | None, moved: Series | None, size: Series | None) -> float | None:
@@ -122,14 +125,22 @@ def _cell(series: Series | None, jump: Finding, *, earlier: int = 0) -> float | 
     return float(series.values[row, column]) if row >= 0 and series.finite[row, column] else None
 
 
+def _as_large(gradient: Series, step: int, *, share: float = 0.1) -> int:
+    """Return at how many other steps a gradient over its median is at least a share of what it is at one."""
+    own = gradient.values[(gradient.steps == step) & gradient.finite[:, 0], 0]
+    return int((np.nan_to_num(gradient.values[gradient.steps != step, 0]) >= share * own[0]).sum()) if own.size else 0
+
+
 def _shock(
-    findings: Findings, shock: Finding, loss: Series | None, calm: float, strong: float, medium: float
+    findings: Findings, shock: Finding, loss: Series | None, gradient: Series | None, calm: float, strong: float, medium: float
 ) -> Iterator[Evidence]:
     """Judge a jump of the gradient norm without one of the weights."""
     if shock.first_step is None or shock.first_step != shock.last_step:
         yield contradicts(strong, "the gradient norm is large for more than one step", shock)
         return
     yield supports(strong, f"{shock.message}; at the next step it is as before", shock)
+    if gradient is not None and (many := _as_large(gradient, shock.first_step)):
+        yield contradicts(2 * strong, f"the gradient norm comes near that at {plural(many, 'other step')} too", gradient.name)
     if loss is None:
         return
     before = loss.values[(loss.steps < shock.first_step) & loss.finite[:, 0], 0][-20:]
