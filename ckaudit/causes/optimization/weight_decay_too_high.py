@@ -51,6 +51,7 @@ from ckaudit.run.series import Series, at
         zero_gradients,
         layer_not_contributing,
         barely_moving,
+        updates_held_back,
     ],
     wants=[weight_norm, weight_rms, learning_rate, train_loss_raw, val_loss, grad_global_norm],
     knob="Set the weight decay to 0.1 or less, and to 0 for norms and biases.",
@@ -74,18 +75,18 @@ def weight_decay_too_high(
 ) -> Iterator[Evidence]:
     """Weight decay pulls the weights down faster than they learn.
 
-    Where the decay is recorded, its part in each update says so. Decoupled decay takes rate times decay off every weight at each
-    step: the steepest fall of the median norm over the rate is the decay at work. Recipes give 0 to 0.3; more than `usual` is
-    too much. Where weights were not recorded, the loss climbs back to where it began and rests there, from step to step within
-    `calm` of it, with gradients no larger than before: a model whose weights go to zero gives the same answer to every input,
-    and the loss of an unstable one does not rest. Other illnesses end there too, so that a curve alone speaks only slightly for
-    it. It speaks clearly against it: decay works over one by rate times decay steps and makes no jump, an answer that is the same
-    for every input costs no more than that of an untrained model, weights that shrink overflow nothing, and learning rises with
-    the rate as decay does. Weights are starting values.
+    Where the decay is recorded, its part in each update says so, unless the rest of the update was held back before. Decoupled
+    decay takes rate times decay off every weight at each step: the steepest fall of the median norm over the rate is the decay
+    at work. Recipes give 0 to 0.3; more than `usual` is too much. Where weights were not recorded, the loss climbs back to where
+    it began and rests there, from step to step within `calm` of it, with gradients no larger than before: a model whose weights
+    go to zero gives the same answer to every input, and the loss of an unstable one does not rest. Other illnesses end there
+    too, so that a curve alone speaks only slightly for it. It speaks clearly against it: decay works over one by rate times
+    decay steps and makes no jump, an answer that is the same for every input costs no more than that of an untrained model,
+    weights that shrink overflow nothing, and learning rises with the rate as decay does. Weights are starting values.
     """
     if heavy := findings.first(decay_outweighs_learning):
         yield supports(strong, heavy.message, heavy)
-        if held := findings.first(updates_held_back):
+        if held := findings.before((heavy.first_step or 0) + 1).first(updates_held_back):
             yield contradicts(strong, f"what is learnt is held back, and decay is much of what is left: {held.message}", held)
         return
     norm = norm if norm is not None else rms
