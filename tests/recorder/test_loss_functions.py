@@ -1,7 +1,9 @@
 """What the loss function is given, held against the same numbers by hand, from trainings with a recorder."""
 
 import math
+import sys
 from collections import Counter
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -204,6 +206,21 @@ def test_evaluations_and_losses_of_somebody_else_do_not_count(train):
 
     sections, _ = train(beside)
     assert {str(section) for section in sections} == {"UNSET"}
+
+
+def test_a_loss_that_was_imported_by_its_name_is_seen_and_is_what_it_was_afterwards(train, monkeypatch):
+    theirs = ModuleType("theirs")
+    exec("from torch.nn.functional import cross_entropy\nloss_of = lambda *given: cross_entropy(*given)", vars(theirs))
+    monkeypatch.setitem(sys.modules, "theirs", theirs)
+    original = theirs.cross_entropy
+
+    def by_name(model, step):
+        inputs, targets = classes_of(step)
+        return (theirs.loss_of(model(inputs), targets),)
+
+    sections, seen = train(by_name)
+    assert [section.value for section in sections] == pytest.approx([float(loss) for (loss,) in seen], rel=1e-5)
+    assert theirs.cross_entropy is original is functional.cross_entropy
 
 
 def test_a_function_mode_does_not_count_a_call_twice(train):

@@ -1,8 +1,10 @@
 """The loss functions of torch while a checkpoint is due: what each call is given, whoever makes it."""
 
 import functools
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -18,13 +20,15 @@ MAX_POOLS = 8  # loss functions of one model whose targets are counted
 _lock, _thread = threading.Lock(), threading.local()
 _watches: list["LossWatch"] = []
 _replaced: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+_by_name: list[tuple[dict[str, Any], str]] = []
 
 
 class LossWatch:
     """Sees the calls of `cross_entropy` and its like with gradients, in the model or beside it, between attach and detach.
 
-    While any watch is attached the functions stand in `torch.nn.functional` in a wrapper that passes every call on as it is.
-    A function that somebody imported by name before, one of a library of kernels, or one that is compiled is not seen.
+    While any watch is attached the functions stand in `torch.nn.functional`, and in the modules that imported them by name, in a
+    wrapper that passes every call on as it is. One under another name, one of a library of kernels, or one that is compiled is
+    not seen.
 
     Args:
         looking: Takes one look, given what it is at, and keeps its failure away from the training.
@@ -83,6 +87,16 @@ def _wrap_functions() -> None:
         wrapper = _wrapped(name, original)
         _replaced[name] = original, wrapper
         setattr(functional, name, wrapper)
+    for table in [vars(module) for path, module in tuple(sys.modules.items()) if _may_import(path, module)]:
+        for name, (original, wrapper) in _replaced.items():
+            if table.get(name) is original:
+                table[name] = wrapper
+                _by_name.append((table, name))
+
+
+def _may_import(path: str, module: object) -> bool:
+    """Tell whether a module may hold a loss function that a training calls; distributions of torch call it for themselves."""
+    return isinstance(module, ModuleType) and not path.startswith("torch.")
 
 
 def _unwrap_functions() -> None:
@@ -90,6 +104,11 @@ def _unwrap_functions() -> None:
         # What somebody else has put there since is theirs, and calls ours, which passes on.
         if getattr(functional, name) is wrapper:
             setattr(functional, name, original)
+    for table, name in _by_name:
+        original, wrapper = _replaced[name]
+        if table.get(name) is wrapper:
+            table[name] = original
+    _by_name.clear()
     _replaced.clear()
 
 
