@@ -69,6 +69,7 @@ def path_weakly_coupled(
     thin: float = 0.05,
     as_others: float = 0.3,
     few: float = 0.5,
+    resolved: float = 1e-4,
     strong: float = 2.0,
     medium: float = 1.0,
 ) -> Iterator[Evidence | Advice]:
@@ -77,7 +78,8 @@ def path_weakly_coupled(
     Tensors of such a path have less than `thin` of the gradient of their namesakes in other blocks, or of the median tensor where
     they have none; with `as_others` of it or more, they are held back after the gradient is computed. Where more than `few` of
     all tensors are weak, the cause is not one path. An optimizer of Adam's kin moves a tensor whatever the size of its gradient:
-    an update of exactly zero has another reason then. Weights follow the scale that all causes share.
+    an update of exactly zero has another reason then. So it has under any, above a share of `resolved`: single precision
+    resolves that of an update of a thousandth. Weights follow the scale that all causes share.
     """
     still = [
         finding
@@ -98,6 +100,9 @@ def path_weakly_coupled(
         name, share = weak
         if share == 0:
             yield contradicts(strong, f"{name} gets no gradient at all: it is cut off, not weak", norm.name)
+        elif share > resolved and name in places_of(halted):
+            what = f"{name} does not move at all, and {share:.2g} times the gradient of its like would move it"
+            yield contradicts(strong, what, halted[0])
         elif share < thin:
             yield supports(strong, f"{name} gets {share:.2g} times the gradient of its like", norm.name)
             yield Advice(

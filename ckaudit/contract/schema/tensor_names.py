@@ -12,7 +12,7 @@ NORM = re.compile(r"norm|^ln(_?\w{1,3})?$")
 EMBEDDING = re.compile(r"embed|(^|_)emb(_|$)|^w[tp]e$|^pos(ition)?s?$")
 ATTENTION = re.compile(r"attn|attention|^(q|k|v|o|qkv|kv|wq|wk|wv|wo|[qkvo]_proj|query|key|value|in_proj|out_proj)$")
 MLP = re.compile(r"mlp|ffn|feed_?forward|expert|^ff$|^(fc|linear|w)[123]?$|^c_fc$|intermediate|^(gate|up|down)(_proj)?$")
-KEY = re.compile(r"^(w?k|key|k_proj|key_proj|to_k|wk|k_lin|lin_k)$")
+KEY = re.compile(r"^(w?k|key|k_proj|(pos_)?key_proj|to_k|wk|k_lin|lin_k)$")
 PROJECTIONS = (("query", "key", "value"), ("q", "k", "v"), ("wq", "wk", "wv"))
 """Words for what makes queries, keys and values, alone or before an ending such as `_proj` or `_lin`."""
 PROJECTION = re.compile(rf"(?<![a-z0-9])({'|'.join(word for words in PROJECTIONS for word in words[:2])})(?![a-z0-9])")
@@ -80,9 +80,12 @@ def direction_by_name(name: str) -> AttentionDirection | None:
 def no_gradient_by_name(name: str, kind: TensorKind | str) -> NoGradient | None:
     """Return why a tensor's gradient is zero by mathematics, by its name; None where the name does not tell.
 
-    A bias of the keys adds the same to all logits of a query, and the softmax takes it out.
+    A bias of the keys adds the same to all logits of a query, and the softmax takes it out; so it is where positions have keys
+    (He et al. 2021).
 
     >>> no_gradient_by_name("encoder.layer.0.attention.self.key.bias", "attention")
+    'key_bias'
+    >>> no_gradient_by_name("encoder.layer.0.attention.self.pos_key_proj.bias", "attention")
     'key_bias'
     """
     *words, last = name.lower().replace("/", ".").split(".")
