@@ -77,7 +77,7 @@ def init_too_large(
     scale = findings.first(weight_scale_off)
     if scale is not None:
         if isinstance(scale.value, float) and isinstance(scale.limit, float) and scale.value > scale.limit:
-            yield supports(decisive, f"the median matrix begins with a gain of {scale.value:.2g}; 0.1 to 1.4 is usual", scale)
+            yield supports(decisive, scale.message, scale)
         else:
             yield contradicts(decisive, "the median matrix begins too small, not too large", scale)
     first = findings.first(initial_loss_off)

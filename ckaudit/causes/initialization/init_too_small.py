@@ -68,7 +68,7 @@ def init_too_small(
     if scale.value > scale.limit:
         yield contradicts(decisive, "the median matrix begins too large, not too small", scale)
         return
-    yield supports(decisive, f"the median matrix begins with a gain of {scale.value:.2g}; 0.1 to 1.4 is usual", scale)
+    yield supports(decisive, scale.message, scale)
     known = update.values[update.finite] if update is not None else np.empty(0)
     if update is not None and known.size and float(known[0]) > own_size:
         yield supports(
