@@ -7,12 +7,14 @@ import numpy as np
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.loss_curves import still
 from ckaudit.causes.shared.rate_course import known_rate
+from ckaudit.causes.shared.update_size import weights_replaced
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.reductions import row_medians
-from ckaudit.metrics.weights import weight_norm, weight_rms
+from ckaudit.metrics.weights import weight_norm, weight_rms, weight_std
+from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.activations.dead_units import dead_units
 from ckaudit.rules.attention.uniform_heads import uniform_heads
@@ -53,7 +55,7 @@ from ckaudit.run.series import Series, at
         barely_moving,
         updates_held_back,
     ],
-    wants=[weight_norm, weight_rms, learning_rate, train_loss_raw, val_loss, grad_global_norm],
+    wants=[weight_norm, weight_rms, learning_rate, train_loss_raw, val_loss, grad_global_norm, weight_std, optimizer_adapts],
     knob="Set the weight decay to 0.1 or less, and to 0 for norms and biases.",
     inspect="Norms of all tensors over time; the decay of each parameter group, and whether it is multiplied by the rate.",
     runbook="Go back to the last checkpoint at which the norms were whole, and resume from it with the lower decay.",
@@ -66,6 +68,8 @@ def weight_decay_too_high(
     train: Series | None,
     val: Series | None,
     gradient: Series | None,
+    std: Series | None,
+    adapts: Series | None,
     *,
     usual: float = 1.0,
     calm: float = 0.02,
@@ -75,19 +79,21 @@ def weight_decay_too_high(
 ) -> Iterator[Evidence]:
     """Weight decay pulls the weights down faster than they learn.
 
-    Where the decay is recorded, its part in each update says so, unless the rest of the update was held back before. Decoupled
-    decay takes rate times decay off every weight at each step: the steepest fall of the median norm over the rate is the decay
-    at work. Recipes give 0 to 0.3; more than `usual` is too much. Where weights were not recorded, the loss climbs back to where
-    it began and rests there, from step to step within `calm` of it, with gradients no larger than before: a model whose weights
-    go to zero gives the same answer to every input, and the loss of an unstable one does not rest. Other illnesses end there
-    too, so that a curve alone speaks only slightly for it. It speaks clearly against it: decay works over one by rate times
-    decay steps and makes no jump, an answer that is the same for every input costs no more than that of an untrained model,
-    weights that shrink overflow nothing, and learning rises with the rate as decay does. Weights are starting values.
+    Where the decay is recorded, its part in each update says so, unless the rest of the update was held back before, or the rate
+    had replaced the weights. Decoupled decay takes rate times decay off every weight at each step: the steepest fall of the
+    median norm over the rate is the decay at work. Recipes give 0 to 0.3; more than `usual` is too much. Where weights were not
+    recorded, the loss climbs back to where it began and rests there, from step to step within `calm` of it, with gradients no
+    larger than before: a model whose weights go to zero gives the same answer to every input, and the loss of an unstable one
+    does not rest. Other illnesses end there too, so that a curve alone speaks only slightly for it. It speaks clearly against
+    it: decay works over one by rate times decay steps and makes no jump, an answer that is the same for every input costs no
+    more than that of an untrained model, weights that shrink overflow nothing, and learning rises with the rate as decay does.
+    Weights are starting values.
     """
     if heavy := findings.first(decay_outweighs_learning):
         yield supports(strong, heavy.message, heavy)
         if held := findings.before((heavy.first_step or 0) + 1).first(updates_held_back):
             yield contradicts(strong, f"what is learnt is held back, and decay is much of what is left: {held.message}", held)
+        yield from weights_replaced(rate, std, adapts, heavy.first_step, strong)
         return
     norm = norm if norm is not None else rms
     if norm is None:
