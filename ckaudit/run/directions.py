@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import AttentionDirection, Manifest
-from ckaudit.contract.schema.tensor_names import NUMBER, direction_by_name
+from ckaudit.contract.schema.tensor_names import DECODER, ENCODER, NUMBER, direction_by_name
 from ckaudit.run.series import Mask, Series
 
 
@@ -37,6 +37,13 @@ def directions_of(layers: Iterable[str], facts: Manifest | None) -> dict[str, At
         return ways[layer] == "bidirectional" and (by_name_alone or _stack(layer) in in_order)
 
     return {layer: None if is_open(layer) else way for layer, way in ways.items()}
+
+
+def reads_a_source(facts: Manifest | None) -> bool:
+    """Tell whether a model has an encoder and a decoder: all that it is to say may follow from what it reads."""
+    names = () if facts is None or facts.tensors is UNSET else facts.tensors
+    words = {word for name in names for word in name.lower().split(".")}
+    return all(any(side.search(word) for word in words) for side in (ENCODER, DECODER))
 
 
 def may_be_causal(heads: Series, facts: Manifest | None, *, next_token: bool = False) -> Series:

@@ -53,14 +53,14 @@ def loss_reduced_by_sum(
 ) -> Iterator[Evidence]:
     """The loss is a sum over tokens where a mean is meant.
 
-    The training loss is then as many times the held-out loss as an update has tokens, `within` that share of it. A multiple below
-    `min_ratio` is no sum of tokens, but one of micro-batches where it is a whole number, within a share of `whole`, at the first
-    and the last evaluation alike: gradients are accumulated, and the loss is not divided by their number. Where tokens were not
-    counted, a multiple that is the same at the first and the last evaluation, `within` that share, is one of units; noise makes a
-    difference between the losses, which is small at first. Where the loss function was seen, it tells whether its mean is what is
-    trained on; Adam does not mind the factor. Weights are starting values.
+    The training loss is then as many times the held-out loss as an update has tokens, `within` that share of it. A multiple
+    below `min_ratio` is no sum of tokens, but one of micro-batches where it is a whole number, within a share of `whole`, at the
+    first and the last evaluation alike: gradients are accumulated, and the loss is not divided by their number. Where tokens
+    were not counted, a multiple that is the same at the first and the last evaluation, `within` that share, is one of units;
+    noise makes a difference between the losses, which is small at first. Where the loss function was seen, it tells at every
+    checkpoint whether its mean is what is trained on; Adam does not mind the factor. Weights are starting values.
     """
-    times = median(given.values[given.finite]) if given is not None and given.finite.any() else math.nan
+    times = float(given.values[given.finite].min()) if given is not None and given.finite.any() else math.nan
     if times >= min_ratio or abs(times - 1) < within:
         yield from _by_function(times, adapts, min_ratio, decisive)
         return

@@ -12,7 +12,7 @@ from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.scaling import unigram_entropy
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
-from ckaudit.run.directions import may_be_causal
+from ckaudit.run.directions import may_be_causal, reads_a_source
 from ckaudit.run.medians import median
 from ckaudit.run.series import Series, single
 from ckaudit.run.spans import spans
@@ -53,8 +53,9 @@ def loss_below_floor(
     The model sees what it is to predict, or learns the training set by heart: in both cases the number means nothing
     (D2.4).
     ## False alarms
-    Tasks with one right answer, such as sums or copies, are rightly learnt to nothing: a note, unless nothing tells that
-    the answers are hidden. Runs that are not of tokens have no such floor and are not judged by it.
+    Tasks with one right answer, such as sums or copies, are rightly learnt to nothing: a note, unless nothing tells that the
+    answers are hidden; so is what follows from a source that an encoder reads. Runs that are not of tokens have no such floor
+    and are not judged by it.
     """
     if loss_kind_of(facts) == "other":
         yield Skip("not_applicable", NOT_OF_TOKENS)
@@ -76,7 +77,7 @@ def loss_below_floor(
         )
     if not counted:
         return
-    too_good, honest = False, _hides_answers(mass, equal, facts)
+    too_good, honest = False, _hides_answers(mass, equal, facts) or reads_a_source(facts)
     if val is not None:
         for span in spans(val, (val.values < lowest) & (val.values >= 0), min_points=min_evals):
             too_good = True

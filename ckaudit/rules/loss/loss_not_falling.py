@@ -41,6 +41,9 @@ SMALL_FALL = 0.05
 UNEXPLAINED = 0.02
 """Share of a constant guess's loss that is none: what stands where in a row, and rows that come again, save as much."""
 
+SMALL_SAMPLE = 2.0
+"""Standard errors of three to five values are so many times as wide as those of many (Student 1908)."""
+
 BUCKETS = 256
 """A histogram of so many buckets holds one token each where the vocabulary is no larger."""
 
@@ -109,7 +112,7 @@ def loss_not_falling(
     if bound is not None and has_level and rests and bound < level <= max_bound_ratio * bound:
         first = _since(values, bound)
         yield _hit(steps, first, level, bound, "the loss has come to {value:.4g} and no lower; " + why)
-    elif (half := _constant_guess(steps, values, explained)) is not None and not (is_learning or _is_lower(val, level)):
+    elif (half := _constant_guess(steps, values, explained, facts)) is not None and not (is_learning or _is_lower(val, level)):
         message = "the loss has come to {value:.4g}, what a constant guess costs: the model explains none of its targets"
         yield _hit(steps, half, level, None, message)
     elif has_used_inputs(explained):
@@ -140,22 +143,39 @@ def _skipped(steps: Steps, values: Floats, facts: Manifest | None, min_plan_shar
     return None
 
 
-def _constant_guess(steps: Steps, losses: Floats, explained: Series | None, *, min_checkpoints: int = 3) -> int | None:
-    """Return the row from which on a model saves nothing of what a constant guess costs, and its loss stands; else None."""
+def _constant_guess(
+    steps: Steps, losses: Floats, explained: Series | None, facts: Manifest | None, *, min_checkpoints: int = 3
+) -> int | None:
+    """Return the row from which on a model saves nothing of what a constant guess costs, and its loss stands; else None.
+
+    A model of tokens rests at a guess for its first steps: there the losses' own noise must leave no doubt.
+    """
     if explained is None or not len(explained.recorded_rows().steps):
         return None
     rows, middle = explained.recorded_rows(), steps[-1] / 2
-    saved = rows.values[rows.steps > middle, 0]
+    may_wait = loss_kind_of(facts) == "nats_per_token" and steps[-1] < MIN_STEPS_OF_LEVEL
+    late = int((rows.steps > middle).sum())
+    saved = rows.values[-late if may_wait else -max(min_checkpoints, late) :, 0] if late else rows.values[:0, 0]
     first = int(np.searchsorted(steps, middle, side="right"))
-    if len(saved) < min_checkpoints or median(saved) + 2 * _error_of_share(losses[first:], len(saved)) > LEARNT_SHARE:
+    if len(saved) < min_checkpoints:
+        return None
+    if median(saved) + 2 * _error_of_share(losses[first:], saved, paired=not may_wait) > LEARNT_SHARE:
         return None
     return first if median(saved) <= UNEXPLAINED and never_falls(losses[first:], max_fall=LEARNT_SHARE) is not None else None
 
 
-def _error_of_share(losses: Floats, checkpoints: int) -> float:
-    """Return the standard error of the median of so many explained shares, each of which is as noisy as one loss."""
+def _error_of_share(losses: Floats, saved: Floats, *, paired: bool) -> float:
+    """Return the standard error of the median of explained shares: by the noise of the losses, or by their own where it is less.
+
+    Args:
+        losses: Losses of the same steps.
+        saved: The shares.
+        paired: Whether their own noise counts: each is of the targets of its batch, and what differs between batches is gone.
+    """
     level = abs(median(losses))
-    return MEDIAN_COST * difference_noise(losses) / level / math.sqrt(checkpoints) if level and len(losses) > 2 else 0.0
+    by_losses = difference_noise(losses) / level if level and len(losses) > 2 else 0.0
+    own = SMALL_SAMPLE * float(np.std(saved, ddof=1)) if paired else math.inf
+    return MEDIAN_COST * min(by_losses, own) / math.sqrt(len(saved))
 
 
 def _flat(steps: Steps, fall: Fall) -> Hit:
