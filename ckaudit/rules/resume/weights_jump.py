@@ -36,6 +36,9 @@ WINDOW = 10
 BY_ITSELF = 5.0
 """Times the ratio to its past that an update needs which all tensors share, where the optimizer is not known."""
 
+FASTER = 2.0
+"""Times the pace of the median tensor before at which all of a model moves on faster: its rate was raised, or its loss broke."""
+
 UPDATES = "its updates do not add up to that"
 
 
@@ -86,21 +89,21 @@ def weights_jump(
     (from `min_points` checkpoints on). In the lab's dev split weights that are overwritten give 113 times and more; healthy runs
     reach 13 once, in an update of a fiftieth of its tensor. Adam moves no element by more than (1 - beta1) / sqrt(1 - beta2)
     learning rates, 3.2 by its defaults (Kingma & Ba 2015, section 2.1): what lies within `adam_reach` of them is its own doing.
-    Plain descent moves a tensor by no more than the learning rates times the gradients that momentum adds up: three times as many
-    as it ever did before, and never more than a hundred of the largest of the last 50 steps. Whatever the optimizer is, an update
-    comes from gradient and rate: one that is five times `min_ratio` its past at an ordinary gradient is none.
-    Between two checkpoints a tensor comes no further than its updates add up to, once one was measured: as many as there are
-    steps, each as large as the largest that was measured, per learning rate and, under optimizers that do not divide by the
-    gradient's size, per gradient where that allows more. What changes it by more than `max_way_ratio` of that, its norm or its
-    distance from where it started, is written by something else (66 healthy trainings of 30 families: at most 2.3, in the first
-    twenty steps, 1.3 later; tensors that were written to ten steps before: from 22).
-    Where no update was measured, n of them in one direction come n times as far as one, and in any direction at least the root of
-    n times: the largest way between two earlier checkpoints, over the root of its steps, is the longest that an update can have
-    been (115 healthy trainings: at most 1.6 times that). Where the median tensor goes beyond its past too, the rate was raised.
-    So it is where the tensor goes on at half that pace and more: a path has opened. It is sev1, for it rests on earlier updates.
-    Where the recorder saw which tensors were written to, such a one is named that has changed by `min_written_share` since the
-    checkpoint before and `max_way_ratio` times as much as the median of the others, where those are the most: all of a model is
-    written to where it is loaded, averaged or swapped.
+    Plain descent moves a tensor by no more than the learning rates times the gradients that momentum adds up: three times as
+    many as it ever did before, and never more than a hundred of the largest of the last 50 steps. Whatever the optimizer is, an
+    update comes from gradient and rate: one that is five times `min_ratio` its past at an ordinary gradient is none. Between two
+    checkpoints a tensor comes no further than its updates add up to, once one was measured: as many as there are steps, each as
+    large as the largest that was measured, per learning rate and, under optimizers that do not divide by the gradient's size,
+    per gradient where that allows more. What changes it by more than `max_way_ratio` of that, its norm or its distance from
+    where it started, is written by something else (66 healthy trainings of 30 families: at most 2.3, in the first twenty steps,
+    1.3 later; tensors that were written to ten steps before: from 22). Where no update was measured, n of them in one direction
+    come n times as far as one, and in any direction at least the root of n times: the largest way between two earlier
+    checkpoints, over the root of its steps, is the longest that an update can have been (115 healthy trainings: at most 1.6
+    times that). Where the median tensor goes beyond its past too, or at twice its pace, the rate was raised. So it is where the
+    tensor goes on at half that pace and more: a path has opened. It is sev1, for it rests on earlier updates. Where the recorder
+    saw which tensors were written to, such a one is named that has changed by `min_written_share` since the checkpoint before
+    and `max_way_ratio` times as much as the median of the others, where those are the most: all of a model is written to where
+    it is loaded, averaged or swapped.
     ## Why it matters
     Memory was corrupted, or something other than the optimizer wrote to the weights: what was learnt there is gone.
     ## False alarms
@@ -234,6 +237,8 @@ def _by_statistics(
         longest = np.fmax.accumulate(np.where(shown.values > 0, shown.values / np.sqrt(steps), np.nan), axis=0)
         excess = shown.values[start:] / (steps[start:] * longest[start - 1 : -1])
         grown = np.diff(np.log(sizes), axis=0)[start - 1 :]
+        typical = row_medians(excess)
+    before = np.fmax.accumulate(np.concatenate([[np.nan], typical[:-1]]))
     pace = shown.values / steps
     slowed = pace[1:] < pace[:-1] / 2  # a path that opens goes on as fast, and what is written once does not
     began = sizes[0] > np.fmax.accumulate(sizes, axis=0) / 2  # what began near zero grows by large shares
@@ -242,8 +247,8 @@ def _by_statistics(
     usual[1:] &= sizes[1:] > sizes[:-1]
     for row, (change, beyond, logs) in enumerate(zip(shown.values[start:-1], excess[:-1], grown[:-1], strict=True), start):
         known = logs[np.isfinite(logs) & (np.abs(logs) > share)]
-        multiplied = len(known) > 1 and median(np.abs(known - median(known))) < alike
-        if median(beyond[np.isfinite(beyond)]) > 1 and not multiplied:
+        multiplied = len(known) > max(1, len(logs) / 2) and median(np.abs(known - median(known))) < alike
+        if typical[row - start] > min(1.0, FASTER * before[row - start]) and not multiplied:
             continue
         since, step = int(shown.steps[row - 1]), int(shown.steps[row])
         for column in np.flatnonzero(
