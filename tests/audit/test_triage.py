@@ -46,7 +46,7 @@ def test_a_confidence_comes_from_prior_and_evidence_and_from_rivals() -> None:
     assert [each.confidence for each in report.diagnoses] == sorted((each.confidence for each in report.diagnoses), reverse=True)
 
 
-CLIMB = {"train_loss_raw": {"steps": "1..20", "value": 2.4, "to": 11.0}}
+CLIMB = {"train_loss_raw": {"steps": "1..20", "values": [*(4 - 0.2 * step for step in range(8)), *range(3, 15)]}}
 CREEP = {"gpu_mem_used": {"steps": "10..1000:10", "value": 4e10, "to": 7e10, "noise": 1e8}}
 
 
