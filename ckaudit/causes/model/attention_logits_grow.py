@@ -87,7 +87,7 @@ def attention_logits_grow(
     if jump := findings.first(weights_jump):
         yield contradicts(strong, f"the weights jumped and did not grow: {jump.message}", jump)
     if logit is not None and logit.finite.any():
-        largest = np.nanmax(np.where(logit.finite, np.abs(logit.values), np.nan), axis=1)[logit.finite.any(axis=1)]  # (T,)
+        largest = np.where(logit.finite, np.abs(logit.values), -np.inf).max(axis=1)[logit.finite.any(axis=1)]  # (T,)
         start, peak, end = float(largest[0]), float(largest.max()), float(largest[-1])
         if start > UNTRAINED:
             yield contradicts(strong, f"the largest logit begins at {start:.3g}: it was large from the first", logit.name)
