@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
 from ckaudit.causes.shared.stale_gradients import loss_is_calm, norm_trend
-from ckaudit.causes.shared.update_size import way_in_all
+from ckaudit.causes.shared.update_size import HARDLY_ANY, way_in_all
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.gradients import grad_global_norm, gradient_norm
 from ckaudit.metrics.loss import train_loss_raw
@@ -57,7 +57,6 @@ def not_in_optimizer(
     loss: Series | None,
     come: Series | None,
     *,
-    min_way: float = 0.01,
     decisive: float = 4.0,
     strong: float = 2.0,
     medium: float = 1.0,
@@ -66,8 +65,8 @@ def not_in_optimizer(
 
     Tensors that are in no parameter group are decisive. A tensor that moved before was in the optimizer then. Who clears and
     updates through the optimizer leaves the others' gradients to add up: the norm tells where tensors were not recorded, if the
-    loss takes no notice of it. Where no rate is recorded and the others come less than `min_way` of their size, none moves as it
-    should. Weights follow the scale that all causes share.
+    loss takes no notice of it. Where no rate is recorded and the others come less than a hundredth of their size, none moves as
+    it should. Weights follow the scale that all causes share.
     """
     listed = findings.first(missing_in_optimizer)
     if listed is not None:
@@ -88,7 +87,7 @@ def not_in_optimizer(
         return
     if rate is None:
         yield contradicts(medium, "no learning rate is recorded, and a rate of zero would look the same", frozen[0])
-        if (way := way_in_all(come)) is not None and way < min_way:
+        if (way := way_in_all(come)) is not None and way < HARDLY_ANY:
             what = f"the others have come {way:.2g} of their size in all: they hardly move either"
             yield contradicts(strong, what, relative_movement.name)
     places, dead = places_of(frozen), places_of(findings.of(dead_parameter))

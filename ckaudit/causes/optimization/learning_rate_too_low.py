@@ -7,7 +7,7 @@ import numpy as np
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.loss_curves import never_falls_below_start, still
 from ckaudit.causes.shared.rate_course import known_rate
-from ckaudit.causes.shared.update_size import reach, usual_steps, way_in_all
+from ckaudit.causes.shared.update_size import HARDLY_ANY, reach, usual_steps, way_in_all
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.movement import step_over_rate
@@ -72,7 +72,7 @@ def learning_rate_too_low(
     training hardly changes the weights that were drawn (265 healthy trainings of more than 60 families: 0.12 and more but for
     one in a hundred, 3.5 at the median; 21 of a rate a hundredth of their own: 0.1 at most). Beyond `enough` spreads it could
     have replaced them. Its updates are `ordinary` of the rate and more where nothing else holds them back. Of a record that has
-    no rate, the way of the weights tells the same: `short` times `ordinary` of their size and less is none (of 318 healthy
+    no rate, the way of the weights tells the same: a hundredth of their size and less is none (of 318 healthy
     trainings, 60 steps and more, one in a hundred; 8 of 9 of too low a rate). A rate that never comes to `smallest` is below the
     peaks of nearly all recipes; where it is only too low, the held-out loss falls from evaluation to evaluation all the same.
     Weights are starting values.
@@ -94,7 +94,7 @@ def learning_rate_too_low(
     if far is None:
         yield from _by_curves(rate, train, val, smallest, medium)
     way = way_in_all(moved) if rate is None else None
-    is_slow = way is not None and way < ordinary * short
+    is_slow = way is not None and way < HARDLY_ANY
     if way is not None and (is_slow or way > short):
         yield _by_way(way, train, val, strong, is_slow=is_slow)
     if adapts is not None and (adapts.values[adapts.finite] == 0).any():
