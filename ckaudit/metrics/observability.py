@@ -11,7 +11,7 @@ from ckaudit.metrics.metric import Metric, metric
 from ckaudit.metrics.nonfinite import nonfinite_activations, nonfinite_gradients, nonfinite_weights
 from ckaudit.metrics.optimizer import skipped_updates
 from ckaudit.metrics.pairs import filled, logged_as, relabelled
-from ckaudit.run.cancelled import overcome, overcome_counts
+from ckaudit.run.cancelled import never_applied, never_applied_counts
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, empty, merged_steps, single
 
@@ -52,7 +52,7 @@ def nan_inf_events(run: Run) -> Series:
 def bad_places(run: Run) -> Series:
     """Return in how many places each recorded step has a NaN or an infinity, by what was recorded of it, shape (T, 1)."""
     norm, counted = grad_global_norm(run), nonfinite_gradients(run)
-    gradients = _unless_skipped(run, norm, overcome(norm)), _unless_skipped(run, counted, overcome_counts(counted))
+    gradients = _unless_skipped(run, norm, never_applied(norm)), _unless_skipped(run, counted, never_applied_counts(counted))
     numbers = [train_loss_raw(run), val_loss(run), gradients[0]]
     counts = [nonfinite_weights(run), nonfinite_activations(run), gradients[1]]
     bad = [(number, number.nonfinite) for number in numbers] + [
@@ -184,11 +184,11 @@ def heartbeat_missing(run: Run, *, patience: float = 300.0) -> Series:
     return filled(series, logged_as(run, "heartbeat_missing"))
 
 
-def _unless_skipped(run: Run, series: Series, is_overcome: Mask) -> Series:
+def _unless_skipped(run: Run, series: Series, is_unapplied: Mask) -> Series:
     """Return a series without the steps whose update the loss scaler skipped, or somebody, where no scaler is recorded."""
     skipped = skipped_updates(run)
     if not skipped:
-        return replace(series, recorded=series.recorded & ~is_overcome)
+        return replace(series, recorded=series.recorded & ~is_unapplied)
     steps = skipped.steps[(skipped.values > 0).any(axis=1)]
     return replace(series, recorded=series.recorded & ~np.isin(series.steps, steps)[:, None])
 

@@ -1,4 +1,4 @@
-"""Gradients that are no sign of an illness: those that cancel by construction, and those not finite that were overcome."""
+"""Gradients that are no sign of an illness: those that cancel by construction, and those not finite that were never applied."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -119,7 +119,7 @@ def _is_zero(gradient: Series, name: str) -> bool:
     return bool(known.any()) and not gradient.values[known, column].any()
 
 
-def overcome(norm: Series) -> Mask:
+def never_applied(norm: Series) -> Mask:
     """Tell which gradient norms that were not finite cannot have reached the weights, shape (T, P).
 
     A gradient that is not finite makes weights so if it is applied, and weights that are not finite never give a finite
@@ -129,7 +129,7 @@ def overcome(norm: Series) -> Mask:
     return _left_behind(norm.nonfinite, norm.finite & (norm.values > 0))
 
 
-def overcome_counts(count: Series) -> Mask:
+def never_applied_counts(count: Series) -> Mask:
     """Tell the same of counts of elements of a gradient that are not finite, shape (T, P)."""
     return _left_behind(count.nonfinite | (count.finite & (count.values > 0)), count.finite & (count.values == 0))
 

@@ -39,7 +39,7 @@ def directions_of(layers: Iterable[str], facts: Manifest | None) -> dict[str, At
     return {layer: None if is_open(layer) else way for layer, way in ways.items()}
 
 
-def reads_a_source(facts: Manifest | None) -> bool:
+def is_encoder_decoder(facts: Manifest | None) -> bool:
     """Tell whether a model has an encoder and a decoder: all that it is to say may follow from what it reads."""
     names = () if facts is None or facts.tensors is UNSET else facts.tensors
     words = {word for name in names for word in name.lower().split(".")}

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ckaudit.contract.schema.manifest import TensorFacts
-from ckaudit.run.cancelled import cancelled, left_out, overcome, waiting_factors
+from ckaudit.run.cancelled import cancelled, left_out, never_applied, waiting_factors
 from ckaudit.run.column_builder import DTYPES
 from ckaudit.run.series import Series, single
 from ckaudit.run.tensors import TensorTable
@@ -118,4 +118,4 @@ def test_queries_and_keys_wait_for_each_other_while_the_value_moves(q, k, v):
 )
 def test_a_gradient_is_left_behind_where_a_later_one_is_finite(norms, behind):
     norm = single("grad_global_norm", "1", np.arange(1, len(norms) + 1), np.array(norms))
-    assert (np.flatnonzero(overcome(norm)[:, 0]) + 1).tolist() == behind
+    assert (np.flatnonzero(never_applied(norm)[:, 0]) + 1).tolist() == behind

@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
 from ckaudit.causes.shared.partly_zero_gradients import partly_zero, without_embeddings
-from ckaudit.causes.shared.quantized_gradients import rounding_step
+from ckaudit.causes.shared.quantized_gradients import quantization_step
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.activations import activation_sparsity, dead_unit_fraction
@@ -109,7 +109,7 @@ def _by_other_gradients(
     if zeros is not None and (found := partly_zero(without_embeddings(zeros, facts))) is not None:
         what = f"{found.partial} of the {found.alive} gradients that are not zero are so in part: too small, not cut off"
         yield contradicts(strong, what, zeros.name)
-    if (step := rounding_step(norm)) is not None:
+    if (step := quantization_step(norm)) is not None:
         yield contradicts(decisive, f"gradients are made of steps of {step:.2g}: what is less became zero", gradient_norm.name)
     biases = {place for place in places if place.rpartition(".")[2] == "bias"}
     if norm is None or not biases or biases != {*places}:

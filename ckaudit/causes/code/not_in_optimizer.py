@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
 from ckaudit.causes.shared.stale_gradients import loss_is_calm, norm_trend
-from ckaudit.causes.shared.update_size import HARDLY_ANY, way_in_all
+from ckaudit.causes.shared.update_size import NEGLIGIBLE_DISTANCE, median_distance_moved
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.gradients import grad_global_norm, gradient_norm
 from ckaudit.metrics.loss import train_loss_raw
@@ -87,7 +87,7 @@ def not_in_optimizer(
         return
     if rate is None:
         yield contradicts(medium, "no learning rate is recorded, and a rate of zero would look the same", frozen[0])
-        if (way := way_in_all(come)) is not None and way < HARDLY_ANY:
+        if (way := median_distance_moved(come)) is not None and way < NEGLIGIBLE_DISTANCE:
             what = f"the others have come {way:.2g} of their size in all: they hardly move either"
             yield contradicts(strong, what, relative_movement.name)
     places, dead = places_of(frozen), places_of(findings.of(dead_parameter))

@@ -16,7 +16,7 @@ from ckaudit.rules.data.target_misalignment import target_misalignment
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
 from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
-from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.loss.loss_not_falling import UNEXPLAINED, loss_not_falling
 from ckaudit.rules.loss.loss_rises import loss_rises
 from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.precision.skipped_updates import skipped_updates
@@ -70,7 +70,6 @@ def capacity_too_small(
     alike: float = 0.02,
     room: float = 2.0,
     usual: float = 3e-3,
-    least: float = 0.02,
     strong: float = 2.0,
     medium: float = 1.0,
 ) -> Iterator[Evidence]:
@@ -79,12 +78,12 @@ def capacity_too_small(
     The model learns as it should, with updates that reach `usual` of the weights (about 1e-3 is what recipes aim at), nothing
     else is ill, and it learns nothing by heart: the two losses are within `alike` of each other. As many channels as a token has
     bits, the base-2 log of the vocabulary, are needed to tell all tokens apart by signs: with fewer than `room` times as many,
-    hardly any are left for the context. A small model comes below its first loss too, if by little, and saves `least` of what a
+    hardly any are left for the context. A small model comes below its first loss too, if by little, and saves some of what a
     constant guess costs. Weights are starting values, to be fitted on runs of known truth.
     """
     if ill := keeps_from_learning(findings):
         yield contradicts(strong, f"something keeps it from learning: {ill.message}", ill)
-    yield from _by_explained_share(explained, least, strong, medium)
+    yield from _by_explained_share(explained, strong, medium)
     if (stands := still(train, val)) is not None:
         yield contradicts(
             strong, "the loss does not come down slowly, it stands: a small model learns less, and goes on learning", "LOSS003"
@@ -124,12 +123,12 @@ def keeps_from_learning(findings: Findings) -> Finding | None:
     return findings.first(*KEEPS_FROM_LEARNING) or before.first(*THROWN)
 
 
-def _by_explained_share(explained: Series | None, least: float, strong: float, medium: float) -> Iterator[Evidence]:
+def _by_explained_share(explained: Series | None, strong: float, medium: float) -> Iterator[Evidence]:
     """Judge by what the model saves of what a constant guess costs, and saved once."""
     saved = explained.late_median() if explained is not None else None
     if once := best_explained_share(explained):
         yield contradicts(strong, f"it has explained {once:.0%} of the targets, and has unlearnt that", explained_share.name)
-    elif saved is not None and saved < least:
+    elif saved is not None and saved < UNEXPLAINED:
         yield contradicts(
             medium, "it saves nothing of what a constant guess costs: a small one saves little", explained_share.name
         )

@@ -1,12 +1,12 @@
 """A part of the model hangs on the loss by a thin thread."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, named, places_of, supports
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.contract.schema.report import Evidence
+from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import update_to_weight_global
@@ -69,7 +69,7 @@ def path_weakly_coupled(
     thin: float = 0.05,
     as_others: float = 0.3,
     few: float = 0.5,
-    resolved: float = 1e-4,
+    min_visible_share: float = 1e-4,
     strong: float = 2.0,
     medium: float = 1.0,
 ) -> Iterator[Evidence | Advice]:
@@ -78,7 +78,7 @@ def path_weakly_coupled(
     Tensors of such a path have less than `thin` of the gradient of their namesakes in other blocks, or of the median tensor where
     they have none; with `as_others` of it or more, they are held back after the gradient is computed. Where more than `few` of
     all tensors are weak, the cause is not one path. An optimizer of Adam's kin moves a tensor whatever the size of its gradient:
-    an update of exactly zero has another reason then. So it has under any, above a share of `resolved`: single precision
+    an update of exactly zero has another reason then. So it has under any, above a share of `min_visible_share`: single precision
     resolves that of an update of a thousandth. Weights follow the scale that all causes share.
     """
     still = [
@@ -97,20 +97,7 @@ def path_weakly_coupled(
     if starved := findings.first(starved_branch):
         yield supports(strong, f"a part of a block gets little: {starved.message}", starved)
     if norm is not None and (weak := _weakest(norm, places, table_of(facts))):
-        name, share = weak
-        if share == 0:
-            yield contradicts(strong, f"{name} gets no gradient at all: it is cut off, not weak", norm.name)
-        elif share > resolved and name in places_of(halted):
-            what = f"{name} does not move at all, and {share:.2g} times the gradient of its like would move it"
-            yield contradicts(strong, what, halted[0])
-        elif share < thin:
-            yield supports(strong, f"{name} gets {share:.2g} times the gradient of its like", norm.name)
-            yield Advice(
-                f"Inspect the gradients upstream of {name} and the mask logic: what scales this path down, such as a gate, a "
-                "mask or a tiny factor."
-            )
-        elif share >= as_others:
-            yield contradicts(strong, f"{name} gets {share:.2g} times the gradient of its like: that is enough", norm.name)
+        yield from _by_share(*weak, halted if weak[0] in places_of(halted) else [], thin, as_others, min_visible_share, strong)
         if len(places) > few * len(norm.labels):
             yield contradicts(strong, f"{len(places)} of {len(norm.labels)} tensors stand still: that is not one path", norm.name)
     onset = findings.first(barely_moving, starved_branch, dead_parameter)
@@ -120,6 +107,25 @@ def path_weakly_coupled(
         yield contradicts(medium, f"the gradient gets narrow at a block: {worn.message}", worn)
     if dead := [finding for finding in findings.of(dead_parameter) if finding.value == 0]:
         yield contradicts(strong, f"{named(places_of(dead))}: no gradient at all, not a weak one", dead[0])
+
+
+def _by_share(
+    name: str, share: float, halted: Sequence[Finding], thin: float, as_others: float, min_visible_share: float, strong: float
+) -> Iterator[Evidence | Advice]:
+    """Judge by the share that a tensor gets of the gradient of its like; `halted` is why it is known not to move at all."""
+    if share == 0:
+        yield contradicts(strong, f"{name} gets no gradient at all: it is cut off, not weak", gradient_norm.name)
+    elif share > min_visible_share and halted:
+        what = f"{name} does not move at all, and {share:.2g} times the gradient of its like would move it"
+        yield contradicts(strong, what, halted[0])
+    elif share < thin:
+        yield supports(strong, f"{name} gets {share:.2g} times the gradient of its like", gradient_norm.name)
+        yield Advice(
+            f"Inspect the gradients upstream of {name} and the mask logic: what scales this path down, such as a gate, a "
+            "mask or a tiny factor."
+        )
+    elif share >= as_others:
+        yield contradicts(strong, f"{name} gets {share:.2g} times the gradient of its like: that is enough", gradient_norm.name)
 
 
 def _of_biases(places: Collection[str], strong: float) -> Iterator[Evidence]:

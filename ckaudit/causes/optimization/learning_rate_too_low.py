@@ -7,7 +7,7 @@ import numpy as np
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.loss_curves import never_falls_below_start, still
 from ckaudit.causes.shared.rate_course import known_rate
-from ckaudit.causes.shared.update_size import HARDLY_ANY, reach, usual_steps, way_in_all
+from ckaudit.causes.shared.update_size import NEGLIGIBLE_DISTANCE, median_distance_moved, reach, usual_steps
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.movement import step_over_rate
@@ -93,8 +93,8 @@ def learning_rate_too_low(
         yield contradicts(strong, f"the rates of all steps together are {far:.3g} spreads of the weights", learning_rate.name)
     if far is None:
         yield from _by_curves(rate, train, val, smallest, medium)
-    way = way_in_all(moved) if rate is None else None
-    is_slow = way is not None and way < HARDLY_ANY
+    way = median_distance_moved(moved) if rate is None else None
+    is_slow = way is not None and way < NEGLIGIBLE_DISTANCE
     if way is not None and (is_slow or way > short):
         yield _by_way(way, train, val, strong, is_slow=is_slow)
     if adapts is not None and (adapts.values[adapts.finite] == 0).any():

@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.partly_zero_gradients import MANY, PART, partly_zero, without_embeddings
-from ckaudit.causes.shared.quantized_gradients import rounding_step
+from ckaudit.causes.shared.quantized_gradients import quantization_step
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.activations import activation_sparsity
@@ -73,7 +73,7 @@ def gradient_underflow(
     exchange between ranks: where whole gradients come and go, nothing else would make them. Weights follow the scale that all
     causes share.
     """
-    if (step := rounding_step(norm)) is not None:
+    if (step := quantization_step(norm)) is not None:
         what = f"the smallest gradients are made of steps of {step:.2g}: they were rounded, element by element"
         yield supports(decisive, what, gradient_norm.name)
     if zeros is None:

@@ -14,7 +14,7 @@ TOLERANCE = 2e-3
 """How far from a whole number a square may be, in steps: norms are recorded with five digits and more."""
 
 
-def rounding_step(norm: Series | None) -> float | None:
+def quantization_step(norm: Series | None) -> float | None:
     """Return the number of which the smallest gradients are multiples; None where there is none.
 
     Below its smallest normal number a format has equal steps, 2^-24 in float16. A gradient of which all elements but a few are

@@ -26,11 +26,11 @@ def per_element(norm: Series | None, facts: Manifest | None) -> Series | None:
     return Series(norm.name, norm.unit, known.steps, known.labels, known.values / root, known.recorded)
 
 
-HARDLY_ANY = 0.01
+NEGLIGIBLE_DISTANCE = 0.01
 """Share of their size that weights come where all rates together are a tenth of it, and updates a tenth of the rate."""
 
 
-def way_in_all(moved: Series | None) -> float | None:
+def median_distance_moved(moved: Series | None) -> float | None:
     """Return how far the median of the weights that move has come by the end, relative to its size; None where nobody knows.
 
     Args:

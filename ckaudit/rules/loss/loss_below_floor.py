@@ -12,7 +12,7 @@ from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.scaling import unigram_entropy
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
-from ckaudit.run.directions import may_be_causal, reads_a_source
+from ckaudit.run.directions import is_encoder_decoder, may_be_causal
 from ckaudit.run.medians import median
 from ckaudit.run.series import Series, single
 from ckaudit.run.spans import spans
@@ -77,7 +77,7 @@ def loss_below_floor(
         )
     if not counted:
         return
-    too_good, honest = False, _hides_answers(mass, equal, facts) or reads_a_source(facts)
+    too_good, honest = False, _hides_answers(mass, equal, facts) or is_encoder_decoder(facts)
     if val is not None:
         for span in spans(val, (val.values < lowest) & (val.values >= 0), min_points=min_evals):
             too_good = True

@@ -11,7 +11,7 @@ from ckaudit.metrics.nonfinite import nonfinite_activations, nonfinite_gradients
 from ckaudit.metrics.observability import nan_inf_events
 from ckaudit.metrics.optimizer import opt_state_finite, skipped_updates
 from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
-from ckaudit.run.cancelled import overcome, overcome_counts
+from ckaudit.run.cancelled import never_applied, never_applied_counts
 from ckaudit.run.series import Mask, Series, at
 from ckaudit.run.spans import spans
 
@@ -85,7 +85,7 @@ def nonfinite_values(
     if events is not None and not seen:
         counted = (np.nan_to_num(events.values) > 0) & ~_skipped(events, overflow)
         if norm is not None:  # one that is finite again was left out, and is all there was at its step
-            counted &= ~(np.isin(events.steps, norm.steps[overcome(norm).any(axis=1)])[:, None] & (events.values <= 1))
+            counted &= ~(np.isin(events.steps, norm.steps[never_applied(norm).any(axis=1)])[:, None] & (events.values <= 1))
         yield from _bad(events, counted, "{value:.0f} NaN or infinite values were counted by the trainer")
 
 
@@ -109,7 +109,7 @@ def _of_counts(
         if series is not None:
             left_out = np.zeros(series.values.shape, bool)
             if series is gradients:
-                left_out = overcome_counts(series) if overflow is None else _skipped(series, overflow)
+                left_out = never_applied_counts(series) if overflow is None else _skipped(series, overflow)
             counted = np.nan_to_num(series.values) > 0
             yield from _bad(series, counted & ~left_out, "{value:.0f} " + what + " {where} are not finite")
             yield from _bad(series, series.nonfinite & ~left_out, what + " {where} are not finite")
@@ -117,7 +117,7 @@ def _of_counts(
 
 def _left_out(norms: Series, overflow: Series | None) -> Mask:
     """Tell of each gradient norm whether its update was left out: by the scaler's word, or because what comes later is finite."""
-    return overcome(norms) if overflow is None else _skipped(norms, overflow)
+    return never_applied(norms) if overflow is None else _skipped(norms, overflow)
 
 
 def _skipped(series: Series, overflow: Series | None) -> Mask:

@@ -8,7 +8,7 @@ from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import loss_scale, overflow_rate, overflows, share_of_last, skipped_updates
 from ckaudit.rules.rule import Hit, Skip, rule
-from ckaudit.run.cancelled import overcome
+from ckaudit.run.cancelled import never_applied
 from ckaudit.run.series import Floats, Mask, Series, at, empty
 from ckaudit.run.spans import spans
 
@@ -169,7 +169,7 @@ def _left_out(norm: Series | None, loss: Series | None) -> Series | None:
     if norm is None or loss is None:
         return None
     beside = at(loss, norm.steps)
-    hits = overcome(norm) & (beside.age == 0) & np.isfinite(beside.values) & (beside.values != 0)
+    hits = never_applied(norm) & (beside.age == 0) & np.isfinite(beside.values) & (beside.values != 0)
     if not hits.any():
         return None
     return share_of_last(norm, hits, window=WINDOW, min_points=MIN_WINDOW).mapped(lambda share: 100 * share, norm.name, "%")

@@ -242,9 +242,7 @@ def _by_statistics(
     pace = shown.values / steps
     slowed = pace[1:] < pace[:-1] / 2  # a path that opens goes on as fast, and what is written once does not
     began = sizes[0] > np.fmax.accumulate(sizes, axis=0) / 2  # what began near zero grows by large shares
-    by_element = shown.values * sizes
-    usual = by_element <= ratio * row_medians(by_element)[:, None]  # elements of small weights grow as those of others move
-    usual[1:] &= sizes[1:] > sizes[:-1]
+    as_others = _grow_as_others(shown.values * sizes, sizes, ratio)
     for row, (change, beyond, logs) in enumerate(zip(shown.values[start:-1], excess[:-1], grown[:-1], strict=True), start):
         known = logs[np.isfinite(logs) & (np.abs(logs) > share)]
         multiplied = len(known) > max(1, len(logs) / 2) and median(np.abs(known - median(known))) < alike
@@ -252,7 +250,7 @@ def _by_statistics(
             continue
         since, step = int(shown.steps[row - 1]), int(shown.steps[row])
         for column in np.flatnonzero(
-            (change > share) & (beyond > ratio) & began[row - 1] & slowed[row] & (multiplied | ~usual[row])
+            (change > share) & (beyond > ratio) & began[row - 1] & slowed[row] & (multiplied | ~as_others[row])
         ):
             yield Hit.at(
                 [step],
@@ -264,6 +262,13 @@ def _by_statistics(
                 limit=share,
                 worst=0,
             )
+
+
+def _grow_as_others(moved: Floats, sizes: Floats, ratio: float) -> Mask:
+    """Tell where small weights grow by element within `ratio` times what the median tensor moves, shape (C, P)."""
+    is_usual = moved <= ratio * row_medians(moved)[:, None]
+    is_usual[1:] &= sizes[1:] > sizes[:-1]
+    return np.asarray(is_usual)
 
 
 def _stretch(size: Series, row: int, column: int, changed: float, limit: float, why: str = UPDATES) -> Hit:
