@@ -210,13 +210,15 @@ def learnt_since(loss: Series, step: int, *, until: int | None = None, around: i
         loss: A series of one column.
         step: From when on.
         until: Up to when; None: to the end.
-        around: Points on either side of the step, and before the later one, that a median is taken of.
+        around: Points on either side of the step, and before the later one, that a median is taken of; of a log that has fewer
+            between them half of those.
     """
     rows = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[rows], loss.values[rows, 0]
     place = int(np.searchsorted(steps, step))
     end = len(values) if until is None else int(np.searchsorted(steps, until, side="right"))
-    if end < place + 2 * around:
+    around = min(around, (end - place) // 2)
+    if around < 1:
         return 0.0
     before, after = median(values[max(0, place - around) : place + around]), median(values[end - around : end])
     return float(1 - after / before) if before > 0 else 0.0

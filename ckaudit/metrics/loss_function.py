@@ -11,12 +11,15 @@ from ckaudit.run.series import Floats, Mask, Series, Steps, at, empty, single
 MISFITS = ("probabilities", "no log-probabilities", "another shape")
 """What a loss function does not take: the columns of `loss_input_misfit`."""
 
+CUTTING = [float(LOSS_FUNCTIONS.index(name)) for name in ("smooth_l1_loss", "huber_loss")]
+"""Loss functions that are squares of small errors and lines of large ones."""
+
 
 @metric(
     unit="1",
     reads=[
         *("loss_function.value", "loss_function.constant_value", "loss_function.batch_constant_value"),
-        *("loss_function.classes", "loss_function.targets", "loss_function.smoothing"),
+        *("loss_function.classes", "loss_function.targets", "loss_function.smoothing", "loss_function.function"),
         train_loss_raw,
     ],
     source="McFadden 1974, of entropies; the coefficient of determination, of squares",
@@ -44,7 +47,7 @@ def explained_share(run: Run) -> Series:
     unit="1",
     reads=[
         *("loss_function.batch_constant_value", "loss_function.constant_value", "loss_function.value"),
-        *("loss_function.classes", "loss_function.targets", "loss_function.smoothing"),
+        *("loss_function.classes", "loss_function.targets", "loss_function.smoothing", "loss_function.function"),
         train_loss_raw,
     ],
     source="Cover & Thomas 2006, section 2.6; the share of variance within groups",
@@ -147,12 +150,16 @@ def _of_the_batch(run: Run, steps: Steps, pooled: Floats, *, min_targets: int = 
 def _of_trained(run: Run, like: Series, name: str, values: Floats, known: Mask, *, tolerance: float = 0.1) -> Series:
     """Return a column of those checkpoints at which the loss that is trained on is that of the function, within `tolerance`.
 
-    What the function would cost without smoothing is recorded: with smoothing the loss is that share of it, and more.
+    What the function would cost without smoothing is recorded: with smoothing the loss is that share of it, and more. Of one that
+    cuts large errors the squares are recorded, of which it is the same share wherever it cuts few.
     """
     ratio = _exactly_at(loss_to_function_ratio(run), like.steps)
     smoothing = np.nan_to_num(_exactly_at(label_smoothing(run), like.steps))
     is_same = np.abs(ratio - 1) <= tolerance
     is_same |= (smoothing > 0) & (ratio >= (1 - smoothing) * (1 - tolerance))
+    cuts = np.isin(_exactly_at(run.value("loss_function.function"), like.steps), CUTTING) & np.isfinite(ratio)
+    if cuts.any():
+        is_same |= cuts & (np.abs(ratio / np.median(ratio[cuts]) - 1) <= tolerance)
     recorded = like.recorded[:, 0] & known & is_same & np.isfinite(values)
     return single(name, "1", like.steps, np.where(recorded, values, np.nan), recorded)
 

@@ -11,6 +11,7 @@ from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import relative_movement, spectral_norm, update_norm, update_to_weight
 from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.run.column_builder import OPTIMIZERS
+from ckaudit.run.medians import median
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series, at, empty, single
 
@@ -168,3 +169,26 @@ def spectral_growth(run: Run) -> Series:
     recorded = norms.recorded & np.logical_or.accumulate(started, axis=0)
     with np.errstate(all="ignore"):
         return replace(norms, values=np.where(recorded, norms.values / base, np.nan), recorded=recorded)
+
+
+NEGLIGIBLE_DISTANCE = 0.01
+"""Share of their size that weights come where all rates together are a tenth of it, and updates a tenth of the rate."""
+
+
+def median_distance_moved(moved: Series | None) -> float | None:
+    """Return how far the median of the weights that move has come by the end, relative to its size; None where nobody knows.
+
+    Args:
+        moved: How far each tensor has come since the first checkpoint, shape (C, P).
+    """
+    come = moved.values[-1][moved.finite[-1] & (moved.values[-1] > 0)] if moved else np.empty(0)
+    return median(come) if come.size else None
+
+
+def updated_elsewhere(norm: Series | None, way: Series | None) -> frozenset[str]:
+    """Return the tensors of which every measured update is zero, and which move: an optimizer that nobody was shown has them."""
+    if norm is None or way is None:
+        return frozenset()
+    far = {name for name, values in zip(way.labels, way.values.T, strict=True) if np.nanmax(values, initial=0.0) > 0}
+    still = {name for name, values in zip(norm.labels, norm.values.T, strict=True) if not np.nan_to_num(values).any()}
+    return frozenset(far & still)

@@ -7,10 +7,11 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Word
 from ckaudit.metrics.gradients import block_gradient_norm, gradient_norm
 from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw, where_loss_is_left
+from ckaudit.metrics.movement import updated_elsewhere
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.parity import gradient_check_error, parity_loss_diff, parity_param_diff
 from ckaudit.metrics.replay import replay_first_difference, replay_identical, replay_loss_diff
-from ckaudit.metrics.weights import update_norm, update_to_weight_global, weight_rms, weight_statistics_change
+from ckaudit.metrics.weights import relative_movement, update_norm, update_to_weight_global, weight_rms, weight_statistics_change
 from ckaudit.metrics.words import element_type
 from ckaudit.questions.question import FINDINGS, SeriesAnswer, above, foreign, question, unrecorded, worse
 from ckaudit.questions.values import apart_alike, largest, last_row, listed, no_fall, points, row_of, smallest
@@ -40,7 +41,7 @@ MAX_RATIO: float = vanishing_gradient.thresholds["max_ratio"]
 @question(
     "D1.1",
     needs=[train_loss_raw],
-    wants=[initial_loss_excess, FACTS],
+    wants=[initial_loss_excess, FACTS, relative_movement],
     rules=(
         "nonfinite_values",
         "hidden_nonfinite",
@@ -57,6 +58,7 @@ def training_at_all(
     loss: Series,
     excess: Series | None,
     facts: Manifest | None,
+    moved: Series | None,
     *,
     first: int = 10,
     fewest: int = 6,
@@ -76,7 +78,7 @@ def training_at_all(
     The whole of the fall lies in these points, within `long` steps, and the record goes on for as long again: since then it
     stands. A loss below `solved` of its start has nowhere to fall. Both are starting values. Or it does not fall in fewer than
     `long` steps, in a log that begins in the middle of its run, or one so noisy that a fall of `min_fall_share` would not be
-    seen.
+    seen, or of a model of tokens that may rest so early (as loss_not_falling has it).
     ## Bad
     It stays where it was, ends higher, or is no number.
     """
@@ -101,7 +103,7 @@ def training_at_all(
     if stands:
         text += f"; at step {steps[few - 1]} it was {soon:.4g} already, and has not fallen since"
     word: Word = "good" if stayed and not stands else "watch"
-    if not stayed and (why := no_fall(steps, values, min_fall_share)) is not None:
+    if not stayed and (why := no_fall(steps, values, min_fall_share, facts, moved)) is not None:
         begun = "it has only begun" if steps[-1] - steps[0] < long - 1 else ""
         why = why or begun
         return SeriesAnswer(word="watch" if why else "bad", sentence=text + (f"; {why}" if why else ""), numbers=numbers)
@@ -278,6 +280,7 @@ def implementation_right(
         FINDINGS,
         FACTS,
         element_type,
+        relative_movement,
     ],
     rules=(
         "barely_moving",
@@ -306,6 +309,7 @@ def weights_updated(
     findings: Findings,
     facts: Manifest | None,
     types: Series | None,
+    moved: Series | None,
     *,
     lowest: float = update_out_of_band.thresholds["min_ratio"],
     near: float = 0.1,
@@ -324,6 +328,8 @@ def weights_updated(
     A tensor that gets a gradient is not updated (playbook D1.5), or looks the same at all checkpoints. Or the updates of all
     weights together are zero at all steps, and the loss stands where it began. `near` is a starting value.
     """
+    elsewhere = updated_elsewhere(norm, moved)
+    norm = norm and norm.only(lambda name: name not in elsewhere)
     still, text, numbers = (
         ([], "", {}) if norm is None else unchanged_by_last_update(_judged(norm, gradient, facts, types), rate, near)
     )

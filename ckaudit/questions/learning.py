@@ -36,11 +36,17 @@ STANDS = ("loss_not_falling", "learning_rate_zero", "skipped_updates")
 @question(
     "D2.1",
     needs=[train_loss_raw],
-    wants=[FACTS],
+    wants=[FACTS, relative_movement],
     rules=("nonfinite_values", "hidden_nonfinite", "loss_not_falling", "loss_rises", "loss_frozen", "loss_oscillates"),
 )
 def loss_decreasing(
-    loss: Series, facts: Manifest | None, *, horizon: int = HORIZON, min_fall_share: float = 0.01, lost: float = 0.5
+    loss: Series,
+    facts: Manifest | None,
+    moved: Series | None,
+    *,
+    horizon: int = HORIZON,
+    min_fall_share: float = 0.01,
+    lost: float = 0.5,
 ) -> SeriesAnswer:
     """Does the loss decrease over a real horizon?
 
@@ -52,7 +58,7 @@ def loss_decreasing(
     ## Watch
     The loss has risen from its lowest level again by a quarter of its fall, or that share of its way went up (as in
     course): it oscillates. Or it does not fall in a log that begins in the middle of its run, or one so noisy that a fall of
-    `min_fall_share` would not be seen.
+    `min_fall_share` would not be seen, or of a model of tokens that may rest so early (as loss_not_falling has it).
     ## Bad
     It oscillates and does not fall (as loss_oscillates has it), does not fall, or gave back `lost` of its fall in a rise that
     no batch makes and from which it does not fall on (as loss_rises has it). `min_fall_share` and `lost` are starting values.
@@ -74,7 +80,7 @@ def loss_decreasing(
         text += f", after {lowest:.4g} at its lowest; {up:.0%} of its way goes up"
     if first - end <= min_fall_share * abs(first) and oscillation(values) is not None:
         return SeriesAnswer(word="bad", sentence=f"{text}; it oscillates, and gets no lower", numbers=numbers)
-    if first - end <= min_fall_share * abs(first) and (why := no_fall(steps, values, min_fall_share)) is not None:
+    if first - end <= min_fall_share * abs(first) and (why := no_fall(steps, values, min_fall_share, facts, moved)) is not None:
         return SeriesAnswer(word="watch" if why else "bad", sentence=text + (f"; {why}" if why else ""), numbers=numbers)
     rise = sustained_rise(values) if back > lost else None
     stays = rise is not None and not falls_from_each_jump(values[rise.onset :], rise)

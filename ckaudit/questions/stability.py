@@ -10,7 +10,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Word
 from ckaudit.metrics.activations import activation_outlier_rate, activation_std
 from ckaudit.metrics.gradients import block_gradient_norm, grad_global_norm, gradient_norm, gradient_share
-from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.loss import learnt_since, train_loss_raw
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate, learning_rate
 from ckaudit.metrics.spikes import grad_norm_over_median, loss_over_median
 from ckaudit.metrics.weights import weight_rms
@@ -43,6 +43,7 @@ from ckaudit.run.tensor_groups import alike_blocks
 from ckaudit.run.tensors import table_of
 
 EARLY: int = inspect.signature(missing_warmup.function).parameters["early"].default
+FELT: float = exploding_gradient.thresholds["felt_loss_share"]
 
 
 @question(
@@ -238,10 +239,13 @@ def gradient_explodes(
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 
-def _falls_to_the_end(loss: Series | None, *, fewest: int = 20) -> bool:
-    """Tell whether the last of ten levels of the loss is the lowest; of `fewest` points and more."""
+def _falls_to_the_end(loss: Series | None, *, fewest: int = 8) -> bool:
+    """Tell whether the last of ten levels of the loss, or of as many as have two points each, is the lowest or as good as it."""
     values = np.empty(0) if loss is None else loss.values[loss.finite]
-    return len(values) >= fewest and bool(np.argmin(levels(values, 10)) == 9)
+    if len(values) < fewest:
+        return False
+    stages = levels(values, min(10, len(values) // 2))
+    return bool(stages[-1] <= stages.min() + FELT * np.ptp(stages))
 
 
 @question(
@@ -290,7 +294,7 @@ def clipping_hides(
 @question(
     "D4.5",
     needs=[activation_std],
-    wants=[activation_outlier_rate],
+    wants=[activation_outlier_rate, train_loss_raw],
     rules=(
         "nonfinite_values",
         "hidden_nonfinite",
@@ -308,9 +312,11 @@ def clipping_hides(
 def activations_healthy(
     spread: Series,
     outliers: Series | None,
+    loss: Series | None,
     *,
     watch: float = 1.5,
     bad: float = activation_drift.thresholds["max_ratio"],
+    paid: float = activation_drift.thresholds["paid_loss_fall"],
     tail: float = activation_drift.thresholds["max_outlier_rate"],
     early: int = 100,
 ) -> SeriesAnswer:
@@ -322,7 +328,8 @@ def activations_healthy(
     ## Good
     No module's grows by more than `watch` times in a hundred steps (playbook D4.5; drill DR-1 watches half as much again).
     ## Watch
-    One does, or more than `tail` percent of a module's elements lie far outside (as activation_drift has it).
+    One does, or more than `tail` percent of a module's elements lie far outside (as activation_drift has it). Or one has grown
+    while the loss fell by `paid` of itself (as activation_drift has it): it grew with what was learnt.
     ## Bad
     One has grown by more than `bad` times altogether, after `early` steps (a starting value); or the residual stream runs away
     or vanishes while the loss does not fall (as activation_drift has it): branches come and go.
@@ -336,6 +343,8 @@ def activations_healthy(
     pace = times ** min(1.0, 100 / (end - middle))
     text = f"from about step {middle} to {end} the spread of {name} grew most, {times:.3g}x, or {pace:.3g}x in a hundred steps"
     runs_away = young(above(times, watch=np.inf, bad=bad), int(spread.steps[-1]), early)
+    if runs_away == "bad" and loss is not None and learnt_since(loss, middle) > paid:
+        runs_away = "watch"
     word, numbers = worse(runs_away, above(pace, watch=watch, bad=np.inf)), {"growth": times, "pace": pace}
     if outliers is not None:
         step, row = last_row(outliers)

@@ -27,7 +27,7 @@ def cancelled(
 
     A bias adds up what its own module's weight multiplies with the input. Where the weight has a gradient and the bias has
     none above rounding, the path is open and the parts of the sum cancel: behind it, a normalization subtracts what
-    is the same everywhere, or a softmax is blind to it.
+    is the same everywhere, a softmax is blind to it, or a loss of distances takes the difference of two outputs.
 
     Args:
         gradient: Gradient norms, shape (T, P).
@@ -44,7 +44,7 @@ def cancelled(
     # What the first forward pass did not use may be used later.
     late = {name for name in known & {*gradient.labels} if table.no_gradient_reason(name) == "unused"}
     is_half = types is not None and bool(np.isin(types.values[types.finite], HALF).any())
-    return _vanishing(gradient, rounding_half if is_half else rounding) | known - late
+    return _vanishing(gradient, table, rounding_half if is_half else rounding) | known - late
 
 
 def half_precision_gains(names: Sequence[str], table: TensorTable, types: Series | None) -> frozenset[str]:
@@ -79,7 +79,7 @@ def left_out(gradient: Series, table: TensorTable, types: Series | None = None) 
     One that is known to have no gradient and has one all the same is not counted.
     """
     without_gradient = cancelled(gradient, table, types)
-    vanishing = _vanishing(gradient, 2**-8)
+    vanishing = _vanishing(gradient, table, 2**-8)
     without = {name for name in without_gradient if name not in gradient.labels or _is_zero(gradient, name)}
     without |= {name for name in without_gradient if table.no_gradient_reason(name) == "taken_out_by_norm"}
     idle = {name for name in without if name not in gradient.labels and table.no_gradient_reason(name) != "unused"}
@@ -97,8 +97,12 @@ def left_out(gradient: Series, table: TensorTable, types: Series | None = None) 
     return [f"{begin} left out: {listed}"]
 
 
-def _vanishing(gradient: Series, rounding: float) -> frozenset[str]:
-    """Return the biases that never have a gradient above rounding while the weight of their module has one."""
+def _vanishing(gradient: Series, table: TensorTable, rounding: float) -> frozenset[str]:
+    """Return the biases that never have a gradient above rounding while the weight of their module has one.
+
+    Rounding leaves something now and then. What is exactly zero at every checkpoint is cut off, or nobody wrote its backward
+    pass; but where autograd made it, the parts cancel exactly.
+    """
     columns = {name: place for place, name in enumerate(gradient.labels)}
     vanishing = set()
     for name, place in columns.items():
@@ -107,8 +111,8 @@ def _vanishing(gradient: Series, rounding: float) -> frozenset[str]:
             continue
         both = gradient.finite_in(place) & gradient.finite_in(weight) & (gradient.values[:, weight] > 0)
         bias_norms, weight_norms = gradient.values[both, place], gradient.values[both, weight]
-        # Rounding leaves something now and then: what is exactly zero at every checkpoint is cut off, not cancelled.
-        if bias_norms.any() and bool(np.all(bias_norms < rounding * weight_norms)):
+        is_made = bias_norms.any() or (name in table.facts and bool(table.facts[name].backward))
+        if is_made and len(bias_norms) and bool(np.all(bias_norms < rounding * weight_norms)):
             vanishing.add(name)
     return frozenset(vanishing)
 

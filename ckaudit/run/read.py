@@ -24,6 +24,7 @@ from ckaudit.errors import UnreadableError
 from ckaudit.run.builder import RunBuilder
 from ckaudit.run.column_builder import every_path
 from ckaudit.run.run import Run
+from ckaudit.run.run_facts import with_loss_of_tokens
 from ckaudit.run.scalars import SessionLogs
 from ckaudit.run.series import Series
 
@@ -129,13 +130,14 @@ class RunReader:
     def run(self, name: str) -> Run:
         """Return everything read as a run."""
         log, branches = self.log.merged()
+        sections, scalars = self.builder.series() | self._ranks(), log.series(self.builder.fill)
         return Run(
             name=name,
-            manifest=self.manifest,
+            manifest=with_loss_of_tokens(self.manifest, sections, scalars.get("train_loss_raw")),
             checkpoint_steps=self.builder.steps,
-            sections=self.builder.series() | self._ranks(),
+            sections=sections,
             grids=self.builder.grids(),
-            scalars=log.series(self.builder.fill),
+            scalars=scalars,
             texts=log.texts(),
             branches={session: branch.series() for session, branch in branches.items()},
             events=self.builder.events,

@@ -1,18 +1,50 @@
 """Settings of a training as far as they were recorded: kind of optimizer, planned learning rate, precision, steps of resumes."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest, Session
-from ckaudit.run.column_builder import DTYPES
-from ckaudit.run.series import Floats, Series, Steps
+from ckaudit.run.column_builder import DTYPES, LOSS_FUNCTIONS
+from ckaudit.run.medians import median
+from ckaudit.run.series import Floats, Series, Steps, at
 
 SINGLE = [DTYPES.index(name) for name in ("float32", "float64")]
+
+CLASSIFYING = {float(LOSS_FUNCTIONS.index(name)) for name in ("cross_entropy", "nll_loss")}
+"""Loss functions that choose one of several classes, in the order in which words of checkpoints are numbered."""
 
 
 def takes_turns(manifest: Manifest | None) -> bool:
     """Tell whether the run is known to give two models their turn, as of a GAN, so that its loss is no measure of progress."""
     return manifest is not None and manifest.takes_turns is True
+
+
+def with_loss_of_tokens(
+    manifest: Manifest | None, sections: Mapping[str, Series], losses: Series | None, *, tolerance: float = 0.1
+) -> Manifest | None:
+    """Return run.json with what it leaves out and checkpoints show: a cross entropy among the rows of an embedding is of tokens.
+
+    Args:
+        manifest: What run.json says; a kind of loss or a vocabulary that it names stays.
+        sections: Series by checkpoint path.
+        losses: The training loss.
+        tolerance: How far the loss may be off what the function returned: a sum over tokens is another unit.
+    """
+    if manifest is None or losses is None or manifest.tensors is UNSET or manifest.loss_kind is not UNSET:
+        return manifest
+    classes, names, values = (sections.get(f"loss_function.{field}") for field in ("classes", "function", "value"))
+    if not classes or not names or not values or not classes.finite.any() or not set(names.values[names.finite]) <= CLASSIFYING:
+        return manifest
+    count = int(median(classes.values[classes.finite]))
+    ratio = at(losses, values.steps).values[:, 0] / values.values[:, 0]
+    is_trained_on = np.isfinite(ratio).any() and abs(float(np.nanmedian(ratio)) - 1) <= tolerance
+    rows = {fact.shape[0] for fact in manifest.tensors.values() if fact.kind == "embedding" and fact.shape}
+    if not is_trained_on or count not in rows or manifest.vocabulary not in (UNSET, count):
+        return manifest
+    return replace(manifest, loss_kind="nats_per_token", vocabulary=count)
 
 
 def is_plain_descent(adapts: Series | None) -> bool:

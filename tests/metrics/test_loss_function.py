@@ -50,6 +50,14 @@ def test_a_loss_of_which_the_function_is_a_part_is_not_judged(tmp_path):
     assert batch_target_spread(run).recorded[:, 0].tolist() == [True, False]
 
 
+def test_of_a_loss_that_cuts_large_errors_the_squares_tell(tmp_path):
+    """Of small errors a Huber loss is half of the square; one that is far from that has another part beside it."""
+    cut = [section(value, 1.0, 1.0) | {"function": "smooth_l1_loss"} for value in (0.8, 0.4, 0.2, 0.2)]
+    series = explained_share(of(tmp_path, *cut, losses=[0.4, 0.2, 0.1, 0.3]))
+    assert series.values[:3, 0] == pytest.approx([0.2, 0.6, 0.8])
+    assert series.recorded[:, 0].tolist() == [True, True, True, False]
+
+
 def test_a_loss_whose_sign_was_turned_is_minus_once_its_function(tmp_path):
     ratio = loss_to_function_ratio(of(tmp_path, section(2.3, 2.3, 2.2), section(1.5, 2.3, 2.2), losses=[-2.3, 3.0]))
     assert ratio.values[:, 0] == pytest.approx([-1.0, 2.0])

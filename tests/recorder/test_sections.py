@@ -7,6 +7,7 @@ import torch
 from msgspec import UNSET
 from torch import nn
 
+from ckaudit.audit import triage
 from ckaudit.contract.check import check_checkpoint
 from ckaudit.contract.io.files import read_bytes
 from ckaudit.contract.schema.manifest import Cadence
@@ -299,6 +300,25 @@ def _beside_another(tiny, folder, batches, loss_of, order):
 def test_an_opponent_that_nobody_told_of_is_seen(tiny, tmp_path, batches, loss_of, manifest, order, expected):
     _beside_another(tiny, tmp_path, batches, loss_of, order)
     assert manifest(tmp_path).takes_turns is expected
+
+
+def test_an_opponent_in_the_same_model_is_seen_where_the_recorder_has_one_of_two_optimizers(tmp_path, manifest):
+    model = nn.ModuleDict({"generator": nn.Linear(4, 2), "critic": nn.Linear(2, 1)})
+    of_generator, of_critic = (torch.optim.Adam(part.parameters(), lr=0.01) for part in model.values())
+    recorder = Recorder(model, tmp_path, optimizer=of_generator)
+    for _ in range(3):
+        made = model["generator"](torch.randn(8, 4))
+        of_critic.zero_grad()
+        (model["critic"](made.detach()).exp() - model["critic"](torch.randn(8, 2))).mean().backward()
+        of_critic.step()
+        of_generator.zero_grad()
+        loss = -model["critic"](made).mean()
+        loss.backward()
+        of_generator.step()
+        recorder.step(loss)
+    recorder.close()
+    assert manifest(tmp_path).takes_turns is True
+    assert {finding.code for finding in triage(tmp_path).findings} & {"OPT001", "MOVE001", "D1.5", "LOSS001", "LOSS004"} == set()
 
 
 def test_each_tensor_has_the_rate_of_its_group_where_groups_differ(tiny, tmp_path, batches, loss_of, read):

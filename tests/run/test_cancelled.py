@@ -36,9 +36,12 @@ def test_a_bias_is_not_excused_by_a_weight_without_gradient():
     assert (cancelled(gradient, TensorTable({})), left_out(gradient, TensorTable({}))) == (frozenset(), [])
 
 
-def test_a_bias_that_is_exactly_zero_is_cut_off_and_does_not_cancel():
+def test_a_bias_of_which_a_loss_takes_the_difference_cancels_exactly():
+    """Two towers of the same weights: the loss is of the distance between their outputs, and each bias is in both."""
     gradient = series(**{"fc.weight": [1.0, 1.0], "fc.bias": [0.0, 0.0]})
-    assert cancelled(gradient, TensorTable({})) == frozenset()
+    by_autograd = TensorTable({"fc.bias": TensorFacts(backward="AddmmBackward0")})
+    assert cancelled(gradient, by_autograd) == {"fc.bias"}
+    assert cancelled(gradient, TensorTable({})) == frozenset(), "nobody says that the gradient was made"
 
 
 def test_what_is_left_out_is_said_once_by_kind():

@@ -6,10 +6,10 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
 from ckaudit.causes.shared.stale_gradients import loss_is_calm, norm_trend
-from ckaudit.causes.shared.update_size import NEGLIGIBLE_DISTANCE, median_distance_moved
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.gradients import grad_global_norm, gradient_norm
 from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.movement import NEGLIGIBLE_DISTANCE, median_distance_moved
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.progress import steps_seen
 from ckaudit.metrics.weights import relative_movement, update_norm, weight_statistics_change

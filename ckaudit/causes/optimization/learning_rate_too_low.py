@@ -7,10 +7,10 @@ import numpy as np
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.loss_curves import never_falls_below_start, still
 from ckaudit.causes.shared.rate_course import known_rate
-from ckaudit.causes.shared.update_size import NEGLIGIBLE_DISTANCE, median_distance_moved, reach, usual_steps
+from ckaudit.causes.shared.update_size import reach, usual_steps
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.loss import train_loss_raw, val_loss
-from ckaudit.metrics.movement import step_over_rate
+from ckaudit.metrics.movement import NEGLIGIBLE_DISTANCE, median_distance_moved, step_over_rate
 from ckaudit.metrics.optimizer import clip_coefficient, learning_rate
 from ckaudit.metrics.weights import relative_movement, weight_std
 from ckaudit.metrics.words import element_type, optimizer_adapts

@@ -11,7 +11,6 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.pairs import together
-from ckaudit.run.medians import median
 from ckaudit.run.run_facts import is_plain_descent
 from ckaudit.run.series import Floats, Series, at
 from ckaudit.run.tensors import table_of
@@ -24,20 +23,6 @@ def per_element(norm: Series | None, facts: Manifest | None) -> Series | None:
         return None
     root = np.sqrt(tensors.elements(known.labels))
     return Series(norm.name, norm.unit, known.steps, known.labels, known.values / root, known.recorded)
-
-
-NEGLIGIBLE_DISTANCE = 0.01
-"""Share of their size that weights come where all rates together are a tenth of it, and updates a tenth of the rate."""
-
-
-def median_distance_moved(moved: Series | None) -> float | None:
-    """Return how far the median of the weights that move has come by the end, relative to its size; None where nobody knows.
-
-    Args:
-        moved: How far each tensor has come since the first checkpoint, shape (C, P).
-    """
-    come = moved.values[-1][moved.finite[-1] & (moved.values[-1] > 0)] if moved else np.empty(0)
-    return median(come) if come.size else None
 
 
 def usual_steps(step: Series | None, rate: Series | None, *, full: float = 0.3) -> Floats | None:

@@ -100,7 +100,6 @@ class RunSession:
         self._folder.begin(self._facts, self._collector.weights, self._collector.reference, **stated)
         self._turns = AlternatingUpdates(
             self._collector.optimizers,
-            self._collector.parameters.values(),
             guard,
             step=lambda: self._attempt.step,
             tell=lambda: self._folder.describe(takes_turns=True, later=True),

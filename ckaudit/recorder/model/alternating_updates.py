@@ -15,25 +15,19 @@ class AlternatingUpdates:
     """Tells once that updates take turns: those of several optimizers of the model, or of the model's and another's.
 
     Args:
-        optimizers: Of the model that is recorded; without any, nothing is looked at.
-        parameters: Of that model: an optimizer that holds none of them is another's.
+        optimizers: Of the model that is recorded; without any, nothing is looked at. One that holds none of their parameters is
+            another's, be they parts of the same model.
         guard: Keeps what fails here away from the training.
         step: Returns the number of the step under way.
         tell: Is called once, at the first sign.
     """
 
     def __init__(
-        self,
-        optimizers: Sequence[Optimizer],
-        parameters: Iterable[Tensor],
-        guard: Guard,
-        *,
-        step: Callable[[], int],
-        tell: Callable[[], None],
+        self, optimizers: Sequence[Optimizer], guard: Guard, *, step: Callable[[], int], tell: Callable[[], None]
     ) -> None:
         self._optimizers, self._guard, self._step, self._tell = optimizers, guard, step, tell
         self._parts = _PartsOfAModel() if len(optimizers) > 1 else None
-        self._other: _OtherModel | None = _OtherModel(parameters)
+        self._other: _OtherModel | None = _OtherModel([tensor for each in optimizers for tensor in _parameters(each)])
         self.handles: list[Any] = []
         with guard("listening to other optimizers"):
             self.handles += [register_optimizer_step_post_hook(self._after_any_update)] if optimizers else []

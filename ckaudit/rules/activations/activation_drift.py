@@ -31,7 +31,7 @@ def activation_drift(
     runaway_ratio: float = 4.0,
     warmup: int = 100,
     usual_ratio: float = 2.0,
-    paid_loss_fall: float = 0.5,
+    paid_loss_fall: float = 0.25,
     max_outlier_rate: float = 2.0,
 ) -> Iterator[Hit | Skip]:
     """Outputs of a module grow, shrink or hold outliers.

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.attention import attention_entropy_left, attn_entropy, max_attn_logit, normalized_attention_entropy
 from ckaudit.metrics.loss import initial_loss_excess, learnt_since, train_loss_raw
 from ckaudit.metrics.reductions import row_medians
-from ckaudit.rules.rule import Hit, Skip, lasting_spans, rule, too_few
-from ckaudit.run.directions import layer_of
+from ckaudit.rules.rule import FACTS, Hit, Skip, lasting_spans, rule, too_few
+from ckaudit.run.directions import directions_of, layer_of
 from ckaudit.run.series import Floats, Mask, Series, at, single
 from ckaudit.run.spans import spans
 
@@ -22,7 +23,7 @@ TWO_KEYS = math.log(2)
     "ATTN001",
     severity="sev1",
     needs=[attention_entropy_left],
-    wants=[attn_entropy, normalized_attention_entropy, max_attn_logit, initial_loss_excess, train_loss_raw],
+    wants=[attn_entropy, normalized_attention_entropy, max_attn_logit, initial_loss_excess, train_loss_raw, FACTS],
     unit="1",
 )
 def entropy_collapse(
@@ -32,6 +33,7 @@ def entropy_collapse(
     logit: Series | None,
     start: Series | None,
     loss: Series | None,
+    facts: Manifest | None,
     *,
     max_left_share: float = 0.25,
     max_left_share_calm: float = 0.1,
@@ -50,7 +52,8 @@ def entropy_collapse(
     `saturated_logit`, it is saturated, and need not see fewer than two keys; where it is not, its sharpness is a choice, and
     only `max_left_share_calm` counts. When more than `max_collapsed_share` of all heads have collapsed, it is sev1 (SEV1-3);
     more than `max_collapsed_share` of one layer's is sev2, and noted where they have chosen: no logit of the layer is over
-    `saturated_logit`, and the loss has fallen by `min_loss_fall` of itself since their median was soft. Single heads with less
+    `saturated_logit`, or none is recorded of a layer that looks across, which aligns, and the loss has fallen by `min_loss_fall`
+    of itself since their median was soft. Single heads with less
     than `max_left_share_calm` are noted. Where the median of all heads is below `min_early_entropy` of the possible, in a run
     that began knowing nothing and whose loss has not yet fallen by `min_loss_fall`, that is noted (lab: ordinary runs from 0.77,
     a scale that is missing up to 0.29; one that is large by design comes as low).
@@ -79,7 +82,9 @@ def entropy_collapse(
         for span in lasting_spans(portion, (portion.values > max_collapsed_share) & is_new):
             reported[np.ix_(span.rows, heads)] = True
             severity: Severity = "sev1" if group is None else "sev2"
-            if group is not None and loss is not None and 0 < np.nanmax(logits[:, heads], initial=0) <= saturated_logit:
+            highest = float(np.nanmax(logits[:, heads], initial=0))
+            aligns = highest == 0 and group is not None and directions_of([group], facts)[group] == "cross"
+            if group is not None and loss is not None and (aligns or 0 < highest <= saturated_logit):
                 wide = np.where(np.isfinite(share), share, left.values)[:, heads]
                 severity = "note" if learnt_since(loss, _last_soft(left, wide, span.first)) > min_loss_fall else severity
             yield Hit.over(

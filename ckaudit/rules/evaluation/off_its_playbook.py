@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.loss import learnt_since, train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.playbook import BAD_SHAPES, BadShape, playbook_numbers
 from ckaudit.rules.rule import Hit, Skip, rule
@@ -53,10 +53,11 @@ def off_its_playbook(
     Whoever logs such a number relies on somebody to look at it.
     ## False alarms
     Warm-ups and what is learnt change fast at first and slow down: neither is a slide nor a second rise. A probe's answers
-    become surer as the loss falls: where the training loss fell by `learnt` of what the entropy fell by, it was learnt.
-    Batches that grow as planned do not fall, and one that is cut short is no level: two points of few and most of the last three
-    hold it. An update follows the learning rate: it must surge over that as well. A residual that comes to nothing is better.
-    Fewer than eight points of a rate with restarts may look like a second warm-up.
+    become surer as the loss falls: where the training loss fell by `learnt` of what the entropy fell by, it was learnt. Batches
+    that grow as planned do not fall, and one that is cut short is no level: two points of few and most of the last three hold
+    it. An update follows the learning rate: it must surge over that as well; and where a plateau is left the gradient grows
+    under plain descent, and the update with it: since then the loss has fallen by `learnt` of itself. A residual that comes to
+    nothing is better. Fewer than eight points of a rate with restarts may look like a second warm-up.
     """
     short = []
     for column, label in enumerate(numbers.labels):
@@ -74,6 +75,8 @@ def off_its_playbook(
             ):
                 continue
             rows = known[turn.first : turn.last + 1]
+            if shape.kind == "surges" and loss is not None and learnt_since(loss, int(numbers.steps[rows[0]])) > learnt:
+                continue
             yield Hit.at(
                 numbers.steps[rows],
                 "note" if shape.note else "sev2",

@@ -9,10 +9,21 @@ from msgspec import UNSET
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.loss_function import LEARNT_SHARE, explained_share, has_used_inputs
+from ckaudit.metrics.movement import NEGLIGIBLE_DISTANCE, median_distance_moved
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.scaling import unigram_entropy
+from ckaudit.metrics.weights import relative_movement
 from ckaudit.rules.rule import FACTS, TURNS, Hit, Skip, rule
-from ckaudit.run.falls import Fall, fall_accelerates, fall_would_show, flat_fall, largest_fall, never_falls, standstill
+from ckaudit.run.falls import (
+    Fall,
+    fall_accelerates,
+    fall_between_thirds,
+    fall_would_show,
+    flat_fall,
+    largest_fall,
+    never_falls,
+    standstill,
+)
 from ckaudit.run.medians import median
 from ckaudit.run.rises import sustained_rise
 from ckaudit.run.robust import MEDIAN_COST, begins_with_its_run, difference_noise, looks_like_a_score
@@ -28,6 +39,9 @@ MIN_STEPS = 100
 
 MIN_POINTS_OF_LEVEL, MIN_STEPS_OF_LEVEL = 50, 200
 """A level is held against what a guess costs once there are so many points and steps."""
+
+MIN_STEPS_OF_REST, EARLY_REST = 1000, "so early a model of tokens may rest there"
+"""A model of tokens learns first how often each occurs and then what follows what, and rests in between (Belrose et al. 2024)."""
 
 CHANNELS, HALF = 2.0, 0.5
 """A stream of fewer channels per bit of a token has no room for what came before; half of the bound shows that it needs it."""
@@ -52,7 +66,7 @@ BUCKETS = 256
     "LOSS003",
     severity="sev2",
     needs=[train_loss_raw],
-    wants=[unigram_entropy, val_loss, FACTS, explained_share],
+    wants=[unigram_entropy, val_loss, FACTS, explained_share, relative_movement],
     facts=[["vocabulary"]],
     unit="nats/token",
 )
@@ -62,6 +76,7 @@ def loss_not_falling(
     val: Series | None,
     facts: Manifest | None,
     explained: Series | None,
+    moved: Series | None,
     *,
     min_plan_share: float = 0.5,
     tail_share: float = 0.1,
@@ -94,8 +109,10 @@ def loss_not_falling(
     still for three quarters of their steps are at a third of their first loss by then (public logs). A fine-tuning falls by a few
     parts in a hundred: where its noise hides as much, or the held-out loss falls, it is not called flat. A model that has only
     begun to learn is near a guess still: where the held-out loss has come down by a twentieth and is lowest at the last of five
-    evaluations or more, or of fewer the loss falls further in its last third than in its first, one below that of a guess does
-    not rest.
+    evaluations or more, or of fewer the loss falls further in its last third than in its first, or by a hundredth within its
+    second half and beyond its noise, one below that of a guess does not rest. A model of tokens rests at a guess until it tells
+    them apart by what stands before them, for hundreds of steps at times: of its first thousand that is a note, where the weights
+    have come two hundredths of their size, twice what no training comes to.
     """
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
@@ -107,19 +124,20 @@ def loss_not_falling(
         bound, guess, why = bound * HALF, 0.0, f"{width} channels have no room for more"
     has_level = len(values) >= MIN_POINTS_OF_LEVEL and steps[-1] >= MIN_STEPS_OF_LEVEL
     level = median(values[-max(10, int(tail_share * len(values))) :])
+    waits = rests_early(steps, facts, moved)
     learnt, is_learning = _falls(val), _is_still_falling(val, values)
     rests = not (is_learning and level < guess)
     if bound is not None and has_level and rests and bound < level <= max_bound_ratio * bound:
         first = _since(values, bound)
-        yield _hit(steps, first, level, bound, "the loss has come to {value:.4g} and no lower; " + why)
+        yield _hit(steps, first, level, bound, "the loss has come to {value:.4g} and no lower; " + why, waits=waits and guess > 0)
     elif (half := _constant_guess(steps, values, explained, facts)) is not None and not (is_learning or _is_lower(val, level)):
         message = "the loss has come to {value:.4g}, what a constant guess costs: the model explains none of its targets"
-        yield _hit(steps, half, level, None, message)
+        yield _hit(steps, half, level, None, message, waits=waits)
     elif has_used_inputs(explained):
         return
     elif begins_with_its_run(steps) and (flat := _flat_course(values, facts)) and not learnt:
         if _is_a_guess(values, facts) or fall_would_show(values, SMALL_FALL):
-            yield _flat(steps, flat)
+            yield _flat(steps, flat, waits=waits)
         else:
             yield Skip("too_few_points", "the loss is too noisy to tell one that stands from one that falls by 5 %")
     elif (still := standstill(steps, values, val)) is not None and not (learnt and still.kind == "flat"):
@@ -178,11 +196,11 @@ def _error_of_share(losses: Floats, saved: Floats, *, paired: bool) -> float:
     return MEDIAN_COST * min(by_losses, own) / math.sqrt(len(saved))
 
 
-def _flat(steps: Steps, fall: Fall) -> Hit:
+def _flat(steps: Steps, fall: Fall, *, waits: bool) -> Hit:
     """Return the hit of a curve that never falls."""
     few = "" if len(steps) >= MIN_POINTS_OF_LEVEL else f", in the {len(steps)} points that there are"
     message = "the loss stands at {value:.4g}, having begun at {limit:.4g}: nothing is learnt" + few
-    return _hit(steps, 0, fall.last, fall.first, message)
+    return _hit(steps, 0, fall.last, fall.first, message, waits=waits)
 
 
 def _flat_course(values: Floats, facts: Manifest | None) -> Fall | None:
@@ -209,7 +227,7 @@ def _falls(val: Series | None) -> bool:
 def _is_still_falling(val: Series | None, train: Floats, *, min_evaluations: int = 5) -> bool:
     """Tell whether the held-out loss has come down by `SMALL_FALL` of its first and is lowest at the end; unknown, the other."""
     if val is None or (known := val.finite_in(0)).sum() < min_evaluations:
-        return fall_accelerates(train)
+        return fall_accelerates(train) or not fall_between_thirds(train[len(train) // 2 :]).is_none
     losses = val.values[known, 0]
     return bool(losses[-1] == losses.min() and losses[0] - losses[-1] > SMALL_FALL * abs(losses[0]))
 
@@ -220,8 +238,16 @@ def _is_lower(val: Series | None, level: float) -> bool:
     return held_out is not None and held_out < 0.9 * level
 
 
-def _hit(steps: Steps, row: int, level: float, limit: float | None, message: str) -> Hit:
-    return Hit.at(steps[row:], "sev2", message, where="loss", value=level, limit=limit, worst=-1)
+def rests_early(steps: Steps, facts: Manifest | None, moved: Series | None) -> bool:
+    """Tell whether a model of tokens is in its first steps, and its weights have come far enough for them to be learning."""
+    come = median_distance_moved(moved)
+    is_early = loss_kind_of(facts) == "nats_per_token" and steps[-1] < MIN_STEPS_OF_REST
+    return is_early and come is not None and come >= 2 * NEGLIGIBLE_DISTANCE
+
+
+def _hit(steps: Steps, row: int, level: float, limit: float | None, message: str, *, waits: bool = False) -> Hit:
+    text = f"{message}; {EARLY_REST}" if waits else message
+    return Hit.at(steps[row:], "note" if waits else "sev2", text, where="loss", value=level, limit=limit, worst=-1)
 
 
 def _bound(entropy: Series | None, facts: Manifest | None, margin: float, share: float) -> tuple[float | None, float, str]:

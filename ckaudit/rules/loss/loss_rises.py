@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss import SOLVED, train_loss_raw
+from ckaudit.metrics.loss_function import explained_share
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.rule import FACTS, TURNS, Hit, Skip, rule, stretches
@@ -22,19 +23,27 @@ from ckaudit.run.tensors import table_of
 MIN_POINTS = 3
 """Two points make no course."""
 
-LATE_DEVIATIONS = 2.5
-"""A rise in a task that is solved is more than so many deviations of its noise: of the little that is left each batch differs."""
+LATE_DEVIATIONS, LATE_SHARE = 2.5, 0.05
+"""A rise in a task that is solved is more than so many deviations of its noise, and takes back that share of the whole fall: of
+the little that is left each batch differs."""
 
 POINTS_PER_BLOCK = 10
 """A median of fewer is no level of a long log."""
 
 
-@rule("LOSS004", severity="sev1", needs=[train_loss_raw], wants=[learning_rate, weight_rms, FACTS], unit="nats/token")
+@rule(
+    "LOSS004",
+    severity="sev1",
+    needs=[train_loss_raw],
+    wants=[learning_rate, weight_rms, FACTS, explained_share],
+    unit="nats/token",
+)
 def loss_rises(
     loss: Series,
     rate: Series | None,
     sizes: Series | None,
     facts: Manifest | None,
+    explained: Series | None,
     *,
     parts: int = 40,
     min_climbs: int = 4,
@@ -52,8 +61,8 @@ def loss_rises(
     the rise speaks, and the finding says so. Of long logs also the medians of `parts` equal parts: `min_climbs` of them in a row
     each above the last, by more than `min_rise` of where it began and `min_deviations` robust deviations of such medians: sev1
     where half of it is not given back at the end (D4.1: no recovery), else sev2. A rise by less than two parts in a hundred of
-    what the loss has fallen from its first point is none, and so is one that is no more than 2.5 deviations of the noise of the
-    second half, from a level below a tenth of the first.
+    what the loss has fallen from its first point is none, and so is one from a level below a tenth of the first that is no more
+    than 2.5 deviations of the noise of the second half, or takes back less than a twentieth of the fall.
     ## Why it matters
     A spike comes from a batch; a climb comes from the training itself, and goes on until somebody stops it.
     ## False alarms
@@ -62,7 +71,8 @@ def loss_rises(
     from its first point on and levels off, between 0 and 1, 0 and 100 or from below zero, is an accuracy or a reward under the
     name of a loss: a note that says so. Where weights move that are not trained, as those of a teacher that follows the model,
     the loss is measured against a target that moves, and its rise is a note; so is that of a loss which began below zero, as of
-    a policy, unless it ends further above its beginning than it had come below.
+    a policy, unless it ends further above its beginning than it had come below; and one at which the model leaves no larger share
+    of its targets unexplained than before: they vary more, as those that a critic makes itself.
     """
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
@@ -82,10 +92,10 @@ def loss_rises(
         for hit in _in_blocks(steps, values, parts, min_climbs, min_rise, min_deviations)
         if (hit.value or 0.0) - (hit.limit or 0.0) > NEGLIGIBLE_RISE * fallen
     ]
-    yield from (_softened(hit, why) if why else hit for hit in climbing)
+    yield from (_softened(hit, why or _why_targets_explain(explained, hit)) for hit in climbing)
     if any(hit.severity == "sev1" for hit in climbing) or (rise := _rise(values, min_rise, alone=not climbing)) is None:
         return
-    least = LATE_DEVIATIONS * _late_noise(values) if rise.low < SOLVED * values[0] else 0.0
+    least = max(LATE_DEVIATIONS * _late_noise(values), LATE_SHARE * fallen) if rise.low < SOLVED * values[0] else 0.0
     if rise.end - rise.low <= max(NEGLIGIBLE_RISE * fallen, least):
         return
     wave = oscillation(values)
@@ -93,7 +103,7 @@ def loss_rises(
         return  # it ends on the way up of a wave, which has a rule of its own
     is_severe = rise.noise_is_known and rise.share >= sev1_share and rise.deviations >= sev1_deviations
     hit = _stays(steps, values, rise, is_severe=is_severe, restarted=_restarted(rate, int(steps[rise.lowest]), int(steps[-1])))
-    yield _softened(hit, why) if why else hit
+    yield _softened(hit, why or _why_targets_explain(explained, hit))
 
 
 def why_rise_is_harmless(values: Floats, sizes: Series | None, facts: Manifest | None) -> str:
@@ -124,8 +134,20 @@ def _follows_a_teacher(sizes: Series | None, facts: Manifest | None, *, moved: f
         return bool((np.abs(still.values[-1] / still.values[0] - 1) > moved).any())
 
 
+def _why_targets_explain(explained: Series | None, hit: Hit, *, min_checkpoints: int = 3, max_growth: float = 1.1) -> str:
+    """Return that the targets vary more, where the model leaves no larger share of them unexplained than before the rise."""
+    if explained is None or hit.first is None:
+        return ""
+    shares = explained.recorded_rows()
+    left = 1 - shares.values[:, 0]
+    before, after = left[shares.steps < hit.first][-min_checkpoints:], left[shares.steps >= hit.first]
+    if min(len(before), len(after)) < min_checkpoints or median(after) > max_growth * median(before):
+        return ""
+    return "its targets vary more, and the model leaves no more of them unexplained than before"
+
+
 def _softened(hit: Hit, why: str) -> Hit:
-    return replace(hit, severity="note", message=f"{hit.message}; {why}")
+    return replace(hit, severity="note", message=f"{hit.message}; {why}") if why else hit
 
 
 def _rise(values: Floats, min_rise: float, *, alone: bool) -> Rise | None:

@@ -5,13 +5,15 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec.structs import replace
 
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss import HARD_BATCH, SOLVED, train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.spikes import grad_norm_excess, loss_excess, loss_over_median
-from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.rules.rule import FACTS, TURNS, Hit, Skip, rule
 from ckaudit.run.medians import median
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, is_scatter, looks_like_a_score
+from ckaudit.run.run_facts import takes_turns
 from ckaudit.run.series import Floats, Mask, Series, Steps
 from ckaudit.run.spikes import Incident, as_one_of_many, incidents, passing_peaks
 
@@ -42,14 +44,15 @@ PART = 0.5
 """Share of the height of a jump from which a flag is part of one: flags in what is left of a loss are not where it began."""
 
 OPENING, OPENING_STEPS = 0.05, 200
-"""Share and number of the steps in which a warm-up may throw the loss up: a peak there is judged as an early jump only."""
+"""Share and number of the steps in which a warm-up may throw the loss up: a peak there is judged as an early jump only. One that
+is back within that share of the steps has cost no more: large rates leave a sharp valley so (Lewkowycz et al. 2020)."""
 
 
 @rule(
     "LOSS001",
     severity="sev1",
     needs=[train_loss_raw],
-    wants=[loss_excess, loss_over_median, grad_norm_excess, learning_rate],
+    wants=[loss_excess, loss_over_median, grad_norm_excess, learning_rate, FACTS],
     unit="1",
 )
 def loss_spike(
@@ -58,6 +61,7 @@ def loss_spike(
     relative: Series | None,
     gradient: Series | None,
     rate: Series | None,
+    facts: Manifest | None,
     *,
     k: float = 6.0,
     jump_ratio: float = 1.5,
@@ -94,6 +98,9 @@ def loss_spike(
     """
     if looks_like_a_score(loss.values[loss.finite[:, 0], 0]):
         yield Skip("not_applicable", "what is logged as the loss rises and levels off, as an accuracy or a reward does")
+        return
+    if takes_turns(facts):
+        yield Skip("not_applicable", TURNS)
         return
     if excess is None or relative is None:
         yield from _peaks(loss, np.flatnonzero(loss.finite[:, 0]))
@@ -187,7 +194,8 @@ def _early(loss: Series, window: int, k: float) -> Iterator[Hit]:
         often = max(RECURS, MAX_LONE_SHARE * len(later))
         is_usual = (later > (lowest[worst - 1] + values[worst]) / 2).sum() >= often and median(later) <= GRAVE * values[0]
         times = float(values[worst] / lowest[worst - 1]) if lowest[worst - 1] > 0 else np.inf
-        is_usual |= median(values) <= GRAVE * values[0] and is_scatter(values, times, deviations=k)
+        is_usual |= median(values) <= GRAVE * values[:5].max() and is_scatter(values, times, deviations=k)
+        is_usual |= _is_soon_back(loss, loss.steps[rows[high]], float(values[0]))
         yield Hit.at(
             loss.steps[rows[high]],
             "sev2" if values[worst] > GRAVE * values[0] and not is_usual else "note",
@@ -197,6 +205,13 @@ def _early(loss: Series, window: int, k: float) -> Iterator[Hit]:
             limit=float(lowest[worst - 1]),
             worst=int(np.argmax(values[high])),
         )
+
+
+def _is_soon_back(loss: Series, jump: Steps, first_loss: float) -> bool:
+    """Tell whether a jump is over within `OPENING` of all steps, and the loss has fallen by `EARLY` of the first by the end."""
+    steps, values = loss.steps[loss.finite[:, 0]], loss.values[loss.finite[:, 0], 0]
+    late = median(values[-max(3, len(values) // 10) :])
+    return bool(jump[-1] - jump[0] <= OPENING * steps[-1]) and late < (1 - EARLY) * first_loss
 
 
 def _peaks(loss: Series, rows: Steps, *, after: float = -1.0) -> Iterator[Hit]:

@@ -11,6 +11,7 @@ from ckaudit.contract.schema.tensor_names import beside_in_attention
 from ckaudit.metrics.estimated_movement import cells_like
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.movement import updated_elsewhere
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.pairs import together
 from ckaudit.metrics.reductions import row_medians
@@ -88,7 +89,8 @@ def barely_moving(
     ## False alarms
     Frozen tensors are left out where run.json says so, and those of which no gradient is to be expected. A tensor that began
     at zero has no relative movement. Queries and keys wait for each other while all keys look alike, as in BERT under plain
-    descent: where both stand still and the value beside them moves, they are left out. A gain of 1 that moves as far as
+    descent: where both stand still and the value beside them moves, they are left out. So is what moves though no update of it
+    was measured: another optimizer has it. A gain of 1 that moves as far as
     weights of 0.02 moves by a fiftieth of what they do for its size, and is well. An update of one element, as of a temperature,
     may be smaller than the spacing of its numbers: a note. So is a gain of 1 in half precision, whose neighbours are 0.004 away:
     who trains in bfloat16 alone hardly ever moves one. Where what other tensors move by is less than the spacing of a tensor's
@@ -101,7 +103,7 @@ def barely_moving(
         yield needs_one_of(update_norm, relative_movement, weight_statistics_change)
         return
     tensors = table_of(facts)
-    by_nature = cancelled(gradient, tensors, types)
+    by_nature = cancelled(gradient, tensors, types) | updated_elsewhere(norm, way)
     enough = [*too_few(norm, min_points)] if norm is not None else []
     norm, relative, way, seen = (
         series and series.only(lambda name: tensors.is_trainable(name) and name not in by_nature)

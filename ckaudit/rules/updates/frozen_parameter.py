@@ -1,7 +1,9 @@
 """MOVE003: tensors stand still that others of the same model train."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from ckaudit.metrics.loss import initial_loss_excess
 from ckaudit.metrics.weights import update_norm
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.series import Series
-from ckaudit.run.tensors import table_of, whole_parts
+from ckaudit.run.tensors import TensorTable, table_of, whole_parts
 
 MEANT = ("fixed_table", "unused")
 DECLARED = ("frozen", "trainable")
@@ -43,7 +45,8 @@ def frozen_parameter(
     billion, its table of positions).
     ## False alarms
     What run.json's configuration declares in `frozen` or leaves out of `trainable` (lists of names or patterns) is meant.
-    Fixed tables of sinusoids and parts that the forward pass does not use are left out, and so is what is thawed later. A part
+    Fixed tables of sinusoids and parts that the forward pass does not use are left out, and so is what is thawed later, and a
+    matrix with its bias beside which two trained ones make up a product of its shape and lower rank (LoRA). A part
     of the model with blocks of its own that is frozen as a whole, such as an image tower, a teacher or the first stages, is a
     note.
     """
@@ -53,7 +56,8 @@ def frozen_parameter(
     still = [name for name, fact in names.items() if fact.trainable is False and name not in gradient.labels]
     still += [name for name, fact in names.items() if fact.trainable is not False and _never(name, gradient, update, min_points)]
     config = facts.config if isinstance(facts.config, dict) else {}
-    unintended = [name for name in still if not _is_meant(name, config)]
+    adapted = _beside_adapters(still, tensors)
+    unintended = [name for name in still if not _is_meant(name, config) and name not in adapted]
     if not unintended or len(unintended) == len(names):
         return
     learnt = start is not None and start.finite.any() and float(start.values[start.finite][0]) < -min_nats_below_guess
@@ -71,6 +75,43 @@ def frozen_parameter(
         joined_by=int(gradient.steps[0]),
         message="{where} is not trained, while " + f"{len(names) - len(still)} of {len(names)} tensors are; "
         "run.json declares nothing of it",
+    )
+
+
+def _beside_adapters(still: Sequence[str], tensors: TensorTable) -> frozenset[str]:
+    """Return the frozen tensors of modules beside which two trained matrices make up a product of their shape and lower rank."""
+    trained: dict[str, list[Sequence[int]]] = {}
+    for name, fact in tensors.facts.items():
+        if name not in still and fact.shape and len(fact.shape) == 2:
+            for outer in _modules_around(name):
+                trained.setdefault(outer, []).append(fact.shape)
+    adapted = set()
+    for name in still:
+        module, shape = name.rpartition(".")[0], tensors.facts[name].shape
+        if (
+            shape
+            and len(shape) == 2
+            and _is_low_rank_of(shape, trained.get(module) or trained.get(module.rpartition(".")[0], []))
+        ):
+            adapted.add(module)
+    return frozenset(name for name in still if name.rpartition(".")[0] in adapted)
+
+
+def _modules_around(name: str, *, levels: int = 3) -> Iterator[str]:
+    """Yield the modules that a tensor lies in, from its own outwards: adapters of peft lie up to three deep."""
+    for _ in range(levels):
+        name = name.rpartition(".")[0]
+        if name:
+            yield name
+
+
+def _is_low_rank_of(shape: Sequence[int], factors: Sequence[Sequence[int]]) -> bool:
+    """Tell whether two of these matrices, in one order or the other, multiply to a shape with a smaller rank."""
+    return any(
+        rank < min(shape) and rank in up and sorted((math.prod(down) // rank, math.prod(up) // rank)) == sorted(shape)
+        for down, up in permutations(factors, 2)
+        for rank in down
+        if rank
     )
 
 

@@ -147,16 +147,23 @@ def _is_matrix(name: str, tensors: TensorTable) -> bool:
 
 
 def _to_neighbours(update: Series, tensors: TensorTable, near: int) -> Series:
-    """Return each matrix's update over the median of the same matrix in the blocks beside it, of those that move."""
+    """Return each matrix's update over the median of the same matrix in the blocks beside it, of those that move.
+
+    Where shapes are known they are the same: layers of a list that are built differently learn at a pace of their own.
+    """
     values: Floats = np.where(update.finite, update.values, np.nan)
     depths = [tensors.depth(name) or 0 for name in update.labels]
     roles = tensors.roles(update.labels)
     relative = np.full(values.shape, np.nan)
-    columns: dict[str, list[int]] = {}
-    for column, role in enumerate(roles):
-        columns.setdefault(role, []).append(column)
-    for column, role in enumerate(roles):
-        beside = [place for place in columns[role] if place != column and abs(depths[place] - depths[column]) <= near]
+    builds = [
+        (role, tuple(tensors.facts[name].shape or ()) if name in tensors.facts else None)
+        for role, name in zip(roles, update.labels, strict=True)
+    ]
+    columns: dict[object, list[int]] = {}
+    for column, build in enumerate(builds):
+        columns.setdefault(build, []).append(column)
+    for column, build in enumerate(builds):
+        beside = [place for place in columns[build] if place != column and abs(depths[place] - depths[column]) <= near]
         if beside:
             others = np.where(values[:, beside] > 0, values[:, beside], np.nan)
             relative[:, column] = values[:, column] / row_medians(others)

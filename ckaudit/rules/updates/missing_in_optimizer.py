@@ -4,15 +4,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.metrics.weights import update_norm
+from ckaudit.metrics.weights import relative_movement, update_norm
 from ckaudit.metrics.words import tensors_without_optimizer
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 
 
-@rule("OPT001", severity="sev1", needs=[tensors_without_optimizer], wants=[update_norm], unit="1")
-def missing_in_optimizer(missing: Series, moved: Series | None, *, min_share: float = 0.5) -> Iterator[Hit | Skip]:
+@rule("OPT001", severity="sev1", needs=[tensors_without_optimizer], wants=[update_norm, relative_movement], unit="1")
+def missing_in_optimizer(
+    missing: Series, update: Series | None, moved: Series | None, *, min_share: float = 0.5
+) -> Iterator[Hit | Skip]:
     """Trainable tensors are in no parameter group.
 
     ## What it checks
@@ -26,9 +28,14 @@ def missing_in_optimizer(missing: Series, moved: Series | None, *, min_share: fl
     """
     tensors = missing.only(lambda label: label != missing.name)
     still = tensors.values > min_share
-    if moved is not None:
-        movers = {label for label, column in zip(moved.labels, moved.values.T, strict=True) if np.nanmax(column, initial=0.0) > 0}
-        still &= np.array([label not in movers for label in tensors.labels], bool)
+    movers = {
+        label
+        for series in (update, moved)
+        if series is not None
+        for label, column in zip(series.labels, series.values.T, strict=True)
+        if np.nanmax(column, initial=0.0) > 0
+    }
+    still &= np.array([label not in movers for label in tensors.labels], bool)
     for span in spans(tensors, still):
         yield Hit.over(
             span,
