@@ -60,6 +60,22 @@ def test_the_step_under_its_many_names(imported, step):
     assert curve(imported(f"{step},loss\n5,0.5\n"), "train_loss_raw") == {5: 0.5}
 
 
+@pytest.mark.parametrize("step", ["my step", "opt/iteration", "training steps", "Gradient Updates"])
+def test_a_column_that_counts_is_the_step_whatever_stands_before(imported, step):
+    run = imported(f"{step},loss\n100,0.5\n200,0.4\n300,0.3\n")
+    assert [row["step"] for row in run.rows] == [100, 200, 300]
+    assert noted(run, f"step from {step}")
+
+
+@pytest.mark.parametrize(
+    "table", ["my step,loss\n3,1\n2,2\n1,3\n", "a step,b step,loss\n1,2,9\n2,4,8\n", "my step,loss\n0.5,1\n1.5,2\n"]
+)
+def test_a_column_that_falls_or_is_not_alone_counts_nothing(imported, table):
+    run = imported(table)
+    assert [row["step"] for row in run.rows] == [*range(1, len(run.rows) + 1)]
+    assert noted(run, "no column holds the step")
+
+
 @pytest.mark.parametrize("header", ["loss__MIN", "test/loss", "train/aux_loss", "epoch", "score", "val/accuracy", "aloss"])
 def test_columns_that_only_look_like_a_loss_are_not_taken(imported, header):
     with pytest.raises(UnreadableError, match="none of its columns"):

@@ -159,23 +159,31 @@ def _climbs_throughout(
 ) -> bool:
     """Tell whether every part of a loss lies above the one before, from the second on, and the climb does not come to rest.
 
-    Its last third climbs by `pace` of what the middle one does and more, for the same sum of learning rates where they are known.
     Of fewer than three points a part, the first is the lowest, and so steady a rise has at most `max_chance` (Mann-Kendall); one
     that runs away is a descent whose steps are too long.
     """
     rows = np.flatnonzero(train.finite[:, 0])
     losses = train.values[rows, 0]
+    used = np.ones(len(rows)) if rate is None else np.nan_to_num(at(rate, train.steps[rows]).values.max(axis=1), nan=0.0)
     if len(rows) < 3 * parts:
         trend = theil_sen(train.steps[rows].astype(float), losses)
-        rises = len(rows) > 0 and trend.slope > 0 and trend.p < max_chance and losses[0] == losses.min()
-        return rises and not _runs_away(losses)
-    used = np.ones(len(rows)) if rate is None else np.nan_to_num(at(rate, train.steps[rows]).values.max(axis=1), nan=0.0)
+        rises = len(rows) > 2 and trend.slope > 0 and trend.p < max_chance and losses[0] == losses.min()
+        return rises and not _runs_away(losses) and _goes_on(losses, used, 3, pace)
+    levels = [median(part) for part in np.array_split(losses, parts)]
+    climbs = all(later > earlier for earlier, later in pairwise(levels[1:]))
+    return climbs and levels[-1] > levels[0] and _goes_on(losses, used, parts, pace)
+
+
+def _goes_on(losses: Floats, used: Floats, parts: int, pace: float) -> bool:
+    """Tell whether a climb of the last third is over `pace` of that of the middle one, for the same sum of learning rates.
+
+    Weights that a rate has thrown about come to rest near a guess; an ascent knows no end.
+    """
     levels = [median(part) for part in np.array_split(losses, parts)]
     ways = [float(part.sum()) for part in np.array_split(used, parts)]
     third = parts // 3
-    climbs = all(later > earlier for earlier, later in pairwise(levels[1:]))
     middle, end = levels[2 * third - 1] - levels[third - 1], levels[-1] - levels[2 * third - 1]
-    return climbs and levels[-1] > levels[0] and end * sum(ways[third : 2 * third]) > pace * middle * sum(ways[2 * third :])
+    return end * sum(ways[third : 2 * third]) > pace * middle * sum(ways[2 * third :])
 
 
 def _runs_away(losses: Floats, *, times: float = 4.0) -> bool:

@@ -3,6 +3,7 @@
 Where no column holds the step but one counts epochs, as Keras' CSVLogger writes it, epochs are the axis.
 """
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
@@ -47,6 +48,8 @@ from ckaudit.importers.tables.table import NumberTable, holds_numbers, read_numb
 NAME = "CSV"
 GENERIC = True
 EPOCH = "epoch"
+A_COUNTER = re.compile(r"(?:^|[\W_])(?:steps?|iter(?:ation)?s?|updates?)$", re.IGNORECASE)
+"""What the name of a column ends with that may count steps; its numbers must count, too."""
 
 
 def detects(source: Source) -> bool:
@@ -91,10 +94,11 @@ def table_of(source: Source, columns: Mapping[str, str]) -> tuple[NumberTable, C
 
 
 def wanted_of(header: Sequence[str], choices: Mapping[str, Sequence[int]]) -> set[int]:
-    """Return the columns to read: those of `choices`, of single tensors and layers, and where no step is told of epochs."""
+    """Return the columns to read: those of `choices`, of single tensors and layers, and what may count where no step is told."""
     chosen = {position for positions in choices.values() for position in positions}
     epoch = epoch_of(header)
-    axis = {epoch} if epoch is not None and "step" not in choices else set()
+    counters = {position for position, name in enumerate(header) if A_COUNTER.search(name)}
+    axis = set() if "step" in choices else counters | ({epoch} if epoch is not None else set())
     times = named_times(header)
     return (
         chosen
@@ -136,6 +140,8 @@ def choices_of(header: Sequence[str], columns: Mapping[str, str], shown: str) ->
 def curves_of(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> Curves:
     """Return the series of a table: of several columns for one name the fullest, with a step for each row."""
     epoch = epoch_of(table.header)
+    if "step" not in choices and (counter := _unnamed_counter(table, choices)) is not None:
+        choices = {**choices, "step": [counter]}
     of_policy = [position for position in policy_losses(table.header) if position in table.columns]
     broken = [of_policy[place] for place in broken_losses([table.columns[position] for position in of_policy])]
     choices = ({"train_loss_raw": broken} if broken else {}) | {**choices}
@@ -165,6 +171,22 @@ def curves_of(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> Curve
     # A column that was never filled tells nothing of the run.
     filled = [name for place, name in enumerate(table.header) if place not in table.columns or table.columns[place].count]
     return Curves(steps, {name: values for name, values in series.items() if name != "step"}, notes, layers, filled)
+
+
+def _unnamed_counter(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> int | None:
+    """Return the one column that nothing else is taken from, whose name ends as a counter's and whose numbers never fall."""
+    used = {position for positions in choices.values() for position in positions}
+    counters = [
+        position
+        for position, column in table.columns.items()
+        if position not in used
+        and A_COUNTER.search(table.header[position])
+        and column.count > 1
+        and (steps_from(column)[column.recorded] != NO_STEP).all()
+        and (np.diff(column.values[column.recorded]) >= 0).all()
+        and column.values[column.recorded][-1] > column.values[column.recorded][0]
+    ]
+    return counters[0] if len(counters) == 1 else None
 
 
 def _take_times(table: NumberTable, series: dict[str, Numbers]) -> tuple[set[int], list[str]]:
