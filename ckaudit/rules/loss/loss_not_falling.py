@@ -112,7 +112,8 @@ def loss_not_falling(
     evaluations or more, or of fewer the loss falls further in its last third than in its first, or by a hundredth within its
     second half and beyond its noise, one below that of a guess does not rest. A model of tokens rests at a guess until it tells
     them apart by what stands before them, for hundreds of steps at times: of its first thousand that is a note, where the weights
-    have come two hundredths of their size, twice what no training comes to.
+    have come two hundredths of their size, twice what no training comes to; and so is a fall that rests so early in a log that
+    knows no weights.
     """
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
@@ -141,7 +142,8 @@ def loss_not_falling(
         else:
             yield Skip("too_few_points", "the loss is too noisy to tell one that stands from one that falls by 5 %")
     elif (still := standstill(steps, values, val)) is not None and not (learnt and still.kind == "flat"):
-        yield _hit(steps, still.row, still.level, still.limit, still.message)
+        rests = still.kind == "rests" and moved is None and steps[-1] < MIN_STEPS_OF_REST
+        yield _hit(steps, still.row, still.level, still.limit, still.message, waits=rests)
     elif not begins_with_its_run(steps) and (bound is None or not has_level):
         yield Skip("not_recorded", "needs vocabulary" if has_level else "needs the first steps of the run")
 
