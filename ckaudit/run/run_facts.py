@@ -27,6 +27,8 @@ def with_loss_of_tokens(
 ) -> Manifest | None:
     """Return run.json with what it leaves out and checkpoints show: a cross entropy among the rows of an embedding is of tokens.
 
+    Where batches were looked at, each token has a target: one for a whole row is a class, though there be as many as digits.
+
     Args:
         manifest: What run.json says; a kind of loss or a vocabulary that it names stays.
         sections: Series by checkpoint path.
@@ -42,7 +44,8 @@ def with_loss_of_tokens(
     ratio = at(losses, values.steps).values[:, 0] / values.values[:, 0]
     is_trained_on = np.isfinite(ratio).any() and abs(float(np.nanmedian(ratio)) - 1) <= tolerance
     rows = {fact.shape[0] for fact in manifest.tensors.values() if fact.kind == "embedding" and fact.shape}
-    if not is_trained_on or count not in rows or manifest.vocabulary not in (UNSET, count):
+    is_of_rows = bool(sections.get("data.token_histogram")) and not sections.get("data.target_equals_input")
+    if not is_trained_on or is_of_rows or count not in rows or manifest.vocabulary not in (UNSET, count):
         return manifest
     return replace(manifest, loss_kind="nats_per_token", vocabulary=count)
 

@@ -31,11 +31,12 @@ def test_seams_are_where_later_sessions_began():
     assert seams(Manifest(schema_version="ck.run.v1")) == []
 
 
-def _with_losses(*, function="cross_entropy", classes=96, trained=4.5, **facts):
+def _with_losses(*, function="cross_entropy", classes=96, trained=4.5, batch=(), **facts):
     """Return the facts of a run whose loss function was seen to return 4.5, beside an embedding of 96 rows."""
     steps = np.array([10, 20])
     fields = {"function": float(LOSS_FUNCTIONS.index(function)), "classes": float(classes), "value": 4.5}
     columns = {f"loss_function.{name}": np.full((2, 1), value) for name, value in fields.items()}
+    columns |= {f"data.{name}": np.full((2, 1), 0.5) for name in batch}
     sections = {name: single(name, "1", steps, values, np.isfinite(values)) for name, values in columns.items()}
     losses = single("train_loss_raw", "1", steps, np.full((2, 1), trained), np.full((2, 1), True))
     tensors = {"embed.weight": TensorFacts(kind="embedding", shape=(96, 8)), "head.weight": TensorFacts(shape=(96, 8))}
@@ -45,13 +46,22 @@ def _with_losses(*, function="cross_entropy", classes=96, trained=4.5, **facts):
 def test_a_cross_entropy_among_the_rows_of_an_embedding_is_of_tokens():
     known = _with_losses()
     assert (known.loss_kind, known.vocabulary) == ("nats_per_token", 96)
+    assert _with_losses(batch=["token_histogram", "target_equals_input"]).vocabulary == 96
 
 
 @pytest.mark.parametrize(
-    "other", [{"classes": 10}, {"function": "mse_loss"}, {"trained": 900.0}, {"loss_kind": "other"}, {"vocabulary": 50257}]
+    "other",
+    [
+        {"classes": 10},
+        {"function": "mse_loss"},
+        {"trained": 900.0},
+        {"batch": ["token_histogram"]},
+        {"loss_kind": "other"},
+        {"vocabulary": 50257},
+    ],
 )
 def test_any_other_loss_is_left_as_run_json_has_it(other):
-    """Of ten classes, of squares, a sum over tokens, of a kind that run.json names, and of more tokens than there are classes."""
+    """Ten classes, squares, a sum over tokens, a class a row, a kind that run.json names, and more tokens than classes."""
     known = _with_losses(**other)
     given = Manifest(schema_version="ck.run.v1", **{name: other[name] for name in ("loss_kind", "vocabulary") if name in other})
     assert (known.loss_kind, known.vocabulary) == (given.loss_kind, given.vocabulary)
