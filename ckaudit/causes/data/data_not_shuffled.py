@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.loss_curves import interval_between_jumps
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import token_kl_drift
 from ckaudit.metrics.loss import slice_val_loss
@@ -72,6 +73,7 @@ def data_not_shuffled(
         return
     spikes = [finding.first_step for finding in findings.of(loss_spike) if finding.first_step is not None]
     drifts = [finding.first_step for finding in findings.of(token_drift, source_drift) if finding.first_step is not None]
+    comes_back = tokens is not None and _comes_back(tokens)
     met = [step for step in drifts if any(abs(step - spike) <= near for spike in spikes)]
     if len(met) > 1:
         yield supports(
@@ -79,12 +81,12 @@ def data_not_shuffled(
         )
     elif len(drifts) > 2:
         yield supports(medium, f"tokens or sources change {len(drifts)} times", "token_drift")
-    else:
+    elif not (drifts and comes_back):
         yield contradicts(strong, "tokens and sources do not change again and again", "token_drift")
-    if len(spikes) > 2 and (apart := np.diff(spikes)).std() < even * apart.mean():
-        yield supports(medium, f"the jumps come every {apart.mean():.0f} steps", "loss_spike")
-    if tokens is not None and _comes_back(tokens):
-        yield supports(medium, "the tokens go away from the first ones and come back", tokens.name)
+    if (apart := interval_between_jumps(findings, max_scatter=even)) is not None:
+        yield supports(medium, f"the jumps come every {apart:.0f} steps", "loss_spike")
+    if comes_back:
+        yield supports(medium, "the tokens go away from the first ones and come back", token_kl_drift.name)
     if slices is not None and (turns := _take_turns(slices, swing)):
         yield supports(medium, f"held-out slices take turns: {turns[0]} is worst when {turns[1]} is best", slices.name)
 
