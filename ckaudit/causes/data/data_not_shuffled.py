@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.loss_curves import interval_between_jumps
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import token_kl_drift
 from ckaudit.metrics.loss import slice_val_loss
@@ -83,8 +82,8 @@ def data_not_shuffled(
         yield supports(medium, f"tokens or sources change {len(drifts)} times", "token_drift")
     elif not (drifts and comes_back):
         yield contradicts(strong, "tokens and sources do not change again and again", "token_drift")
-    if (apart := interval_between_jumps(findings, max_scatter=even)) is not None:
-        yield supports(medium, f"the jumps come every {apart:.0f} steps", "loss_spike")
+    if len(spikes) > 2 and (apart := np.diff(spikes)).std() < even * apart.mean():
+        yield supports(medium, f"the jumps come every {apart.mean():.0f} steps", "loss_spike")
     if comes_back:
         yield supports(medium, "the tokens go away from the first ones and come back", token_kl_drift.name)
     if slices is not None and (turns := _take_turns(slices, swing)):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
-from ckaudit.causes.shared.loss_curves import interval_between_jumps, jumps_since, overshoot
+from ckaudit.causes.shared.loss_curves import jumps_since, overshoot
 from ckaudit.causes.shared.rate_course import known_rate
 from ckaudit.causes.shared.update_size import excess_rate, first_spread, largest_update
 from ckaudit.contract.schema.manifest import Manifest
@@ -171,9 +171,7 @@ def _spikes(found: Findings, flags: Series | None, weight: float, *, several: in
     # Jumps of the loss that are close together are one incident; the gradient comes back sooner and shows each.
     findings = max(len(found.since(first.first_step).of(rule)) for rule in (loss_spike, exploding_gradient))
     count = max(findings, jumps_since(flags, first.first_step))
-    if (apart := interval_between_jumps(found, min_jumps=several + 1)) is not None:
-        yield contradicts(weight, f"the jumps come every {apart:.0f} steps, as by a clock", first)
-    elif count >= several:
+    if count >= several:
         yield supports(weight, f"it was calm until step {first.first_step}, and has jumped {count} times since", first)
 
 

@@ -6,10 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.causes.cause import Findings
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.rules.loss.initial_loss_off import initial_loss_off
-from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.run.falls import Standstill, flat_fall, standstill
 from ckaudit.run.medians import median
 from ckaudit.run.robust import difference_noise
@@ -287,14 +285,3 @@ def jumps_since(flags: Series | None, since: int, *, apart: int = 10) -> int:
         return 0
     rows = np.flatnonzero((flags.values[:, 0] == 1) & (flags.steps >= since))
     return int((np.diff(rows, prepend=-apart) >= apart).sum())
-
-
-def interval_between_jumps(findings: Findings, *, min_jumps: int = 3, max_scatter: float = 0.15) -> float | None:
-    """Return the steps between the jumps of the loss where these come as by a clock: they scatter by less than a share of them.
-
-    What counts steps makes such jumps, as the end of a shard does, a restart or a save; no rate that is too high does.
-    """
-    jumps = [finding.first_step for finding in findings.of(loss_spike) if finding.first_step is not None]
-    apart = np.diff(jumps)
-    is_regular = len(jumps) >= min_jumps and float(apart.std()) < max_scatter * float(apart.mean())
-    return float(apart.mean()) if is_regular else None
