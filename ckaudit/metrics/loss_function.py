@@ -59,7 +59,8 @@ def batch_target_spread(run: Run) -> Series:
     $$s = L_{0,batch} / \min(L_0, \ln n)$$
 
     Shape (C, 1): checkpoints whose loss is that of one function of torch and that have $n \ge 16$ targets; for regressions
-    without the logarithm. About 1 where batches are drawn from all data, 0 where each holds targets of one kind.
+    without the logarithm, for classes where so many draws cannot be of one kind by chance ($n L_0 \ge 10$). About 1 where
+    batches are drawn from all data, 0 where each holds targets of one kind.
     """
     batch, constant = run.value("loss_function.batch_constant_value"), run.value("loss_function.constant_value")
     targets, classes = run.value("loss_function.targets"), run.value("loss_function.classes")
@@ -70,7 +71,8 @@ def batch_target_spread(run: Run) -> Series:
         whole = np.minimum(whole, np.log(count))
     with np.errstate(all="ignore"):
         spreads = batch.values[:, 0] / whole
-    return _of_trained(run, batch, "batch_target_spread", spreads, (whole > 0) & (count >= 16))
+    is_enough = (count >= 16) & (count * whole >= MIN_NATS_OF_BATCH if classes else True)
+    return _of_trained(run, batch, "batch_target_spread", spreads, (whole > 0) & is_enough)
 
 
 @metric(
@@ -97,6 +99,9 @@ def loss_input_misfit(run: Run) -> Series:
     values = np.stack([np.where(takes_logs, np.nan, normalized), np.where(takes_logs, 1 - normalized, np.nan), crossed], axis=1)
     return Series("loss_input_misfit", "1", steps, MISFITS, values, np.isfinite(values))
 
+
+MIN_NATS_OF_BATCH = 10.0
+"""Entropy of the targets of a batch: above it they are all of the commonest class by chance once in 20,000 batches at most."""
 
 LEARNT_SHARE = 0.1
 """Share of what a constant guess costs that only a model which has learnt saves."""

@@ -73,6 +73,12 @@ def test_fifteen_targets_are_too_few(tmp_path):
     assert not batch_target_spread(of(tmp_path, section(2.0, 2.3, 0.2, targets=15))).recorded.any()
 
 
+def test_a_rare_class_is_absent_from_batches_by_chance(tmp_path):
+    """64 targets of which one in 200 is rare have 2 nats: batches of one class say nothing; with 20 nats they would."""
+    run = of(tmp_path, section(0.03, 0.0315, 0.0, classes=2), section(0.3, 0.315, 0.0, classes=2))
+    assert batch_target_spread(run).recorded[:, 0].tolist() == [False, True]
+
+
 def test_what_a_function_does_not_take_depends_on_the_function(tmp_path):
     likelihood = section(2.0, 2.3, 2.2) | {"function": "nll_loss", "normalized_share": 0.25}
     crossed = {"function": "mse_loss", "is_broadcast": True, "targets": 8}

@@ -10,7 +10,7 @@ from ckaudit.metrics.gradients import grad_to_weight, gradient_share, top_gradie
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
 from ckaudit.run.medians import median
-from ckaudit.run.series import Mask, Series, at
+from ckaudit.run.series import Floats, Mask, Series, at
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
 
@@ -55,7 +55,8 @@ def dominant_tensor(
     clipping that leaves less than `deep_coefficient`, where that is known. And without frequent clipping a share over `max_share`
     at `min_points` checkpoints in a row after them: sev2 where clipping leaves less than `deep_coefficient` of the gradient, or
     where the gradient is over ten times the tensor's own weights, or where it had little before; else a note. A gradient over a
-    hundred times the weights, with that share, is sev2 at a single checkpoint.
+    hundred times the weights, with that share, is sev2 at a single checkpoint. Both count where the ratio is ten times that of
+    the median tensor, for a loss in large units makes all of them large.
     ## Why it matters
     Clipping by the global norm then scales every tensor down because of one.
     ## False alarms
@@ -114,6 +115,14 @@ def _offenders(
         )
 
 
+def _beyond_others(relative: Floats) -> Floats:
+    """Return each tensor's gradient over its weights, 0 where that is not ten times the median tensor's: the loss has a unit."""
+    ordered = np.sort(relative, axis=1)  # NaN last
+    lower_middle = np.maximum(np.isfinite(relative).sum(axis=1) - 1, 0) // 2
+    usual = np.take_along_axis(ordered, lower_middle[:, None], axis=1)
+    return np.where(np.nan_to_num(relative) > LARGE * np.nan_to_num(usual), np.nan_to_num(relative), 0.0)
+
+
 def _holders(
     share: Series,
     clip: Series | None,
@@ -126,7 +135,7 @@ def _holders(
 ) -> Iterator[Hit]:
     """Yield the tensors that hold nearly all of the norm, clipped or not."""
     high = (np.nan_to_num(share.values) > max_share) & (share.steps > warmup)[:, None]
-    size = np.nan_to_num(cells_like(share, relative)) if relative is not None else np.zeros(share.values.shape)
+    size = np.zeros(share.values.shape) if relative is None else _beyond_others(cells_like(share, relative))
     clipped = _is_deep(share, clip, deep)
     for span in spans(share, high, min_points=1):
         inside = (span.rows, span.column)

@@ -27,6 +27,9 @@ LATE_DEVIATIONS, LATE_SHARE = 2.5, 0.05
 """A rise in a task that is solved is more than so many deviations of its noise, and takes back that share of the whole fall: of
 the little that is left each batch differs."""
 
+NEAR_ZERO = 0.1
+"""Share of its depth below zero within which a loss begins at zero: advantages have a mean of none, densities begin far above."""
+
 POINTS_PER_BLOCK = 10
 """A median of fewer is no level of a long log."""
 
@@ -70,9 +73,9 @@ def loss_rises(
     one that jumps once and falls on from there by a third of the jump, as where the task is made harder on purpose. What rises
     from its first point on and levels off, between 0 and 1, 0 and 100 or from below zero, is an accuracy or a reward under the
     name of a loss: a note that says so. Where weights move that are not trained, as those of a teacher that follows the model,
-    the loss is measured against a target that moves, and its rise is a note; so is that of a loss which began below zero, as of
-    a policy, unless it ends further above its beginning than it had come below; and one at which the model leaves no larger share
-    of its targets unexplained than before: they vary more, as those that a critic makes itself.
+    the loss is measured against a target that moves, and its rise is a note; so is that of a loss which began below zero or near
+    it and fell below, as of a policy, unless it ends further above its beginning than it had come below; and one at which the
+    model leaves no larger share of its targets unexplained than before: they vary more, as those that a critic makes itself.
     """
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
@@ -110,9 +113,9 @@ def why_rise_is_harmless(values: Floats, sizes: Series | None, facts: Manifest |
     """Return why a rise of this loss is no illness, nothing where it may be one."""
     if _follows_a_teacher(sizes, facts):
         return "weights that are not trained move along, and with them its target"
-    begin = median(values[:MIN_POINTS])
-    if begin < 0 and median(values[-MIN_POINTS:]) <= begin + (begin - values.min()):
-        return "it began below zero, as of a policy or a critic, and nobody knows what less of it is worth"
+    begin, lowest = median(values[:MIN_POINTS]), float(values.min())
+    if begin < NEAR_ZERO * -lowest and median(values[-MIN_POINTS:]) <= begin + (begin - lowest):
+        return "it began below zero or near it, as of a policy or a critic, and nobody knows what less of it is worth"
     return ""
 
 
