@@ -60,6 +60,9 @@ ZOOM = 8
 HELD_BY = 3
 """Points that must lie nearer to the level before a rise than to its end: one batch that was easy makes no level."""
 
+POINTS_FOR_A_LEVEL = 20
+"""Of so many points one that was easy makes no level; of fewer it may be all that there is of one."""
+
 ZOOM_DEVIATIONS = 6.0
 """Neighbouring points of a long log share batches and rates, and scatter together: a rise of so few must stand out further."""
 
@@ -235,8 +238,8 @@ def _lasts(values: Floats, before: Floats, best: _Split, scale: float) -> bool:
 
     A rise that is clear by itself, and a level of parts of several points, need not be held by more.
     """
-    in_doubt = best.deviations < CLEAR_DEVIATIONS and len(values) < HELD_BY * PARTS
-    if in_doubt and (before < (best.low + best.end) / 2).sum() < HELD_BY:
+    in_doubt = best.deviations < CLEAR_DEVIATIONS and POINTS_FOR_A_LEVEL <= len(values) < HELD_BY * PARTS
+    if in_doubt and (before < (best.low + best.end) / 2).sum() < 2:
         return False
     return bool(median(values[-HELD_BY:]) > scale * best.low)
 
