@@ -160,7 +160,8 @@ def _climbs_throughout(
     """Tell whether every part of a loss lies above the one before, from the second on, and the climb does not come to rest.
 
     Of fewer than three points a part, the first is the lowest, and so steady a rise has at most `max_chance` (Mann-Kendall); one
-    that runs away is a descent whose steps are too long.
+    that runs away is a descent whose steps are too long, and one that comes to rest may do so as its rate does, where that is
+    not known.
     """
     rows = np.flatnonzero(train.finite[:, 0])
     losses = train.values[rows, 0]
@@ -168,7 +169,7 @@ def _climbs_throughout(
     if len(rows) < 3 * parts:
         trend = theil_sen(train.steps[rows].astype(float), losses)
         rises = len(rows) > 2 and trend.slope > 0 and trend.p < max_chance and losses[0] == losses.min()
-        return rises and not _runs_away(losses) and _goes_on(losses, used, 3, pace)
+        return rises and not _runs_away(losses) and (rate is None or _goes_on(losses, used, 3, pace))
     levels = [median(part) for part in np.array_split(losses, parts)]
     climbs = all(later > earlier for earlier, later in pairwise(levels[1:]))
     return climbs and levels[-1] > levels[0] and _goes_on(losses, used, parts, pace)
