@@ -8,15 +8,13 @@ from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
 from ckaudit.run.medians import median
+from ckaudit.run.rises import SOLVED
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, Steps, at, empty, single
 from ckaudit.run.tensors import loss_vocabulary
 
 LOGGED_AS = ("train_loss_raw", "loss", "train_loss_ema")
 """Names of the training loss, the one that says most first."""
-
-SOLVED = 0.1
-"""A loss below this share of its first is learnt for the most part, and small gradients and updates are no illness."""
 
 HARD_BATCH = 0.25
 """Share of its first that the loss of a batch of hard examples may come to in a task that is solved."""

@@ -33,8 +33,12 @@ POINTS_PER_LEVEL = 1.2
 CLEAR_DEVIATIONS = 6.0
 """Of falling curves of noise of 20 % one in a hundred comes so far, whatever the size of its rise."""
 
-NEGLIGIBLE_RISE = 0.02
-"""Share of what a loss has fallen below which a rise is nothing: of a loss near zero a tenth of its level is no news."""
+SOLVED = 0.1
+"""A loss below this share of its first is learnt for the most part, and small gradients and updates are no illness."""
+
+NEGLIGIBLE_RISE, NEGLIGIBLE_WHEN_SOLVED = 0.02, 0.05
+"""Share of what a loss has fallen below which a rise is nothing: of a loss near zero a tenth of its level is no news, and of a
+task that is solved a twentieth is what single batches take back."""
 
 NEGLIGIBLE_SHARE = 1e-3
 """Share of the middle level below which a curve is at zero for all that matters; a logarithm would make much of it."""
@@ -160,7 +164,16 @@ def is_negligible(change: float, held_out: Floats, trained: Series | None) -> bo
     """
     known = trained.values[trained.finite[:, 0], 0] if trained is not None and trained.labels else np.empty(0)
     untrained = max(median(losses[:3]) for losses in (held_out, known) if len(losses))
-    return change <= NEGLIGIBLE_RISE * (untrained - float(held_out.min()))
+    return change <= negligible_rise(float(held_out.min()), untrained)
+
+
+def negligible_rise(low: float, untrained: float) -> float:
+    """Return how far a loss that has come from that of an untrained model to a low one may rise again, and nothing is lost.
+
+    >>> negligible_rise(1.0, 3.0), negligible_rise(0.0, 2.0)
+    (0.04, 0.1)
+    """
+    return (NEGLIGIBLE_WHEN_SOLVED if low < SOLVED * untrained else NEGLIGIBLE_RISE) * (untrained - low)
 
 
 def falls_on(after: Floats, rise: Rise, *, given_back: float = 0.2) -> bool:

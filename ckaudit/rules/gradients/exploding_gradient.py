@@ -8,10 +8,11 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.report import Severity
 from ckaudit.material.counts import plural
 from ckaudit.metrics.gradients import boxed_gradient_norm, grad_global_norm
-from ckaudit.metrics.loss import HARD_BATCH, SOLVED, train_loss_raw, where_loss_is_left
+from ckaudit.metrics.loss import HARD_BATCH, train_loss_raw, where_loss_is_left
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.curve_shapes import Turn, slide
 from ckaudit.run.medians import median
+from ckaudit.run.rises import SOLVED
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.spans import Span, spans
 from ckaudit.run.spikes import Growth, sustained_growth

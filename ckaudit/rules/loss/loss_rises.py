@@ -7,14 +7,14 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.metrics.loss import SOLVED, train_loss_raw
+from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.loss_function import explained_share
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.rule import FACTS, TURNS, Hit, Skip, rule, stretches
 from ckaudit.run.medians import median
 from ckaudit.run.oscillation import oscillation
-from ckaudit.run.rises import NEGLIGIBLE_RISE, Rise, falls_from_each_jump, large_or_clear_rise, sustained_rise
+from ckaudit.run.rises import SOLVED, Rise, falls_from_each_jump, large_or_clear_rise, negligible_rise, sustained_rise
 from ckaudit.run.robust import MAD_TO_SIGMA, difference_noise, looks_like_a_score
 from ckaudit.run.run_facts import takes_turns
 from ckaudit.run.series import Floats, Series, Steps
@@ -23,9 +23,8 @@ from ckaudit.run.tensors import table_of
 MIN_POINTS = 3
 """Two points make no course."""
 
-LATE_DEVIATIONS, LATE_SHARE = 2.5, 0.05
-"""A rise in a task that is solved is more than so many deviations of its noise, and takes back that share of the whole fall: of
-the little that is left each batch differs."""
+LATE_DEVIATIONS = 2.5
+"""A rise in a task that is solved is more than so many deviations of its noise: of the little that is left each batch differs."""
 
 NEAR_ZERO = 0.1
 """Share of its depth below zero within which a loss begins at zero: advantages have a mean of none, densities begin far above."""
@@ -89,17 +88,17 @@ def loss_rises(
         yield _score(steps, values)
         return
     why = why_rise_is_harmless(values, sizes, facts)
-    fallen = values[0] - values.min()
+    first = float(values[0])
     climbing = [
         hit
         for hit in _in_blocks(steps, values, parts, min_climbs, min_rise, min_deviations)
-        if (hit.value or 0.0) - (hit.limit or 0.0) > NEGLIGIBLE_RISE * fallen
+        if (hit.value or 0.0) - (hit.limit or 0.0) > negligible_rise(hit.limit or 0.0, first)
     ]
     yield from (_softened(hit, why or _why_targets_explain(explained, hit)) for hit in climbing)
     if any(hit.severity == "sev1" for hit in climbing) or (rise := _rise(values, min_rise, alone=not climbing)) is None:
         return
-    least = max(LATE_DEVIATIONS * _late_noise(values), LATE_SHARE * fallen) if rise.low < SOLVED * values[0] else 0.0
-    if rise.end - rise.low <= max(NEGLIGIBLE_RISE * fallen, least):
+    least = LATE_DEVIATIONS * _late_noise(values) if rise.low < SOLVED * first else 0.0
+    if rise.end - rise.low <= max(negligible_rise(rise.low, first), least):
         return
     wave = oscillation(values)
     if wave is not None and rise.end <= 1.1 * wave.high:

@@ -6,12 +6,13 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.metrics.loss import HARD_BATCH, SOLVED, train_loss_raw
+from ckaudit.metrics.loss import HARD_BATCH, train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.spikes import grad_norm_excess, loss_excess, loss_over_median
 from ckaudit.rules.rule import FACTS, TURNS, Hit, Skip, rule
 from ckaudit.run.medians import median
+from ckaudit.run.rises import SOLVED
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, is_scatter, looks_like_a_score
 from ckaudit.run.run_facts import takes_turns
 from ckaudit.run.series import Floats, Mask, Series, Steps
