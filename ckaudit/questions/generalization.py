@@ -69,9 +69,9 @@ def overfitted(
     ## Watch
     It stands above its best, or the gap is wide.
     ## Bad
-    The training loss falls and the held-out loss rises or stands, as overfitting has it; or it ends above its best by more
-    than noise (sustained_rise) and than two parts in a hundred of what has been learnt, with a wide gap, and above `solved` of
-    its first: below that a task is solved.
+    The training loss falls and the held-out loss rises or stands, as overfitting has it; or it ends above its best by more than
+    noise (sustained_rise) and than two parts in a hundred of what has been learnt, or five, as LOSS002 has it, with a wide gap,
+    and above `solved` of its first: below that a task is solved.
     """
     steps, values = points(val)
     if len(values) < evals:

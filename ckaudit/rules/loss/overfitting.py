@@ -57,7 +57,7 @@ def overfitting(
     training loss has fallen by more than half and the held-out loss no longer falls: most of it is memory. And whether it leaps
     beyond twice an untrained model's, from less than half of that, and comes back: something that evaluations use was broken for
     a while, statistics of batches or weights. A rise by less than two parts in a hundred of what has been learnt since the first
-    losses is none, and a fall of the training loss by as little is no memory.
+    losses, or five where less than a tenth of them is left, is none, and a fall of the training loss by as little is no memory.
     ## Why it matters
     From that step on the budget buys memory, not ability.
     ## False alarms
