@@ -50,13 +50,14 @@ def dominant_tensor(
 
     ## What it checks
     The largest tensor's share in the squared gradient norm. Where clipping acts at three quarters of the checkpoints, or in
-    `min_clipped_share` of the steps around them, a tensor with more than `offender_share` of it at as many, twice what all others
-    have together, is the offender of TRI-3: sev2. An embedding or a head needs `max_share`, after the first `warmup` steps, and
-    clipping that leaves less than `deep_coefficient`, where that is known. And without frequent clipping a share over `max_share`
-    at `min_points` checkpoints in a row after them: sev2 where clipping leaves less than `deep_coefficient` of the gradient, or
-    where the gradient is over ten times the tensor's own weights, or where it had little before; else a note. A gradient over a
-    hundred times the weights, with that share, is sev2 at a single checkpoint. Both count where the ratio is ten times that of
-    the median tensor, for a loss in large units makes all of them large.
+    `min_clipped_share` of the steps around them, a tensor with more than `offender_share` of it at as many, twice what all
+    others have together, is the offender of TRI-3: sev2. An embedding or a head needs `max_share`, after the first `warmup`
+    steps, and clipping that leaves less than `deep_coefficient`, where that is known. And without frequent clipping a share over
+    `max_share` at `min_points` checkpoints in a row after them: sev2 where clipping leaves less than `deep_coefficient` of the
+    gradient, or where the gradient is over ten times the tensor's own weights, or where it had little before; else a note. A
+    gradient over a hundred times the weights, and ten times what it was of them before, with that share, is sev2 at a single
+    checkpoint. Both count where the ratio is ten times that of the median tensor, for a loss in large units makes all of them
+    large.
     ## Why it matters
     Clipping by the global norm then scales every tensor down because of one.
     ## False alarms
@@ -135,7 +136,8 @@ def _holders(
 ) -> Iterator[Hit]:
     """Yield the tensors that hold nearly all of the norm, clipped or not."""
     high = (np.nan_to_num(share.values) > max_share) & (share.steps > warmup)[:, None]
-    size = np.zeros(share.values.shape) if relative is None else _beyond_others(cells_like(share, relative))
+    own = np.zeros(share.values.shape) if relative is None else cells_like(share, relative)
+    size = _beyond_others(own)
     clipped = _is_deep(share, clip, deep)
     for span in spans(share, high, min_points=1):
         inside = (span.rows, span.column)
@@ -143,7 +145,9 @@ def _holders(
         before = share.values[: span.rows[0], span.column]
         is_new = len(before) >= HISTORY and median(np.nan_to_num(before)) < LITTLE
         is_severe = bool(span.points >= min_points and (is_new or ((sizes > LARGE) | clipped[inside]).sum() >= min_points))
-        shock = bool((sizes > SHOCK).any())
+        known = np.nan_to_num(own[: span.rows[0], span.column])
+        usual = median(known) if len(known) >= HISTORY else 0.0
+        shock = bool((sizes > max(SHOCK, LARGE * usual)).any())
         if span.label in reported or (not is_severe and not shock and span.points < min_points):
             continue
         yield Hit.over(
