@@ -222,6 +222,26 @@ def learnt_since(loss: Series, step: int, *, until: int | None = None, around: i
     return float(1 - after / before) if before > 0 else 0.0
 
 
+def ends_at_best(loss: Series | None, *, felt: float, since: int | None = None, parts: int = 10, min_points: int = 10) -> bool:
+    """Tell whether a loss ends as low as at its lowest, by medians of parts; false where that is not known.
+
+    Args:
+        loss: A series of one column.
+        felt: Share of its range by which it may be higher.
+        since: Step from which on all of it counts as the end; None: the last part.
+        parts: How many there are, or as many as have two points each.
+        min_points: Fewer do not tell.
+    """
+    known = np.flatnonzero(loss.finite[:, 0]) if loss is not None else np.empty(0, np.int64)
+    if loss is None or len(known) < min_points:
+        return False
+    values = loss.values[known, 0]
+    levels = [median(part) for part in np.array_split(values, min(parts, len(values) // 2))]
+    last = values[loss.steps[known] >= since] if since is not None else values[:0]
+    end = median(last) if len(last) else levels[-1]
+    return end <= min(levels) + felt * (max(levels) - min(levels))
+
+
 def where_loss_is_left(series: Series, loss: Series | None, *, none: float = 0.0) -> Series:
     """Return a series of gradients without the steps at which both loss and gradient are exactly zero.
 

@@ -185,10 +185,15 @@ def median_distance_moved(moved: Series | None) -> float | None:
     return median(come) if come.size else None
 
 
-def updated_elsewhere(norm: Series | None, way: Series | None) -> frozenset[str]:
-    """Return the tensors of which every measured update is zero, and which move: an optimizer that nobody was shown has them."""
+def updated_by_another_optimizer(norm: Series | None, way: Series | None) -> frozenset[str]:
+    """Return the tensors of which every measured update is zero, and which move on and on all the same.
+
+    Args:
+        norm: Of each tensor's update, around the steps of the optimizers that the recorder was given, shape (C, P).
+        way: How far each tensor has come. One that was changed once, as by a flipped bit, has one value from there on.
+    """
     if norm is None or way is None:
         return frozenset()
-    far = {name for name, values in zip(way.labels, way.values.T, strict=True) if np.nanmax(values, initial=0.0) > 0}
     still = {name for name, values in zip(norm.labels, norm.values.T, strict=True) if not np.nan_to_num(values).any()}
-    return frozenset(far & still)
+    moving = {name for name, values in zip(way.labels, way.values.T, strict=True) if len(np.unique(values[values > 0])) > 1}
+    return frozenset(still & moving)

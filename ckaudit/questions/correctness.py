@@ -7,14 +7,14 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Word
 from ckaudit.metrics.gradients import block_gradient_norm, gradient_norm
 from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw, where_loss_is_left
-from ckaudit.metrics.movement import updated_elsewhere
+from ckaudit.metrics.movement import updated_by_another_optimizer
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.parity import gradient_check_error, parity_loss_diff, parity_param_diff
 from ckaudit.metrics.replay import replay_first_difference, replay_identical, replay_loss_diff
 from ckaudit.metrics.weights import relative_movement, update_norm, update_to_weight_global, weight_rms, weight_statistics_change
 from ckaudit.metrics.words import element_type
 from ckaudit.questions.question import FINDINGS, SeriesAnswer, above, foreign, question, unrecorded, worse
-from ckaudit.questions.values import apart_alike, largest, last_row, listed, no_fall, points, row_of, smallest
+from ckaudit.questions.values import apart_alike, largest, last_row, listed, points, row_of, smallest, why_no_fall
 from ckaudit.questions.weight_updates import (
     answer_from_checkpoints,
     last_with_learning_rate,
@@ -103,7 +103,7 @@ def training_at_all(
     if stands:
         text += f"; at step {steps[few - 1]} it was {soon:.4g} already, and has not fallen since"
     word: Word = "good" if stayed and not stands else "watch"
-    if not stayed and (why := no_fall(steps, values, min_fall_share, facts, moved)) is not None:
+    if not stayed and (why := why_no_fall(steps, values, min_fall_share, facts, moved)) is not None:
         begun = "it has only begun" if steps[-1] - steps[0] < long - 1 else ""
         why = why or begun
         return SeriesAnswer(word="watch" if why else "bad", sentence=text + (f"; {why}" if why else ""), numbers=numbers)
@@ -328,7 +328,7 @@ def weights_updated(
     A tensor that gets a gradient is not updated (playbook D1.5), or looks the same at all checkpoints. Or the updates of all
     weights together are zero at all steps, and the loss stands where it began. `near` is a starting value.
     """
-    elsewhere = updated_elsewhere(norm, moved)
+    elsewhere = updated_by_another_optimizer(norm, moved)
     norm = norm and norm.only(lambda name: name not in elsewhere)
     still, text, numbers = (
         ([], "", {}) if norm is None else unchanged_by_last_update(_judged(norm, gradient, facts, types), rate, near)

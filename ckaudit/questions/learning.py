@@ -13,7 +13,7 @@ from ckaudit.metrics.probes import TRAIN
 from ckaudit.metrics.scaling import entropy_floor, loss_above_floor, unigram_entropy
 from ckaudit.metrics.weights import relative_movement
 from ckaudit.questions.question import SeriesAnswer, above, below, foreign, question, unrecorded, worse, young
-from ckaudit.questions.values import is_matrix, largest, last_row, levels, no_fall, points, smallest
+from ckaudit.questions.values import is_matrix, largest, last_row, levels, points, smallest, why_no_fall
 from ckaudit.rules.rule import FACTS, TURNS
 from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
 from ckaudit.run.falls import early_fall, steepest_tenth
@@ -78,15 +78,14 @@ def loss_decreasing(
     numbers = {"first": first, "last": end, "lowest": lowest, "up": up}
     if max(back, up) > GIVEN_BACK and first > lowest:
         text += f", after {lowest:.4g} at its lowest; {up:.0%} of its way goes up"
-    if first - end <= min_fall_share * abs(first) and oscillation(values) is not None:
+    stands = first - end <= min_fall_share * abs(first)
+    if stands and oscillation(values) is not None:
         return SeriesAnswer(word="bad", sentence=f"{text}; it oscillates, and gets no lower", numbers=numbers)
-    if first - end <= min_fall_share * abs(first) and (why := no_fall(steps, values, min_fall_share, facts, moved)) is not None:
+    if stands and (why := why_no_fall(steps, values, min_fall_share, facts, moved)) is not None:
         return SeriesAnswer(word="watch" if why else "bad", sentence=text + (f"; {why}" if why else ""), numbers=numbers)
     rise = sustained_rise(values) if back > lost else None
     stays = rise is not None and not falls_from_each_jump(values[rise.onset :], rise)
-    word: Word = (
-        "bad" if stays else "watch" if max(back, up) > GIVEN_BACK or first - end <= min_fall_share * abs(first) else "good"
-    )
+    word: Word = "bad" if stays else "watch" if max(back, up) > GIVEN_BACK or stands else "good"
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 
@@ -159,7 +158,7 @@ def memorizing_fast(
         return unrecorded(f"{len(values)} points of train_loss_raw; {wanted}", "train_loss_raw")
     start, soon, end, error, line = early_fall(steps, values, early)
     if start - end <= min_fall_share * abs(start):
-        numbers, why = {"first": start, "last": end}, no_fall(steps, values, min_fall_share)
+        numbers, why = {"first": start, "last": end}, why_no_fall(steps, values, min_fall_share)
         text = f"the loss does not fall: {start:.4g} at first, {end:.4g} at last" + (f"; {why}" if why else "")
         return SeriesAnswer(word="watch" if why or why is None else "bad", sentence=text, numbers=numbers)
     share, hidden = min(1.0, (start - soon) / (start - end)), 2 * error / (start - end)

@@ -10,7 +10,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Word
 from ckaudit.metrics.activations import activation_outlier_rate, activation_std
 from ckaudit.metrics.gradients import block_gradient_norm, grad_global_norm, gradient_norm, gradient_share
-from ckaudit.metrics.loss import learnt_since, train_loss_raw
+from ckaudit.metrics.loss import ends_at_best, learnt_since, train_loss_raw
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate, learning_rate
 from ckaudit.metrics.spikes import grad_norm_over_median, loss_over_median
 from ckaudit.metrics.weights import weight_rms
@@ -230,22 +230,13 @@ def gradient_explodes(
     peak, first = int(np.argmax(at_first)), median(values[:3])
     shot = float(at_first[peak]) / first if first > 0 else 0.0
     lasts = len(values) >= 20 or sustained_growth(values[values > 0], min_ratio=bad) is not None
-    limit = bad**2 if _falls_to_the_end(loss) else bad
+    limit = bad**2 if ends_at_best(loss, felt=FELT) else bad
     word = above(ratio, watch=watch, bad=limit if lasts and end > stages[0] else np.inf)
     if shot > shoots:
         numbers["shot"] = shot
         text += f"; it shot up to {at_first[peak]:.3g} at step {steps[peak]}, {shot:.3g}x its first level"
         word = worse(word, "watch")
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)
-
-
-def _falls_to_the_end(loss: Series | None, *, fewest: int = 8) -> bool:
-    """Tell whether the last of ten levels of the loss, or of as many as have two points each, is the lowest or as good as it."""
-    values = np.empty(0) if loss is None else loss.values[loss.finite]
-    if len(values) < fewest:
-        return False
-    stages = levels(values, min(10, len(values) // 2))
-    return bool(stages[-1] <= stages.min() + FELT * np.ptp(stages))
 
 
 @question(

@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Finding
-from ckaudit.rules.loss.loss_not_falling import EARLY_REST, rests_early
+from ckaudit.rules.loss.loss_not_falling import EARLY_PLATEAU, may_plateau
 from ckaudit.run.falls import fall_between_thirds
 from ckaudit.run.medians import median, medians_of_parts, medians_of_three, thirds_of_steps
 from ckaudit.run.rises import end_level
@@ -70,7 +70,7 @@ def levels(values: Floats, count: int) -> Floats:
     return medians_of_parts(values, count)
 
 
-def no_fall(
+def why_no_fall(
     steps: Steps, values: Floats, min_fall_share: float, facts: Manifest | None = None, moved: Series | None = None
 ) -> str | None:
     """Return None where a curve falls, and else why that cannot be held against it; an empty string where nothing excuses it.
@@ -89,7 +89,7 @@ def no_fall(
         return "the log begins in the middle of its run, where the fall may be over"
     if fall.error > 0.5 * min_fall_share * abs(fall.last):
         return f"its noise, {fall.error:.2g}, would hide a fall of {min_fall_share:.0%}"
-    return EARLY_REST if rests_early(steps, facts, moved) else ""
+    return EARLY_PLATEAU if may_plateau(steps, facts, moved) else ""
 
 
 def ratio_to_lowest_before(curve: Points) -> Points:

@@ -24,7 +24,7 @@ from ckaudit.errors import UnreadableError
 from ckaudit.run.builder import RunBuilder
 from ckaudit.run.column_builder import every_path
 from ckaudit.run.run import Run
-from ckaudit.run.run_facts import with_loss_of_tokens
+from ckaudit.run.run_facts import infer_token_loss
 from ckaudit.run.scalars import SessionLogs
 from ckaudit.run.series import Series
 
@@ -133,7 +133,7 @@ class RunReader:
         sections, scalars = self.builder.series() | self._ranks(), log.series(self.builder.fill)
         return Run(
             name=name,
-            manifest=with_loss_of_tokens(self.manifest, sections, scalars.get("train_loss_raw")),
+            manifest=infer_token_loss(self.manifest, sections, scalars.get("train_loss_raw")),
             checkpoint_steps=self.builder.steps,
             sections=sections,
             grids=self.builder.grids(),

@@ -173,7 +173,8 @@ def negligible_rise(low: float, untrained: float) -> float:
     >>> negligible_rise(1.0, 3.0), negligible_rise(0.0, 2.0)
     (0.04, 0.1)
     """
-    return (NEGLIGIBLE_WHEN_SOLVED if low < SOLVED * untrained else NEGLIGIBLE_RISE) * (untrained - low)
+    is_solved = 0 <= low < SOLVED * untrained  # below zero there is no telling how much is left
+    return (NEGLIGIBLE_WHEN_SOLVED if is_solved else NEGLIGIBLE_RISE) * (untrained - low)
 
 
 def falls_on(after: Floats, rise: Rise, *, given_back: float = 0.2) -> bool:

@@ -22,7 +22,7 @@ def takes_turns(manifest: Manifest | None) -> bool:
     return manifest is not None and manifest.takes_turns is True
 
 
-def with_loss_of_tokens(
+def infer_token_loss(
     manifest: Manifest | None, sections: Mapping[str, Series], losses: Series | None, *, tolerance: float = 0.1
 ) -> Manifest | None:
     """Return run.json with what it leaves out and checkpoints show: a cross entropy among the rows of an embedding is of tokens.

@@ -68,7 +68,13 @@ def test_a_column_that_counts_is_the_step_whatever_stands_before(imported, step)
 
 
 @pytest.mark.parametrize(
-    "table", ["my step,loss\n3,1\n2,2\n1,3\n", "a step,b step,loss\n1,2,9\n2,4,8\n", "my step,loss\n0.5,1\n1.5,2\n"]
+    "table",
+    [
+        "my step,loss\n3,1\n2,2\n1,3\n",
+        "a step,b step,loss\n1,2,9\n2,4,8\n",
+        "my step,loss\n0.5,1\n1.5,2\n",
+        "skipped_steps,loss\n0,4\n0,3\n0,2\n1,2\n1,1\n",
+    ],
 )
 def test_a_column_that_falls_or_is_not_alone_counts_nothing(imported, table):
     run = imported(table)

@@ -306,7 +306,7 @@ def test_an_opponent_in_the_same_model_is_seen_where_the_recorder_has_one_of_two
     model = nn.ModuleDict({"generator": nn.Linear(4, 2), "critic": nn.Linear(2, 1)})
     of_generator, of_critic = (torch.optim.Adam(part.parameters(), lr=0.01) for part in model.values())
     recorder = Recorder(model, tmp_path, optimizer=of_generator)
-    for _ in range(3):
+    for _ in range(30):
         made = model["generator"](torch.randn(8, 4))
         of_critic.zero_grad()
         (model["critic"](made.detach()).exp() - model["critic"](torch.randn(8, 2))).mean().backward()

@@ -3,7 +3,7 @@ import pytest
 
 from ckaudit.contract.schema.manifest import Manifest, Session, TensorFacts
 from ckaudit.run.column_builder import LOSS_FUNCTIONS
-from ckaudit.run.run_facts import planned_range, planned_rate, seams, with_loss_of_tokens
+from ckaudit.run.run_facts import infer_token_loss, planned_range, planned_rate, seams
 from ckaudit.run.series import single
 
 PLAN = Manifest(schema_version="ck.run.v1", planned_learning_rate=[[10.0, 1.0], [1.0, 0.1], [20.0, 0.0]])
@@ -40,7 +40,7 @@ def _with_losses(*, function="cross_entropy", classes=96, trained=4.5, batch=(),
     sections = {name: single(name, "1", steps, values, np.isfinite(values)) for name, values in columns.items()}
     losses = single("train_loss_raw", "1", steps, np.full((2, 1), trained), np.full((2, 1), True))
     tensors = {"embed.weight": TensorFacts(kind="embedding", shape=(96, 8)), "head.weight": TensorFacts(shape=(96, 8))}
-    return with_loss_of_tokens(Manifest(schema_version="ck.run.v1", tensors=tensors, **facts), sections, losses)
+    return infer_token_loss(Manifest(schema_version="ck.run.v1", tensors=tensors, **facts), sections, losses)
 
 
 def test_a_cross_entropy_among_the_rows_of_an_embedding_is_of_tokens():

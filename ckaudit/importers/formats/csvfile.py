@@ -174,19 +174,21 @@ def curves_of(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> Curve
 
 
 def _unnamed_counter(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> int | None:
-    """Return the one column that nothing else is taken from, whose name ends as a counter's and whose numbers never fall."""
+    """Return the one column that nothing else is taken from, whose name ends as a counter's and whose numbers count rows."""
     used = {position for positions in choices.values() for position in positions}
     counters = [
         position
         for position, column in table.columns.items()
-        if position not in used
-        and A_COUNTER.search(table.header[position])
-        and column.count > 1
-        and (steps_from(column)[column.recorded] != NO_STEP).all()
-        and (np.diff(column.values[column.recorded]) >= 0).all()
-        and column.values[column.recorded][-1] > column.values[column.recorded][0]
+        if position not in used and A_COUNTER.search(table.header[position]) and _counts(column)
     ]
     return counters[0] if len(counters) == 1 else None
+
+
+def _counts(column: Numbers, *, min_rising_share: float = 0.5) -> bool:
+    """Tell whether whole numbers never fall and rise from row to row; a count of what was skipped stands most of the time."""
+    rises = np.diff(steps_from(column)[column.recorded])
+    is_whole = bool((steps_from(column)[column.recorded] != NO_STEP).all())
+    return is_whole and len(rises) > 0 and bool((rises >= 0).all() and (rises > 0).mean() >= min_rising_share)
 
 
 def _take_times(table: NumberTable, series: dict[str, Numbers]) -> tuple[set[int], list[str]]:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.report import Severity
 from ckaudit.material.counts import plural
 from ckaudit.metrics.gradients import boxed_gradient_norm, grad_global_norm
-from ckaudit.metrics.loss import HARD_BATCH, train_loss_raw, where_loss_is_left
+from ckaudit.metrics.loss import HARD_BATCH, ends_at_best, train_loss_raw, where_loss_is_left
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.curve_shapes import Turn, slide
 from ckaudit.run.medians import median
@@ -172,20 +172,10 @@ def _still_falls(loss: Series | None, last: int, felt: float) -> bool:
     return end <= min(before, middle) - felt * abs(before)
 
 
-def _ends_at_best(loss: Series | None, since: int, felt: float, *, parts: int = 10) -> bool:
-    """Tell whether the loss since a step is as low as at its lowest, by medians of parts; false where no loss is known."""
-    known = np.flatnonzero(loss.finite[:, 0]) if loss is not None else np.empty(0, np.int64)
-    if loss is None or len(known) < parts:
-        return False
-    levels = [median(loss.values[part, 0]) for part in np.array_split(known, parts)]
-    end = median(loss.values[known[loss.steps[known] >= since], 0])
-    return end <= min(levels) + felt * (max(levels) - min(levels))
-
-
 def _grown(norm: Series, rows: Steps, growth: Growth, loss: Series | None, felt: float, max_ratio: float) -> Hit:
     """Return a norm that ends far above what it was, which is a note on the way from a small start to its ordinary size."""
     first, last = rows[growth.onset], rows[-1]
-    is_harmless = _still_falls(loss, int(norm.steps[last]), felt) or _ends_at_best(loss, int(norm.steps[first]), felt)
+    is_harmless = _still_falls(loss, int(norm.steps[last]), felt) or ends_at_best(loss, since=int(norm.steps[first]), felt=felt)
     is_start = growth.end < max_ratio**1.5 * growth.lowest and is_harmless
     inside = rows[growth.onset :]
     worst = inside[np.argmax(norm.values[inside, 0])]

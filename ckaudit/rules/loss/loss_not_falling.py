@@ -40,8 +40,12 @@ MIN_STEPS = 100
 MIN_POINTS_OF_LEVEL, MIN_STEPS_OF_LEVEL = 50, 200
 """A level is held against what a guess costs once there are so many points and steps."""
 
-MIN_STEPS_OF_REST, EARLY_REST = 1000, "so early a model of tokens may rest there"
+PLATEAU_STEPS, EARLY_PLATEAU = 1000, "so early in a training the loss may rest there"
 """A model of tokens learns first how often each occurs and then what follows what, and rests in between (Belrose et al. 2024)."""
+
+MIN_DISTANCE = 2 * NEGLIGIBLE_DISTANCE
+"""Share of their size that weights have come where they learn: with a rate too low, or an optimizer that does not fit, the lab's
+come to half of it at most, on a plateau that is left again to 0.03 and more."""
 
 CHANNELS, HALF = 2.0, 0.5
 """A stream of fewer channels per bit of a token has no room for what came before; half of the bound shows that it needs it."""
@@ -112,8 +116,7 @@ def loss_not_falling(
     evaluations or more, or of fewer the loss falls further in its last third than in its first, or by a hundredth within its
     second half and beyond its noise, one below that of a guess does not rest. A model of tokens rests at a guess until it tells
     them apart by what stands before them, for hundreds of steps at times: of its first thousand that is a note, where the weights
-    have come two hundredths of their size, twice what no training comes to; and so is a fall that rests so early in a log that
-    knows no weights.
+    have come two hundredths of their size, or more; and so is a fall that rests so early in a log that knows no weights.
     """
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
@@ -125,25 +128,26 @@ def loss_not_falling(
         bound, guess, why = bound * HALF, 0.0, f"{width} channels have no room for more"
     has_level = len(values) >= MIN_POINTS_OF_LEVEL and steps[-1] >= MIN_STEPS_OF_LEVEL
     level = median(values[-max(10, int(tail_share * len(values))) :])
-    waits = rests_early(steps, facts, moved)
+    is_early = may_plateau(steps, facts, moved)
     learnt, is_learning = _falls(val), _is_still_falling(val, values)
     rests = not (is_learning and level < guess)
     if bound is not None and has_level and rests and bound < level <= max_bound_ratio * bound:
         first = _since(values, bound)
-        yield _hit(steps, first, level, bound, "the loss has come to {value:.4g} and no lower; " + why, waits=waits and guess > 0)
+        message = "the loss has come to {value:.4g} and no lower; " + why
+        yield _hit(steps, first, level, bound, message, is_early=is_early and guess > 0)
     elif (half := _constant_guess(steps, values, explained, facts)) is not None and not (is_learning or _is_lower(val, level)):
         message = "the loss has come to {value:.4g}, what a constant guess costs: the model explains none of its targets"
-        yield _hit(steps, half, level, None, message, waits=waits)
+        yield _hit(steps, half, level, None, message, is_early=is_early)
     elif has_used_inputs(explained):
         return
     elif begins_with_its_run(steps) and (flat := _flat_course(values, facts)) and not learnt:
         if _is_a_guess(values, facts) or fall_would_show(values, SMALL_FALL):
-            yield _flat(steps, flat, waits=waits)
+            yield _flat(steps, flat, is_early=is_early)
         else:
             yield Skip("too_few_points", "the loss is too noisy to tell one that stands from one that falls by 5 %")
     elif (still := standstill(steps, values, val)) is not None and not (learnt and still.kind == "flat"):
-        rests = still.kind == "rests" and moved is None and steps[-1] < MIN_STEPS_OF_REST
-        yield _hit(steps, still.row, still.level, still.limit, still.message, waits=rests)
+        rests = still.kind == "rests" and moved is None and steps[-1] < PLATEAU_STEPS
+        yield _hit(steps, still.row, still.level, still.limit, still.message, is_early=rests)
     elif not begins_with_its_run(steps) and (bound is None or not has_level):
         yield Skip("not_recorded", "needs vocabulary" if has_level else "needs the first steps of the run")
 
@@ -198,11 +202,11 @@ def _error_of_share(losses: Floats, saved: Floats, *, paired: bool) -> float:
     return MEDIAN_COST * min(by_losses, own) / math.sqrt(len(saved))
 
 
-def _flat(steps: Steps, fall: Fall, *, waits: bool) -> Hit:
+def _flat(steps: Steps, fall: Fall, *, is_early: bool) -> Hit:
     """Return the hit of a curve that never falls."""
     few = "" if len(steps) >= MIN_POINTS_OF_LEVEL else f", in the {len(steps)} points that there are"
     message = "the loss stands at {value:.4g}, having begun at {limit:.4g}: nothing is learnt" + few
-    return _hit(steps, 0, fall.last, fall.first, message, waits=waits)
+    return _hit(steps, 0, fall.last, fall.first, message, is_early=is_early)
 
 
 def _flat_course(values: Floats, facts: Manifest | None) -> Fall | None:
@@ -240,16 +244,16 @@ def _is_lower(val: Series | None, level: float) -> bool:
     return held_out is not None and held_out < 0.9 * level
 
 
-def rests_early(steps: Steps, facts: Manifest | None, moved: Series | None) -> bool:
+def may_plateau(steps: Steps, facts: Manifest | None, moved: Series | None) -> bool:
     """Tell whether a model of tokens is in its first steps, and its weights have come far enough for them to be learning."""
     come = median_distance_moved(moved)
-    is_early = loss_kind_of(facts) == "nats_per_token" and steps[-1] < MIN_STEPS_OF_REST
-    return is_early and come is not None and come >= 2 * NEGLIGIBLE_DISTANCE
+    in_first_steps = loss_kind_of(facts) == "nats_per_token" and steps[-1] < PLATEAU_STEPS
+    return in_first_steps and come is not None and come >= MIN_DISTANCE
 
 
-def _hit(steps: Steps, row: int, level: float, limit: float | None, message: str, *, waits: bool = False) -> Hit:
-    text = f"{message}; {EARLY_REST}" if waits else message
-    return Hit.at(steps[row:], "note" if waits else "sev2", text, where="loss", value=level, limit=limit, worst=-1)
+def _hit(steps: Steps, row: int, level: float, limit: float | None, message: str, *, is_early: bool = False) -> Hit:
+    text = f"{message}; {EARLY_PLATEAU}" if is_early else message
+    return Hit.at(steps[row:], "note" if is_early else "sev2", text, where="loss", value=level, limit=limit, worst=-1)
 
 
 def _bound(entropy: Series | None, facts: Manifest | None, margin: float, share: float) -> tuple[float | None, float, str]:

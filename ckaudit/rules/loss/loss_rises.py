@@ -137,13 +137,14 @@ def _follows_a_teacher(sizes: Series | None, facts: Manifest | None, *, moved: f
 
 
 def _why_targets_explain(explained: Series | None, hit: Hit, *, min_checkpoints: int = 3, max_growth: float = 1.1) -> str:
-    """Return that the targets vary more, where the model leaves no larger share of them unexplained than before the rise."""
-    if explained is None or hit.first is None:
+    """Return that the targets vary more, where the model leaves no larger share of them unexplained in a rise than before it."""
+    if explained is None or hit.first is None or hit.last is None:
         return ""
     shares = explained.recorded_rows()
     left = 1 - shares.values[:, 0]
-    before, after = left[shares.steps < hit.first][-min_checkpoints:], left[shares.steps >= hit.first]
-    if min(len(before), len(after)) < min_checkpoints or median(after) > max_growth * median(before):
+    before = left[shares.steps < hit.first][-min_checkpoints:]
+    within = left[(shares.steps >= hit.first) & (shares.steps <= hit.last)]
+    if min(len(before), len(within)) < min_checkpoints or median(within) > max_growth * median(before):
         return ""
     return "its targets vary more, and the model leaves no more of them unexplained than before"
 

@@ -196,7 +196,7 @@ def _early(loss: Series, window: int, k: float) -> Iterator[Hit]:
         is_usual = (later > (lowest[worst - 1] + values[worst]) / 2).sum() >= often and median(later) <= GRAVE * values[0]
         times = float(values[worst] / lowest[worst - 1]) if lowest[worst - 1] > 0 else np.inf
         is_usual |= median(values) <= GRAVE * values[:5].max() and is_scatter(values, times, deviations=k)
-        is_usual |= _is_soon_back(loss, loss.steps[rows[high]], float(values[0]))
+        is_usual |= _is_soon_back(loss, loss.steps[rows], high, float(values[0]))
         yield Hit.at(
             loss.steps[rows[high]],
             "sev2" if values[worst] > GRAVE * values[0] and not is_usual else "note",
@@ -208,11 +208,19 @@ def _early(loss: Series, window: int, k: float) -> Iterator[Hit]:
         )
 
 
-def _is_soon_back(loss: Series, jump: Steps, first_loss: float) -> bool:
-    """Tell whether a jump is over within `OPENING` of all steps, and the loss has fallen by `EARLY` of the first by the end."""
-    steps, values = loss.steps[loss.finite[:, 0]], loss.values[loss.finite[:, 0], 0]
+def _is_soon_back(loss: Series, steps: Steps, high: Steps, first_loss: float) -> bool:
+    """Tell whether a jump is over within `OPENING` of all steps, and the loss has fallen by `EARLY` of the first by the end.
+
+    Args:
+        loss: All of it.
+        steps: Of its first points, shape (N,).
+        high: Rows of those that stand high; it is over at the next one.
+        first_loss: The first of them.
+    """
+    values = loss.values[loss.finite[:, 0], 0]
     late = median(values[-max(3, len(values) // 10) :])
-    return bool(jump[-1] - jump[0] <= OPENING * steps[-1]) and late < (1 - EARLY) * first_loss
+    is_over = high[-1] + 1 < len(steps) and steps[high[-1] + 1] - steps[high[0]] <= OPENING * loss.steps[-1]
+    return bool(is_over) and late < (1 - EARLY) * first_loss
 
 
 def _peaks(loss: Series, rows: Steps, *, after: float = -1.0) -> Iterator[Hit]:

@@ -11,7 +11,7 @@ from ckaudit.contract.schema.tensor_names import beside_in_attention
 from ckaudit.metrics.estimated_movement import cells_like
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.loss import train_loss_raw
-from ckaudit.metrics.movement import updated_elsewhere
+from ckaudit.metrics.movement import updated_by_another_optimizer
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.pairs import together
 from ckaudit.metrics.reductions import row_medians
@@ -103,7 +103,7 @@ def barely_moving(
         yield needs_one_of(update_norm, relative_movement, weight_statistics_change)
         return
     tensors = table_of(facts)
-    by_nature = cancelled(gradient, tensors, types) | updated_elsewhere(norm, way)
+    by_nature = cancelled(gradient, tensors, types) | updated_by_another_optimizer(norm, way)
     enough = [*too_few(norm, min_points)] if norm is not None else []
     norm, relative, way, seen = (
         series and series.only(lambda name: tensors.is_trainable(name) and name not in by_nature)

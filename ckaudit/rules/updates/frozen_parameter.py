@@ -1,7 +1,7 @@
 """MOVE003: tensors stand still that others of the same model train."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import permutations
 from typing import Any
@@ -80,19 +80,16 @@ def frozen_parameter(
 
 def _beside_adapters(still: Sequence[str], tensors: TensorTable) -> frozenset[str]:
     """Return the frozen tensors of modules beside which two trained matrices make up a product of their shape and lower rank."""
-    trained: dict[str, list[Sequence[int]]] = {}
+    trained: dict[str, set[tuple[int, ...]]] = {}
     for name, fact in tensors.facts.items():
         if name not in still and fact.shape and len(fact.shape) == 2:
             for outer in _modules_around(name):
-                trained.setdefault(outer, []).append(fact.shape)
+                trained.setdefault(outer, set()).add(tuple(fact.shape))
     adapted = set()
     for name in still:
         module, shape = name.rpartition(".")[0], tensors.facts[name].shape
-        if (
-            shape
-            and len(shape) == 2
-            and _is_low_rank_of(shape, trained.get(module) or trained.get(module.rpartition(".")[0], []))
-        ):
+        factors = trained.get(module) or trained.get(module.rpartition(".")[0], set())
+        if shape and len(shape) == 2 and _is_low_rank_of(shape, factors):
             adapted.add(module)
     return frozenset(name for name in still if name.rpartition(".")[0] in adapted)
 
@@ -105,8 +102,8 @@ def _modules_around(name: str, *, levels: int = 3) -> Iterator[str]:
             yield name
 
 
-def _is_low_rank_of(shape: Sequence[int], factors: Sequence[Sequence[int]]) -> bool:
-    """Tell whether two of these matrices, in one order or the other, multiply to a shape with a smaller rank."""
+def _is_low_rank_of(shape: Sequence[int], factors: Collection[tuple[int, ...]]) -> bool:
+    """Tell whether matrices of two of these shapes, in one order or the other, multiply to a shape with a smaller rank."""
     return any(
         rank < min(shape) and rank in up and sorted((math.prod(down) // rank, math.prod(up) // rank)) == sorted(shape)
         for down, up in permutations(factors, 2)

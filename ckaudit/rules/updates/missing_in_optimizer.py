@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ckaudit.metrics.movement import updated_by_another_optimizer
 from ckaudit.metrics.weights import relative_movement, update_norm
 from ckaudit.metrics.words import tensors_without_optimizer
 from ckaudit.rules.rule import Hit, Skip, rule
@@ -28,14 +29,11 @@ def missing_in_optimizer(
     """
     tensors = missing.only(lambda label: label != missing.name)
     still = tensors.values > min_share
-    movers = {
-        label
-        for series in (update, moved)
-        if series is not None
-        for label, column in zip(series.labels, series.values.T, strict=True)
-        if np.nanmax(column, initial=0.0) > 0
-    }
-    still &= np.array([label not in movers for label in tensors.labels], bool)
+    if update is not None:
+        moves = np.any(np.nan_to_num(update.values) > 0, axis=0)
+        movers = {label for label, is_moving in zip(update.labels, moves, strict=True) if is_moving}
+        movers |= updated_by_another_optimizer(update, moved)
+        still &= np.array([label not in movers for label in tensors.labels], bool)
     for span in spans(tensors, still):
         yield Hit.over(
             span,
