@@ -135,6 +135,7 @@ class PassWatch:
     def __init__(self, model: nn.Module, guard: Guard, at_end: Callable[[], None], *, hooks: bool = True) -> None:
         self._guard, self._at_end = guard, at_end
         self._inputs: Mapping[str, Any] = {}
+        self._evaluated: Mapping[str, Any] = {}
         self._passes: list[ForwardPass] = []
         self._is_waiting = False
         self._handles: list[RemovableHandle] = []
@@ -152,13 +153,18 @@ class PassWatch:
         self._is_waiting = False
         return taken
 
+    def take_evaluated(self) -> Mapping[str, Any]:
+        """Return what the latest pass without gradients was given, once."""
+        taken, self._evaluated = self._evaluated, {}
+        return taken
+
     def close(self) -> None:
         """Stop watching."""
         for handle in self._handles:
             handle.remove()
 
     def _enter(self, keywords: Mapping[str, Any]) -> None:
-        self._inputs = keywords if torch.is_grad_enabled() else {}
+        self._inputs, self._evaluated = (keywords, {}) if torch.is_grad_enabled() else ({}, keywords)
 
     def _leave(self, output: Any) -> None:
         inputs, self._inputs = self._inputs, {}

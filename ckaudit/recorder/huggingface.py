@@ -15,6 +15,7 @@ with needed("The callback of the Trainer", "transformers"):
 from ckaudit.recorder.batches import IGNORED, shifts_labels
 from ckaudit.recorder.callback_base import CallbackBase, ForwardPass, PassWatch
 from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.loop.requests import MAX_ROWS, rows_of
 from ckaudit.recorder.recorder import Recorder, check_options
 
 SET_LOSS = re.compile(r"eval_(.+)_loss")
@@ -35,10 +36,11 @@ OF_PAIRS = ("CLIPModel", "SiglipModel", "AlignModel", "ClapModel")  # their own 
 class RecorderCallback(CallbackBase, TrainerCallback):  # type: ignore[misc]  # transformers calls every event of its own class
     """Records a training: `callback = RecorderCallback("run/")`, then `Trainer(..., callbacks=[callback])`.
 
-    Model, optimizer, loss scaler, seed, plan of the learning rate and the other facts come from the trainer; a resume
-    continues the folder. Each step's loss is the one that was differentiated, over all micro-batches, and its batch is what
-    the model was given. Evaluations become `val_loss`, also that of a set named "all"; those of other sets
-    become `slice_val_loss/<set>`. `tokens_seen` is there where the arguments have `include_num_input_tokens_seen`.
+    Model, optimizer, loss scaler, seed, plan of the learning rate and the other facts come from the trainer; a resume continues
+    the folder. Each step's loss is the one that was differentiated, over all micro-batches, and its batch is what the model was
+    given. Evaluations become `val_loss`, also that of a set named "all"; those of other sets become `slice_val_loss/<set>`.
+    Their rows are held out, but for those of a set named for training. `tokens_seen` is there where the arguments have
+    `include_num_input_tokens_seen`.
 
     The trainer clips before any of its events. The gradients are read earlier, when autograd says that the last backward
     pass of the step has ended: `gradients_source` is "pre_clip". Where that cannot be seen they are read after clipping:
@@ -69,6 +71,7 @@ class RecorderCallback(CallbackBase, TrainerCallback):  # type: ignore[misc]  # 
         self._scaler: Any = None
         self._scale = 1.0
         self._has_read = self._has_loss = False
+        self._evaluated = set[int]()
 
     def on_train_begin(
         self,
@@ -139,6 +142,16 @@ class RecorderCallback(CallbackBase, TrainerCallback):  # type: ignore[misc]  # 
         elif "loss" in logs and not self._has_loss:
             self._recorder.log_after(train_loss_raw=logs["loss"])
 
+    def on_prediction_step(self, _args: Any, _state: Any, _control: Any, *, model: nn.Module, **_: Any) -> None:
+        """Remember the rows of a batch of the trainer's own evaluation; what other callbacks show the model is not held out."""
+        if self._watch and len(self._evaluated) < MAX_ROWS:
+            with self._guard("taking the rows of an evaluation"):
+                self._evaluated |= rows_of(_tensor(self._watch.take_evaluated(), _main_input(model)))
+
+    def on_predict(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
+        """Forget the rows of a prediction."""
+        self._evaluated = set()
+
     def on_evaluate(self, _args: Any, _state: Any, _control: Any, metrics: Mapping[str, Any] | None = None, **_: Any) -> None:
         """Add the losses of an evaluation to the step before it."""
         if self._recorder is None or not metrics:
@@ -146,6 +159,9 @@ class RecorderCallback(CallbackBase, TrainerCallback):  # type: ignore[misc]  # 
         with self._guard("reading an evaluation"):
             losses = {f"slice_val_loss/{name[1]}": metrics[key] for key in metrics if (name := SET_LOSS.fullmatch(key))}
             whole = next((metrics[key] for key in WHOLE if key in metrics), None)
+            rows, self._evaluated = self._evaluated, set()
+            if whole is not None or (losses and not any("train" in name for name in losses)):
+                self._recorder.hold_out_rows(rows)
             self._recorder.log_after(**(losses if whole is None else {"val_loss": whole}))
 
     def on_train_end(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
@@ -252,12 +268,15 @@ def batch_of(passes: Sequence[ForwardPass], model: nn.Module) -> tuple[Tensor, T
     Micro-batches of different lengths become one long row. Targets are there for language models that predict the next
     token: their loss shifts the labels, so they are shifted here.
     """
-    name = getattr(model, "main_input_name", "input_ids")
-    inputs = [tensor for pass_ in passes if (tensor := _tensor(pass_.inputs, name)) is not None]
+    inputs = [tensor for pass_ in passes if (tensor := _tensor(pass_.inputs, _main_input(model))) is not None]
     targets = [tensor for pass_ in passes if (tensor := _targets(pass_.inputs, model)) is not None]
     if not inputs:
         return None
     return _joined(inputs), _joined(targets) if len(targets) == len(inputs) else None
+
+
+def _main_input(model: nn.Module) -> str:
+    return getattr(model, "main_input_name", "input_ids")
 
 
 def _tensor(inputs: Mapping[str, Any], name: str) -> Tensor | None:

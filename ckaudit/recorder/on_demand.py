@@ -69,6 +69,12 @@ class OnDemand:
             with self._guard("taking held-out rows"):
                 session.requests.held_out.tell(batch)
 
+    def hold_out_rows(self, rows: set[int]) -> None:
+        """Tell the same of rows by their hashes, as a callback keeps them until it knows what they were for."""
+        if session := self._first_rank:
+            with self._guard("taking held-out rows"):
+                session.requests.held_out.tell_rows(rows)
+
     def check_gradients(
         self, batch: Any, loss: Callable[[nn.Module, Any], Tensor] = own_loss, *, per_tensor: int = PER_TENSOR
     ) -> GradientCheck | None:

@@ -357,3 +357,48 @@ def test_a_trainer_of_preferences_has_no_loss_of_tokens():
     model = type("LlamaForCausalLM", (torch.nn.Module,), {})()
     trainers = {name: type(name, (), {"__module__": "trl.trainer.of_" + name})() for name in ("DPOConfig", "SFTConfig")}
     assert [loss_kind(model, trainer) for trainer in trainers.values()] == ["other", "nats_per_token"]
+
+
+SEEN_ROWS = "held_out_rows_trained_on"
+
+
+def sequences(count, *, seed):
+    """Return long rows, no two alike, of which hardly any comes twice."""
+    tokens = torch.randint(0, VOCABULARY, (count, 40), generator=torch.Generator().manual_seed(seed))
+    return [{"input_ids": row, "labels": row.clone()} for row in tokens]
+
+
+class EvaluatesByItself(TrainerCallback):
+    """Shows the model rows of the training at every step, as one that logs an accuracy of the training does."""
+
+    def __init__(self, data):
+        self._batch = torch.stack([row["input_ids"] for row in data])
+
+    def on_step_end(self, _args, _state, _control, *, model, **_):
+        model.eval()
+        with torch.no_grad():
+            model(input_ids=self._batch, labels=self._batch)
+        model.train()
+
+
+@pytest.mark.parametrize(("name", "shared"), [("eval", 0), ("eval", 6), ("train", 6), ("held", 6)])
+def test_rows_of_an_evaluation_are_held_out_unless_the_set_is_named_for_training(merged, tmp_path, name, shared):
+    fresh, data = sequences(8, seed=2), sequences(12, seed=1)
+    held = data[:shared] + fresh[shared:]
+    made = trainer(
+        tmp_path / "run",
+        tmp_path / "out",
+        data=data,
+        evaluated=held if name == "eval" else {name: held},
+        callbacks=[EvaluatesByItself(data)],
+        options={"cadence": [Cadence(until=None, every=1)]},
+        max_steps=12,
+        eval_steps=4,
+    )
+    made.train()
+    met = {step: values[SEEN_ROWS] for step, values in merged().items() if SEEN_ROWS in values}
+    if name == "train":
+        assert met == {}
+    else:
+        assert min(met) == 5  # from the first evaluation on
+        assert met[12] == 100 * shared / 8  # each row of the training was met by then

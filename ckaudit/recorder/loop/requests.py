@@ -30,7 +30,7 @@ FIRST = "pinned"  # the pinned batch whose values stand in the line without a la
 
 NAME = "held_out_rows_trained_on"
 
-MOST = 2**16  # rows that are remembered of either kind
+MAX_ROWS = 2**16  # rows that are remembered of either kind
 
 LEAST = 24  # tokens of a row, padding aside: shorter ones come again by chance. Lee et al. (2022) count from 50 on
 
@@ -89,20 +89,23 @@ class HeldOut:
         most: Rows that are remembered of either kind; later ones are not.
     """
 
-    def __init__(self, *, max_requests: int = MOST) -> None:
+    def __init__(self, *, max_requests: int = MAX_ROWS) -> None:
         self._most = max_requests
         self._held, self._trained, self._met = set[int](), set[int](), set[int]()
 
     def tell(self, batch: Any) -> None:
         """Take the rows of a batch as held out."""
-        rows = _rows(batch)
+        self.tell_rows(rows_of(batch))
+
+    def tell_rows(self, rows: set[int]) -> None:
+        """Take rows as held out, by what `rows_of` made of them."""
         if len(self._held) < self._most:
             self._held |= rows
             self._met |= rows & self._trained
 
     def look(self, batch: Any) -> dict[str, float]:
         """Compare a batch of the training, and return the value of its step; nothing where there is nothing to compare."""
-        if not self._held or not (rows := _rows(batch)):
+        if not self._held or not (rows := rows_of(batch)):
             return {}
         if len(self._trained) < self._most:
             self._trained |= rows
@@ -264,7 +267,7 @@ def _note_noise_scale(noise: NoiseParts | None, attempt: StepState) -> None:
 
 
 # Whether rows that are held out are trained on: hashes of whole rows, compared at the steps that are looked at.
-def _rows(batch: Any) -> set[int]:
+def rows_of(batch: Any) -> set[int]:
     """Return the hashes of the rows of a batch's inputs that are long enough to be told apart; none where they are no rows."""
     inputs = inputs_and_targets(batch)[0]
     if inputs is None or len(inputs.shape) < 2 or 0 in inputs.shape:
