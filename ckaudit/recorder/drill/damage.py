@@ -153,7 +153,7 @@ def is_dropout(module: nn.Module) -> bool:
     return isinstance(module, nn.Dropout)
 
 
-class Saturated(nn.Module):
+class SteepSigmoid(nn.Module):
     """A sigmoid that is driven far into its flat ends."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -168,7 +168,7 @@ def leave_norms_out(model: nn.Module) -> int:
 
 def saturate_activations(model: nn.Module) -> int:
     """Replace every activation function by a sigmoid that is flat nearly everywhere, and return how many there were."""
-    return replace_modules(model, is_activation, Saturated)
+    return replace_modules(model, is_activation, SteepSigmoid)
 
 
 def raise_dropout(model: nn.Module, share: float) -> int:

@@ -6,19 +6,25 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.contract.schema.report import Severity
-from ckaudit.metrics.activations import activation_max_abs, activation_saturation
+from ckaudit.metrics.activations import activation_max_abs, activation_saturation, activation_sparsity
 from ckaudit.rules.rule import Hit, Skip, rule, too_few
 from ckaudit.run.medians import median
-from ckaudit.run.series import Mask, Series, at
+from ckaudit.run.series import Mask, Series, Steps, at
 from ckaudit.run.spans import spans
 
 _FUNCTION = re.compile(r"(^|[._])(act\w*|\w*sigmoid\w*|\w*tanh\w*|gates?)$", re.IGNORECASE)
 
+MAX_ZEROS = 0.1
+"""Share of exact zeros that a sigmoid may come to by underflow; spikes, masks and choices put out a half and more."""
 
-@rule("ACT003", severity="sev2", needs=[activation_saturation], wants=[activation_max_abs], unit="1", memory=3)
+
+@rule(
+    "ACT003", severity="sev2", needs=[activation_saturation], wants=[activation_max_abs, activation_sparsity], unit="1", memory=3
+)
 def saturated_units(
     ends: Series,
     largest: Series | None,
+    zeros: Series | None,
     *,
     max_saturation: float = 0.9,
     note_saturation: float = 0.6,
@@ -35,10 +41,14 @@ def saturated_units(
     ## Why it matters
     At its ends the function is flat, and no gradient comes through.
     ## False alarms
-    Only modules whose outputs come up to `reach` in magnitude and nowhere beyond 1, and whose name says activation,
-    sigmoid, tanh or gate, are judged; where their extremes are not recorded, only those called sigmoid or tanh.
+    Only modules whose outputs come up to `reach` in magnitude and nowhere beyond 1 are judged, and where their extremes are not
+    recorded, only those called sigmoid or tanh. One whose name does not say activation, sigmoid, tanh or gate must sit at its ends
+    from its first record on, before anything is learnt: what puts out pictures or classes comes to its ends by learning them.
+    It must put out next to no exact zeros either, as steps, spikes and choices do, and no sigmoid.
     """
-    functions = ends.only(lambda name: _FUNCTION.search(name) is not None)
+    named = ends.only(lambda name: _FUNCTION.search(name) is not None)
+    begun = _saturated_at_first(ends, largest, zeros, max_saturation)
+    functions = ends.only(lambda name: name in named.labels or name in begun)
     bounded = _bounded(functions, largest, reach)
     if not bounded.any():
         yield Skip("not_applicable", f"none of {len(ends.labels)} modules is a bounded function with outputs up to its ends")
@@ -64,3 +74,19 @@ def _bounded(functions: Series, largest: Series | None, reach: float) -> Mask:
             reached = outputs[:, largest.labels.index(name)]
             bounded[:, column] = (reached >= reach) & (reached <= 1)
     return bounded
+
+
+def _saturated_at_first(ends: Series, largest: Series | None, zeros: Series | None, max_saturation: float) -> set[str]:
+    """Return the modules that sit at their ends when they are first recorded, and put out hardly an exact zero."""
+    if largest is None or zeros is None:
+        return set()
+    none = zeros.only(lambda name: name in largest.labels)
+    without_zeros = {
+        name for column, name in enumerate(none.labels) if (none.values[_rows(none, column), column] < MAX_ZEROS).all()
+    }
+    first = {name: ends.values[rows[0], column] for column, name in enumerate(ends.labels) if len(rows := _rows(ends, column))}
+    return {name for name, value in first.items() if value > max_saturation} & without_zeros
+
+
+def _rows(series: Series, column: int) -> Steps:
+    return np.flatnonzero(series.recorded[:, column])
