@@ -42,9 +42,9 @@ def saturated_units(
     At its ends the function is flat, and no gradient comes through.
     ## False alarms
     Only modules whose outputs come up to `reach` in magnitude and nowhere beyond 1 are judged, and where their extremes are not
-    recorded, only those called sigmoid or tanh. One whose name does not say activation, sigmoid, tanh or gate must sit at its ends
-    from its first record on, before anything is learnt: what puts out pictures or classes comes to its ends by learning them.
-    It must put out next to no exact zeros either, as steps, spikes and choices do, and no sigmoid.
+    recorded, only those called sigmoid or tanh. One whose name does not say activation, sigmoid, tanh or gate must sit at its
+    ends from its first record on, before anything is learnt: what puts out pictures or classes comes to its ends by learning
+    them. It must put out next to no exact zeros either, as steps, spikes and choices do, and no sigmoid.
     """
     named = ends.only(lambda name: _FUNCTION.search(name) is not None)
     begun = _saturated_at_first(ends, largest, zeros, max_saturation)
