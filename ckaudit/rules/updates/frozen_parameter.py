@@ -1,7 +1,6 @@
 """MOVE003: tensors stand still that others of the same model train."""
 
 import math
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import permutations
@@ -13,7 +12,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.loss import initial_loss_excess
-from ckaudit.metrics.weights import update_norm, weight_max_abs, weight_std
+from ckaudit.metrics.weights import update_norm
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import TensorTable, table_of, whole_parts
@@ -22,24 +21,13 @@ MEANT = ("fixed_table", "unused")
 DECLARED = ("frozen", "trainable")
 """Keys of the configuration in run.json that list patterns of names, of what is meant to stand still and of what is not."""
 
-EVENLY_DRAWN, MIN_ELEMENTS = 2.0, 256
-"""Largest weight over the deviation: 1.73 of numbers drawn evenly between two ends, 2.7 of 256 normal ones and of learnt ones."""
 
-
-@rule(
-    "MOVE003",
-    severity="sev2",
-    needs=[gradient_norm, FACTS],
-    wants=[update_norm, initial_loss_excess, weight_std, weight_max_abs],
-    unit="tensors",
-)
+@rule("MOVE003", severity="sev2", needs=[gradient_norm, FACTS], wants=[update_norm, initial_loss_excess], unit="tensors")
 def frozen_parameter(
     gradient: Series,
     facts: Manifest,
     update: Series | None,
     start: Series | None,
-    std: Series | None,
-    largest: Series | None,
     *,
     max_frozen_share: float = 0.5,
     min_points: int = 2,
@@ -60,8 +48,7 @@ def frozen_parameter(
     Fixed tables of sinusoids and parts that the forward pass does not use are left out, and so is what is thawed later, and a
     matrix with its bias beside which two trained ones make up a product of its shape and lower rank (LoRA). A part
     of the model with blocks of its own that is frozen as a whole, such as an image tower, a teacher or the first stages, is a
-    note. Neither that nor most of the model counts as meant where all its matrices lie evenly between two ends, as PyTorch draws
-    them and no training leaves them: nobody keeps on purpose what was never trained, but for a target beside its twin.
+    note.
     """
     yield from too_few(gradient, min_points)
     tensors = table_of(facts)
@@ -74,9 +61,7 @@ def frozen_parameter(
     if not unintended or len(unintended) == len(names):
         return
     learnt = start is not None and start.finite.any() and float(start.values[start.finite][0]) < -min_nats_below_guess
-    is_stage = len(still) >= max_frozen_share * len(names) or whole_parts(still, names) >= {*unintended}
-    is_drawn = is_stage and _is_as_drawn(still, tensors, std, largest)
-    by_intent = learnt or (is_stage and not is_drawn)
+    by_intent = learnt or len(still) >= max_frozen_share * len(names) or whole_parts(still, names) >= {*unintended}
     severity: Severity = "note" if by_intent else "sev2"
     yield Hit(
         severity=severity,
@@ -88,27 +73,9 @@ def frozen_parameter(
         limit=0.0,
         points=gradient.points,
         joined_by=int(gradient.steps[0]),
-        message=f"{{where}} is not trained, {'but lies there as it was drawn, ' if is_drawn else ''}"
-        f"while {len(names) - len(still)} of {len(names)} tensors are; run.json declares nothing of it",
+        message="{where} is not trained, while " + f"{len(names) - len(still)} of {len(names)} tensors are; "
+        "run.json declares nothing of it",
     )
-
-
-def _is_as_drawn(still: Sequence[str], tensors: TensorTable, std: Series | None, largest: Series | None) -> bool:
-    """Tell whether all frozen matrices are as PyTorch draws them, and some have no trained twin of their shape."""
-    if std is None or largest is None:
-        return False
-    shapes = {name: tuple(fact.shape) for name, fact in tensors.facts.items() if fact.shape and len(fact.shape) > 1}
-    drawn = {name: shapes[name] for name in still if name in shapes and math.prod(shapes[name]) >= MIN_ELEMENTS}
-    trained = Counter(shape for name, shape in shapes.items() if name not in still)
-    ends = [_first(largest, name) / spread if (spread := _first(std, name)) else math.nan for name in drawn]
-    return bool(Counter(drawn.values()) - trained) and all(end < EVENLY_DRAWN for end in ends)
-
-
-def _first(series: Series, name: str) -> float:
-    """Return the first known value of a tensor; NaN where there is none."""
-    alone = series.only(lambda label: label == name)
-    known = alone.values[alone.finite]
-    return float(known[0]) if len(known) else math.nan
 
 
 def _beside_adapters(still: Sequence[str], tensors: TensorTable) -> frozenset[str]:
