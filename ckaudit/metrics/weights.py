@@ -195,15 +195,18 @@ def weight_max_abs(run: Run) -> Series:
     return magnitude(run.series("weights", "min"), run.series("weights", "max"))
 
 
-@metric(unit="1", reads=["weights.*.spectral_norm"], source="F6 and F7; Miyato et al. 2018, section 2.1", memory=1)
+@metric(
+    unit="1", reads=["weights.*.spectral_norm", "spectral_norm"], source="F6 and F7; Miyato et al. 2018, section 2.1", memory=1
+)
 def spectral_norm(run: Run) -> Series:
     r"""Largest singular value of the chosen weight matrices.
 
     $$\sigma_1(W) = \max_{\lVert v \rVert = 1} \lVert W v \rVert_2$$
 
-    Shape (C, P): checkpoints by matrices. Not recorded for tensors the recorder was not asked to follow.
+    Shape (C, P): checkpoints by matrices, and what was logged under its name. Not recorded for tensors the recorder was not asked
+    to follow.
     """
-    return run.series("weights", "spectral_norm")
+    return filled(run.series("weights", "spectral_norm"), run.scalar("spectral_norm"))
 
 
 def magnitude(low: Series, high: Series) -> Series:

@@ -164,6 +164,15 @@ def test_dr_2_a_spectral_norm_that_grows_twelvefold_by_step_500_is_of_high_conce
     assert "max_attn_logit" in (found.help or "")
 
 
+@pytest.mark.parametrize("name", ["spectral_norm", "spectral_norm/layer.2.attn.qkv"])
+@pytest.mark.parametrize(("end", "severity"), [(14.0, "sev2"), (2.4, None)])
+@pytest.mark.parametrize("points", [2, 6, 60])
+def test_dr_2_is_judged_of_a_logged_number_as_well(points: int, end: float, severity: str, name: str, tmp_path: Path) -> None:
+    steps = np.linspace(0, 500, points).astype(int).tolist()
+    report = triage(logged("scalars", tmp_path, steps, {name: stretched([1.2, end], points)}))
+    assert [each.severity for each in report.findings if each.code == "WGT005"] == ([severity] if severity else [])
+
+
 @pytest.mark.parametrize("points", [2, 6, 11, 60])
 def test_dr_2_a_spectral_norm_that_doubles_is_well(points: int, tmp_path: Path) -> None:
     steps = np.linspace(0, 500, points).astype(int).tolist()

@@ -13,18 +13,19 @@ from ckaudit.metrics.weights import (
 )
 from tests.metrics.samples import NAN, cells, close, random_run, rows_of, run_of
 
-PLAIN = {
-    weight_std: "weights.*.std",
-    spectral_norm: "weights.*.spectral_norm",
-    update_norm: "weight_deltas.*.norm",
-    relative_movement: "weight_deltas.*.moved",
-}
+PLAIN = {weight_std: "weights.*.std", update_norm: "weight_deltas.*.norm", relative_movement: "weight_deltas.*.moved"}
 
 
 @pytest.mark.parametrize("metric", PLAIN, ids=lambda metric: metric.name)
 def test_plain_metrics_are_what_was_recorded(metric):
     run = random_run()
     assert close(cells(metric(run)), rows_of(run, PLAIN[metric]))
+
+
+def test_the_spectral_norm_is_what_was_recorded_and_what_was_logged_beside_it():
+    recorded, logged = {1: {"w": 2.0}, 2: {"w": 3.0}}, {2: {"w": 9.0, "v": 5.0}, 4: {"v": 6.0}}
+    run = run_of({"weights.*.spectral_norm": recorded}, {"spectral_norm": logged})
+    assert cells(spectral_norm(run)) == {(1, "w"): 2.0, (2, "w"): 3.0, (2, "v"): 5.0, (4, "v"): 6.0}
 
 
 def test_norm_made_of_moments_is_the_norm_of_the_tensor():
