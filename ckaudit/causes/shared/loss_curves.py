@@ -134,8 +134,10 @@ def training_loss_jump(train: Series | None, step: int, *, back: int = 10, at_on
         return None
     first = max(0, row - back) + 1 + int(np.argmax(np.diff(around)))
     level = median(losses[first - back : first])
-    rise = float(np.max(losses[first : first + back])) - level
-    if rise <= 0 or losses[first] - level < at_once * rise:
+    after = losses[first : first + back]
+    rise = float(np.max(after)) - level
+    # Of single batches that are hard, only the first counts: what follows is held against its running median.
+    if rise <= 0 or losses[first] - level < at_once * (float(running_medians(after, 3).max()) - level):
         return None
     return TrainingLossJump(first, int(steps[first]), len(losses) - first, level, rise, (median(losses[-back:]) - level) / rise)
 
