@@ -18,6 +18,7 @@ with needed("The callback of Lightning", "lightning"):
 from ckaudit.recorder.batches import inputs_and_targets
 from ckaudit.recorder.callback_base import CallbackBase
 from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.loop.requests import rows_of
 from ckaudit.recorder.recorder import Recorder, check_options
 
 VALIDATION = {"val_loss": "val_loss"}
@@ -119,7 +120,7 @@ class RecorderCallback(CallbackBase, Callback):  # type: ignore[misc]  # lightni
         """Hold out the rows of the batch, unless the trainer was asked to validate on what it trains on."""
         if self._recorder and not trainer.overfit_batches:
             with self._guard("taking the rows of a validation batch"):
-                self._recorder.hold_out(self._batch_of(batch))
+                self._recorder.hold_out_rows(rows_of(self._batch_of(batch)))
 
     def on_validation_end(self, trainer: Any, _module: nn.Module) -> None:
         """Add the metrics of a validation to the step before it."""

@@ -70,7 +70,10 @@ class OnDemand:
                 session.requests.held_out.tell(batch)
 
     def hold_out_rows(self, rows: set[int]) -> None:
-        """Tell the same of rows by their hashes, as a callback keeps them until it knows what they were for."""
+        """Tell the same of rows that a trainer evaluates on, by their hashes: nobody has declared that they are held out.
+
+        Nothing is recorded where these are all rows of the training.
+        """
         if session := self._first_rank:
             with self._guard("taking held-out rows"):
                 session.requests.held_out.tell_rows(rows)

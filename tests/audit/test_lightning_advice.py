@@ -71,7 +71,7 @@ def train(folder, lines):
     """Train with a callback made as the lines say, and return the run folder."""
     import torch
     from lightning.pytorch import Trainer
-    from torch.utils.data import DataLoader, TensorDataset
+    from torch.utils.data import DataLoader, Subset, TensorDataset
 
     from ckaudit.recorder.lightning import RecorderCallback
 
@@ -90,7 +90,7 @@ def train(folder, lines):
     trainer = Trainer(
         accelerator="cpu", max_steps=40, accumulate_grad_batches=2, val_check_interval=10, callbacks=[callback], **quiet
     )
-    trainer.fit(module, DataLoader(data, 4), DataLoader(data, 50))
+    trainer.fit(module, DataLoader(data, 4), DataLoader(Subset(data, range(4)), 4))
     return folder / "run"
 
 

@@ -4,7 +4,7 @@ import torch
 
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.batches import fingerprint, row_fingerprints
-from ckaudit.recorder.loop.requests import LEAST, HeldOut
+from ckaudit.recorder.loop.requests import LEAST, HeldOut, rows_of
 
 NAME = "held_out_rows_trained_on"
 SOURCE = torch.Generator().manual_seed(7)
@@ -47,6 +47,17 @@ def test_rows_are_found_as_well_where_they_are_told_later():
     assert known.look(late) == {NAME: 0.0}
     known.tell(late)
     assert known.look(tokens(2)) == {NAME: 50.0}
+
+
+def test_a_trainer_that_evaluates_on_all_that_it_trains_on_says_nothing():
+    data = tokens(12)
+    known = HeldOut()
+    known.tell_rows(rows_of(data))
+    assert known.look(data[:4]) == {}
+    assert known.look(torch.cat((data[4:7], tokens(1)))) == {NAME: pytest.approx(100 * 7 / 12)}
+    known = HeldOut()
+    known.tell(data)  # who declares rows held out has not told the trainer to see them
+    assert known.look(data[:4]) == {NAME: pytest.approx(100 * 4 / 12)}
 
 
 def test_a_row_that_is_nearly_the_same_is_another():

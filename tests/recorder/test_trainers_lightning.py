@@ -7,7 +7,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.plugins import MixedPrecision
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder.lightning import RecorderCallback, inputs_of
@@ -60,7 +60,7 @@ class Net(LightningModule):
 def run(tmp_path):
     """Train, and return the module; the run is in `tmp_path / "run"`."""
 
-    def train(*, recorded=True, net=Net, options=None, callbacks=(), ckpt_path=None, **arguments):
+    def train(*, recorded=True, net=Net, options=None, callbacks=(), ckpt_path=None, held_out=42, **arguments):
         torch.manual_seed(0)
         net = net()
         tokens = (torch.randint(0, 16, (42, 1)) * 5 + 3 * torch.arange(9)) % 16
@@ -70,7 +70,7 @@ def run(tmp_path):
         quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": None}
         quiet["enable_checkpointing"] = any(isinstance(each, ModelCheckpoint) for each in callbacks)
         trainer = Trainer(accelerator="cpu", callbacks=[*callbacks, *own], **usual | quiet | arguments)
-        trainer.fit(net, DataLoader(data, 2), DataLoader(data, 16), ckpt_path=ckpt_path)
+        trainer.fit(net, DataLoader(data, 2), DataLoader(Subset(data, range(held_out)), 16), ckpt_path=ckpt_path)
         return net
 
     return train
@@ -218,10 +218,16 @@ def test_a_recorded_training_is_sound(run, manifest, tmp_path):
 
 def test_the_rows_of_a_validation_are_held_out(run, merged, monkeypatch):
     monkeypatch.setattr("ckaudit.recorder.loop.requests.LEAST", 4)  # its rows are of eight tokens
-    run()
+    run(held_out=7)  # its rows are trained on, and 35 others
     found = {step: line["held_out_rows_trained_on"] for step, line in merged().items() if "held_out_rows_trained_on" in line}
-    assert [*found.values()] == sorted(found.values())  # it validates on what it trains on
+    assert [*found.values()] == sorted(found.values())
     assert found[30] > 0
+
+
+def test_nothing_is_held_out_where_all_that_is_trained_on_is_validated_on(run, merged, monkeypatch):
+    monkeypatch.setattr("ckaudit.recorder.loop.requests.LEAST", 4)
+    run()
+    assert not any("held_out_rows_trained_on" in line for line in merged().values())
 
 
 def test_a_validation_that_is_meant_to_be_on_the_training_data_holds_nothing_out(run, merged, monkeypatch):

@@ -92,13 +92,15 @@ class HeldOut:
     def __init__(self, *, max_requests: int = MAX_ROWS) -> None:
         self._most = max_requests
         self._held, self._trained, self._met = set[int](), set[int](), set[int]()
+        self._is_declared = False
 
     def tell(self, batch: Any) -> None:
         """Take the rows of a batch as held out."""
-        self.tell_rows(rows_of(batch))
+        self.tell_rows(rows_of(batch), is_declared=True)
 
-    def tell_rows(self, rows: set[int]) -> None:
-        """Take rows as held out, by what `rows_of` made of them."""
+    def tell_rows(self, rows: set[int], *, is_declared: bool = False) -> None:
+        """Take rows as held out, by what `rows_of` made of them: declared so, or evaluated on by a trainer."""
+        self._is_declared |= is_declared
         if len(self._held) < self._most:
             self._held |= rows
             self._met |= rows & self._trained
@@ -110,6 +112,8 @@ class HeldOut:
         if len(self._trained) < self._most:
             self._trained |= rows
         self._met |= rows & self._held
+        if not self._is_declared and self._trained <= self._held:
+            return {}  # a trainer that evaluates on all that it trains on was told to
         return {NAME: shorten(100 * len(self._met) / len(self._held))}
 
 
