@@ -146,7 +146,7 @@ class RecorderCallback(CallbackBase, TrainerCallback):  # type: ignore[misc]  # 
         """Remember the rows of a batch of the trainer's own evaluation; what other callbacks show the model is not held out."""
         if self._watch and len(self._evaluated) < MAX_ROWS:
             with self._guard("taking the rows of an evaluation"):
-                self._evaluated |= rows_of(_tensor(self._watch.take_evaluated(), _main_input(model)))
+                self._evaluated |= {*rows_of(_tensor(self._watch.take_evaluated(), _main_input(model)))}
 
     def on_predict(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
         """Forget the rows of a prediction."""

@@ -120,7 +120,7 @@ class RecorderCallback(CallbackBase, Callback):  # type: ignore[misc]  # lightni
         """Hold out the rows of the batch, unless the trainer was asked to validate on what it trains on."""
         if self._recorder and not trainer.overfit_batches:
             with self._guard("taking the rows of a validation batch"):
-                self._recorder.hold_out_rows(rows_of(self._batch_of(batch)))
+                self._recorder.hold_out_rows({*rows_of(self._batch_of(batch))})
 
     def on_validation_end(self, trainer: Any, _module: nn.Module) -> None:
         """Add the metrics of a validation to the step before it."""

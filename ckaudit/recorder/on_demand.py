@@ -72,7 +72,7 @@ class OnDemand:
     def hold_out_rows(self, rows: set[int]) -> None:
         """Tell the same of rows that a trainer evaluates on, by their hashes: nobody has declared that they are held out.
 
-        Nothing is recorded where these are all rows of the training.
+        Nothing is recorded where these are all rows of the training, or where the rows of one batch are alike.
         """
         if session := self._first_rank:
             with self._guard("taking held-out rows"):

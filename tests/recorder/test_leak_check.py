@@ -52,12 +52,21 @@ def test_rows_are_found_as_well_where_they_are_told_later():
 def test_a_trainer_that_evaluates_on_all_that_it_trains_on_says_nothing():
     data = tokens(12)
     known = HeldOut()
-    known.tell_rows(rows_of(data))
+    known.tell_rows({*rows_of(data)})
     assert known.look(data[:4]) == {}
     assert known.look(torch.cat((data[4:7], tokens(1)))) == {NAME: pytest.approx(100 * 7 / 12)}
     known = HeldOut()
     known.tell(data)  # who declares rows held out has not told the trainer to see them
     assert known.look(data[:4]) == {NAME: pytest.approx(100 * 4 / 12)}
+
+
+def test_rows_that_come_twice_in_a_batch_are_in_any_two_sets():
+    data = tokens(12)
+    known = HeldOut()
+    known.tell_rows({*rows_of(data[:6])})
+    assert known.look(data[4:]) == {NAME: pytest.approx(100 * 2 / 6)}
+    assert known.look(torch.cat((data[4:], data[4:6]))) == {}
+    assert known.look(data[4:]) == {}
 
 
 def test_a_row_that_is_nearly_the_same_is_another():

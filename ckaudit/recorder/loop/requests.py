@@ -32,6 +32,9 @@ NAME = "held_out_rows_trained_on"
 
 MAX_ROWS = 2**16  # rows that are remembered of either kind
 
+MAX_DISTINCT = 0.9
+"""Share of a batch's rows that are distinct where rows come again by nature: what few sequences there are is in any two sets."""
+
 LEAST = 24  # tokens of a row, padding aside: shorter ones come again by chance. Lee et al. (2022) count from 50 on
 
 # Operators of ATen that move no element.
@@ -92,11 +95,11 @@ class HeldOut:
     def __init__(self, *, max_requests: int = MAX_ROWS) -> None:
         self._most = max_requests
         self._held, self._trained, self._met = set[int](), set[int](), set[int]()
-        self._is_declared = False
+        self._is_declared = self._has_alike = False
 
     def tell(self, batch: Any) -> None:
         """Take the rows of a batch as held out."""
-        self.tell_rows(rows_of(batch), is_declared=True)
+        self.tell_rows({*rows_of(batch)}, is_declared=True)
 
     def tell_rows(self, rows: set[int], *, is_declared: bool = False) -> None:
         """Take rows as held out, by what `rows_of` made of them: declared so, or evaluated on by a trainer."""
@@ -107,13 +110,15 @@ class HeldOut:
 
     def look(self, batch: Any) -> dict[str, float]:
         """Compare a batch of the training, and return the value of its step; nothing where there is nothing to compare."""
-        if not self._held or not (rows := rows_of(batch)):
+        if not self._held or not (all_rows := rows_of(batch)):
             return {}
+        rows = {*all_rows}
+        self._has_alike |= len(rows) <= MAX_DISTINCT * len(all_rows)
         if len(self._trained) < self._most:
             self._trained |= rows
         self._met |= rows & self._held
-        if not self._is_declared and self._trained <= self._held:
-            return {}  # a trainer that evaluates on all that it trains on was told to
+        if not self._is_declared and (self._has_alike or self._trained <= self._held):
+            return {}  # rows are alike by nature, or the trainer was told to evaluate on all that it trains on
         return {NAME: shorten(100 * len(self._met) / len(self._held))}
 
 
@@ -271,17 +276,17 @@ def _note_noise_scale(noise: NoiseParts | None, attempt: StepState) -> None:
 
 
 # Whether rows that are held out are trained on: hashes of whole rows, compared at the steps that are looked at.
-def rows_of(batch: Any) -> set[int]:
+def rows_of(batch: Any) -> list[int]:
     """Return the hashes of the rows of a batch's inputs that are long enough to be told apart; none where they are no rows."""
     inputs = inputs_and_targets(batch)[0]
     if inputs is None or len(inputs.shape) < 2 or 0 in inputs.shape:
-        return set()
+        return []
     hashes = row_fingerprints(inputs)
     if dtype_name(inputs) not in TOKEN_TYPES:
-        return {*hashes.tolist()}
+        return [*hashes.tolist()]
     tokens = inputs.reshape(len(inputs), -1)
     is_long = [(tokens != pad).sum(1) >= LEAST for pad in (tokens[:, :1], tokens[:, -1:])]  # it stands on one side or the other
-    return {*hashes[is_long[0] & is_long[1]].tolist()}
+    return [*hashes[is_long[0] & is_long[1]].tolist()]
 
 
 # The kernels that ran for each parameter in one profiled step.
