@@ -29,7 +29,7 @@ from ckaudit.run.falls import fall_would_show, flat_fall
 from ckaudit.run.isotonic_regression import isotonic_fits
 from ckaudit.run.medians import median
 from ckaudit.run.rises import falls_from_each_jump, sustained_rise
-from ckaudit.run.robust import departures, is_scatter
+from ckaudit.run.robust import departures, is_scatter, is_zero_but_for_rounding
 from ckaudit.run.run_facts import takes_turns
 from ckaudit.run.series import Floats, Series, at
 from ckaudit.run.spikes import passing_peaks
@@ -148,6 +148,10 @@ def schedule_right(
     if takes_turns(facts):
         return SeriesAnswer(word=word, sentence=f"{text}; {TURNS}", numbers=numbers)
     course = points(loss)
+    if is_zero_but_for_rounding(course.values):
+        return SeriesAnswer(
+            word=word, sentence=f"{text}; the loss is zero but for rounding, as that of a policy", numbers=numbers
+        )
     spike = _spike(course, over_peak, near, until, lost, _planned(facts))
     if spike is not None:  # what the log tells costs more than the spike, and is only asked where there is one
         changes = [*_planned(facts), *_departing((sources, SHARE), (languages, SHARE), (lengths, TOKENS))]

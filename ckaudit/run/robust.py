@@ -34,6 +34,9 @@ TRIM = 0.75
 TRIMMED_TO_SIGMA = 1.65
 """Root mean square of the smallest three quarters of normal values times this is their standard deviation."""
 
+ROUNDING = 1e-6
+"""A sum of numbers of size one is so far from zero by rounding to float32 alone, and no loss that is not solved is so small."""
+
 BFLOAT16_TAIL = 0xFFFF  # the bits of a float32 that a bfloat16 does not have
 BFLOAT16_DIGITS = 7  # binary digits of a bfloat16 after its leading one
 
@@ -144,6 +147,18 @@ def trimmed_noise(values: Floats) -> float:
     bends = np.sort(np.abs(np.diff(values, 2) / math.sqrt(6)))
     smaller = bends[: max(1, int(TRIM * len(bends)))]
     return TRIMMED_TO_SIGMA * math.sqrt(float(np.mean(np.square(smaller)))) if len(smaller) else 0.0
+
+
+def is_zero_but_for_rounding(values: Floats) -> bool:
+    """Tell whether a loss is within float32's rounding of zero at every point, and not exactly zero at all of them.
+
+    A policy's is, where advantages have a mean of zero by their making: it says nothing of what is learnt, and an update whose
+    advantages are all zero has a gradient of zero.
+
+    >>> is_zero_but_for_rounding(np.array([0.0, -3.7e-9])), is_zero_but_for_rounding(np.zeros(2))
+    (True, False)
+    """
+    return bool(0 < np.abs(values).max(initial=0.0) <= ROUNDING)
 
 
 def looks_like_a_score(values: Floats, *, min_points: int = 5) -> bool:

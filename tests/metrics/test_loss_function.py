@@ -14,6 +14,7 @@ from ckaudit.metrics.loss_function import (
     label_smoothing,
     loss_input_misfit,
     loss_to_function_ratio,
+    targets_mixed,
 )
 from ckaudit.run.read import read_run
 
@@ -92,6 +93,12 @@ def test_what_a_function_does_not_take_depends_on_the_function(tmp_path):
 def test_a_guess_among_the_classes_that_were_seen_costs_their_log(tmp_path):
     run = of(tmp_path, section(5.9, 2.3, 2.2), section(3.0, 2.3, 2.2))
     assert initial_loss_excess(run).values[:, 0] == pytest.approx([5.9 - math.log(10)])
+
+
+def test_whether_targets_are_mixed_is_said_of_each_checkpoint(tmp_path):
+    sections = [section(2.0, 2.3, 2.2) | {"is_mixed": is_mixed} for is_mixed in (True, False)] + [section(2.0, 2.3, 2.2)]
+    series = targets_mixed(of(tmp_path, *sections))
+    assert series.values[series.recorded].tolist() == [1.0, 0.0]
 
 
 def test_smoothing_is_that_of_each_checkpoint(tmp_path):

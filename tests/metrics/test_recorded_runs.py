@@ -35,6 +35,7 @@ OF_THE_LOSS_FUNCTION = {
     "label_smoothing",
     "loss_input_misfit",
     "loss_to_function_ratio",
+    "targets_mixed",
 }  # and than what is recorded of that
 OF_OTHER_RUNS = {"loss_after_resume", "input_scale", "eval_in_training_mode", "undecided_share"}
 RANKS, ROWS, LENGTH, EXPERTS, SAMPLES = 2, 16, 84, 4, 25

@@ -296,6 +296,27 @@ def test_smoothing_is_told_and_left_out_of_the_value(train, smoothing):
     assert sections[0].value == pytest.approx(float(functional.cross_entropy(*seen[0][1:])), rel=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["one class", "two calls", "two outputs", "shares", "one-hot"])
+def test_rows_with_targets_of_several_classes_are_told(train, kind):
+    def of_mixed(model, step):
+        inputs, targets = classes_of(step)
+        outputs, others = model(inputs), targets.roll(1)
+        shares = functional.one_hot(targets, CLASSES).float()
+        losses = {
+            "one class": lambda: functional.cross_entropy(outputs, targets),
+            "two calls": lambda: (
+                0.7 * functional.cross_entropy(outputs, targets) + 0.3 * functional.cross_entropy(outputs, others)
+            ),
+            "two outputs": lambda: functional.cross_entropy(outputs, targets) + functional.cross_entropy(model(inputs), others),
+            "shares": lambda: functional.cross_entropy(outputs, 0.7 * shares + 0.3 * shares.roll(1, 0)),
+            "one-hot": lambda: functional.cross_entropy(outputs, shares),
+        }
+        return losses[kind](), outputs, targets
+
+    sections, _ = train(of_mixed, steps=1)
+    assert sections[0].is_mixed is (kind in ("two calls", "shares"))
+
+
 def test_outputs_that_somebody_expands_against_all_targets_show_too(train):
     def of_pairs(model, step):
         torch.manual_seed(step)

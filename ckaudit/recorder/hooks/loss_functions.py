@@ -3,6 +3,7 @@
 import functools
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -38,10 +39,12 @@ class LossWatch:
         self._looking = looking
         self._totals: dict[tuple[str, int], LossTotal] = {}
         self._pools: dict[tuple[str, int], TargetPool] = {}
+        self._outputs: dict[tuple[str, int], weakref.ref[Any]] = {}
 
     def attach(self) -> None:
         """Look at calls from now on."""
         self._totals.clear()
+        self._outputs.clear()
         with _lock:
             if not _watches:
                 _wrap_functions()
@@ -74,7 +77,10 @@ class LossWatch:
         call = loss_call(function, args, kwargs)
         if call is None:
             return
-        key, total = (function, call.columns), LossTotal.of(call)
+        key, total, outputs = (function, call.columns), LossTotal.of(call), args[0] if args else kwargs["input"]
+        if key in self._outputs and self._outputs[key]() is outputs:
+            total.is_mixed = True  # the same outputs have other targets besides
+        self._outputs[key] = weakref.ref(outputs)
         if key in self._totals:
             self._totals[key].add(total)
         else:

@@ -27,6 +27,7 @@ KINDS: dict[str, Kind] = {
 }
 LARGEST, MIN_ROWS = 2**20, 256  # outputs looked at of one call, 4 MiB, and rows of them that there are at least
 COLUMNS = 4096  # numbers a row up to which each has a mean of its own
+ONE_CLASS = 0.99  # of a target that is a distribution: with more in one class it is that class
 TOLERANCE = 0.01  # of a sum of probabilities, in half precision too
 
 
@@ -41,6 +42,7 @@ class LossCall(Struct, frozen=True):
         normalized: Of each of those rows, whether it is a distribution; None where the function takes any.
         is_broadcast: Whether outputs and targets differ in shape, so that each is held against several of the other.
         smoothing: Label smoothing that was asked for.
+        is_mixed: Whether a target is a distribution over several classes.
     """
 
     function: str
@@ -50,6 +52,7 @@ class LossCall(Struct, frozen=True):
     normalized: Tensor | None = None
     is_broadcast: bool = False
     smoothing: float = 0.0
+    is_mixed: bool = False
 
     @property
     def kind(self) -> Kind:
@@ -117,6 +120,7 @@ class LossTotal(Struct):
         normalized: How many of them are distributions; None where the function takes any.
         is_broadcast: Whether outputs and targets of any call differ in shape.
         smoothing: Label smoothing that was asked for.
+        is_mixed: Whether rows have targets of several classes, in one call or in several.
     """
 
     function: str
@@ -127,6 +131,7 @@ class LossTotal(Struct):
     normalized: Tensor | None
     is_broadcast: bool
     smoothing: float
+    is_mixed: bool
 
     @classmethod
     def of(cls, call: LossCall) -> "LossTotal":
@@ -134,7 +139,7 @@ class LossTotal(Struct):
         normalized = None if call.normalized is None else call.normalized.sum()
         pool, losses = TargetPool.of(call), to_float64(call.losses).sum()
         rows = len(call.losses)
-        return cls(call.function, call.columns, pool, rows, losses, normalized, call.is_broadcast, call.smoothing)
+        return cls(call.function, call.columns, pool, rows, losses, normalized, call.is_broadcast, call.smoothing, call.is_mixed)
 
     def add(self, other: "LossTotal") -> None:
         """Add a later call."""
@@ -143,12 +148,13 @@ class LossTotal(Struct):
         if self.normalized is not None and other.normalized is not None:
             self.normalized = self.normalized + other.normalized
         self.is_broadcast |= other.is_broadcast
+        self.is_mixed |= other.is_mixed
 
     def stats(self, pool: TargetPool) -> LossFunctionStats:
         """Return the section of a checkpoint; `pool` are the targets of all checkpoints, those of this step among them."""
         stats = LossFunctionStats(function=self.function, targets=self.pool.rows)
         if self.pool.kind == "classes":
-            stats.classes, stats.smoothing = self.columns, self.smoothing
+            stats.classes, stats.smoothing, stats.is_mixed = self.columns, self.smoothing, self.is_mixed
         if self.is_broadcast:
             stats.is_broadcast = True
             return stats
@@ -197,7 +203,8 @@ def _of_classes(function: str, outputs: Tensor, targets: Tensor, ignored: int) -
     all_targets = _rows(targets) if is_soft else targets.reshape(-1)
     if not is_soft:
         all_targets = all_targets[_is_counted(all_targets, classes, ignored)].long()
-    return LossCall(function, classes, all_targets, losses, _is_distribution(function, rows))
+    is_mixed = is_soft and bool((all_targets.amax(1) < ONE_CLASS).any())
+    return LossCall(function, classes, all_targets, losses, _is_distribution(function, rows), is_mixed=is_mixed)
 
 
 def _is_counted(targets: Tensor, classes: int, ignored: int) -> Tensor:

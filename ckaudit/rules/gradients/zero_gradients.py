@@ -10,6 +10,7 @@ from ckaudit.metrics.loss import train_loss_raw, where_loss_is_left
 from ckaudit.metrics.words import element_type
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.cancelled import cancelled
+from ckaudit.run.robust import is_zero_but_for_rounding
 from ckaudit.run.run_facts import is_single
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
@@ -52,10 +53,15 @@ def zero_gradients(
     ## False alarms
     Rows of an embedding whose token is not in the batch have none, an expert without tokens has none, a bias whose gradient
     cancels by mathematics has none, that of a single number may cancel by chance, and a loss of exactly zero leaves none: all
-    are left out. An input that is zero in the whole batch, such as a dark corner of all pictures or a word that does not occur,
-    gives a column of zeros, and a ReLU that is silent for a small batch a row of them: healthy networks of few samples reach
-    70 %.
+    are left out. A policy whose loss is zero but for rounding is not judged. An input that is zero in the whole batch, such as a
+    dark corner of all pictures or a word that does not occur, gives a column of zeros, and a ReLU that is silent for a small
+    batch a row of them: healthy networks of few samples reach 70 %.
     """
+    if loss is not None and loss.labels and is_zero_but_for_rounding(loss.values[loss.finite[:, 0], 0]):
+        yield Skip(
+            "not_applicable", "the loss is zero but for rounding, as a policy's is where its advantages have a mean of zero"
+        )
+        return
     zeros = where_loss_is_left(zeros, loss, none=1.0)
     yield from too_few(zeros, min_points)
     tensors = table_of(facts)

@@ -6,6 +6,7 @@ import numpy as np
 
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.robust import is_zero_but_for_rounding
 from ckaudit.run.series import Series
 
 
@@ -22,7 +23,8 @@ def loss_frozen(
     ## Why it matters
     A logger that hides NaN writes 0, a loop that lost its batch or its graph repeats itself: the curve says nothing any more.
     ## False alarms
-    A task that is solved comes to 0 through small numbers. A log that is rounded to few digits repeats them.
+    A task that is solved comes to 0 through small numbers, and a policy's loss of advantages whose mean is zero is 0 but for
+    rounding from the beginning. A log that is rounded to few digits repeats them.
     """
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
@@ -34,7 +36,7 @@ def loss_frozen(
     count, value = len(values) - first, float(values[-1])
     if value == 0:
         stopped = first > 0 and abs(values[first - 1]) > solved_share * abs(values[0])
-        if count > 1 and (stopped or first == 0):
+        if count > 1 and (stopped or first == 0) and not is_zero_but_for_rounding(values):
             yield _hit(steps, first, value, "sev1", "the loss is exactly 0 since step {first}")
     elif count >= max(5, min_share * len(values)) and _is_fine(values, value, min_digits):
         yield _hit(steps, first, value, "sev2", "the loss is exactly {value:.6g} at every step since step {first}")

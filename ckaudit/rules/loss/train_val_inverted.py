@@ -7,7 +7,7 @@ from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw, val_loss
-from ckaudit.metrics.loss_function import label_smoothing
+from ckaudit.metrics.loss_function import label_smoothing, targets_mixed
 from ckaudit.metrics.trend import theil_sen
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.medians import median
@@ -20,6 +20,9 @@ AROUND, WIDE = 5, 12
 SMOOTHED = 0.4
 """Share of the first losses that labels which are smoothed by a fifth may cost: of ten classes 0.38 of a uniform guess."""
 
+MIXED = 0.6
+"""The same where rows are mixed besides, by shares that are drawn evenly: half a nat more, 0.22 of a guess among ten classes."""
+
 MIN_COURSE = 8
 """Evaluations that show whether a gap widens."""
 
@@ -28,12 +31,15 @@ START, LATE_START, LATE_RATIO = 1e-3, 1e-2, 1.5
 many times higher; one that begins after the second does not say what the run began with."""
 
 
-@rule("LOSS006", severity="sev2", needs=[val_loss, train_loss_raw], wants=[FACTS, label_smoothing], unit="nats/token")
+@rule(
+    "LOSS006", severity="sev2", needs=[val_loss, train_loss_raw], wants=[FACTS, label_smoothing, targets_mixed], unit="nats/token"
+)
 def train_val_inverted(
     val: Series,
     train: Series,
     facts: Manifest | None,
     smoothing: Series | None,
+    mixed: Series | None,
     *,
     max_share: float = 0.18,
     max_share_not_tokens: float = 0.26,
@@ -49,11 +55,11 @@ def train_val_inverted(
     less the validation loss, over the first losses. More than `max_share` at `min_evals` evaluations in a row, by 12 points
     before and after it and the median of three evaluations: the two cannot be losses of the same thing (lab: label smoothing of
     0.1 comes to 0.12, a third of the targets at random to 0.2 and more). Where nothing says that the inputs are tokens the limit
-    is `max_share_not_tokens` (public logs: augmented images come to 0.24), or 0.4 where labels are smoothed or
-    nobody knows (0.2 of ten classes costs 0.38 of a uniform guess). More than `note_share`, by 5 points, is noted; and it is
-    sev2 too where it widens, without a doubt (Mann-Kendall below `max_chance`, from 8 evaluations on): to `min_widening` times
-    from their second quarter to the last (lab: held-out rows in the training set come to 1.9), in a model of which run.json says
-    that no module drops anything.
+    is `max_share_not_tokens` (public logs: augmented images come to 0.24), 0.4 where labels are smoothed (0.2 of ten classes
+    costs 0.38 of a uniform guess), and 0.6 where rows are mixed or nobody knows (another 0.22). More than `note_share`, by 5
+    points, is noted; and it is sev2 too where it widens, without a doubt (Mann-Kendall below `max_chance`, from 8 evaluations
+    on): to `min_widening` times from their second quarter to the last (lab: held-out rows in the training set come to 1.9), in a
+    model of which run.json says that no module drops anything.
     ## Why it matters
     Targets of the training set are wrong, the two losses are computed in two ways, or the held-out set is in the training
     set.
@@ -73,8 +79,8 @@ def train_val_inverted(
     gap = (_level(train, known, val, AROUND)[:, None] - val.values) / start  # (E, V)
     steady = _middle_of_three((_level(train, known, val, WIDE)[:, None] - val.values) / start)
     limit = max_share if facts is not None and facts.vocabulary is not UNSET else max_share_not_tokens
-    if limit == max_share_not_tokens and (smoothing is None or (smoothing.values[smoothing.finite] > 0).any()):
-        limit = SMOOTHED
+    if limit == max_share_not_tokens:
+        limit = MIXED if smoothing is None or _is_any(mixed) else SMOOTHED if _is_any(smoothing) else limit
     limit *= 1.0 if late <= START else LATE_RATIO if late <= LATE_START else np.inf
     rest = np.nan_to_num(gap) > note_share
     for span in spans(val, np.nan_to_num(steady) > limit, min_points=min_evals):
@@ -95,6 +101,11 @@ def train_val_inverted(
             badness=gap,
             limit=note_share,
         )
+
+
+def _is_any(series: Series | None) -> bool:
+    """Tell whether anything is above zero."""
+    return series is not None and bool((series.values[series.finite] > 0).any())
 
 
 def _too_wide(span: Span, gap: Floats, limit: float) -> Hit:
