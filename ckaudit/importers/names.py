@@ -84,8 +84,9 @@ _OTHER_LOSS = re.compile(
     r"|actor|critic|policy|value|q|td|vf|pg|dpo|kto|ctc|diffusion|noise|score|physics|pde)_loss(_|$)"
     r"|^(train_|val_|eval_)?(mse|mae|rmse|elbo)(_trn|_val)?$"
 )
-_EPISODES = re.compile(
+_ROLLOUTS = re.compile(
     r"(^|_)(ep|episodes?|episodic|cumulative)_(rew|rewards?|returns?)(_|$)|(^|_)episodes?_rewards?_(mean|max|min)(_|$)"
+    r"|(^|_)rewards?_(zero_)?std(_|$)|(^|_)completions?_(mean_|min_|max_)?length(_|$)"
 )
 _OF_PICTURES = re.compile(r"(^|_)(m?ap_?\d*|map50(_95)?|miou|iou|psnr|ssim|fid|dice)(_|$)")
 _OF_TOKENS = re.compile(r"(^|_)(ppl|perplexity|bpb|bpc|lm_loss|mlm_loss|(num_|n_|total_|consumed_)?tokens?(_seen|_per_.*)?)(_|$)")
@@ -197,7 +198,7 @@ def recognise_columns(headers: Sequence[str]) -> dict[str, list[int]]:
     for position, header in enumerate(headers):
         if name := catalogue_name(header):
             positions.setdefault(name, []).append(position)
-    if logs_episodes(headers):
+    if logs_rollouts(headers):
         positions.pop("train_loss_raw", None)
     elif "train_loss_raw" not in positions and (lone := only_loss(headers)):
         positions["train_loss_raw"] = [lone.train]
@@ -216,20 +217,24 @@ def policy_losses(headers: Sequence[str]) -> list[int]:
     ([0], [], [0])
     """
     named = of_policy(headers)
-    if not logs_episodes(headers):
+    if not logs_rollouts(headers):
         return named
     lone = only_loss(headers)
     beside = {position for position, header in enumerate(headers) if catalogue_name(header) == "train_loss_raw"}
     return sorted({*named, *beside, *([lone.train] if lone else [])})
 
 
-def logs_episodes(headers: Iterable[str]) -> bool:
-    """Tell whether a log holds rewards of the episodes of an environment, as reinforcement learning writes them.
+def logs_rollouts(headers: Iterable[str]) -> bool:
+    """Tell whether a log holds what a policy's own rollouts were worth: rewards of episodes, or their spread among completions.
 
-    >>> logs_episodes(["train/loss", "rollout/ep_rew_mean"]), logs_episodes(["loss", "reward", "reward_std"])
-    (True, False)
+    Rewards alone may be those of pairs that somebody else has written, as in DPO.
+
+    >>> logs_rollouts(["train/loss", "rollout/ep_rew_mean"]), logs_rollouts(["loss", "reward", "reward_std"])
+    (True, True)
+    >>> logs_rollouts(["loss", "rewards/chosen", "rewards/margins"])
+    False
     """
-    return any(_EPISODES.search(_NO_LETTERS.sub("_", header.lower())) for header in headers)
+    return any(_ROLLOUTS.search(_NO_LETTERS.sub("_", header.lower())) for header in headers)
 
 
 def parts_of_loss(headers: Sequence[str], prefix: str) -> list[int]:
@@ -334,7 +339,7 @@ def policy_note(names: Sequence[str]) -> list[str]:
     if not losses:
         return []
     whole = next((name for name in losses if not is_of_policy(name)), "")
-    beside = "beside rewards of episodes " if catalogue_name(whole) else ""
+    beside = "beside rewards of rollouts " if catalogue_name(whole) else ""
     offer = f"; --map {quote(f'loss={whole}')} takes it all the same" if whole else ""
     is_one = len(losses) == 1
     was, are = ("was", "it is the loss") if is_one else ("were", "they are losses")

@@ -13,7 +13,7 @@ from ckaudit.rules.loss.loss_not_falling import EARLY_PLATEAU, may_plateau
 from ckaudit.run.falls import fall_between_thirds
 from ckaudit.run.medians import median, medians_of_parts, medians_of_three, thirds_of_steps
 from ckaudit.run.rises import end_level
-from ckaudit.run.robust import begins_with_its_run
+from ckaudit.run.robust import begins_at_zero, begins_with_its_run
 from ckaudit.run.series import Floats, Mask, Series, Steps
 from ckaudit.run.tensors import TensorTable
 
@@ -85,6 +85,8 @@ def why_no_fall(
     fall = fall_between_thirds(values)
     if not fall.is_none:
         return None
+    if begins_at_zero(values) or not values.any():
+        return "it begins at zero, as that of a policy, and nobody knows what less of it is worth"
     if not begins_with_its_run(steps):
         return "the log begins in the middle of its run, where the fall may be over"
     if fall.error > 0.5 * min_fall_share * abs(fall.last):

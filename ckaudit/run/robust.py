@@ -161,6 +161,17 @@ def is_zero_but_for_rounding(values: Floats) -> bool:
     return bool(0 < np.abs(values).max(initial=0.0) <= ROUNDING)
 
 
+def begins_at_zero(values: Floats) -> bool:
+    """Tell whether the first loss is zero but for rounding, and not all are: no distance from data that a model has yet to learn.
+
+    That of a policy is: before its first update it is as likely to act as it did, and advantages have a mean of zero (GRPO).
+
+    >>> begins_at_zero(np.array([0.0, 2e-4, 1e-3])), begins_at_zero(np.zeros(2))
+    (True, False)
+    """
+    return bool(len(values)) and abs(float(values[0])) <= ROUNDING and bool(values.any())
+
+
 def looks_like_a_score(values: Floats, *, min_points: int = 5) -> bool:
     """Tell whether a curve rises from its first level on and levels off, as an accuracy, a percentage or a reward does.
 

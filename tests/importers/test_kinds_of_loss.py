@@ -22,7 +22,7 @@ def test_the_loss_of_a_policy_is_no_training_loss_unless_it_is_named(tmp_path):
     file.write_text("time/iterations,rollout/ep_rew_mean,train/loss,train/learning_rate\n" + rows)
     run = import_source(file)
     assert values(run, "train_loss_raw") == []
-    assert any("train/loss was left out: beside rewards of episodes" in note for note in run.notes)
+    assert any("train/loss was left out: beside rewards of rollouts" in note for note in run.notes)
     assert values(import_source(file, choice=Choice(columns={"loss": "train/loss"})), "train_loss_raw")[:3] == [1.0, 2.0, 0.0]
 
 
@@ -33,6 +33,30 @@ def test_the_loss_of_a_policy_that_is_no_number_any_more_is_an_illness_like_any_
     assert values(import_source(file), "train_loss_raw")[:3] == [1.0, 2.0, 0.0]
     (finding,) = [each for each in triage(file).findings if each.code == "NUM001"]
     assert (finding.severity, finding.first_step) == ("sev0", 15)
+
+
+def state(folder, losses):
+    """Write the state of a Trainer that trains a policy by the rewards of its completions (GRPO), and return its path."""
+    rewards = {"reward": 0.5, "reward_std": 0.3, "kl": 0.001, "grad_norm": 0.2}
+    history = [{"step": 10 * row, "loss": loss, **rewards} for row, loss in enumerate(losses, 1)]
+    file = folder / "trainer_state.json"
+    file.write_text(json.dumps({"log_history": history, "global_step": 10 * len(losses), "max_steps": 10 * len(losses)}))
+    return file
+
+
+def test_the_loss_of_a_policy_beside_the_spread_of_its_rewards_is_no_training_loss_unless_it_is_named(tmp_path):
+    file = state(tmp_path, [0.001 * row for row in range(40)])
+    run = import_source(file)
+    assert (values(run, "train_loss_raw"), len(values(run, "grad_global_norm"))) == ([], 40)
+    assert any("loss was left out: beside rewards of rollouts" in note for note in run.notes)
+    assert triage(file).severity in (None, "note")
+    assert values(import_source(file, choice=Choice(columns={"loss": "loss"})), "train_loss_raw")[:3] == [0.0, 0.001, 0.002]
+
+
+def test_a_policy_of_completions_whose_loss_is_no_number_is_ill(tmp_path):
+    file = state(tmp_path, [0.0] * 20 + [float("nan")] * 5)
+    (finding,) = [each for each in triage(file).findings if each.code == "NUM001"]
+    assert (finding.severity, finding.first_step) == ("sev0", 210)
 
 
 def test_epochs_of_yolo_that_were_not_evaluated_have_no_validation_loss(tmp_path):

@@ -24,6 +24,7 @@ from ckaudit.importers.names import (
     CATALOGUE,
     SLICE,
     catalogue_name,
+    logs_rollouts,
     loss_kind_of_names,
     notes_on_left_out,
     resolve_columns,
@@ -47,6 +48,7 @@ _NAMES = {
     "num_input_tokens_seen": "tokens_seen",
     "num_tokens": "tokens_seen",
 }
+_LOSSES = ("train_loss_raw", "val_loss")
 _SET_LOSS = re.compile(r"eval_(.+)_loss")
 _SETTINGS = ("num_train_epochs", "train_batch_size", "logging_steps", "eval_steps", "save_steps")
 _SUMMARY = "train_runtime"
@@ -80,13 +82,15 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     keys = list(dict.fromkeys(str(key) for entry in entries for key in entry))
     mapped = {keys[position]: name for name, position in resolve_columns(columns, keys).items()} if columns else {}
     names = {key: name for key, name in _NAMES.items() if name not in mapped.values()} | mapped
+    if logs_rollouts(keys) and all(math.isfinite(value) for entry in entries if (value := number(entry.get("loss"))) is not None):
+        names = {key: name for key, name in names.items() if key in mapped or name not in _LOSSES}
     merged = merge(_values(entries, names))
     if not len(merged.table.steps):
         raise UnreadableError(f"{shown} logged no loss, learning rate or evaluation at any step", hint="See --logging_steps.")
     notes = [
         f"read as {NAME}: {len(entries):,} entries, steps {merged.table.steps[0]:,} to {merged.table.steps[-1]:,}",
         *_notes_on_state(file.path, state),
-        *_notes_on_entries(entries, mapped),
+        *_notes_on_entries(entries, names),
         *merge_notes(merged),
         "a trainer's state holds scalars only: gradients, activations and attention of single tensors were not recorded",
     ]
@@ -195,15 +199,11 @@ def _notes_on_state(path: Path, state: Mapping[str, Any]) -> list[str]:
     return notes
 
 
-def _notes_on_entries(entries: list[Entry], mapped: Mapping[str, str]) -> list[str]:
+def _notes_on_entries(entries: list[Entry], names: Mapping[str, str]) -> list[str]:
     placeless = [entry for entry in entries if step_number(number(entry.get("step"))) is None]
     lossless = [entry for entry in entries if any(key.startswith("eval_") for key in entry) and not any(map(_is_loss, entry))]
     logged = dict.fromkeys(key for entry in entries if _SUMMARY not in entry for key in entry)
-    left = [
-        key
-        for key in logged
-        if not (key in _NAMES or key in mapped or _is_loss(key) or _of_the_catalogue(key) or _NO_SERIES.fullmatch(key))
-    ]
+    left = [key for key in logged if not (key in names or _is_loss(key) or _of_the_catalogue(key) or _NO_SERIES.fullmatch(key))]
     notes = []
     if placeless:
         notes.append(f"{len(placeless):,} entries without a step were left out, such as predictions made after training")

@@ -10,7 +10,7 @@ from ckaudit.importers.names import (
     catalogue_name,
     could_be,
     factor_of,
-    logs_episodes,
+    logs_rollouts,
     notes_on_left_out,
     policy_losses,
     resolve_columns,
@@ -134,7 +134,7 @@ def map_members(rows: JsonRows, columns: Mapping[str, str], names: Names, *, sil
 def _settle_losses(choices: dict[str, list[str]], rows: JsonRows, mapped: Collection[str]) -> None:
     """Leave out a policy's loss unless it is no number, and take the only loss that there is, whatever its name."""
     free = [key for key in rows.keys if key in rows.columns and key not in mapped]
-    if logs_episodes(rows.keys):
+    if logs_rollouts(rows.keys):
         choices.pop("train_loss_raw", None)
     elif "train_loss_raw" not in choices and (lone := only_loss(free)):
         choices["train_loss_raw"] = [free[lone.train]]

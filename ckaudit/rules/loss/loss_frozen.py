@@ -4,15 +4,23 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ckaudit.contract.schema.report import Severity
+from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.robust import is_zero_but_for_rounding
 from ckaudit.run.series import Series
 
 
-@rule("LOSS007", severity="sev1", needs=[train_loss_raw], unit="nats/token")
+@rule("LOSS007", severity="sev1", needs=[train_loss_raw], wants=[grad_global_norm], unit="nats/token")
 def loss_frozen(
-    loss: Series, *, min_points: int = 3, min_share: float = 0.2, min_digits: float = 1e-3, solved_share: float = 0.01
+    loss: Series,
+    gradient: Series | None,
+    *,
+    min_points: int = 3,
+    min_share: float = 0.2,
+    min_digits: float = 1e-3,
+    solved_share: float = 0.01,
 ) -> Iterator[Hit | Skip]:
     """The loss is the same number again and again.
 
@@ -24,7 +32,8 @@ def loss_frozen(
     A logger that hides NaN writes 0, a loop that lost its batch or its graph repeats itself: the curve says nothing any more.
     ## False alarms
     A task that is solved comes to 0 through small numbers, and a policy's loss of advantages whose mean is zero is 0 but for
-    rounding from the beginning. A log that is rounded to few digits repeats them.
+    rounding from the beginning; where the log rounds to that, a gradient that is not 0 tells, and it is a note. A log that is
+    rounded to few digits repeats them.
     """
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
@@ -36,7 +45,12 @@ def loss_frozen(
     count, value = len(values) - first, float(values[-1])
     if value == 0:
         stopped = first > 0 and abs(values[first - 1]) > solved_share * abs(values[0])
-        if count > 1 and (stopped or first == 0) and not is_zero_but_for_rounding(values):
+        if count > 1 and first == 0 and gradient is not None and (gradient.values[gradient.finite] > 0).any():
+            message = (
+                "the loss is exactly 0 from its first point on, and its gradient is not: a policy's, or not what is trained on"
+            )
+            yield _hit(steps, first, value, "note", message)
+        elif count > 1 and (stopped or first == 0) and not is_zero_but_for_rounding(values):
             yield _hit(steps, first, value, "sev1", "the loss is exactly 0 since step {first}")
     elif count >= max(5, min_share * len(values)) and _is_fine(values, value, min_digits):
         yield _hit(steps, first, value, "sev2", "the loss is exactly {value:.6g} at every step since step {first}")
@@ -49,5 +63,5 @@ def _is_fine(values: "np.ndarray", value: float, digits: float) -> bool:
     return by_neighbours or float(f"{value:.3g}") != value
 
 
-def _hit(steps: "np.ndarray", row: int, value: float, severity: "str", message: str) -> Hit:
-    return Hit.at(steps[row:], "sev1" if severity == "sev1" else "sev2", message, where="loss", value=value, worst=0)
+def _hit(steps: "np.ndarray", row: int, value: float, severity: Severity, message: str) -> Hit:
+    return Hit.at(steps[row:], severity, message, where="loss", value=value, worst=0)

@@ -15,7 +15,7 @@ from ckaudit.rules.rule import FACTS, TURNS, Hit, Skip, rule, stretches
 from ckaudit.run.medians import median
 from ckaudit.run.oscillation import oscillation
 from ckaudit.run.rises import SOLVED, Rise, falls_from_each_jump, large_or_clear_rise, negligible_rise, sustained_rise
-from ckaudit.run.robust import MAD_TO_SIGMA, difference_noise, looks_like_a_score
+from ckaudit.run.robust import MAD_TO_SIGMA, begins_at_zero, difference_noise, looks_like_a_score
 from ckaudit.run.run_facts import takes_turns
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.tensors import table_of
@@ -72,7 +72,7 @@ def loss_rises(
     one that jumps once and falls on from there by a third of the jump, as where the task is made harder on purpose. What rises
     from its first point on and levels off, between 0 and 1, 0 and 100 or from below zero, is an accuracy or a reward under the
     name of a loss: a note that says so. Where weights move that are not trained, as those of a teacher that follows the model,
-    the loss is measured against a target that moves, and its rise is a note; so is that of a loss which began below zero or near
+    the loss is measured against a target that moves, and its rise is a note; so is that of a loss which began at zero, or near
     it and fell below, as of a policy, unless it ends further above its beginning than it had come below; and one at which the
     model leaves no larger share of its targets unexplained than before: they vary more, as those that a critic makes itself.
     """
@@ -112,6 +112,8 @@ def why_rise_is_harmless(values: Floats, sizes: Series | None, facts: Manifest |
     """Return why a rise of this loss is no illness, nothing where it may be one."""
     if _follows_a_teacher(sizes, facts):
         return "weights that are not trained move along, and with them its target"
+    if begins_at_zero(values):
+        return "it began at zero, as of a policy, and nobody knows what less of it is worth"
     begin, lowest = median(values[:MIN_POINTS]), float(values.min())
     if begin < NEAR_ZERO * -lowest and median(values[-MIN_POINTS:]) <= begin + (begin - lowest):
         return "it began below zero or near it, as of a policy or a critic, and nobody knows what less of it is worth"

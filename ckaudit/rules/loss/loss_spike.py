@@ -13,7 +13,7 @@ from ckaudit.metrics.spikes import grad_norm_excess, loss_excess, loss_over_medi
 from ckaudit.rules.rule import FACTS, TURNS, Hit, Skip, rule
 from ckaudit.run.medians import median
 from ckaudit.run.rises import SOLVED
-from ckaudit.run.robust import ENOUGH_FOR_NOISE, is_scatter, looks_like_a_score
+from ckaudit.run.robust import ENOUGH_FOR_NOISE, begins_at_zero, is_scatter, looks_like_a_score
 from ckaudit.run.run_facts import takes_turns
 from ckaudit.run.series import Floats, Mask, Series, Steps
 from ckaudit.run.spikes import Incident, as_one_of_many, incidents, passing_peaks
@@ -100,8 +100,8 @@ def loss_spike(
     if looks_like_a_score(loss.values[loss.finite[:, 0], 0]):
         yield Skip("not_applicable", "what is logged as the loss rises and levels off, as an accuracy or a reward does")
         return
-    if takes_turns(facts):
-        yield Skip("not_applicable", TURNS)
+    if takes_turns(facts) or begins_at_zero(loss.values[loss.finite[:, 0], 0]):
+        yield Skip("not_applicable", TURNS if takes_turns(facts) else "the loss begins at zero, as that of a policy")
         return
     if excess is None or relative is None:
         yield from _peaks(loss, np.flatnonzero(loss.finite[:, 0]))
