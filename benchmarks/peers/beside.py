@@ -12,8 +12,7 @@ from msgspec import Struct
 
 from benchmarks.peers.in_loop import InLoopPeer, Spoken, known, said
 from benchmarks.peers.peer import PeerVerdict
-from ckaudit.lab.cache import CachedTraining
-from ckaudit.lab.fingerprint import Made, code, differences, made, must_be_trained_again
+from ckaudit.lab.cache import CachedTraining, Made, code, differences, made, must_be_trained_again
 from ckaudit.lab.training_spec import Recipe
 
 HERE = Path(__file__).parent

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from benchmarks.peers.beside import Heard, Ride, adapter, path_of
 from benchmarks.peers.in_loop import InLoopPeer, known
 from benchmarks.peers.watched import Told, WatchedChange, told
+from ckaudit.lab.cache import made
 from ckaudit.lab.change import Change
-from ckaudit.lab.fingerprint import made
 from ckaudit.lab.record import record
 from ckaudit.lab.training_spec import Recipe, recipe
 

@@ -1,19 +1,31 @@
-"""Recorded trainings, one file each, so that scoring needs no training."""
+"""Recorded trainings, one file each, so that scoring needs no training; hashes of what made each say whether it still holds."""
 
+import ast
+import functools
 import os
+import re
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from inspect import getmro, getsourcefile
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import fields
 
+from ckaudit import __version__
 from ckaudit.errors import UnreadableError
 from ckaudit.lab import archive
-from ckaudit.lab.fingerprint import Made, differences, made, must_be_trained_again
+from ckaudit.lab.change import Change
 from ckaudit.lab.training_spec import Recipe
 
 State = Literal["missing", "unreadable", "stale", "older", "fresh"]
 LEFT_OUT = ("reference.npz",)  # read by a recorder that resumes, never by an audit
+HERE = Path(__file__).parent
+LABELS_ONLY = ("specs.py", "labels.py")
+LOOP = ("change.py", "corpora", "models", "plan.py", "task.py", "training.py")
+LABELS = ("fault", "control")  # decorators that say what a change is, and do nothing to it
 
 
 class CachedTraining(Struct, frozen=True, kw_only=True):
@@ -63,3 +75,180 @@ def keep(cache: Path, recipe: Recipe, folder: Path) -> int:
     cache.mkdir(parents=True, exist_ok=True)
     path = cache / f"{recipe.name}.{recipe.seed}.tar.zst"
     return archive.write(folder, msgspec.json.encode(made(recipe)), path, without=LEFT_OUT)
+
+
+# What made a recording: code of the change, plan, code of the loop, version of the recorder.
+class Made(Struct, frozen=True, kw_only=True):
+    """Where a recording comes from.
+
+    Attributes:
+        name: Name of the training.
+        seed: Its seed.
+        change: Hash of the code of the change with its amount; words and labels do not count.
+        plan: Hash of the plan, the change included.
+        loop: Hash of the code that all trainings share.
+        recorder: Version of the recorder.
+    """
+
+    name: str
+    seed: int
+    change: str
+    plan: str
+    loop: str
+    recorder: str
+
+
+def made(recipe: Recipe) -> Made:
+    """Return the fingerprint of what a recipe makes today."""
+    amount = f"{recipe.amount.onset} {recipe.amount.strength}"
+    kinds = [(Path(file), kind.__name__) for kind in getmro(type(recipe.change)) if (file := _own_file(kind))]
+    codes = [code(file, name) for file, name in kinds]
+    return Made(
+        name=recipe.name,
+        seed=recipe.seed,
+        change=_digest(amount, *map(_without_imports, [*codes, *map(code, helpers(codes, [file for file, _ in kinds]))])),
+        plan=_digest(spelled(recipe.change.plan(recipe.plan))),
+        loop=_loop(),
+        recorder=__version__,
+    )
+
+
+def differences(then: Made, now: Made) -> list[str]:
+    """Return in words what is not as it was when a recording was made."""
+    words = {"change": "its change", "plan": "its plan", "loop": "the training loop", "recorder": "the recorder's version"}
+    return [word for part, word in words.items() if getattr(then, part) != getattr(now, part)]
+
+
+def must_be_trained_again(then: Made, now: Made) -> bool:
+    """Tell whether a recording is of another training; a younger loop or recorder alone is only said."""
+    return (then.change, then.plan) != (now.change, now.plan)
+
+
+def spelled(plan: Any) -> str:
+    """Return a plan in words without its defaults, so that a new option does not make another plan of every old one.
+
+    >>> from ckaudit.lab.plan import Mlp, Plan
+    >>> spelled(Plan(model=Mlp(depth=2), seed=1))
+    'Plan(model=Mlp(depth=2), seed=1)'
+    """
+    if not isinstance(plan, Struct):
+        return repr(plan)
+    told = ((field.name, getattr(plan, field.name), field.default) for field in fields(plan))
+    return f"{type(plan).__name__}({', '.join(f'{name}={spelled(value)}' for name, value, default in told if value != default)})"
+
+
+@functools.cache
+def code(path: Path, name: str | None = None) -> str:
+    """Return the code of a file, or of a class with what it uses of its file, in one layout without comments and docstrings.
+
+    Args:
+        path: The file.
+        name: Of the class; None: the whole file.
+    """
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    if name is not None:
+        tree.body = list(_used(tree.body, name))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            node.decorator_list = [decorator for decorator in node.decorator_list if not _is_label(decorator)]
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return ast.unparse(tree)
+
+
+def _without_imports(text: str) -> str:
+    """Return code without its imports of our own: where a helper stands makes no other training; its code is hashed itself."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [each for each in body if not _is_own_import(each)] or [ast.Pass()]  # type: ignore[attr-defined]
+    return ast.unparse(tree)
+
+
+def _is_own_import(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("ckaudit.")
+
+
+def helpers(codes: Sequence[str], known: Sequence[Path]) -> list[Path]:
+    """Return the files of the lab that some code imports, and those import, and that other trainings need not have.
+
+    Args:
+        codes: The code.
+        known: The files that it is from.
+    """
+    paths: list[Path] = []
+    texts = list(codes)
+    for text in texts:  # it grows under way
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ckaudit.lab."):
+                other = (HERE / (node.module or "").removeprefix("ckaudit.lab.").replace(".", "/")).with_suffix(".py")
+                is_shared = other.name in (*LOOP, *LABELS_ONLY) or other.parent.name in LOOP
+                if other.is_file() and not is_shared and other not in (*known, *paths):
+                    paths.append(other)
+                    texts.append(other.read_text(encoding="utf-8"))
+    return paths
+
+
+def _used(body: Sequence[ast.stmt], name: str) -> Iterator[ast.stmt]:
+    """Yield the statements of a module that a class needs, with no more names in its imports than are used."""
+    own = {found: statement for statement in body for found in _defined(statement)}
+    used, waiting = set[str](), [name]
+    while waiting:
+        used.add(last := waiting.pop())
+        waiting += _names(own[last]) - used if last in own else ()
+    for statement in body:
+        if isinstance(statement, ast.If):
+            statement.body = list(_used_imports(statement.body, used))
+            yield from [statement] if statement.body else []
+        elif isinstance(statement, ast.Import | ast.ImportFrom):
+            yield from _used_imports([statement], used | {"TYPE_CHECKING"} if _checks_types(body, used) else used)
+        elif _defined(statement) & used:
+            yield statement
+
+
+def _used_imports(body: Sequence[ast.stmt], used: frozenset[str] | set[str]) -> Iterator[ast.stmt]:
+    for statement in body:
+        assert isinstance(statement, ast.Import | ast.ImportFrom)
+        statement.names = [alias for alias in statement.names if (alias.asname or alias.name).partition(".")[0] in used]
+        if statement.names:
+            yield statement
+
+
+def _checks_types(body: Sequence[ast.stmt], used: frozenset[str] | set[str]) -> bool:
+    """Tell whether a name that is used is imported for the type checker alone."""
+    inside = (alias for node in body if isinstance(node, ast.If) for each in node.body for alias in each.names)  # type: ignore[attr-defined]
+    return any((alias.asname or alias.name) in used for alias in inside)
+
+
+def _defined(statement: ast.stmt) -> set[str]:
+    if isinstance(statement, ast.ClassDef | ast.FunctionDef):
+        return {statement.name}
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def _names(statement: ast.stmt) -> set[str]:
+    """Return the names that a statement uses, those in the quotes of an annotation as well."""
+    names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+    quoted = [node.value for node in ast.walk(statement) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return names.union(*(re.findall(r"\w+", text) for text in quoted if re.fullmatch(r"[\w.\[\], |]+", text)))
+
+
+def _is_label(decorator: ast.expr) -> bool:
+    name = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return isinstance(name, ast.Name) and name.id in LABELS
+
+
+def _own_file(kind: type) -> str | None:
+    return getsourcefile(kind) if kind is not Change and issubclass(kind, Change) else None
+
+
+@functools.cache
+def _loop() -> str:
+    files = [file for name in LOOP for file in (sorted((HERE / name).glob("*.py")) or [HERE / name])]
+    return _digest(*map(code, files))
+
+
+def _digest(*texts: str) -> str:
+    return sha256("\0".join(texts).encode()).hexdigest()[:16]

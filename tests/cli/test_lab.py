@@ -279,7 +279,7 @@ def test_a_score_of_faults_alone_has_no_shares_of_healthy_runs(here, cache, capf
 
 @pytest.mark.parametrize("options", [[], ["-f", "markdown"], ["-f", "markdown", "--bare"]])
 def test_a_recording_of_an_older_program_is_scored_and_named(here, cache, capfd, monkeypatch, options):
-    monkeypatch.setattr("ckaudit.lab.fingerprint.__version__", "9.9")
+    monkeypatch.setattr("ckaudit.lab.cache.__version__", "9.9")
     out = " ".join(said(capfd, "score", "--cache", cache, "--only", "lr_too_high", *options)[1].replace("\\", "").split())
     assert "older loop or recorder, scored all the same: lr_too_high.0" in out
     assert "100 %" in out

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 
 from ckaudit.contract.io.codec import pack
 from ckaudit.errors import UnreadableError, UsageError
-from ckaudit.lab import archive, cache, fingerprint
-from ckaudit.lab.cache import default_folder, keep, look
-from ckaudit.lab.fingerprint import code, differences, helpers, made, must_be_trained_again
+from ckaudit.lab import archive, cache
+from ckaudit.lab.cache import code, default_folder, differences, helpers, keep, look, made, must_be_trained_again
 from ckaudit.lab.record import Done, clear, gather
 from ckaudit.lab.specs import controls, faults
 from ckaudit.lab.training_spec import HEALTHY, names, recipe, recipes
@@ -174,7 +173,7 @@ def test_a_change_is_its_class_with_what_that_uses_of_its_file(tmp_path: Path) -
 
 
 def test_helpers_of_a_change_belong_to_it_and_the_loop_does_not() -> None:
-    lab = Path(fingerprint.__file__).parent
+    lab = Path(cache.__file__).parent
     files = [lab / "controls" / "datasets.py", lab / "faults" / "learning_rate.py"]
     codes = [code(files[0], "HeavyTailed"), code(files[1], "LrTooHigh")]
     assert [file.name for file in helpers(codes, files)] == ["reversed_text.py"]
