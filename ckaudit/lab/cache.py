@@ -106,7 +106,9 @@ def made(recipe: Recipe) -> Made:
     return Made(
         name=recipe.name,
         seed=recipe.seed,
-        change=_digest(amount, *map(_without_imports, [*codes, *map(code, helpers(codes, [file for file, _ in kinds]))])),
+        change=_digest(
+            amount, *map(_without_imports, [*codes, *(code(*part) for part in helpers(codes, [file for file, _ in kinds]))])
+        ),
         plan=_digest(spelled(recipe.change.plan(recipe.plan))),
         loop=_loop(),
         recorder=__version__,
@@ -170,24 +172,28 @@ def _is_own_import(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("ckaudit.")
 
 
-def helpers(codes: Sequence[str], known: Sequence[Path]) -> list[Path]:
-    """Return the files of the lab that some code imports, and those import, and that other trainings need not have.
+def helpers(codes: Sequence[str], known: Sequence[Path]) -> list[tuple[Path, str]]:
+    """Return what some code imports of the lab's files, and what that imports, and that other trainings need not have.
 
     Args:
         codes: The code.
         known: The files that it is from.
+
+    Returns:
+        Each file with the name that is imported of it: what else stands there does not count.
     """
-    paths: list[Path] = []
+    found: list[tuple[Path, str]] = []
     texts = list(codes)
     for text in texts:  # it grows under way
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ckaudit.lab."):
                 other = (HERE / (node.module or "").removeprefix("ckaudit.lab.").replace(".", "/")).with_suffix(".py")
                 is_shared = other.name in (*LOOP, *LABELS_ONLY) or other.parent.name in LOOP
-                if other.is_file() and not is_shared and other not in (*known, *paths):
-                    paths.append(other)
-                    texts.append(other.read_text(encoding="utf-8"))
-    return paths
+                for name in [alias.name for alias in node.names] if other.is_file() and not is_shared else ():
+                    if other not in known and (other, name) not in found:
+                        found.append((other, name))
+                        texts.append(code(other, name))
+    return found
 
 
 def _used(body: Sequence[ast.stmt], name: str) -> Iterator[ast.stmt]:
@@ -224,7 +230,11 @@ def _checks_types(body: Sequence[ast.stmt], used: frozenset[str] | set[str]) -> 
 def _defined(statement: ast.stmt) -> set[str]:
     if isinstance(statement, ast.ClassDef | ast.FunctionDef):
         return {statement.name}
-    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    targets: list[ast.expr] = []
+    if isinstance(statement, ast.Assign):
+        targets = statement.targets
+    elif isinstance(statement, ast.AnnAssign):
+        targets = [statement.target]
     return {target.id for target in targets if isinstance(target, ast.Name)}
 
 
