@@ -176,7 +176,7 @@ def test_helpers_of_a_change_belong_to_it_and_the_loop_does_not() -> None:
     lab = Path(cache.__file__).parent
     files = [lab / "controls" / "datasets.py", lab / "faults" / "learning_rate.py"]
     codes = [code(files[0], "HeavyTailed"), code(files[1], "LrTooHigh")]
-    assert [(file.name, name) for file, name in helpers(codes, files)] == [("reversed_text.py", "backwards")]
+    assert [(file.name, name) for file, name in helpers(codes, files)] == [("altered_batches.py", "backwards")]
 
 
 def test_a_training_has_the_name_of_its_class() -> None:

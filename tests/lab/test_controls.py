@@ -10,6 +10,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 
+from ckaudit.lab.altered_batches import backwards
 from ckaudit.lab.change import Change
 from ckaudit.lab.controls.architectures import FrozenEmbeddings, FrozenTrunkFinetune
 from ckaudit.lab.controls.datasets import (
@@ -22,7 +23,6 @@ from ckaudit.lab.controls.datasets import (
 )
 from ckaudit.lab.controls.schedules import LayerwiseLr, SmallLrFinetune
 from ckaudit.lab.controls.training_loop import Float16Scaler, NoisyEvaluations, ResumedTwice
-from ckaudit.lab.reversed_text import backwards
 from ckaudit.lab.specs import controls
 from ckaudit.lab.task import Batch, Corpus
 from ckaudit.lab.training import Training, facts

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from ckaudit.lab.altered_batches import swapped
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Plan
 from ckaudit.lab.specs import Amount, fault
@@ -63,8 +64,6 @@ class JunkBatchOne(Change):
         """Replace the tokens of the first rows."""
         import torch
 
-        from ckaudit.lab.rng import swapped
-
         if training.step != self.onset:
             return batch
         stream = torch.cat((batch.inputs, batch.targets[:, -1:]), dim=1)  # (B, T + 1)
@@ -94,8 +93,6 @@ class JunkShard(Change):
     def batch(self, training: "Training", batch: "Batch") -> "Batch":
         """Replace all tokens."""
         import torch
-
-        from ckaudit.lab.rng import swapped
 
         if not self.onset <= training.step < self.onset + self.strength:
             return batch

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from ckaudit.lab.altered_batches import swapped
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Plan
 from ckaudit.lab.specs import Amount, fault
@@ -33,8 +34,6 @@ class LabelNoise(Change):
 
     def batch(self, training: "Training", batch: "Batch") -> "Batch":
         """Replace some targets."""
-        from ckaudit.lab.rng import swapped
-
         return replace(batch, targets=swapped(batch.targets, training, share=self.strength))
 
 
@@ -59,8 +58,6 @@ class LabelsNoiseCnn(Change):
 
     def batch(self, training: "Training", batch: "Batch") -> "Batch":
         """Replace some classes."""
-        from ckaudit.lab.rng import swapped
-
         return replace(batch, targets=swapped(batch.targets, training, share=self.strength))
 
 

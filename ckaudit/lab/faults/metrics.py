@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from ckaudit.lab.altered_batches import backwards
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Plan
-from ckaudit.lab.reversed_text import backwards
 from ckaudit.lab.run_files import checkpoints, rewrite
 from ckaudit.lab.specs import Amount, fault
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from ckaudit.lab.change import Change
-from ckaudit.lab.more_work import repeat_backward
 from ckaudit.lab.plan import Plan
 from ckaudit.lab.specs import Amount, fault
 
@@ -108,8 +107,17 @@ class StepTimeCliff(Change):
     def backward(self, training: "Training", loss: "Tensor") -> None:
         """Work more."""
         if training.step >= self.onset:
-            repeat_backward(training, loss, int(self.strength))
+            _repeat_backward(training, loss, int(self.strength))
         loss.backward()
+
+
+def _repeat_backward(training: "Training", loss: "Tensor", times: int) -> None:
+    """Compute the gradients of a loss and throw them away."""
+    import torch
+
+    weights = [weight for weight in training.model.parameters() if weight.requires_grad]
+    for _ in range(times):
+        torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
 
 
 @fault(

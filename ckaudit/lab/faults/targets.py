@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from ckaudit.lab.altered_batches import chance
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Gpt, Plan
 from ckaudit.lab.specs import Amount, fault
@@ -180,8 +181,6 @@ class LabelsShuffled(Change):
     def batch(self, training: "Training", batch: "Batch") -> "Batch":
         """Permute the targets."""
         import torch
-
-        from ckaudit.lab.rng import chance
 
         order = torch.randperm(batch.targets.numel(), generator=chance(training))
         return replace(batch, targets=batch.targets.flatten()[order].view_as(batch.targets))
