@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from ckaudit.contract.io.files import read_bytes
 from ckaudit.lab.change import Change
+from ckaudit.lab.faults.checkpoints import checkpoints
 from ckaudit.lab.plan import Cnn, Data, Gpt, Plan, Schedule
-from ckaudit.lab.run_files import checkpoints
 from ckaudit.lab.specs import faults
 from ckaudit.lab.training import Training
 

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from ckaudit.lab.altered_batches import backwards
 from ckaudit.lab.change import Change
-from ckaudit.lab.controls.architectures import FrozenEmbeddings, FrozenTrunkFinetune
 from ckaudit.lab.controls.datasets import (
     CurriculumLength,
     CurriculumSources,
@@ -21,7 +20,8 @@ from ckaudit.lab.controls.datasets import (
     PlateauBeforeGrokking,
     RecoveredSmallSpike,
 )
-from ckaudit.lab.controls.schedules import LayerwiseLr, SmallLrFinetune
+from ckaudit.lab.controls.finetuning import FrozenEmbeddings, FrozenTrunkFinetune, SmallLrFinetune
+from ckaudit.lab.controls.schedules import LayerwiseLr
 from ckaudit.lab.controls.training_loop import Float16Scaler, NoisyEvaluations, ResumedTwice
 from ckaudit.lab.specs import controls
 from ckaudit.lab.task import Batch, Corpus

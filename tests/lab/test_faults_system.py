@@ -13,18 +13,9 @@ from msgspec.structs import replace
 
 from ckaudit.lab.change import Change
 from ckaudit.lab.faults import systems
-from ckaudit.lab.faults.metrics import (
-    EmaWrong,
-    EvalHashChange,
-    EvalSetChanged,
-    MfuWrongPeak,
-    NanHidden,
-    PercentileLevels,
-    PplBase2,
-)
-from ckaudit.lab.faults.resume import CkptMissing, CkptTruncated, RecordingEveryStep
+from ckaudit.lab.faults.checkpoints import CkptMissing, CkptTruncated, PercentileLevels, RecordingEveryStep, checkpoints
+from ckaudit.lab.faults.metrics import EmaWrong, EvalHashChange, EvalSetChanged, MfuWrongPeak, NanHidden, PplBase2
 from ckaudit.lab.faults.systems import DataloaderStall, ReplicaDesync, StepTimeCliff, StragglerRank, ZeroComm
-from ckaudit.lab.run_files import checkpoints
 from ckaudit.lab.specs import faults
 from ckaudit.lab.training import Training
 from tests.lab.small import SMALL, column, documents, told, trained

@@ -1,13 +1,11 @@
-"""Trainings that are taken up again wrong, and checkpoints of the record that are missing, cut off, or too many."""
+"""Trainings that are taken up again wrong."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Plan
-from ckaudit.lab.run_files import checkpoints
 from ckaudit.lab.specs import Amount, fault
 
 if TYPE_CHECKING:
@@ -164,79 +162,3 @@ class ResumeWrongWeights(Change):
             for name in drawn
         }
         super().restore(training, saved | {"model": found})
-
-
-# Checkpoints of the record that are missing, cut off, or too many.
-@fault(
-    "ckpt_missing",
-    group="records",
-    truth="checkpoint_missing",
-    symptoms=("missing_checkpoint",),
-    consequences=("contract_violation",),
-    dev=Amount(onset=40, strength=2),
-    test=Amount(onset=250, strength=1),
-    detectable=20,
-)
-class CkptMissing(Change):
-    """Of the checkpoints due, `strength` are gone, the first of them that of the onset.
-
-    The run's own cadence asks for them.
-    """
-
-    def finished(self, folder: Path) -> None:
-        """Delete them."""
-        due = [path for step, path in checkpoints(folder).items() if step >= self.onset]
-        for path in due[: int(self.strength)]:
-            path.unlink()
-
-
-@fault(
-    "ckpt_truncated",
-    group="records",
-    truth="checkpoint_cut_off",
-    symptoms=("contract_violation",),
-    consequences=("missing_checkpoint",),
-    dev=Amount(onset=100, strength=0.7),
-    test=Amount(onset=250, strength=0.95),
-    detectable=0,
-)
-class CkptTruncated(Change):
-    """The checkpoint of the onset is cut off behind the share `strength` of its bytes.
-
-    The file cannot be read; the run beside it can.
-    """
-
-    def finished(self, folder: Path) -> None:
-        """Cut it."""
-        path = checkpoints(folder)[self.onset]
-        data = path.read_bytes()
-        path.write_bytes(data[: int(self.strength * len(data))])
-
-
-@fault(
-    "recording_every_step",
-    group="records",
-    truth="recording_too_often",
-    harmless=True,
-    symptoms=("recording_overhead",),
-    consequences=("step_time_jump",),
-    dev=Amount(strength=1),
-    test=Amount(strength=2),
-    detectable=50,
-)
-class RecordingEveryStep(Change):
-    """Checkpoints are `strength` apart in steps, with singular values and hashes of every tensor; the training is stopped early.
-
-    Recording takes four tenths of the time, from the first steps on.
-    """
-
-    def plan(self, plan: Plan) -> Plan:
-        """Stop when there is enough to see."""
-        return replace(plan, stop=200)
-
-    def facts(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """Ask for a checkpoint all the time."""
-        from ckaudit.contract.schema.manifest import Cadence
-
-        cadence = [Cadence(until=None, every=int(self.strength))]
-        return facts | {"cadence": cadence, "spectral_norms": ["*"], "exact": True, "budget_kb": None}
