@@ -1,9 +1,9 @@
-"""The tab on gradients: whether each layer gets one."""
+"""The tabs on gradients and movement: whether each layer gets a gradient, and which weights it moved, by how much."""
 
 from ckaudit.panels.annotations import threshold
 from ckaudit.panels.tab import Board, tab
 
-READS = (
+OF_GRADIENTS = (
     "block_gradient_norm",
     "waterfall_ratio",
     "gradient_zero_fraction",
@@ -15,13 +15,14 @@ READS = (
     "clip_coefficient",
     "grad_noise_scale",
 )
+OF_MOVEMENT = ("relative_movement", "update_to_weight", "update_to_weight_global", "update_norm", "moving_share", "weight_std")
 
 
 @tab(
     20,
     asks=("D1.2", "D4.2", "D4.3", "D4.4"),
     rules=("gradients_carried_over", "noise_scale_jump", "gradient_noise_too_high"),
-    reads=READS,
+    reads=OF_GRADIENTS,
 )
 def gradients(board: Board) -> None:
     """Do gradients reach every layer?"""
@@ -38,3 +39,21 @@ def gradients(board: Board) -> None:
     board.curves("clipping", "How often is it clipped?", "grad_clip_rate", lines=threshold("CLIP001", "note_rate", "max_rate"))
     board.ridges("gradient_ridges", "How are the gradients of a tensor spread, over time?", "gradients")
     board.grids("gradient_grids", "Which parts of a matrix get gradient?", "gradients")
+
+
+@tab(50, asks=("D1.5", "D2.6", "D3.4", "D3.6"), rules=("update_size_changed", "weights_not_as_saved"), reads=OF_MOVEMENT)
+def movement(board: Board) -> None:
+    """What moved?"""
+    board.bars("movement_ranking", "Which weights moved most since the start?", "relative_movement", ranked=True)
+    board.heat("movement", "When did each tensor move?", "relative_movement")
+    board.heat("update_ratio", "How large is an update beside its weight?", "update_to_weight", log=True)
+    board.curves(
+        "update_ratio_global",
+        "Is the step of the whole model in its band?",
+        "update_to_weight_global",
+        log=True,
+        lines=threshold("MOVE002", "min_ratio", "max_ratio"),
+    )
+    board.curves("moving_share", "How many tensors take part?", "moving_share")
+    board.ridges("weight_ridges", "How are the weights of a tensor spread, over time?", "weights")
+    board.grids("weight_grids", "How does a matrix look, over time?", "weights")
