@@ -1,13 +1,27 @@
-"""Claims: what a trainer logged although it can be recomputed, beside what its own raw values allow."""
+"""Claims: what a trainer logged although it can be recomputed, beside what its raw values allow: of losses, norms and layers."""
 
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
-from msgspec import Struct
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
+from ckaudit.metrics.counters import shared_points
+from ckaudit.metrics.gradients import gradient_norm
+from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.metric import Metric
+from ckaudit.metrics.observability import bad_places, places_read
+from ckaudit.metrics.pairs import ratio, together, total
+from ckaudit.metrics.reductions import across
+from ckaudit.metrics.routing import balance_losses
+from ckaudit.metrics.weights import update_norm, weight_norm
+from ckaudit.run.medians import median
+from ckaudit.run.robust import resolution
 from ckaudit.run.run import Run
-from ckaudit.run.series import Floats, Series, Steps, merged_steps
+from ckaudit.run.series import Floats, Series, Steps, at, merged_steps
+
+PRECISION = 1e-2
+"""Relative error of a number that may be bfloat16 (0.4 %) or written with three digits (0.5 %)."""
 
 
 class Bounds(Struct, frozen=True, eq=False):
@@ -96,3 +110,247 @@ def as_table(name: str, columns: list[tuple[str, Steps, Floats]]) -> Series:
         rows = slice(None) if len(mine) == len(steps) else np.searchsorted(steps, mine)
         values[rows, index], recorded[rows, index] = column, True
     return Series(name, "1", steps, tuple(label for label, _, _ in columns), values, recorded)
+
+
+# Claims that a checkpoint can judge: norms, movement, entropies and drops, against those of its tensors and layers.
+@claim("grad_global_norm", reads=[gradient_norm])
+def _grad_global_norm(run: Run, *, precision: float = 5e-2) -> Iterator[Bounds]:
+    """At least the root sum of squares over the tensors of the same step (F4): one taken after clipping is less.
+
+    More is no contradiction, for not every tensor need be recorded. `precision` covers norms in bfloat16, summed in
+    another order by sharded trainers.
+    """
+    steps, both = shared_points([run.scalar("grad_global_norm"), total(gradient_norm(run), "x")])
+    yield Bounds("grad_global_norm", steps, both[:, 0], both[:, 1] * (1 - precision), np.full(len(steps), np.inf))
+
+
+@claim("update_to_weight", reads=[update_norm, weight_norm])
+def _update_to_weight(run: Run, *, factor: float = 2.0) -> Iterator[Bounds]:
+    """Between the smallest and the largest ratio of a tensor (M11), whichever tensors were looked at.
+
+    A `factor` of two is left for ratios of a sample of each tensor's elements.
+    """
+    yield from _between(run, "update_to_weight", ratio(update_norm(run), weight_norm(run)), factor, 0.0)
+
+
+@claim("attn_entropy", reads=["attention.*.entropy_per_head"])
+def _attn_entropy(run: Run, *, factor: float = 1.1, nats: float = 0.05) -> Iterator[Bounds]:
+    """Between the sharpest and the flattest head (M20), whichever mean of them was taken.
+
+    A tenth and `nats` are left for other queries of the same batch.
+    """
+    yield from _between(run, "attn_entropy", run.series("attention", "entropy_per_head"), factor, nats)
+
+
+@claim("max_attn_logit", reads=["attention.*.max_logit_per_head"])
+def _max_attn_logit(run: Run, *, factor: float = 2.0) -> Iterator[Bounds]:
+    """The largest logit over all heads, of the same step: a sample of queries may miss half of it, or the log another half."""
+    heads = across(run.series("attention", "max_logit_per_head"), np.nanmax, "max_attn_logit", "logit")
+    steps, both = shared_points([run.scalar("max_attn_logit"), heads])
+    size = np.abs(both[:, 1])
+    yield Bounds("max_attn_logit", steps, both[:, 0], both[:, 1] - size / factor, both[:, 1] + (factor - 1) * size)
+
+
+@claim("moe_drop_rate", reads=["moe.*.dropped", "moe.*.routed"])
+def _moe_drop_rate(run: Run, *, factor: float = 2.0, points: float = 1.0) -> Iterator[Bounds]:
+    """Between the smallest and the largest rate of a layer in percent (M26), whichever mean of them was taken.
+
+    A `factor` and one percent point are left for means over other steps; a fraction lies beyond where drops are many.
+    """
+    rates = ratio(run.series("moe", "dropped"), run.series("moe", "routed")).mapped(lambda share: 100 * share, "rate", "%")
+    yield from _between(run, "moe_drop_rate", rates, factor, points)
+
+
+@claim("moe_load_balance_loss", reads=["moe.*.counts", "moe.*.router_probability"])
+def _moe_load_balance_loss(run: Run, *, factor: float = 1.5) -> Iterator[Bounds]:
+    """At most the largest loss of a layer (M28), at least the smallest, or 1 if that is less: one loss of all layers evens out.
+
+    Where each token has k experts, some count shares of tokens in place of assignments, which gives k times as much; no
+    expert has more assignments than there are tokens, which bounds k. A `factor` is left for means over other steps.
+    """
+    name, counts = "moe_load_balance_loss", run.series("moe", "counts")
+    choices = counts.grouped([label.rpartition("/")[0] for label in counts.labels], _most_choices)
+    losses, possible = together(balance_losses(run), choices)
+    if len(run.scalar(name).labels) != 1:
+        return
+    raised = replace(losses, values=losses.values * possible.values, recorded=losses.recorded & possible.recorded)
+    low, high = across(losses, np.nanmin, name, "1"), across(raised, np.nanmax, name, "1")
+    steps, values = shared_points([run.scalar(name), low, high])
+    yield Bounds(name, steps, values[:, 0], np.minimum(values[:, 1], 1.0) / factor, values[:, 2] * factor)
+
+
+def _most_choices(counts: Floats) -> Floats:
+    """Return assignments over those of the busiest expert, from shape (K, E) to (K,)."""
+    with np.errstate(all="ignore"):
+        return np.asarray(counts.sum(axis=-1) / counts.max(axis=-1))
+
+
+@claim("nan_inf_events", reads=places_read())
+def _nan_inf_events(run: Run) -> Iterator[Bounds]:
+    """At least 1 where a loss, a norm or a tensor of the same step is not finite (M60)."""
+    steps, both = shared_points([run.scalar("nan_inf_events"), bad_places(run)])
+    yield Bounds("nan_inf_events", steps, both[:, 0], np.minimum(both[:, 1], 1.0), np.full(len(steps), np.inf))
+
+
+def _between(run: Run, name: str, parts: Series, factor: float, slack: float) -> Iterator[Bounds]:
+    """Compare a number with the smallest and the largest of its parts at the same step."""
+    if len(run.scalar(name).labels) != 1:
+        return
+    low, high = (across(parts, reduce, name, "1") for reduce in (np.nanmin, np.nanmax))
+    steps, values = shared_points([run.scalar(name), low, high])
+    yield Bounds(name, steps, values[:, 0], values[:, 1] / factor - slack, values[:, 2] * factor + slack)
+
+
+# Claims about losses: perplexities, the moving average, the gap and the noise of the gradient, against what they are made of.
+@claim("train_ppl", reads=[train_loss_raw, "train_loss_ema"])
+def _train_ppl(run: Run, *, precision: float = PRECISION) -> Iterator[Bounds]:
+    """Exp of a training loss of these steps: of the raw one, of an average, or of a mean over the last lines.
+
+    Whatever it averages, it lies between exp of the lowest and of the highest loss around it; see recent_range. Another
+    base, or a sum in place of a mean, does not.
+    """
+    steps, claimed = _column(run.scalar("train_ppl"))
+    low, high = recent_range(run, steps)
+    with np.errstate(over="ignore", invalid="ignore"):
+        slack = precision * np.exp(low), precision * np.exp(high)
+        yield Bounds(
+            "train_ppl", steps, claimed, np.exp(low) - slack[0] - rounding(claimed), np.exp(high) + slack[1] + rounding(claimed)
+        )
+
+
+@claim("val_ppl", reads=[val_loss])
+def _val_ppl(run: Run, *, precision: float = PRECISION) -> Iterator[Bounds]:
+    """Exp of the held-out loss of the same step and set (M54); a loss of few digits allows a range."""
+    loss, series = val_loss(run), run.scalar("val_ppl")
+    for label, column in zip(series.labels, _columns(series), strict=True):
+        source = next((losses for name, losses in zip(loss.labels, _columns(loss), strict=True) if name == label), None)
+        if source is None and len(loss.labels) == len(series.labels) == 1:
+            (source,) = _columns(loss)
+        if source is None:
+            continue
+        steps, both = shared_points([column, source])
+        half = rounding(both[:, 1])
+        with np.errstate(over="ignore"):
+            low, high = np.exp(both[:, 1] - half) * (1 - precision), np.exp(both[:, 1] + half) * (1 + precision)
+        around = rounding(both[:, 0])
+        named = label if label == "val_ppl" else f"val_ppl/{label}"
+        yield Bounds(named, steps, both[:, 0], low - around, high + around)
+
+
+@claim("train_loss_ema", reads=[train_loss_raw])
+def _train_loss_ema(run: Run, *, beta: float = 0.999, share: float = 0.05) -> Iterator[Bounds]:
+    r"""A moving average, whatever its memory, lies between the lowest and the highest loss so far.
+
+    One that starts at 0 and is not corrected for it may lie below the lowest, by as much as the largest `beta` of the
+    catalogue (M04) explains: $(1 - \beta^n) \min$. Where the log begins late, an average may still remember higher losses
+    from before, and only the lower bound holds. A `share` of the range is left for losses between the logged ones.
+    Where `run.json` says which memory is meant, see `_remembered` too.
+    """
+    steps, claimed = _column(run.scalar("train_loss_ema"))
+    loss_steps, losses = _column(train_loss_raw(run))
+    lowest, highest = np.minimum.accumulate(losses), np.maximum.accumulate(losses)
+    place = np.searchsorted(loss_steps, steps, side="right") - 1
+    judged = place >= 0
+    steps, claimed, place = steps[judged], claimed[judged], place[judged]
+    bottom, highest_loss = lowest[place], highest[place]
+    slack = share * (highest_loss - bottom) + PRECISION * np.abs(claimed)
+    start = np.maximum(bottom, 0.0) * beta ** (place + 1.0)
+    high = highest_loss + slack if len(loss_steps) and loss_steps[0] <= 1 else np.full(len(steps), np.inf)
+    yield Bounds("train_loss_ema", steps, claimed, bottom - start - slack, high)
+    beta_of_run = run.manifest.loss_ema_beta if run.manifest else UNSET
+    if isinstance(beta_of_run, int | float) and 0 < beta_of_run < 1:
+        yield from _remembered(steps, claimed, loss_steps, losses, beta=beta_of_run, share=share)
+
+
+def _remembered(
+    steps: Steps, floats: Floats, loss_steps: Steps, losses: Floats, *, beta: float, share: float, least_points: int = 10
+) -> Iterator[Bounds]:
+    r"""What is left of an average after as many steps as it remembers, and what the losses since can have added.
+
+    $$e_{t+n} = \beta^n e_t + (1-\beta^n)\,\bar L, \qquad \min L \le \bar L \le \max L, \qquad n \ge 1/(1-\beta)$$
+
+    After five such memories a correction for a start at 0 no longer counts. Of fewer than `least_points` losses the others
+    are not known well enough.
+    """
+    if min(len(loss_steps), len(steps)) < least_points:
+        return
+    memory = 1.0 / (1.0 - beta)
+    stride = max(memory, least_points * median(np.diff(loss_steps)))
+    marks = np.searchsorted(steps, np.arange(max(5 * memory, steps[0]), steps[-1] + 1, stride))
+    first, last = marks[:-1], marks[1:]
+    begin, end = np.searchsorted(loss_steps, steps[first], side="right"), np.searchsorted(loss_steps, steps[last], side="right")
+    filled = end > begin
+    if not filled.any():
+        return
+    first, last, begin, end = first[filled], last[filled], begin[filled], end[filled]
+    edges = np.stack([begin, end], axis=1).ravel()
+    padded = np.append(losses, losses[-1])
+    lowest, highest = np.minimum.reduceat(padded, edges)[::2], np.maximum.reduceat(padded, edges)[::2]
+    weight = beta ** (steps[last] - steps[first]).astype(float)
+    slack = share * (highest - lowest) + PRECISION * np.abs(floats[last])
+    low, high = (weight * floats[first] + (1 - weight) * bound for bound in (lowest, highest))
+    yield Bounds("train_loss_ema", steps[last], floats[last], low - slack, high + slack)
+
+
+@claim("train_val_gap", reads=[val_loss, train_loss_raw, "train_loss_ema"])
+def _train_val_gap(run: Run, *, precision: float = 1e-3) -> Iterator[Bounds]:
+    """The held-out loss less the training loss around it (M55), whichever average of it was taken; see recent_range."""
+    val = val_loss(run)
+    if len(val.labels) != 1:
+        return
+    steps, both = shared_points([run.scalar("train_val_gap"), val])
+    low, high = recent_range(run, steps)
+    slack = rounding(both[:, 0]) + rounding(both[:, 1]) + precision * np.abs(both[:, 1])
+    yield Bounds("train_val_gap", steps, both[:, 0], both[:, 1] - high - slack, both[:, 1] - low + slack)
+
+
+@claim("grad_noise_scale", reads=["grad_noise_trace", "grad_noise_signal"])
+def _grad_noise_scale(run: Run, *, precision: float = PRECISION) -> Iterator[Bounds]:
+    """The ratio of its two parts at the same step (M16), where noise does not hide the gradient; few digits allow a range."""
+    steps, columns = shared_points([run.scalar(f"grad_noise_{part}") for part in ("scale", "trace", "signal")])
+    claimed, trace, signal = columns.T
+    half = rounding(signal)
+    low, high = np.where(signal > half, signal - half, np.nan), signal + half
+    ends = np.array([(trace + sign * rounding(trace)) / bound for sign in (-1, 1) for bound in (low, high)])
+    slack = precision * np.abs(claimed) + rounding(claimed)
+    yield Bounds("grad_noise_scale", steps, claimed, ends.min(axis=0) - slack, ends.max(axis=0) + slack)
+
+
+def recent_range(run: Run, steps: Steps, *, window: int = 50, wider: float = 0.5) -> tuple[Floats, Floats]:
+    """Return the range in which a training loss of each step lies, whatever average it is; NaN before the first loss.
+
+    It goes over the last `window` logged losses and the logged average, and is made `wider` by half on both sides, for
+    steps between the lines have losses too.
+
+    Args:
+        run: The run.
+        steps: Shape (T,).
+        window: Points looked back on.
+        wider: Share of the range added on each side.
+    """
+    loss_steps, losses = _column(train_loss_raw(run))
+    place = np.searchsorted(loss_steps, steps, side="right") - 1
+    ema = at(run.scalar("train_loss_ema"), steps).values
+    ema = ema[:, 0] if ema.shape[1] else np.full(len(steps), np.nan)
+    if not len(loss_steps):
+        return ema, ema
+    recent = np.lib.stride_tricks.sliding_window_view(np.concatenate((np.full(window - 1, losses[0]), losses)), window)
+    low, high = np.fmin(recent.min(axis=1)[place], ema), np.fmax(recent.max(axis=1)[place], ema)
+    low, high = np.where(place < 0, ema, low), np.where(place < 0, ema, high)
+    with np.errstate(all="ignore"):
+        return low - wider * (high - low), high + wider * (high - low)
+
+
+def rounding(values: Floats) -> Floats:
+    """Return half of the smallest step that each number and those before it were written in, shape (T,)."""
+    return np.minimum.accumulate(resolution(values)) / 2 if len(values) else values
+
+
+def _column(series: Series) -> tuple[Steps, Floats]:
+    """Return the finite points of a series' first column."""
+    steps, values = shared_points([series])
+    return steps, values[:, 0]
+
+
+def _columns(series: Series) -> list[Series]:
+    return [series.only(lambda name, label=label: name == label) for label in series.labels]  # type: ignore[misc]
