@@ -1,4 +1,7 @@
-"""Logged numbers whose playbook names a bad shape, and that shape: which way, how far, and how large it must be to matter."""
+"""Logged numbers side by side: those whose playbook names a bad shape, with that shape, and shares of an unknown unit.
+
+Of a bad shape is known which way it goes, how far, and how large it must be to matter.
+"""
 
 import math
 from collections.abc import Iterable
@@ -98,6 +101,33 @@ def playbook_numbers(run: Run) -> Series:
     better = {name for name in _BETTER if run.scalar(name)}
     judged = (logged_series for name, logged_series in logged.items() if not better.intersection(BAD_SHAPES[name][0].unless))
     return side_by_side("playbook_numbers", "1", judged)
+
+
+OPEN_RATES = (
+    "overflow_rate",
+    "moe_drop_rate",
+    "activation_outlier_rate",
+    "near_dup_rate",
+    "train_val_overlap",
+    "data_toxicity_rate",
+    "pii_hit_rate",
+    "memorization_rate",
+)
+"""Rates that the catalogue has in percent and that are usually below one."""
+
+
+@metric(unit="%", reads=OPEN_RATES, source="catalogue, the unit of each share", memory=1)
+def undecided_share(run: Run) -> Series:
+    r"""What each rate would be in percent if it was logged as a fraction.
+
+    $$100 \cdot x_t$$
+
+    Shape (T, K): steps by rates; above 100 % it was no fraction. Rates whose unit `--unit`, a value above 1 or the other
+    shares of the same log decide are left out.
+    """
+    logged = (run.scalar(name) for name in OPEN_RATES if name not in run.units)
+    shares = (series.mapped(lambda share: 100 * share, series.name, "%") for series in logged)
+    return side_by_side("undecided_share", "%", shares)
 
 
 def side_by_side(name: str, unit: str, logged: Iterable[Series]) -> Series:

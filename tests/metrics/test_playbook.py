@@ -2,8 +2,7 @@
 
 from msgspec.structs import replace
 
-from ckaudit.metrics.ambiguous_units import undecided_share
-from ckaudit.metrics.playbook import playbook_numbers
+from ckaudit.metrics.playbook import playbook_numbers, undecided_share
 from tests.metrics.samples import cells, run_of
 
 

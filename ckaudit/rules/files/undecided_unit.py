@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.metrics.ambiguous_units import undecided_share
+from ckaudit.metrics.playbook import undecided_share
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.medians import median
 from ckaudit.run.series import Series
