@@ -31,9 +31,8 @@ from ckaudit.recorder.loop.throughput import DeviceGauge, ThroughputMeter, devic
 from ckaudit.recorder.loop.triggers import CheckpointSchedule
 from ckaudit.recorder.model.alternating_updates import AlternatingUpdates
 from ckaudit.recorder.model.collector import Collector
-from ckaudit.recorder.model.optimizers import Clipping, hook_updates, learning_rates, norm_before_update, overflowed
+from ckaudit.recorder.model.optimizers import Clipping, WeightWrites, hook_updates, learning_rates, norm_before_update, overflowed
 from ckaudit.recorder.model.tensor_table import ForwardOrder, described
-from ckaudit.recorder.model.weight_writes import WeightWrites
 from ckaudit.recorder.setup import Setup
 from ckaudit.recorder.stats.arrays import is_sharded
 
