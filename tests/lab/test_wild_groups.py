@@ -11,7 +11,7 @@ from ckaudit.cli.run import run
 from ckaudit.lab.wild.groups import Group, Member
 from ckaudit.lab.wild.pair_score import PairOutcome, judge_group, summarized
 from ckaudit.lab.wild.publish import add_to_ledger
-from ckaudit.lab.wild.record_groups import Plan, _record_member, draw_group, round_otherwise
+from ckaudit.lab.wild.record import Plan, _record_member, draw_group, round_otherwise
 from ckaudit.lab.zoo import FAMILIES
 
 SMALL = replace(FAMILIES["tabular"], through="loop", steps=40, train=512, held_out=64, every=10, lr=3e-3, facts={})

@@ -29,6 +29,7 @@ Exit codes:
 """
 
 WILD_SPLITS = ("wild-dev", "wild-test")
+LIBRARIES = ("torch", "transformers", "lightning", "accelerate", "trl")  # the zoo needs all of them
 
 Split = Annotated[
     str,
@@ -60,7 +61,6 @@ def command(
     from ckaudit.lab.record import need, writable
     from ckaudit.lab.wild.groups import group_folder, read_group
     from ckaudit.lab.wild.pair import pair_folder, read_note
-    from ckaudit.lab.wild.record import LIBRARIES, record_draws
 
     folder = cache_folder(cache)
     chosen: WildSplit = "wild-test" if split == "wild-test" else "wild-dev"
@@ -74,11 +74,11 @@ def command(
     for library in LIBRARIES:
         need(library, "zoo")
     writable(folder, option="--cache")
+    from ckaudit.lab.wild.record import record_draws, record_groups
+
     progress = ProgressLines(len(due), workers)
     if not pairs:
         return 1 if failures(record_draws(chosen, drawing, due, folder, jobs=workers, on_done=progress)) else 0
-    from ckaudit.lab.wild.record_groups import record_groups
-
     return 1 if failures(record_groups(chosen, drawing, due, folder, jobs=workers, fresh=fresh, on_done=progress)) else 0
 
 

@@ -1,24 +1,66 @@
-"""Draws become pairs of run folders in the cache, each pair trained in a process of its own."""
+"""Draws and groups of trainings are recorded, each in a process of its own; and of what trainings a group is made.
+
+A draw is a training with a fault, and its healthy twin. A group is good runs that differ by chance alone, and runs with one
+change each.
+"""
 
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from random import Random
 from time import process_time
-from typing import TYPE_CHECKING
+
+import msgspec
+import torch
+from msgspec import Struct
+from msgspec.structs import replace
+from torch import nn
 
 from ckaudit.lab.record import Done
+from ckaudit.lab.wild.draw import Draw, draw, vary
+from ckaudit.lab.wild.faults import FAULTS
+from ckaudit.lab.wild.groups import NOTE as GROUP_NOTE
+from ckaudit.lab.wild.groups import Group, Member, group_folder
 from ckaudit.lab.wild.pair import HEALTHY, ILL, NOTE, SCALARS, Pair, pair_folder, write_note
+from ckaudit.lab.zoo import FAMILIES, WildSplit, families_of
+from ckaudit.lab.zoo.recipe import Recipe, Resume
+from ckaudit.lab.zoo.trainers import train
+from ckaudit.recorder.drill.damage import Amount, middle_part
 
-if TYPE_CHECKING:
-    from ckaudit.lab.wild.draw import Draw
-    from ckaudit.lab.zoo import WildSplit
-
-LIBRARIES = ("torch", "transformers", "lightning", "accelerate", "trl")
+Work = tuple[WildSplit, int, int, Path]
 PRELOADED = ("lightning.pytorch", "accelerate", "transformers.trainer", "ckaudit.lab.wild.draw", "ckaudit.lab.zoo.trainers")
+
+GOOD = 6  # one to be judged and five to judge it by, in turn
+STEPS = (60, 80, 120)
+SLOW = ("bart", "bert", "bert_by_sgd", "deberta", "gemma", "lora", "mamba", "swin", "unet", "whisper")
+"""Families whose step takes more than some 60 ms of a core; a group is a dozen trainings."""
+
+SETTINGS: Mapping[str, str] = {
+    "learning_rate": "lr",
+    **{
+        name: name
+        for name in (
+            "optimizer",
+            "momentum",
+            "weight_decay",
+            "eps",
+            "schedule",
+            "warmup",
+            "clip",
+            "batch",
+            "accumulate",
+            "precision",
+        )
+    },
+}
+"""What a user who records a configuration would write into it, and where a recipe has it."""
+
+RATES: Mapping[str, float] = {"rate_x3": 3.0, "rate_x0.25": 0.25}
+"""Changes of the learning rate; within so few steps a higher one mostly helps."""
 
 
 def record_draws(
-    split: "WildSplit", seed: int, indices: Iterable[int], cache: Path, *, jobs: int = 2, on_done: Callable[[Done], object]
+    split: WildSplit, seed: int, indices: Iterable[int], cache: Path, *, jobs: int = 2, on_done: Callable[[Done], object]
 ) -> list[Done]:
     """Train draws and their healthy twins, and keep them.
 
@@ -31,60 +73,17 @@ def record_draws(
         on_done: Called after each draw.
     """
     work = [(split, seed, index, cache) for index in indices]
-    return record_each(_record_draw, work, jobs=jobs, on_done=on_done)
+    return _record_each(_record_draw, work, jobs=jobs, on_done=on_done)
 
 
-def _record_draw(split: "WildSplit", seed: int, index: int, cache: Path) -> tuple[str, Path]:
-    from ckaudit.lab.wild.draw import draw
-
+def _record_draw(split: WildSplit, seed: int, index: int, cache: Path) -> tuple[str, Path]:
     drawn, folder = draw(split, seed, index), pair_folder(cache, split, seed, index)
     record(drawn, folder)
     return f"{drawn.family}, {drawn.fault}, draw {index}", folder
 
 
-Work = tuple["WildSplit", int, int, Path]
-
-
-def record_each(
-    train: Callable[..., tuple[str, Path]], work: Sequence[Work], *, jobs: int, on_done: Callable[[Done], object]
-) -> list[Done]:
-    """Do each piece of work in a process of its own, `jobs` at a time; `train` returns what it was, and its folder."""
-    from concurrent.futures import ProcessPoolExecutor, as_completed
-    from multiprocessing import get_context
-
-    context = get_context("forkserver")
-    context.set_forkserver_preload(list(PRELOADED))
-    done = []
-    with ProcessPoolExecutor(jobs, mp_context=context, max_tasks_per_child=1) as pool:
-        for ended in as_completed([pool.submit(_apart, train, piece) for piece in work]):
-            done.append(ended.result())
-            on_done(done[-1])
-    return done
-
-
-def _apart(train: Callable[..., tuple[str, Path]], work: Work) -> Done:
-    import logging
-    import os
-    import warnings
-
-    os.nice(10)  # many trainings leave the machine usable
-    warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
-    start, (split, seed, index, _) = process_time(), work
-    try:
-        name, folder = train(*work)
-    except Exception as failure:  # noqa: BLE001  whatever a training dies of is told, and the others go on
-        error = f"{type(failure).__name__}: {failure}"
-        return Done(name=f"{split}, draw {index}", seed=seed, seconds=process_time() - start, error=error)
-    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    return Done(name=name, seed=seed, seconds=process_time() - start, size=size)
-
-
-def record(drawn: "Draw", folder: Path) -> None:
+def record(drawn: Draw, folder: Path) -> None:
     """Train one draw and its healthy twin in this process, and note beside them what they are."""
-    from ckaudit.lab.zoo.trainers import train
-    from ckaudit.recorder.drill.damage import middle_part
-
     start = process_time()
     shutil.rmtree(folder, ignore_errors=True)
     train(drawn.healthy, folder / HEALTHY, drawn.training_seed)
@@ -113,3 +112,168 @@ def record(drawn: "Draw", folder: Path) -> None:
         slow=kind.slow,
     )
     write_note(folder / NOTE, note)
+
+
+# Groups: of which trainings they are made, and how these are kept.
+class Plan(Struct, frozen=True, kw_only=True):
+    """One training of a group as it is done."""
+
+    member: Member
+    recipe: Recipe
+    seed: int
+    order: int
+
+
+def draw_group(split: WildSplit, seed: int, index: int) -> tuple[Group, list[Plan]]:
+    """Return a group as it is noted, and its trainings; it depends on nothing but these three.
+
+    Families come in turn, each once before one comes again. Seeds decide weights, order and dropout; the rows are the same.
+    """
+    source = Random(f"{split}/{seed}/{index}/group")
+    families = [name for name in families_of(split) if name not in SLOW]
+    around, place = divmod(index, len(families))
+    family = Random(f"{split}/{seed}/groups/{around}").sample(families, len(families))[place]
+    varied = vary(FAMILIES[family], source)
+    steps = source.choice(STEPS)
+    healthy = replace(varied, steps=steps, warmup=min(varied.warmup, steps // 8), every=min(varied.every, steps // 4))
+    first = 500_000 + 10_000 * seed + 100 * index
+    plans = [
+        Plan(member=Member(name=f"good_{place}", kind="good"), recipe=healthy, seed=first + place, order=first + place)
+        for place in range(GOOD)
+    ]
+    plans.append(Plan(member=Member(name="order", kind="order"), recipe=healthy, seed=first, order=first + 50))
+    others = [("rounding", "rounding", "", 0, replace(healthy, model=lambda: round_otherwise(healthy.model())))]
+    if healthy.through in ("loop", "accelerate"):
+        others.append(("resumed", "resumed", "", 0, replace(healthy, resume=Resume(steps // 2))))
+    others += [(name, "change", name, onset, recipe) for name, onset, recipe in _changes(healthy, source)]
+    for name, kind, change, onset, recipe in others:
+        member = msgspec.convert({"name": name, "kind": kind, "change": change, "onset": onset}, Member)
+        plans.append(Plan(member=member, recipe=recipe, seed=first, order=first))
+    group = Group(
+        family=family,
+        through=healthy.through,
+        optimizer=healthy.optimizer,
+        schedule=healthy.schedule,
+        steps=steps,
+        members=tuple(plan.member for plan in plans),
+    )
+    return group, plans
+
+
+def _changes(healthy: Recipe, source: Random) -> Iterator[tuple[str, int, Recipe]]:
+    """Yield name, first step and recipe of each change: two of the learning rate, a fault from the start, one that comes late."""
+    for name, factor in RATES.items():
+        yield name, 1, replace(healthy, lr=healthy.lr * factor)
+    own_loop = healthy.through in ("loop", "accelerate")
+    for is_sudden in (False, True):
+        names = [name for name, fault in FAULTS.items() if fault.sudden == is_sudden and (own_loop or not fault.loop)]
+        name = next(name for name in source.sample(names, len(names)) if FAULTS[name].suits(healthy))
+        onset = round(healthy.steps * source.uniform(0.3, 0.7)) if is_sudden else 1
+        yield name, onset, FAULTS[name].done(healthy, Amount(onset, source.random()))
+
+
+@torch.no_grad()
+def round_otherwise(model: nn.Module) -> nn.Module:
+    """Move half of the weights by one bit, as another machine's order of addition would, and return the model."""
+    source = torch.Generator().manual_seed(1)
+    for weight in model.parameters():
+        moved = torch.nextafter(weight, torch.full_like(weight, torch.inf))
+        weight.copy_(torch.where(torch.rand(weight.shape, generator=source) < 0.5, moved, weight))
+    return model
+
+
+def with_settings(recipe: Recipe) -> Recipe:
+    """Return a recipe that records its settings, as the Trainer of transformers does by itself."""
+    if recipe.through == "transformers":
+        return recipe
+    return replace(recipe, facts={**recipe.facts, "config": {name: getattr(recipe, field) for name, field in SETTINGS.items()}})
+
+
+def record_groups(
+    split: WildSplit,
+    seed: int,
+    indices: Iterable[int],
+    cache: Path,
+    *,
+    jobs: int = 2,
+    fresh: bool = False,
+    on_done: Callable[[Done], object],
+) -> list[Done]:
+    """Train groups and keep them; a group that was stopped goes on where it was.
+
+    Args:
+        split: Which families are drawn from.
+        seed: Number of the drawing.
+        indices: Which groups of it.
+        cache: Where recordings are kept.
+        jobs: Processes at a time.
+        fresh: Train again what is there.
+        on_done: Called after each group.
+    """
+    work = [(split, seed, index, cache) for index in indices]
+    for piece in work if fresh else ():
+        shutil.rmtree(group_folder(cache, *piece[:3]), ignore_errors=True)
+    return _record_each(_record_group, work, jobs=jobs, on_done=on_done)
+
+
+def _record_group(split: WildSplit, seed: int, index: int, cache: Path) -> tuple[str, Path]:
+    start = process_time()
+    group, plans = draw_group(split, seed, index)
+    folder = group_folder(cache, split, seed, index)
+    for plan in plans:
+        _record_member(plan, folder, data_seed=plans[0].seed)
+    done = replace(group, seconds=round(process_time() - start, 1))
+    (folder / GROUP_NOTE).write_bytes(msgspec.json.encode(done))  # last, so that a group with a note is whole
+    return f"{group.family}, group {index}", folder
+
+
+def _record_member(plan: Plan, folder: Path, *, data_seed: int) -> None:
+    """Train one member, unless it is there already."""
+    target, partial = folder / plan.member.name, folder / f".{plan.member.name}"
+    if target.exists():
+        return
+    for left_over in (partial, folder / f"{partial.name}.out"):
+        shutil.rmtree(left_over, ignore_errors=True)
+    try:
+        train(with_settings(plan.recipe), partial, plan.seed, data_seed=data_seed, order_seed=plan.order)
+    except (ValueError, RuntimeError):  # a training that dies of its change leaves a record up to there
+        if plan.member.kind != "change" or not (partial / SCALARS).exists():
+            raise
+    shutil.rmtree(folder / f"{partial.name}.out", ignore_errors=True)
+    partial.rename(target)
+
+
+# Each piece of work in a process of its own.
+def _record_each(
+    job: Callable[..., tuple[str, Path]], work: Sequence[Work], *, jobs: int, on_done: Callable[[Done], object]
+) -> list[Done]:
+    """Do each piece of work in a process of its own, `jobs` at a time; `job` returns what it was, and its folder."""
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+    from multiprocessing import get_context
+
+    context = get_context("forkserver")
+    context.set_forkserver_preload(list(PRELOADED))
+    done = []
+    with ProcessPoolExecutor(jobs, mp_context=context, max_tasks_per_child=1) as pool:
+        for ended in as_completed([pool.submit(_apart, job, piece) for piece in work]):
+            done.append(ended.result())
+            on_done(done[-1])
+    return done
+
+
+def _apart(job: Callable[..., tuple[str, Path]], work: Work) -> Done:
+    import logging
+    import os
+    import warnings
+
+    os.nice(10)  # many trainings leave the machine usable
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    start, (split, seed, index, _) = process_time(), work
+    try:
+        name, folder = job(*work)
+    except Exception as failure:  # noqa: BLE001  whatever a training dies of is told, and the others go on
+        error = f"{type(failure).__name__}: {failure}"
+        return Done(name=f"{split}, draw {index}", seed=seed, seconds=process_time() - start, error=error)
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    return Done(name=name, seed=seed, seconds=process_time() - start, size=size)
