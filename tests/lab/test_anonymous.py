@@ -11,7 +11,7 @@ import pytest
 from ckaudit.audit import triage
 from ckaudit.contract.io.files import read_bytes
 from ckaudit.contract.schema.report import Finding
-from ckaudit.lab.anonymous import OWN, TOLD, anonymous
+from ckaudit.lab.drill.bundle import OWN, TOLD, anonymous
 from ckaudit.validate import validate
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from ckaudit.lab import archive
-from ckaudit.lab.anonymous import OWN, TOLD
 from ckaudit.lab.cache import look
+from ckaudit.lab.drill.bundle import OWN, TOLD
 from ckaudit.lab.score.score import score
 from ckaudit.lab.training_spec import recipe
 from tests.lab.test_anonymous import disguised, verdicts
