@@ -42,8 +42,12 @@ TOKENS: float = LEAST["seq_len_p50_p95"]
 ORDINARY_GAIN = 0.037
 """Share of the loss that the least of the healthy decays of public logs and the lab gained."""
 
-LEARNT = 0.25
-"""Share of its first level that a loss must have fallen by for a decay to gain anything: else there is nothing to settle."""
+OVER_LATER_RISES = 1.5
+"""A spike of the peak is half as much again as what the loss rises by when the rate has left it: else it swings anyhow."""
+
+LEARNT = 0.4
+"""Share of its first level that a loss must have fallen by for a decay to gain anything: a fine-tuning falls by a third while it
+learns the form of its answers, and has nothing to settle after that."""
 
 
 class _Schedule(NamedTuple):
@@ -120,12 +124,12 @@ def schedule_right(
     since the decay began (medians of `few` points, or of a third of what there is; playbook D4.6; healthy decays of public
     logs and the lab gain 3.7 % and more). A run that does not decay is judged by its peak alone.
     ## Watch
-    A spike that came back, while the rate was above `near` of its highest so far and the peak no older than the warm-up was long,
-    or than `early` steps (as in missing_warmup): what comes later has other reasons. Or a decay that gained nothing where the
-    loss is below `solved` of its first, or had not fallen by a quarter before it, as of a fine-tuning or before a model groks; or
-    stands and saves a tenth of what a constant guess costs, for it may be at its floor; or is so noisy that a gain of 3.7 %, or
-    that of the held-out loss, would not be seen; or jumps and falls on from there, as where a task is made harder; or rises as
-    LOSS004 calls harmless, such as against a target that moves.
+    A spike that came back, while the rate was above `near` of its highest so far and the peak no older than the warm-up was
+    long, or than `early` steps (as in missing_warmup): what comes later has other reasons. Or a decay that gained nothing where
+    the loss is below `solved` of its first, or had not fallen by two fifths before it, as of a fine-tuning or before a model
+    groks; or stands and saves a tenth of what a constant guess costs, for it may be at its floor; or is so noisy that a gain of
+    3.7 %, or that of the held-out loss, would not be seen; or jumps and falls on from there, as where a task is made harder; or
+    rises as LOSS004 calls harmless, such as against a target that moves.
     ## Bad
     A graver spike, or one that took back `lost` of all that had been gained (as passing_peaks and sustained_rise have it), but
     where it begins with other data, as run.json plans them or the log shows by shares of sources and languages or by lengths; or
@@ -272,9 +276,19 @@ def _spike(
         around = values[max(row - around_peak, 0) : row + around_peak]
         if low > 0 and is_scatter(around, float(values[row]) / low):
             continue
+        if height <= OVER_LATER_RISES * _largest_rise(values[steps > until], last - first + 2):
+            continue
         if way > min_jump_share * abs(values[0]) and height > enough:
             spikes.append(_Spike(int(steps[row]), height, low))
     return max(spikes, key=lambda spike: spike.height, default=None)
+
+
+def _largest_rise(values: Floats, width: int, *, max_width: int = 50) -> float:
+    """Return by how much a curve rises at most within so many points, 0 of one that is not twice as long."""
+    width = min(width, max_width)
+    if len(values) < 2 * width:
+        return 0.0
+    return max(float((values[apart:] - values[:-apart]).max()) for apart in range(1, width + 1))
 
 
 def _stretches(values: Floats, min_jump_share: float) -> Iterator[tuple[int, int, float]]:

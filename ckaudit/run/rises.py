@@ -33,6 +33,10 @@ POINTS_PER_LEVEL = 1.2
 CLEAR_DEVIATIONS = 6.0
 """Of falling curves of noise of 20 % one in a hundred comes so far, whatever the size of its rise."""
 
+HEAVY_NOISE = 0.2
+"""Share of the level by which points scatter so that only a clear rise counts: of flat curves of 30 % noise and 10 to 30 points a
+third come to 3 deviations and a law of learning that fits no better, and one in fifteen to six."""
+
 SOLVED = 0.1
 """A loss below this share of its first is learnt for the most part, and small gradients and updates are no illness."""
 
@@ -66,6 +70,9 @@ HELD_BY = 3
 
 POINTS_FOR_A_LEVEL = 20
 """Of so many points one that was easy makes no level; of fewer it may be all that there is of one."""
+
+CORRELATED = 1.0
+"""Standard errors, 1 / sqrt(N), from which on the noise of neighbours goes together, as that of a moving average."""
 
 ZOOM_DEVIATIONS = 6.0
 """Neighbouring points of a long log share batches and rates, and scatter together: a rise of so few must stand out further."""
@@ -237,6 +244,8 @@ def _rise_of_parts(
         onset = int(below[-1])
     if noise_is_known and not _lasts(values, levels[: onset + 1], best, scale):
         return None
+    if len(levels) >= PARTS // 2 and _deviations_of_correlated(levels, best) < min_deviations:
+        return None
     return Rise(
         lowest=int(starts[lowest]),
         onset=_first_above(values, starts, onset, scale * (low + (best.end - low) / 4)),
@@ -258,12 +267,38 @@ def _lasts(values: Floats, before: Floats, best: _Split, scale: float) -> bool:
     return bool(median(values[-HELD_BY:]) > scale * best.low)
 
 
+def _deviations_of_correlated(levels: Floats, best: _Split) -> float:
+    """Return how far a rise stands out where neighbours go together in what is left of a curve; infinite where they do not.
+
+    Of N points whose neighbours correlate by r only N (1 - r) / (1 + r) are independent (Bartlett 1935).
+    """
+    compared = np.log(levels) if levels.min() > 0 else levels
+    before, row = isotonic_fits(compared), best.row
+    fitted = np.empty(len(levels))
+    while row:
+        fitted[row - before.width[row] : row] = before.low[row]
+        row -= int(before.width[row])
+    places = np.arange(len(levels) - best.row)
+    degree = min(1, len(places) - 1)
+    fitted[best.row :] = np.polyval(np.polyfit(places, compared[best.row :], degree), places)
+    left = compared - fitted
+    squares = float(np.square(left).sum())
+    correlation = float((left[1:] * left[:-1]).sum()) / squares if squares else 0.0
+    if correlation <= CORRELATED / math.sqrt(len(levels)):
+        return math.inf
+    freedom = max(1.0, len(levels) - POINTS_PER_LEVEL * before.levels[best.row] - degree - 1)
+    gain = max(0.0, float(before.squares[-1]) - squares)
+    return math.sqrt(gain / (squares / freedom) * (1 - correlation) / (1 + correlation))
+
+
 def _stands_out(levels: Floats, deviations: float, min_deviations: float, is_a_loss: bool) -> bool:
     """Tell whether a rise is clear by itself, or no law of learning curves explains it either."""
     if not is_a_loss or len(levels) < POINTS_FOR_A_LAW or levels.min() <= 0:
         return deviations >= min_deviations
     if deviations >= max(min_deviations, CLEAR_DEVIATIONS):
         return True
+    if trimmed_noise(np.log(levels)) > HEAVY_NOISE:
+        return False
     allowed = ALLOWED_BY_LAW if len(levels) < PARTS else 0.0
     return deviations >= min_deviations - allowed and rise_likelihood_ratio(levels) >= MIN_LAW_RATIO
 
