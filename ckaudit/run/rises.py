@@ -244,7 +244,8 @@ def _rise_of_parts(
         onset = int(below[-1])
     if noise_is_known and not _lasts(values, levels[: onset + 1], best, scale):
         return None
-    if len(levels) >= PARTS // 2 and _deviations_of_correlated(levels, best) < min_deviations:
+    may_wander = len(levels) >= PARTS // 2 and best.end - best.low < best.low
+    if may_wander and _deviations_of_correlated(levels, best) < min_deviations:
         return None
     return Rise(
         lowest=int(starts[lowest]),
@@ -270,7 +271,8 @@ def _lasts(values: Floats, before: Floats, best: _Split, scale: float) -> bool:
 def _deviations_of_correlated(levels: Floats, best: _Split) -> float:
     """Return how far a rise stands out where neighbours go together in what is left of a curve; infinite where they do not.
 
-    Of N points whose neighbours correlate by r only N (1 - r) / (1 + r) are independent (Bartlett 1935).
+    Of N points whose neighbours correlate by r only N (1 - r) / (1 + r) are independent (Bartlett 1935). A level that doubles is
+    no wandering of an average: its points would have to scatter by their own size.
     """
     compared = np.log(levels) if levels.min() > 0 else levels
     before, row = isotonic_fits(compared), best.row

@@ -294,9 +294,7 @@ class LossFunctionStats(Struct, kw_only=True, omit_defaults=True):
         doc("Share of the rows that are distributions: probabilities that sum to one, or their logs for nll_loss; 0 to 1."),
     ] = UNSET
     smoothing: Annotated[NonNegative | UnsetType, doc("Label smoothing that the function was asked for, 0 to 1.")] = UNSET
-    is_mixed: Annotated[
-        bool | UnsetType, doc("Whether a row has targets of several classes, as where rows are mixed (mixup).")
-    ] = UNSET
+    is_mixed: Annotated[bool | UnsetType, doc("Whether a row has targets of several classes, as of rows that are mixed.")] = UNSET
     is_broadcast: Annotated[
         bool | UnsetType, doc("Whether outputs and targets differ in shape, so that each is held against several of the other.")
     ] = UNSET
