@@ -1,3 +1,5 @@
+import gc
+
 import msgspec
 import pytest
 import torch
@@ -56,6 +58,14 @@ class TinyGPT(nn.Module):
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def little_to_collect(request):
+    """Set aside what the libraries of the trainers made: each training ends with a look through all there is for garbage."""
+    if request.path.stem.startswith("test_trainers_"):
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture
