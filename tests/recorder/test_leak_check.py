@@ -4,7 +4,7 @@ import torch
 
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.batches import fingerprint, row_fingerprints
-from ckaudit.recorder.loop.requests import LEAST, HeldOut, rows_of
+from ckaudit.recorder.loop.requests import MIN_ROW_TOKENS, HeldOut, rows_of
 
 NAME = "held_out_rows_trained_on"
 SOURCE = torch.Generator().manual_seed(7)
@@ -78,7 +78,7 @@ def test_a_row_that_is_nearly_the_same_is_another():
     assert known.look(torch.cat((near, held.flip(1), held[:, 1:].repeat(1, 2)[:, :40]))) == {NAME: 0.0}
 
 
-@pytest.mark.parametrize("batch", [None, "text", torch.zeros(3), torch.zeros(0, 9), torch.zeros(4, LEAST - 1, dtype=torch.int64)])
+@pytest.mark.parametrize("batch", [None, "text", torch.zeros(3), torch.zeros(0, 9), torch.zeros(4, MIN_ROW_TOKENS - 1, dtype=torch.int64)])
 def test_what_has_no_rows_or_too_short_ones_says_nothing(batch):
     known = HeldOut()
     known.tell(batch)
@@ -90,7 +90,7 @@ def test_what_has_no_rows_or_too_short_ones_says_nothing(batch):
 @pytest.mark.parametrize("left", [True, False])
 def test_a_short_text_is_no_row_however_long_its_padding(left):
     short, long = torch.zeros(3, 60, dtype=torch.int64), torch.zeros(3, 60, dtype=torch.int64)
-    for padded, length in ((short, LEAST - 1), (long, LEAST + 4)):
+    for padded, length in ((short, MIN_ROW_TOKENS - 1), (long, MIN_ROW_TOKENS + 4)):
         padded[:, slice(-length, None) if left else slice(0, length)] = 1 + tokens(3, length)
     known = HeldOut()
     known.tell(short)

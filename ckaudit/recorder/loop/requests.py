@@ -35,7 +35,7 @@ MAX_ROWS = 2**16  # rows that are remembered of either kind
 MAX_DISTINCT = 0.9
 """Share of a batch's rows that are distinct where rows come again by nature: what few sequences there are is in any two sets."""
 
-LEAST = 24  # tokens of a row, padding aside: shorter ones come again by chance. Lee et al. (2022) count from 50 on
+MIN_ROW_TOKENS = 24  # tokens of a row, padding aside: shorter ones come again by chance. Lee et al. (2022) count from 50 on
 
 # Operators of ATen that move no element.
 FREE = frozenset(
@@ -285,7 +285,7 @@ def rows_of(batch: Any) -> list[int]:
     if dtype_name(inputs) not in TOKEN_TYPES:
         return [*hashes.tolist()]
     tokens = inputs.reshape(len(inputs), -1)
-    is_long = [(tokens != pad).sum(1) >= LEAST for pad in (tokens[:, :1], tokens[:, -1:])]  # it stands on one side or the other
+    is_long = [(tokens != pad).sum(1) >= MIN_ROW_TOKENS for pad in (tokens[:, :1], tokens[:, -1:])]  # it stands on one side or the other
     return [*hashes[is_long[0] & is_long[1]].tolist()]
 
 
