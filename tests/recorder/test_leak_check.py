@@ -78,7 +78,10 @@ def test_a_row_that_is_nearly_the_same_is_another():
     assert known.look(torch.cat((near, held.flip(1), held[:, 1:].repeat(1, 2)[:, :40]))) == {NAME: 0.0}
 
 
-@pytest.mark.parametrize("batch", [None, "text", torch.zeros(3), torch.zeros(0, 9), torch.zeros(4, MIN_ROW_TOKENS - 1, dtype=torch.int64)])
+SHORT_ROWS = torch.zeros(4, MIN_ROW_TOKENS - 1, dtype=torch.int64)
+
+
+@pytest.mark.parametrize("batch", [None, "text", torch.zeros(3), torch.zeros(0, 9), SHORT_ROWS])
 def test_what_has_no_rows_or_too_short_ones_says_nothing(batch):
     known = HeldOut()
     known.tell(batch)

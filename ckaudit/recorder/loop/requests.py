@@ -285,7 +285,8 @@ def rows_of(batch: Any) -> list[int]:
     if dtype_name(inputs) not in TOKEN_TYPES:
         return [*hashes.tolist()]
     tokens = inputs.reshape(len(inputs), -1)
-    is_long = [(tokens != pad).sum(1) >= MIN_ROW_TOKENS for pad in (tokens[:, :1], tokens[:, -1:])]  # it stands on one side or the other
+    # Padding stands on one side or the other.
+    is_long = [(tokens != pad).sum(1) >= MIN_ROW_TOKENS for pad in (tokens[:, :1], tokens[:, -1:])]
     return [*hashes[is_long[0] & is_long[1]].tolist()]
 
 
