@@ -137,7 +137,8 @@ def unigram_entropy(run: Run) -> Series:
     Shape (C, 1). Of buckets it is a lower bound. A loss above it after a few hundred steps has learnt no order at all; a
     held-out loss above it while the training loss falls far below is a leak. Not recorded where layers read both ways or
     across and the targets are not known to be the next tokens: then the tokens counted are not those that are to be told. Nor
-    where our recorder counted the tokens that a model embeds and nobody declared a vocabulary: they may be a classifier's inputs.
+    where our recorder counted the tokens that a model embeds and nobody declared a vocabulary: they may be a classifier's inputs;
+    nor where it saw neither how targets relate to inputs nor causal attention.
     """
     counts = run.value("data.token_histogram")
     if _tells_other_tokens(run):
@@ -151,13 +152,17 @@ def unigram_entropy(run: Run) -> Series:
 
 
 def _tells_other_tokens(run: Run, *, min_match: float = 0.5) -> bool:
-    """Return whether the inputs are not what is to be told, as of masked words or a translation."""
+    """Return whether the inputs are not what is to be told, as of masked words or a translation.
+
+    Our recorder says how targets relate to inputs wherever it is shown both: where it does not, only causal attention tells.
+    """
     facts = run.manifest
-    if facts and str(facts.source).startswith("ckaudit") and facts.vocabulary is UNSET:
-        return True
+    is_ours = facts is not None and str(facts.source).startswith("ckaudit")
     attention = facts.attention if facts else UNSET
     ways = set() if attention is UNSET else {*attention.values()}
     match = run.value("data.target_shift_match")
+    if is_ours and facts and (facts.vocabulary is UNSET or (ways != {"causal"} and not match.finite.any())):
+        return True
     is_next = match.finite.any() and median(match.values[match.finite]) >= min_match
     return bool(ways & {"bidirectional", "cross"}) and not is_next
 

@@ -141,7 +141,26 @@ def test_tokens_that_our_recorder_counted_without_a_declared_vocabulary_may_be_a
     rows = {"data.token_histogram": {10: {"b.0": 2.0, "b.1": 1.0}}}
     facts = Manifest(schema_version="ck.run.v1", source=source)
     assert bool(unigram_entropy(replace(run_of(rows), manifest=facts))) is expected
-    assert unigram_entropy(replace(run_of(rows), manifest=Manifest(schema_version="ck.run.v1", source=source, vocabulary=2)))
+    declared = Manifest(schema_version="ck.run.v1", source=source, vocabulary=2, attention={"a": "causal"})
+    assert unigram_entropy(replace(run_of(rows), manifest=declared))
+
+
+@pytest.mark.parametrize(
+    ("source", "ways", "match", "expected"),
+    [
+        ("ckaudit recorder 0.1.0", {}, None, False),  # such as masked words, in a model whose attention is not seen
+        ("ckaudit recorder 0.1.0", {}, 1.0, True),
+        ("ckaudit recorder 0.1.0", {}, 0.1, True),
+        ("ckaudit recorder 0.1.0", {"a": "causal"}, None, True),
+        ("mine", {}, None, True),
+    ],
+)
+def test_our_recorder_says_how_targets_relate_to_inputs_where_it_sees_both(source, ways, match, expected):
+    rows = {"data.token_histogram": {10: {"b.0": 2.0, "b.1": 1.0}}}
+    if match is not None:
+        rows["data.target_shift_match"] = {10: {"data.target_shift_match": match}}
+    facts = Manifest(schema_version="ck.run.v1", source=source, vocabulary=2, attention=ways)
+    assert bool(unigram_entropy(replace(run_of(rows), manifest=facts))) is expected
 
 
 def test_unigram_entropy_by_hand():
