@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.gradient_majority import coefficient_without, largest_share
-from ckaudit.contract.schema.report import Evidence
+from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.gradients import gradient_share
 from ckaudit.metrics.optimizer import clip_coefficient
 from ckaudit.rules.attention.mask_leak import mask_leak
@@ -21,6 +21,8 @@ from ckaudit.rules.resume.seam_jump import seam_jump
 from ckaudit.rules.resume.weights_jump import weights_jump
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.learning_rate_jump import learning_rate_jump
+from ckaudit.rules.updates.learning_rate_zero import learning_rate_zero
+from ckaudit.rules.updates.schedule_off_plan import schedule_off_plan
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.rules.weights.decay_outweighs_learning import decay_outweighs_learning
 from ckaudit.rules.weights.weights_shrink import weights_shrink
@@ -41,6 +43,8 @@ OTHER_TROUBLE = (
     weights_jump,
     weights_shrink,
     decay_outweighs_learning,
+    learning_rate_zero,
+    schedule_off_plan,
 )
 """Illnesses that may raise one tensor's gradient, and are no part of it where they come first."""
 
@@ -92,8 +96,13 @@ def one_tensor_dominates(
         yield contradicts(strong, f"{where} made up as much of it before the gradient exploded", share.name)
     if named := findings.first(dominant_tensor):
         yield supports(medium, named.message, named)
-    if first is not None and (earlier := findings.before(first.first_step or 0).of(*OTHER_TROUBLE)):
+    if first is not None and (earlier := _trouble_before(findings, first.first_step or 0)):
         yield contradicts(strong, f"the run was ill before: {earlier[0].message}", earlier[0])
+
+
+def _trouble_before(findings: Findings, step: int) -> list[Finding]:
+    """Return other illnesses that came before a step, and what was done to rates or weights at that step itself."""
+    return findings.before(step).of(*OTHER_TROUBLE) or findings.before(step + 1).of(learning_rate_jump, weights_jump)
 
 
 def _grew(share: Series, where: str, value: float, step: int | None, *, times: float = 1.5) -> bool:
