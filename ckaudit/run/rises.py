@@ -275,22 +275,24 @@ def _deviations_of_correlated(levels: Floats, best: _Split) -> float:
     no wandering of an average: its points would have to scatter by their own size.
     """
     compared = np.log(levels) if levels.min() > 0 else levels
-    before, row = isotonic_fits(compared), best.row
-    fitted = np.empty(len(levels))
-    while row:
-        fitted[row - before.width[row] : row] = before.low[row]
-        row -= int(before.width[row])
-    places = np.arange(len(levels) - best.row)
-    degree = min(1, len(places) - 1)
-    fitted[best.row :] = np.polyval(np.polyfit(places, compared[best.row :], degree), places)
-    left = compared - fitted
+    before = isotonic_fits(compared)
+    left = np.concatenate([_left_of_fall(compared[: best.row]), -_left_of_fall(-compared[best.row :])])
     squares = float(np.square(left).sum())
     correlation = float((left[1:] * left[:-1]).sum()) / squares if squares else 0.0
     if correlation <= CORRELATED / math.sqrt(len(levels)):
         return math.inf
-    freedom = max(1.0, len(levels) - POINTS_PER_LEVEL * before.levels[best.row] - degree - 1)
+    freedom = max(1.0, len(levels) - POINTS_PER_LEVEL * before.levels[best.row] - 2)
     gain = max(0.0, float(before.squares[-1]) - squares)
     return math.sqrt(gain / (squares / freedom) * (1 - correlation) / (1 + correlation))
+
+
+def _left_of_fall(values: Floats) -> Floats:
+    """Return what is left of values when the best falling curve through them is taken away, shape (N,)."""
+    fits, row, left = isotonic_fits(values), len(values), values.copy()
+    while row:
+        left[row - fits.width[row] : row] -= fits.low[row]
+        row -= int(fits.width[row])
+    return left
 
 
 def _stands_out(levels: Floats, deviations: float, min_deviations: float, is_a_loss: bool) -> bool:
