@@ -276,7 +276,10 @@ def _deviations_of_correlated(levels: Floats, best: _Split) -> float:
     """
     compared = np.log(levels) if levels.min() > 0 else levels
     before = isotonic_fits(compared)
-    left = np.concatenate([_left_of_fall(compared[: best.row]), -_left_of_fall(-compared[best.row :])])
+    after, places = compared[best.row :], np.arange(len(levels) - best.row)
+    straight = after - np.polyval(np.polyfit(places, after, min(1, len(places) - 1)), places)
+    left_after = min(_left_of_fall(-after), straight, key=lambda rest: float(np.square(rest).sum()))
+    left = np.concatenate([_left_of_fall(compared[: best.row]), left_after])
     squares = float(np.square(left).sum())
     correlation = float((left[1:] * left[:-1]).sum()) / squares if squares else 0.0
     if correlation <= CORRELATED / math.sqrt(len(levels)):
