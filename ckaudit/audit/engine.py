@@ -53,7 +53,7 @@ BROKEN_PLUGIN = kind(
 )
 UNREAD = (UNKNOWN_WORD.code, UNKNOWN_FIELD.code)
 """What the reader passes over: it makes no number wrong."""
-LOST = tuple(violation.code for violation in (ATTENTION_GRID_RANGE, ATTENTION_ROW_MASS))
+LOST_MAP_CODES = tuple(violation.code for violation in (ATTENTION_GRID_RANGE, ATTENTION_ROW_MASS))
 """Notes of maps that are lost, without which the training is judged."""
 
 
@@ -150,7 +150,7 @@ def _worth_a_word(findings: list[Finding]) -> Iterator[Finding]:
     """Yield what is worth a word; the reader tells of triggers itself, for every checkpoint has some."""
     for finding in findings:
         if finding.code not in UNREAD:
-            yield from [finding] if finding.severity != "note" or finding.code in LOST else []
+            yield from [finding] if finding.severity != "note" or finding.code in LOST_MAP_CODES else []
         elif not (finding.pointer or "").startswith("/triggers/"):
             yield replace(finding, severity="note")
 

@@ -30,15 +30,15 @@ STATE = (train_loss_raw, val_loss, learning_rate, grad_global_norm, update_to_we
 
 DRAWN = (train_loss_raw, block_gradient_norm, gradient_norm)
 
-SHORT = {"attention": "attn"}
+SHORT_KINDS = {"attention": "attn"}
 
 OF_LOSS = (train_loss_raw, loss_excess)
 
-FIRST = 10  # findings that are looked at: where none of the gravest can be drawn, the rest do not stand for them
+MAX_FINDINGS = 10  # findings that are looked at: where none of the gravest can be drawn, the rest do not stand for them
 
-LEAST = 3  # points below which there is nothing to see
+MIN_POINTS = 3  # points below which there is nothing to see
 
-AROUND = 10  # rows before and after, at least
+MIN_ROWS_AROUND = 10  # rows before and after, at least
 
 
 def state(run: Run) -> dict[str, Number]:
@@ -183,7 +183,7 @@ def _dead_branches(run: Run, step: int, *, min_share: float = 1e-6) -> dict[str,
     for label, value, known in zip(branches.labels, branches.values[-1].tolist(), branches.finite[-1].tolist(), strict=True):
         block, _, kind = label.partition("/")
         if known:
-            norms.setdefault(block, {})[SHORT.get(kind, kind)] = value
+            norms.setdefault(block, {})[SHORT_KINDS.get(kind, kind)] = value
     dead = {
         block: [
             f"{kind}: {value:.2g}" for kind, value in norms_of_block.items() if value < min_share * max(norms_of_block.values())
@@ -204,7 +204,7 @@ def finding_charts(run: Run, findings: Sequence[Finding], *, max_charts: int = 2
         points: Values of each at most; of each stretch the one that stands out is there.
     """
     drawn: dict[tuple[str, str], Chart] = {}
-    for place, finding in enumerate(findings[:FIRST]):
+    for place, finding in enumerate(findings[:MAX_FINDINGS]):
         if len(drawn) >= max_charts or finding.severity == "note":
             break
         metric = _metric(run, finding)
@@ -214,7 +214,7 @@ def finding_charts(run: Run, findings: Sequence[Finding], *, max_charts: int = 2
         label = finding.where if finding.where in series.labels else series.labels[0]
         title = f"{finding.code}: {metric.name}" + (f" of {label}" if len(series.labels) > 1 else "")
         around = _around(series.only(label.__eq__).recorded_rows(), finding)
-        if (metric.name, label) not in drawn and len(around.steps) >= LEAST and len(np.unique(around.values)) > 1:
+        if (metric.name, label) not in drawn and len(around.steps) >= MIN_POINTS and len(np.unique(around.values)) > 1:
             drawn[metric.name, label] = chart_of(
                 around, name="finding", title=title, points=points, finding=place, unit=run.shown_unit(metric.unit)
             )
@@ -237,7 +237,7 @@ def _around(series: Series, finding: Finding) -> Series:
     """Return the stretch from as long before a finding as it lasts to as long after."""
     first, last = finding.first_step or 0, finding.last_step or finding.first_step or 0
     begin, end = np.searchsorted(series.steps, [first, last + 1]).tolist()
-    room = max(AROUND, end - begin)
+    room = max(MIN_ROWS_AROUND, end - begin)
     rows = slice(max(0, begin - room), end + room)
     return replace(series, steps=series.steps[rows], values=series.values[rows], recorded=series.recorded[rows])
 
@@ -245,7 +245,7 @@ def _around(series: Series, finding: Finding) -> Series:
 # The four derived numbers of a run: divergence step, tau, spike flags, and gradient over weight.
 DERIVED: tuple[Metric, ...] = (spike_flags, grad_to_weight, tau, tau_trend, train_loss_at_evals, val_loss)
 """What they are made of."""
-BAND = (1e-4, 1e-1)
+HEALTHY_RATIOS = (1e-4, 1e-1)
 """Where the ratio of gradient to weight is well (F16)."""
 MIN_EVALS = 5
 """Evaluations below which nothing can be said to widen for good: the best, three after it, and one to compare with."""
@@ -346,6 +346,6 @@ def _grad_to_weight(run: Run) -> GradToWeight | str:
         max_where=ratio.labels[high],
         step=int(ratio.steps[row]),
         tensors=int(np.isfinite(values).sum()),
-        below=int((values < BAND[0]).sum()),
-        above=int((values > BAND[1]).sum()),
+        below=int((values < HEALTHY_RATIOS[0]).sum()),
+        above=int((values > HEALTHY_RATIOS[1]).sum()),
     )

@@ -19,7 +19,7 @@ from ckaudit.rules import Rule, rules
 from ckaudit.rules.precision.nonfinite_values import nonfinite_values
 from ckaudit.run.run import Run
 
-READY = 6  # the phase that ends in a verdict
+READINESS_PHASE = 6  # the phase that ends in a verdict
 
 BY_HEART = 7  # the phase that asks what was scored, and is answered by it
 
@@ -60,7 +60,7 @@ def interview(
     for number in sorted(set(phases)):
         asked = [question for question in questions().values() if question.phase == number]
         answers = [no_worse_than_findings(answer(question, run, findings, diagnoses)) for question in asked]
-        verdict = readiness(answers, findings) if number == READY else None
+        verdict = readiness(answers, findings) if number == READINESS_PHASE else None
         pointers = [_pointer(way, run, step) for way in MAP if number in way.phases]
         answered.append(Phase(number=number, title=PHASES[number], answers=answers, verdict=verdict, pointers=pointers))
     return answered
