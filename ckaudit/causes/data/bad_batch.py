@@ -62,7 +62,7 @@ OTHERS = (
     weights_shrink,
 )
 """Illnesses that a batch does not make, and that make the loss jump."""
-SEVERAL = 3
+SEVERAL_JUMPS = 3
 """Jumps of one run that are no one batch."""
 
 
@@ -147,7 +147,7 @@ def _unstable(
 ) -> Iterator[Evidence]:
     """Judge whether the training was unstable by itself, or nothing is known yet of a healthy state."""
     step = spike.first_step or 0
-    if (count := jumps_since(flags, step)) >= SEVERAL:
+    if (count := jumps_since(flags, step)) >= SEVERAL_JUMPS:
         yield contradicts(strong, f"the loss has jumped {count} times since step {step}: no one batch does", spike)
     if step <= lead:
         yield contradicts(strong, f"at step {step} nothing is known yet of a healthy state", spike)

@@ -28,7 +28,7 @@ from ckaudit.rules.weights.weights_grow import weights_grow
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import table_of
 
-UNTRAINED = 10.0
+MAX_UNTRAINED_LOGIT = 10.0
 """A logit that begins above that did not grow: those of a well scaled head begin at 4 or 5 spreads, for thousands of them."""
 
 TURNED_BACK = 0.9
@@ -89,7 +89,7 @@ def attention_logits_grow(
     if logit is not None and logit.finite.any():
         largest = np.where(logit.finite, np.abs(logit.values), -np.inf).max(axis=1)[logit.finite.any(axis=1)]  # (T,)
         start, peak, end = float(largest[0]), float(largest.max()), float(largest[-1])
-        if start > UNTRAINED:
+        if start > MAX_UNTRAINED_LOGIT:
             yield contradicts(strong, f"the largest logit begins at {start:.3g}: it was large from the first", logit.name)
         elif peak > grown * start and end > TURNED_BACK * peak:
             weight = strong if peak > runaway else medium

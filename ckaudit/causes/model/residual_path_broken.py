@@ -28,10 +28,10 @@ from ckaudit.rules.weights.weights_alike import weights_alike
 from ckaudit.rules.weights.weights_shrink import weights_shrink
 from ckaudit.run.series import Series
 
-EARLY = 30
+EARLY_STEPS = 30
 """Steps in which a model still has the structure of its initialization and nothing else."""
 
-HOPELESS = 1e4
+NO_PATH_RATIO = 1e4
 """How many times less gradient shows that nothing leads around the blocks: at most 900 where blocks add to the stream."""
 
 
@@ -85,13 +85,13 @@ def residual_path_broken(
         else:
             yield contradicts(medium, "the gradient falls at one block, not evenly with depth", first)
     if norm is not None and (start := _decay(norm)):
-        ratio, at = max(start[:1] + [each for each in start if each[1] <= EARLY])
+        ratio, at = max(start[:1] + [each for each in start if each[1] <= EARLY_STEPS])
         worst, then = max(start)
         if ratio > even:
             yield supports(medium, f"already at step {at} the first block gets {ratio:.0f}x less than the last", first)
-        elif worst <= HOPELESS:
+        elif worst <= NO_PATH_RATIO:
             yield contradicts(strong + 1, f"at step {at} the first block still got its share: the structure is sound", first)
-        if worst > HOPELESS:
+        if worst > NO_PATH_RATIO:
             yield supports(
                 strong, f"at step {then} the first block gets {worst:.0e}x less: nothing leads around the blocks between", first
             )

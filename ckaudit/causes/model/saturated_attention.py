@@ -27,7 +27,7 @@ from ckaudit.rules.weights.weights_grow import weights_grow
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import table_of
 
-YOUNG = 20
+EARLY_STEPS = 20
 """Steps in which logits are what the initial weights make them."""
 
 OVER_ITS_WEIGHTS = 20.0
@@ -73,7 +73,7 @@ def saturated_attention(
         yield supports(medium, f"only large logits make a softmax so sharp: {collapsed[0].message}", collapsed[0])
     if logit is not None and logit.finite.any():
         yield from _logits(logit, cap, hot, medium)
-        if int(logit.steps[0]) <= YOUNG:
+        if int(logit.steps[0]) <= EARLY_STEPS:
             over = surplus(logit, std, table_of(facts)) if std is not None else None
             yield from _start(logit, over, untrained, strong)
     yield from _ill_before(findings, first.first_step or 0, strong)

@@ -26,7 +26,7 @@ from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 MOVED = relative_movement.name
-_HALF = [DTYPES.index(name) for name in ("bfloat16", "float16")]
+_HALF_TYPES = [DTYPES.index(name) for name in ("bfloat16", "float16")]
 
 
 @cause(
@@ -107,7 +107,7 @@ def learning_rate_too_low(
     elif high := findings.first(update_out_of_band):
         yield contradicts(2 * strong, high.message, high)
     yield from () if is_slow else _by_stillness(findings.of(barely_moving), strong, medium)
-    if types is not None and np.isin(types.only(lambda name: name.startswith("weights/")).values, _HALF).any():
+    if types is not None and np.isin(types.only(lambda name: name.startswith("weights/")).values, _HALF_TYPES).any():
         yield contradicts(strong, "weights are kept in half precision, which loses small updates", types.name)
     if clip is not None and clip.finite.any() and (left := median(clip.values[clip.finite])) < 0.1:
         yield contradicts(medium, f"clipping leaves {left:.2g} of the gradient", clip.name)

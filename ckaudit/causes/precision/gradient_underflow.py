@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.partly_zero_gradients import MANY, PART, partly_zero, without_embeddings
+from ckaudit.causes.shared.partly_zero_gradients import MIN_SHARE_OF_GRADIENTS, MIN_ZERO_SHARE, partly_zero, without_embeddings
 from ckaudit.causes.shared.quantized_gradients import quantization_step
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
@@ -87,11 +87,11 @@ def gradient_underflow(
         what = f"at step {found.step} a part of the elements is zero in {found.partial} of {found.alive} gradients"
         yield supports(strong, what, zeros.name)
         mixed = int(((values == 1).any(axis=0) & (values < 1).any(axis=0)).sum())
-        if comes_and_goes := mixed > MANY * found.alive:
+        if comes_and_goes := mixed > MIN_SHARE_OF_GRADIENTS * found.alive:
             yield supports(
                 strong, f"{mixed} gradients are all zeros at some checkpoints and not at others, as their size goes", zeros.name
             )
-        if silent is not None and silent.finite.any() and silent.values[silent.finite].max() < PART:
+        if silent is not None and silent.finite.any() and silent.values[silent.finite].max() < MIN_ZERO_SHARE:
             yield supports(medium, "no module puts out zeros that would make any in a gradient", silent.name)
     elif _is_half(types) and judged.finite.any() and (judged.values[judged.finite] == 1).all():
         yield supports(strong, "all of every gradient is zero, to the last tensor of the model, and it is of float16", zeros.name)

@@ -8,10 +8,10 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import table_of
 
-PART = 0.05
+MIN_ZERO_SHARE = 0.05
 """Share of a gradient's elements below which zeros are a few, such as those of single units that do not fire."""
 
-MANY = 0.25
+MIN_SHARE_OF_GRADIENTS = 0.25
 """Share of the gradients that are partly zero where that is no matter of single tensors."""
 
 
@@ -36,8 +36,8 @@ def partly_zero(zeros: Series) -> PartlyZero | None:
         zeros: Share of zeros among the elements of each gradient, shape (C, P), without embeddings.
     """
     values = np.where(zeros.finite, zeros.values, np.nan)
-    partial, alive = ((values > PART) & (values < 1)).sum(axis=1), (values < 1).sum(axis=1)  # (C,)
-    if ((partial > MANY * alive) & (partial > 1)).sum() < 2:
+    partial, alive = ((values > MIN_ZERO_SHARE) & (values < 1)).sum(axis=1), (values < 1).sum(axis=1)  # (C,)
+    if ((partial > MIN_SHARE_OF_GRADIENTS * alive) & (partial > 1)).sum() < 2:
         return None
     row = int(np.argmax(partial))
     return PartlyZero(int(zeros.steps[row]), int(partial[row]), int(alive[row]))
