@@ -37,7 +37,7 @@ Exit codes:
 """
 
 AXES = ("step", "tokens", "loss")
-GRAVE = ("within_noise", "better", "different", "worse")  # the least grave first
+WORDS_BY_GRAVITY = ("within_noise", "better", "different", "worse")  # the least grave first
 MODES = ("exact", "parity", "resume", "replicas")
 
 Runs = Annotated[
@@ -73,7 +73,7 @@ FailOn = Annotated[
         "--fail-on",
         metavar="WORD",
         help="Exit with 1 from this word on: within_noise, better, different or worse.",
-        autocompletion=lambda: list(GRAVE),
+        autocompletion=lambda: list(WORDS_BY_GRAVITY),
     ),
 ]
 Format = Annotated[str, one_format(FORMATS)]
@@ -100,7 +100,7 @@ def command(
 
     request = requested(format, output, verbose=verbose)
     one_of(align, AXES, "axis")
-    one_of(fail_on, GRAVE, "word")
+    one_of(fail_on, WORDS_BY_GRAVITY, "word")
     mode = one_mode(exact=exact, parity=parity, resume=resume, replicas=replicas)
     at = options.step(step or None)
     subjects = [parse_operand(word) for word in runs]
@@ -149,7 +149,7 @@ def exit_code(comparison: "Comparison", fail_on: str) -> int:
     if comparison.gate is not None:
         return {"passed": 0, "failed": 1, "incomparable": 2}[comparison.gate.outcome]
     words = {pair.word for pair in comparison.pairs} or {comparison.word}
-    if words & set(GRAVE[GRAVE.index(fail_on) :]):
+    if words & set(WORDS_BY_GRAVITY[WORDS_BY_GRAVITY.index(fail_on) :]):
         return 1
     return 2 if words & {"incomparable", "not_recorded"} else 0
 

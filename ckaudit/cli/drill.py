@@ -42,7 +42,7 @@ Exit codes:
   1  one was missed, or something was found in a healthy training
   2  could not drill: the command fails, or makes no Recorder
 """
-SHORTEST = 20  # steps: below, hardly a check has points enough
+MIN_STEPS = 20  # steps: below, hardly a check has points enough
 SETTINGS = {"allow_interspersed_args": False}
 """What follows the command belongs to it."""
 
@@ -144,8 +144,8 @@ def _plan(words: Sequence[str], faults: str, *, steps: str, onset: str, strength
     for name in names:
         one_of(name, [*KINDS], "fault")
     length = count(steps, "--steps")
-    if length < SHORTEST:
-        raise UsageError(f"--steps {steps} shows nothing: a training is judged from {SHORTEST} steps on", hint="try --steps 120")
+    if length < MIN_STEPS:
+        raise UsageError(f"--steps {steps} shows nothing: a training is judged from {MIN_STEPS} steps on", hint="try --steps 120")
     first = count(onset, "--onset") if onset else length // 2 + 1  # not where a checkpoint is due anyway
     if first >= length:
         raise UsageError(

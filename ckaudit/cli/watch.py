@@ -228,7 +228,7 @@ def _sum_up(rounds: "WatchRounds") -> None:
         say(f"to judge more: {vital.to_judge_more}" if limits and vital and vital.to_judge_more else "")
 
 
-EVERY = 0.95  # seconds between two drawings
+DRAWING_SECONDS = 0.95  # seconds between two drawings
 
 
 def _live(rounds: "WatchRounds", tell: "Callable[[WatchEvent], None]") -> int:
@@ -260,7 +260,7 @@ def _live(rounds: "WatchRounds", tell: "Callable[[WatchEvent], None]") -> int:
 
         def draw() -> None:
             nonlocal drawn
-            if monotonic() - drawn < EVERY:
+            if monotonic() - drawn < DRAWING_SECONDS:
                 return
             drawn = monotonic()
             view = terminal_view(View(), sys.stdout, os.environ)._replace(width=console.width)
