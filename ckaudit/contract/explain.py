@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MAX_SHOWN = 60
 MAX_LISTED = 500  # of one file; whoever mends these sees the others
 _BOM = "\ufeff"
-_LARGE = re.compile(r"(?:^|[\s\[,:])-?\d[\d.]*[eE]\+?\d{3}|\d{200}")  # no other number can be beyond 1.8e308
+_HUGE_NUMBER = re.compile(r"(?:^|[\s\[,:])-?\d[\d.]*[eE]\+?\d{3}|\d{200}")  # no other number can be beyond 1.8e308
 _PART = re.compile(r"[-+.\w]+")
 
 
@@ -117,7 +117,7 @@ def _is_halved(text: str, document: Any) -> bool:
 
 def _overflows(text: str, file: str, first_line: int) -> list[Finding]:
     """Return a finding for each number that no 64-bit float can hold; Python would read it as infinite."""
-    if not _LARGE.search(text):
+    if not _HUGE_NUMBER.search(text):
         return []
     findings = (
         violations.NUMBER_RANGE.at(

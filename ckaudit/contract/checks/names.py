@@ -14,7 +14,7 @@ from ckaudit.contract.schema.report import Finding
 
 _HASH = re.compile(r"[A-Za-z0-9_-]+:[0-9A-Fa-f]+")
 
-WHOLE = (BinRange, Histogram, PackedGrid)
+UNDIVIDED = (BinRange, Histogram, PackedGrid)
 
 
 @check(
@@ -139,7 +139,7 @@ def _paths(kind: type[Struct], prefix: str) -> list[tuple[str, str]]:
     paths = []
     for name, hint in get_type_hints(kind, include_extras=True).items():
         inner, between = _struct(hint)
-        if inner is None or inner in WHOLE:
+        if inner is None or inner in UNDIVIDED:
             paths.append((prefix + name, _meaning(hint)))
         else:
             paths += _paths(inner, f"{prefix}{name}{between}.")
