@@ -25,7 +25,7 @@ from ckaudit.audit.engine import triage_reads, triage_run  # noqa: E402
 from ckaudit.audit.load_run import open_run  # noqa: E402
 from ckaudit.contract.schema.diff import Pair  # noqa: E402
 from ckaudit.diff.compare import JudgedRun, compare_pair  # noqa: E402
-from ckaudit.diff.divergence import WHOLE, reads  # noqa: E402
+from ckaudit.diff.divergence import RUN_NUMBERS, reads  # noqa: E402
 from ckaudit.diff.noise import Stretches  # noqa: E402
 from ckaudit.diff.run_pair import RunPair, RunSide  # noqa: E402
 from ckaudit.lab.score.scoreboard import share  # noqa: E402
@@ -134,7 +134,7 @@ def excess(folder: Path) -> Iterator[str]:
     same = [read(case, folder) for case in cases("tune") if not case.reference]
     pairs = [RunPair(left.side, right.side) for left, right in combinations(same, 2)]
     asked: dict[str, Callable[[RunPair], Floats | None]] = {
-        **{f"{metric.name}, every stretch": partial(_whole, metric, seed) for metric, seed in WHOLE.items()},
+        **{f"{metric.name}, every stretch": partial(_whole, metric, seed) for metric, seed in RUN_NUMBERS.items()},
         "last loss": lambda both: _last(both.stretches(train_loss_raw, size=1, last=100, ahead=0.0)),
         "median of the last losses": lambda both: _last(both.level(train_loss_raw)),
         "last evaluation": lambda both: _last(both.evaluation(val_loss)),

@@ -19,7 +19,7 @@ ALONE = Noise(source="none", message="two checkpoints have no noise to be compar
 
 _SIGNED_ZERO = re.compile(rb"-0(?:\.0*)?(?:[eE][-+]?\d+)?(?=[,\]}\s])")
 
-_NAMED = 5  # places that a sentence names
+_MAX_NAMED = 5  # places that a sentence names
 
 HEADER = RECORDING | {"step", "model_scale_hint"}
 """Members that say when and why a checkpoint was taken and what it leaves out, not what the model is."""
@@ -156,8 +156,8 @@ def _shown(value: Any) -> str:
 
 def _unlike(places: Mapping[str, list[str]], which: str) -> Iterator[Unlike]:
     for section, names in places.items():
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        message = f"{section} of {', '.join(names[:_NAMED])}{more} stand only in the {which}"
+        more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+        message = f"{section} of {', '.join(names[:_MAX_NAMED])}{more} stand only in the {which}"
         left, right = (str(len(names)), None) if which == "first" else (None, str(len(names)))
         yield Unlike(name=section, kind="model", left=left, right=right, invalidates=["tensors"], message=message)
 
@@ -184,8 +184,8 @@ def _notes(counted: Differences) -> list[str]:
     for which, lacking in (("first", "only_left"), ("second", "only_right")):
         names = {name: getattr(tally, lacking) for name, tally in counted.tallies.items() if getattr(tally, lacking)}
         if names:
-            statistics = ", ".join(f"{name} ({plural(count, 'place')})" for name, count in list(names.items())[:_NAMED])
-            more = f" and {plural(len(names) - _NAMED, 'other statistic')}" if len(names) > _NAMED else ""
+            statistics = ", ".join(f"{name} ({plural(count, 'place')})" for name, count in list(names.items())[:_MAX_NAMED])
+            more = f" and {plural(len(names) - _MAX_NAMED, 'other statistic')}" if len(names) > _MAX_NAMED else ""
             notes.append(f"only the {which} has {statistics}{more}")
     return notes
 

@@ -81,7 +81,7 @@ TENSOR_FACTS: tuple[tuple[str, Kind, tuple[str, ...], str], ...] = (
     ("tied_to", "model", (), "sharing their storage in one run and not in the other"),
 )
 
-_NAMED = 3
+_MAX_NAMED = 3
 
 BATCH_NAMES = ("batch_hash", "batch_id")
 
@@ -303,8 +303,8 @@ def _tensor_fact(fact: TensorFacts, field: str) -> Any:
 
 
 def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{plural(len(names), 'tensor')} ({', '.join(names[:_NAMED])}{more})"
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return f"{plural(len(names), 'tensor')} ({', '.join(names[:_MAX_NAMED])}{more})"
 
 
 def _loss_scale(left: Run, right: Run) -> Iterator[Unlike]:

@@ -30,7 +30,7 @@ from ckaudit.run.read import Progress
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats
 
-MOST = 20
+MAX_SUBJECTS = 20
 
 OF_QUESTIONS = {"smoothed_loss": train_loss_raw, "validation_loss": val_loss}
 
@@ -76,8 +76,8 @@ def compare(
         UnreadableError: Where one of them is no run.
         UsageError: Where there are fewer than two, or more than twenty.
     """
-    if not 2 <= len(subjects) <= MOST:
-        raise UsageError(f"{len(subjects)} runs to compare", hint=f"name 2 to {MOST}, the reference first")
+    if not 2 <= len(subjects) <= MAX_SUBJECTS:
+        raise UsageError(f"{len(subjects)} runs to compare", hint=f"name 2 to {MAX_SUBJECTS}, the reference first")
     reference, *replicas = [_opened(path, choice, step, progress, gate) for path in (subjects[0], *noise)]
     others = (_opened(path, choice, step, progress, gate) for path in subjects[1:])
     return compare_read(reference, others, axis=axis, replicas=replicas)

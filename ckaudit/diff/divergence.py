@@ -12,7 +12,7 @@ from ckaudit.contract.schema.numbers import to_word
 from ckaudit.diff.align import Paired
 from ckaudit.diff.noise import Stretches, quantile
 from ckaudit.diff.run_pair import RunPair
-from ckaudit.diff.shared_start import MOST, RATE_DIGITS, Parting, first_difference, start_identical
+from ckaudit.diff.shared_start import MAX_DEPARTURES, RATE_DIGITS, Parting, first_difference, start_identical
 from ckaudit.metrics import Metric
 from ckaudit.metrics.activations import activation_rms
 from ckaudit.metrics.attention import attn_entropy
@@ -31,7 +31,7 @@ from ckaudit.run.series import Floats, Mask
 EXACT: tuple[Metric, ...] = (learning_rate, tokens_per_update)
 """Decided by the configuration, not by chance."""
 
-WHOLE: Mapping[Metric, float] = {train_loss_raw: 1.0, grad_global_norm: 0.5, update_to_weight_global: 0.5, val_loss: 1.0}
+RUN_NUMBERS: Mapping[Metric, float] = {train_loss_raw: 1.0, grad_global_norm: 0.5, update_to_weight_global: 0.5, val_loss: 1.0}
 """One number of the whole run; where it leaves the band, the runs part. With each what a seed does to its level, over the
 noise of one point: see docs/diff-calibration.md."""
 
@@ -46,7 +46,7 @@ DECIDED = "the configuration decides it"
 
 def reads() -> frozenset[str]:
     """Return the checkpoint paths that a comparison looks at."""
-    return frozenset[str]().union(*(metric.paths for metric in (*EXACT, *WHOLE, *PLACES, *ASKED)))
+    return frozenset[str]().union(*(metric.paths for metric in (*EXACT, *RUN_NUMBERS, *PLACES, *ASKED)))
 
 
 def first_divergence(
@@ -82,7 +82,7 @@ def first_divergence(
         # A place that left its band before any number of the whole run did would be one of very many that chance can move.
         places = [place for place in first_departures(both) if place.step >= departures[0].step]
         departures = [*_configured(both, settings), *departures, *places]
-    return Parting(departures=tuple(sorted(departures, key=lambda departure: departure.step)[:MOST]))
+    return Parting(departures=tuple(sorted(departures, key=lambda departure: departure.step)[:MAX_DEPARTURES]))
 
 
 def _exact(both: RunPair) -> Iterator[Departure]:
@@ -177,11 +177,11 @@ def _whole(both: RunPair, without: Collection[Metric], *, share: float = 0.01) -
         share: Of replicas that leave it by chance, all numbers and stretches together.
     """
     aside = {*without, *((train_loss_raw,) if both.axes.axis == "loss" else ())}
-    for metric, seed in WHOLE.items():
+    for metric, seed in RUN_NUMBERS.items():
         stretches = both.evaluation(metric) if metric is val_loss else both.stretches(metric, seed=seed)
         if stretches is None or metric in aside:
             continue
-        limit = quantile(share / len(WHOLE) / len(stretches.first))
+        limit = quantile(share / len(RUN_NUMBERS) / len(stretches.first))
         row = _leaves(np.abs(stretches.excess) > limit)
         if row is not None:
             yield _left_band(metric.name, metric.unit, stretches, row, limit)

@@ -20,7 +20,7 @@ SEEDS = (0.1, 3.0)
 """Between which multiples of all that a seed's effect lies, each as likely as another in its logarithm: it depends on batch
 size, schedule and model, and was seen to differ as much from family to family."""
 
-YOUNG = 100
+YOUNG_STEPS = 100
 """Steps after which a seed's effect shrinks: over the noise of a batch it was about 1 after 60 to 120 steps of families of tiny
 models, 0.2 after 240 of a tiny transformer, and no more after thousands of a public one."""
 
@@ -32,11 +32,11 @@ SURE = 0.01
 hardly independent, less than one pair in twenty comes out different."""
 
 GRID = 15  # factors looked at
-FAR, ODD = 100.0, 0.002
+FAR_SEED, FAR_SHARE = 100.0, 0.002
 """How far beyond those bounds seeds can lie, and the share of trainings in which they do: only replicas make it believable."""
 TINY = float(np.finfo(float).tiny)
 
-LEAST = 1e-9
+MIN_RELATIVE_NOISE = 1e-9
 """Smallest noise, as a share of the value: below it lies what adding in another order does to float64."""
 
 
@@ -94,7 +94,7 @@ def stretches(
     cannot see: b times the noise of a point, and being further along by a share a of the steps so far, where the level
     moves by v a step, both c times as much.
 
-    The factor c is not known: before anything is seen it lies within `SEEDS`, evenly in its logarithm, and after `YOUNG` steps
+    The factor c is not known: before anything is seen it lies within `SEEDS`, evenly in its logarithm, and after `YOUNG_STEPS`
     within bounds that shrink with the root of the steps, as an average of so many batches does. Of r runs
     that differ by their seeds the second is held against the mean, which is known better than any one of them, and the
     variance among them weighs each c by its likelihood (a predictive interval: Gelman et al. 2013, Bayesian Data Analysis,
@@ -128,9 +128,9 @@ def stretches(
     pace = _pace(one, two, (steps[cut] + steps[ends - 1]) / 2, max_noise_ratio)
     known = ((MEDIAN if size > 2 else 1.0) * apart) ** 2 / points / (1 + 1 / runs)  # of one run
     of_seeds = (seed * alone) ** 2 / 2 + (ahead * pace) ** 2
-    shrunk = np.sqrt(YOUNG / np.maximum(YOUNG, steps[ends - 1]))
-    factors = np.append(np.geomspace(*SEEDS, GRID), np.geomspace(SEEDS[1], FAR, GRID)[1:])[:, None] * shrunk  # (G, K)
-    least = LEAST * np.maximum(np.abs(one), np.abs(two))
+    shrunk = np.sqrt(YOUNG_STEPS / np.maximum(YOUNG_STEPS, steps[ends - 1]))
+    factors = np.append(np.geomspace(*SEEDS, GRID), np.geomspace(SEEDS[1], FAR_SEED, GRID)[1:])[:, None] * shrunk  # (G, K)
+    least = MIN_RELATIVE_NOISE * np.maximum(np.abs(one), np.abs(two))
     variances = np.maximum(known + factors**2 * of_seeds, least**2 + TINY)
     seen = _around(np.var(among, axis=0, ddof=1), np.mean) if runs > 1 else np.zeros(len(cut))
     spread = np.sqrt(1 + 1 / runs) * _spread(np.sqrt(variances), _likelihood(variances, seen, runs - 1))
@@ -149,7 +149,7 @@ def stretches(
 
 def _likelihood(variances: Floats, seen: Floats, freedom: int) -> Floats:
     """Return the weight of each variance by the one seen with so many degrees of freedom, shape (G, K); they add up to 1."""
-    prior = np.append(np.full(GRID, (1 - ODD) / GRID), np.full(len(variances) - GRID, ODD / (len(variances) - GRID)))
+    prior = np.append(np.full(GRID, (1 - FAR_SHARE) / GRID), np.full(len(variances) - GRID, FAR_SHARE / (len(variances) - GRID)))
     logarithms = np.log(prior)[:, None] - freedom / 2 * (np.log(variances) + seen / variances)
     weights = np.exp(logarithms - logarithms.max(axis=0))
     return np.asarray(weights / weights.sum(axis=0))

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from ckaudit.errors import UnreadableError, UsageError
 
 LAST = "last"
-NEAR = 3  # steps that a hint names
-MOST = 20  # subjects that one table can still tell apart
+MAX_HINTED_STEPS = 3  # steps that a hint names
+MAX_SUBJECTS = 20  # subjects that one table can still tell apart
 HEAD = b'"ck.analysis.v'
 HEAD_BYTES = 4096
 
@@ -47,8 +47,8 @@ def are_checkpoints(subjects: list[Operand]) -> bool:
     Raises:
         UsageError: Where there are too many subjects, or checkpoints among runs.
     """
-    if len(subjects) > MOST:
-        raise UsageError(f"{len(subjects)} subjects are too many to compare at once", hint=f"name at most {MOST}")
+    if len(subjects) > MAX_SUBJECTS:
+        raise UsageError(f"{len(subjects)} subjects are too many to compare at once", hint=f"name at most {MAX_SUBJECTS}")
     kinds = {operand.is_checkpoint for operand in subjects}
     if len(kinds) > 1:
         one = next(operand for operand in subjects if operand.is_checkpoint)
@@ -97,7 +97,7 @@ def _checkpoint_of(run: Path, step: str) -> Path:
     if not (step.isascii() and step.isdecimal()):
         raise UsageError(f"@{step} names no checkpoint", hint=f"write a step, as in {run}@{max(files)}, or {run}@{LAST}")
     if int(step) not in files:
-        near = sorted(sorted(files, key=lambda file: abs(file - int(step)))[:NEAR])
+        near = sorted(sorted(files, key=lambda file: abs(file - int(step)))[:MAX_HINTED_STEPS])
         hint = f"the nearest are {', '.join(map(str, near))}"
         raise UnreadableError(f"{run} has no checkpoint of step {int(step)}", hint=hint)
     return files[int(step)].path

@@ -16,7 +16,7 @@ from ckaudit.run.medians import median
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series
 
-NEAR = 10  # steps after a resume that are looked at
+STEPS_AFTER_RESUME = 10  # steps after a resume that are looked at
 
 
 class ResumePoint(Struct, frozen=True, eq=False):
@@ -45,7 +45,7 @@ class ResumePoint(Struct, frozen=True, eq=False):
         at_resume = tuple(
             finding
             for finding in findings
-            if finding.first_step is not None and self.step < finding.first_step <= self.step + NEAR
+            if finding.first_step is not None and self.step < finding.first_step <= self.step + STEPS_AFTER_RESUME
         )
         return replace(self, findings=at_resume)
 
@@ -204,7 +204,7 @@ def data(resume: ResumePoint) -> Answer:
     """Are the batches new ones?"""
     title = "Does the data go on where it stopped?"
     named = batches(resume.run)
-    after = [step for step in sorted(named) if step > resume.step][:NEAR]
+    after = [step for step in sorted(named) if step > resume.step][:STEPS_AFTER_RESUME]
     if not after or not any(step <= resume.step for step in named):
         return _answer("data", title, "not_recorded", "the batches on both sides of the resume are not recorded")
     if resume.before is not None and (answer := _data_of_before(title, resume, named, batches(resume.before))):
@@ -272,5 +272,5 @@ def loss(resume: ResumePoint) -> Answer:
     return _answer("loss", title, "same", f"the loss goes on from {before:.4g} to {after:.4g}{more}", before, after, "nats/token")
 
 
-AROUND: tuple[Callable[[ResumePoint], Answer | None], ...] = (weights, optimizer, rate, scale, data, tokens, steps, loss)
+RESUME_CHECKS: tuple[Callable[[ResumePoint], Answer | None], ...] = (weights, optimizer, rate, scale, data, tokens, steps, loss)
 """All checks, causes before what follows from them."""

@@ -13,7 +13,7 @@ from ckaudit.contract.schema.diff import Answer, Noise, Pair, Word
 from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.diff.comparability import unlike
-from ckaudit.diff.resume_checks import AROUND, ResumePoint
+from ckaudit.diff.resume_checks import RESUME_CHECKS, ResumePoint
 from ckaudit.material.counts import plural
 from ckaudit.metrics import Metric
 from ckaudit.rules.data.repeated_batch import repeated_batch
@@ -29,7 +29,7 @@ RULES = (seam_jump, optimizer_state_reset, weights_not_as_saved, learning_rate_j
 
 NOISE = Noise(source="residuals", message="each side of a resume is judged by the other: by the limits of the rules on resumes")
 
-_GRAVE: tuple[Word, ...] = ("worse", "different")
+_BAD: tuple[Word, ...] = ("worse", "different")
 
 
 def resume_reads() -> frozenset[str]:
@@ -74,7 +74,7 @@ def _pair(name: str, other: str, run: Run, resumes: list[ResumePoint], left: Run
         return _made(name, other, "not_recorded", "run.json tells of no resume: nothing to compare", [], left, right)
     findings = judge(run, RULES).findings
     answers = [answer for resume in resumes for answer in _answers(resume.knowing(findings), len(resumes) > 1)]
-    bad = sorted((answer for answer in answers if answer.word in _GRAVE), key=lambda answer: _GRAVE.index(answer.word))
+    bad = sorted((answer for answer in answers if answer.word in _BAD), key=lambda answer: _BAD.index(answer.word))
     good = [answer for answer in answers if answer.word == "same"]
     if bad:
         return _made(name, other, bad[0].word, bad[0].message, answers, left, right)
@@ -85,7 +85,7 @@ def _pair(name: str, other: str, run: Run, resumes: list[ResumePoint], left: Run
 
 
 def _answers(resume: ResumePoint, several: bool) -> Iterator[Answer]:
-    for look in AROUND:
+    for look in RESUME_CHECKS:
         answer = look(resume)
         if answer is not None:
             yield Answer(

@@ -15,10 +15,10 @@ from ckaudit.run.medians import median
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, Steps, at
 
-WORTH = SEVERITIES[:3]
+COUNTED_SEVERITIES = SEVERITIES[:3]
 """Severities that count; a note is no illness."""
 
-GRAVE = SEVERITIES[:2]
+GRAVE_SEVERITIES = SEVERITIES[:2]
 """Severities that make a pair worse or better by themselves: what is only to be investigated comes and goes with the seed."""
 
 
@@ -197,7 +197,7 @@ def is_decisive(finding: Finding, *, is_coarser: bool = False) -> bool:
         is_coarser: Whether that run holds its weights in another number format, which its loss is to judge.
     """
     aside = OF_CLOCK + (OF_PRECISION if is_coarser else ())
-    return finding.severity in GRAVE and finding.code not in aside
+    return finding.severity in GRAVE_SEVERITIES and finding.code not in aside
 
 
 def differ_in_type(left: Run, right: Run) -> bool:
@@ -210,7 +210,7 @@ def _worst(findings: Iterable[Finding]) -> dict[str, Finding]:
     """Return the gravest finding of each code, notes left out."""
     worst: dict[str, Finding] = {}
     for finding in findings:
-        if finding.severity in WORTH and _graver(finding, worst.get(finding.code)):
+        if finding.severity in COUNTED_SEVERITIES and _graver(finding, worst.get(finding.code)):
             worst[finding.code] = finding
     return worst
 

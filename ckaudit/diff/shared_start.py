@@ -46,7 +46,7 @@ ORDER = (
 )
 """How a step comes about: what stands first can be the reason of what stands behind."""
 
-MOST = 20
+MAX_DEPARTURES = 20
 
 WHOLE_RUN = ("train_loss_raw", "val_loss", "learning_rate", "batch_size", "tokens_seen")
 """Scalars in which rounding stays small, or that have none."""
@@ -211,7 +211,7 @@ def _parting(cells: list[_Cell], channels: Mapping[str, Paired], both: RunPair, 
     rates = channels.get(learning_rate.name)
     aside = "" if first or rates is None or not rates.unequal.any() else "the learning rates differ in their last digits alone"
     return Parting(
-        departures=tuple(_departure(cell.path, channels[cell.path], cell, is_rounded) for cell in first[:MOST]),
+        departures=tuple(_departure(cell.path, channels[cell.path], cell, is_rounded) for cell in first[:MAX_DEPARTURES]),
         shared_until=first[0].step - 1 if first else last,
         is_same=not first and not aside,
         is_rounded=is_rounded or bool(aside),
