@@ -30,7 +30,7 @@ CATALOGUE = frozenset(
     """.split()  # noqa: SIM905  one word a line would take five times the room
 )
 SLICE = "slice_val_loss/"
-SHORT = {"loss": "train_loss_raw", "lr": "learning_rate", "grad_norm": "grad_global_norm", "tokens": "tokens_seen"}
+SHORT_NAMES = {"loss": "train_loss_raw", "lr": "learning_rate", "grad_norm": "grad_global_norm", "tokens": "tokens_seen"}
 MAX_SHOWN = 48
 _COMPONENT = r"(?:(?:lm|ctc|ce|nll|mlm|total|cross_?entropy|avg|average|mean|batch|minibatch)_)?"
 _TRAIN = "tr|train|training"
@@ -255,10 +255,10 @@ def resolve_columns(columns: Mapping[str, str], headers: Sequence[str]) -> dict[
     """
     positions = {}
     for name, header in columns.items():
-        full = SHORT.get(name, name)
+        full = SHORT_NAMES.get(name, name)
         if full.partition("/")[0] not in CATALOGUE | {"step", "time"}:
             raise UsageError(
-                f"the catalogue has no name {shorten_name(name)!r}", hint=_nearest(name, [*SHORT, *sorted(CATALOGUE)])
+                f"the catalogue has no name {shorten_name(name)!r}", hint=_nearest(name, [*SHORT_NAMES, *sorted(CATALOGUE)])
             )
         if header not in headers:
             raise UsageError(

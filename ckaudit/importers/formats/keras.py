@@ -25,7 +25,7 @@ NAME = "Keras history JSON"
 GENERIC = False
 
 _LIST = re.compile(rb'"([^"\\]{1,80})"\s*:\s*(?:\[\s*(?:-?\d|NaN|null|"|\])|\{\s*"0"\s*:)')
-_WHOLE = re.compile(rb'"history"\s*:\s*\{')
+_WHOLE_HISTORY = re.compile(rb'"history"\s*:\s*\{')
 _NAMES: Names = {"epoch": Mapped("")}
 _DECODER = msgspec.json.Decoder(dict[str, Any])
 
@@ -35,7 +35,7 @@ def detects(source: Source) -> bool:
     head = source.head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if not head.startswith(b"{"):
         return False
-    start = _WHOLE.search(head) if b'"params"' in head else None
+    start = _WHOLE_HISTORY.search(head) if b'"params"' in head else None
     body = head[start.end() if start else 1 :]
     first = _LIST.match(body.lstrip())
     names = [match[1].decode(errors="replace") for match in _LIST.finditer(head)]

@@ -36,7 +36,7 @@ PAIR = re.compile(
     re.IGNORECASE,
 )
 _BARE = re.compile(r"(\d+) (train|val|hella) (\d+\.\d+)\s*\Z")
-_AHEAD = 100  # characters before which the step must stand
+_MAX_CHARACTERS_AHEAD = 100  # characters before which the step must stand
 _FACTS = (
     ("parameters", re.compile(r"(?:model_params|num_params|n_params):\s?(\d+)\s*\Z")),
     ("seed", re.compile(r"seed:\s?(\d+)\s*\Z")),
@@ -114,7 +114,7 @@ def _cells(line: str, start: int) -> list[Cell] | None:
         return None
     if bare := _BARE.match(line, start):
         return [Cell("step", *bare.span(1)), Cell(bare[2], *bare.span(3))]
-    match = _STEP.search(line, start, start + _AHEAD)
+    match = _STEP.search(line, start, start + _MAX_CHARACTERS_AHEAD)
     if match is None:
         return None
     cells = [Cell("iter" if match[1] else "step", *match.span(2))]

@@ -30,7 +30,7 @@ ENDED = {"RUNNING": "is still running, or was cut off", "FAILED": "failed", "KIL
 NUMBERED = {"1": "RUNNING", "4": "FAILED", "5": "KILLED"}
 """The same by the number that a file store writes."""
 _SYSTEM = "system/"
-_LONGEST = 200
+_MAX_NAME_LENGTH = 200
 
 
 class _Unreadable(Struct):
@@ -164,7 +164,7 @@ def _point(line: str) -> tuple[float, float, int] | None:
 def tracked_run(name: str, identity: str, series: Mapping[str, Series]) -> TrackedRun:
     """Return a run by its name, id and series; measurements of the machine count steps of their own and are left out."""
     of_training = {metric: points for metric, points in series.items() if not metric.startswith(_SYSTEM)}
-    run = TrackedRun(writable((name or identity)[:_LONGEST]), of_training)
+    run = TrackedRun(writable((name or identity)[:_MAX_NAME_LENGTH]), of_training)
     if len(of_training) < len(series):
         run.notes.append(f"{len(series) - len(of_training):,} series of the machine count samples, no updates, and were left out")
     run.notes.append(f"its id is {shorten_name(identity)}")

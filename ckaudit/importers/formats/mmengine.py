@@ -20,7 +20,7 @@ from ckaudit.importers.tables.numbers import forward_fill, ratio
 
 NAME = "MMEngine JSON log"
 GENERIC = False
-_WHOLE = ("scalars.json", "vis_data/scalars.json")
+_WHOLE_LOGS = ("scalars.json", "vis_data/scalars.json")
 _START = re.compile(r"\d{8}_\d{6}")
 MEGABYTE = 2**20
 _ONLY_TRAINING = frozenset({"train_loss_raw", "learning_rate", "grad_global_norm"})
@@ -71,7 +71,7 @@ def _evaluates(row: Object) -> bool:
 
 def _inside(source: Source) -> list[tuple[str, Source]]:
     """Return the logs in a folder, each by the time of its start: the folder of one start, or that of all."""
-    whole = [(name, file) for name in _WHOLE if (file := source.inside(name)) is not None and not file.is_folder]
+    whole = [(name, file) for name in _WHOLE_LOGS if (file := source.inside(name)) is not None and not file.is_folder]
     if whole:
         return whole[:1]
     paths = [path for pattern in ("*.json", "vis_data/*.json", "*/vis_data/*.json") for path in source.path.glob(pattern)]

@@ -26,7 +26,7 @@ from ckaudit.importers.trackers.tracked import TrackedRun, json_settings, runs_o
 NAME = "TensorBoard event files"
 GENERIC = False
 MAX_FILES = 5000
-_MARKED = 64
+_MARK_BYTES = 64
 _FIRST_BYTES = 1024  # the first event says the version and nothing more
 _PART_OF_NAME = "tfevents"  # by which TensorBoard itself finds its files in a folder
 _NO_CURVES = {
@@ -88,7 +88,7 @@ class _Reading(Struct):
 
 def detects(source: Source) -> bool:
     """Tell by the version that the first event of a file says; in a folder by any such file."""
-    return next(_files(source), None) is not None if source.is_folder else MARK in source.head[:_MARKED]
+    return next(_files(source), None) is not None if source.is_folder else MARK in source.head[:_MARK_BYTES]
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
@@ -116,7 +116,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 def _files(source: Source) -> Iterator[tuple[str, Source]]:
     """Yield the event files in a folder and in those inside it."""
     for name, file in source.files(max_files=MAX_FILES, part_of_name=_PART_OF_NAME):
-        if MARK in file.first(_MARKED):
+        if MARK in file.first(_MARK_BYTES):
             yield name, file
 
 

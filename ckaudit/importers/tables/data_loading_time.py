@@ -14,7 +14,7 @@ from ckaudit.importers.tables.numbers import Numbers, ratio
 
 _OTHER = re.compile(r"[^a-z0-9]+")
 _DATA = re.compile(r"((?:.+_)?)data_time")
-_WHOLE = ("time", "iter_time", "batch_time", "step_time")
+_WHOLE_TIMES = ("time", "iter_time", "batch_time", "step_time")
 _HELD_OUT = re.compile(r"(?:^|_)(?:val|valid|validation|eval|evaluation|dev|test)_")
 
 
@@ -43,7 +43,7 @@ def named_times(names: Sequence[str]) -> StepTimes | None:
         found = _DATA.fullmatch(form)
         if found is None or _HELD_OUT.search(form):
             continue
-        if whole := next((plain[found[1] + each] for each in _WHOLE if found[1] + each in plain), ""):
+        if whole := next((plain[found[1] + each] for each in _WHOLE_TIMES if found[1] + each in plain), ""):
             return StepTimes(data, whole)
     return None
 
@@ -51,7 +51,7 @@ def named_times(names: Sequence[str]) -> StepTimes | None:
 def may_time_a_step(name: str) -> bool:
     """Tell whether a column may be one of the two."""
     form = _OTHER.sub("_", name.lower())
-    return form.endswith(("data_time", *_WHOLE))
+    return form.endswith(("data_time", *_WHOLE_TIMES))
 
 
 def take_times(series: dict[str, Numbers], times: StepTimes, columns: Mapping[str, Numbers]) -> list[str]:

@@ -12,7 +12,7 @@ from ckaudit.importers.text.error_lines import WORDS, ErrorLine
 from ckaudit.importers.text.line_patterns import Floats
 
 DAY = 86_400.0
-APART = 300.0  # s; the lines of one trouble, on all ranks and in retries, come within minutes
+MAX_SECONDS_APART = 300.0  # s; the lines of one trouble, on all ranks and in retries, come within minutes
 
 HEARTBEAT = "heartbeat"
 
@@ -63,7 +63,7 @@ def error_events(sightings: Sequence[ErrorLine], lines: Sequence[int]) -> list[E
 
 
 def _is_later(one: ErrorLine, other: ErrorLine) -> bool:
-    return one.mark.time is not None and other.mark.time is not None and other.mark.time - one.mark.time > APART
+    return one.mark.time is not None and other.mark.time is not None and other.mark.time - one.mark.time > MAX_SECONDS_APART
 
 
 def add_rates(run: TextRun, troubles: Sequence[ErrorEvent], clock: Floats | None) -> list[str]:

@@ -17,7 +17,7 @@ from ckaudit.importers.text.line_patterns import Cell, Floats
 from ckaudit.importers.text.line_reader import Dialect, Fact, LogContent, StepLines, scan
 from ckaudit.importers.text.prefix import MAX_LINE, blocks, prefix_end, unix_time
 
-COARSE = 20.0  # s; whole seconds are too coarse to time shorter steps
+COARSE_SECONDS = 20.0  # s; whole seconds are too coarse to time shorter steps
 
 
 class NamedLines(Struct):
@@ -118,7 +118,7 @@ def _add_times(run: TextRun, clock: Floats | None, manifest: Manifest, facts: Se
     if clock is None or np.isnan(times).all():
         return []
     known = times[~np.isnan(times)]
-    if (known == np.floor(known)).all() and len(known) > 1 and np.median(np.abs(np.diff(known))) < COARSE:
+    if (known == np.floor(known)).all() and len(known) > 1 and np.median(np.abs(np.diff(known))) < COARSE_SECONDS:
         _add_restart_rate(run, clock)
         return [
             "its times are whole seconds, too coarse for the duration of a step: they were used to date starts and errors only"

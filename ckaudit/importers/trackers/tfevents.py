@@ -26,7 +26,7 @@ Whole = NDArray[np.int64]
 MARK = b"brain.Event:"
 START = 1  # SessionLog.SessionStatus
 STRING, _BFLOAT16, _HALF = 7, 14, 19
-_HEAD, _TAIL = 12, 4
+_HEAD_BYTES, _TAIL_BYTES = 12, 4
 _MESSAGES = {
     "Event": {1: ("wall_time", "double"), 2: ("step", "int64"), 5: ("summary", "Summary"), 7: ("session_log", "SessionLog")},
     "SessionLog": {1: ("status", "int32")},
@@ -112,10 +112,10 @@ def records(data: bytes) -> EventRecords:
         return EventRecords([], len(data), 0)
     raw = np.frombuffer(data, np.uint8)
     first, size = np.array(starts), np.array(lengths)
-    right = masked_checksums(raw, first - _HEAD, np.full(len(first), 8)) == _word(raw, first - _TAIL)
+    right = masked_checksums(raw, first - _HEAD_BYTES, np.full(len(first), 8)) == _word(raw, first - _TAIL_BYTES)
     wrong = np.flatnonzero(~right)
     if len(wrong):
-        end = starts[wrong[0]] - _HEAD
+        end = starts[wrong[0]] - _HEAD_BYTES
         first, size = first[: wrong[0]], size[: wrong[0]]
     whole = masked_checksums(raw, first, size) == _word(raw, first + size)
     good = [(start, start + length) for start, length in zip(first[whole].tolist(), size[whole].tolist(), strict=True)]
@@ -127,13 +127,13 @@ def _framed(data: bytes) -> tuple[list[int], list[int], int]:
     starts, lengths = [], []
     place, end = 0, len(data)
     unpack = struct.Struct("<Q").unpack_from
-    while place + _HEAD + _TAIL <= end:
+    while place + _HEAD_BYTES + _TAIL_BYTES <= end:
         (length,) = unpack(data, place)
-        if not 4 <= length <= end - place - _HEAD - _TAIL:
+        if not 4 <= length <= end - place - _HEAD_BYTES - _TAIL_BYTES:
             break
-        starts.append(place + _HEAD)
+        starts.append(place + _HEAD_BYTES)
         lengths.append(length)
-        place += length + _HEAD + _TAIL
+        place += length + _HEAD_BYTES + _TAIL_BYTES
     return starts, lengths, place
 
 
