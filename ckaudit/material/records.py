@@ -33,9 +33,9 @@ Progress = Callable[[int, int], None]
 
 MAX_LINE = 16 * 2**20  # the longest documents of public corpora are books of about 5 MB
 
-LOOKED_AT, SHOWN = 100, 12
+MAX_RECORDS_LOOKED_AT, MAX_SHOWN = 100, 12
 
-ROWS = 64  # of one batch: a page with the same long text in every row is unpacked row by row
+BATCH_ROWS = 64  # of one batch: a page with the same long text in every row is unpacked row by row
 
 
 class MappedColumns:
@@ -52,7 +52,7 @@ class MappedColumns:
             return
         self._absent = {meaning: column for meaning, column in self._absent.items() if not has_column(record, column)}
         self._seen += 1
-        if self._seen <= LOOKED_AT:
+        if self._seen <= MAX_RECORDS_LOOKED_AT:
             self._others |= dict.fromkeys(record)
 
     def check(self, files: Sequence[SampleFile]) -> None:
@@ -76,8 +76,8 @@ class MappedColumns:
         there = list(dict.fromkeys([*self._others, *(column_names(parquet) if parquet else ())]))
         if near := get_close_matches(column, there, n=1):
             return f"did you mean {near[0]}?"
-        rest = f" and {len(there) - SHOWN:,} more" if len(there) > SHOWN else ""
-        return f"the columns are {', '.join(there[:SHOWN])}{rest}" if there else "the records are empty"
+        rest = f" and {len(there) - MAX_SHOWN:,} more" if len(there) > MAX_SHOWN else ""
+        return f"the columns are {', '.join(there[:MAX_SHOWN])}{rest}" if there else "the records are empty"
 
 
 class Record(Struct, frozen=True):
@@ -271,7 +271,7 @@ def parquet_rows(file: SampleFile, columns: Columns, tell: Tell) -> Iterator[tup
                 tell(NOT_PARQUET.at(file.shown, bomb))
                 return
             there = columns.wanted(stream.schema_arrow.names)
-            for batch in stream.iter_batches(batch_size=ROWS, columns=there, use_threads=False):
+            for batch in stream.iter_batches(batch_size=BATCH_ROWS, columns=there, use_threads=False):
                 arrays = list(zip(batch.schema.names, batch.columns, strict=True))
                 for row in range(batch.num_rows):
                     number += 1
