@@ -12,10 +12,10 @@ from ckaudit.run.medians import median
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, Steps, at, empty, single
 
-FIRST = 50
+FIRST_FIT_POINTS = 50
 """Points that a first fit needs: three parameters, and a decade of steps behind the warm-up."""
 
-FEW = 12
+MIN_FIT_POINTS = 12
 """Points from which on a record that ends before has one fit, of all of them: four for each parameter. Its error says more."""
 
 
@@ -179,7 +179,7 @@ def _points(run: Run) -> tuple[Steps, Floats, Floats]:
     return steps[counted], amounts[counted], values[counted]
 
 
-def _fits(x: Floats, y: Floats, growth: float, groups: int, *, first: int = FIRST) -> Fits:
+def _fits(x: Floats, y: Floats, growth: float, groups: int, *, first: int = FIRST_FIT_POINTS) -> Fits:
     """Return each fit with the number of points that were there; those it saw lie after a tenth of the way."""
     fits, count = [], first
     while count <= len(y):
@@ -196,7 +196,7 @@ def _laws(run: Run, *, groups: int = 8) -> tuple[Steps, list[PowerLaw]]:
     if not train_loss_raw(run):
         return np.empty(0, np.int64), []
     steps, x, y = _points(run)
-    first = FIRST if len(y) >= FIRST else max(FEW, len(y))
+    first = FIRST_FIT_POINTS if len(y) >= FIRST_FIT_POINTS else max(MIN_FIT_POINTS, len(y))
     fits = run.derived("power laws with errors", lambda: _fits(x, y, 2.0, groups, first=first))
     return steps[[count - 1 for count, _ in fits]], [law for _, law in fits]
 

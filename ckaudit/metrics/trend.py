@@ -9,7 +9,7 @@ from msgspec import Struct
 from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Steps
 
-FEW = 64
+MAX_CACHED_POINTS = 64
 """Points of a series whose pairs are kept: a window's."""
 
 
@@ -48,7 +48,7 @@ def theil_sen(x: Floats, y: Floats, *, max_points: int = 1_000) -> Trend:
     if len(known) > max_points:
         known = known[np.linspace(0, len(known) - 1, max_points).astype(np.int64)]
     x, y = x[known], y[known]
-    first, second = _few_pairs(len(x)) if len(x) <= FEW else np.triu_indices(len(x), 1)
+    first, second = _few_pairs(len(x)) if len(x) <= MAX_CACHED_POINTS else np.triu_indices(len(x), 1)
     run, rise = x[second] - x[first], y[second] - y[first]
     apart = run != 0
     if not apart.any():
