@@ -21,8 +21,8 @@ from ckaudit.run.series import Floats, Mask, Steps
 
 T = TypeVar("T", bound=msgspec.Struct)
 OfSteps = TypeVar("OfSteps", Frame, Ridge)
-LETTERS = 120
-WHOLE = ("formula", "cells")  # half of it would be none
+MAX_LETTERS = 120
+UNSHORTENED = ("formula", "cells")  # half of it would be none
 
 
 def kept_points(values: Floats, points: int) -> Steps:
@@ -135,7 +135,7 @@ def _tab_without(tab: Tab, gone: Collection[str]) -> Tab:
     return replace(tab, charts=[chart for chart in tab.charts if chart.id not in gone], missing=[*tab.missing, *lacks])
 
 
-def shorten_document(document: T, letters: int = LETTERS) -> T:
+def shorten_document(document: T, letters: int = MAX_LETTERS) -> T:
     """Return a document in which no word is longer than so many letters, and no text than twenty times as many."""
     shorter: T = msgspec.convert(_brief(msgspec.to_builtins(document), letters), type=type(document))
     return shorter
@@ -146,7 +146,7 @@ def _brief(value: Any, letters: int) -> Any:
         case str():
             return shortened(value, letters)
         case dict():
-            return {shortened(key, letters): item if key in WHOLE else _brief(item, letters) for key, item in value.items()}
+            return {shortened(key, letters): item if key in UNSHORTENED else _brief(item, letters) for key, item in value.items()}
         case list() | tuple():
             return [item if type(item) is float else _brief(item, letters) for item in value]
     return value

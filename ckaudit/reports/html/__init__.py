@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.panels import Panels
 from ckaudit.contract.schema.report import Report
-from ckaudit.panels.downsample import LETTERS, shorten_document, thinned, without_charts
+from ckaudit.panels.downsample import MAX_LETTERS, shorten_document, thinned, without_charts
 from ckaudit.reports.html.charts import blocks, figure
 from ckaudit.reports.html.page import SIGNATURE, render
 from ckaudit.reports.words import plural
@@ -105,7 +105,7 @@ def _largest(panels: Panels, excess: int) -> list[str]:
 
 def _notes_on_cuts(content: _Content, findings: int) -> Iterator[str]:
     if content.is_brief:
-        yield f"to keep the file small, names of more than {LETTERS} letters are cut in their middle"
+        yield f"to keep the file small, names of more than {MAX_LETTERS} letters are cut in their middle"
     if content.halvings:
         part = {1: "half", 2: "quarter", 3: "eighth"}.get(content.halvings, "sixteenth")
         yield f"to keep the file small, curves and maps have a {part} of their points and steps"
