@@ -148,11 +148,11 @@ def memorization(
     check_into(into, at)
     request = requested(format, output, fail_on, allow_empty=allow_empty, verbose=verbose, quiet=quiet)
     columns = options.columns(map or [])
-    from ckaudit.probes.memorization import COLUMNS, TOKENS, probe_memorization
+    from ckaudit.probes.memorization import COLUMNS, MIN_TOKENS, probe_memorization
 
     with progress("reading bytes", quiet=quiet) as tick:
         reading = reading_of(files, COLUMNS, columns)
-        measures = probe_memorization(reading, ", ".join(files), tokens=same or TOKENS, progress=tick)
+        measures = probe_memorization(reading, ", ".join(files), tokens=same or MIN_TOKENS, progress=tick)
         reading.named.check(reading.files)
     return deliver_measures(measures, request, into=into, step=at)
 
@@ -214,7 +214,7 @@ def init(
         raise UsageError(f"--out: there is no folder {path.parent}", hint="make it first")
     from ckaudit.probes import passages as module
 
-    many, longest = whole_number(count, "--count") or module.COUNT, whole_number(tokens, "--tokens") or module.TOKENS
+    many, longest = whole_number(count, "--count") or module.PASSAGES, whole_number(tokens, "--tokens") or module.PASSAGE_TOKENS
     with progress("reading bytes", quiet=quiet) as tick:
         reading = reading_of(corpus, module.COLUMNS, columns)
         outside = reading_of([held_out], module.COLUMNS, columns) if held_out else None

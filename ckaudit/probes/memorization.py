@@ -26,7 +26,7 @@ COLUMNS = Columns(
         "repeats": ("repeats", "duplicates", "count"),
     }
 )
-TOKENS = 50
+MIN_TOKENS = 50
 MAX_UNITS = 2000  # of a truth, and ten times as many of a generation: no protocol asks for more
 BUCKETS = (1, 2, 10, 100, 1000)
 
@@ -49,7 +49,7 @@ class ComparedSequence(Struct, frozen=True):
     words: bool = False
 
 
-def probe_memorization(reading: Reading, subject: str, *, tokens: int = TOKENS, progress: Progress | None = None) -> Measures:
+def probe_memorization(reading: Reading, subject: str, *, tokens: int = MIN_TOKENS, progress: Progress | None = None) -> Measures:
     """Measure M52 from continuations of training sequences.
 
     Args:

@@ -25,7 +25,7 @@ Group = Literal["train", "held_out"]  # the labels of probe_accuracy
 TRAIN: Group = "train"
 HELD_OUT: Group = "held_out"
 COLUMNS = Columns({"text": ("text", "content"), "tokens": ("input_ids", "tokens")})
-COUNT, TOKENS, LEAST = 16, 50, 4
+PASSAGES, PASSAGE_TOKENS, MIN_HALF_TOKENS = 16, 50, 4
 SPARE = 4  # times as many held-out passages are kept until it is known which of them the corpus holds
 WORD = re.compile(r"\S+")
 
@@ -89,7 +89,12 @@ class _LowestHashes:
 
 
 def reserve(
-    corpus: Reading, held_out: Reading | None, *, count: int = COUNT, tokens: int = TOKENS, progress: Progress | None = None
+    corpus: Reading,
+    held_out: Reading | None,
+    *,
+    count: int = PASSAGES,
+    tokens: int = PASSAGE_TOKENS,
+    progress: Progress | None = None,
 ) -> ReservedPassages:
     """Choose passages of the corpus, and of texts that training never sees.
 
@@ -131,12 +136,12 @@ def _cut(record: Record, tokens: int, faults: Faults) -> tuple[Any, Any] | None:
     if isinstance(text, str):
         words = list(WORD.finditer(text))[: 2 * tokens]
         half = len(words) // 2
-        if half < LEAST:
+        if half < MIN_HALF_TOKENS:
             return None
         return text[words[0].start() : words[half - 1].end()], text[words[half].start() : words[-1].end()]
     if isinstance(ids, list) and all(isinstance(id_, int) and not isinstance(id_, bool) for id_ in ids):
         half = len(ids[: 2 * tokens]) // 2
-        return (ids[:half], ids[half : min(len(ids), 2 * tokens)]) if half >= LEAST else None
+        return (ids[:half], ids[half : min(len(ids), 2 * tokens)]) if half >= MIN_HALF_TOKENS else None
     faults.tell(WRONG_TYPE.at(record.file, f"line {record.line}: neither a text nor a list of token numbers", line=record.line))
     return None
 

@@ -13,7 +13,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.summaries import parse_needs
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import actions
-from ckaudit.probes.memorization import TOKENS
+from ckaudit.probes.memorization import MIN_TOKENS
 from ckaudit.reports import render
 from ckaudit.reports.view import PLAIN
 from ckaudit.run.read import read_run
@@ -127,7 +127,7 @@ def test_one_file_of_a_run_says_so_to_programs():
 
 
 def test_commands_say_what_they_take():
-    assert f"has {TOKENS} or more; for shorter ones add --tokens N" in actions()["memorization"].where
+    assert f"has {MIN_TOKENS} or more; for shorter ones add --tokens N" in actions()["memorization"].where
     assert "pip install 'ckaudit[data]'" in actions()["data"].where
 
 
