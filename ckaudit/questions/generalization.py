@@ -14,10 +14,10 @@ from ckaudit.metrics.memorization import forgetting
 from ckaudit.metrics.plateau import steps_since_improvement, train_loss_slope, val_slope, val_slope_p
 from ckaudit.metrics.progress import tokens_seen
 from ckaudit.metrics.scaling import entropy_floor, loss_above_floor, unigram_entropy
-from ckaudit.questions.learning import STANDS, against_floor
+from ckaudit.questions.learning import STANDSTILL_RULES, against_floor
 from ckaudit.questions.question import SeriesAnswer, above, question, unrecorded, young
 from ckaudit.questions.schedule import changes_of_data
-from ckaudit.questions.values import LOWEST, largest, last_row, points
+from ckaudit.questions.values import MIN_SHOWN_RATIO, largest, last_row, points
 from ckaudit.rules.evaluation.probes_forgotten import probes_forgotten
 from ckaudit.rules.loss.overfitting import overfitting
 from ckaudit.rules.rule import FACTS
@@ -106,7 +106,7 @@ def _rises(values: Floats, logged: Series | None) -> bool:
         "validation_noise",
         "evaluated_in_training_mode",
         "evaluation_artifact_changed",
-        *STANDS,
+        *STANDSTILL_RULES,
     ),
 )
 def time_to_stop(
@@ -154,7 +154,7 @@ def time_to_stop(
     "D5.3",
     needs=[loss_above_floor, entropy_floor, train_loss_raw],
     wants=[unigram_entropy],
-    rules=(*STANDS, "loss_rises", "loss_below_floor", "dropped_tokens", "dropout_rate_high"),
+    rules=(*STANDSTILL_RULES, "loss_rises", "loss_below_floor", "dropped_tokens", "dropout_rate_high"),
     causes=("capacity_too_small",),
 )
 def capacity_sufficient(
@@ -189,7 +189,7 @@ def capacity_sufficient(
         "tokens_stand_still",
         "text_statistics_drift",
         "loss_rises",
-        *STANDS,
+        *STANDSTILL_RULES,
     ),
 )
 def data_enough(
@@ -301,7 +301,7 @@ def forgets(
     name, times = largest(ratios)
     noun = "probe" if probes is not None else "slice"
     text = f"at step {step} {name} has {times:.3g}x its lowest perplexity, the most of {plural(len(ratios), noun)}"
-    if times < LOWEST:
+    if times < MIN_SHOWN_RATIO:
         text = f"at step {step} no perplexity of {plural(len(ratios), noun)} is above its lowest"
     planned = [change for change in changes_of_data(facts) if 1 < change <= step]
     if planned and times > bad:

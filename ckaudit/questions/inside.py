@@ -29,7 +29,7 @@ BESIDE = ("embedding", "norm")
 
 NORMAL = math.sqrt(2 / math.pi)  # mean magnitude over root mean square of a normal distribution
 
-EVEN, ALIKE = 0.5, 0.9
+WATCHED_HEAD_SHARE, BAD_HEAD_SHARE = 0.5, 0.9
 """Shares of the heads from which on a trait is to be watched, and is that of the model (starting values)."""
 
 CUT_OFF = (
@@ -59,8 +59,8 @@ def heads_do(
     findings: Findings,
     *,
     same: float = 0.99,
-    watch: float = EVEN,
-    bad: float = ALIKE,
+    watch: float = WATCHED_HEAD_SHARE,
+    bad: float = BAD_HEAD_SHARE,
     early: int = 500,
 ) -> SeriesAnswer:
     """What do the heads do?
@@ -125,7 +125,7 @@ def heads_redundant(
 
 @question("D3.3", wants=[probe_shift_loss, head_kind_share], rules=("mask_leak",))
 def content_or_position(
-    shift: Series | None, shares: Series | None, *, watch: float = 0.1, bad: float = 1.5, diagonal: float = ALIKE
+    shift: Series | None, shares: Series | None, *, watch: float = 0.1, bad: float = 1.5, diagonal: float = BAD_HEAD_SHARE
 ) -> SeriesAnswer:
     """Does attention follow content, or position only?
 

@@ -25,11 +25,11 @@ from ckaudit.run.tensors import TensorTable, table_of
 
 HORIZON = 100
 """Steps and points that a course of the loss is judged on (playbook D2.1: a hundred and more)."""
-FEWEST = 6
+MIN_POINTS = 6
 """Points that a course of the loss needs, where each level has one."""
-GIVEN_BACK = 0.25
+MAX_GIVEN_BACK_SHARE = 0.25
 """Share of its fall that a loss which goes up and down gives back."""
-STANDS = ("loss_not_falling", "learning_rate_zero", "skipped_updates")
+STANDSTILL_RULES = ("loss_not_falling", "learning_rate_zero", "skipped_updates")
 """Rules that tell a loss that stands still for lack of training from one that has come to its end."""
 
 
@@ -66,8 +66,8 @@ def loss_decreasing(
     if takes_turns(facts):
         return foreign(TURNS)
     steps, values = points(loss)
-    if len(values) < FEWEST or steps[-1] - steps[0] < horizon - 1:
-        wanted = f"{FEWEST}, over {horizon} steps, are needed"
+    if len(values) < MIN_POINTS or steps[-1] - steps[0] < horizon - 1:
+        wanted = f"{MIN_POINTS}, over {horizon} steps, are needed"
         return unrecorded(f"{len(values)} points of train_loss_raw; {wanted}", "train_loss_raw")
     stages = levels(values, 10)
     first, end, lowest = float(stages[0]), float(stages[-1]), float(stages.min())
@@ -76,7 +76,7 @@ def loss_decreasing(
     back = (end - lowest) / (first - lowest) if first > lowest else 1.0
     text = f"from steps {steps[0]} to {steps[-1]} the level of the loss goes from {first:.4g} to {end:.4g}"
     numbers = {"first": first, "last": end, "lowest": lowest, "up": up}
-    if max(back, up) > GIVEN_BACK and first > lowest:
+    if max(back, up) > MAX_GIVEN_BACK_SHARE and first > lowest:
         text += f", after {lowest:.4g} at its lowest; {up:.0%} of its way goes up"
     stands = first - end <= min_fall_share * abs(first)
     if stands and oscillation(values) is not None:
@@ -85,7 +85,7 @@ def loss_decreasing(
         return SeriesAnswer(word="watch" if why else "bad", sentence=text + (f"; {why}" if why else ""), numbers=numbers)
     rise = sustained_rise(values) if back > lost else None
     stays = rise is not None and not falls_from_each_jump(values[rise.onset :], rise)
-    word: Word = "bad" if stays else "watch" if max(back, up) > GIVEN_BACK or stands else "good"
+    word: Word = "bad" if stays else "watch" if max(back, up) > MAX_GIVEN_BACK_SHARE or stands else "good"
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 
@@ -153,8 +153,8 @@ def memorizing_fast(
     if takes_turns(facts):
         return foreign(TURNS)
     steps, values = points(loss)
-    if len(values) < FEWEST or steps[-1] - steps[0] < horizon - 1:
-        wanted = f"{FEWEST}, over {horizon} steps, are needed"
+    if len(values) < MIN_POINTS or steps[-1] - steps[0] < horizon - 1:
+        wanted = f"{MIN_POINTS}, over {horizon} steps, are needed"
         return unrecorded(f"{len(values)} points of train_loss_raw; {wanted}", "train_loss_raw")
     start, soon, end, error, line = early_fall(steps, values, early)
     if start - end <= min_fall_share * abs(start):
@@ -174,14 +174,14 @@ def memorizing_fast(
         text += f"; a later tenth falls {drop:.2g} times as fast as a straight line"
     is_bad = is_shallow and drop <= bent and share + hidden < steep
     word: Word = "bad" if is_bad else below(share, watch=steep, bad=-np.inf)
-    return SeriesAnswer(word=worse(word, above(back, watch=GIVEN_BACK, bad=np.inf)), sentence=text, numbers=numbers)
+    return SeriesAnswer(word=worse(word, above(back, watch=MAX_GIVEN_BACK_SHARE, bad=np.inf)), sentence=text, numbers=numbers)
 
 
 @question(
     "D2.4",
     needs=[loss_above_floor, entropy_floor, train_loss_raw],
     wants=[unigram_entropy],
-    rules=(*STANDS, "loss_rises", "loss_below_floor"),
+    rules=(*STANDSTILL_RULES, "loss_rises", "loss_below_floor"),
 )
 def absorbed(
     above_floor: Series, floor: Series, loss: Series, unigram: Series | None, *, near: float = 0.05, flat: float = 0.01

@@ -20,7 +20,7 @@ from ckaudit.metrics.memorization import STAGES, probe_group_perplexity
 from ckaudit.metrics.plateau import val_slope, val_slope_p
 from ckaudit.metrics.probes import HELD_OUT, TRAIN, probe_accuracy
 from ckaudit.questions.generalization import RISE
-from ckaudit.questions.learning import STANDS
+from ckaudit.questions.learning import STANDSTILL_RULES
 from ckaudit.questions.question import SeriesAnswer, above, below, question, unrecorded, worse
 from ckaudit.questions.values import Points, points
 from ckaudit.run.falls import ends_lower
@@ -29,7 +29,7 @@ from ckaudit.run.series import Series
 
 COHERENCE, FLUENCY, FOLLOWING = "coherence", "fluency", "instruction_following"
 FORMAT, CONSISTENCY, INSTRUCTION = "format_adherence", "consistency", "instruction"
-WELL, BROKEN = 0.8, 0.5
+WELL_SCORE, BROKEN_SCORE = 0.8, 0.5
 """Scores from which on a trait is reliable, and below which it is broken (starting values)."""
 
 
@@ -43,7 +43,7 @@ WELL, BROKEN = 0.8, 0.5
         "validation_noise",
         "evaluated_in_training_mode",
         "evaluation_artifact_changed",
-        *STANDS,
+        *STANDSTILL_RULES,
     ),
 )
 def pretraining_done(
@@ -56,8 +56,8 @@ def pretraining_done(
     flat: float = RISE,
     max_rise: float = RISE,
     sure: float = 0.05,
-    well: float = WELL,
-    broken: float = BROKEN,
+    well: float = WELL_SCORE,
+    broken: float = BROKEN_SCORE,
 ) -> SeriesAnswer:
     """When is pretraining done?
 
@@ -100,7 +100,7 @@ def pretraining_done(
 
 
 @question("D6.2", needs=[microbench_score])
-def fine_tuning_may_start(scores: Series, *, well: float = WELL, broken: float = BROKEN) -> SeriesAnswer:
+def fine_tuning_may_start(scores: Series, *, well: float = WELL_SCORE, broken: float = BROKEN_SCORE) -> SeriesAnswer:
     """Should supervised fine-tuning start?
 
     ## Looks at
@@ -170,7 +170,7 @@ def fine_tuning_works(slices: Series | None, scores: Series | None, *, min_chang
 
 @question("D6.4", needs=[microbench_score])
 def preference_tuning_may_start(
-    scores: Series, *, reliable: float = 0.9, well: float = WELL, broken: float = BROKEN
+    scores: Series, *, reliable: float = 0.9, well: float = WELL_SCORE, broken: float = BROKEN_SCORE
 ) -> SeriesAnswer:
     """When does fine-tuning give way to preference tuning?
 

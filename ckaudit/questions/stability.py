@@ -16,7 +16,7 @@ from ckaudit.metrics.spikes import grad_norm_over_median, loss_over_median
 from ckaudit.metrics.weights import weight_rms
 from ckaudit.questions.question import FINDINGS, SeriesAnswer, above, foreign, question, unrecorded, worse, young
 from ckaudit.questions.values import (
-    LOWEST,
+    MIN_SHOWN_RATIO,
     apart_alike,
     growth,
     largest,
@@ -42,8 +42,8 @@ from ckaudit.run.spikes import sustained_growth
 from ckaudit.run.tensor_groups import alike_blocks
 from ckaudit.run.tensors import table_of
 
-EARLY: int = inspect.signature(missing_warmup.function).parameters["early"].default
-FELT: float = exploding_gradient.thresholds["felt_loss_share"]
+EARLY_STEPS: int = inspect.signature(missing_warmup.function).parameters["early"].default
+FELT_LOSS_SHARE: float = exploding_gradient.thresholds["felt_loss_share"]
 
 
 @question(
@@ -220,7 +220,7 @@ def gradient_explodes(
         low = float(values[values > 0].min(initial=np.inf))
     ratio = end / low
     text = f"the level of the gradient norm goes from {stages[0]:.3g} to {end:.3g} by step {steps[-1]}, "
-    text += f"{ratio:.3g}x its lowest" if ratio >= LOWEST else "its lowest"
+    text += f"{ratio:.3g}x its lowest" if ratio >= MIN_SHOWN_RATIO else "its lowest"
     numbers = {"first": float(stages[0]), "last": end, "lowest": low, "ratio": ratio}
     if tensors is not None and (grown := growth(tensors, early=0)):
         name, times = largest(grown)
@@ -230,7 +230,7 @@ def gradient_explodes(
     peak, first = int(np.argmax(at_first)), median(values[:3])
     shot = float(at_first[peak]) / first if first > 0 else 0.0
     lasts = len(values) >= 20 or sustained_growth(values[values > 0], min_ratio=bad) is not None
-    limit = bad**2 if ends_at_best(loss, felt=FELT) else bad
+    limit = bad**2 if ends_at_best(loss, felt=FELT_LOSS_SHARE) else bad
     word = above(ratio, watch=watch, bad=limit if lasts and end > stages[0] else np.inf)
     if shot > shoots:
         numbers["shot"] = shot

@@ -17,7 +17,7 @@ from ckaudit.run.robust import begins_at_zero, begins_with_its_run
 from ckaudit.run.series import Floats, Mask, Series, Steps
 from ckaudit.run.tensors import TensorTable
 
-LOWEST = 1.005
+MIN_SHOWN_RATIO = 1.005
 """A ratio below it is shown as 1x: nothing worth telling apart."""
 
 

@@ -12,9 +12,9 @@ from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Mask, Series, Steps, at
 
-CHECKPOINTS: int = barely_moving.thresholds["min_points"]
-SMALL: float = barely_moving.thresholds["min_relative_movement"]
-WARMUP: int = update_out_of_band.thresholds["warmup"]
+MIN_CHECKPOINTS: int = barely_moving.thresholds["min_points"]
+MIN_RELATIVE_MOVEMENT: float = barely_moving.thresholds["min_relative_movement"]
+WARMUP_STEPS: int = update_out_of_band.thresholds["warmup"]
 
 
 def unchanged_by_last_update(trainable: Series, rate: Series | None, near: float) -> tuple[list[str], str, dict[str, float]]:
@@ -61,9 +61,11 @@ def answer_from_checkpoints(seen: Series, gradient: Series | None, findings: Fin
     """
     trained = set(gradient.labels if gradient is not None else ()) & set(seen.labels) or set(seen.labels)
     columns = {name: seen.values[seen.finite_in(place), place] for place, name in enumerate(seen.labels) if name in trained}
-    shown = {name: values for name, values in columns.items() if len(values) >= CHECKPOINTS - 1}
+    shown = {name: values for name, values in columns.items() if len(values) >= MIN_CHECKPOINTS - 1}
     if not shown:
-        return unrecorded(f"weights are shown at fewer than {CHECKPOINTS} checkpoints, and no update was measured", "update_norm")
+        return unrecorded(
+            f"weights are shown at fewer than {MIN_CHECKPOINTS} checkpoints, and no update was measured", "update_norm"
+        )
     still = [name for name, values in shown.items() if not values.any()]
     fed = _with_gradient(still, gradient)
     numbers = {"tensors": float(len(shown)), "still": float(len(still))}
@@ -86,13 +88,13 @@ def no_weight_is_updated(relative: Series, rate_is_on: Mask, findings: Findings)
         findings: Findings that are more than a note.
     """
     steps, values = points(relative)
-    late = values[rate_is_on & (steps > WARMUP)]
-    return len(late) >= CHECKPOINTS and not late.any() and _loss_stands(findings)
+    late = values[rate_is_on & (steps > WARMUP_STEPS)]
+    return len(late) >= MIN_CHECKPOINTS and not late.any() and _loss_stands(findings)
 
 
 def _loss_stands(findings: Findings) -> bool:
     """Tell whether the loss stands where it began, as LOSS003 and LOSS007 have it: not where it came to rest later."""
-    return any((finding.first_step or 0) <= WARMUP for finding in findings.of(loss_not_falling, loss_frozen))
+    return any((finding.first_step or 0) <= WARMUP_STEPS for finding in findings.of(loss_not_falling, loss_frozen))
 
 
 def _with_gradient(names: list[str], gradient: Series | None) -> list[str]:
@@ -100,5 +102,5 @@ def _with_gradient(names: list[str], gradient: Series | None) -> list[str]:
     if gradient is None or not names:
         return []
     _, last = last_row(gradient)
-    limit = SMALL * median(list(last.values()))
+    limit = MIN_RELATIVE_MOVEMENT * median(list(last.values()))
     return [name for name in names if last.get(name, 0.0) > max(0.0, limit)]
