@@ -24,12 +24,12 @@ IGNORED = -100  # the target that torch.nn.functional.cross_entropy leaves out
 BUCKETS = 256
 NUMBER_TYPES = ("float32", "float16", "bfloat16", "float64")
 TOKEN_TYPES = ("int64", "int32", "int16", "uint8")
-DISTINCT = 8  # different numbers that make a row one of a kind
-COMPARED = 256  # of a long row
-HASHED = 2**16  # elements looked at; of more, one in so many
+MIN_DISTINCT_NUMBERS = 8  # different numbers that make a row one of a kind
+MAX_COMPARED = 256  # of a long row
+MAX_HASHED = 2**16  # elements looked at; of more, one in so many
 MASK = 2**64 - 1
 WORDS = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
-REMEMBERED = 2**16  # batches remembered, some 10 MB
+MAX_BATCHES = 2**16  # batches remembered, some 10 MB
 
 
 def inputs_and_targets(batch: Any) -> tuple[Array | None, Array | None]:
@@ -143,17 +143,17 @@ def match(inputs: Array, targets: Array, *, ignored: int = IGNORED) -> float | N
 def mean_and_std(inputs: Array) -> tuple[float, float]:
     """Return mean and population standard deviation of numbers; NaN where one of them is not finite.
 
-    Of more than `HASHED` elements a sample is taken, evenly spread: a batch of pictures does not leave the accelerator.
+    Of more than `MAX_HASHED` elements a sample is taken, evenly spread: a batch of pictures does not leave the accelerator.
     """
     flat = dense(inputs).reshape(-1)
-    values = to_numpy(to_wide_float(flat[:: max(1, -(-flat.shape[0] // HASHED))])).astype(np.float64, copy=False)
+    values = to_numpy(to_wide_float(flat[:: max(1, -(-flat.shape[0] // MAX_HASHED))])).astype(np.float64, copy=False)
     with np.errstate(all="ignore"):
         return float(values.mean()), float(values.std())
 
 
 def _tells_rows_apart(inputs: Array) -> bool:
     """Return whether rows that are equal are the same one: sequences of tokens, and rows of many numbers."""
-    return _is_tokens(inputs) or (dtype_name(inputs) in NUMBER_TYPES and math.prod(inputs.shape[1:]) >= DISTINCT)
+    return _is_tokens(inputs) or (dtype_name(inputs) in NUMBER_TYPES and math.prod(inputs.shape[1:]) >= MIN_DISTINCT_NUMBERS)
 
 
 def duplicate_share(inputs: Array) -> float:
@@ -165,8 +165,8 @@ def duplicate_share(inputs: Array) -> float:
         rows = to_numpy(inputs)
         return 1 - len({row.tobytes() for row in rows}) / len(rows)
     flat = inputs.reshape(inputs.shape[0], -1)
-    sample = to_numpy(to_wide_float(flat[:, :: -(-flat.shape[1] // COMPARED)]))
-    varied = [row.tobytes() for row in sample if len(np.unique(row)) >= DISTINCT]
+    sample = to_numpy(to_wide_float(flat[:, :: -(-flat.shape[1] // MAX_COMPARED)]))
+    varied = [row.tobytes() for row in sample if len(np.unique(row)) >= MIN_DISTINCT_NUMBERS]
     return (len(varied) - len({*varied})) / len(sample)
 
 
@@ -205,7 +205,7 @@ def fingerprint(array: Array) -> Array | int:
     $$\sum_i x_i r_i \bmod 2^{64}$$
 
     over the elements' bits as integers, with random odd r (multilinear hashing, Carter & Wegman 1979): two different arrays
-    of one shape have the same hash once in 2^63. Of more than `HASHED` elements a sample is taken, evenly spread.
+    of one shape have the same hash once in 2^63. Of more than `MAX_HASHED` elements a sample is taken, evenly spread.
 
     It costs a fifth of a cryptographic hash, and runs where the batch is, so that nothing has to wait for it.
     """
@@ -214,8 +214,8 @@ def fingerprint(array: Array) -> Array | int:
     torch = library(array)
     is_plain = array.dtype == torch.int64 and type(array) is torch.Tensor  # tokens, as they mostly come
     values = (array if is_plain else dense(array)).reshape(-1)
-    if values.shape[0] > HASHED:
-        values = values[:: -(-values.shape[0] // HASHED)]
+    if values.shape[0] > MAX_HASHED:
+        values = values[:: -(-values.shape[0] // MAX_HASHED)]
     if not is_plain:
         values = values.view(getattr(torch, WORDS[values.dtype.itemsize])).long()
     if values.is_cpu:
@@ -227,7 +227,7 @@ def fingerprint(array: Array) -> Array | int:
 def row_fingerprints(array: Array) -> Array:
     """Return the `fingerprint` of each row of an array (B, ...), where the array is, shape (B,), as integers of 64 bits."""
     rows = dense(array).reshape(len(array), -1)
-    rows = rows[:, :: -(-rows.shape[1] // HASHED)]
+    rows = rows[:, :: -(-rows.shape[1] // MAX_HASHED)]
     if isinstance(rows, np.ndarray):
         return np.array([_here(row) for row in rows])
     torch = library(rows)
@@ -248,7 +248,7 @@ def name_of_tokens(tokens: Array) -> str:
 def _here(values: NDArray[Any]) -> int:
     if values.dtype.itemsize not in WORDS:
         values = np.ascontiguousarray(values).view(np.uint8)
-    values = values[:: max(1, -(-values.shape[0] // HASHED))]
+    values = values[:: max(1, -(-values.shape[0] // MAX_HASHED))]
     words = values.view(WORDS[values.dtype.itemsize]).astype(np.int64, copy=False)
     return int(np.dot(words, _weights()[: len(words)]))
 
@@ -264,14 +264,14 @@ def name_of(number: int, shape: tuple[int, ...]) -> str:
 
 @lru_cache
 def _of_shape(shape: tuple[int, ...]) -> int:
-    return sum(map(mul, shape, map(int, _weights()[HASHED:])))
+    return sum(map(mul, shape, map(int, _weights()[MAX_HASHED:])))
 
 
 @lru_cache(maxsize=8)
 def _weights_for(shape: tuple[int, ...]) -> tuple[Array | None, int]:
     """Return what tokens of this shape are multiplied by, None where they are too many, and what is added for the shape."""
     count = prod(shape)
-    return None if count > HASHED else _weights_on("cpu", count), _of_shape(shape)
+    return None if count > MAX_HASHED else _weights_on("cpu", count), _of_shape(shape)
 
 
 @lru_cache(maxsize=8)
@@ -281,9 +281,9 @@ def _weights_on(device: Any, count: int) -> Array:
 
 @cache
 def _weights() -> NDArray[np.int64]:
-    """Return `HASHED` and a few odd numbers without pattern, shape (N,): SplitMix64 of their places (Steele et al. 2014)."""
+    """Return `MAX_HASHED` and a few odd numbers without pattern, shape (N,): SplitMix64 of their places (Steele et al. 2014)."""
     with np.errstate(over="ignore"):
-        mixed = np.arange(1, HASHED + 65, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        mixed = np.arange(1, MAX_HASHED + 65, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return (mixed ^ (mixed >> np.uint64(31)) | np.uint64(1)).view(np.int64)
@@ -297,7 +297,7 @@ class BatchesSeen:
         most: How many are remembered; older ones count as never seen.
     """
 
-    def __init__(self, *, max_batches: int = REMEMBERED) -> None:
+    def __init__(self, *, max_batches: int = MAX_BATCHES) -> None:
         self._most = max_batches
         self._last: dict[str, int] = {}
         self._order: deque[tuple[int, str]] = deque()

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from ckaudit.recorder.batches import HASHED, fingerprint, name_of
+from ckaudit.recorder.batches import MAX_HASHED, fingerprint, name_of
 
 SOURCE = np.random.default_rng(3)
 # The first numbers of SplitMix64 from seed 0, as its authors and the Rosetta code give them.
@@ -48,7 +48,7 @@ def test_a_long_batch_is_sampled_and_one_wrong_row_still_shows():
     tokens = SOURCE.integers(0, 100, (64, 4096))
     other = tokens.copy()
     other[17] = SOURCE.integers(0, 100, 4096)
-    assert tokens.size > HASHED
+    assert tokens.size > MAX_HASHED
     assert fingerprint(tokens) != fingerprint(other)
     assert fingerprint(tokens) == fingerprint(tokens.copy())
 

@@ -287,8 +287,8 @@ def as_if_away(monkeypatch):
         for module in ("stats.batched_stats", "stats.activation_stats", "stats.tensor_stats", "model.weight_movement"):
             monkeypatch.setattr(f"ckaudit.recorder.{module}.dense_as_numpy", dense)
         monkeypatch.setattr("ckaudit.recorder.stats.attention_stats.as_numpy", lambda array: array)
-        monkeypatch.setattr("ckaudit.recorder.stats.device_sums.WIDTH", 256)
-        monkeypatch.setattr("ckaudit.recorder.stats.device_sums.TOGETHER", 4096)
+        monkeypatch.setattr("ckaudit.recorder.stats.device_sums.ROW_ELEMENTS", 256)
+        monkeypatch.setattr("ckaudit.recorder.stats.device_sums.MAX_ELEMENTS_TOGETHER", 4096)
 
     return begin
 

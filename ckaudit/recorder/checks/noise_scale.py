@@ -13,9 +13,9 @@ from ckaudit.recorder.hooks.hook import after_backward
 from ckaudit.recorder.stats.arrays import flat
 from ckaudit.recorder.stats.float32_rounding import shorten
 
-MOST = 2**22  # elements of the gradient looked at: 16 MiB of copies
+MAX_ELEMENTS = 2**22  # elements of the gradient looked at: 16 MiB of copies
 SMOOTHING = 0.95  # per update; McCandlish et al. smooth too, and leave the constant open
-FEWEST = 10  # updates before the ratio of two averages means anything
+MIN_UPDATES = 10  # updates before the ratio of two averages means anything
 
 
 class NoiseParts(Struct, frozen=True):
@@ -49,7 +49,7 @@ class NoiseScale:
         sizes: Examples in each micro-batch of the update under way; empty: nothing waits to be settled.
     """
 
-    def __init__(self, *, max_elements: int = MOST, smoothing: float = SMOOTHING, fewest: int = FEWEST) -> None:
+    def __init__(self, *, max_elements: int = MAX_ELEMENTS, smoothing: float = SMOOTHING, fewest: int = MIN_UPDATES) -> None:
         self._most, self._smoothing, self._fewest = max_elements, smoothing, fewest
         self._stride = 0
         self._before: dict[str, Tensor] = {}
@@ -180,7 +180,7 @@ class RankNoise:
         most: Elements looked at; of more, every k-th, which counts k times.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter], guard: Guard, *, max_elements: int = MOST) -> None:
+    def __init__(self, parameters: Iterable[nn.Parameter], guard: Guard, *, max_elements: int = MAX_ELEMENTS) -> None:
         self._parameters = {id(parameter): parameter for parameter in parameters if parameter.requires_grad}
         self._stride = common_stride(self._parameters.values(), max_elements)
         self._guard = guard

@@ -20,7 +20,7 @@ from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.model.weight_movement import REFERENCE_NAME, Reference
 from ckaudit.recorder.stats.arrays import Array
 
-HELD = 100_000  # lines kept while the disk does not take them: 30 MB
+MAX_HELD_LINES = 100_000  # lines kept while the disk does not take them: 30 MB
 Job = tuple[str, Callable[[], None]]
 
 
@@ -123,8 +123,8 @@ class RunFolder:
 
         Where a line is, its checkpoint is too, whenever the process is killed: the line waits for it, and so does the next.
         """
-        if len(self._held) >= HELD:
-            raise OSError(f"{HELD:,} lines wait for a disk that does not take them")
+        if len(self._held) >= MAX_HELD_LINES:
+            raise OSError(f"{MAX_HELD_LINES:,} lines wait for a disk that does not take them")
         self._held.append(self._scalars.line(step, now, values))
         if self._has_written:
             self._has_written = False

@@ -9,7 +9,7 @@ from ckaudit.contract.schema.manifest import AttentionDirection
 from ckaudit.contract.schema.tensor_names import layer_names
 from ckaudit.recorder.stats.float32_rounding import shortest
 
-HELD = 2**22  # elements kept for later: 16 MiB
+MAX_HELD_ELEMENTS = 2**22  # elements kept for later: 16 MiB
 
 
 class ForwardStats(Struct):
@@ -70,7 +70,7 @@ class DeferredStats:
         most: Elements kept; where there would be more, those before are looked at first.
     """
 
-    def __init__(self, looking: Callable[[str, Callable[[], None]], None], *, max_held: int = HELD) -> None:
+    def __init__(self, looking: Callable[[str, Callable[[], None]], None], *, max_held: int = MAX_HELD_ELEMENTS) -> None:
         self._looking, self._most = looking, max_held
         self._held: list[tuple[str, Callable[[], None]]] = []
         self._size = 0

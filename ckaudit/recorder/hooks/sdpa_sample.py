@@ -19,8 +19,8 @@ from ckaudit.recorder.stats.attention_stats import Queries, attention_stats
 ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 # Masks that are not boolean add -1e4, -1e9, the smallest number of a type, or minus infinity. No sane logit comes near.
 FORBIDDEN = -8e3
-LARGEST = 2**24  # logits computed at a time: 64 MiB
-LARGEST_THERE = 2**26  # on an accelerator, where a call costs more than what it does: 256 MiB
+MAX_LOGITS = 2**24  # logits computed at a time: 64 MiB
+MAX_LOGITS_ON_ACCELERATOR = 2**26  # on an accelerator, where a call costs more than what it does: 256 MiB
 SEQUENCES = 2
 
 
@@ -144,7 +144,7 @@ def sampled(size: int, count: int) -> NDArray[np.intp]:
 
 
 def take(
-    call: AttentionCall, *, queries: int, sequences: int = SEQUENCES, largest: int = LARGEST, with_cells: bool = False
+    call: AttentionCall, *, queries: int, sequences: int = SEQUENCES, largest: int = MAX_LOGITS, with_cells: bool = False
 ) -> SampledQueries | None:
     """Return a sample of a call's queries; None where it has none, or no keys.
 
@@ -205,7 +205,7 @@ def largest_logits(call: AttentionCall, *, largest: int | None = None) -> Tensor
             usual where they are.
     """
     batch, heads, count, keys = call.shape
-    largest = largest or (LARGEST if call.device.type == "cpu" else LARGEST_THERE)
+    largest = largest or (MAX_LOGITS if call.device.type == "cpu" else MAX_LOGITS_ON_ACCELERATOR)
     top = torch.full((heads,), -math.inf, device=call.device)
     if not math.prod(call.shape):
         return torch.full_like(top, math.nan)

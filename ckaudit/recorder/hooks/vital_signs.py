@@ -21,8 +21,8 @@ from ckaudit.recorder.stats.float32_rounding import shorten
 from ckaudit.recorder.stats.quantiles import quantiles_of, stride_of
 
 EVERY, DEAD_EVERY = 25, 50
-SAMPLES = 256  # of each tensor
-QUERIES, TOKENS = 16, 256
+MAX_SAMPLES_PER_TENSOR = 256  # of each tensor
+MAX_QUERIES, MAX_TOKENS = 16, 256
 
 
 class DeadUnits(Struct, frozen=True):
@@ -101,14 +101,14 @@ class DeferredNumbers(Struct):
 
     def see_call(self, call: AttentionCall) -> None:
         """Note the attention of one layer, from a sample of its queries."""
-        if (sample := take(call, queries=QUERIES, sequences=1)) is not None:
+        if (sample := take(call, queries=MAX_QUERIES, sequences=1)) is not None:
             self.see_logits(sample.logits)
             self._see_entropies(sample.probabilities, sample.queries.seen)
 
     def see_probabilities(self, probabilities: Tensor, *, causal: bool | None) -> None:
         """Note the entropies of one layer, from its probabilities (B, H, Q, K); see `attention_stats` for `causal`."""
         queries, keys = probabilities.shape[2:]
-        rows = sampled(queries, QUERIES)
+        rows = sampled(queries, MAX_QUERIES)
         own_keys, some = rows + (keys - queries), _rows(probabilities, rows)
         if causal is None:
             causal = queries > 1 and not bool(later_sum(some, own_keys).any())
@@ -117,7 +117,7 @@ class DeferredNumbers(Struct):
 
     def see_logits(self, logits: Tensor) -> None:
         """Note the largest logit of each head, from logits (B, H, Q, K)."""
-        some = _rows(logits, sampled(logits.shape[2], QUERIES))
+        some = _rows(logits, sampled(logits.shape[2], MAX_QUERIES))
         top = some.masked_fill(~some.isfinite(), -math.inf).amax((0, 2, 3))
         is_broken = (top == -math.inf) & ~some.isneginf().all(-1).all(-1).all(0)
         self.logits.append(top.masked_fill(is_broken, math.nan))
@@ -132,7 +132,7 @@ class DeferredNumbers(Struct):
     def see_block(self, name: str, output: Tensor) -> None:
         """Note the size of a block's output (..., D) at sampled tokens."""
         rows = dense(output).reshape(-1, output.shape[-1])
-        rows = rows[:: max(1, -(-len(rows) // TOKENS))]
+        rows = rows[:: max(1, -(-len(rows) // MAX_TOKENS))]
         self.norms[name] = torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float32) / math.sqrt(rows.shape[-1])
 
     def see_function(self, name: str, output: Tensor) -> None:
@@ -177,7 +177,7 @@ class WeightSample:
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self._tensors = [tensor for tensor in tensors.values() if tensor.numel() and tensor.layout == torch.strided]
-        self._strides = [stride_of(tensor.shape, samples=SAMPLES) for tensor in self._tensors]
+        self._strides = [stride_of(tensor.shape, samples=MAX_SAMPLES_PER_TENSOR) for tensor in self._tensors]
         counts = [-(-tensor.numel() // stride) for tensor, stride in zip(self._tensors, self._strides, strict=True)]
         shares = [tensor.numel() / count for tensor, count in zip(self._tensors, counts, strict=True)]
         self._stands_for = torch.tensor(shares, dtype=torch.float64).repeat_interleave(torch.tensor(counts, dtype=torch.long))

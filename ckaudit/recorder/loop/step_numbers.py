@@ -22,7 +22,7 @@ from ckaudit.recorder.files.scalar_log import number
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.loop.step_state import StepState
 from ckaudit.recorder.loop.triggers import CheckpointSchedule, HistoryStep
-from ckaudit.recorder.model.gradient_norms import FULL, LONG, Norms, are_on_cpu, common_dtype_and_size
+from ckaudit.recorder.model.gradient_norms import FULL_TYPES, LONG_ELEMENTS, Norms, are_on_cpu, common_dtype_and_size
 from ckaudit.recorder.stats.arrays import is_away, is_sharded, line, pack_bytes, unpack_bytes
 from ckaudit.recorder.stats.float32_rounding import round_to_seven_digits, shorten
 
@@ -33,7 +33,7 @@ class PlainGradients:
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
         self._names, self._parameters = [*parameters], [*parameters.values()]
         self._dtype, longest = common_dtype_and_size(self._parameters)
-        self.is_usable = self._dtype in FULL and longest <= LONG and are_on_cpu(self._parameters)
+        self.is_usable = self._dtype in FULL_TYPES and longest <= LONG_ELEMENTS and are_on_cpu(self._parameters)
 
     def read(self, attempt: StepState, source: GradientsSource) -> bool:
         """Take the norm of every gradient, and tell whether that could be done; otherwise nothing has been done.

@@ -20,7 +20,7 @@ from ckaudit.contract.schema.numbers import Number, to_word
 if TYPE_CHECKING:  # it takes the statistics of tensors along
     from ckaudit.recorder.loop.step_state import StepState
 
-LENGTH = 64  # steps of the black box
+BLACK_BOX_STEPS = 64  # steps of the black box
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -275,7 +275,7 @@ class BlackBox:
         add: Keeps one more step, and forgets the oldest where there are too many.
     """
 
-    def __init__(self, length: int = LENGTH) -> None:
+    def __init__(self, length: int = BLACK_BOX_STEPS) -> None:
         self._moments: deque[HistoryStep] = deque(maxlen=length)
         self.add = self._moments.append
 

@@ -23,7 +23,7 @@ from ckaudit.recorder.hooks.vital_signs import DEAD_EVERY, values_of
 from ckaudit.recorder.loop.step_numbers import PendingStats, PlainGradients
 from ckaudit.recorder.loop.step_state import StepState, lowest
 from ckaudit.recorder.model.budget_planner import BudgetPlanner, layer_parts, module_parts
-from ckaudit.recorder.model.gradient_norms import LONG, VERY_LONG, existing_gradients, loss_scale_left, versions
+from ckaudit.recorder.model.gradient_norms import LONG_ELEMENTS, VERY_LONG_ELEMENTS, existing_gradients, loss_scale_left, versions
 from ckaudit.recorder.model.optimizers import (
     Clipping,
     as_sequence,
@@ -160,7 +160,7 @@ class Collector:
         self._clips, self.plain, gradients = True, None, self._gradients()
         if attempt.unread is None or self._reach.changed(attempt.versions, gradients):
             # What clipping goes by is what it is told to have been.
-            self.read_gradients(attempt, "pre_clip", gradients=gradients, long=VERY_LONG)
+            self.read_gradients(attempt, "pre_clip", gradients=gradients, long=VERY_LONG_ELEMENTS)
         norms = attempt.unread.norms if attempt.unread else None
         if (
             norms is None
@@ -186,7 +186,7 @@ class Collector:
         clipping: Clipping | None = None,
         *,
         gradients: Mapping[str, Tensor] | None = None,
-        long: int = LONG,
+        long: int = LONG_ELEMENTS,
     ) -> None:
         """Take the norm of every gradient, and its statistics where a checkpoint is due.
 

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from ckaudit.recorder.stats.arrays import flat, norm, to_float64, widest_float
 
-PIECE = 2**16  # elements
-LONG = 2**20  # elements, of which torch's own norm is still right to 1e-5
-VERY_LONG = 2**25  # and to 1e-3
-FULL = (torch.float32, torch.float64)
+PIECE_ELEMENTS = 2**16  # elements
+LONG_ELEMENTS = 2**20  # elements, of which torch's own norm is still right to 1e-5
+VERY_LONG_ELEMENTS = 2**25  # and to 1e-3
+FULL_TYPES = (torch.float32, torch.float64)
 EPSILON = 1e-6  # what torch adds to the total norm when it clips
 TINY = 1e-15  # norm of float32: the squares of smaller elements, or some of them, would not be told from 0
 MARGIN = 0.999  # of the largest norm: below it the coefficient of clipping is 1 however it is rounded
@@ -81,7 +81,9 @@ class Norms(Struct, frozen=True):
         return [math.sqrt(square) if square >= 0 else math.nan for square in squares]
 
 
-def take_norms(gradients: Sequence[Tensor], *, piece: int = PIECE, long: int = LONG, longest: int | None = None) -> Norms | None:
+def take_norms(
+    gradients: Sequence[Tensor], *, piece: int = PIECE_ELEMENTS, long: int = LONG_ELEMENTS, longest: int | None = None
+) -> Norms | None:
     """Take the L2 norm of each gradient; None of nothing.
 
     One fused pass per device and type; half precision is summed in float32. On a CPU torch sums float32 one after the
@@ -97,7 +99,7 @@ def take_norms(gradients: Sequence[Tensor], *, piece: int = PIECE, long: int = L
     """
     if not gradients:
         return None
-    if _is_plain(gradients, long) if longest is None else gradients[0].dtype in FULL and longest <= long:
+    if _is_plain(gradients, long) if longest is None else gradients[0].dtype in FULL_TYPES and longest <= long:
         # Sparse gradients, and those of several devices, are not for one call.
         try:
             norms = torch._foreach_norm(gradients, 2)  # type: ignore[arg-type]  # noqa: SLF001
@@ -109,7 +111,7 @@ def take_norms(gradients: Sequence[Tensor], *, piece: int = PIECE, long: int = L
     owners: list[int] = []
     for place, gradient in enumerate(gradients):
         dense = gradient.coalesce().values() if gradient.layout == torch.sparse_coo else gradient
-        most = 4 * piece if dense.dtype in FULL else piece
+        most = 4 * piece if dense.dtype in FULL_TYPES else piece
         split = torch.split(dense.reshape(-1), most) if dense.is_cpu and dense.numel() > most else (dense,)
         parts.extend(split)
         owners.extend([place] * len(split))
@@ -117,7 +119,9 @@ def take_norms(gradients: Sequence[Tensor], *, piece: int = PIECE, long: int = L
     return Norms([norm.item() for norm in fused] if are_on_cpu(fused) else _together(fused), owners, len(gradients))
 
 
-def norms_of(gradients: Sequence[Tensor], *, piece: int = PIECE, long: int = LONG) -> tuple[list[float], Tensor | None]:
+def norms_of(
+    gradients: Sequence[Tensor], *, piece: int = PIECE_ELEMENTS, long: int = LONG_ELEMENTS
+) -> tuple[list[float], Tensor | None]:
     """Return the L2 norm of each gradient, with one transfer; and, where `clip` can use it, the same as one tensor."""
     taken = take_norms(gradients, piece=piece, long=long)
     return ([], None) if taken is None else (taken.numbers(), taken.as_torch)
@@ -139,7 +143,7 @@ def are_on_cpu(tensors: Sequence[Tensor]) -> bool:
 def _is_plain(gradients: Sequence[Tensor], long: int) -> bool:
     """Tell whether torch's own norms of these gradients are right: of one full precision, none too long for a CPU."""
     first = gradients[0]
-    if first.dtype not in FULL or len({gradient.dtype for gradient in gradients}) > 1:
+    if first.dtype not in FULL_TYPES or len({gradient.dtype for gradient in gradients}) > 1:
         return False
     return first.device.type != "cpu" or max(map(Tensor.numel, gradients)) <= long
 
@@ -227,4 +231,4 @@ def difference_norms(ones: Sequence[Tensor], others: Sequence[Tensor], *, tiny: 
 
 
 def _is_dense(tensor: Tensor) -> bool:
-    return tensor.dtype in FULL and type(tensor) in (Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+    return tensor.dtype in FULL_TYPES and type(tensor) in (Tensor, torch.nn.Parameter) and tensor.layout is torch.strided

@@ -14,8 +14,8 @@ from torch.optim import Optimizer
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.stats.arrays import flat
 
-MOST = 4  # tensors looked at
-LARGEST = 2**14  # elements of each, where there are any so small
+MAX_TENSORS = 4  # tensors looked at
+MAX_ELEMENTS = 2**14  # elements of each, where there are any so small
 
 
 class StaleGradient(Struct):
@@ -89,8 +89,8 @@ class StaleGradients:
         optimizers: Sequence[Optimizer],
         guard: Guard,
         *,
-        max_tensors: int = MOST,
-        largest: int = LARGEST,
+        max_tensors: int = MAX_TENSORS,
+        largest: int = MAX_ELEMENTS,
     ) -> None:
         self._parameters, self._optimizers, self._guard = [*parameters], optimizers, guard
         self._most, self._largest = max_tensors, largest

@@ -32,7 +32,7 @@ from ckaudit.recorder.stats.float32_rounding import shortest, shortest_of
 from ckaudit.recorder.stats.quantiles import stride_of
 
 REFERENCE_NAME = "reference.npz"
-HALF = 2  # bytes of an element in half precision
+HALF_PRECISION_BYTES = 2  # bytes of an element in half precision
 
 
 class InitialTensor(Struct, frozen=True):
@@ -207,7 +207,7 @@ def movement(
     """
     both = [name for name in tensors if name in before]
     known = None if sizes is None else [sizes[name] for name in both]
-    halves = [name for name in both if tensors[name].dtype.itemsize == HALF and not is_sharded(tensors[name])]
+    halves = [name for name in both if tensors[name].dtype.itemsize == HALF_PRECISION_BYTES and not is_sharded(tensors[name])]
     unchanged = unchanged_shares([tensors[name] for name in halves], [before[name] for name in halves])
     norms = distances([tensors[name] for name in both], [before[name] for name in both], sizes=known)
     stats, whole = movement_summary(dict(zip(both, norms, strict=True)), reference.moved(tensors) if reference else {})

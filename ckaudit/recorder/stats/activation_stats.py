@@ -27,7 +27,7 @@ from ckaudit.recorder.stats.float32_rounding import shortest_of
 from ckaudit.recorder.stats.quantiles import quantiles_of, spread_of
 
 NUMBERS = ("low", "high", "nonfinite", "dead")  # of a module's output
-LOOKED_AT, TOKENS = 2**13, 64  # elements of one output, and fewest tokens that make a percentile
+MAX_SAMPLED_ELEMENTS, MIN_TOKENS = 2**13, 64  # elements of one output, and fewest tokens that make a percentile
 
 
 class ModuleOutput(Struct, frozen=True):
@@ -52,7 +52,9 @@ class ModuleOutput(Struct, frozen=True):
     dead: Array | None
 
 
-def note(output: Array, *, count_dead: bool = False, looked_at: int = LOOKED_AT, fewest: int = TOKENS) -> ModuleOutput:
+def note(
+    output: Array, *, count_dead: bool = False, looked_at: int = MAX_SAMPLED_ELEMENTS, fewest: int = MIN_TOKENS
+) -> ModuleOutput:
     """Look at what a module has just put out, shape (..., units), as long as it is there.
 
     Args:
@@ -88,7 +90,7 @@ def activation_stats(outputs: Sequence[ModuleOutput]) -> list[ActivationStats]:
     """
     if not outputs:
         return []
-    swept = sweep([output.tokens for output in outputs], exact_up_to=2 * LOOKED_AT, magnitudes=True)
+    swept = sweep([output.tokens for output in outputs], exact_up_to=2 * MAX_SAMPLED_ELEMENTS, magnitudes=True)
     _, bins = spread_of([measured.sample for measured in swept], ())
     spreads = quantiles_of(_token_rms([output.tokens for output in outputs]), (50, 99))
     outliers = _outlier_rates([output.tokens for output in outputs], swept)

@@ -23,7 +23,7 @@ from ckaudit.recorder.stats.arrays import (
 from ckaudit.recorder.stats.float32_rounding import short_ends, shortest
 
 CHUNK = 2**22  # probabilities turned into float64 at a time: 32 MiB
-FEW = 2**18  # probabilities of which calls cost more than what they do
+FEW_PROBABILITIES = 2**18  # probabilities of which calls cost more than what they do
 FARTHEST_OFFSET = 8
 MASS = 0.5
 UNIFORM = 0.95
@@ -80,7 +80,7 @@ def attention_stats(
         sharp_below: Entropy of a sharp query, from F10.
     """
     _, heads, count, keys = probabilities.shape
-    if math.prod(probabilities.shape) <= FEW:
+    if math.prod(probabilities.shape) <= FEW_PROBABILITIES:
         probabilities = as_numpy(probabilities)
     lib = library(probabilities)
     own = queries.own if queries else np.arange(count) + (keys - count)

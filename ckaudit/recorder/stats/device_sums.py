@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from ckaudit.recorder.stats.arrays import Array, all_to_numpy, library, to_device, to_float64
 
-WIDTH = 2**14  # elements of a row: of 150 tensors, the last rows that are not full take less room than one group
-TOGETHER = 2**22  # elements of one matrix, 32 MiB in float64
+ROW_ELEMENTS = 2**14  # elements of a row: of 150 tensors, the last rows that are not full take less room than one group
+MAX_ELEMENTS_TOGETHER = 2**22  # elements of one matrix, 32 MiB in float64
 
 
 class StretchSums(Struct, frozen=True):
@@ -101,19 +101,19 @@ def _matrices(flats: Sequence[Array]) -> Iterator[_Rows]:
     for dtype in dict.fromkeys(flat.dtype for flat in flats):
         of_type = [owner for owner, flat in enumerate(flats) if flat.dtype == dtype]
         yield from _full_rows(flats, of_type)
-        yield from _last_rows(flats, [owner for owner in of_type if flats[owner].shape[0] % WIDTH])
+        yield from _last_rows(flats, [owner for owner in of_type if flats[owner].shape[0] % ROW_ELEMENTS])
 
 
 def _full_rows(flats: Sequence[Array], owners: Sequence[int]) -> Iterator[_Rows]:
     held, of_rows, pieces = 0, list[NDArray[np.intp]](), list[Array]()
     for owner in owners:
-        first, count = 0, flats[owner].shape[0] // WIDTH
+        first, count = 0, flats[owner].shape[0] // ROW_ELEMENTS
         while first < count:
-            last = min(count, first + TOGETHER // WIDTH - held)
-            pieces.append(flats[owner][first * WIDTH : last * WIDTH].view(-1, WIDTH))
+            last = min(count, first + MAX_ELEMENTS_TOGETHER // ROW_ELEMENTS - held)
+            pieces.append(flats[owner][first * ROW_ELEMENTS : last * ROW_ELEMENTS].view(-1, ROW_ELEMENTS))
             of_rows.append(np.full(last - first, owner))
             held, first = held + last - first, last
-            if held == TOGETHER // WIDTH:
+            if held == MAX_ELEMENTS_TOGETHER // ROW_ELEMENTS:
                 yield _filled(of_rows, pieces)
                 held, of_rows, pieces = 0, [], []
     if held:
@@ -122,14 +122,14 @@ def _full_rows(flats: Sequence[Array], owners: Sequence[int]) -> Iterator[_Rows]
 
 def _filled(of_rows: Sequence[NDArray[np.intp]], pieces: Sequence[Array]) -> _Rows:
     owners = np.concatenate(of_rows)
-    return _Rows(owners, np.full(len(owners), WIDTH), pieces[0] if len(pieces) == 1 else library(pieces[0]).cat([*pieces]))
+    return _Rows(owners, np.full(len(owners), ROW_ELEMENTS), pieces[0] if len(pieces) == 1 else library(pieces[0]).cat([*pieces]))
 
 
 def _last_rows(flats: Sequence[Array], owners: Sequence[int]) -> Iterator[_Rows]:
-    for begin in range(0, len(owners), TOGETHER // WIDTH):
-        some = owners[begin : begin + TOGETHER // WIDTH]
+    for begin in range(0, len(owners), MAX_ELEMENTS_TOGETHER // ROW_ELEMENTS):
+        some = owners[begin : begin + MAX_ELEMENTS_TOGETHER // ROW_ELEMENTS]
         torch, home = library(flats[some[0]]), flats[some[0]].device
-        tails = [flats[owner][flats[owner].shape[0] // WIDTH * WIDTH :] for owner in some]
+        tails = [flats[owner][flats[owner].shape[0] // ROW_ELEMENTS * ROW_ELEMENTS :] for owner in some]
         lengths = np.array([tail.shape[0] for tail in tails])
         starts, last = to_device(np.stack([lengths.cumsum() - lengths, lengths - 1])[:, :, None], home)
         places = starts + torch.arange(int(lengths.max()), device=home).minimum(last)  # (R, W)

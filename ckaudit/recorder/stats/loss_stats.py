@@ -26,7 +26,7 @@ KINDS: dict[str, Kind] = {
     "huber_loss": "squares",
 }
 LARGEST, MIN_ROWS = 2**20, 256  # outputs looked at of one call, 4 MiB, and rows of them that there are at least
-COLUMNS = 4096  # numbers a row up to which each has a mean of its own
+MAX_COLUMNS = 4096  # numbers a row up to which each has a mean of its own
 ONE_CLASS = 0.99  # of a target that is a distribution: with more in one class it is that class
 TOLERANCE = 0.01  # of a sum of probabilities, in half precision too
 
@@ -221,7 +221,7 @@ def _of_numbers(function: str, outputs: Tensor, targets: Tensor) -> LossCall | N
     step = -(-outputs.numel() // LARGEST)
     outputs, targets = (tensor[::step].float() if tensor.ndim else tensor[None].float() for tensor in (outputs, targets))
     columns = targets[0].numel()
-    width = columns if columns <= COLUMNS else 1
+    width = columns if columns <= MAX_COLUMNS else 1
     outputs, targets = outputs.reshape(-1, width), targets.reshape(-1, width)
     if KINDS[function] == "squares":
         return LossCall(function, width, targets, (outputs - targets).square().mean(1))

@@ -18,10 +18,10 @@ SAMPLES = 4_096
 BINS = 16
 
 T = TypeVar("T")
-TOGETHER = 2**15  # elements dealt at a time: with all that is made of them they fit a processor's second cache
+MAX_ELEMENTS_TOGETHER = 2**15  # elements dealt at a time: with all that is made of them they fit a processor's second cache
 TO_A_BUCKET = 8  # elements, if they were spread evenly: with more there is more to sort, with fewer more to count
-BUCKETS = 2**13  # of one sample at most: those of all that are dealt together have numbers of 16 bits
-FEW = 2**10  # elements of a sample: all of so few are sorted as quickly as they are dealt
+MAX_BUCKETS = 2**13  # of one sample at most: those of all that are dealt together have numbers of 16 bits
+MAX_SORTED_ELEMENTS = 2**10  # elements of a sample: all of so few are sorted as quickly as they are dealt
 NOTHING = np.zeros(0, np.float32)
 
 Values: TypeAlias = NDArray[np.floating]
@@ -131,7 +131,7 @@ class Segments(Struct, frozen=True):
         starts = sizes.cumsum() - sizes
         return cls(values, sizes, starts, np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts))
 
-    def together(self, max_elements: int = TOGETHER) -> Iterator[slice]:
+    def together(self, max_elements: int = MAX_ELEMENTS_TOGETHER) -> Iterator[slice]:
         """Yield which samples are dealt together."""
         ends, first = [0, *self.sizes.cumsum().tolist()], 0
         while first < self.sizes.size:
@@ -166,7 +166,7 @@ class Buckets(Struct, frozen=True):
     @classmethod
     def between_ends(cls, laid: Segments) -> "Buckets":
         """Lay out the buckets of samples."""
-        number = np.minimum(laid.sizes // TO_A_BUCKET + 1, BUCKETS)
+        number = np.minimum(laid.sizes // TO_A_BUCKET + 1, MAX_BUCKETS)
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             width = laid.high - laid.low
             scale = (number - 1).astype(width.dtype) / width
@@ -209,7 +209,7 @@ def select(laid: Segments, ranks: Whole, edges: NDArray[np.float64]) -> tuple[Va
         edges: Of any size, shape (P, E).
     """
     narrow, places = _in_type_of(laid.values, edges), laid.starts[:, None] + ranks
-    if laid.sizes.max(initial=0) <= FEW:
+    if laid.sizes.max(initial=0) <= MAX_SORTED_ELEMENTS:
         below = _order(laid.values, laid.starts, narrow)
         return laid.values[places], below - laid.starts[:, None]
     buckets = Buckets.between_ends(laid)
