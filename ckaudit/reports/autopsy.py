@@ -13,8 +13,8 @@ from ckaudit.reports.terminal.screen_text import pad, paint, paragraph, printabl
 from ckaudit.reports.view import View
 from ckaudit.reports.words import interval, likelihood, number, plural
 
-LABEL = 32  # columns of a label at most
-ENDS = 12  # columns for the last value
+MAX_LABEL_COLUMNS = 32  # columns of a label at most
+LAST_VALUE_COLUMNS = 12  # columns for the last value
 
 NAMES = {
     "loss": "loss",
@@ -49,8 +49,8 @@ def _part(heading: str, texts: Iterator[str] | Sequence[str], view: View, width:
 def _timeline(autopsy: Autopsy, view: View, width: int) -> list[str]:
     """Return a row for each track, its last value behind it, and marks below the steps out of range."""
     labels = [f"{'grad' if track.kind == 'gradient' else NAMES[track.kind]} {track.name}".rstrip() for track in autopsy.tracks]
-    column = min(LABEL, width // 3, max((len(label) for label in labels), default=0))
-    room = width - column - ENDS - 6
+    column = min(MAX_LABEL_COLUMNS, width // 3, max((len(label) for label in labels), default=0))
+    room = width - column - LAST_VALUE_COLUMNS - 6
     steps = f"steps {autopsy.steps[0]} to {autopsy.steps[-1]}"
     heading = f"{black_box_sentence(autopsy).capitalize()}: {steps}, {plural(autopsy.tensors, 'tensor')}"
     lines = [paint(heading, "bold", view)]

@@ -80,7 +80,7 @@ NAMED = {"text", "mathrm", "operatorname", "mathbb", "mathbf"}
 LOWERED = dict(zip("0123456789+-=aehijklmnoprstuvx", "₀₁₂₃₄₅₆₇₈₉₊₋₌ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ", strict=True))
 RAISED = dict(zip("0123456789+-=nitkmT", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼ⁿⁱᵗᵏᵐᵀ", strict=True))
 LOGARITHM = re.compile(r"\b(log|ln)\s*$")
-SHORT = re.compile(r"[a-zA-Z]|-?\d+|[a-z][+-]\d+")  # words in small letters are hard to read
+READABLE_WHEN_SMALL = re.compile(r"[a-zA-Z]|-?\d+|[a-z][+-]\d+")  # words in small letters are hard to read
 
 
 class UnknownCommandError(Exception):
@@ -214,7 +214,7 @@ def _script(mark: str, text: str, *, unicode: bool) -> str:
     if mark == "^" and text in ("*", "'", "ᵀ"):
         return text
     small = LOWERED if mark == "_" else RAISED
-    if unicode and SHORT.fullmatch(text) and all(letter in small for letter in text):
+    if unicode and READABLE_WHEN_SMALL.fullmatch(text) and all(letter in small for letter in text):
         return "".join(small[letter] for letter in text)
     plain = r"[\w']+" if mark == "_" else r"-?\d+|\w"
     return mark + (text if re.fullmatch(plain, text) else f"({text})")

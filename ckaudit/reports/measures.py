@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("terminal", "json", "markdown")
 HEAD = ("value", "", "95 % interval", "reference")
-REMARK = 24  # columns that a remark beside its value takes at least
+MIN_REMARK_COLUMNS = 24  # columns that a remark beside its value takes at least
 CURVE_BAR = 20  # columns of 100 %
 
 
@@ -81,7 +81,7 @@ def _table(measures: list[Measure], view: View) -> Iterator[str]:
 def _with_remark(line: str, remark: str, taken: int, view: View) -> Iterator[str]:
     """Yield a row with its remark beside it, in two lines at most, or under it."""
     room = view.width - taken if view.width is not None else columns(remark)
-    parts = wrap(remark, room) if remark and room >= REMARK else []
+    parts = wrap(remark, room) if remark and room >= MIN_REMARK_COLUMNS else []
     if not 1 <= len(parts) <= 2:
         yield line.rstrip()
         yield from (paint(part, "dim", view) for part in _hanging(remark, view, "    ", "    ") if remark)

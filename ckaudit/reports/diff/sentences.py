@@ -20,8 +20,8 @@ WORDS: dict[Word, str] = {
 OPEN: tuple[Word, ...] = ("incomparable", "not_recorded")
 GATE_WORDS = {"passed": "PASS", "failed": "FAIL", "incomparable": "INCOMPARABLE"}
 ABSENT = "-"
-LONGEST = 48  # letters of a setting, before the rest is left to -v
-LISTED = 4  # so many names can still be read in a sentence
+MAX_LETTERS = 48  # letters of a setting, before the rest is left to -v
+MAX_LISTED = 4  # so many names can still be read in a sentence
 SIGNS: dict[Word, str] = {
     "same": "=",
     "within_noise": "~",
@@ -100,7 +100,7 @@ def questions_voided(unlike: Unlike, pair: Pair) -> list[str]:
     return [name_in_words(answer.question) for answer in pair.answers if answer.question in unlike.invalidates]
 
 
-def questions_voided_text(unlike: Unlike, pair: Pair, *, limit: int | None = LISTED) -> str:
+def questions_voided_text(unlike: Unlike, pair: Pair, *, limit: int | None = MAX_LISTED) -> str:
     """Return the same as a list, the first `limit` of them, or an empty string."""
     names = questions_voided(unlike, pair)
     more = len(names) - len(names[:limit])
@@ -168,7 +168,7 @@ def sides(unlike: Unlike, *, whole: bool = False) -> str:
 def _side_text(word: str | None, *, whole: bool) -> str:
     if word is None:
         return "not recorded"
-    return word if whole or len(word) <= LONGEST else word[: LONGEST - 3] + "..."
+    return word if whole or len(word) <= MAX_LETTERS else word[: MAX_LETTERS - 3] + "..."
 
 
 def place(change: Departure | Drift) -> str:

@@ -36,7 +36,7 @@ ANSWER_COLOURS: dict[Word, str] = {
 
 TOLD: tuple[Word, ...] = ("better", "worse", "different")  # whose sentence stands below the numbers
 
-FEW = 8  # of a list, unless everything is asked for
+MAX_LISTED = 8  # of a list, unless everything is asked for
 
 MARGIN = 4  # two columns of indent, the name, and a space
 GAP = 2
@@ -117,13 +117,13 @@ def _sentences(title: str, lines: Iterable[str], view: View, width: int) -> list
 
 def _kept(lines: list[str], count: int, view: View) -> list[str]:
     """Return the first few lines of a list, and how many more there are."""
-    if view.verbose or count <= FEW:
+    if view.verbose or count <= MAX_LISTED:
         return lines
-    return [*lines, f"  ... and {count - FEW} more (-v shows all)"]
+    return [*lines, f"  ... and {count - MAX_LISTED} more (-v shows all)"]
 
 
 def _shortened(count: int, view: View) -> int:
-    return count if view.verbose else min(count, FEW)
+    return count if view.verbose else min(count, MAX_LISTED)
 
 
 def _unlike(pair: Pair, view: View, width: int) -> list[str]:
@@ -137,7 +137,7 @@ def _unlike(pair: Pair, view: View, width: int) -> list[str]:
 
 def _difference(unlike: Unlike, pair: Pair, view: View, width: int) -> Iterator[str]:
     """Yield one difference: with both sides, or where it leaves questions open with what it means for them."""
-    open_ones = say.questions_voided_text(unlike, pair, limit=None if view.verbose else say.LISTED)
+    open_ones = say.questions_voided_text(unlike, pair, limit=None if view.verbose else say.MAX_LISTED)
     if open_ones:
         yield from (paint(line, "sev2", view) for line in paragraph(printable(say.meaning(unlike), view), width, first="! "))
         text = f"no answer to: {open_ones}"

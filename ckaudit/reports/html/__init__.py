@@ -16,15 +16,15 @@ from ckaudit.reports.words import plural
 
 __all__ = ["SIGNATURE", "fitted", "render"]
 
-WHOLE = 4_500_000
+MAX_BYTES = 4_500_000
 
-DATA = 3_000_000
+MAX_DATA_BYTES = 3_000_000
 
-HALVINGS = 4
+MAX_HALVINGS = 4
 
-FINDINGS = 200
+MAX_FINDINGS = 200
 
-LEAST = 10
+MIN_FINDINGS = 10
 
 
 class FittedPage(NamedTuple):
@@ -46,7 +46,7 @@ class _Content(msgspec.Struct, frozen=True):
 
 
 # A file that is never too large: where it would be, names are cut, pictures get coarser, and at last some are left out.
-def page_within_limit(report: Report, panels: Panels, *, whole: int = WHOLE, data: int = DATA) -> FittedPage:
+def page_within_limit(report: Report, panels: Panels, *, whole: int = MAX_BYTES, data: int = MAX_DATA_BYTES) -> FittedPage:
     """Return the page of a report.
 
     Args:
@@ -79,13 +79,13 @@ def _smaller(content: _Content, excess: int, *, coarse: bool) -> _Content | None
     count = max(len(report.findings), len(report.suppressed))
     if not content.is_brief:
         return replace(content, report=shorten_document(report), panels=shorten_document(panels), is_brief=True)
-    if coarse and content.halvings < HALVINGS:
+    if coarse and content.halvings < MAX_HALVINGS:
         return replace(content, panels=thinned(panels), halvings=content.halvings + 1)
-    if count > FINDINGS:
-        return _with_findings(content, FINDINGS)
+    if count > MAX_FINDINGS:
+        return _with_findings(content, MAX_FINDINGS)
     if largest := _largest(panels, excess):
         return replace(content, panels=without_charts(panels, largest), left_out=(*content.left_out, *largest))
-    return _with_findings(content, count // 2) if count > LEAST else None
+    return _with_findings(content, count // 2) if count > MIN_FINDINGS else None
 
 
 def _with_findings(content: _Content, max_findings: int) -> _Content:

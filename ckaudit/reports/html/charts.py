@@ -17,9 +17,9 @@ KINDS = {"lines": "Curves", "bars": "Bars", "heatmap": "Map", "ridges": "Histogr
 
 SLIDES = ("ridges", "grids")
 
-MARKS = 40  # more are in the picture, and in the list of findings
+MAX_MARKS = 40  # more are in the picture, and in the list of findings
 
-ROWS = 60
+MAX_ROWS = 60
 
 Row = Sequence[str]
 
@@ -88,9 +88,9 @@ def _marks(marks: list[Mark]) -> Markup:
     """Return what happened, folded away, each with a button that marks its step in the picture."""
     lines = [
         tag("li", tag("button", f"step {mark.step}", type="button", class_="to", data_step=mark.step), f" {mark.text}")
-        for mark in marks[:MARKS]
+        for mark in marks[:MAX_MARKS]
     ]
-    more = [tag("li", f"and {len(marks) - MARKS} more in the picture")] if len(marks) > MARKS else []
+    more = [tag("li", f"and {len(marks) - MAX_MARKS} more in the picture")] if len(marks) > MAX_MARKS else []
     return tag("details", tag("summary", f"What happened: {len(marks)}"), tag("ul", *lines, *more, class_="marks"))
 
 
@@ -98,8 +98,8 @@ def _marks(marks: list[Mark]) -> Markup:
 def table(chart: Chart) -> Markup:
     """Return the table of a chart, folded away."""
     head, rows = _rows(chart)
-    shown = [tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:])) for row in rows[:ROWS]]
-    more = [tag("p", f"{plural(len(rows) - ROWS, 'more row')} left out.")] if len(rows) > ROWS else []
+    shown = [tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:])) for row in rows[:MAX_ROWS]]
+    more = [tag("p", f"{plural(len(rows) - MAX_ROWS, 'more row')} left out.")] if len(rows) > MAX_ROWS else []
     asked = [tag("p", "Every value: ", tag("code", f"ckaudit metrics RUN {' '.join(chart.metrics)}"))] if chart.metrics else []
     whole = tag(
         "table",

@@ -6,7 +6,7 @@ from html import escape
 from ckaudit.reports.escape import visible
 
 VOID = frozenset({"input", "meta", "br", "hr", "link"})
-NAME = re.compile(r"[a-z][a-z0-9-]*")
+ATTRIBUTE_NAME = re.compile(r"[a-z][a-z0-9-]*")
 
 
 class Markup(str):
@@ -48,6 +48,6 @@ def join(parts: list[Markup], between: str = "\n") -> Markup:
 
 def _attribute(key: str, value: str | int | bool) -> str:
     name = key.rstrip("_").replace("_", "-")
-    if not NAME.fullmatch(name):
+    if not ATTRIBUTE_NAME.fullmatch(name):
         raise ValueError(f"no attribute is called {name!r}")
     return f" {name}" if value is True else f' {name}="{escape(visible(str(value)))}"'

@@ -17,7 +17,8 @@ from ckaudit.reports.terminal.screen_text import paint, paragraph
 from ckaudit.reports.view import View
 
 NOTE = "Numbers are those of the dev split; the test split has others. Truth is the cause that an audit is to name."
-TRUTH, TEXT, NAME = 14, 30, 24  # columns that they keep while others can give way; names of faults are never broken
+# Columns that they keep while others can give way; names of faults are never broken.
+TRUTH_COLUMNS, TEXT_COLUMNS, NAME_COLUMNS = 14, 30, 24
 INDENT = "  "
 
 
@@ -57,7 +58,8 @@ def on_screen(catalogue: Catalogue, view: View) -> str:
     wide = {}
     for head in {part.rows[0] for part in parts}:  # tables of one kind have the same columns
         rows = [row for part in parts if part.rows[0] == head for row in part.rows]
-        wide[head] = widths(rows, width - len(INDENT), {1: TRUTH, 2: TEXT} if len(head) == 3 else {0: NAME, 1: TEXT})
+        least = {1: TRUTH_COLUMNS, 2: TEXT_COLUMNS} if len(head) == 3 else {0: NAME_COLUMNS, 1: TEXT_COLUMNS}
+        wide[head] = widths(rows, width - len(INDENT), least)
     blocks = ["\n".join(paragraph(NOTE, width, indent=""))] if catalogue.faults else []
     for part in parts:
         head, *rows = part.rows

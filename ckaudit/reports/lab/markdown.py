@@ -7,7 +7,7 @@ from ckaudit.reports.escape import prose as text
 from ckaudit.reports.lab import cells
 from ckaudit.reports.view import View
 
-FEW = 12  # names of a list
+MAX_NAMES = 12  # names of a list
 
 
 def render(score: Score, view: View) -> str:  # noqa: ARG001  paper has room for everything
@@ -25,8 +25,8 @@ def missing(score: Score) -> Iterator[str]:
         ("Broke the audit", score.broken),
     ):
         if named:
-            more = f" and {len(named) - FEW} more" if len(named) > FEW else ""
-            yield f"{what}: {', '.join(map(text, list(named)[:FEW]))}{more}."
+            more = f" and {len(named) - MAX_NAMES} more" if len(named) > MAX_NAMES else ""
+            yield f"{what}: {', '.join(map(text, list(named)[:MAX_NAMES]))}{more}."
 
 
 def _board(score: Score, board: Board) -> Iterator[str]:

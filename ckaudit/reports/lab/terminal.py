@@ -8,8 +8,8 @@ from ckaudit.reports.lab import cells
 from ckaudit.reports.terminal.screen_text import columns, pad, paint, paragraph, printable, wrap
 from ckaudit.reports.view import View
 
-FEW = 8  # names of a list
-WORDS, RULES = 24, 16  # columns that sentences and lists of names keep while others can give way
+MAX_NAMES = 8  # names of a list
+SENTENCE_COLUMNS, NAMES_COLUMNS = 24, 16  # columns that sentences and lists of names keep while others can give way
 
 
 def render(score: Score, view: View) -> str:
@@ -27,18 +27,18 @@ def _board(score: Score, board: Board, view: View, width: int) -> Iterator[list[
         yield [head, *_fitting(cells.summary, board, view, width)]
     else:
         yield [head, *wrap(cells.no_fault(score, board), width)]
-    yield table(cells.healthy(board), width, view, min_widths={0: WORDS, 1: WORDS}, heading=False)
+    yield table(cells.healthy(board), width, view, min_widths={0: SENTENCE_COLUMNS, 1: SENTENCE_COLUMNS}, heading=False)
     if board.healthy.rules:
         alarms = ", ".join(f"{rule} {count}" for rule, count in cells.alarms(board))
         yield wrap(printable(f"healthy runs by rule: {alarms}", view), width)
-        yield table(cells.flagged(board), width, view, min_widths={1: RULES, 2: RULES})
+        yield table(cells.flagged(board), width, view, min_widths={1: NAMES_COLUMNS, 2: NAMES_COLUMNS})
     if board.peers:
         yield _fitting(cells.peers, board, view, width)
     if view.verbose and board.faults:
         rows = cells.each_fault(board)
-        yield table(rows, width, view, min_widths={len(rows[0]) - 1: RULES})
+        yield table(rows, width, view, min_widths={len(rows[0]) - 1: NAMES_COLUMNS})
     if view.verbose and board.outcomes:
-        yield table(cells.each_run(board), width, view, min_widths={2: RULES, 3: RULES})
+        yield table(cells.each_run(board), width, view, min_widths={2: NAMES_COLUMNS, 3: NAMES_COLUMNS})
 
 
 def _fitting(make: Callable[..., cells.Table], board: Board, view: View, width: int) -> list[str]:
@@ -55,7 +55,7 @@ def _not_scored(score: Score, view: View, width: int) -> Iterator[str]:
         ("broke the audit", score.broken),
     ):
         if named:
-            names = list(named) if view.verbose else list(named)[:FEW]
+            names = list(named) if view.verbose else list(named)[:MAX_NAMES]
             more = f" and {len(named) - len(names)} more" if len(named) > len(names) else ""
             listed = ", ".join(f"{name} ({named[name]})" if what == "broke the audit" else name for name in names)
             yield from wrap(printable(f"{len(named)} {what}: {listed}{more}", view), width)
@@ -63,7 +63,7 @@ def _not_scored(score: Score, view: View, width: int) -> Iterator[str]:
 
 # Rows of cells in columns that fit a width: long cells are wrapped; where that is not enough, columns go on below.
 GAP = 2
-FLOOR = 10  # columns that no cell is wrapped below
+MIN_COLUMNS = 10  # columns that no cell is wrapped below
 Row = Sequence[str]
 
 
@@ -95,14 +95,14 @@ def table(rows: Sequence[Row], width: int, view: View, *, min_widths: Mapping[in
 
 
 def widths(rows: Sequence[Row], width: int, min_widths: Mapping[int, int]) -> list[int]:
-    """Return how wide each column is: as its longest cell, or less where it may be, down to `FLOOR`."""
+    """Return how wide each column is: as its longest cell, or less where it may be, down to `MIN_COLUMNS`."""
     wide = [max(map(columns, column)) for column in zip(*rows, strict=True)]
     while min_widths and total(wide) > width:
         spare = {column: wide[column] - enough for column, enough in min_widths.items()}
         column = max(spare, key=lambda place: spare[place])
         if spare[column] <= 0:
             column = max(min_widths, key=lambda place: wide[place])
-        if wide[column] <= FLOOR:
+        if wide[column] <= MIN_COLUMNS:
             break
         wide[column] -= 1
     return wide

@@ -27,7 +27,7 @@ LEAD_LEGEND = (
     "of the steps to there: the lead as a share of the steps from the fault to where the loss has left",
     "twins told of: healthy twins with any finding at any of those steps, in a line of a code with that one",
 )
-FEW = 12  # names of a list
+MAX_NAMES = 12  # names of a list
 
 
 def cells(heading: str, rows: Sequence[Row], *, interval: bool = False) -> Table:
@@ -74,7 +74,7 @@ def on_screen(score: WildScore, view: View) -> str:
     tables = [("form", score.forms)] + ([("fault", score.faults), ("family", score.families)] if view.verbose else [])
     for heading, rows in tables:
         lines += [*table(cells(heading, rows), width, view, min_widths={}), ""]
-    foresight = [("foresight", score.leads), ("by code", score.lead_codes[: None if view.verbose else FEW])]
+    foresight = [("foresight", score.leads), ("by code", score.lead_codes[: None if view.verbose else MAX_NAMES])]
     for heading, leads in [*foresight, *([("by fault", score.lead_faults)] if view.verbose else [])] if score.leads else []:
         lines += [*table(lead_cells(heading, leads), width, view, min_widths={}), ""]
     for text in (*_lists(score), *LEGEND, *(LEAD_LEGEND if score.leads else ())):
@@ -100,10 +100,10 @@ def on_paper(score: WildScore, _view: View) -> str:
 
 def _lists(score: WildScore) -> Iterator[str]:
     for what, counts in (("wrong causes named with confidence", score.wrong), ("findings of healthy twins", score.alarms)):
-        named = ", ".join(f"{name} {count}" for name, count in list(counts.items())[:FEW])
+        named = ", ".join(f"{name} {count}" for name, count in list(counts.items())[:MAX_NAMES])
         if named:
-            yield f"{what}: {named}{f' and {len(counts) - FEW} more' if len(counts) > FEW else ''}"
-    for name, error in list(score.broken.items())[:FEW]:
+            yield f"{what}: {named}{f' and {len(counts) - MAX_NAMES} more' if len(counts) > MAX_NAMES else ''}"
+    for name, error in list(score.broken.items())[:MAX_NAMES]:
         yield f"broke the audit: {name}: {error}"
 
 

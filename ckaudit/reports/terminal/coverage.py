@@ -22,7 +22,7 @@ from ckaudit.reports.coverage import (
 from ckaudit.reports.terminal.screen_text import paint, paragraph, printable, wrap
 from ckaudit.reports.view import View
 
-FEW = 2  # numbers of a remedy that are told in full, whoever reads them
+MAX_TOLD_IN_FULL = 2  # numbers of a remedy that are told in full, whoever reads them
 WORTH_SAYING = ("cut off", "left out, because no common name", "could also be", "ckaudit validate says")
 COLOURS: dict[Importance, str] = {"must": "sev1", "should": "sev2", "nice": "note"}
 
@@ -130,7 +130,7 @@ def _remedy(remedy: Remedy, coverage: Coverage, view: View, width: int) -> Itera
         yield from paragraph(printable(remedy.besides, view), width)
     rows = rows_of(remedy, coverage)
     waited = {name for waiting in coverage.waiting for name in waiting.needs}
-    named = [row for row in rows if not is_shown_in_full(row, view)] if len(rows) > FEW else []
+    named = [row for row in rows if not is_shown_in_full(row, view)] if len(rows) > MAX_TOLD_IN_FULL else []
     for row in rows:
         if row not in named:
             yield from _row(row, waited, view, width)

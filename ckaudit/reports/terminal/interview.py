@@ -10,7 +10,7 @@ from ckaudit.reports.view import View
 
 COLOURS: dict[Word, str] = {"good": "ok", "watch": "sev2", "bad": "sev1", "not_recorded": "dim", "not_applicable": "dim"}
 ROOM = max(len(word) for word in WORDS)
-NARROW = 80  # below it the sentence stands under the question, not beside the words
+NARROW_COLUMNS = 80  # below it the sentence stands under the question, not beside the words
 
 
 def interview(report: Report, view: View) -> list[list[str]]:
@@ -52,7 +52,7 @@ def _answer(answer: Answer, view: View, width: int) -> Iterator[str]:
     first, *rest = wrap(printable(answer.question, view), width - len(head) - ROOM - 2)
     yield f"{head}{paint(word, COLOURS[answer.word], view)}{' ' * (ROOM - len(word) + 2)}{first}"
     yield from (" " * (len(head) + ROOM + 2) + line for line in rest)
-    indent = " " * (len(head) if width < NARROW else len(head) + ROOM + 2)
+    indent = " " * (len(head) if width < NARROW_COLUMNS else len(head) + ROOM + 2)
     text = paragraph(printable(answer.sentence, view), width, indent=indent)
     yield from (paint(line, "dim", view) for line in text)
     if view.verbose and answer.missing:

@@ -10,7 +10,7 @@ from ckaudit.contract.schema.metrics import Missing
 from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.reports.terminal.charts import CROSS, LEVELS, finite, heatmap, ranked, sparkline
 from ckaudit.reports.terminal.screen_text import abbreviate, columns, paint, paragraph, printable, wrap
-from ckaudit.reports.terminal.verdict import WIDEST
+from ckaudit.reports.terminal.verdict import MAX_COLUMNS
 from ckaudit.reports.view import View
 from ckaudit.reports.words import number, plural
 from ckaudit.run.series import Series
@@ -69,7 +69,7 @@ def draw(measurement: Measurement, view: View, *, each_label: bool = False, max_
         max_labels: Labels shown of each metric; None: all.
     """
     room = max(view.columns(), view.width or 0)
-    width = min(WIDEST, room)
+    width = min(MAX_COLUMNS, room)
     lines = [
         line for measured in measurement.measured for line in _lines(measured, view, each_label=each_label, max_labels=max_labels)
     ]
@@ -123,7 +123,7 @@ def _table(lines: Sequence[TableLine], view: View, width: int) -> Iterator[str]:
     used = {name for line in lines for name, cell in line.cells.items() if cell}
     legend = "; ".join(text for name, text in LEGEND.items() if name in used and (name in widths or name == "of"))
     narrow = f"no room for {', '.join(left_out)}: --format json has everything" if left_out else ""
-    prose = min(WIDEST, width)
+    prose = min(MAX_COLUMNS, width)
     yield from (paint(line, "dim", view) for text in (legend, narrow) if text for line in paragraph(text, prose, indent=""))
 
 

@@ -23,11 +23,11 @@ from ckaudit.reports.terminal.interview import interview
 from ckaudit.reports.terminal.screen_text import badge, columns, pad, paint, paragraph, printable, wrap
 from ckaudit.reports.view import View
 
-FLAT = 3  # rows of the picture of a finding
+PICTURE_ROWS = 3  # rows of the picture of a finding
 
-WIDEST = 132  # a line longer than that is hard to read on
+MAX_COLUMNS = 132  # a line longer than that is hard to read on
 
-MOST = 20  # a rolling window is smaller
+MAX_CHECKPOINTS = 20  # a rolling window is smaller
 
 HEADS = ("what you see", "likely cause", "first knob", "where to inspect")
 
@@ -36,7 +36,7 @@ GAP = "  "
 
 def draw(report: Report, view: View) -> str:
     """Return `report` from the verdict down to what was skipped; a section with nothing in it is left out."""
-    width = view.columns(widest=WIDEST)
+    width = view.columns(widest=MAX_COLUMNS)
     if report.interview:
         rest = [_accepted(report, view, width), _notes(report, view, width), _trouble(report, view, width)]
         return _joined([_verdict(report, view, width), *interview(report, view), *rest])
@@ -141,7 +141,7 @@ def _pictures(report: Report, view: View, width: int) -> Iterator[list[str]]:
             lines = waterfall(drawn, width=width - 2, unicode=view.unicode)
         elif chart.finding is not None:
             first = report.findings[chart.finding].first_step
-            lines = curve(drawn, [first], sign="^", width=width - 2, height=FLAT, unicode=view.unicode)
+            lines = curve(drawn, [first], sign="^", width=width - 2, height=PICTURE_ROWS, unicode=view.unicode)
         else:
             lines = curve(drawn, marks, width=width - 2, unicode=view.unicode)
         caption = [paint(f"  {line}", "dim", view) for line in wrap(lines[-1], width - 2)]
@@ -226,7 +226,7 @@ def _trouble(report: Report, view: View, width: int) -> list[str]:
 def window(report: Report, view: View, width: int) -> list[str]:
     """Return the table of resume checkpoints; nothing where the command looks for none."""
     checkpoints = resume_checkpoints(report)
-    listed = checkpoints if view.verbose else checkpoints[-MOST:]
+    listed = checkpoints if view.verbose else checkpoints[-MAX_CHECKPOINTS:]
     if not listed:
         return []
     lines = [paint("Resume checkpoints", "bold", view), *_table(listed, view, width)]

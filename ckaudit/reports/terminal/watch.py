@@ -11,9 +11,9 @@ from ckaudit.reports.view import View
 from ckaudit.reports.words import number
 
 COLOURS = {"stall": "sev1", "heartbeat": "sev1", "error": "sev1", "resumed": "ok", "ended": "ok"}
-NARROW = 60  # columns that a panel needs at least
-WIDE = 120  # columns from which vital signs and pace stand side by side
-NAME, VALUE, UNIT = 23, 10, 11
+MIN_COLUMNS = 60  # columns that a panel needs at least
+WIDE_COLUMNS = 120  # columns from which vital signs and pace stand side by side
+NAME_COLUMNS, VALUE_COLUMNS, UNIT_COLUMNS = 23, 10, 11
 PAINT = re.compile("\x1b\\[[0-9;]*m")
 
 
@@ -49,7 +49,7 @@ def panel(snapshots: Sequence[Snapshot], view: View, height: int) -> list[str]:
         view: Width, colours and characters.
         height: Lines of the screen.
     """
-    width = max(NARROW, view.width or 80)
+    width = max(MIN_COLUMNS, view.width or 80)
     room = max(4, height // max(1, len(snapshots)))
     lines = [line for snapshot in snapshots for line in _one(snapshot, view, width, room)]
     return lines[:height]
@@ -57,7 +57,7 @@ def panel(snapshots: Sequence[Snapshot], view: View, height: int) -> list[str]:
 
 def _one(snapshot: Snapshot, view: View, width: int, room: int) -> list[str]:
     head = _head(snapshot, view, width)
-    if width >= WIDE:
+    if width >= WIDE_COLUMNS:
         half = (width - 3) // 2
         left = [_gauge(vital, view, half) for vital in snapshot.vitals]
         right = [_gauge(gauge, view, half) for gauge in snapshot.pace]
@@ -105,15 +105,15 @@ def _early(snapshot: Snapshot, view: View, width: int) -> list[str]:
 
 
 def _gauge(gauge: Gauge, view: View, width: int) -> str:
-    name = pad(gauge.name, NAME)
+    name = pad(gauge.name, NAME_COLUMNS)
     if gauge.value is None:
         return f"{name} {paint('not recorded', 'dim', view)}"
-    value = number(gauge.value).rjust(VALUE)
+    value = number(gauge.value).rjust(VALUE_COLUMNS)
     unit = "" if gauge.unit == "1" else gauge.unit
-    room = max(4, width - NAME - VALUE - UNIT - 4)
+    room = max(4, width - NAME_COLUMNS - VALUE_COLUMNS - UNIT_COLUMNS - 4)
     curve = sparkline(gauge.recent[-room:], width=room, unicode=view.unicode) if len(gauge.recent) > 1 else ""
     text = paint(value, "sev0", view) if isinstance(gauge.value, str) else value
-    return f"{name} {text} {pad(unit[:UNIT], UNIT)} {curve}".rstrip()
+    return f"{name} {text} {pad(unit[:UNIT_COLUMNS], UNIT_COLUMNS)} {curve}".rstrip()
 
 
 def _alerts(snapshot: Snapshot, view: View, width: int) -> Iterator[list[str]]:
