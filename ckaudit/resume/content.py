@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-FEW = 64  # elements of a list that are looked at even where they are plain numbers
+MAX_PLAIN_ELEMENTS = 64  # elements of a list that are looked at even where they are plain numbers
 
 
 class Element(Struct, frozen=True):
@@ -261,7 +261,7 @@ def _below(keys: tuple[str, ...], part: Any) -> Iterator[tuple[tuple[str, ...], 
     if isinstance(part, DictPairs):
         yield from (((*keys, _word(key)), value) for key, value in part.items)
     elif isinstance(part, (list, tuple)):
-        few = len(part) <= FEW
+        few = len(part) <= MAX_PLAIN_ELEMENTS
         yield from (((*keys, str(index)), value) for index, value in enumerate(part) if few or _holds_more(value))
     elif isinstance(part, Call):
         arguments = part.arguments if isinstance(part.arguments, tuple) else (part.arguments,)

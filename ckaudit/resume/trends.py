@@ -12,7 +12,7 @@ from ckaudit.resume.catalogue import NO_OPTIMIZER, NO_WEIGHTS, PART_MISSING, SHA
 from ckaudit.resume.examine import ExaminedCheckpoint
 from ckaudit.resume.find import DATA, STEP
 
-ENOUGH = 3  # two cannot tell which of them is odd
+MIN_CHECKPOINTS = 3  # two cannot tell which of them is odd
 
 
 def checkpoints_of_one_form(checkpoints: Sequence[ExaminedCheckpoint]) -> list[list[ExaminedCheckpoint]]:
@@ -21,7 +21,7 @@ def checkpoints_of_one_form(checkpoints: Sequence[ExaminedCheckpoint]) -> list[l
     for examined in checkpoints:
         form = re.sub(r"\d+", "#", Path(examined.checkpoint.name).name)
         groups.setdefault((examined.checkpoint.is_folder, form), []).append(examined)
-    return [group for group in groups.values() if len(group) >= ENOUGH]
+    return [group for group in groups.values() if len(group) >= MIN_CHECKPOINTS]
 
 
 def size_jumps(checkpoints: Sequence[ExaminedCheckpoint], *, relative: float = 0.1, min_bytes: int = 10**6) -> Iterator[Finding]:
