@@ -20,7 +20,7 @@ from ckaudit.metrics.weights import weight_rms
 from ckaudit.questions.question import FINDINGS, SeriesAnswer, foreign, question, worse
 from ckaudit.questions.values import Points, points
 from ckaudit.rules.data.source_drift import source_drift
-from ckaudit.rules.data.text_statistics_drift import LEAST
+from ckaudit.rules.data.text_statistics_drift import MIN_DEVIATIONS as LEAST
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
 from ckaudit.rules.loss.loss_rises import why_rise_is_harmless
 from ckaudit.rules.loss.loss_spike import loss_spike

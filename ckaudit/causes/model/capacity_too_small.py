@@ -16,7 +16,7 @@ from ckaudit.rules.data.target_misalignment import target_misalignment
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
 from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
-from ckaudit.rules.loss.loss_not_falling import UNEXPLAINED, loss_not_falling
+from ckaudit.rules.loss.loss_not_falling import MAX_UNEXPLAINED, loss_not_falling
 from ckaudit.rules.loss.loss_rises import loss_rises
 from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.precision.skipped_updates import skipped_updates
@@ -128,7 +128,7 @@ def _by_explained_share(explained: Series | None, strong: float, medium: float) 
     saved = explained.late_median() if explained is not None else None
     if once := best_explained_share(explained):
         yield contradicts(strong, f"it has explained {once:.0%} of the targets, and has unlearnt that", explained_share.name)
-    elif saved is not None and saved < UNEXPLAINED:
+    elif saved is not None and saved < MAX_UNEXPLAINED:
         yield contradicts(
             medium, "it saves nothing of what a constant guess costs: a small one saves little", explained_share.name
         )

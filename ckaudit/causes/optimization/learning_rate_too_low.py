@@ -17,7 +17,7 @@ from ckaudit.metrics.words import element_type, optimizer_adapts
 from ckaudit.rules.attention.uniform_heads import uniform_heads
 from ckaudit.rules.loss.initial_loss_off import initial_loss_off
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling
-from ckaudit.rules.updates.barely_moving import STAYS, barely_moving
+from ckaudit.rules.updates.barely_moving import ONE_UPDATE, barely_moving
 from ckaudit.rules.updates.learning_rate_zero import learning_rate_zero
 from ckaudit.rules.updates.schedule_off_plan import schedule_off_plan
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
@@ -115,7 +115,7 @@ def learning_rate_too_low(
 
 def _by_stillness(still: Sequence[Finding], strong: float, medium: float) -> Iterator[Evidence]:
     """Judge by tensors that barely move: little for their own size, or by updates that round to none, as all do at a low rate."""
-    if alone := [finding for finding in still if not finding.value or float(finding.limit or 0.0) > STAYS]:
+    if alone := [finding for finding in still if not finding.value or float(finding.limit or 0.0) > ONE_UPDATE]:
         yield contradicts(strong, f"a low rate slows all tensors alike: {alone[0].message}", alone[0])
     elif still:
         yield supports(medium, f"updates are small: {still[0].message}", still[0])

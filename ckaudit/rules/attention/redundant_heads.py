@@ -12,7 +12,7 @@ from ckaudit.rules.rule import Hit, Skip, rule, too_few
 from ckaudit.run.series import Mask, Series, at, single
 from ckaudit.run.spans import spans
 
-FEW = 6
+FEW_CHECKPOINTS = 6
 """Fewer checkpoints than this are few."""
 
 
@@ -51,7 +51,7 @@ def redundant_heads(
     groups = [layer if layers.count(layer) >= 2 else None for layer in layers]
     over = replace(similarity, values=np.where(copied, similarity.values > copy_similarity, 0.0))
     equal = over.grouped(groups, lambda values: np.asarray(values.mean(axis=1)))
-    for span in spans(equal, equal.values > max_head_share, min_points=min_points if similarity.points >= FEW else 2):
+    for span in spans(equal, equal.values > max_head_share, min_points=min_points if similarity.points >= FEW_CHECKPOINTS else 2):
         explained[span.rows] = True
         yield Hit.over(
             span,

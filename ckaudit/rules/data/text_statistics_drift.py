@@ -11,7 +11,7 @@ from ckaudit.run.robust import departures
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import Span, spans
 
-LEAST = {"filter_reject_rate": 2.0, "bytes_per_token": 0.1, "seq_len_p50_p95": 8.0, "pad_fraction": 0.05}
+MIN_DEVIATIONS = {"filter_reject_rate": 2.0, "bytes_per_token": 0.1, "seq_len_p50_p95": 8.0, "pad_fraction": 0.05}
 
 
 @rule("DATA007", severity="sev2", needs=[], wants=[filter_reject_rate, bytes_per_token, seq_len_p50_p95, pad_fraction], unit="1")
@@ -45,7 +45,9 @@ def text_statistics_drift(
         yield needs_one_of(filter_reject_rate, bytes_per_token, seq_len_p50_p95, pad_fraction)
         return
     for series in serieses:
-        away, usual = departures(series, min_deviation=LEAST[series.name], relative=min_relative_change, history=history, k=k)
+        away, usual = departures(
+            series, min_deviation=MIN_DEVIATIONS[series.name], relative=min_relative_change, history=history, k=k
+        )
         sudden = list(spans(series, np.abs(np.nan_to_num(away)) > 1, min_points=min_points))
         yield from (_sudden(series, span, away, usual) for span in sudden)
         for column in sorted(set(range(len(series.labels))) - {span.column for span in sudden}):
@@ -82,7 +84,7 @@ def _slid(series: Series, column: int, relative: float) -> Iterator[Hit]:
     """Yield the slow change of one column that lasts to the end."""
     rows = np.flatnonzero(series.finite_in(column))
     turn = lasting_change(series.values[rows, column], share=relative)
-    if turn is not None and abs(turn.after - turn.before) > LEAST[series.name]:
+    if turn is not None and abs(turn.after - turn.before) > MIN_DEVIATIONS[series.name]:
         yield Hit.at(
             series.steps[rows[turn.first :]],
             "sev2",

@@ -11,7 +11,7 @@ from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import spans
 
-FEWEST = 2
+MIN_EARLIER_DISTANCES = 2
 """Distances that must be known before one for it to be beside them of another kind."""
 
 
@@ -45,7 +45,7 @@ def token_drift(
     harms what is held out. Batches of a few documents, each about something else, differ as much at any step.
     """
     yield from too_few(drift, min_history)
-    before = np.array([_median(drift.values[:row], FEWEST) for row in range(len(drift.steps))])[:, None]
+    before = np.array([_median(drift.values[:row], MIN_EARLIER_DISTANCES) for row in range(len(drift.steps))])[:, None]
     strange = drift.values > np.fmax(max_divergence, min_ratio * before)
     for span in spans(drift, strange):
         yield Hit.over(

@@ -8,7 +8,7 @@ from ckaudit.metrics.progress import tokens_seen
 from ckaudit.rules.rule import Hit, Skip, rule, stretches
 from ckaudit.run.series import Series
 
-FEW = 5
+MIN_POINTS = 5
 
 
 @rule("DATA010", severity="sev2", needs=[tokens_seen], unit="tokens")
@@ -27,8 +27,8 @@ def tokens_stand_still(
     A count that was rounded stands still between two of its digits: then all of its stretches are long.
     """
     rows = np.flatnonzero(tokens.finite[:, 0])
-    if len(rows) < FEW:
-        yield Skip("too_few_points", f"{len(rows)} values of tokens_seen; {FEW} are needed")
+    if len(rows) < MIN_POINTS:
+        yield Skip("too_few_points", f"{len(rows)} values of tokens_seen; {MIN_POINTS} are needed")
         return
     min_stretch, min_growths = (min_stretch, min_growths) if len(rows) > 2 * min_stretch else (max(3, len(rows) // 3), 2)
     still = np.diff(tokens.values[rows, 0]) <= 0

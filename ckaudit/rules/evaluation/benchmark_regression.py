@@ -12,7 +12,7 @@ from ckaudit.run.robust import MAD_TO_SIGMA, difference_noise
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import spans
 
-FEW = 12
+MIN_TREND_POINTS = 12
 """Below so many values their trend is most of their steps, which differences of steps leave out."""
 
 
@@ -35,7 +35,7 @@ def benchmark_regression(
         return
     best = np.fmax.accumulate(np.where(score.finite, score.values, np.nan), axis=0)
     noise = np.array([_noise(score.values[score.finite_in(column), column]) for column in range(len(score.labels))])
-    if score.points >= 2 * FEW:  # the best of many noisy values is luck
+    if score.points >= 2 * MIN_TREND_POINTS:  # the best of many noisy values is luck
         score = replace(score, values=_smoothed(score.values))
         best = np.fmax.accumulate(np.where(score.finite, score.values, np.nan), axis=0)
     fallen = (best - score.values > np.maximum(min_relative_fall * np.abs(best), k * noise)) & (
@@ -56,7 +56,7 @@ def benchmark_regression(
 
 def _noise(values: Floats) -> float:
     """Return the robust deviation of the steps between values, of one value then; of few values that of their differences."""
-    if len(values) < FEW:
+    if len(values) < MIN_TREND_POINTS:
         return float(np.nan_to_num(difference_noise(values)))
     steps = np.diff(values)
     return MAD_TO_SIGMA * median(np.abs(steps - median(steps))) / float(np.sqrt(2)) if len(steps) else 0.0

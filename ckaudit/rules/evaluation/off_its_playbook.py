@@ -24,7 +24,7 @@ from ckaudit.run.medians import median
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise
 from ckaudit.run.series import Floats, Series, Steps, at
 
-HELD = 0.2
+MIN_SHARE_OF_WAY = 0.2
 """Share of the way from one level to the other from which on a point holds the other: a slow rise has points on its way."""
 
 
@@ -109,7 +109,7 @@ def _is_held(values: Floats, turn: Turn, kind: str) -> bool:
     many = len(values) >= ENOUGH_FOR_NOISE
     if kind in _LEVELS:
         side = np.sign(turn.after - turn.before)
-        is_after = side * (values - turn.before) > HELD * abs(turn.after - turn.before)
+        is_after = side * (values - turn.before) > MIN_SHARE_OF_WAY * abs(turn.after - turn.before)
         return bool(not is_after[1:].all() and (is_after[-3:].sum() >= 2 if many else is_after[-2:].all()))
     if kind in _PEAKS:
         scatter = difference_noise(np.log(values)) if many and values.min() > 0 else 0.0

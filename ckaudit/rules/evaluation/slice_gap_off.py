@@ -12,9 +12,9 @@ from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.tensors import loss_kind_of
 
-UNTRAINED = 10
+UNTRAINED_STEPS = 10
 """Steps in which a model is as good as untrained (playbook D1.1)."""
-ENDED = 1_000
+MIN_COURSE_STEPS = 1_000
 """Steps after which the end of tau's course can be judged: twice the step at which it is widest."""
 
 
@@ -53,7 +53,7 @@ def slice_gap_off(
         yield Skip("too_few_points", "no two evaluations differ in tau" if len(steps) else "no evaluation has a finite tau")
         return
     level = _level(values)
-    if steps[0] <= UNTRAINED and abs(values[0]) > max_start:
+    if steps[0] <= UNTRAINED_STEPS and abs(values[0]) > max_start:
         yield _hit(
             "note",
             steps[:1],
@@ -61,10 +61,10 @@ def slice_gap_off(
             max_start,
             "at the start tau is {value:.3g} nats, off the expected 0 (limit {limit:g}): an untrained model knows neither slice",
         )
-    later = steps > UNTRAINED
+    later = steps > UNTRAINED_STEPS
     if (wide := later & (level > max_level * (1 + margin))).any():
         yield _worrying(steps, level, wide, max_level)
-    elif steps[-1] >= ENDED:
+    elif steps[-1] >= MIN_COURSE_STEPS:
         yield from _at_end(steps, level, max_end, min_end, margin)
 
 

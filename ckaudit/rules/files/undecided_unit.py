@@ -21,7 +21,7 @@ LIMITS = {
 }
 """What each rate would be ill at, in percent, as the rules on it have it."""
 
-GRAVE = ("overflow_rate", "moe_drop_rate")
+GRAVE_RATES = ("overflow_rate", "moe_drop_rate")
 """Rates whose illness is sev1 or graver."""
 
 
@@ -50,7 +50,7 @@ def undecided_unit(share: Series, *, falling_share: float = 0.7, min_points: int
         if last > LIMITS[name] and last >= falling_share * first:
             yield Hit.at(
                 share.steps[known],
-                "sev2" if name in GRAVE else "note",
+                "sev2" if name in GRAVE_RATES else "note",
                 f"{{where}} is about {last / 100:.3g}: as percent that is little, as a fraction it is {{value:.3g}} %, "
                 f"and above {{limit:.3g}} % is ill; say --unit {name}=percent or --unit {name}=fraction",
                 where=label,

@@ -14,13 +14,13 @@ from ckaudit.run.series import Floats, Mask, Series, at
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
 
-LARGE, SHOCK = 10.0, 100.0
+LARGE_RATIO, SHOCK_RATIO = 10.0, 100.0
 """Gradient over the tensor's own weights that is far out, and at a single checkpoint (F16: usual up to 0.1)."""
 
-LITTLE, HISTORY = 0.1, 5
+MAX_EARLIER_SHARE, MIN_EARLIER_CHECKPOINTS = 0.1, 5
 """Share that a tensor which comes to dominate had at so many checkpoints before: healthy ones begin at 0.28 (lab)."""
 
-STEADY = 0.75
+MIN_STEADY_SHARE = 0.75
 """Share of the checkpoints that are always the same offender: a healthy Swin's largest tensor is that at a quarter of them."""
 
 
@@ -94,14 +94,14 @@ def _offenders(
     rows = np.flatnonzero(share.finite.any(axis=1))
     clipped = _is_clipped(share, clip, rate, often)
     hard = _is_deep(share, clip, deep)[:, 0] if clip is not None and len(share.labels) else clipped
-    if len(rows) < min_points or clipped[rows].mean() < STEADY:
+    if len(rows) < min_points or clipped[rows].mean() < MIN_STEADY_SHARE:
         return
     for column, name in enumerate(share.labels):
         first_layer = tensors.kind(name) in ("embedding", "head")
         among = rows[share.steps[rows] > warmup] if first_layer else rows
         limit = max_share if first_layer else much
         high = among[(share.values[among, column] > limit) & (hard if first_layer else clipped)[among]]
-        if len(among) < min_points - 1 or len(high) < max(STEADY * len(among), min_points - 1):
+        if len(among) < min_points - 1 or len(high) < max(MIN_STEADY_SHARE * len(among), min_points - 1):
             continue
         values = share.values[high, column]
         yield Hit.at(
@@ -121,7 +121,7 @@ def _beyond_others(relative: Floats) -> Floats:
     ordered = np.sort(relative, axis=1)  # NaN last
     lower_middle = np.maximum(np.isfinite(relative).sum(axis=1) - 1, 0) // 2
     usual = np.take_along_axis(ordered, lower_middle[:, None], axis=1)
-    return np.where(np.nan_to_num(relative) > LARGE * np.nan_to_num(usual), np.nan_to_num(relative), 0.0)
+    return np.where(np.nan_to_num(relative) > LARGE_RATIO * np.nan_to_num(usual), np.nan_to_num(relative), 0.0)
 
 
 def _holders(
@@ -143,11 +143,11 @@ def _holders(
         inside = (span.rows, span.column)
         sizes = size[inside]
         before = share.values[: span.rows[0], span.column]
-        is_new = len(before) >= HISTORY and median(np.nan_to_num(before)) < LITTLE
-        is_severe = bool(span.points >= min_points and (is_new or ((sizes > LARGE) | clipped[inside]).sum() >= min_points))
+        is_new = len(before) >= MIN_EARLIER_CHECKPOINTS and median(np.nan_to_num(before)) < MAX_EARLIER_SHARE
+        is_severe = bool(span.points >= min_points and (is_new or ((sizes > LARGE_RATIO) | clipped[inside]).sum() >= min_points))
         known = np.nan_to_num(own[: span.rows[0], span.column])
-        usual = median(known) if len(known) >= HISTORY else 0.0
-        shock = bool((sizes > max(SHOCK, LARGE * usual)).any())
+        usual = median(known) if len(known) >= MIN_EARLIER_CHECKPOINTS else 0.0
+        shock = bool((sizes > max(SHOCK_RATIO, LARGE_RATIO * usual)).any())
         if span.label in reported or (not is_severe and not shock and span.points < min_points):
             continue
         yield Hit.over(

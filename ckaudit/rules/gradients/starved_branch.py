@@ -14,7 +14,7 @@ from ckaudit.run.spans import spans
 from ckaudit.run.tensor_groups import alike_blocks
 from ckaudit.run.tensors import BRANCHES, TensorTable, table_of
 
-LIKE = 3
+MIN_LIKE_BLOCKS = 3
 """Blocks of one build, of which the median is that of healthy ones where a single one is ill."""
 
 NO_MATRIX = ("bias", ".b")
@@ -94,7 +94,7 @@ def _beside_its_like(norm: Series, rms: Series | None, table: TensorTable, block
         for column, (home, role) in enumerate(zip(homes, roles, strict=True)):
             like = {blocks[place] for place in np.flatnonzero(alike[blocks.index(home)])}
             columns = [other for other, place in enumerate(homes) if place in like and roles[other] == role]
-            if len(columns) >= LIKE:
+            if len(columns) >= MIN_LIKE_BLOCKS:
                 ratio[:, column] = np.median(share[:, columns], axis=1) / share[:, column]
     return replace(matrices, values=ratio)
 

@@ -18,7 +18,7 @@ from ckaudit.run.series import Series, single
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import NOT_OF_TOKENS, loss_kind_of, table_of
 
-EQUAL = 0.5  # share of targets that are their inputs: healthy text has a tenth at most, targets that were not shifted all
+MAX_EQUAL = 0.5  # share of targets that are their inputs: healthy text has a tenth at most, targets that were not shifted all
 
 
 @rule(
@@ -94,7 +94,7 @@ def loss_below_floor(
 
 def _hides_answers(mass: Series | None, equal: Series | None, facts: Manifest | None) -> bool:
     """Return whether the record shows that no target is in sight: not in its own place, and no head looks ahead."""
-    if equal is None or not (equal.values[equal.finite] < EQUAL).all():
+    if equal is None or not (equal.values[equal.finite] < MAX_EQUAL).all():
         return False
     if mass is not None and (mass := may_be_causal(mass, facts)).labels:
         return bool((mass.values[mass.finite] == 0).all())

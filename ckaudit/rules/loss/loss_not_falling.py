@@ -51,7 +51,7 @@ MIN_DISTANCE = 2 * NEGLIGIBLE_DISTANCE
 """Share of their size that weights have come where they learn: with a rate too low, or an optimizer that does not fit, the lab's
 come to half of it at most, on a plateau that is left again to 0.03 and more."""
 
-CHANNELS, HALF = 2.0, 0.5
+CHANNELS_PER_BIT, NARROW_BOUND_SHARE = 2.0, 0.5
 """A stream of fewer channels per bit of a token has no room for what came before; half of the bound shows that it needs it."""
 
 GUESSES = (0.95 * math.log(1_000), 1.05 * math.log(1_200_000))
@@ -60,7 +60,7 @@ GUESSES = (0.95 * math.log(1_000), 1.05 * math.log(1_200_000))
 SMALL_FALL = 0.05
 """Share of the level that a fine-tuning may fall by in all: a log too noisy to show as much cannot tell it from a flat one."""
 
-UNEXPLAINED = 0.02
+MAX_UNEXPLAINED = 0.02
 """Share of a constant guess's loss that is none: what stands where in a row, and rows that come again, save as much."""
 
 SMALL_SAMPLE = 2.0
@@ -130,7 +130,7 @@ def loss_not_falling(
         return
     bound, guess, why = _bound(entropy, facts, unigram_margin, guess_share)
     if bound is not None and (width := _narrow(facts)) is not None:
-        bound, guess, why = bound * HALF, 0.0, f"{width} channels have no room for more"
+        bound, guess, why = bound * NARROW_BOUND_SHARE, 0.0, f"{width} channels have no room for more"
     has_level = len(values) >= MIN_POINTS_OF_LEVEL and steps[-1] >= MIN_STEPS_OF_LEVEL
     level = median(values[-max(10, int(tail_share * len(values))) :])
     has_ended = 0 < ABOVE_FREQUENCIES * guess < level and _is_over(steps, facts)
@@ -191,7 +191,7 @@ def _constant_guess(
         return None
     if median(saved) + 2 * _error_of_share(losses[first:], saved, paired=not may_wait) > LEARNT_SHARE:
         return None
-    return first if median(saved) <= UNEXPLAINED and never_falls(losses[first:], max_fall=LEARNT_SHARE) is not None else None
+    return first if median(saved) <= MAX_UNEXPLAINED and never_falls(losses[first:], max_fall=LEARNT_SHARE) is not None else None
 
 
 def _error_of_share(losses: Floats, saved: Floats, *, paired: bool) -> float:
@@ -285,7 +285,7 @@ def _narrow(facts: Manifest | None) -> int | None:
     vocabulary, width = loss_vocabulary(facts), table_of(facts).width()
     if vocabulary is None or width is None:
         return None
-    return width if width < CHANNELS * math.log2(max(2, vocabulary)) else None
+    return width if width < CHANNELS_PER_BIT * math.log2(max(2, vocabulary)) else None
 
 
 def _since(values: Floats, bound: float, *, smooth: int = 9) -> int:

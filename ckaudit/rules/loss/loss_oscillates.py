@@ -12,7 +12,7 @@ from ckaudit.run.oscillation import MIN_POINTS, oscillation
 from ckaudit.run.run_facts import takes_turns
 from ckaudit.run.series import Series
 
-FEWEST = 4
+MIN_SWING_POINTS = 4
 """Three points swing twice, as any noise does."""
 
 
@@ -46,8 +46,8 @@ def loss_oscillates(
         return
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
-    if len(known) < FEWEST:
-        yield Skip("too_few_points", f"{len(known)} finite points of the loss; {FEWEST} are needed")
+    if len(known) < MIN_SWING_POINTS:
+        yield Skip("too_few_points", f"{len(known)} finite points of the loss; {MIN_SWING_POINTS} are needed")
         return
     swing = oscillation(values, min_swing=min_swing, min_power=min_power, max_chance=max_chance, max_progress=max_progress)
     if swing is None:

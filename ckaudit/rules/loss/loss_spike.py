@@ -18,30 +18,30 @@ from ckaudit.run.run_facts import takes_turns
 from ckaudit.run.series import Floats, Mask, Series, Steps
 from ckaudit.run.spikes import Incident, as_one_of_many, incidents, passing_peaks
 
-LEAD, APART = 3, 1.25
+SPIKE_LEAD_STEPS, LED_JUMP_RATIO = 3, 1.25
 """The gradient norm is flagged before an unstable step, not after it: a lead of three steps makes an incident of a lower jump."""
 
-LEAST = 0.02
+MIN_HEIGHT_SHARE = 0.02
 """Height of an event over the first losses; where the task is solved, that of a hard batch."""
 
-BEYOND, TAIL = 3.0, 200
+MIN_TIMES_BEYOND, TAIL_POINTS = 3.0, 200
 """An event stands out three times as far as 98 of 100 of the points before it: heavy-tailed data of the lab reach 2.5, once 4.1,
 the least event of an ill run 3.3, of a public log 21."""
 
-RESTART, BACK = 2.0, 0.5
+RESTART_RATIO, BACK_SHARE = 2.0, 0.5
 """A learning rate raised twice over is a restart; an incident is over once half of its jump is gone."""
 
 NOT_BACK = 5
 """Points of an incident that is not back: in a log of every thousandth step two points already lie further apart than that."""
 
-EARLY, GRAVE, RECURS = 0.25, 2.0, 2
+EARLY_JUMP, GRAVE_RATIO, MIN_RECURRENCES = 0.25, 2.0, 2
 """In the first window a jump counts from a quarter of the first loss on, is grave over twice of it, and usual for the data if so
 many later points at the least, and one in a hundred, rise above half of its height."""
 
 MAX_LONE_SHARE, MAX_LONE_SHARE_OF_FEW = 0.01, 0.05
 """Share of the points of a log, and of a short one, that are single batches if they jump and are back at once."""
 
-PART = 0.5
+MIN_PART_SHARE = 0.5
 """Share of the height of a jump from which a flag is part of one: flags in what is left of a loss are not where it began."""
 
 OPENING, OPENING_STEPS = 0.05, 200
@@ -144,15 +144,17 @@ def _judged_incidents(
     flags = np.nan_to_num(excess.values[:, 0], nan=0.0, posinf=np.inf) > k  # (T,)
     height = _height(loss, relative)
     over = np.nan_to_num(relative, posinf=np.inf)
-    strong = flags & ((over > jump_ratio) | (over > APART) & _led(excess.steps, gradient, k))
+    strong = flags & ((over > jump_ratio) | (over > LED_JUMP_RATIO) & _led(excess.steps, gradient, k))
     candidates = [
         incident
-        for incident in incidents(flags & (height > PART), strong, quiet=window // 2)
+        for incident in incidents(flags & (height > MIN_PART_SHARE), strong, quiet=window // 2)
         if (height[incident.first : incident.last + 1] >= 1).any() and np.isfinite(relative[incident.first])
     ]
     calm = _calm(excess.steps, gradient, candidates, k)
     return [
-        as_one_of_many(incident, excess.values[:, 0], flags, beyond=BEYOND, points=TAIL, later=TAIL if is_calm else 0)
+        as_one_of_many(
+            incident, excess.values[:, 0], flags, beyond=MIN_TIMES_BEYOND, points=TAIL_POINTS, later=TAIL_POINTS if is_calm else 0
+        )
         for incident, is_calm in zip(candidates, calm, strict=True)
     ]
 
@@ -160,7 +162,7 @@ def _judged_incidents(
 def _is_a_batch_of_its_own(incident: Incident, whole: Incident, loss: Floats) -> bool:
     """Tell whether the points of an incident stand alone and are back at once, and cost little more than an untrained model."""
     peak = max(loss[row] if np.isfinite(loss[row]) else np.inf for row in incident.core)
-    return not incident.lasts and not whole.is_open and whole.last == incident.last and peak <= (1 + EARLY) * _start(loss)
+    return not incident.lasts and not whole.is_open and whole.last == incident.last and peak <= (1 + EARLY_JUMP) * _start(loss)
 
 
 def _repeated(steps: Steps, jumps: list[Incident], many: int, within: int) -> list[bool]:
@@ -188,18 +190,18 @@ def _early(loss: Series, window: int, k: float) -> Iterator[Hit]:
     yield from _peaks(loss, rows, after=max(OPENING_STEPS, OPENING * float(loss.steps[-1])))
     padded = np.concatenate([np.full(2, values[:3].max()), values])
     lowest = np.minimum.accumulate(running_medians(padded, 3))
-    high = np.flatnonzero(values[1:] > lowest[:-1] + EARLY * values[0]) + 1
+    high = np.flatnonzero(values[1:] > lowest[:-1] + EARLY_JUMP * values[0]) + 1
     if len(high):
         worst = high[int(np.argmax(values[high]))]
         later = loss.values[loss.finite[:, 0], 0][window:]
-        often = max(RECURS, MAX_LONE_SHARE * len(later))
-        is_usual = (later > (lowest[worst - 1] + values[worst]) / 2).sum() >= often and median(later) <= GRAVE * values[0]
+        often = max(MIN_RECURRENCES, MAX_LONE_SHARE * len(later))
+        is_usual = (later > (lowest[worst - 1] + values[worst]) / 2).sum() >= often and median(later) <= GRAVE_RATIO * values[0]
         times = float(values[worst] / lowest[worst - 1]) if lowest[worst - 1] > 0 else np.inf
-        is_usual |= median(values) <= GRAVE * values[:5].max() and is_scatter(values, times, deviations=k)
+        is_usual |= median(values) <= GRAVE_RATIO * values[:5].max() and is_scatter(values, times, deviations=k)
         is_usual |= _is_soon_back(loss, loss.steps[rows], high, float(values[0]))
         yield Hit.at(
             loss.steps[rows[high]],
-            "sev2" if values[worst] > GRAVE * values[0] and not is_usual else "note",
+            "sev2" if values[worst] > GRAVE_RATIO * values[0] and not is_usual else "note",
             "the loss jumps to {value:.4g} in its first steps, from {limit:.4g}",
             where="loss",
             value=float(values[worst]),
@@ -209,7 +211,7 @@ def _early(loss: Series, window: int, k: float) -> Iterator[Hit]:
 
 
 def _is_soon_back(loss: Series, steps: Steps, high: Steps, first_loss: float) -> bool:
-    """Tell whether a jump is over within `OPENING` of all steps, and the loss has fallen by `EARLY` of the first by the end.
+    """Tell whether a jump is over within `OPENING` of all steps, and the loss has fallen by `EARLY_JUMP` of the first by the end.
 
     Args:
         loss: All of it.
@@ -220,7 +222,7 @@ def _is_soon_back(loss: Series, steps: Steps, high: Steps, first_loss: float) ->
     values = loss.values[loss.finite[:, 0], 0]
     late = median(values[-max(3, len(values) // 10) :])
     is_over = high[-1] + 1 < len(steps) and steps[high[-1] + 1] - steps[high[0]] <= OPENING * loss.steps[-1]
-    return bool(is_over) and late < (1 - EARLY) * first_loss
+    return bool(is_over) and late < (1 - EARLY_JUMP) * first_loss
 
 
 def _peaks(loss: Series, rows: Steps, *, after: float = -1.0) -> Iterator[Hit]:
@@ -229,13 +231,15 @@ def _peaks(loss: Series, rows: Steps, *, after: float = -1.0) -> Iterator[Hit]:
     peaks = passing_peaks(values)
     for first, last, level in peaks:
         worst = first + int(np.argmax(values[first : last + 1]))
-        height = (HARD_BATCH if level < SOLVED * values[0] else LEAST) * values[0]
+        height = (HARD_BATCH if level < SOLVED * values[0] else MIN_HEIGHT_SHARE) * values[0]
         if loss.steps[rows[first]] <= after or values[worst] - level < height:
             continue
         yield Hit.at(
             loss.steps[rows[first : last + 1]],
             "note"
-            if first == last and len(peaks) < MAX_LONE_SHARE_OF_FEW * len(values) and values[worst] <= (1 + EARLY) * values[0]
+            if first == last
+            and len(peaks) < MAX_LONE_SHARE_OF_FEW * len(values)
+            and values[worst] <= (1 + EARLY_JUMP) * values[0]
             else "sev2",
             "the loss jumps to {value:.4g} from {limit:.4g} and is back after " + f"{last - first + 1} of {len(values)}",
             where="loss",
@@ -250,7 +254,7 @@ def _height(loss: Floats, relative: Floats) -> Floats:
     start = _start(loss)
     with np.errstate(all="ignore"):
         level = loss / relative
-        height = (loss - level) / start / np.where(level < SOLVED * start, HARD_BATCH, LEAST)
+        height = (loss - level) / start / np.where(level < SOLVED * start, HARD_BATCH, MIN_HEIGHT_SHARE)
     return np.asarray(np.where(np.isnan(height), np.inf, height))
 
 
@@ -261,7 +265,10 @@ def _restarted(rate: Series | None, step: int, window: int) -> bool:
     before = rate.values[rate.finite[:, 0] & (rate.steps <= step), 0]
     recent, past = before[-window // 2 :], before[: -window // 2]
     return bool(
-        len(past) and recent.max() >= RESTART * recent.min() and past.max() * 1.01 >= recent.max() and recent[0] < recent.max()
+        len(past)
+        and recent.max() >= RESTART_RATIO * recent.min()
+        and past.max() * 1.01 >= recent.max()
+        and recent[0] < recent.max()
     )
 
 
@@ -271,7 +278,7 @@ def _led(steps: Steps, gradient: Series | None, k: float) -> Mask:
         return np.zeros(len(steps), bool)
     flagged = gradient.steps[np.nan_to_num(gradient.values[:, 0], posinf=np.inf) > k]
     before = np.searchsorted(flagged, steps, side="left")
-    after = np.searchsorted(flagged, steps - LEAD, side="left")
+    after = np.searchsorted(flagged, steps - SPIKE_LEAD_STEPS, side="left")
     return np.asarray(before > after)
 
 
@@ -290,7 +297,7 @@ def _until_back(incident: Incident, loss: Floats, relative: Floats, quiet: int) 
     if incident.is_open or not np.isfinite(level):
         return incident
     inside = loss[incident.first : incident.last + 1]
-    limit = level + (1 - BACK) * (np.max(inside[np.isfinite(inside)]) - level)
+    limit = level + (1 - BACK_SHARE) * (np.max(inside[np.isfinite(inside)]) - level)
     width = 2 * quiet
     while True:  # most are back in the first block: of a long log only as much is looked at as it takes
         later = np.flatnonzero(np.isfinite(loss[incident.last + 1 : incident.last + 1 + width])) + incident.last + 1

@@ -16,7 +16,7 @@ from ckaudit.run.series import Floats, Series, Steps
 EVALS_PER_QUARTER = 3
 """A validation loss that stands is told from the medians of quarters of so many evaluations."""
 
-LARGE = 0.1
+LARGE_RISE = 0.1
 """A rise of less than a tenth must stand out of the noise further than a larger one."""
 
 CARRIED, CARRIED_OF_MUCH = 0.05, 0.25
@@ -74,7 +74,7 @@ def overfitting(
         yield Skip("too_few_points", f"{int(known.sum())} evaluations; {min_evals} are needed")
         return
     level = None if train is None else train.values[known, 0]
-    risen = large_or_clear_rise(losses, large=max(min_rise, LARGE), small=min_rise)
+    risen = large_or_clear_rise(losses, large=max(min_rise, LARGE_RISE), small=min_rise)
     yield from _leaps(steps, losses, logged)
     is_lower = losses[-1] < _first(losses, level)  # what ends above an untrained model has not come from another evaluation
     if risen is not None and is_negligible(risen.end - risen.low, losses, logged):
@@ -137,7 +137,7 @@ def _carries_nothing_over(steps: Steps, val: Floats, logged: Series | None) -> H
     third = max(1, len(val) // 3)
     few = max(EVALS_PER_QUARTER, len(known) // 20)
     start, end = median(known[:EVALS_PER_QUARTER]), median(known[-few:])
-    if end >= (1 - LARGE) * start or not ends_lower(known, min_fall=LARGE):
+    if end >= (1 - LARGE_RISE) * start or not ends_lower(known, min_fall=LARGE_RISE):
         return None
     early, late = median(val[:third]), median(val[-third:])
     # A held-out loss in another unit is held against its own beginning.

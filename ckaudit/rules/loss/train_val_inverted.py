@@ -14,13 +14,13 @@ from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import Span, spans
 
-AROUND, WIDE = 5, 12
+POINTS_AROUND, WIDE_POINTS_AROUND = 5, 12
 """Training points before and after an evaluation whose median is its level: of a gap that is noted, and of one that accuses."""
 
-SMOOTHED = 0.4
+SMOOTHED_LOSS_SHARE = 0.4
 """Share of the first losses that labels which are smoothed by a fifth may cost: of ten classes 0.38 of a uniform guess."""
 
-MIXED = 0.6
+MIXED_LOSS_SHARE = 0.6
 """The same where rows are mixed besides, by shares that are drawn evenly: half a nat more, 0.22 of a guess among ten classes."""
 
 MIN_COURSE = 8
@@ -70,17 +70,17 @@ def train_val_inverted(
     """
     yield from too_few(val, min_evals)
     known = np.flatnonzero(train.finite[:, 0])
-    if len(known) < 2 * AROUND:
-        yield Skip("too_few_points", f"{len(known)} points of the training loss; {2 * AROUND} are needed")
+    if len(known) < 2 * POINTS_AROUND:
+        yield Skip("too_few_points", f"{len(known)} points of the training loss; {2 * POINTS_AROUND} are needed")
         return
     start, late = _start(train, known, val)
     if start <= 0:
         return
-    gap = (_level(train, known, val, AROUND)[:, None] - val.values) / start  # (E, V)
-    steady = _middle_of_three((_level(train, known, val, WIDE)[:, None] - val.values) / start)
+    gap = (_level(train, known, val, POINTS_AROUND)[:, None] - val.values) / start  # (E, V)
+    steady = _middle_of_three((_level(train, known, val, WIDE_POINTS_AROUND)[:, None] - val.values) / start)
     limit = max_share if facts is not None and facts.vocabulary is not UNSET else max_share_not_tokens
     if limit == max_share_not_tokens:
-        limit = MIXED if smoothing is None or _is_any(mixed) else SMOOTHED if _is_any(smoothing) else limit
+        limit = MIXED_LOSS_SHARE if smoothing is None or _is_any(mixed) else SMOOTHED_LOSS_SHARE if _is_any(smoothing) else limit
     limit *= 1.0 if late <= START else LATE_RATIO if late <= LATE_START else np.inf
     rest = np.nan_to_num(gap) > note_share
     for span in spans(val, np.nan_to_num(steady) > limit, min_points=min_evals):
@@ -90,7 +90,7 @@ def train_val_inverted(
     wider = (
         late <= START
         and drops_nothing
-        and _widens(val, gap[:, 0], min_widening, max_chance, -(-2 * AROUND * len(val.steps) // len(known)))
+        and _widens(val, gap[:, 0], min_widening, max_chance, -(-2 * POINTS_AROUND * len(val.steps) // len(known)))
     )
     for span in spans(val, rest, min_points=min_evals):
         yield Hit.over(
@@ -121,7 +121,7 @@ def _start(train: Series, known: "np.ndarray", val: Series) -> tuple[float, floa
     """Return the loss that the run began with, of both losses where both were there, and how late the log begins, as a share."""
     last = float(train.steps[known[-1]])
     evals = np.flatnonzero(val.finite[:, 0])
-    values = [float(train.values[known[0], 0]), median(train.values[known[:AROUND], 0])]
+    values = [float(train.values[known[0], 0]), median(train.values[known[:POINTS_AROUND], 0])]
     first = [float(train.steps[known[0]])]
     if len(evals) and val.steps[evals[0]] <= LATE_START * last:
         values.append(float(val.values[evals[0], 0]))

@@ -36,7 +36,7 @@ WINDOW = 10
 BY_ITSELF = 5.0
 """Times the ratio to its past that an update needs which all tensors share, where the optimizer is not known."""
 
-FASTER = 2.0
+MIN_TIMES_FASTER = 2.0
 """Times the pace of the median tensor before at which all of a model moves on faster: its rate was raised, or its loss broke."""
 
 UPDATES = "its updates do not add up to that"
@@ -246,7 +246,7 @@ def _by_statistics(
     for row, (change, beyond, logs) in enumerate(zip(shown.values[start:-1], excess[:-1], grown[:-1], strict=True), start):
         known = logs[np.isfinite(logs) & (np.abs(logs) > share)]
         multiplied = len(known) > max(1, len(logs) / 2) and median(np.abs(known - median(known))) < alike
-        if typical[row - start] > min(1.0, FASTER * before[row - start]) and not multiplied:
+        if typical[row - start] > min(1.0, MIN_TIMES_FASTER * before[row - start]) and not multiplied:
             continue
         since, step = int(shown.steps[row - 1]), int(shown.steps[row])
         for column in np.flatnonzero(

@@ -21,7 +21,7 @@ A_STEP = 0.5
 TIME_SLICE = 0.01
 """Seconds for which a scheduler lets another process run (Linux: 1 to 10 ms): a step that is longer by less says nothing."""
 
-EVEN, ABOVE = 0.015, 0.03
+MAX_UNEVEN_SHARE, MIN_SLOWER_SHARE = 0.015, 0.03
 """Few lines tell where all steps up to one agree within the first share and all from there on take longer by the second."""
 
 
@@ -141,9 +141,9 @@ def _in_few_lines(time: Series, *, min_lines: int = 2) -> Hit | None:
     steps, values = time.steps[known], time.values[known, 0]
     for start in range(min_lines, len(values) - min_lines + 1):
         before, later = values[:start], values[start:]
-        if before.max() <= (1 + EVEN) * before.min() and later.min() > (1 + ABOVE) * before.max():
+        if before.max() <= (1 + MAX_UNEVEN_SHARE) * before.min() and later.min() > (1 + MIN_SLOWER_SHARE) * before.max():
             usual = median(before)
-            first = int(np.argmax(values > (1 + EVEN / 3) * usual))
+            first = int(np.argmax(values > (1 + MAX_UNEVEN_SHARE / 3) * usual))
             return Hit(
                 severity="note",
                 where="steps",

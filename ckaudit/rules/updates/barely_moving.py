@@ -24,7 +24,7 @@ from ckaudit.run.series import Floats, Mask, Series, Steps, at
 from ckaudit.run.spans import Span, spans
 from ckaudit.run.tensors import TensorTable, table_of
 
-STAYS = 1e-5
+ONE_UPDATE = 1e-5
 """Share of a tensor's size below which a whole way is less than one ordinary update (the lower end of update_out_of_band)."""
 
 OF_RATE = 0.1
@@ -229,7 +229,7 @@ def _of_ways(
     rows = np.flatnonzero(way.finite.any(axis=1) & late)[-2:]
     if len(rows) < 2:
         return
-    limit = STAYS if rate is None else min(STAYS, OF_RATE * float(np.nanmax(rate.values[rate.finite], initial=0.0)))
+    limit = ONE_UPDATE if rate is None else min(ONE_UPDATE, OF_RATE * float(np.nanmax(rate.values[rate.finite], initial=0.0)))
     known = np.where(way.finite, way.values, np.nan)
     share = _of_median(way, known * cells_like(way, rms)) if rms is not None else np.full(known.shape, np.nan)
     waiting = waiting_factors((share < slow) | _is_faint(way, gradient, slow), way.labels)

@@ -16,7 +16,7 @@ from ckaudit.run.series import Floats, Mask, Series, at
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import TensorTable, table_of
 
-FAR = 1e-3
+MIN_MOVEMENT_SHARE = 1e-3
 """Of the block that came furthest, or of embedding and head: a fine-tuning's smallest rate is above a hundredth of its largest,
 and healthy blocks of 19 families come at least 0.036 as far."""
 
@@ -109,7 +109,7 @@ def _left_behind(way: Series, rms: Series | None, tensors: TensorTable, warmup: 
     largest = np.fmax.reduce(np.array([*sizes.values(), np.zeros(2)]))
     for group, size in sizes.items() if largest[0] > 0 else ():
         share = max([float(one / top) for one, top in zip(size, largest, strict=True) if top > 0 and not np.isnan(one)])
-        if group in OUTSIDE or share >= FAR:
+        if group in OUTSIDE or share >= MIN_MOVEMENT_SHARE:
             continue
         yield Hit(
             severity="sev2",
@@ -117,7 +117,7 @@ def _left_behind(way: Series, rms: Series | None, tensors: TensorTable, warmup: 
             first=int(way.steps[rows[0]]),
             last=int(way.steps[row]),
             value=share,
-            limit=FAR,
+            limit=MIN_MOVEMENT_SHARE,
             points=len(rows),
             badness=-share,
             message="{where} has come {value:.2g} times as far as the part of the model that came furthest; below {limit:.0e} it "

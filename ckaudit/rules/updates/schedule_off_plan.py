@@ -14,7 +14,7 @@ from ckaudit.run.run_facts import planned_range, planned_rate
 from ckaudit.run.series import Floats, Series, Steps, single
 from ckaudit.run.spans import spans
 
-LATE, GROWN = 2.0, 1.2
+MIN_TIMES_PLANNED, MIN_GROWTH = 2.0, 1.2
 """A warm-up never ends where at twice its planned length the rate still grows, and is a fifth higher than at its planned end."""
 
 POINTS_OF_A_SHAPE = 30
@@ -97,12 +97,12 @@ def _endless_warmup(steps: Steps, values: Floats, facts: Manifest) -> Iterator[H
         yield Skip("not_recorded", "needs warmup_steps or planned_learning_rate")
         return
     end = facts.warmup_steps
-    after = np.flatnonzero(steps > LATE * end)
+    after = np.flatnonzero(steps > MIN_TIMES_PLANNED * end)
     done = np.flatnonzero(steps <= end)
     if not end or not len(after) or not len(done):
         return
     last = int(after[-1])
-    if values[last] > GROWN * values[done[-1]] and (np.diff(values[done[-1] :]) > 0).all():
+    if values[last] > MIN_GROWTH * values[done[-1]] and (np.diff(values[done[-1] :]) > 0).all():
         yield Hit.at(
             steps[after],
             "sev2",

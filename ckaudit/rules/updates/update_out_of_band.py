@@ -17,10 +17,10 @@ from ckaudit.run.series import Mask, Series, Steps, at, single
 from ckaudit.run.spans import Span, spans
 from ckaudit.run.tensors import table_of
 
-LOW, SLOW = 1e-3, 2.5e-3
+MIN_RATIO, MIN_RATIO_UNLEARNT = 1e-3, 2.5e-3
 """Of the median tensor, while hardly anything is learnt: healthy runs that begin knowing nothing move by 0.005 (lab)."""
 
-LEARNT = 0.1
+LEARNT_SHARE = 0.1
 """Share of the first loss that is gone once something is learnt."""
 
 
@@ -89,8 +89,8 @@ def update_out_of_band(
     if _rises(rate) or not len(middle.steps) or begins or has_used_inputs(explained):
         return
     at_rate = _rate(middle.steps, rate, min_rate_share) & (middle.steps > warmup // 5)
-    full = at_rate & ~_has_learnt(middle.steps, start, loss, LEARNT)
-    limit = LOW if _has_learnt((loss or ratio).steps[-1:], start, loss, LEARNT)[0] else SLOW
+    full = at_rate & ~_has_learnt(middle.steps, start, loss, LEARNT_SHARE)
+    limit = MIN_RATIO if _has_learnt((loss or ratio).steps[-1:], start, loss, LEARNT_SHARE)[0] else MIN_RATIO_UNLEARNT
     if not at_rate.any() or median(middle.values[at_rate, 0][-min_points:]) >= limit:  # they have come up
         return
     for span in spans(middle, (middle.values < limit) & (middle.values > 0) & full[:, None], min_points=min_points):

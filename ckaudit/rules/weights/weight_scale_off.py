@@ -14,16 +14,16 @@ from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import table_of
 
-WIDEST = 2.0**14
+MAX_INPUTS = 2.0**14
 """Inputs of one output that most matrices have at most: the width of Llama 3 405B. A gain is a spread of 1/128 of it at least."""
 
-NARROWEST = 4.0
+MIN_INPUTS = 4.0
 """Inputs of one output that all but toys have."""
 
-MOSTLY = 0.9
+MIN_SPREAD_SHARE = 0.9
 """Share of their size that the spread of weights is that were drawn about zero; a gain of one has none to speak of."""
 
-MOST = 0.6
+MIN_SHARE_BEYOND = 0.6
 """Share of the weights that must lie beyond a bound: half of them may be biases that began at zero."""
 
 MIN_MATRICES = 4
@@ -32,7 +32,7 @@ MIN_MATRICES = 4
 USUAL_GAIN = 0.1
 """The least gain of the usual ways to draw a matrix."""
 
-EARLY = 100
+EARLY_STEPS = 100
 """Steps after which nobody who has no checkpoint before them knows how weights began."""
 
 
@@ -84,18 +84,20 @@ def weight_scale_off(
 
 def _by_spread(std: Series, rms: Series | None, facts: Manifest | None, max_gain: float) -> Iterator[Hit | Skip]:
     """Judge the spread of all weights at an early checkpoint, whatever their shapes: gains and biases are told by their mean."""
-    if not len(std.steps) or std.steps[0] > EARLY or rms is None:
-        yield Skip("not_recorded", f"needs a checkpoint of the first {EARLY} steps; the shapes of the matrices would say more")
+    if not len(std.steps) or std.steps[0] > EARLY_STEPS or rms is None:
+        yield Skip(
+            "not_recorded", f"needs a checkpoint of the first {EARLY_STEPS} steps; the shapes of the matrices would say more"
+        )
         return
     tensors = table_of(facts)
     drawn = std.only(lambda name: tensors.kind(name) not in ("norm", "embedding") and "bias" not in name.rpartition(".")[2])
     first, size = drawn.values[0], cells_like(drawn, rms)[0]
-    spread = first[np.isfinite(first) & (first > MOSTLY * size) & (first > 0)]
+    spread = first[np.isfinite(first) & (first > MIN_SPREAD_SHARE * size) & (first > 0)]
     if len(spread) < MIN_MATRICES:
         yield Skip("too_few_points", f"{len(spread)} weights that were drawn about zero; {MIN_MATRICES} are needed")
         return
-    low, high = (float(np.quantile(spread, share, method="nearest")) for share in (1 - MOST, MOST))
-    least, most = USUAL_GAIN / np.sqrt(WIDEST), max_gain / np.sqrt(NARROWEST)
+    low, high = (float(np.quantile(spread, share, method="nearest")) for share in (1 - MIN_SHARE_BEYOND, MIN_SHARE_BEYOND))
+    least, most = USUAL_GAIN / np.sqrt(MAX_INPUTS), max_gain / np.sqrt(MIN_INPUTS)
     message = "most weights begin with a spread of {value:.2g} or %s, beyond {limit:.2g}: no width explains that"
     step = int(drawn.steps[0])
     if high < least:

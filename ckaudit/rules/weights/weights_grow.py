@@ -13,7 +13,7 @@ from ckaudit.run.series import Floats, Series, single
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
 
-EXPLAINED = 0.5
+MIN_EXPLAINED_SHARE = 0.5
 """Share of a constant guess's loss that a model saves: weights that make so much of their inputs have grown to good use."""
 
 ABSURD_STD = 1000.0
@@ -61,7 +61,7 @@ def weights_grow(
         grown = gains.values / first
     middle, times = row_medians(gains.values), row_medians(grown)
     series = single("median matrix", "1", gains.steps, middle)
-    is_useful = has_used_inputs(explained, min_share=EXPLAINED)
+    is_useful = has_used_inputs(explained, min_share=MIN_EXPLAINED_SHARE)
     together = ((middle > max_gain) & (times > max_growth) & (len(gains.labels) > 1))[:, None]
     for span in spans(series, together, min_points=min_points):
         yield Hit.over(

@@ -13,7 +13,7 @@ from ckaudit.run.series import Floats, Series, Steps, single
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
 
-SET = 0.6
+MIN_DECAYED_SHARE = 0.6
 """No decay takes 40 % off a weight in one update: what does, sets it, as clamping, projecting or loading weights."""
 
 
@@ -83,7 +83,7 @@ def _since_set(steps: Steps, values: Floats) -> tuple[Steps, Floats]:
     """
     with np.errstate(all="ignore"):
         kept = row_medians(values[1:] / values[:-1]) ** (1 / np.diff(steps))
-    low = np.concatenate([[False], kept < SET, [True]])
+    low = np.concatenate([[False], kept < MIN_DECAYED_SHARE, [True]])
     rows = np.flatnonzero(low[1:-1] & ~low[:-2] & ~low[2:]) + 1
     first = int(rows[-1]) if len(rows) else 0
     return steps[first:], values[first:]
